@@ -1,0 +1,59 @@
+"""The error tree, by who must act.
+
+::
+
+    LabError                  never raised itself
+    ├── InputError            the user: a scenario, an option, a name is wrong       (exit 2)
+    └── TroubleError          the host or the lab could not do it                    (exit 3)
+        ├── HostError         a program, a library, space or memory is missing
+        ├── GuestError        a guest panicked, hung, or never answered
+        └── ToolError         a tool ran and failed, or said what nobody can read
+
+A refuted claim and a failed cell are values in a result, not exceptions: they end with exit 1.
+"""
+
+from __future__ import annotations
+
+from typing_extensions import override
+
+EXIT_DONE = 0
+EXIT_REFUTED = 1
+EXIT_INPUT = 2
+EXIT_TROUBLE = 3
+
+
+class LabError(Exception):
+    """A sentence that names the thing, and a hint that says what to do about it."""
+
+    exit_status = EXIT_TROUBLE
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.message}\n  {self.hint}" if self.hint else self.message
+
+
+class InputError(LabError):
+    """What the user gave cannot be used as it is; nothing was started."""
+
+    exit_status = EXIT_INPUT
+
+
+class TroubleError(LabError):
+    """The lab could not do its work."""
+
+
+class HostError(TroubleError):
+    """Something is missing on the host, or has run out."""
+
+
+class GuestError(TroubleError):
+    """A guest panicked, hung, or never answered."""
+
+
+class ToolError(TroubleError):
+    """A tool ended with an error, or printed something that cannot be read."""

@@ -1,0 +1,1 @@
+"""The words of the lab as data: frozen, validated, knowing nothing of the world."""

@@ -1,0 +1,121 @@
+"""Claims: what somebody published, and the form in which the lab can check it.
+
+Expectations are a closed family over metrics of cells; there is no expression language.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from lab.model.base import Model
+from lab.units import parse_rate
+
+
+def _quantity(value: object) -> object:
+    """A number as it is; ``"10.7MB/s"`` as bytes per second; ``"7%"`` as a fraction."""
+    if isinstance(value, str) and value.strip().endswith("%"):
+        return float(value.strip()[:-1]) / 100
+    return float(parse_rate(value)) if isinstance(value, str) else value
+
+
+Quantity = Annotated[float, BeforeValidator(_quantity)]
+"""A plain number in the metric's unit; rates may be written ``10.7MB/s``, fractions ``7%``."""
+
+
+class Verdict(StrEnum):
+    """What became of a claim."""
+
+    HOLDS = "holds"
+    REFUTED = "refuted"
+    INCONCLUSIVE = "inconclusive"
+    NOT_TESTED = "not_tested"
+
+
+class Value(Model):
+    """One metric of one workload in one cell."""
+
+    workload: str
+    metric: str = "throughput"
+    where: dict[str, str | int | float | bool | None] = {}
+    """Axis values that pick the cell; axes left out must not change the answer's cell."""
+
+
+class Bound(Model):
+    """A value lies between two figures, or near one."""
+
+    kind: Literal["bound"]
+    value: Value
+    at_least: Quantity | None = None
+    at_most: Quantity | None = None
+    near: Quantity | None = None
+    within: Quantity = 0.07
+    """With ``near``: the fraction by which the value may differ."""
+
+    @model_validator(mode="after")
+    def _some_bound(self) -> Bound:
+        if self.near is None and self.at_least is None and self.at_most is None:
+            raise ValueError("a bound needs near, at_least or at_most")
+        if self.near is not None and (self.at_least is not None or self.at_most is not None):
+            raise ValueError("near goes without at_least and at_most")
+        return self
+
+
+class Ratio(Model):
+    """One value divided by another lies between two figures."""
+
+    kind: Literal["ratio"]
+    of: Value
+    to: Value
+    at_least: Quantity | None = None
+    at_most: Quantity | None = None
+
+    @model_validator(mode="after")
+    def _some_bound(self) -> Ratio:
+        if self.at_least is None and self.at_most is None:
+            raise ValueError("a ratio needs at_least or at_most")
+        return self
+
+
+class Order(Model):
+    """Values stand in this order, the largest first."""
+
+    kind: Literal["order"]
+    values: tuple[Value, ...] = Field(min_length=2)
+    margin: Quantity = 0.0
+    """Fraction by which each must exceed the next."""
+
+
+class Same(Model):
+    """Values do not differ by more than a fraction of their median."""
+
+    kind: Literal["same"]
+    values: tuple[Value, ...] = Field(min_length=2)
+    within: Quantity = 0.03
+
+
+class Monotonic(Model):
+    """A value rises, or falls, along an axis."""
+
+    kind: Literal["monotonic"]
+    value: Value
+    along: str
+    direction: Literal["rising", "falling"]
+    tolerance: Quantity = 0.0
+    """Fraction by which a step may go the other way."""
+
+
+Expectation = Annotated[Bound | Ratio | Order | Same | Monotonic, Field(discriminator="kind")]
+
+
+class Claim(Model):
+    """A sentence someone made, its source, and what would bear it out."""
+
+    id: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,40}$")
+    says: str = Field(min_length=1)
+    source: str | None = None
+    published: Quantity | None = None
+    """The published figure, in the metric's unit."""
+    expect: Expectation

@@ -1,0 +1,61 @@
+"""Metrics and measurements: what a workload's raw output says, in base units."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from statistics import median
+
+from lab.model.base import Model
+
+
+class MetricKind(StrEnum):
+    """How far a number can be bent by the host."""
+
+    COUNTED = "counted"
+    TIMED = "timed"
+
+
+class Metric(Model):
+    """A name, its unit, and which way is better."""
+
+    name: str
+    unit: str
+    better: str = "higher"
+    kind: MetricKind = MetricKind.TIMED
+
+
+THROUGHPUT = Metric(name="throughput", unit="B/s")
+SECONDS = Metric(name="seconds", unit="s", better="lower")
+IOPS = Metric(name="iops", unit="1/s")
+
+
+class Measurement(Model):
+    """One metric of one workload in one cell, a value for each trial."""
+
+    workload: str
+    metric: str
+    unit: str
+    values: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """The middle value; the mean of the two middle ones where the count is even."""
+        return median(self.values)
+
+
+class Prediction(Model):
+    """What theory expects of one metric."""
+
+    workload: str
+    metric: str
+    value: float
+    reason: str = ""
+    """Where theory says how it came to it."""
+
+
+class Check(Model):
+    """A precondition that was read back, or a fact that was held against what was asked."""
+
+    name: str
+    passed: bool
+    detail: str = ""

@@ -1,0 +1,148 @@
+"""A procedure: what a guest or a cell compiles to; a plain list of steps that can be printed.
+
+Steps are data. ``lab.run`` interprets them, and takes back whatever a step made when the
+procedure ends, in the opposite order.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from lab.model.base import Model
+
+
+def words(*argv: str) -> str:
+    """One command as a line of shell, quoted where it must be."""
+    return shlex.join(argv)
+
+
+class MakeDirectory(Model):
+    """A directory of the lab's own. Undo: remove it with everything in it."""
+
+    kind: Literal["make_directory"] = "make_directory"
+    path: str
+
+
+class WriteFile(Model):
+    """A small text file on the host. Undo: remove it."""
+
+    kind: Literal["write_file"] = "write_file"
+    path: str
+    content: str
+    mode: int = 0o644
+    secret: bool = False
+    """Not shown by ``plan``."""
+
+
+class HostCommand(Model):
+    """A program on the host, run without a shell. Undo: remove what it created."""
+
+    kind: Literal["host_command"] = "host_command"
+    label: str
+    argv: tuple[str, ...]
+    creates: tuple[str, ...] = ()
+
+
+class StartGuest(Model):
+    """A transient domain, started from XML. Undo: destroy it."""
+
+    kind: Literal["start_guest"] = "start_guest"
+    name: str
+    xml: str
+    xml_path: str
+    """Where the XML is kept, for people and for evidence."""
+    console: str
+    """Path of the console log."""
+
+
+class WaitForSsh(Model):
+    """Wait for sshd's banner, connect, and refuse any host key but the pinned one."""
+
+    kind: Literal["wait_for_ssh"] = "wait_for_ssh"
+    timeout: float
+    """Seconds."""
+
+
+class AttachDisk(Model):
+    """Hot-plug a disk. Undo: unplug it and wait until it is gone."""
+
+    kind: Literal["attach_disk"] = "attach_disk"
+    serial: str
+    xml: str
+    xml_path: str
+
+
+class GuestCommand(Model):
+    """Shell lines run as root in the guest; failure fails the cell. Undo: other shell lines."""
+
+    kind: Literal["guest_command"] = "guest_command"
+    label: str
+    script: str
+    timeout: float = 60.0
+    """Seconds on a host that needs none of them to wait for itself."""
+    undo: str = ""
+    capture: str = ""
+    """Name under which the output is kept as raw output; empty: kept only on failure."""
+
+
+class Verify(Model):
+    """Read a precondition back from ``key=value`` lines; each expected one must agree.
+
+    A disagreement fails the cell before anything is measured on it.
+    """
+
+    kind: Literal["verify"] = "verify"
+    name: str
+    script: str
+    expect: dict[str, str]
+    timeout: float = 60.0
+
+
+class WaitFor(Model):
+    """Run a ``key=value`` script until it prints what is expected, or the time is over."""
+
+    kind: Literal["wait_for"] = "wait_for"
+    label: str
+    script: str
+    expect: dict[str, str]
+    timeout: float
+    interval: float = 0.1
+    hits: int = 1
+    """How many times in a row it must agree."""
+
+
+class Timed(Model):
+    """A workload's own command; nothing else runs while it does. Its output is raw output."""
+
+    kind: Literal["timed"] = "timed"
+    workload: str
+    trial: int
+    script: str
+    timeout: float
+    expected_seconds: float | None = None
+    """For progress only."""
+
+
+Step = Annotated[
+    MakeDirectory
+    | WriteFile
+    | HostCommand
+    | StartGuest
+    | WaitForSsh
+    | AttachDisk
+    | GuestCommand
+    | Verify
+    | WaitFor
+    | Timed,
+    Field(discriminator="kind"),
+]
+
+
+class Procedure(Model):
+    """Steps in order. ``name`` says whose they are: a guest's or a cell's."""
+
+    name: str
+    steps: tuple[Step, ...]

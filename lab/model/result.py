@@ -1,0 +1,113 @@
+"""The result document ``lab.result/1``, as ``lab run --json`` and ``lab results show`` print it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import Field
+
+from lab.model.base import Model
+from lab.model.claim import Verdict
+from lab.model.measurement import Check, Measurement, Prediction
+from lab.model.scenario import AxisValue
+
+
+class Outcome(StrEnum):
+    """What happened to a cell."""
+
+    DONE = "done"
+    FAILED = "failed"
+    LOST = "lost"
+    SKIPPED = "skipped"
+
+
+class Run(Model):
+    """One execution of a scenario on one host at one time."""
+
+    id: str
+    scenario: str
+    started: str
+    """ISO 8601, UTC."""
+    finished: str | None = None
+    directory: str | None = None
+
+
+class PhaseSeconds(Model):
+    """Where a cell's time went, in seconds."""
+
+    boot: float = 0.0
+    """The guest's boot, counted for the first cell that ran in it."""
+    array: float = 0.0
+    workloads: float = 0.0
+    teardown: float = 0.0
+    total: float = 0.0
+
+
+class MemberCounters(Model):
+    """What one member did during one trial of one workload, from the guest's ``/proc/diskstats``.
+
+    Fields as in the kernel's ``Documentation/admin-guide/iostats.rst``; bytes are sectors × 512.
+    """
+
+    workload: str
+    trial: int
+    serial: str
+    reads: int
+    read_bytes: int
+    writes: int
+    written_bytes: int
+    flushes: int
+
+
+class CellMeasurement(Model):
+    """A measurement with its median spelled out, for programs that read the document."""
+
+    workload: str
+    metric: str
+    unit: str
+    values: tuple[float, ...]
+    median: float
+
+    @classmethod
+    def of(cls, measurement: Measurement) -> CellMeasurement:
+        """The measurement, and its median beside it."""
+        return cls(**measurement.model_dump(), median=measurement.median)
+
+
+class CellResult(Model):
+    """A cell's outcome and what was measured in it."""
+
+    id: str
+    axes: dict[str, AxisValue]
+    outcome: Outcome
+    reason: str = ""
+    """Why the cell is not ``done``: a sentence."""
+    seconds: PhaseSeconds = PhaseSeconds()
+    measurements: tuple[CellMeasurement, ...] = ()
+    predictions: tuple[Prediction, ...] = ()
+    checks: tuple[Check, ...] = ()
+    counters: tuple[MemberCounters, ...] = ()
+
+
+class ClaimResult(Model):
+    """A claim and what became of it."""
+
+    id: str
+    says: str
+    verdict: Verdict
+    measured: float | None = None
+    published: float | None = None
+    expected: str | None = None
+    """The expectation in words."""
+    reason: str = ""
+
+
+class Result(Model):
+    """One run, whole."""
+
+    schema_: Literal["lab.result/1"] = Field(default="lab.result/1", alias="schema")
+    run: Run
+    environment: dict[str, Any]
+    cells: tuple[CellResult, ...]
+    claims: tuple[ClaimResult, ...]

@@ -1,0 +1,333 @@
+"""A scenario: one question, the guests, disks, array and workloads that answer it, and claims.
+
+The dotted names of these fields (``disks.throttle.total_bytes_per_second``) are a contract:
+``--set``, matrix axes, results and other programs use them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from lab.model.base import Model, Rate, Seconds, Size
+from lab.model.claim import Claim
+
+AxisValue = str | int | float | bool | None
+
+
+class Guest(Model):
+    """The virtual machine that holds the array."""
+
+    image: str = Field(default="debian-12", pattern=r"^[a-z0-9][a-z0-9.+-]*$")
+    """Name of a file in ``images/``, or of an imported image."""
+    cpus: int = Field(default=1, ge=1, le=64)
+    """Virtual CPUs."""
+    memory: Size = 512 * 1024**2
+    """Guest memory; at least 256 MiB."""
+    kernel_arguments: tuple[str, ...] = ()
+    """Added to the kernel's command line, each a word."""
+
+    @field_validator("memory")
+    @classmethod
+    def _enough_memory(cls, memory: int) -> int:
+        if memory < 256 * 1024**2:
+            raise ValueError("a Debian guest needs at least 256MiB to boot")
+        if memory % 1024**2:
+            raise ValueError("memory is given in whole MiB")
+        return memory
+
+    @field_validator("kernel_arguments")
+    @classmethod
+    def _words(cls, arguments: tuple[str, ...]) -> tuple[str, ...]:
+        for argument in arguments:
+            if not argument or any(c.isspace() or not c.isprintable() for c in argument):
+                raise ValueError(f"{argument!r} is not one printable word")
+        return arguments
+
+
+class DiskFormat(StrEnum):
+    """How a disk's bytes lie in its file."""
+
+    QCOW2 = "qcow2"
+    RAW = "raw"
+
+
+class DiskBus(StrEnum):
+    """What the guest's driver sees."""
+
+    VIRTIO = "virtio"
+    SCSI = "scsi"
+
+
+class CacheMode(StrEnum):
+    """QEMU's host page cache modes, ``qemu-system(1)`` under ``cache=``."""
+
+    NONE = "none"
+    WRITEBACK = "writeback"
+    WRITETHROUGH = "writethrough"
+    DIRECTSYNC = "directsync"
+    UNSAFE = "unsafe"
+
+
+class Aio(StrEnum):
+    """How QEMU hands requests to the host."""
+
+    THREADS = "threads"
+    NATIVE = "native"
+    IO_URING = "io_uring"
+
+
+class Throttle(Model):
+    """QEMU's leaky buckets, field by field; rules in ``util/throttle.c: throttle_is_valid``.
+
+    ``None`` means no limit. Names follow libvirt's ``<iotune>`` with the units spelled out.
+    """
+
+    total_bytes_per_second: Rate | None = None
+    read_bytes_per_second: Rate | None = None
+    write_bytes_per_second: Rate | None = None
+    total_operations_per_second: Rate | None = None
+    read_operations_per_second: Rate | None = None
+    write_operations_per_second: Rate | None = None
+    total_bytes_per_second_max: Rate | None = None
+    read_bytes_per_second_max: Rate | None = None
+    write_bytes_per_second_max: Rate | None = None
+    total_operations_per_second_max: Rate | None = None
+    read_operations_per_second_max: Rate | None = None
+    write_operations_per_second_max: Rate | None = None
+    total_bytes_per_second_max_seconds: int | None = None
+    read_bytes_per_second_max_seconds: int | None = None
+    write_bytes_per_second_max_seconds: int | None = None
+    total_operations_per_second_max_seconds: int | None = None
+    read_operations_per_second_max_seconds: int | None = None
+    write_operations_per_second_max_seconds: int | None = None
+    operation_size: Size | None = None
+    """A request larger than this counts as several operations."""
+    group: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.-]{1,32}$")
+    """Disks that name the same group share one set of buckets: a shared cable."""
+
+
+class Disk(Model):
+    """One kind of virtual drive, ``count`` times."""
+
+    count: int = Field(default=1, ge=0, le=64)
+    size: Size = 20 * 1024**3
+    format: DiskFormat = DiskFormat.QCOW2
+    bus: DiskBus = DiskBus.VIRTIO
+    serial: str = "disk{index}"
+    """The drive's serial, by which the guest finds it; ``{index}`` counts from 1."""
+    cache: CacheMode = CacheMode.UNSAFE
+    aio: Aio = Aio.THREADS
+    lazy_refcounts: bool = False
+    """qcow2 only: put off reference counts, ``qemu-img(1)``."""
+    scheduler: Literal["none", "mq-deadline", "bfq", "kyber"] = "none"
+    """The guest's elevator for this disk; ``none`` hands md's requests on as they are."""
+    model: str = "throttle"
+    """A disk model, a file in ``lab/disks/``."""
+    throttle: Throttle = Throttle()
+
+    @field_validator("size")
+    @classmethod
+    def _whole_blocks(cls, size: int) -> int:
+        if size < 1024**2 or size % 4096:
+            raise ValueError("a disk is at least 1MiB and a multiple of 4KiB")
+        return size
+
+
+def _as_disks(value: object) -> object:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+class InitialSync(StrEnum):
+    """What becomes of the sync that mdadm starts when it makes a redundant array."""
+
+    ASSUME_CLEAN = "assume_clean"
+    """``--assume-clean``: true, not only assumed, on fresh all-zero disks."""
+    WAIT = "wait"
+    """Let mdadm start it, and wait for its end before the first workload."""
+    NONE = "none"
+    """Let mdadm start it, and run the workloads against it."""
+
+
+class Array(Model):
+    """An md array, in mdadm's words."""
+
+    kind: str = "md"
+    """An array kind, a file in ``lab/arrays/``."""
+    level: str = "raid5"
+    """0, 1, 4, 5, 6, 10 or mdadm's names for them."""
+    layout: str | None = None
+    """mdadm's ``--layout``; ``None`` is the level's default."""
+    chunk: Size | None = None
+    """``None`` is mdadm's 512 KiB, and none for RAID 1."""
+    component_size: Size | None = None
+    """``--size``: how much of each member is used; ``None`` is all."""
+    members: int | None = Field(default=None, ge=1, le=64)
+    """How many disks are active members; ``None``: all that are not spares."""
+    spares: int = Field(default=0, ge=0, le=63)
+    bitmap: str = "none"
+    """none, internal, external or lockless."""
+    bitmap_chunk: Size | None = None
+    bitmap_file: str | None = None
+    """``bitmap: external``: the bitmap's path in the guest, on a file system of its own."""
+    data_offset: Size | None = None
+    metadata: str = "1.2"
+    consistency_policy: str | None = None
+    """resync, bitmap or ppl; ``None`` leaves it to mdadm."""
+    initial_sync: InitialSync = InitialSync.ASSUME_CLEAN
+    write_mostly: tuple[int, ...] = ()
+    """Members, from 1, that RAID 1 reads from only when it must."""
+    write_behind: int | None = Field(default=None, ge=1, le=16383)
+    """Outstanding writes that write-mostly members may lag by; needs a bitmap."""
+    failfast: bool = False
+    name: str = Field(default="bench", pattern=r"^[a-z][a-z0-9_]{0,30}$")
+    """``/dev/md/NAME``; these letters are the ones that every mdadm accepts."""
+    sysfs: dict[str, str] = {}
+    """Files below ``/sys/block/mdX/md/`` to write once the array runs (``stripe_cache_size``)."""
+
+    @field_validator("level", mode="before")
+    @classmethod
+    def _level_words(cls, level: object) -> object:
+        return str(level) if isinstance(level, int) and not isinstance(level, bool) else level
+
+    @field_validator("sysfs", mode="before")
+    @classmethod
+    def _sysfs_words(cls, sysfs: object) -> object:
+        if not isinstance(sysfs, dict):
+            return sysfs
+        return {k: str(v) if isinstance(v, int) else v for k, v in sysfs.items()}
+
+
+class Filesystem(Model):
+    """A file system on the array."""
+
+    type: Literal["ext3", "ext4", "xfs"]
+    options: tuple[str, ...] = ()
+    """Given to ``mkfs`` as they are."""
+    mount_options: tuple[str, ...] = ()
+
+
+class Workload(Model):
+    """One tool with the tool's own parameter names, and a name to call the result by."""
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,40}$")
+    tool: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    """A workload, a file in ``lab/workloads/``."""
+    parameters: dict[str, Any] = {}
+    """Checked by the tool's own file."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, value: object) -> object:
+        """Every key beside ``name`` and ``tool`` is a parameter of the tool."""
+        if not isinstance(value, dict) or "parameters" in value:
+            return value
+        own = {k: v for k, v in value.items() if k in ("name", "tool")}
+        return {**own, "parameters": {k: v for k, v in value.items() if k not in own}}
+
+
+class Matrix(Model):
+    """Axes by dotted name; the cells are their product less the excluded ones."""
+
+    axes: dict[str, tuple[AxisValue, ...]] = {}
+    exclude: tuple[dict[str, AxisValue], ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, value: object) -> object:
+        """Every key beside ``exclude`` is an axis."""
+        if not isinstance(value, dict) or "axes" in value:
+            return value
+        axes = {k: v for k, v in value.items() if k != "exclude"}
+        return {"axes": axes, "exclude": value.get("exclude", ())}
+
+    @model_validator(mode="after")
+    def _known_axes(self) -> Matrix:
+        for name, values in self.axes.items():
+            if not values:
+                raise ValueError(f"axis {name} has no values")
+            if len(set(values)) != len(values):
+                raise ValueError(f"axis {name} has the same value twice")
+        for entry in self.exclude:
+            for name in entry:
+                if name not in self.axes:
+                    raise ValueError(f"exclude names {name}, which is no axis of this matrix")
+        return self
+
+
+class Source(Model):
+    """Where a question or a figure comes from."""
+
+    title: str
+    author: str | None = None
+    date: str | None = None
+    url: str | None = None
+
+
+class Scenario(Model):
+    """One file in ``scenarios/``: one question."""
+
+    title: str = Field(min_length=1)
+    question: str = Field(min_length=1)
+    source: Source | None = None
+    notes: str = ""
+    """What was scaled, and why it does not matter; where it would."""
+    guest: Guest = Guest()
+    disks: Annotated[tuple[Disk, ...], BeforeValidator(_as_disks)] = (Disk(),)
+    """One kind of disk, or a list where they differ."""
+    array: Array | None = None
+    """``none`` for the bare disks."""
+    filesystem: Filesystem | None = None
+    workloads: tuple[Workload, ...] = ()
+    matrix: Matrix = Matrix()
+    trials: int = Field(default=1, ge=1, le=1000)
+    claims: tuple[Claim, ...] = ()
+    timeout: Seconds = 900.0
+    """Longest time that one workload may take."""
+
+    @field_validator("array", mode="before")
+    @classmethod
+    def _no_array(cls, value: object) -> object:
+        return None if value == "none" else value
+
+    @field_validator("workloads")
+    @classmethod
+    def _distinct_workloads(cls, workloads: tuple[Workload, ...]) -> tuple[Workload, ...]:
+        names = [w.name for w in workloads]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two workloads are called {name!r}: give each its own name")
+        return workloads
+
+    @field_validator("claims")
+    @classmethod
+    def _distinct_claims(cls, claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
+        ids = [c.id for c in claims]
+        for claim_id in ids:
+            if ids.count(claim_id) > 1:
+                raise ValueError(f"two claims have the id {claim_id!r}")
+        return claims
+
+
+class Cell(Model):
+    """One point of the matrix, everything fixed."""
+
+    scenario: str
+    """Name of the scenario this cell belongs to."""
+    axes: dict[str, AxisValue]
+    """Every axis of the matrix by its dotted name; sizes as numbers of bytes."""
+    guest: Guest
+    disks: tuple[Disk, ...]
+    array: Array | None
+    filesystem: Filesystem | None = None
+    workloads: tuple[Workload, ...]
+    trials: int = 1
+    timeout: float = 900.0
+
+    @property
+    def each_disk(self) -> tuple[tuple[str, Disk], ...]:
+        """Each single disk with its serial, in order; ``{index}`` counts from 1."""
+        singles = [disk for disk in self.disks for _ in range(disk.count)]
+        return tuple((d.serial.replace("{index}", str(i)), d) for i, d in enumerate(singles, 1))

@@ -1,0 +1,108 @@
+"""Sizes, rates and times as people write them, and back.
+
+Inside the lab a size is an ``int`` of bytes, a rate a number of bytes per second, a time a
+``float`` of seconds. Decimal (``kB``, ``MB``) and binary (``KiB``, ``MiB``) prefixes are told
+apart as in IEC 80000-13; a bare ``K`` or ``M`` is refused, because mdadm and dd read it as binary
+and disk vendors as decimal.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024**2
+GIB: Final = 1024**3
+
+_FACTORS: Final = {
+    "": 1,
+    "B": 1,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": KIB,
+    "MiB": MIB,
+    "GiB": GIB,
+    "TiB": 1024**4,
+}
+_SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+_RATE: Final = re.compile(r"(.*?)\s*(?:/\s*s)?\s*")
+_SECONDS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+def parse_size(value: object) -> int:
+    """Bytes of ``"5MiB"``, ``"250MB"``, ``4096``; ``ValueError`` says what was expected."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"{value!r} is not a size: write it as 5MiB, 250MB or 4096")
+    if isinstance(value, int | float):
+        if value != int(value) or value < 0:
+            raise ValueError(f"{value} is not a whole number of bytes, 0 or more")
+        return int(value)
+    match = _SIZE.fullmatch(value)
+    if match is None:
+        raise ValueError(f"{value!r} is not a size: write it as 5MiB, 250MB or 4096")
+    number, unit = match.groups()
+    if unit not in _FACTORS:
+        near = {"k": "KiB or kB", "m": "MiB or MB", "g": "GiB or GB", "t": "TiB or TB"}
+        hint = near.get(unit[:1].lower(), "KiB, MiB, GiB, TiB, kB, MB, GB or TB")
+        raise ValueError(f"{value!r} has the unknown unit {unit!r}: write {hint}")
+    size = float(number) * _FACTORS[unit]
+    if size != int(size):
+        raise ValueError(f"{value!r} is not a whole number of bytes")
+    return int(size)
+
+
+def parse_rate(value: object) -> int:
+    """Bytes (or operations) per second of ``"5MiB/s"``, ``"5MiB"``, ``100``."""
+    if isinstance(value, str):
+        match = _RATE.fullmatch(value)
+        return parse_size(match.group(1) if match else value)
+    return parse_size(value)
+
+
+def parse_seconds(value: object) -> float:
+    """Seconds of ``90``, ``"90s"``, ``"1.5min"``, ``"200ms"``."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = float(value)
+    else:
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", str(value))
+        if match is None or match.group(2) not in _SECONDS:
+            raise ValueError(f"{value!r} is not a time: write it as 90, 90s, 5min or 200ms")
+        seconds = float(match.group(1)) * _SECONDS[match.group(2)]
+    if seconds < 0:
+        raise ValueError(f"{value!r} is before now: a time is 0 or more")
+    return seconds
+
+
+def format_size(size: int) -> str:
+    """The shortest exact spelling: ``524288`` is ``512KiB``, ``250000000`` is ``250MB``."""
+    if size == 0:
+        return "0"
+    for unit in ("TiB", "GiB", "MiB", "KiB", "TB", "GB", "MB", "kB"):
+        if size % _FACTORS[unit] == 0:
+            return f"{size // _FACTORS[unit]}{unit}"
+    return str(size)
+
+
+def format_rate(rate: float) -> str:
+    """Decimal megabytes per second with three digits, as dd and disk vendors print them."""
+    mega = rate / 10**6
+    if mega >= 1000:
+        return f"{mega / 1000:.2f} GB/s"
+    if mega >= 100:
+        return f"{mega:.0f} MB/s"
+    return f"{mega:.1f} MB/s" if mega >= 1 else f"{mega * 1000:.0f} kB/s"
+
+
+def format_seconds(seconds: float) -> str:
+    """``0.4 s``, ``26 s``, ``3 min 12 s``."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
