@@ -1,0 +1,1 @@
+"""The one room with side effects: processes, libvirt, SSH, files, clocks."""

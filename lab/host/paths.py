@@ -1,0 +1,53 @@
+"""Where the lab keeps things, after the XDG base directory specification.
+
+========  ==============================  ============================================
+what      where                           may be removed by hand
+========  ==============================  ============================================
+images    ``$XDG_DATA_HOME/lab/images``   yes: built again, or imported again
+runs      ``$XDG_DATA_HOME/lab/runs``     yes: the results are gone then
+keys      ``$XDG_DATA_HOME/lab/keys``     yes: made again; live guests become unreachable
+guests    ``$XDG_STATE_HOME/lab/guests``  no: ``lab down`` and ``lab gc`` remove them
+host      ``$XDG_CACHE_HOME/lab/host``    yes: what was found out about this host
+========  ==============================  ============================================
+
+``LAB_HOME`` puts all of it below one directory instead, which tests and CI use.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def _base(variable: str, default: str, sub: str) -> Path:
+    home = os.environ.get("LAB_HOME")
+    if home:
+        return Path(home).absolute() / sub
+    xdg = os.environ.get(variable, "")
+    # The specification has relative paths ignored.
+    return (Path(xdg) if xdg.startswith("/") else Path.home() / default) / "lab"
+
+
+def images() -> Path:
+    """Guest images, built and imported."""
+    return _base("XDG_DATA_HOME", ".local/share", "data") / "images"
+
+
+def runs() -> Path:
+    """Run directories."""
+    return _base("XDG_DATA_HOME", ".local/share", "data") / "runs"
+
+
+def keys() -> Path:
+    """The lab's own SSH key pair."""
+    return _base("XDG_DATA_HOME", ".local/share", "data") / "keys"
+
+
+def guests() -> Path:
+    """One directory for each live guest."""
+    return _base("XDG_STATE_HOME", ".local/state", "state") / "guests"
+
+
+def host() -> Path:
+    """Facts about this host that cost time to find out."""
+    return _base("XDG_CACHE_HOME", ".cache", "cache") / "host"

@@ -1,0 +1,126 @@
+"""The one gate through which the lab starts processes on the host."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shlex
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from lab.errors import HostError, ToolError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """A process that ended."""
+
+    argv: tuple[str, ...]
+    status: int
+    """Exit status; negative: ended by that signal."""
+    stdout: str
+    stderr: str
+
+
+def _kill_group(process: subprocess.Popen[str]) -> None:
+    """End a process and everything it started; it leads a session of its own."""
+    for kind in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, kind)
+        except ProcessLookupError:
+            break
+        try:
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            continue
+    process.wait()
+
+
+def run(
+    argv: Sequence[str | os.PathLike[str]],
+    *,
+    timeout: float = 60.0,
+    check: bool = True,
+    stdin: str = "",
+    log: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> Completed:
+    """Run a program to its end, without a shell, and return what it printed.
+
+    It gets a session of its own, so that Ctrl-C reaches the lab first; whatever interrupts the
+    wait (Ctrl-C, a signal handler's exception, the timeout) ends the whole process group. With
+    ``log``, standard output and error go there as they come, and ``stderr`` is its tail.
+    ``HostError``: the program is missing, or the disk is full. ``ToolError``: it failed
+    (unless ``check`` is off), or took longer than ``timeout`` seconds.
+    """
+    words = tuple(os.fspath(a) for a in argv)
+    out: int | IO[str] = subprocess.PIPE
+    err: int | IO[str] = subprocess.PIPE
+    handle = log.open("w", encoding="utf-8") if log else None
+    if handle:
+        out, err = handle, handle
+    try:
+        try:
+            process = subprocess.Popen(
+                words,
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=err,
+                text=True,
+                errors="replace",
+                env={**os.environ, **env} if env is not None else None,
+                cwd=cwd,
+                start_new_session=True,
+            )
+        except FileNotFoundError as missing:
+            if cwd is not None and not cwd.exists():
+                raise HostError(f"the directory '{cwd}' does not exist") from missing
+            raise HostError(
+                f"the program '{words[0]}' is not installed", hint="`lab doctor` says how to get it"
+            ) from missing
+        except OSError as error:
+            raise HostError(f"'{words[0]}' could not be started: {error.strerror}") from error
+        try:
+            stdout, stderr = process.communicate(stdin, timeout=timeout)
+        except subprocess.TimeoutExpired:
+            _kill_group(process)
+            raise ToolError(
+                f"'{words[0]}' had not ended after {timeout:.0f} seconds and was stopped",
+                hint=f"the command was: {shlex.join(words)}",
+            ) from None
+        except BaseException:
+            _kill_group(process)
+            raise
+    finally:
+        if handle:
+            handle.close()
+    if log:
+        stderr = log.read_text(encoding="utf-8", errors="replace")[-4000:]
+    done = Completed(
+        argv=words, status=process.returncode, stdout=stdout or "", stderr=stderr or ""
+    )
+    if check and done.status != 0:
+        raise failure(done)
+    return done
+
+
+def failure(done: Completed) -> HostError | ToolError:
+    """The sentence for a process that failed; a full disk is the host's, the rest the tool's."""
+    tail = "\n".join((done.stderr or done.stdout).strip().splitlines()[-6:])
+    if os.strerror(errno.ENOSPC) in done.stderr:
+        return HostError(
+            f"the disk is full: '{done.argv[0]}' could not write",
+            hint=f"free some space, or move the lab with LAB_HOME; it said:\n{tail}",
+        )
+    how = f"ended with status {done.status}"
+    if done.status < 0:
+        how = f"was ended by signal {signal.Signals(-done.status).name}"
+    return ToolError(
+        f"'{done.argv[0]}' {how}: {tail or 'it printed nothing'}",
+        hint=f"the command was: {shlex.join(done.argv)}",
+    )
