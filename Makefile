@@ -1,0 +1,45 @@
+# Everything a person or a CI job does with this checkout. `make` alone lists it.
+PYTHON ?= /usr/bin/python3
+BIN := .venv/bin
+PYTEST_ARGS ?=
+# Where `make test` leaves pytest's exit status, for those who cannot do with make's own.
+STATUS_FILE ?=
+export PYTHON
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check fix lock wheel clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## install what is missing: Debian packages (with sudo, where not root) and .venv
+	@tools/setup.sh
+
+demo: setup ## from a fresh machine to a verdict: boot guests, measure RAID 5, compare with what was published
+	@$(BIN)/lab up scenario raid5-parity-last
+
+# No caches: what an earlier run found may not decide this one, and root leaves no files in a user's checkout.
+test: setup ## run all tests, real guests too, but the slow ones (PYTEST_ARGS=… passes options; LAB_HOME is respected)
+	@PYTHONDONTWRITEBYTECODE=1 $(BIN)/python -m pytest -p no:cacheprovider -m "not slow" $(PYTEST_ARGS); status=$$?; \
+	if [ -n "$(STATUS_FILE)" ]; then echo $$status >"$(STATUS_FILE)"; else exit $$status; fi
+
+check: setup ## format, lint, types, layers and the tests that need no guest: under 20 seconds
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q -m "not guest and not slow" $(PYTEST_ARGS)
+
+fix: setup ## let ruff format and mend what it can
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+lock: ## pin the dependencies anew, with hashes (UPGRADE=1: to the newest versions)
+	@tools/lock.sh
+
+wheel: setup ## build dist/*.tar.gz, and from it dist/*.whl
+	$(BIN)/python -m build --no-isolation
+
+clean: ## remove caches and built packages (.venv stays)
+	rm -rf dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find lab tests bench -name __pycache__ -prune -exec rm -rf {} +
