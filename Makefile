@@ -27,7 +27,7 @@ check: setup ## format, lint, types, layers and the tests that need no guest: un
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest -q -m "not guest and not slow" $(PYTEST_ARGS)
 
 fix: setup ## let ruff format and mend what it can

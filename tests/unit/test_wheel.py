@@ -1,0 +1,119 @@
+"""The built package works where no checkout is, with its scenarios and images inside."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ("lab", "scenarios", "images", "pyproject.toml", "README.md", "LICENSE")
+
+
+def run(*command: str | Path, cwd: Path, home: Path | None = None) -> str:
+    """What a command says, in an environment that knows nothing of the checkout or the user."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "LAB_", "XDG_"))}
+    environment = kept | ({"HOME": str(home)} if home else {})
+    done = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, f"{command}:\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class Built:
+    wheel: Path
+    sdist: Path
+    python: Path
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """A wheel built from the sdist, as an installer from source would, in an environment elsewhere.
+
+    That environment sees the packages of the one the tests run in, but not its path to the
+    checkout: files named ``.pth`` count only in a site directory of the interpreter itself.
+    """
+    base = tmp_path_factory.mktemp("wheel")
+    source = base / "source"
+    source.mkdir()
+    for name in SOURCES:
+        if (ROOT / name).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / name, source / name, ignore=ignored)
+        else:
+            shutil.copy(ROOT / name, source)
+    # Something to find even before the first scenario and image are written.
+    for kind in ("scenarios", "images"):
+        (source / kind / "planted.yaml").write_text("planted: true\n")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", base, cwd=source)
+    [wheel] = base.glob("*.whl")
+    [sdist] = base.glob("*.tar.gz")
+    shutil.rmtree(source)
+
+    run(sys.executable, "-m", "venv", "--without-pip", base / "venv", cwd=base)
+    python = base / "venv/bin/python"
+    site = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=base)
+    Path(site.strip(), "tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
+    run(*pip, "install", "--quiet", "--no-deps", "--no-index", wheel, cwd=base)
+    return Built(wheel, sdist, python)
+
+
+def data_files() -> set[str]:
+    kinds = ("scenarios", "images")
+    found = {
+        str(path.relative_to(ROOT))
+        for kind in kinds
+        for path in (ROOT / kind).rglob("*")
+        if path.is_file() and not path.name.startswith(".")
+    }
+    return found | {f"{kind}/planted.yaml" for kind in kinds}
+
+
+def test_wheel_and_sdist_hold_every_scenario_image_and_module(built: Built) -> None:
+    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "lab").rglob("*.py")}
+    with zipfile.ZipFile(built.wheel) as wheel:
+        names = set(wheel.namelist())
+    assert {f"lab/data/{name}" for name in data_files()} | modules <= names
+    with tarfile.open(built.sdist) as sdist:
+        inside = {name.partition("/")[2] for name in sdist.getnames()}
+    assert data_files() | modules <= inside
+    assert {"LICENSE", "README.md", "pyproject.toml"} <= inside
+
+
+def test_wheel_holds_nothing_else(built: Built) -> None:
+    with zipfile.ZipFile(built.wheel) as wheel:
+        tops = {name.split("/")[0] for name in wheel.namelist()}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"lab"}
+
+
+def test_installed_package_is_not_the_checkout(built: Built, tmp_path: Path) -> None:
+    place = run(built.python, "-c", "import lab; print(lab.__file__)", cwd=tmp_path).strip()
+    assert Path(place).is_relative_to(built.python.parents[1])
+
+
+def test_installed_package_finds_its_scenarios_and_images(built: Built, tmp_path: Path) -> None:
+    if not (ROOT / "lab/catalog.py").exists():
+        pytest.skip("lab.catalog is not here yet")
+    code = (
+        "from lab import catalog\n"
+        "for d in (*catalog.scenario_directories(), *catalog.image_directories()):\n"
+        "    for f in sorted(d.rglob('*.yaml')):\n"
+        "        print(d.name + '/' + str(f.relative_to(d)))\n"
+    )
+    listed = run(built.python, "-c", code, cwd=tmp_path, home=tmp_path).split()
+    assert set(listed) == {name for name in data_files() if name.endswith(".yaml")}
+
+
+def test_installed_command_runs_elsewhere(built: Built, tmp_path: Path) -> None:
+    run(built.python.parent / "lab", "--help", cwd=tmp_path, home=tmp_path)
