@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic_core import PydanticCustomError
 
 from lab.units import parse_rate, parse_seconds, parse_size
 
@@ -12,7 +14,29 @@ from lab.units import parse_rate, parse_seconds, parse_size
 class Model(BaseModel):
     """A frozen record; a key that it does not know is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, value: object) -> object:
+        """Name the first unknown key, and the known one that is nearest to it."""
+        if not isinstance(value, dict):
+            return value
+        known = [field.alias or name for name, field in cls.model_fields.items()]
+        accepted = {*known, *cls.model_fields}
+        for key in value:
+            if key in accepted:
+                continue
+            near = get_close_matches(str(key), known, n=1)
+            guess = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known)}"
+            raise PydanticCustomError(
+                "unknown_key",
+                "unknown key '{key}': {guess}",
+                {"key": key, "guess": guess},
+            )
+        return value
 
 
 Size = Annotated[int, BeforeValidator(parse_size)]

@@ -119,3 +119,14 @@ class Claim(Model):
     published: Quantity | None = None
     """The published figure, in the metric's unit."""
     expect: Expectation
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """Every value that the expectation looks at."""
+        match self.expect:
+            case Bound(value=value) | Monotonic(value=value):
+                return (value,)
+            case Ratio(of=of, to=to):
+                return (of, to)
+            case Order(values=values) | Same(values=values):
+                return values

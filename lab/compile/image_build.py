@@ -1,0 +1,268 @@
+"""From an image's recipe to the commands that build it, and what must be found in the result. Pure.
+
+``mmdebstrap`` fills a directory and runs ``images/customize.sh`` in it; ``mke2fs -d`` makes a file
+system of the directory, ``qemu-img`` a qcow2 file of that, and ``debugfs`` reads it back. All but
+``qemu-img`` run in a namespace whose root is the builder, so that no step needs to be root.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lab.errors import ToolError
+from lab.model.image import MDADM_CONF, ImageRecipe, says_auto_all
+from lab.units import MIB
+
+KILLED_WITH_US: Final = ("setpriv", "--pdeathsig", "KILL")
+"""The namespace ends even when the lab is killed with ``kill -9``."""
+
+NAMESPACE: Final = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+"""No mount is seen outside, and no process outlives the first one."""
+
+AS_USER: Final = ("--user", "--map-root-user", "--map-auto")
+"""The user is root inside, and owns the other users' files through ``/etc/subuid``."""
+
+ENVIRONMENT: Final = {"INITRD": "No", "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
+"""``INITRD=No``: the kernel's package makes no initrd; ``customize.sh`` does, once, at the end."""
+
+MINIMUM_FREE: Final = 2500 * MIB
+"""Bytes that a build needs beside the result; measured with ``debian-12``: 1.9 GB at its highest."""
+
+
+def namespaced(argv: tuple[str, ...], *, root: bool) -> tuple[str, ...]:
+    """Run a command in a namespace of its own; ``root``: the lab itself runs as root."""
+    return (*KILLED_WITH_US, *NAMESPACE, *(() if root else AS_USER), "--", *argv)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageBuild:
+    """Everything a build does, in this order."""
+
+    files: Mapping[str, str]
+    """Text by path below the working directory, written before the first command."""
+    bootstrap: tuple[str, ...]
+    make_disk: tuple[str, ...]
+    remove_root: tuple[str, ...]
+    """The directory is not needed once the file system is made of it."""
+    read_back: tuple[str, ...]
+    convert: tuple[str, ...]
+
+
+def compile_build(
+    recipe: ImageRecipe, *, customize: str, work: Path, root: bool = False
+) -> ImageBuild:
+    """The commands that build this recipe below ``work``; ``root`` as in `namespaced`."""
+    files = {f"files{path}": text for path, text in recipe.files.items()}
+    files |= {
+        "customize.sh": customize,
+        "enabled": _lines(recipe.enabled_units),
+        "masked": _lines(recipe.masked_units),
+        "script": recipe.script,
+        "read_back": _lines(
+            ("rdump /etc found", *(f"dump {p} found/{_flat(p)}" for p in _elsewhere(recipe)))
+        ),
+    }
+    hook = shlex.join(["sh", f"{work}/customize.sh"]) + f' "$1" {shlex.quote(str(work))}'
+    valid_until = (
+        () if recipe.check_valid_until else ('--aptopt=Acquire::Check-Valid-Until "false"',)
+    )
+    return ImageBuild(
+        files=files,
+        bootstrap=namespaced(
+            (
+                "mmdebstrap",
+                "--mode=root",
+                "--format=directory",
+                f"--variant={recipe.variant}",
+                f"--components={','.join(recipe.components)}",
+                f"--include={','.join((recipe.kernel_package, *recipe.packages))}",
+                *(f"--dpkgopt=path-exclude={path}" for path in recipe.excluded_paths),
+                *valid_until,
+                f"--customize-hook={hook}",
+                recipe.suite,
+                f"{work}/root",
+            ),
+            root=root,
+        ),
+        make_disk=namespaced(
+            (
+                *("mke2fs", "-q", "-F", "-t", "ext4", "-L", "root", "-m", "0"),
+                *("-d", f"{work}/root", f"{work}/disk.raw", f"{recipe.disk_size // MIB}M"),
+            ),
+            root=root,
+        ),
+        remove_root=namespaced(("rm", "-rf", f"{work}/root"), root=root),
+        # debugfs splits its commands at blanks: only names relative to the working directory
+        read_back=namespaced(("debugfs", "-f", "read_back", "disk.raw"), root=root),
+        convert=(
+            *("qemu-img", "convert", "-f", "raw", "-O", "qcow2"),
+            *(f"{work}/disk.raw", f"{work}/image/disk.qcow2"),
+        ),
+    )
+
+
+def _lines(words: tuple[str, ...]) -> str:
+    return "".join(f"{word}\n" for word in words)
+
+
+def _elsewhere(recipe: ImageRecipe) -> list[str]:
+    return [path for path in recipe.files if not path.startswith("/etc/")]
+
+
+def _flat(path: str) -> str:
+    return "file" + path.replace("/", "!")
+
+
+def read_back_at(path: str) -> str:
+    """Where below ``found/`` the read-back leaves this file of the image."""
+    return path.lstrip("/") if path.startswith("/etc/") else _flat(path)
+
+
+# --- what mmdebstrap says, as progress --------------------------------------------------------
+
+STAGES: Final = (
+    # what mmdebstrap prints, what the user reads, and the part of the build done by then
+    ("I: running apt-get update", "reading the archive's package lists", 0.02),
+    ("I: downloading packages", "fetching the essential packages", 0.07),
+    ("I: extracting archives", "unpacking the essential packages", 0.12),
+    ("I: installing essential packages", "installing the essential packages", 0.17),
+    ("I: installing remaining packages", "fetching and installing the other packages", 0.27),
+    ("I: running --customize-hook", "configuring the image and making its initrd", 0.78),
+    ("I: cleaning package lists", "cleaning up", 0.88),
+)
+BOOTSTRAPPED: Final = 0.90
+EXPECTED_SECONDS: Final = 60.0
+"""A whole build on two cores with the archive nearby: a size, not a limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A part of the build that takes a while."""
+
+    says: str
+    begins: float
+    """Part of the whole build that is done when it begins, 0 to 1."""
+    ends: float
+
+    def after(self, seconds: float) -> float:
+        """The part of the build that is done so long after the stage began; never its end."""
+        share = min(seconds / (EXPECTED_SECONDS * (self.ends - self.begins)), 0.95)
+        return self.begins + share * (self.ends - self.begins)
+
+
+def stage_of(line: str) -> Stage | None:
+    """The stage that this line of the log begins."""
+    ends = (*(begins for _, _, begins in STAGES[1:]), BOOTSTRAPPED)
+    for (prefix, says, begins), end in zip(STAGES, ends, strict=True):
+        if line.startswith(prefix):
+            return Stage(says=says, begins=begins, ends=end)
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Why a build failed, where its log says so."""
+
+    says: str
+    hint: str
+
+
+def reason_of(log: str, *, suite: str) -> Reason | None:
+    """The host's trouble that this log shows; ``None``: the tool's own words must do."""
+    if re.search(r"No space left on device|have enough free space|Disk quota exceeded", log):
+        return Reason(
+            says="the disk is full",
+            hint="free some space, or move the lab elsewhere with LAB_HOME",
+        )
+    if re.search(r"Release file for .* is (expired|not valid anymore)", log):
+        return Reason(
+            says=f"the archive's Release file of '{suite}' has expired",
+            hint="to build from an old archive all the same, set check_valid_until: false",
+        )
+    if re.search(r"NO_PUBKEY|public key is not available|is not signed", log):
+        return Reason(
+            says=f"this host does not know the key that signed '{suite}'",
+            hint="apt install debian-archive-keyring",
+        )
+    if "Unable to locate package" in log or "has no installation candidate" in log:
+        found = re.search(r"E: (?:Unable to locate package|Package) '?([a-z0-9.+-]+)", log)
+        name = found.group(1) if found else "?"
+        return Reason(
+            says=f"'{suite}' has no package '{name}'",
+            hint="correct kernel_package, packages or components in the image's recipe",
+        )
+    if re.search(r"Could not resolve|Could not connect|Unable to connect|Failed to fetch", log):
+        return Reason(
+            says=f"the package archive of '{suite}' could not be reached",
+            hint="`lab doctor` tries the archive; behind a proxy, set http_proxy",
+        )
+    return None
+
+
+# --- what was built ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What was read back from a built image."""
+
+    packages: Mapping[str, str]
+    """Version by name."""
+    kernel_version: str
+    initrd: frozenset[str]
+    """Paths in the initrd, without a leading slash."""
+    files: Mapping[str, str]
+    """Content by absolute path, of those that the recipe names and of ``/etc/machine-id``."""
+    links: Mapping[str, str]
+    """Target of each symbolic link in ``/etc/systemd/system``, by its name."""
+    ssh_host_keys: tuple[str, ...]
+
+
+def parse_packages(text: str) -> dict[str, str]:
+    """Version by name, of ``dpkg-query``'s lines ``name TAB version``."""
+    packages = {}
+    for line in text.splitlines():
+        name, tab, version = line.partition("\t")
+        if not (name and tab and version):
+            raise ToolError(f"'dpkg-query' printed the line '{line}' instead of name and version")
+        packages[name] = version
+    if not packages:
+        raise ToolError("'dpkg-query' listed no package in the image")
+    return packages
+
+
+def differences(recipe: ImageRecipe, found: Found) -> list[str]:
+    """What the image has otherwise than its recipe asks; empty when all is as it should be."""
+    wrong = [
+        f"the package '{name}' is not installed"
+        for name in (recipe.kernel_package, *recipe.packages)
+        if name not in found.packages
+    ]
+    for path, text in recipe.files.items():
+        if path not in found.files:
+            wrong.append(f"the file '{path}' is missing")
+        elif found.files[path] != text:
+            wrong.append(f"the file '{path}' has another content")
+    wrong += [
+        f"the unit '{unit}' is not masked"
+        for unit in recipe.masked_units
+        if found.links.get(unit) != "/dev/null"
+    ]
+    wrong += [f"the SSH host key '{key}' is in the image" for key in found.ssh_host_keys]
+    if found.files.get("/etc/machine-id") != "":
+        wrong.append("'/etc/machine-id' is not empty")
+    if not found.kernel_version:
+        wrong.append("there is no kernel")
+    if not any(path.startswith(("usr/lib/modules/", "lib/modules/")) for path in found.initrd):
+        wrong.append("the initrd has no kernel modules")
+    if "mdadm" in recipe.packages:
+        if not says_auto_all(found.files.get(MDADM_CONF, "")):
+            wrong.append(f"'{MDADM_CONF}' does not say 'AUTO -all'")
+        if any(path.endswith("sbin/mdadm") for path in found.initrd):
+            wrong.append("the initrd holds mdadm, which would assemble arrays by itself")
+    return wrong

@@ -1,0 +1,170 @@
+"""The live bench: one guest's hypervisor, shell and files, as the run loop wants them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from lab.errors import GuestError, HostError, TroubleError
+from lab.host import clock, guests, process
+from lab.host.guests import GuestRecord
+from lab.host.hypervisor import Hypervisor
+from lab.host.shell import Shell, banner
+from lab.model.ports import Output
+from lab.model.procedure import AttachDisk, StartGuest
+
+PANIC: Final = "Kernel panic - not syncing"
+SILENCE: Final = 30.0
+"""Seconds for which a running command may hide a guest that has stopped; then it is asked."""
+
+
+class LiveBench:
+    """Everything of one guest that touches the world."""
+
+    def __init__(self, record: GuestRecord, private_key: str) -> None:
+        self.record = record
+        self._private_key = private_key
+        self._hypervisor = Hypervisor(record.path)
+        self._shell: Shell | None = None
+        self._answered = clock.now()
+
+    # -- files and programs of the host
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory and its parents."""
+        try:
+            Path(path).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise HostError(f"'{path}' cannot be made: {error.strerror}") from error
+
+    def write_file(self, path: str, content: str, mode: int) -> None:
+        """Write a small file; it never has a wider mode than it should, not for a moment."""
+        part = f"{path}.part"
+        try:
+            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(content)
+            Path(part).rename(path)
+        except OSError as error:
+            raise HostError(f"'{path}' cannot be written: {error.strerror}") from error
+
+    def remove(self, path: str) -> None:
+        """Remove a file or directory; what is gone already is fine."""
+        try:
+            if Path(path).is_dir() and not Path(path).is_symlink():
+                shutil.rmtree(path)
+            else:
+                Path(path).unlink(missing_ok=True)
+        except OSError as error:
+            raise HostError(f"'{path}' cannot be removed: {error.strerror}") from error
+
+    def host_command(self, argv: tuple[str, ...]) -> None:
+        """Run a program on the host."""
+        process.run(argv, timeout=120)
+
+    # -- the guest's life
+
+    def start_guest(self, step: StartGuest) -> None:
+        """Start the domain, and write its process and port down."""
+        self._hypervisor.start(step.xml)
+        self.record = replace(self.record, pid=self._hypervisor.pid, port=self._hypervisor.port())
+        guests.write(self.record)
+
+    def attach(self) -> None:
+        """Find a guest that another process started."""
+        self._hypervisor.attach()
+
+    def destroy_guest(self) -> None:
+        """End the domain, and be sure that its process is gone."""
+        self.close()
+        try:
+            self._hypervisor.destroy()
+        except TroubleError:
+            pass  # ended by its process id below, which also finds a half-started one
+        finally:
+            guests.end_processes(self.record.path)
+
+    def close(self) -> None:
+        """Close the connection; the guest goes on."""
+        if self._shell is not None:
+            self._shell.close()
+            self._shell = None
+
+    def release(self) -> None:
+        """Let go of libvirt too; the guest goes on."""
+        self.close()
+        self._hypervisor.close()
+
+    def wait_for_ssh(self, timeout: float) -> None:
+        """Wait for the banner, then connect."""
+        deadline = clock.now() + timeout
+        while not banner(self.record.port, timeout=min(5.0, max(0.5, deadline - clock.now()))):
+            self._alive(ask=False)
+            if clock.now() >= deadline:
+                raise self._dead(
+                    f"the guest '{self.record.id}' had not answered on SSH after"
+                    f" {timeout:.0f} seconds"
+                )
+            clock.pause(0.1)
+        self._shell = Shell.connect(
+            self.record.port,
+            private_key=self._private_key,
+            host_key=self.record.host_key,
+            alive=lambda: self._alive(ask=True),
+            timeout=60.0,
+        )
+        self._answered = clock.now()
+
+    def attach_disk(self, step: AttachDisk) -> None:
+        """Plug a disk in."""
+        self._hypervisor.plug(step.xml)
+
+    def detach_disk(self, step: AttachDisk) -> None:
+        """Unplug a disk; a dead guest holds none."""
+        if guests.qemu_pids(self.record.path):
+            self._hypervisor.unplug(step.xml, step.serial)
+
+    def guest(self, script: str, timeout: float) -> Output:
+        """Run shell lines as root in the guest."""
+        if self._shell is None:
+            raise GuestError(f"there is no connection to the guest '{self.record.id}'")
+        self._answered = clock.now()
+        try:
+            return self._shell.run(script, timeout)
+        except GuestError as error:
+            self._alive(ask=False)
+            if error.hint:
+                raise
+            raise self._dead(error.message) from error
+
+    def _alive(self, *, ask: bool) -> None:
+        """Raise ``GuestError`` with the console's last lines where the guest has died or hangs."""
+        tail = guests.console_tail(self.record.path, lines=40)
+        if PANIC in tail:
+            raise self._dead(f"the guest '{self.record.id}' panicked")
+        if not guests.qemu_pids(self.record.path):
+            raise self._dead(f"the guest '{self.record.id}' ended by itself: its QEMU is gone")
+        if ask and clock.now() - self._answered > SILENCE:
+            if not banner(self.record.port, timeout=SILENCE):
+                raise self._dead(
+                    f"the guest '{self.record.id}' hangs: nothing on SSH for {SILENCE:.0f} seconds"
+                )
+            self._answered = clock.now()
+
+    def _dead(self, sentence: str) -> GuestError:
+        tail = guests.console_tail(self.record.path)
+        where = f"the last lines of its console:\n{tail}" if tail else "its console is empty"
+        return GuestError(sentence, hint=where)
+
+    # -- time
+
+    def now(self) -> float:
+        """Seconds on a clock that never goes back."""
+        return clock.now()
+
+    def pause(self, seconds: float) -> None:
+        """Wait a moment."""
+        clock.pause(seconds)

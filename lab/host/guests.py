@@ -1,0 +1,237 @@
+"""Live guests: one directory each, a record in it, and the QEMU process that belongs to it.
+
+A guest's directory is made before anything else of it and removed after everything else, so
+whatever a dead lab leaves behind is found by its directory: ``gc`` needs no memory of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from secrets import token_hex
+
+from lab.errors import HostError, InputError
+from lab.host import clock, paths
+
+RECORD = "guest.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestRecord:
+    """What a later command must know of a guest."""
+
+    id: str
+    directory: str
+    scenario: str
+    image: str
+    created: str
+    """ISO 8601, UTC."""
+    owner_pid: int
+    """The worker that takes care of it; 0: nobody, it was left up on purpose."""
+    owner_started: int
+    """The worker's start time in clock ticks, ``proc(5)``: ids come again, this does not."""
+    pid: int = 0
+    """QEMU's process id; 0: not started yet."""
+    port: int = 0
+    """Port of 127.0.0.1 that leads to its SSH."""
+    host_key: str = ""
+    """Public line of its host key."""
+    target: str = ""
+    """The array's path in the guest."""
+    cell: str = ""
+
+    @property
+    def path(self) -> Path:
+        """The guest's directory."""
+        return Path(self.directory)
+
+
+def started_ticks(pid: int) -> int:
+    """When a process started, in clock ticks since boot; 0 where there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return int(stat.rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def new_id() -> str:
+    """A short name; its length is part of every socket's path."""
+    return f"g{token_hex(3)}"
+
+
+def create(*, guest: str, scenario: str, image: str, host_key: str) -> GuestRecord:
+    """Make the directory and the record of a guest that is about to be."""
+    directory = paths.guests() / guest
+    # The record is in the directory before anybody can see it: gc must never take it for a wreck.
+    fresh = directory.with_name(f".{guest}.{os.getpid()}")
+    fresh.mkdir(parents=True, mode=0o700)
+    record = GuestRecord(
+        id=guest,
+        directory=str(directory),
+        scenario=scenario,
+        image=image,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        owner_pid=os.getpid(),
+        owner_started=started_ticks(os.getpid()),
+        host_key=host_key,
+    )
+    (fresh / RECORD).write_text(json.dumps(asdict(record), indent=1), encoding="utf-8")
+    fresh.rename(directory)
+    return record
+
+
+def write(record: GuestRecord) -> None:
+    """Keep a record, by rename."""
+    path = record.path / RECORD
+    part = path.with_name(f".{RECORD}.{os.getpid()}")
+    part.write_text(json.dumps(asdict(record), indent=1), encoding="utf-8")
+    part.rename(path)
+    known_hosts = record.path / "known_hosts"
+    if record.port:
+        known_hosts.write_text(f"[127.0.0.1]:{record.port} {record.host_key}\n", encoding="ascii")
+
+
+def own(record: GuestRecord, pid: int) -> GuestRecord:
+    """Hand a guest to a worker, or with 0 to nobody."""
+    changed = replace(record, owner_pid=pid, owner_started=started_ticks(pid) if pid else 0)
+    write(changed)
+    return changed
+
+
+def change(record: GuestRecord, *, target: str, cell: str) -> GuestRecord:
+    """The record with the array that the guest now holds."""
+    return replace(record, target=target, cell=cell)
+
+
+def read(directory: Path) -> GuestRecord | None:
+    """The record in a guest's directory; ``None`` where there is none that can be read."""
+    try:
+        data = json.loads((directory / RECORD).read_text(encoding="utf-8"))
+        return GuestRecord(**data)
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def every() -> Iterator[GuestRecord]:
+    """Every guest with a readable record, oldest first."""
+    records = [read(d) for d in _directories()]
+    yield from sorted((r for r in records if r is not None), key=lambda r: r.created)
+
+
+def _directories() -> list[Path]:
+    try:
+        return [d for d in paths.guests().iterdir() if d.is_dir()]
+    except OSError:
+        return []
+
+
+def qemu_pids(directory: Path) -> list[int]:
+    """Processes of this user whose command line names the guest's directory: its QEMU.
+
+    The directory's name is random, so nothing else can have it by accident.
+    """
+    wanted = os.fsencode(directory) + b"/"
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"qemu-system" in words[0] and any(wanted in word for word in words[1:]):
+            found.append(int(entry.name))
+    return found
+
+
+def is_alive(record: GuestRecord) -> bool:
+    """Whether the guest's QEMU runs."""
+    return bool(record.pid) and record.pid in qemu_pids(record.path)
+
+
+def is_owned(record: GuestRecord) -> bool:
+    """Whether a live worker takes care of it."""
+    return bool(record.owner_pid) and started_ticks(record.owner_pid) == record.owner_started
+
+
+def end_processes(directory: Path, *, grace: float = 3.0) -> None:
+    """End the guest's QEMU, kindly and then not; return when it is gone."""
+    for kind in (signal.SIGTERM, signal.SIGKILL):
+        pids = qemu_pids(directory)
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, kind)
+        if not pids:
+            return
+        deadline = clock.now() + grace
+        while qemu_pids(directory) and clock.now() < deadline:
+            clock.pause(0.05)
+    left = qemu_pids(directory)
+    if left:
+        raise HostError(f"QEMU process {left[0]} of the guest in '{directory}' would not end")
+
+
+def remove(directory: Path) -> None:
+    """End whatever of a guest still runs, and remove its directory."""
+    end_processes(directory)
+    shutil.rmtree(directory, ignore_errors=False)
+
+
+def find(name: str | None) -> GuestRecord:
+    """The guest of that id, or of that scenario, or the only one."""
+    records = [r for r in every() if is_alive(r)]
+    if name is not None:
+        records = [r for r in records if name in (r.id, r.scenario)]
+    if not records:
+        what = f"no live guest '{name}'" if name else "no live guest"
+        raise InputError(
+            f"there is {what}", hint="`lab up scenario NAME` starts one; `lab ps` lists"
+        )
+    if len(records) > 1:
+        ids = ", ".join(r.id for r in records)
+        raise InputError(f"there are several live guests: say which of {ids}")
+    return records[0]
+
+
+def abandoned() -> list[Path]:
+    """Directories of guests that nobody owns and nobody left up on purpose."""
+    found = []
+    for directory in _directories():
+        if directory.name.startswith("."):
+            if not started_ticks(int(directory.suffix[1:] or 0)):
+                found.append(directory)
+            continue
+        record = read(directory)
+        if record is None or not (is_owned(record) if record.owner_pid else is_alive(record)):
+            found.append(directory)
+    return found
+
+
+def collect_garbage() -> list[str]:
+    """Remove every abandoned guest; the ids of those that were."""
+    removed = []
+    for directory in abandoned():
+        remove(directory)
+        removed.append(directory.name)
+    return removed
+
+
+def console_tail(directory: Path, lines: int = 15) -> str:
+    """The last lines of a guest's console, without control characters."""
+    try:
+        with (directory / "console.log").open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - 16384))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    printable = "".join(c for c in text if c == "\n" or c.isprintable())
+    return "\n".join([line for line in printable.splitlines() if line.strip()][-lines:])

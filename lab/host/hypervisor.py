@@ -1,0 +1,224 @@
+"""libvirt, behind a wall: no libvirt object and no libvirt exception leaves this module.
+
+The embedded driver (``qemu:///embed?root=…``, libvirt's ``drvqemu`` page) needs no daemon and no
+root. One root holds one guest, and a process opens one root: that is why each guest has a worker
+process. The guest itself outlives the process that started it, and the next one that opens the
+same root finds it again, a moment later than the opening returns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import threading
+from pathlib import Path
+from typing import Any, Final
+from xml.etree import ElementTree as ET
+
+from lab.errors import GuestError, HostError
+from lab.host import clock, paths
+
+SOCKET_LIMIT: Final = 107
+"""Bytes in a unix socket's path, ``unix(7)``."""
+_MONITOR: Final = "/lib/qemu/domain-1-lab/monitor.sock"
+
+
+def _libvirt() -> Any:
+    try:
+        import libvirt
+    except ImportError as error:
+        raise HostError(
+            "libvirt is not installed for this Python",
+            hint="`make setup` installs it; `lab doctor` says what else is missing",
+        ) from error
+    return libvirt
+
+
+class Hypervisor:
+    """One embedded libvirt root, and the one guest in it."""
+
+    def __init__(self, root: Path, name: str = "lab") -> None:
+        self.root = root
+        self.name = name
+        self._connection: Any = None
+        self._domain: Any = None
+        self._stop = threading.Event()
+        self._loop: threading.Thread | None = None
+
+    def open(self) -> None:
+        """Open the root; ``HostError`` where there is no libvirt, or its path is too long."""
+        if self._connection is not None:
+            return
+        socket = f"{self.root}{_MONITOR}"
+        if len(os.fsencode(socket)) > SOCKET_LIMIT:
+            raise HostError(
+                f"the path '{self.root}' is too long for QEMU's sockets ({len(socket)} bytes with"
+                f" '{_MONITOR}', {SOCKET_LIMIT} at most)",
+                hint="set LAB_HOME to a shorter directory",
+            )
+        log = self.root / "libvirt.log"
+        os.environ["LIBVIRT_LOG_OUTPUTS"] = f"3:file:{log}"
+        libvirt = _libvirt()
+        libvirt.registerErrorHandler(lambda _context, _error: None, None)
+        self._seed_capabilities()
+        libvirt.virEventRegisterDefaultImpl()
+        self._loop = threading.Thread(target=self._events, args=(libvirt,), daemon=True)
+        self._loop.start()
+        uri = f"qemu:///embed?root={self.root}"
+        try:
+            self._connection = libvirt.open(uri)
+        except libvirt.libvirtError as error:
+            raise HostError(
+                f"libvirt cannot open '{uri}': {error}",
+                hint="`lab doctor` says whether libvirt's QEMU driver is installed",
+            ) from error
+
+    def close(self) -> None:
+        """Let go of libvirt; the guest goes on."""
+        self._stop.set()
+        if self._connection is not None:
+            with contextlib.suppress(_libvirt().libvirtError):
+                self._connection.close()
+        self._connection = self._domain = None
+
+    def _events(self, libvirt: Any) -> None:
+        # A timer keeps the loop turning, so that it sees the wish to stop.
+        libvirt.virEventAddTimeout(200, lambda _timer, _opaque: None, None)
+        while not self._stop.is_set():
+            libvirt.virEventRunDefaultImpl()
+
+    def _seed_capabilities(self) -> None:
+        """Spare a fresh root libvirt's probing of QEMU, which takes 4 seconds.
+
+        libvirt itself checks whether a cached probe still fits QEMU, kernel and libvirt.
+        """
+        kept = paths.host() / "capabilities"
+        cache = self.root / "cache" / "qemu" / "capabilities"
+        if kept.is_dir() and not cache.is_dir():
+            cache.mkdir(parents=True)
+            for file in kept.glob("*.xml"):
+                with contextlib.suppress(OSError):
+                    shutil.copy2(file, cache / file.name)
+
+    def _keep_capabilities(self) -> None:
+        kept = paths.host() / "capabilities"
+        cache = self.root / "cache" / "qemu" / "capabilities"
+        kept.mkdir(parents=True, exist_ok=True)
+        for file in cache.glob("*.xml"):
+            target = kept / file.name
+            if target.exists() and target.stat().st_mtime >= file.stat().st_mtime:
+                continue
+            part = kept / f".{file.name}.{os.getpid()}"
+            with contextlib.suppress(OSError):
+                shutil.copy2(file, part)
+                part.rename(target)
+
+    def start(self, xml: str) -> None:
+        """Start the domain; it is transient, and gone from libvirt when it ends."""
+        self.open()
+        libvirt = _libvirt()
+        try:
+            self._domain = self._connection.createXML(xml, 0)
+        except libvirt.libvirtError as error:
+            raise HostError(f"QEMU would not start the guest: {self._words(error)}") from error
+        self._keep_capabilities()
+
+    def attach(self) -> None:
+        """Find the guest that another process started in this root."""
+        self.open()
+        libvirt = _libvirt()
+
+        def look() -> Any:
+            try:
+                domain = self._connection.lookupByName(self.name)
+                domain.state()
+                domain.XMLDesc(0)
+            except libvirt.libvirtError:
+                return None
+            return domain
+
+        self._domain = clock.wait_until(
+            look, timeout=10, reason=f"libvirt to find the guest in '{self.root}' again"
+        )
+
+    @property
+    def pid(self) -> int:
+        """Process id of the guest's QEMU."""
+        path = self.root / "run" / "qemu" / f"{self.name}.pid"
+        try:
+            return int(path.read_text())
+        except (OSError, ValueError) as error:
+            raise GuestError(f"the guest's QEMU has left no process id in '{path}'") from error
+
+    def port(self) -> int:
+        """The port of 127.0.0.1 that leads to the guest's SSH, as QEMU's own table has it."""
+        import libvirt_qemu
+
+        libvirt = _libvirt()
+        try:
+            table = libvirt_qemu.qemuMonitorCommand(
+                self._domain, "info usernet", libvirt_qemu.VIR_DOMAIN_QEMU_MONITOR_COMMAND_HMP
+            )
+        except libvirt.libvirtError as error:
+            raise GuestError(f"QEMU does not answer: {self._words(error)}") from error
+        found = re.search(r"HOST_FORWARD\]\s+\d+\s+127\.0\.0\.1\s+(\d+)", table)
+        if found is None:
+            raise GuestError(f"QEMU forwards no port to the guest; its table:\n{table}")
+        return int(found.group(1))
+
+    def plug(self, xml: str) -> None:
+        """Hot-plug a device."""
+        libvirt = _libvirt()
+        try:
+            self._domain.attachDeviceFlags(xml, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+        except libvirt.libvirtError as error:
+            serial = ET.fromstring(xml).findtext("serial") or "device"
+            raise HostError(
+                f"QEMU would not take the disk '{serial}': {self._words(error)}"
+            ) from error
+
+    def unplug(self, xml: str, serial: str) -> None:
+        """Hot-unplug a disk and wait until the guest has let go of it."""
+        libvirt = _libvirt()
+        try:
+            self._domain.detachDeviceFlags(xml, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+        except libvirt.libvirtError as error:
+            if not self._holds(serial):
+                return
+            raise GuestError(
+                f"the guest would not let go of the disk '{serial}': {self._words(error)}"
+            ) from error
+        clock.wait_until(
+            lambda: None if self._holds(serial) else True,
+            timeout=20,
+            reason=f"the guest to let go of the disk '{serial}'",
+        )
+
+    def _holds(self, serial: str) -> bool:
+        libvirt = _libvirt()
+        try:
+            tree = ET.fromstring(self._domain.XMLDesc(0))
+        except libvirt.libvirtError:
+            return False
+        return any(s.text == serial for s in tree.iter("serial"))
+
+    def destroy(self) -> None:
+        """End the guest at once; no error where it has ended already."""
+        libvirt = _libvirt()
+        if self._domain is None:
+            return
+        try:
+            self._domain.destroy()
+        except libvirt.libvirtError as error:
+            if error.get_error_code() not in (
+                libvirt.VIR_ERR_NO_DOMAIN,
+                libvirt.VIR_ERR_OPERATION_INVALID,
+            ):
+                raise HostError(f"QEMU would not end: {self._words(error)}") from error
+        self._domain = None
+
+    @staticmethod
+    def _words(error: Exception) -> str:
+        return str(error).strip().replace("\n", " ")

@@ -1,0 +1,91 @@
+"""From raw output to measurements: pure, so that a stored run can be measured again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lab import catalog
+from lab.errors import ToolError
+from lab.model.measurement import Measurement
+from lab.model.plugin import Outputs
+from lab.model.result import MemberCounters
+from lab.model.scenario import Cell
+
+SECTOR = 512
+"""``/proc/diskstats`` counts in these, whatever the device's blocks are."""
+
+
+def measurements(cell: Cell, raw: Mapping[str, str]) -> tuple[Measurement, ...]:
+    """Every metric of every workload, a value per trial; ``ToolError`` names what is unreadable."""
+    found: list[Measurement] = []
+    for workload in cell.workloads:
+        tool = catalog.workload(workload.tool)
+        parameters = tool.parameters.model_validate(workload.parameters)
+        values: dict[str, list[float]] = {m.name: [] for m in tool.metrics}
+        for trial in range(1, cell.trials + 1):
+            tag = f"{workload.name}.{trial}."
+            own = {k.removeprefix(tag): v for k, v in raw.items() if k.startswith(tag)}
+            outputs = Outputs(
+                stdout=own.pop("stdout.txt", ""), stderr=own.pop("stderr.txt", ""), files=own
+            )
+            for name, value in tool.parse(parameters, outputs).items():
+                values[name].append(value)
+        found += [
+            Measurement(
+                workload=workload.name, metric=m.name, unit=m.unit, values=tuple(values[m.name])
+            )
+            for m in tool.metrics
+            if values[m.name]
+        ]
+    return tuple(found)
+
+
+def counters(cell: Cell, raw: Mapping[str, str]) -> tuple[MemberCounters, ...]:
+    """What each disk did during each trial of each workload."""
+    found: list[MemberCounters] = []
+    for workload in cell.workloads:
+        for trial in range(1, cell.trials + 1):
+            tag = f"{workload.name}.{trial}"
+            before, after = raw.get(f"{tag}.before.txt"), raw.get(f"{tag}.after.txt")
+            if before is None or after is None:
+                continue
+            old, new = _disks(before), _disks(after)
+            for serial, _ in cell.each_disk:
+                delta = [n - o for n, o in zip(new[serial], old[serial], strict=True)]
+                found.append(
+                    MemberCounters(
+                        workload=workload.name,
+                        trial=trial,
+                        serial=serial,
+                        reads=delta[0],
+                        read_bytes=delta[2] * SECTOR,
+                        writes=delta[4],
+                        written_bytes=delta[6] * SECTOR,
+                        flushes=delta[15] if len(delta) > 15 else 0,
+                    )
+                )
+    return tuple(found)
+
+
+def _disks(text: str) -> dict[str, list[int]]:
+    """Serial to the counters of its device; fields as in the kernel's ``iostats.rst``."""
+    devices: dict[str, str] = {}
+    found: dict[str, list[int]] = {}
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) == 3 and words[0] == "disk":
+            devices[words[2]] = words[1]
+        elif len(words) >= 14 and words[2] in devices:
+            found[devices[words[2]]] = [int(w) for w in words[3:]]
+    missing = set(devices.values()) - set(found)
+    if missing or not devices:
+        raise ToolError(
+            f"/proc/diskstats has no line for the disks {sorted(missing)}: {text[:200]}"
+        )
+    return found
+
+
+def environment(raw: Mapping[str, str]) -> dict[str, str]:
+    """What the guest said of itself."""
+    pairs = (line.partition("=") for line in raw.get("environment.txt", "").splitlines())
+    return {key: value.strip() for key, equals, value in pairs if equals}

@@ -1,0 +1,96 @@
+"""What a worker tells while it runs: one JSON object on a line each, in this order.
+
+``guest_started`` once per guest; then for each cell ``cell_started``, any number of ``step``,
+``check`` and ``progress``, and one ``cell_finished``; at the end ``guest_kept`` or ``guest_gone``.
+``trouble`` may come at any time, and is the last one before the end.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from lab.model.base import Model
+from lab.model.measurement import Check
+from lab.model.result import Outcome, PhaseSeconds
+
+
+class GuestStarted(Model):
+    """SSH answers."""
+
+    kind: Literal["guest_started"] = "guest_started"
+    guest: str
+    seconds: float
+
+
+class CellStarted(Model):
+    """A cell's first step begins."""
+
+    kind: Literal["cell_started"] = "cell_started"
+    cell: str
+
+
+class StepStarted(Model):
+    """A step begins; ``expected_seconds`` where somebody knows."""
+
+    kind: Literal["step"] = "step"
+    cell: str | None
+    label: str
+    expected_seconds: float | None = None
+
+
+class Checked(Model):
+    """A precondition was read back."""
+
+    kind: Literal["check"] = "check"
+    cell: str | None
+    check: Check
+
+
+class CellFinished(Model):
+    """A cell came to its end, one way or another."""
+
+    kind: Literal["cell_finished"] = "cell_finished"
+    cell: str
+    outcome: Outcome
+    reason: str = ""
+    seconds: PhaseSeconds
+
+
+class GuestKept(Model):
+    """The guest stays up, as it was asked to."""
+
+    kind: Literal["guest_kept"] = "guest_kept"
+    guest: str
+
+
+class GuestGone(Model):
+    """The guest was taken down and nothing of it is left."""
+
+    kind: Literal["guest_gone"] = "guest_gone"
+    guest: str
+    left: str = ""
+    """What could not be taken away; empty: nothing."""
+
+
+class Trouble(Model):
+    """The worker cannot go on."""
+
+    kind: Literal["trouble"] = "trouble"
+    message: str
+    hint: str = ""
+    exit_status: int
+
+
+Event = Annotated[
+    GuestStarted
+    | CellStarted
+    | StepStarted
+    | Checked
+    | CellFinished
+    | GuestKept
+    | GuestGone
+    | Trouble,
+    Field(discriminator="kind"),
+]

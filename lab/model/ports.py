@@ -1,0 +1,64 @@
+"""What the run loop needs of the world, as protocols; the real ones live in ``lab.host``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from lab.model.procedure import AttachDisk, StartGuest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """What a command in the guest came to."""
+
+    status: int
+    stdout: str
+    stderr: str
+    seconds: float
+    """Wall time on the host, from sending the command to its exit status."""
+
+
+class Bench(Protocol):
+    """The live things of one guest. Each method raises a ``LabError`` that says what happened."""
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory and its parents."""
+
+    def write_file(self, path: str, content: str, mode: int) -> None:
+        """Write a small file, readable by nobody else than ``mode`` says at any moment."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file or a directory of the lab's own; what is gone already is fine."""
+
+    def host_command(self, argv: tuple[str, ...]) -> None:
+        """Run a program on the host."""
+
+    def start_guest(self, step: StartGuest) -> None:
+        """Start the domain."""
+
+    def destroy_guest(self) -> None:
+        """End the domain at once, and be sure that its process is gone."""
+
+    def wait_for_ssh(self, timeout: float) -> None:
+        """Return once a connection with the pinned key stands."""
+
+    def attach_disk(self, step: AttachDisk) -> None:
+        """Plug a disk in."""
+
+    def detach_disk(self, step: AttachDisk) -> None:
+        """Unplug a disk, and return when it is gone."""
+
+    def guest(self, script: str, timeout: float) -> Output:
+        """Run shell lines as root in the guest (``sh -e``, no standard input)."""
+
+    def now(self) -> float:
+        """Seconds on a clock that never goes back."""
+
+    def pause(self, seconds: float) -> None:
+        """Wait a moment."""
+
+
+Save = Callable[[str, str], None]
+"""Keep a text as raw output under a name."""

@@ -1,0 +1,211 @@
+"""Run directories: the only reader and writer of them.
+
+::
+
+    RUN/run.json                       scenario text, overrides, environment, cells; schema lab.run/1
+    RUN/scenario.yaml                  the file as it was
+    RUN/cells/ID/cell.json             the cell, everything fixed
+    RUN/cells/ID/procedure.json        every command, as run
+    RUN/cells/ID/events.jsonl          what the worker told
+    RUN/cells/ID/outcome.json          outcome, reason, seconds, checks
+    RUN/cells/ID/raw/…                 exactly what the tools printed: the primary record
+    RUN/cells/.ID.N/                   a cell that did not finish, or its failed attempt: evidence
+    RUN/result.json                    lab.result/1, made from the above
+
+Files are written by rename; a finished cell is never written again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from lab.errors import HostError, InputError
+from lab.host import paths
+from lab.model.base import Model
+from lab.model.claim import Claim
+from lab.model.measurement import Check
+from lab.model.procedure import Procedure
+from lab.model.result import Outcome, PhaseSeconds, Result
+from lab.model.scenario import Cell, Source
+
+
+class StoredCell(Model):
+    """One cell of a run, and whether published figures speak of it."""
+
+    id: str
+    cell: Cell
+    published: bool
+
+
+class StoredRun(Model):
+    """What a run is about; everything else can be made again from it and the raw output."""
+
+    schema_: str = "lab.run/1"
+    id: str
+    scenario: str
+    title: str
+    question: str
+    source: Source | None = None
+    notes: str = ""
+    overrides: tuple[str, ...] = ()
+    started: str
+    finished: str | None = None
+    environment: dict[str, Any]
+    cells: tuple[StoredCell, ...]
+    claims: tuple[Claim, ...]
+
+
+class StoredOutcome(Model):
+    """How a cell ended."""
+
+    outcome: Outcome
+    reason: str = ""
+    seconds: PhaseSeconds = PhaseSeconds()
+    checks: tuple[Check, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedCell:
+    """A finished cell as it lies on disk."""
+
+    outcome: StoredOutcome
+    raw: dict[str, str]
+
+
+def now() -> str:
+    """The time, ISO 8601, UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def write_json(path: Path, text: str) -> None:
+    """Write by rename; ``HostError`` says where the disk is full."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.rename(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise HostError(f"'{path}' cannot be written: {error.strerror}") from error
+
+
+class RunStore:
+    """One run directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    @classmethod
+    def create(cls, scenario: str, text: str, out: Path | None = None) -> RunStore:
+        """A new run directory, below ``out`` or the lab's own place."""
+        parent = out or paths.runs()
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        for number in range(1000):
+            name = f"{scenario}-{stamp}" + (f"-{number}" if number else "")
+            directory = parent / name
+            try:
+                directory.mkdir(parents=True)
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise HostError(f"'{directory}' cannot be made: {error.strerror}") from error
+            (directory / "cells").mkdir()
+            (directory / "scenario.yaml").write_text(text, encoding="utf-8")
+            return cls(directory)
+        raise HostError(f"there are a thousand runs called '{scenario}-{stamp}' in '{parent}'")
+
+    @property
+    def id(self) -> str:
+        """The run's id is its directory's name."""
+        return self.directory.name
+
+    def save_run(self, run: StoredRun) -> None:
+        """Keep what the run is about."""
+        write_json(self.directory / "run.json", run.model_dump_json(indent=1))
+
+    def load_run(self) -> StoredRun:
+        """What the run is about; ``InputError`` where the file is missing or not ours."""
+        path = self.directory / "run.json"
+        try:
+            return StoredRun.model_validate_json(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InputError(f"'{self.directory}' is no run: '{path}' cannot be read") from error
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            key = ".".join(str(p) for p in first["loc"]) or "the file"
+            raise InputError(
+                f"'{path}' is not a run that this lab can read: {key}: {first['msg']}"
+            ) from None
+
+    def begin_cell(self, cell_id: str, cell: Cell, procedure: Procedure) -> Path:
+        """An empty directory for one attempt at a cell."""
+        for attempt in range(1, 100):
+            directory = self.directory / "cells" / f".{cell_id}.{attempt}"
+            try:
+                directory.mkdir()
+            except FileExistsError:
+                continue
+            write_json(directory / "cell.json", cell.model_dump_json(indent=1))
+            secretless = procedure.model_dump(mode="json")
+            write_json(directory / "procedure.json", json.dumps(secretless, indent=1))
+            return directory
+        raise HostError(f"a hundred attempts at the cell '{cell_id}' lie in '{self.directory}'")
+
+    def finish_cell(self, cell_id: str, attempt: Path, outcome: StoredOutcome) -> None:
+        """Put an attempt in the cell's place; it is the cell from now on."""
+        write_json(attempt / "outcome.json", outcome.model_dump_json(indent=1))
+        attempt.rename(self.directory / "cells" / cell_id)
+
+    def load_cell(self, cell_id: str) -> FinishedCell | None:
+        """A finished cell, or ``None``; unreadable raw files are passed over as empty."""
+        directory = self.directory / "cells" / cell_id
+        try:
+            outcome = StoredOutcome.model_validate_json(
+                (directory / "outcome.json").read_text(encoding="utf-8")
+            )
+        except OSError:
+            return None
+        except ValidationError:
+            outcome = StoredOutcome(
+                outcome=Outcome.FAILED, reason=f"'{directory}/outcome.json' cannot be read"
+            )
+        raw = {}
+        for path in sorted((directory / "raw").glob("*")):
+            if path.name[0] != ".":
+                raw[path.name] = path.read_text(encoding="utf-8", errors="replace")
+        return FinishedCell(outcome=outcome, raw=raw)
+
+    def save_result(self, result: Result) -> None:
+        """Keep the result document beside what it was made from."""
+        text = result.model_dump_json(by_alias=True, indent=1)
+        write_json(self.directory / "result.json", text)
+
+
+def every(directories: Sequence[Path] = ()) -> Iterator[RunStore]:
+    """Every run, newest first."""
+    found = [
+        d
+        for parent in directories or (paths.runs(),)
+        if parent.is_dir()
+        for d in parent.iterdir()
+        if (d / "run.json").exists()
+    ]
+    yield from (RunStore(d) for d in sorted(found, key=lambda d: d.name[-15:], reverse=True))
+
+
+def find(name: str) -> RunStore:
+    """A run by its id, its directory, or ``last``; a scenario's name means its last run."""
+    if "/" in name or Path(name, "run.json").exists():
+        return RunStore(Path(name))
+    runs = list(every())
+    for run in runs:
+        if name in ("last", run.id) or run.id.rpartition("-")[0].rpartition("-")[0] == name:
+            return run
+    raise InputError(f"there is no run '{name}'", hint="`lab results list` shows what there is")
