@@ -65,6 +65,9 @@ install_packages() {
     else
         fail "these Debian packages are missing, and you are neither root nor is there sudo; have root run: $by_hand"
     fi
+    log=$(mktemp)
+    trap 'rm -f "$log"' EXIT
+    $as_root dpkg --configure -a >"$log" 2>&1 || true # what an interrupted installation left half done
     apt="$as_root DEBIAN_FRONTEND=noninteractive apt-get --quiet --quiet --option DPkg::Lock::Timeout=300"
     $apt update || say "the package lists could not be refreshed; going on with those already here" >&2
     # shellcheck disable=SC2086 # lists of words
@@ -89,7 +92,8 @@ pip_install() {
 }
 
 make_environment() {
-    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || fail "the lab needs Python 3.11 or later, and $python is $("$python" --version 2>&1); name another one: make setup PYTHON=…"
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+        fail "the lab needs Python 3.11 or later, and '$python' is not; name another one: make setup PYTHON=…"
     stamp=.venv/.setup-stamp
     wanted=$(fingerprint)
     if [ "$wanted" = "$(cat $stamp 2>/dev/null)" ] && [ -x .venv/bin/lab ] && .venv/bin/python -c '' 2>/dev/null; then
@@ -115,8 +119,6 @@ make_environment() {
 # Settings that would send pip's work elsewhere; mirrors and certificates stay as the user has them.
 unset PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT PIP_CONSTRAINT PIP_REQUIRE_VIRTUALENV PIP_NO_BINARY
 
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
 [ -n "${SKIP_PACKAGES:-}" ] || install_packages
 
 # Two set-ups at once, as of `make demo` beside `make test`, take turns.
