@@ -31,7 +31,7 @@ ENVIRONMENT: Final = {"INITRD": "No", "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "n
 """``INITRD=No``: the kernel's package makes no initrd; ``customize.sh`` does, once, at the end."""
 
 MINIMUM_FREE: Final = 2500 * MIB
-"""Bytes that a build needs beside the result; measured with ``debian-12``: 1.9 GB at its highest."""
+"""Bytes that must be free before a build begins."""
 
 
 def namespaced(argv: tuple[str, ...], *, root: bool) -> tuple[str, ...]:

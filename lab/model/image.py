@@ -23,7 +23,7 @@ Package = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.+-]+$")]
 
 Unit = Annotated[
     str,
-    StringConstraints(pattern=r"^[\w@.:-]+\.(service|socket|timer|mount|path|target)$"),
+    StringConstraints(pattern=r"^[\w@.:-]+\.(service|socket|timer|mount|automount|path|target)$"),
 ]
 """A systemd unit with its suffix."""
 

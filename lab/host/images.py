@@ -1,0 +1,46 @@
+"""Guest images: build, import, list, find, verify, remove, prune."""
+
+from __future__ import annotations
+
+from lab.host import image_recipes, image_store
+from lab.host.image_build import build
+from lab.host.image_import import import_image
+from lab.host.image_store import (
+    Inventory,
+    Progress,
+    Removed,
+    Skipped,
+    list_images,
+    prune,
+    remove,
+    verify,
+)
+from lab.model.image import Image, ImageRecipe, recipe_digest
+
+__all__ = [
+    "Inventory",
+    "Progress",
+    "Removed",
+    "Skipped",
+    "build",
+    "find",
+    "import_image",
+    "list_images",
+    "prune",
+    "remove",
+    "verify",
+]
+
+
+def find(name: str, recipe: ImageRecipe | None = None) -> Image | None:
+    """The image that a scenario's ``guest.image`` names, if it is there.
+
+    Of a recipe (given, or one in ``images/``): the newest built from exactly that recipe, so that
+    a changed recipe is never served an old image. Of any other name: the newest imported.
+    """
+    if recipe is None:
+        path = image_recipes.recipes().get(name)
+        if path is None:
+            return image_store.find_imported(name)
+        recipe = image_recipes.read(path)
+    return image_store.find_by_recipe(name, recipe_digest(recipe, image_recipes.customize_script()))
