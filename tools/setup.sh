@@ -77,6 +77,22 @@ install_packages() {
     }
 }
 
+# Images are built in a user namespace, for which an ordinary user needs a range of subordinate ids.
+# Debian gives one to each user made with adduser or useradd; those that came otherwise have none.
+give_subordinate_ids() {
+    [ "$(id -u)" != 0 ] && command -v getsubids >/dev/null || return 0
+    user=$(id -un)
+    getsubids "$user" >/dev/null 2>&1 && getsubids -g "$user" >/dev/null 2>&1 && return 0
+    first=$(cat /etc/subuid /etc/subgid 2>/dev/null | awk -F : '
+        BEGIN { free = 100000 }
+        $2 + $3 > free { free = $2 + $3 }
+        END { print free }')
+    range=$first-$((first + 65535))
+    set -- usermod --add-subuids "$range" --add-subgids "$range" "$user"
+    say "user '$user' has no subordinate ids, without which no image can be built; running: sudo $*"
+    sudo "$@" || say "that failed; have root run: $*" >&2
+}
+
 # All that decides what belongs into .venv. Other parts of pyproject.toml may change without a new set-up.
 fingerprint() {
     {
@@ -119,7 +135,10 @@ make_environment() {
 # Settings that would send pip's work elsewhere; mirrors and certificates stay as the user has them.
 unset PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT PIP_CONSTRAINT PIP_REQUIRE_VIRTUALENV PIP_NO_BINARY
 
-[ -n "${SKIP_PACKAGES:-}" ] || install_packages
+[ -n "${SKIP_PACKAGES:-}" ] || {
+    install_packages
+    give_subordinate_ids
+}
 
 # Two set-ups at once, as of `make demo` beside `make test`, take turns.
 exec 9<requirements

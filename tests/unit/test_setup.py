@@ -5,6 +5,7 @@ The script runs for real, in a folder of its own, with small stand-ins for the s
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -84,7 +85,8 @@ def checkout(tmp_path: Path) -> Checkout:
         (tmp_path / "bin" / name).symlink_to(found)
     made.stand_in("dpkg-query", DPKG_QUERY)
     made.stand_in("python", PYTHON)
-    made.stand_in("id", "echo 1000\n")
+    made.stand_in("id", "[ $1 = -u ] && echo 1000 || echo someone\n")
+    made.stand_in("getsubids", "exit 0\n")
     made.write("missing", "")
     made.write("broken", "nothing is broken\n")
     return made
@@ -186,3 +188,17 @@ def test_packages_that_cannot_be_installed_end_with_a_sentence(checkout: Checkou
     assert "E: no space" in done.stderr
     assert "could not be installed" in done.stderr
     assert checkout.log() == []
+
+
+def test_user_without_subordinate_ids_is_given_a_range(checkout: Checkout) -> None:
+    checkout.stand_in("getsubids", "exit 1\n")
+    checkout.stand_in("sudo", 'echo "$*" >>{base}/log\n')
+    done = checkout.setup()
+    assert done.returncode == 0, done.stderr
+    assert "'someone' has no subordinate ids" in done.stdout
+    [command] = [line for line in checkout.log() if line.startswith("usermod")]
+    found = re.fullmatch(
+        r"usermod --add-subuids (\d+)-(\d+) --add-subgids (\1)-(\2) someone", command
+    )
+    assert found is not None
+    assert int(found[2]) - int(found[1]) == 65535
