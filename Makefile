@@ -18,9 +18,9 @@ setup: ## install what is missing: Debian packages (with sudo, where not root) a
 demo: setup ## from a fresh machine to a verdict: boot guests, measure RAID 5, compare with what was published
 	@$(BIN)/lab up scenario raid5-parity-last
 
-# No caches: what an earlier run found may not decide this one, and root leaves no files in a user's checkout.
+# No caches (pytest's, Hypothesis' examples): what an earlier run found may not decide this one.
 test: setup ## run all tests, real guests too, but the slow ones (PYTEST_ARGS=… passes options; LAB_HOME is respected)
-	@PYTHONDONTWRITEBYTECODE=1 $(BIN)/python -m pytest -p no:cacheprovider -m "not slow" $(PYTEST_ARGS); status=$$?; \
+	@$(BIN)/python -m pytest -p no:cacheprovider --hypothesis-profile=ci -m "not slow" $(PYTEST_ARGS); status=$$?; \
 	if [ -n "$(STATUS_FILE)" ]; then echo $$status >"$(STATUS_FILE)"; else exit $$status; fi
 
 check: setup ## format, lint, types, layers and the tests that need no guest: under 20 seconds

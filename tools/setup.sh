@@ -127,6 +127,8 @@ make_environment() {
     pip_install --require-hashes -r requirements/build.txt
     pip_install --require-hashes -r requirements/runtime.txt -r requirements/dev.txt
     pip_install --no-deps --editable .
+    # pip has compiled the rest; where PYTHONDONTWRITEBYTECODE is set, nobody else would compile this.
+    .venv/bin/python -m compileall -q lab || true
     echo "$wanted" >$stamp.new
     mv $stamp.new $stamp
     say "done: .venv/bin/lab"
