@@ -186,6 +186,23 @@ class Geometry:
             return self.members * self.chunk
         return rotation(self.level, self.layout, self.members) * self.data_members * self.chunk
 
+    @property
+    def turn(self) -> int:
+        """How many members each row's roles lie further on than the row before; 0 where they vary.
+
+        The symmetric layouts look the same from every row, but for this shift.
+        """
+        if not self.has_parity:
+            return 0
+        first, second = self.row(0), self.row(1)
+        step = (second.data[0] - first.data[0]) % self.members
+        moved = [(m + step) % self.members for m in (*first.data, *first.checks)]
+        third = [(m + step) % self.members for m in moved]
+        if moved != [*second.data, *second.checks]:
+            return 0
+        row = self.row(2)
+        return step if third == [*row.data, *row.checks] else 0
+
     def member_bytes(self, size: int) -> int:
         """How far ``size`` bytes of the array, whole periods, reach on each member."""
         if self.level is Level.RAID10:

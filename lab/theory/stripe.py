@@ -149,9 +149,9 @@ class StripeCache:
         """Move everything along, after work that left the same picture further on."""
         self._runs = [(low + distance, high + distance, f) for low, high, f in self._runs]
 
-    def signature(self, base: int) -> tuple[tuple[int, int, int], ...]:
-        """The picture relative to an offset: equal pictures behave equally."""
-        return tuple((low - base, high - base, fresh) for low, high, fresh in self._runs)
+    def runs(self) -> list[tuple[int, int, int]]:
+        """``start, end, fresh`` of each run, the one idle longest first."""
+        return self._runs
 
 
 class Segment(NamedTuple):
@@ -234,9 +234,16 @@ class StripeWork:
                 start = stop
         return pieces
 
-    def signature(self, base: int) -> tuple[tuple[int, int, int], ...]:
-        """The cache's picture relative to a member's offset."""
-        return self._cache.signature(base)
+    def signature(self, base: int, turn: int) -> tuple[tuple[int, int, int], ...]:
+        """The cache's picture relative to a member's offset, ``turn`` being the first member.
+
+        Equal pictures behave equally.
+        """
+        members, everyone = self._geometry.members, self._everyone
+        return tuple(
+            (low - base, high - base, ((fresh >> turn) | (fresh << (members - turn))) & everyone)
+            for low, high, fresh in self._cache.runs()
+        )
 
     def shift(self, distance: int) -> None:
         """Move the cache's picture along each member."""
