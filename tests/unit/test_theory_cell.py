@@ -1,0 +1,151 @@
+"""A scenario's cell in, predictions out; and a reason where theory has nothing to say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lab.model.scenario import Array, Cell, Disk, Filesystem, Throttle, Workload
+from lab.theory import Direction, Stream, predict, why_not
+
+MIB = 1024**2
+
+WRITE = Stream(direction=Direction.WRITE, block=MIB, total=100 * MIB)
+READ = Stream(direction=Direction.READ, block=MIB, total=100 * MIB)
+STREAMS = {"write": WRITE, "read": READ}
+
+
+def disk(**more: Any) -> Disk:
+    known = {"count": 5, "throttle": Throttle(total_bytes_per_second=5 * MIB)}
+    return Disk.model_validate({**known, **more})
+
+
+def cell(*, disks: tuple[Disk, ...] | None = None, **more: Any) -> Cell:
+    array = {"layout": "parity-last", "component_size": 1024 * MIB, **more.pop("array", {})}
+    known = {
+        "scenario": "layouts",
+        "axes": {},
+        "guest": {},
+        "disks": disks or (disk(),),
+        "array": Array.model_validate(array),
+        "workloads": tuple(Workload(name=name, tool="dd") for name in ("write", "read", "other")),
+    }
+    return Cell.model_validate({**known, **more})
+
+
+def test_the_cell_of_seed_004() -> None:
+    found = {(p.workload, p.metric): p for p in predict(cell(), STREAMS)}
+    assert found.keys() == {
+        ("write", "throughput"),
+        ("write", "seconds"),
+        ("read", "throughput"),
+        ("read", "seconds"),
+    }
+    assert found["write", "throughput"].value == pytest.approx(10.70e6, rel=0.01)
+    assert found["write", "seconds"].value == pytest.approx(9.8, rel=0.01)
+    assert found["read", "throughput"].value == pytest.approx(21.85e6, rel=0.01)
+    assert found["read", "throughput"].reason
+
+
+def test_the_level_named_four_is_parity_last() -> None:
+    four = predict(cell(array={"level": 4, "layout": None}), STREAMS)
+    five = predict(cell(), STREAMS)
+    assert [p.value for p in four] == [p.value for p in five]
+
+
+def test_spares_and_members_choose_the_disks() -> None:
+    spare = cell(disks=(disk(count=3), disk(count=1, model="hdd")), array={"spares": 1})
+    chosen = cell(disks=(disk(count=3), disk(count=1, model="hdd")), array={"members": 3})
+    three = cell(disks=(disk(count=3),))
+    values = [[p.value for p in predict(each, STREAMS)] for each in (spare, chosen, three)]
+    assert values[0] == values[1] == values[2]
+    assert values[0][0] == pytest.approx(10.70e6, rel=0.01)
+
+
+def test_a_bare_disk() -> None:
+    found = predict(cell(disks=(disk(count=1),), array={}, axes={}), STREAMS)
+    assert found == []
+    bare = Cell.model_validate({**cell(disks=(disk(count=1),)).model_dump(), "array": None})
+    values = {(p.workload, p.metric): p.value for p in predict(bare, STREAMS)}
+    assert values["read", "seconds"] == pytest.approx((100 - 0.5 - 1) / 5)
+
+
+def test_the_stripe_cache_can_be_set() -> None:
+    small = cell(array={"layout": "left-symmetric", "sysfs": {"stripe_cache_size": 17}})
+    usual = cell(array={"layout": "left-symmetric"})
+    assert predict(small, STREAMS)[0].value < predict(usual, STREAMS)[0].value * 0.95
+
+
+def test_bitmaps_do_not_matter_to_reads() -> None:
+    marked = cell(array={"bitmap": "internal"})
+    assert {p.workload for p in predict(marked, STREAMS)} == {"read"}
+    assert why_not(marked, READ) is None
+
+
+def test_write_mostly_members_are_not_read() -> None:
+    fast = disk(count=1, throttle=Throttle(total_bytes_per_second=50 * MIB))
+    slow = disk(count=1)
+    mirror = cell(
+        disks=(slow, fast), array={"level": "raid1", "layout": None, "write_mostly": (1,)}
+    )
+    values = {(p.workload, p.metric): p.value for p in predict(mirror, STREAMS)}
+    assert values["read", "seconds"] == pytest.approx((100 - 5 - 1) / 50)
+    assert values["write", "seconds"] == pytest.approx((100 - 0.5 - 1) / 5)
+
+
+@pytest.mark.parametrize(
+    ("case", "stream", "words"),
+    [
+        (cell(disks=(disk(throttle=Throttle()),)), READ, "no limit on its reads"),
+        (
+            cell(disks=(disk(throttle=Throttle(write_bytes_per_second=5 * MIB)),)),
+            WRITE,
+            "no limit on its reads",
+        ),
+        (cell(array={"bitmap": "internal"}), WRITE, "bitmap"),
+        (cell(array={"consistency_policy": "ppl"}), WRITE, "partial parity log"),
+        (cell(array={"level": "linear"}), READ, "'linear'"),
+        (cell(array={"level": "raid5", "layout": "n2"}), READ, "no layout 'n2'"),
+        (cell(array={"kind": "zfs"}), READ, "'zfs'"),
+        (cell(array={"initial_sync": "none"}), READ, "initial sync"),
+        (cell(array={"sysfs": {"skip_copy": "1"}}), WRITE, "skip_copy"),
+        (cell(array={"sysfs": {"rmw_level": "often"}}), WRITE, "whole numbers"),
+        (cell(array={"component_size": 10 * MIB}), READ, "has about 41943040"),
+        (cell(array={"members": 9}), READ, "9 members"),
+        (cell(filesystem=Filesystem(type="ext4")), READ, "file system"),
+        (cell(disks=(disk(model="hdd"),)), READ, "'hdd'"),
+        (cell(disks=(disk(scheduler="bfq"),)), READ, "'bfq'"),
+        (cell(array={"chunk": MIB}), WRITE, "cuts and merges"),
+        (
+            cell(disks=(disk(throttle=Throttle(total_operations_per_second=20)),)),
+            WRITE,
+            "cuts and merges",
+        ),
+        (
+            cell(disks=(disk(throttle=Throttle(total_bytes_per_second=5000 * MIB)),)),
+            READ,
+            "before the buckets hold it",
+        ),
+        (cell(), Stream(direction=Direction.READ, block=MIB, total=MIB, depth=4), "one request"),
+        (cell(), Stream(direction=Direction.WRITE, block=1000, total=10**6), "multiples of 4096"),
+    ],
+)
+def test_where_theory_has_nothing_to_say_it_says_why(
+    case: Cell, stream: Stream, words: str
+) -> None:
+    reason = why_not(case, stream)
+    assert reason is not None
+    assert words in reason
+    assert predict(case, {"write": stream}) == []
+
+
+def test_an_operations_limit_out_of_reach_leaves_no_doubt() -> None:
+    loose = Throttle(total_bytes_per_second=5 * MIB, total_operations_per_second=10**6)
+    assert why_not(cell(disks=(disk(throttle=loose),)), WRITE) is None
+
+
+def test_a_shared_cable() -> None:
+    usb = Throttle(total_bytes_per_second=5 * MIB, group="usb")
+    (rate, _) = predict(cell(disks=(disk(throttle=usb),)), {"read": READ})
+    assert rate.value == pytest.approx(5 * MIB, rel=0.02)
