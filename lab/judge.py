@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 from typing import assert_never
 
@@ -88,9 +89,7 @@ def _hold(claim: Claim, cells: Sequence[Judged]) -> tuple[bool, float, str]:
             return low <= value <= high, value, shown
         case Order() as order:
             values = [_value(v, cells) for v in order.values]
-            holds = all(
-                a > b * (1 + order.margin) for a, b in zip(values, values[1:], strict=False)
-            )
+            holds = all(a > b * (1 + order.margin) for a, b in pairwise(values))
             return holds, values[0], _list(order.values, values)
         case Same() as same:
             values = [_value(v, cells) for v in same.values]
@@ -102,7 +101,7 @@ def _hold(claim: Claim, cells: Sequence[Judged]) -> tuple[bool, float, str]:
             values = _along(monotonic, cells)
             signed = values if monotonic.direction == "rising" else values[::-1]
             slack = 1 - monotonic.tolerance
-            holds = all(b >= a * slack for a, b in zip(signed, signed[1:], strict=False))
+            holds = all(b >= a * slack for a, b in pairwise(signed))
             return holds, values[-1], _list([monotonic.value] * len(values), values)
         case _:
             assert_never(claim.expect)

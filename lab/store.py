@@ -2,7 +2,7 @@
 
 ::
 
-    RUN/run.json                       scenario text, overrides, environment, cells; schema lab.run/1
+    RUN/run.json                       environment, overrides, cells and claims; lab.run/1
     RUN/scenario.yaml                  the file as it was
     RUN/cells/ID/cell.json             the cell, everything fixed
     RUN/cells/ID/procedure.json        every command, as run
@@ -181,6 +181,14 @@ class RunStore:
             if path.name[0] != ".":
                 raw[path.name] = path.read_text(encoding="utf-8", errors="replace")
         return FinishedCell(outcome=outcome, raw=raw)
+
+    def load_result(self) -> Result | None:
+        """The result document as it was kept; ``None`` where there is none that can be read."""
+        try:
+            text = (self.directory / "result.json").read_text(encoding="utf-8")
+            return Result.model_validate_json(text)
+        except (OSError, ValidationError):
+            return None
 
     def save_result(self, result: Result) -> None:
         """Keep the result document beside what it was made from."""

@@ -1,5 +1,53 @@
-"""The command line."""
+"""The command line: parse, call a use case, print, choose the exit status.
+
+Modules here import what a command needs inside the command, so that ``lab --help`` and completion
+answer at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+
+from lab.errors import EXIT_TROUBLE, LabError
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line; errors are sentences, tracebacks come with ``--debug`` only."""
+    from lab.cli.app import app
+
+    for kind in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(kind, _interrupt)
+    try:
+        app(standalone_mode=True)
+    except LabError as error:
+        if _debug():
+            raise
+        sys.stderr.write(f"lab: {error}\n")
+        sys.exit(error.exit_status)
+    except KeyboardInterrupt:
+        if _debug():
+            raise
+        sys.stderr.write("lab: stopped; what was started is taken down\n")
+        sys.exit(130)
+    except BrokenPipeError:
+        # Whoever read standard output has gone, as in `lab results show last | head`.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(0)
+    except Exception as error:
+        if _debug():
+            raise
+        words = f"{type(error).__name__}: {error}"
+        sys.stderr.write(f"lab: this is a mistake in the lab itself: {words}\n")
+        sys.stderr.write("  run the same with --debug for where it happened\n")
+        sys.exit(EXIT_TROUBLE)
+
+
+def _debug() -> bool:
+    return "--debug" in sys.argv[1:] or bool(os.environ.get("LAB_DEBUG"))

@@ -47,6 +47,11 @@ def emulator() -> str:
     return found
 
 
+def is_root() -> bool:
+    """Whether the lab runs as root, which it never needs to."""
+    return os.geteuid() == 0
+
+
 def qemu_version() -> str:
     """QEMU's version, as ``7.2.22``."""
     words = process.run([emulator(), "--version"], timeout=20).stdout.split()

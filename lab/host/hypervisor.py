@@ -12,13 +12,15 @@ import contextlib
 import os
 import re
 import shutil
+import sys
 import threading
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 from xml.etree import ElementTree as ET
 
 from lab.errors import GuestError, HostError
-from lab.host import clock, paths
+from lab.host import clock, paths, process
 
 SOCKET_LIMIT: Final = 107
 """Bytes in a unix socket's path, ``unix(7)``."""
@@ -222,3 +224,28 @@ class Hypervisor:
     @staticmethod
     def _words(error: Exception) -> str:
         return str(error).strip().replace("\n", " ")
+
+
+def try_open() -> str:
+    """Open an embedded root and close it again: libvirt's version; ``HostError`` if it cannot.
+
+    In a process of its own, since a process can open but one root.
+    """
+    code = (
+        "import libvirt, sys; libvirt.virEventRegisterDefaultImpl();"
+        "libvirt.registerErrorHandler(lambda c, e: None, None);"
+        "c = libvirt.open('qemu:///embed?root=' + sys.argv[1]); v = c.getLibVersion();"
+        "print(f'{v // 1000000}.{v // 1000 % 1000}.{v % 1000}')"
+    )
+    _libvirt()
+    with TemporaryDirectory(prefix="lab-doctor-") as directory:
+        done = process.run(
+            [sys.executable, "-c", code, directory],
+            timeout=60,
+            check=False,
+            env={"LIBVIRT_LOG_OUTPUTS": f"3:file:{directory}/log"},
+        )
+    if done.status != 0:
+        last = (done.stderr.strip().splitlines() or ["it ended without a word"])[-1]
+        raise HostError(f"libvirt's embedded QEMU driver does not open: {last}")
+    return done.stdout.strip()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shlex
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, NoReturn
 
 from lab.errors import HostError, ToolError
 
@@ -124,3 +125,65 @@ def failure(done: Completed) -> HostError | ToolError:
         f"'{done.argv[0]}' {how}: {tail or 'it printed nothing'}",
         hint=f"the command was: {shlex.join(done.argv)}",
     )
+
+
+class Child:
+    """A process that goes on while the lab listens to it, and whose lifeline is its input."""
+
+    def __init__(
+        self, argv: Sequence[str], *, first_line: str, log: Path, env: Mapping[str, str]
+    ) -> None:
+        self._log = log.open("wb")
+        self._process = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env={**os.environ, **env},
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it died at once: its exit status will tell
+            self._process.stdin.write(first_line.encode() + b"\n")
+            self._process.stdin.flush()
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def lines(self) -> Iterator[str]:
+        """What it prints, line by line, until it closes its output."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            yield line.decode(errors="replace").rstrip("\n")
+
+    def hang_up(self) -> None:
+        """Let go of the lifeline: it cleans up and ends."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError, OSError):
+            self._process.stdin.close()
+
+    def end(self, grace: float) -> int:
+        """Its exit status; what has not ended by itself after ``grace`` seconds is killed."""
+        try:
+            self._process.wait(timeout=grace)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        finally:
+            self._log.close()
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+        return self._process.returncode
+
+
+def replace_with(argv: Sequence[str]) -> NoReturn:
+    """Become another program, as ``lab ssh`` does."""
+    try:
+        os.execvp(argv[0], list(argv))  # noqa: S606 - no shell is the point
+    except FileNotFoundError:
+        raise HostError(
+            f"the program '{argv[0]}' is not installed", hint="`lab doctor` says how to get it"
+        ) from None

@@ -1,0 +1,87 @@
+"""Live guests: who they are, ways in, and the end of them."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from lab.errors import HostError
+from lab.host import guests, images, keys
+from lab.host.guests import GuestRecord
+
+
+def live() -> list[dict[str, Any]]:
+    """Every guest that has a directory, with what is known of it."""
+    rows = []
+    for record in guests.every():
+        alive = guests.is_alive(record)
+        owned = guests.is_owned(record)
+        state = "gone" if not alive else "running a scenario" if owned else "up"
+        if alive and record.owner_pid and not owned:
+            state = "abandoned"
+        rows.append(
+            {
+                "id": record.id,
+                "state": state,
+                "scenario": record.scenario,
+                "image": record.image,
+                "array": record.target,
+                "port": record.port,
+                "pid": record.pid,
+                "created": record.created,
+                "directory": record.directory,
+            }
+        )
+    return rows
+
+
+def ssh_argv(name: str | None, command: Sequence[str], *, user: str) -> list[str]:
+    """OpenSSH's client, with the guest's key pinned and nothing of the user's own files."""
+    record = guests.find(name)
+    return [
+        *("ssh", "-F", "none", "-p", str(record.port), "-i", str(keys.lab_key_path())),
+        *("-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=yes"),
+        *("-o", f"UserKnownHostsFile={record.path / 'known_hosts'}"),
+        *("-o", "GlobalKnownHostsFile=none", "-o", "LogLevel=ERROR"),
+        f"{user}@127.0.0.1",
+        *command,
+    ]
+
+
+def console_argv(name: str | None, *, follow: bool) -> list[str]:
+    """A pager's worth of console log."""
+    record = guests.find(name)
+    log = str(record.path / "console.log")
+    return ["tail", "-n", "+1", "-f", log] if follow else ["cat", log]
+
+
+def take_down(names: Sequence[str]) -> list[str]:
+    """End the guests of those names, or every one that no worker is using."""
+    chosen: list[GuestRecord]
+    if names:
+        chosen = [guests.find(name) for name in names]
+    else:
+        chosen = [r for r in guests.every() if not guests.is_owned(r)]
+    errors = []
+    ended = []
+    for record in chosen:
+        try:
+            guests.remove(record.path)
+            ended.append(record.id)
+        except (HostError, OSError) as error:
+            errors.append(f"'{record.id}': {error}")
+    if errors:
+        raise HostError(f"not every guest could be ended: {'; '.join(errors)}")
+    return ended
+
+
+def collect(*, dry_run: bool) -> list[str]:
+    """Remove abandoned guests and dead image builds; names of what went, or would go."""
+    if dry_run:
+        return [d.name for d in guests.abandoned()]
+    removed = guests.collect_garbage()
+    with contextlib.suppress(HostError):
+        removed += images.prune(keep=sys.maxsize).names  # only what dead builders left
+    return removed

@@ -1,0 +1,71 @@
+"""Images: what is here, building, bringing and removing them."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import urlsplit
+
+from lab.errors import InputError
+from lab.host import guests, image_recipes, images
+from lab.model.image import Image
+
+
+def inventory() -> tuple[list[dict[str, Any]], list[str]]:
+    """Images that are here, then recipes that are not built; and what could not be read."""
+    found = images.list_images()
+    rows: list[dict[str, Any]] = []
+    for image in found.images:
+        manifest = image.manifest
+        rows.append(
+            {
+                "name": image.name,
+                "digest": image.digest,
+                "state": manifest.source,
+                "built": manifest.built,
+                "kernel": manifest.kernel_version,
+                "mdadm": manifest.mdadm_version,
+                "directory": str(image.directory),
+            }
+        )
+    present = {row["name"] for row in rows}
+    for name in image_recipes.recipes():
+        if name not in present:
+            rows.append({"name": name, "digest": None, "state": "not built"})
+    return rows, [f"'{s.name}' was passed over: {s.reason}" for s in found.skipped]
+
+
+def build_named(name: str, *, refresh: bool, progress: images.Progress) -> Image:
+    """Build the image of a recipe, or say that it is there."""
+    known, recipe = image_recipes.load(name)
+    return images.build(recipe, name=known, progress=progress, refresh=refresh)
+
+
+def import_named(
+    source: str, *, name: str | None, checksum: str, progress: images.Progress
+) -> Image:
+    """Bring an image; without a name it gets that of its file."""
+    if name is None:
+        path = urlsplit(source).path if "://" in source else str(Path(source))
+        name = PurePosixPath(path).name.split(".")[0].lower()
+        if not name:
+            raise InputError(f"'{source}' has no file name to call the image by: give --name")
+    return images.import_image(source, name=name, checksum=checksum, progress=progress)
+
+
+def remove_named(name: str) -> tuple[list[str], int]:
+    """Remove an image that no live guest stands on: names, and bytes freed."""
+    gone = images.remove(name, in_use=in_use())
+    return list(gone.names), gone.bytes_freed
+
+
+def prune_all() -> tuple[list[str], int]:
+    """Remove old builds and the leftovers of dead builders: names, and bytes freed."""
+    gone = images.prune(in_use=in_use())
+    return list(gone.names), gone.bytes_freed
+
+
+def in_use() -> set[str]:
+    """Digests of the images that live guests stand on."""
+    names = {r.image for r in guests.every() if guests.is_alive(r)}
+    return {i.digest for i in images.list_images().images if i.directory.name in names}

@@ -1,0 +1,165 @@
+"""What would be done and what should come out, without booting anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lab.app.execute import by_guest
+from lab.app.results import predicted
+from lab.compile.cloud_init import Identity
+from lab.compile.procedure import Site, cell_procedure, guest_procedure
+from lab.compile.scenario import Compiled, cell_id
+from lab.errors import HostError, InputError
+from lab.host import accelerator, images, keys, paths
+from lab.host.accelerator import EMULATOR, Accelerator
+from lab.judge import in_words
+from lab.model.claim import Verdict
+from lab.model.result import ClaimResult, Result, Run
+from lab.store import now
+
+
+def plan_of(compiled: Compiled) -> Plan:
+    """The procedures of every guest and cell; what is missing on the host becomes a note."""
+    notes: list[str] = []
+    planned = []
+    directory = str(paths.guests() / "gplan")
+    found = Accelerator(kind="tcg", reason="TCG")
+    for guest, cells in by_guest(compiled, compiled.cells, keep=False):
+        site, found = _site(guest.image, directory, notes)
+        identity = Identity(
+            guest="gplan",
+            host_name="lab",
+            host_key_private="PRIVATE HALF OF A NEW KEY",
+            host_key_public="PUBLIC HALF OF A NEW KEY",
+            authorized_key=f"PUBLIC HALF OF {keys.lab_key_path()}",
+        )
+        planned.append(
+            PlannedGuest(
+                procedure=guest_procedure(guest, site, identity),
+                cells=tuple(
+                    PlannedCell(id=cell_id(c), axes=c.axes, procedure=cell_procedure(c, directory))
+                    for c in cells
+                ),
+            )
+        )
+    return Plan(
+        scenario=compiled.name,
+        accelerator=found.reason,
+        notes=tuple(notes),
+        guest_directory=directory,
+        private_key=str(keys.lab_key_path()),
+        guests=tuple(planned),
+    )
+
+
+def _site(image_name: str, directory: str, notes: list[str]) -> tuple[Site, Accelerator]:
+    image = images.find(image_name)
+    try:
+        emulator = accelerator.emulator()
+        found = accelerator.find(image.kernel if image else None)
+    except HostError as error:
+        notes.append(error.message)
+        emulator, found = EMULATOR, Accelerator(kind="tcg", reason="TCG, because there is no QEMU")
+    if image is None:
+        notes.append(f"the image '{image_name}' is not built yet: lab image build {image_name}")
+        base = paths.images() / image_name
+        disk = base / "disk.qcow2"
+        kernel: Path | None = base / "kernel"
+        initrd: Path | None = base / "initrd"
+    else:
+        disk, kernel, initrd = image.disk, image.kernel, image.initrd
+    return (
+        Site(
+            directory=directory,
+            accelerator=found.kind,
+            emulator=emulator,
+            machine_type="pc",
+            image_disk=str(disk),
+            kernel=str(kernel) if kernel else None,
+            initrd=str(initrd) if initrd else None,
+            as_root=accelerator.is_root(),
+        ),
+        found,
+    )
+
+
+def prediction_of(compiled: Compiled) -> Result:
+    """The result document with predictions and no measurements."""
+    return Result(
+        run=Run(id="prediction", scenario=compiled.name, started=now()),
+        environment={},
+        cells=tuple(predicted(cell_id(c), c) for c in compiled.cells),
+        claims=tuple(
+            ClaimResult(
+                id=claim.id,
+                says=claim.says,
+                verdict=Verdict.NOT_TESTED,
+                published=claim.published,
+                expected=in_words(claim),
+                reason="nothing was run",
+            )
+            for claim in compiled.scenario.claims
+        ),
+    )
+
+
+_NEW = """\
+title: A question of one's own
+
+question: >-
+  Does a larger chunk make sequential writes to a RAID 5 slower?
+
+guest:
+  image: debian-12
+  cpus: 1
+  memory: 512MiB
+
+disks:
+  count: 4
+  size: 1GiB
+  format: qcow2
+  throttle:
+    total_bytes_per_second: 10MiB
+
+array:
+  level: 5
+  layout: left-symmetric
+  component_size: 256MiB
+  bitmap: none
+  initial_sync: assume_clean
+
+workloads:
+  - name: write
+    tool: dd
+    if: /dev/urandom
+    of: '{target}'
+    bs: 768KiB
+    count: 100
+    oflag: direct
+    iflag: fullblock
+
+matrix:
+  array.chunk: [64KiB, 256KiB, 512KiB]
+
+claims:
+  - id: mine-1
+    says: A chunk of 512KiB writes no faster than one of 64KiB
+    expect:
+      kind: ratio
+      of: {workload: write, where: {array.chunk: 512KiB}}
+      to: {workload: write, where: {array.chunk: 64KiB}}
+      at_most: 1.03
+"""
+
+
+def write_new(path: Path) -> None:
+    """Write a scenario to start from; an existing file is never written over."""
+    if path.suffix not in (".yaml", ".yml"):
+        raise InputError(f"'{path}' should end in .yaml, so that it can be given to `lab up`")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(_NEW)
+    except FileExistsError:
+        raise InputError(f"'{path}' is there already, and is not written over") from None
+    except OSError as error:
+        raise InputError(f"'{path}' cannot be written: {error.strerror}") from error

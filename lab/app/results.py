@@ -1,0 +1,108 @@
+"""From a run directory to the result document; made again whenever it is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lab import measure
+from lab.compile.scenario import look_up
+from lab.errors import ToolError
+from lab.judge import Judged, judge
+from lab.model.claim import Claim, Verdict
+from lab.model.measurement import Prediction
+from lab.model.result import CellMeasurement, CellResult, Outcome, Result, Run
+from lab.model.scenario import AxisValue, Cell
+from lab.predict import predictions
+from lab.store import RunStore, StoredCell, StoredOutcome
+
+
+def result_of(store: RunStore) -> Result:
+    """The whole result: raw output read again, measured again, judged again."""
+    run = store.load_run()
+    judged = [_cell(store, stored, run.claims) for stored in run.cells]
+    environment = dict(run.environment)
+    for stored in run.cells:
+        finished = store.load_cell(stored.id)
+        if finished and (guest := measure.environment(finished.raw)):
+            environment["guest"] = guest
+            break
+    return Result(
+        run=Run(
+            id=run.id,
+            scenario=run.scenario,
+            started=run.started,
+            finished=run.finished,
+            directory=str(store.directory),
+        ),
+        environment=environment,
+        cells=tuple(j.result for j in judged),
+        claims=judge(run.claims, judged),
+    )
+
+
+def _cell(store: RunStore, stored: StoredCell, claims: tuple[Claim, ...]) -> Judged:
+    finished = store.load_cell(stored.id)
+    if finished is None:
+        outcome = StoredOutcome(outcome=Outcome.SKIPPED, reason="the run ended before it")
+        raw: dict[str, str] = {}
+    else:
+        outcome, raw = finished.outcome, finished.raw
+    result = CellResult(
+        id=stored.id,
+        axes=stored.cell.axes,
+        outcome=outcome.outcome,
+        reason=outcome.reason,
+        seconds=outcome.seconds,
+        checks=outcome.checks,
+        predictions=predictions(stored.cell),
+    )
+    if outcome.outcome is Outcome.DONE:
+        try:
+            found = measure.measurements(stored.cell, raw)
+            counted = measure.counters(stored.cell, raw)
+        except ToolError as error:
+            result = result.model_copy(update={"outcome": Outcome.FAILED, "reason": error.message})
+        else:
+            measured = tuple(CellMeasurement.of(m) for m in found)
+            result = result.model_copy(update={"measurements": measured, "counters": counted})
+    return Judged(result=result, fields=fields_of(stored.cell, claims), published=stored.published)
+
+
+def fields_of(cell: Cell, claims: tuple[Claim, ...]) -> dict[str, AxisValue]:
+    """The cell's axes, and its value of every other dotted name that a claim uses."""
+    names = {name for claim in claims for value in claim.values for name in value.where}
+    parts = {
+        "guest": cell.guest,
+        "disks": cell.disks,
+        "array": cell.array,
+        "filesystem": cell.filesystem,
+        "workloads": cell.workloads,
+    }
+    return {name: look_up(parts, name) for name in names} | dict(cell.axes)
+
+
+def predicted(cell_id: str, cell: Cell) -> CellResult:
+    """A cell that was not run, with what theory expects of it."""
+    expected: tuple[Prediction, ...] = predictions(cell)
+    return CellResult(
+        id=cell_id, axes=cell.axes, outcome=Outcome.SKIPPED, reason="", predictions=expected
+    )
+
+
+def summary(store: RunStore) -> dict[str, Any]:
+    """One line about a run, without reading its raw output again where its result is kept."""
+    run = store.load_run()
+    result = store.load_result() or result_of(store)
+    verdicts = [c.verdict for c in result.claims]
+    return {
+        "id": run.id,
+        "scenario": run.scenario,
+        "started": run.started,
+        "finished": run.finished,
+        "cells": len(result.cells),
+        "holds": verdicts.count(Verdict.HOLDS),
+        "refuted": verdicts.count(Verdict.REFUTED),
+        "other": len(verdicts) - verdicts.count(Verdict.HOLDS) - verdicts.count(Verdict.REFUTED),
+        "state": "finished" if run.finished else "stopped early",
+        "directory": str(store.directory),
+    }

@@ -1,0 +1,103 @@
+"""``lab ps``, ``ssh``, ``console``, ``down``, ``gc``: live guests."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lab.cli.app import app
+from lab.cli.options import GuestName, Json, console, print_json
+
+
+@app.command()
+def ps(as_json: Json = False) -> None:
+    """List live guests.
+
+    Example: lab ps
+    """
+    from lab.app.guests import live
+    from lab.report.text import guest_table
+
+    rows = live()
+    if as_json:
+        print_json({"guests": rows})
+    elif rows:
+        console().print(guest_table(rows))
+    else:
+        typer.echo("No guest is up. `lab up scenario NAME` starts one.")
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def ssh(
+    guest: GuestName = None,
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- CMD…]", help="A command to run instead.")
+    ] = None,
+    root: Annotated[bool, typer.Option("--root", help="As root, not as the user lab.")] = False,
+) -> None:
+    """Open a shell in a guest, or run a command there.
+
+    Examples: lab ssh · lab ssh g1a2b3c -- cat /proc/mdstat
+    """
+    from lab.app.guests import ssh_argv
+    from lab.host.process import replace_with
+
+    replace_with(ssh_argv(guest, command or [], user="root" if root else "lab"))
+
+
+@app.command("console")
+def console_(
+    guest: GuestName = None,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as it grows.")] = False,
+) -> None:
+    """Print a guest's console log.
+
+    Examples: lab console · lab console g1a2b3c --follow
+    """
+    from lab.app.guests import console_argv
+    from lab.host.process import replace_with
+
+    replace_with(console_argv(guest, follow=follow))
+
+
+@app.command()
+def down(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[GUEST…]", help="Ids or scenarios; all guests, if none."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """End guests and remove what they left.
+
+    Examples: lab down · lab down g1a2b3c
+    """
+    from lab.app.guests import take_down
+
+    ended = take_down(names or [])
+    if as_json:
+        print_json({"ended": ended})
+    else:
+        typer.echo(f"Ended: {', '.join(ended)}" if ended else "No guest was up.")
+
+
+@app.command()
+def gc(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be removed.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Remove what nobody owns: guests whose lab died, half-made images.
+
+    Examples: lab gc · lab gc --dry-run
+    """
+    from lab.app.guests import collect
+
+    removed = collect(dry_run=dry_run)
+    if as_json:
+        print_json({"removed": removed, "dry_run": dry_run})
+    else:
+        what = "Would be removed" if dry_run else "Removed"
+        typer.echo(f"{what}: {', '.join(removed)}" if removed else "There is nothing to remove.")

@@ -1,0 +1,121 @@
+"""Options that several commands share, and how each prints."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from lab.compile.scenario import Compiled
+
+
+def _scenario_names(incomplete: str) -> list[str]:
+    from lab import catalog
+
+    return [name for name in catalog.scenarios() if name.startswith(incomplete)]
+
+
+def _image_names(incomplete: str) -> list[str]:
+    from lab import catalog
+
+    return [name for name in catalog.image_recipes() if name.startswith(incomplete)]
+
+
+def _guest_names(incomplete: str) -> list[str]:
+    from lab.host import guests
+
+    return [r.id for r in guests.every() if r.id.startswith(incomplete)]
+
+
+def _run_names(incomplete: str) -> list[str]:
+    from lab import store
+
+    return [r.id for r in store.every() if r.id.startswith(incomplete)]
+
+
+ScenarioName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="A scenario's name, or the path of a .yaml file.",
+        autocompletion=_scenario_names,
+        show_default=False,
+    ),
+]
+ImageName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="An image's name.", autocompletion=_image_names, show_default=False
+    ),
+]
+RunName = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A run's id or directory, a scenario's name for its last run, or 'last'.",
+        autocompletion=_run_names,
+    ),
+]
+GuestName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[GUEST]",
+        help="A guest's id or its scenario's name; needed where there are several.",
+        autocompletion=_guest_names,
+        show_default=False,
+    ),
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="Override a field by its dotted name (repeatable): --set array.chunk=256KiB,"
+        " --set workloads.write.bs=2MiB, --set 'matrix={}'.",
+        show_default=False,
+    ),
+]
+Trials = Annotated[
+    int | None,
+    typer.Option("--trials", min=1, max=1000, help="Repeat each workload.", show_default=False),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="One JSON document on standard output.", show_default=False)
+]
+
+
+def compile_named(name: str, sets: list[str] | None, trials: int | None = None) -> Compiled:
+    """The scenario of that name, with its overrides."""
+    from lab import catalog
+    from lab.compile.scenario import compile_scenario
+    from lab.decode import parse_override
+
+    overrides = [parse_override(text) for text in sets or []]
+    return compile_scenario(catalog.scenario_path(name), overrides=overrides, trials=trials)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console; 80 columns wide where nobody says how wide it is."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else 80
+    return Console(stderr=stderr, width=width, highlight=False, soft_wrap=False)
+
+
+def print_json(data: Any) -> None:
+    """One document; sizes as numbers, text as UTF-8."""
+    sys.stdout.write(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+
+
+def home(path: Path | str) -> str:
+    """A path as people write it."""
+    text = str(path)
+    base = str(Path.home())
+    return "~" + text[len(base) :] if text.startswith(base + "/") else text

@@ -1,0 +1,165 @@
+"""``lab scenario``: list, show, check, plan, predict, new."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lab.cli.app import scenario
+from lab.cli.options import (
+    Json,
+    ScenarioName,
+    Sets,
+    Trials,
+    compile_named,
+    console,
+    home,
+    print_json,
+)
+
+
+@scenario.command("list")
+def list_(as_json: Json = False) -> None:
+    """List the scenarios there are.
+
+    Example: lab scenario list
+    """
+    from lab import catalog
+    from lab.compile.scenario import compile_scenario
+    from lab.errors import InputError
+    from lab.report.text import scenario_table
+
+    rows, broken = [], []
+    for name, path in catalog.scenarios().items():
+        try:
+            compiled = compile_scenario(path)
+        except InputError as error:
+            broken.append(str(error))
+            continue
+        rows.append(
+            {
+                "name": name,
+                "title": compiled.scenario.title,
+                "cells": len(compiled.cells),
+                "claims": len(compiled.scenario.claims),
+                "file": str(path),
+            }
+        )
+    if as_json:
+        print_json({"scenarios": rows, "broken": broken})
+    else:
+        console().print(scenario_table(rows))
+        for sentence in broken:
+            sys.stderr.write(f"lab: {sentence}\n")
+
+
+@scenario.command()
+def show(name: ScenarioName, sets: Sets = None, as_json: Json = False) -> None:
+    """Show a scenario: its question, what it boots and builds, its cells and claims.
+
+    Example: lab scenario show raid5-parity-last
+    """
+    from lab.compile.scenario import cell_id
+    from lab.report.text import scenario_page
+
+    compiled = compile_named(name, sets)
+    if as_json:
+        print_json(
+            {
+                "name": compiled.name,
+                "file": str(compiled.path),
+                "scenario": compiled.scenario.model_dump(mode="json"),
+                "cells": [{"id": cell_id(c), "axes": c.axes} for c in compiled.cells],
+            }
+        )
+    else:
+        console().print(scenario_page(compiled, home(compiled.path)))
+
+
+@scenario.command()
+def check(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILE…]", help="Names or files; all, if none.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check scenarios without booting: keys, types, md's and QEMU's own rules, every cell.
+
+    Examples: lab scenario check · lab scenario check my-own.yaml
+    """
+    from lab import catalog
+    from lab.compile.scenario import compile_scenario
+    from lab.errors import EXIT_INPUT, InputError
+
+    good, wrong = [], []
+    for name, path in catalog.walk_scenarios(names or []):
+        try:
+            compiled = compile_scenario(path)
+        except InputError as error:
+            wrong.append({"name": name, "error": str(error)})
+            continue
+        good.append({"name": name, "cells": len(compiled.cells)})
+    if as_json:
+        print_json({"good": good, "wrong": wrong})
+    else:
+        for one in good:
+            typer.echo(f"{one['name']}: good, {one['cells']} cells")
+        for bad in wrong:
+            sys.stderr.write(f"lab: {bad['error']}\n")
+    if wrong:
+        raise typer.Exit(EXIT_INPUT)
+
+
+@scenario.command()
+def plan(
+    name: ScenarioName, sets: Sets = None, trials: Trials = None, as_json: Json = False
+) -> None:
+    """Print every host and guest command that would run, ready to paste.
+
+    Example: lab scenario plan raid5-parity-last | less
+    """
+    from lab.app.plan import plan_of
+    from lab.report.plan import as_script
+
+    planned = plan_of(compile_named(name, sets, trials))
+    if as_json:
+        print_json(planned.model_dump(mode="json"))
+    else:
+        sys.stdout.write(as_script(planned))
+
+
+@scenario.command()
+def predict(
+    name: ScenarioName, sets: Sets = None, trials: Trials = None, as_json: Json = False
+) -> None:
+    """Say what theory expects of each cell, without booting.
+
+    Example: lab scenario predict raid5-parity-last
+    """
+    from lab.app.plan import prediction_of
+    from lab.report.text import result_page
+
+    compiled = compile_named(name, sets, trials)
+    result = prediction_of(compiled)
+    if as_json:
+        print_json(result.model_dump(mode="json", by_alias=True))
+    else:
+        out = console()
+        out.print(result_page(result, title=compiled.scenario.title, question="", measured=False))
+
+
+@scenario.command()
+def new(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it; ends in .yaml.")],
+) -> None:
+    """Write a small scenario to start one's own from.
+
+    Example: lab scenario new my-question.yaml
+    """
+    from lab.app.plan import write_new
+
+    write_new(file)
+    typer.echo(f"{file} is written; try: lab scenario check {file} · lab up scenario {file}")
