@@ -22,7 +22,8 @@ from lab.model.procedure import words
 TARGET: Final = "{target}"
 
 _COPIED: Final = re.compile(
-    r"(?P<bytes>\d+) bytes? (?:\([^()]+\) )?copied, (?P<seconds>[0-9.]+(?:e[+-]?\d+)?) s, .+/s"
+    r"(?P<bytes>\d+) bytes? (?:\([^()]+\) )?copied, (?P<seconds>\d+(?:\.\d+)?(?:e[+-]?\d+)?) s, "
+    r"\S+ \S+/s"
 )
 """coreutils ``src/dd.c: print_xfer_stats``; the brackets are left out for small amounts."""
 
@@ -148,7 +149,7 @@ class Dd(WorkloadTool):
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
         """Read the last line of stderr.
 
-        ``ToolError``: it is not dd's, fewer bytes were copied than asked for, or no time passed.
+        ``ToolError``: it is not dd's, it copied other than what was asked for, or in no time.
         """
         lines = outputs.stderr.strip().splitlines()
         match = _COPIED.fullmatch(lines[-1].strip()) if lines else None
@@ -161,6 +162,8 @@ class Dd(WorkloadTool):
                 f"dd copied {copied} bytes, short of the {wanted or 'target'} it was asked for: "
                 f"{outputs.stderr.strip()!r}"
             )
+        if wanted is not None and copied > wanted:
+            raise ToolError(f"dd copied {copied} bytes, more than the {wanted} it was asked for")
         if seconds <= 0:
             raise ToolError(f"dd took no time that it could measure: {lines[-1].strip()!r}")
         return {THROUGHPUT.name: copied / seconds, SECONDS.name: seconds}
