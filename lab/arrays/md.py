@@ -76,7 +76,7 @@ class Md(ArrayKind):
         if expect:
             steps.append(
                 WaitFor(
-                    label=f"wait until {device} is in sync and clean",
+                    label=f"{device} to be in sync and clean",
                     script=_state(device) + _dirty_bits(array, used),
                     expect=expect,
                     timeout=600.0 + shape.component_size / SLOWEST,

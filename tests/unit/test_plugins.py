@@ -1,0 +1,87 @@
+"""Every plug-in file obeys the contract that its package's docstring states."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import lab
+from lab import catalog
+
+ROOT = Path(lab.__file__).parent
+CONSTANTS = {
+    "workloads": ("WORKLOAD", "WorkloadTool"),
+    "disks": ("DISK", "DiskModel"),
+    "arrays": ("ARRAY", "ArrayKind"),
+}
+FILES = [
+    (package, path)
+    for package in CONSTANTS
+    for path in sorted((ROOT / package).glob("*.py"))
+    if not path.name.startswith("_")
+]
+IDS = [f"{package}/{path.stem}" for package, path in FILES]
+
+
+def test_there_are_plug_ins_of_each_kind() -> None:
+    assert {package for package, _ in FILES} == set(CONSTANTS)
+
+
+@pytest.mark.parametrize("package", CONSTANTS)
+def test_each_package_says_how_to_add_one(package: str) -> None:
+    text = ast.get_docstring(ast.parse((ROOT / package / "__init__.py").read_text()))
+    constant, protocol = CONSTANTS[package]
+    assert text is not None
+    assert "How to add one" in text
+    assert f"{constant}: {protocol} =" in text
+
+
+@pytest.mark.parametrize("package", CONSTANTS)
+def test_the_catalog_finds_exactly_these_files(package: str) -> None:
+    names = tuple(path.stem for p, path in FILES if p == package)
+    assert catalog.plugin_names(package) == names
+
+
+@pytest.mark.parametrize(("package", "path"), FILES, ids=IDS)
+def test_a_plug_in_ends_with_its_annotated_constant(package: str, path: Path) -> None:
+    constant, protocol = CONSTANTS[package]
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    last = tree.body[-1]
+    assert isinstance(last, ast.AnnAssign), f"{path.name} ends with something else"
+    assert ast.unparse(last.target) == constant
+    assert ast.unparse(last.annotation) == protocol
+    assert ast.get_docstring(tree)
+
+
+@pytest.mark.parametrize(("package", "path"), FILES, ids=IDS)
+def test_a_plug_in_is_short_and_has_no_state(package: str, path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 400
+    tree = ast.parse(text)
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.Global)]
+
+
+@pytest.mark.parametrize(("package", "path"), FILES, ids=IDS)
+def test_a_plug_in_imports_nothing_that_touches_the_world(package: str, path: Path) -> None:
+    banned = {"os", "subprocess", "socket", "pathlib", "libvirt", "paramiko", "time", "random"}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        assert not banned & {name.split(".")[0] for name in names}
+        assert not any(name.startswith("lab.host") for name in names)
+
+
+@pytest.mark.parametrize(("package", "path"), FILES, ids=IDS)
+def test_a_plug_in_has_the_members_of_its_protocol(package: str, path: Path) -> None:
+    constant, protocol = CONSTANTS[package]
+    plugin = getattr(__import__(f"lab.{package}.{path.stem}", fromlist=[constant]), constant)
+    model = __import__("lab.model.plugin", fromlist=[protocol])
+    members = [m for m in vars(getattr(model, protocol)) if not m.startswith("_")]
+    assert members
+    for member in members:
+        own = next((c for c in type(plugin).__mro__ if member in vars(c)), None)
+        assert own is not None, member
+        assert own.__module__ == f"lab.{package}.{path.stem}", member
