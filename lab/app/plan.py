@@ -14,6 +14,7 @@ from lab.host import accelerator, images, keys, paths
 from lab.host.accelerator import EMULATOR, Accelerator
 from lab.judge import in_words
 from lab.model.claim import Verdict
+from lab.model.plan import Plan, PlannedCell, PlannedGuest
 from lab.model.result import ClaimResult, Result, Run
 from lab.store import now
 

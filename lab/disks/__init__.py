@@ -127,8 +127,9 @@ def drive_element(disk: Disk, *, serial: str, path: str, index: int) -> ET.Eleme
         # One queue, so that the guest's scheduler is the one that the scenario names.
         driver.set("queues", "1")
     ET.SubElement(element, "source", file=path)
-    prefix = "vd" if virtio else "sd"
-    ET.SubElement(element, "target", dev=target_name(prefix, index), bus=disk.bus)
+    # The guest's own two disks, root and seed, are vda and vdb.
+    name = target_name("vd", index + 2) if virtio else target_name("sd", index)
+    ET.SubElement(element, "target", dev=name, bus=disk.bus)
     ET.SubElement(element, "serial").text = serial
     if virtio:
         bridge, slot = divmod(index - 1, _SLOTS)

@@ -241,9 +241,13 @@ def _flag_problems(array: Array, level: Level, members: int) -> Iterable[Problem
 
 def _sysfs_problems(array: Array, level: Level, key: str, value: str) -> Iterable[Problem]:
     if not _SYSFS_KEY.fullmatch(key):
-        message = "it is no plain name below /sys/block/mdX/md/, such as stripe_cache_size or "
-        message += "bitmap/time_base"
-    elif key in OWNED:
+        yield Problem(
+            key="array.sysfs",
+            message=f"{key!r} is no plain name below /sys/block/mdX/md/: write one such as "
+            "stripe_cache_size or bitmap/time_base",
+        )
+        return
+    if key in OWNED:
         message = f"{OWNED[key]} says this: set that instead"
     elif key in ACTIONS:
         message = "writing it is an action and no setting, and cannot be read back: remove it"

@@ -224,7 +224,7 @@ def _component_problems(array: Array, level: Level, room: int, chunk: int) -> It
     if not level.redundant:
         message = f"{level.title} uses all of each member: leave {found} out, and size the disks"
     elif component % KIB:
-        message = f"{found} bytes are not whole KiB, in which mdadm counts: round it"
+        message = f"{component} bytes are not whole KiB, in which mdadm counts: round it"
     elif component < least:
         message = f"{found} is less than {format_size(least)}, the smallest with this chunk"
     elif component > room:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from lab.model.base import Model
 from lab.model.measurement import Metric
@@ -36,6 +36,19 @@ class Outputs:
     """Other files the tool wrote, by name."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """A workload as theory sees it: one block after the other, past the page cache."""
+
+    direction: Literal["read", "write"]
+    block: int
+    """Bytes of each request."""
+    total: int
+    """Bytes altogether."""
+    offset: int = 0
+    """Byte of the target where it begins."""
+
+
 class WorkloadTool(Protocol):
     """What is done to a target, and how its output is read."""
 
@@ -59,6 +72,9 @@ class WorkloadTool(Protocol):
 
     def destroys(self, parameters: Any) -> bool:
         """Whether the data on the target is gone afterwards."""
+
+    def stream(self, parameters: Any) -> Stream | None:
+        """The workload as one sequential stream, where it is one; theory works with that."""
 
 
 class DiskModel(Protocol):

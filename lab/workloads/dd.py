@@ -16,7 +16,7 @@ from typing_extensions import override
 from lab.errors import ToolError
 from lab.model.base import Model, Size
 from lab.model.measurement import SECONDS, THROUGHPUT, Metric
-from lab.model.plugin import Outputs, WorkloadTool
+from lab.model.plugin import Outputs, Stream, WorkloadTool
 from lab.model.procedure import words
 
 TARGET: Final = "{target}"
@@ -172,6 +172,25 @@ class Dd(WorkloadTool):
     def destroys(self, parameters: Any) -> bool:
         """A write to the target itself; a write to a file below it adds that file."""
         return _checked(parameters).of == TARGET
+
+    @override
+    def stream(self, parameters: Any) -> Stream | None:
+        """A stream where the target is opened with ``O_DIRECT`` and the count is given."""
+        p = _checked(parameters)
+        total = bytes_moved(p)
+        writes = p.of == TARGET
+        flags = (p.oflag if writes else p.iflag) or ""
+        if total is None or total == 0 or "direct" not in flags.split(","):
+            return None
+        if TARGET not in (p.of, p.if_) or p.conv:
+            return None
+        blocks = (p.seek if writes else p.skip) or 0
+        return Stream(
+            direction="write" if writes else "read",
+            block=p.bs,
+            total=total,
+            offset=blocks * p.bs,
+        )
 
 
 def _checked(parameters: Any) -> DdParameters:
