@@ -289,7 +289,7 @@ def test_a_golden_disk() -> None:
         '<disk type="file" device="disk">\n'
         '  <driver name="qemu" type="qcow2" cache="none" io="native" queues="1" />\n'
         '  <source file="/srv/a &amp; b.qcow2" />\n'
-        '  <target dev="vda" bus="virtio" />\n'
+        '  <target dev="vdc" bus="virtio" />\n'
         "  <serial>disk1</serial>\n"
         "  <iotune>\n"
         "    <total_bytes_sec>5242880</total_bytes_sec>\n"
