@@ -263,8 +263,8 @@ def test_members_and_what_they_hold() -> None:
     assert (six.members, six.spares, six.data_members) == (6, 1, 4)
     ten = geometry_of(_array(level=10), [GIB] * 5)
     assert (ten.copies, ten.data_members, ten.stripe) == (2, 2.5, 0)
-    mirror = geometry_of(_array(level=1), [GIB] * 3)
-    assert (mirror.copies, mirror.data_members, mirror.chunk) == (3, 1, 0)
+    twin = geometry_of(_array(level=1), [GIB] * 3)
+    assert (twin.copies, twin.data_members, twin.chunk) == (3, 1, 0)
 
 
 def test_levels_say_what_sysfs_says() -> None:
