@@ -4,6 +4,7 @@
 # WORK holds what the recipe asks for (files/, enabled, masked, script) and gets, in found/ and
 # image/, what the lab reads back: kernel, initrd, their contents, every package's version.
 set -eu
+umask 022
 root=$1
 work=$2
 

@@ -200,7 +200,7 @@ def _check_host(name: str) -> None:
     if not root:
         user = getpass.getuser()
         for file in (Path("/etc/subuid"), Path("/etc/subgid")):
-            if not _has_subordinates(file, user):
+            if not has_subordinates(file, user):
                 raise HostError(
                     f"the image '{name}' cannot be built: the user '{user}' has no subordinate "
                     f"users and groups in '{file}'",
@@ -223,7 +223,7 @@ def _check_host(name: str) -> None:
         ) from error
 
 
-def _has_subordinates(file: Path, user: str) -> bool:
+def has_subordinates(file: Path, user: str) -> bool:
     """Whether ``subuid(5)`` gives this user enough subordinates for a Debian system."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
