@@ -77,11 +77,13 @@ class Worker:
     def __init__(self, job: GuestJob, out: int) -> None:
         self.job = job
         self._out = out
+        self._began = clock.now()
         self._boot = 0.0
 
     def emit(self, event: Event) -> None:
         """Tell one thing; a lab that no longer listens is no reason to stop cleaning up."""
-        line = _EVENT.dump_json(event) + b"\n"
+        told = event.model_copy(update={"at": round(clock.now() - self._began, 3)})
+        line = _EVENT.dump_json(told) + b"\n"
         with contextlib.suppress(BrokenPipeError):
             os.write(self._out, line)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -28,22 +29,36 @@ def ps(as_json: Json = False) -> None:
         typer.echo("No guest is up. `lab up scenario NAME` starts one.")
 
 
-@app.command(context_settings={"ignore_unknown_options": True})
+@app.command()
 def ssh(
-    guest: GuestName = None,
-    command: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- CMD…]", help="A command to run instead.")
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[GUEST] [-- CMD…]",
+            help="A guest, where there are several; and a command to run instead of a shell.",
+            show_default=False,
+        ),
     ] = None,
     root: Annotated[bool, typer.Option("--root", help="As root, not as the user lab.")] = False,
 ) -> None:
     """Open a shell in a guest, or run a command there.
 
-    Examples: lab ssh · lab ssh g1a2b3c -- cat /proc/mdstat
+    Examples: lab ssh · lab ssh g1a2b3c -- cat /proc/mdstat · lab ssh -- lsblk
     """
     from lab.app.guests import ssh_argv
+    from lab.errors import InputError
     from lab.host.process import replace_with
 
-    replace_with(ssh_argv(guest, command or [], user="root" if root else "lab"))
+    given = words or []
+    # The parser drops the "--" between guest and command; the command line still has it.
+    behind = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
+    names = given[: len(given) - len(behind)]
+    if len(names) > 1:
+        raise InputError(
+            f"one guest at a time, not {' '.join(names)}",
+            hint=f"a command goes behind --, as in: lab ssh {names[0]} -- {names[1]}",
+        )
+    replace_with(ssh_argv(names[0] if names else None, behind, user="root" if root else "lab"))
 
 
 @app.command("console")

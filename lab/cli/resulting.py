@@ -53,5 +53,6 @@ def show(name: RunName = "last", as_json: Json = False) -> None:
         return
     stored = run.load_run()
     out = console()
-    out.print(result_page(result, title=stored.title, question=stored.question))
+    title, question = stored.title, stored.question
+    out.print(result_page(result, title=title, question=question, claims=stored.claims))
     out.print(f"Everything is kept in {home(run.directory)}", style="dim", soft_wrap=True)

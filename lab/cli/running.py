@@ -117,7 +117,9 @@ def _show(done: Done, title: str, question: str) -> None:
     from lab.report.text import result_page
 
     out = console()
-    out.print(result_page(done.result, title=title, question=question))
+    stored = done.store.load_run()
+    page = result_page(done.result, title=title, question=question, claims=stored.claims)
+    out.print(page)
     out.print(f"Everything is kept in {home(done.store.directory)}", style="dim", soft_wrap=True)
 
 

@@ -16,7 +16,14 @@ from lab.model.measurement import Check
 from lab.model.result import Outcome, PhaseSeconds
 
 
-class GuestStarted(Model):
+class Told(Model):
+    """What every event carries."""
+
+    at: float = 0.0
+    """Seconds since the worker began."""
+
+
+class GuestStarted(Told):
     """SSH answers."""
 
     kind: Literal["guest_started"] = "guest_started"
@@ -24,14 +31,14 @@ class GuestStarted(Model):
     seconds: float
 
 
-class CellStarted(Model):
+class CellStarted(Told):
     """A cell's first step begins."""
 
     kind: Literal["cell_started"] = "cell_started"
     cell: str
 
 
-class StepStarted(Model):
+class StepStarted(Told):
     """A step begins; ``expected_seconds`` where somebody knows."""
 
     kind: Literal["step"] = "step"
@@ -40,7 +47,7 @@ class StepStarted(Model):
     expected_seconds: float | None = None
 
 
-class Checked(Model):
+class Checked(Told):
     """A precondition was read back."""
 
     kind: Literal["check"] = "check"
@@ -48,7 +55,7 @@ class Checked(Model):
     check: Check
 
 
-class CellFinished(Model):
+class CellFinished(Told):
     """A cell came to its end, one way or another."""
 
     kind: Literal["cell_finished"] = "cell_finished"
@@ -58,14 +65,14 @@ class CellFinished(Model):
     seconds: PhaseSeconds
 
 
-class GuestKept(Model):
+class GuestKept(Told):
     """The guest stays up, as it was asked to."""
 
     kind: Literal["guest_kept"] = "guest_kept"
     guest: str
 
 
-class GuestGone(Model):
+class GuestGone(Told):
     """The guest was taken down and nothing of it is left."""
 
     kind: Literal["guest_gone"] = "guest_gone"
@@ -74,7 +81,7 @@ class GuestGone(Model):
     """What could not be taken away; empty: nothing."""
 
 
-class Trouble(Model):
+class Trouble(Told):
     """The worker cannot go on."""
 
     kind: Literal["trouble"] = "trouble"
