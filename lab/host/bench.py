@@ -122,6 +122,10 @@ class LiveBench:
         """Plug a disk in."""
         self._hypervisor.plug(step.xml)
 
+    def limits_of(self, serial: str) -> dict[str, int]:
+        """The limits that QEMU has for a disk, by libvirt's names."""
+        return self._hypervisor.limits(serial)
+
     def detach_disk(self, step: AttachDisk) -> None:
         """Unplug a disk; a dead guest holds none."""
         if guests.qemu_pids(self.record.path):

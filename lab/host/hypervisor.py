@@ -198,6 +198,22 @@ class Hypervisor:
             reason=f"the guest to let go of the disk '{serial}'",
         )
 
+    def limits(self, serial: str) -> dict[str, int]:
+        """QEMU's throttle of the disk with that serial, by the names of ``<iotune>``."""
+        libvirt = _libvirt()
+        tree = ET.fromstring(self._domain.XMLDesc(0))
+        for disk in tree.iter("disk"):
+            target = disk.find("target")
+            if disk.findtext("serial") == serial and target is not None:
+                try:
+                    found: dict[str, int] = self._domain.blockIoTune(
+                        target.get("dev"), libvirt.VIR_DOMAIN_AFFECT_LIVE
+                    )
+                except libvirt.libvirtError as error:
+                    raise GuestError(f"QEMU does not answer: {self._words(error)}") from error
+                return found
+        raise GuestError(f"the guest has no disk with the serial '{serial}'")
+
     def _holds(self, serial: str) -> bool:
         libvirt = _libvirt()
         try:

@@ -1,0 +1,333 @@
+"""One guest, kept up: the ways in, what it cannot reach, and everything md can be built as."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab import catalog
+from lab.compile.procedure import cell_procedure
+from lab.compile.scenario import compile_scenario
+from lab.decode import parse_override
+from lab.errors import GuestError, ToolError
+from lab.host import guests, keys
+from lab.host.bench import LiveBench
+from lab.host.guests import GuestRecord
+from lab.host.shell import Shell
+from lab.model.measurement import Check
+from lab.model.procedure import Procedure, Verify
+from lab.model.scenario import Cell
+from lab.run import CheckFailedError, Undo, run_procedure
+
+from .conftest import Home
+
+pytestmark = pytest.mark.guest
+
+
+@pytest.fixture(scope="module")
+def record(lab_home: Home, image: str) -> Iterator[GuestRecord]:
+    done = lab_home.run("up", "scenario", "raid5-parity-last", "--no-run", "--set", "disks.count=3")
+    assert done.returncode == 0, done.stderr
+    (found,) = [r for r in guests.every() if guests.is_alive(r)]
+    assert found.id in done.stdout
+    yield found
+    ended = lab_home.run("down", found.id)
+    assert found.id in ended.stdout
+    assert lab_home.left() == []
+
+
+@pytest.fixture(scope="module")
+def bench(record: GuestRecord) -> Iterator[LiveBench]:
+    live = LiveBench(record, keys.lab_key().private)
+    live.attach()
+    live.wait_for_ssh(60)
+    # The array that `up` left is in the way of the disks of the cells to come.
+    live.guest("mdadm --stop /dev/md/bench", 60)
+    yield live
+    live.release()
+
+
+def cell_of(*sets: str) -> Cell:
+    overrides = [parse_override(s) for s in ("matrix={}", *sets)]
+    path = catalog.scenario_path("raid5-parity-last")
+    return compile_scenario(path, overrides=overrides).cells[0]
+
+
+def run_cell(bench: LiveBench, cell: Cell) -> tuple[dict[str, str], list[Check]]:
+    """Everything that a worker does with a cell: raw output and checks; taken apart afterwards."""
+    return run_steps(bench, shifted(cell_procedure(cell, bench.record.directory)))
+
+
+def shifted(procedure: Procedure) -> Procedure:
+    """The kept guest's own three disks keep their slots: those of the cell take later ones."""
+    text = procedure.model_dump_json()
+    for index in range(14, 0, -1):
+        text = text.replace(f'slot=\\"0x{index:02x}\\"', f'slot=\\"0x{index + 10:02x}\\"')
+        text = text.replace(f"disk{index}", f"cell{index}")
+    for letter in "jihgfedc":
+        text = text.replace(f'dev=\\"vd{letter}\\"', f'dev=\\"vdz{letter}\\"')
+    return Procedure.model_validate_json(text)
+
+
+def run_steps(bench: LiveBench, procedure: Procedure) -> tuple[dict[str, str], list[Check]]:
+    undo, raw, checks = Undo(), {}, []
+    try:
+        run_procedure(procedure, bench, undo, raw.__setitem__, lambda _s: None, checks.append)
+    finally:
+        errors = undo.unwind()
+    assert errors == []
+    assert [p.name for p in (bench.record.path / "disks").glob("cell*")] == []
+    return raw, checks
+
+
+def test_ps_names_it_and_ssh_leads_into_it(lab_home: Home, record: GuestRecord) -> None:
+    (row,) = lab_home.json("ps")["guests"]
+    assert (row["id"], row["state"], row["array"]) == (record.id, "up", "/dev/md/bench")
+    inside = lab_home.run("ssh", record.id, "--", "whoami; hostname; sudo -n id -u")
+    assert inside.stdout.split() == ["lab", "lab", "0"], inside.stderr
+    failing = lab_home.run("ssh", "--", "exit 7")
+    assert failing.returncode == 7
+    assert "login:" in lab_home.run("console", record.id).stdout
+
+
+def test_a_second_guest_key_is_refused(record: GuestRecord, bench: LiveBench) -> None:
+    other = keys.make().public
+    with pytest.raises(GuestError, match="another SSH host key"):
+        Shell.connect(
+            record.port,
+            private_key=keys.lab_key().private,
+            host_key=other,
+            alive=lambda: None,
+            timeout=30,
+        )
+    stranger = keys.make().private
+    with pytest.raises(GuestError, match="refused the lab's key"):
+        Shell.connect(
+            record.port,
+            private_key=stranger,
+            host_key=record.host_key,
+            alive=lambda: None,
+            timeout=30,
+        )
+
+
+def test_the_guest_reaches_nothing_and_only_loopback_reaches_it(
+    record: GuestRecord, bench: LiveBench
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(20)
+        port = server.getsockname()[1]
+        seen: list[object] = []
+
+        def accept() -> None:
+            with contextlib.suppress(TimeoutError):
+                connection, peer = server.accept()
+                connection.close()
+                seen.append(peer)
+
+        listener = threading.Thread(target=accept)
+        listener.start()
+        script = f"timeout 8 bash -c 'exec 3<>/dev/tcp/10.0.2.2/{port}' && echo reached=yes || true"
+        said = bench.guest(script, 30).stdout
+        assert "reached" not in said
+        # the control: the same server is there for anybody on this host
+        with socket.create_connection(("127.0.0.1", port), timeout=5):
+            listener.join()
+        assert len(seen) == 1
+    listening = subprocess.run(
+        ["ss", "-Hltn", f"sport = :{record.port}"], capture_output=True, text=True, check=True
+    ).stdout
+    assert [line.split()[3] for line in listening.splitlines()] == [f"127.0.0.1:{record.port}"]
+
+
+SMALL = (
+    "disks.size=256MiB",
+    "array.component_size=32MiB",
+    "array.consistency_policy=null",
+    "disks.throttle={total_bytes_per_second: 200MiB}",
+    "workloads=[{name: write, tool: dd, if: /dev/urandom, of: '{target}', bs: 1MiB, count: 16,"
+    " oflag: direct, iflag: fullblock}]",
+)
+
+KINDS = {
+    "raid0": ("array.level=0", "array.layout=null", "disks.count=3", "array.data_offset=null"),
+    "raid1, waited for": (
+        *("array.level=1", "array.layout=null", "array.chunk=null", "disks.count=2"),
+        *("array.initial_sync=wait", "array.data_offset=null"),
+    ),
+    "raid4 on raw disks": (
+        "array.level=4",
+        "array.layout=null",
+        "disks={count: 4, format: raw, size: 256MiB}",
+    ),
+    "raid5 with a spare, bitmap": (
+        *("array.level=5", "array.layout=right-asymmetric", "disks.count=5", "array.spares=1"),
+        *("array.bitmap=internal", "array.bitmap_chunk=64KiB", "array.data_offset=1MiB"),
+        "array.component_size=64MiB",
+    ),
+    "raid5, sync left running": (
+        *("array.level=5", "array.layout=left-symmetric", "disks.count=3"),
+        *("array.initial_sync=none", "disks.throttle={total_bytes_per_second: 20MiB}"),
+    ),
+    "raid5, sync waited for, defaults": (
+        *("array.level=5", "array.layout=null", "array.chunk=null", "disks.count=3"),
+        *("array.initial_sync=wait", "array.data_offset=null", "array.component_size=null"),
+        "disks.size=96MiB",
+    ),
+    "raid6 on scsi": (
+        *("array.level=6", "array.layout=left-symmetric-6", "disks.count=5", "disks.bus=scsi"),
+        "array.sysfs={stripe_cache_size: 1024}",
+    ),
+    "raid10, far": ("array.level=10", "array.layout=f2", "disks.count=4", "array.data_offset=null"),
+    "raid10, near and failfast": (
+        *("array.level=10", "array.layout=n2", "disks.count=3", "array.failfast=true"),
+        "array.data_offset=null",
+    ),
+    "raid1, one member to be read last": (
+        *("array.level=1", "array.layout=null", "array.chunk=null", "disks.count=2"),
+        *("array.write_mostly=[2]", "array.bitmap=internal", "array.write_behind=64"),
+        "array.data_offset=null",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_array_is_built_and_read_back(bench: LiveBench, kind: str) -> None:
+    cell = cell_of(*SMALL, *KINDS[kind])
+    raw, checks = run_cell(bench, cell)
+    assert {c.name for c in checks} >= {"disks", "array"}
+    assert all(c.passed for c in checks)
+    assert "16 MiB" in raw["write.1.stderr.txt"]
+    assert "bench" not in bench.guest("ls /dev/md /dev/disk/by-id || true", 30).stdout
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong", "says"),
+    [
+        ("layout", "2", "layout is '5', not '2'"),
+        ("chunk_size", "65536", "chunk_size is '524288', not '65536'"),
+        ("raid_disks", "4", "raid_disks is '3', not '4'"),
+        ("disk1.slot", "1", "not '1'"),
+    ],
+)
+def test_an_array_that_is_not_what_was_asked_for_is_caught_before_it_is_measured(
+    bench: LiveBench, field: str, wrong: str, says: str
+) -> None:
+    """The negative control of the read-back: the real array, and an expectation that is wrong."""
+    procedure = cell_procedure(cell_of(*SMALL, "disks.count=3"), bench.record.directory)
+    steps = tuple(
+        s.model_copy(update={"expect": {**s.expect, field: wrong}})
+        if isinstance(s, Verify) and s.name == "array"
+        else s
+        for s in procedure.steps
+    )
+    undo, raw, checks = Undo(), {}, []
+    changed = shifted(procedure.model_copy(update={"steps": steps}))
+    with pytest.raises(CheckFailedError, match=says):
+        run_procedure(changed, bench, undo, raw.__setitem__, lambda _s: None, checks.append)
+    assert undo.unwind() == []
+    assert [c.name for c in checks if not c.passed] == ["array"]
+    assert not any(name.startswith("write") for name in raw)
+
+
+def test_a_disk_with_an_old_array_on_it_is_not_built_upon(bench: LiveBench) -> None:
+    procedure = shifted(cell_procedure(cell_of(*SMALL, "disks.count=3"), bench.record.directory))
+    steps = list(procedure.steps)
+    place = next(i for i, s in enumerate(steps) if isinstance(s, Verify) and s.name == "disks")
+    dirty = "mkfs.ext4 -q -F /dev/disk/by-id/virtio-cell2"
+    bench_undo, raw, checks = Undo(), {}, []
+    try:
+        run_procedure(
+            procedure.model_copy(update={"steps": tuple(steps[: place + 1])}),
+            *(bench, bench_undo, raw.__setitem__, lambda _s: None, checks.append),
+        )
+        assert bench.guest(dirty, 60).status == 0
+        with pytest.raises(CheckFailedError, match="blank disks"):
+            run_procedure(
+                procedure.model_copy(update={"steps": tuple(steps[place + 1 :])}),
+                *(bench, bench_undo, raw.__setitem__, lambda _s: None, checks.append),
+            )
+    finally:
+        assert bench_undo.unwind() == []
+
+
+def test_qemu_has_every_limit_that_the_scenario_names(bench: LiveBench) -> None:
+    limits = (
+        "disks.throttle={read_bytes_per_second: 7MiB, write_bytes_per_second: 9MiB,"
+        " write_bytes_per_second_max: 18MiB, write_bytes_per_second_max_seconds: 2,"
+        " total_operations_per_second: 900, operation_size: 8KiB}"
+    )
+    cell = cell_of(*SMALL, limits, "disks.count=3")
+    seen: list[dict[str, int]] = []
+
+    def look(name: str, text: str) -> None:
+        if name.endswith("before.txt"):
+            seen.append(bench.limits_of("cell1"))
+
+    undo, checks = Undo(), []
+    try:
+        procedure = shifted(cell_procedure(cell, bench.record.directory))
+        run_procedure(procedure, bench, undo, look, lambda _s: None, checks.append)
+    finally:
+        assert undo.unwind() == []
+    mib = 1024 * 1024
+    expected = {"read_bytes_sec": 7 * mib, "write_bytes_sec": 9 * mib, "total_iops_sec": 900}
+    expected |= {"write_bytes_sec_max": 18 * mib, "write_bytes_sec_max_length": 2}
+    expected |= {"size_iops_sec": 8192, "total_bytes_sec": 0}
+    assert {k: seen[0][k] for k in expected} == expected
+
+
+def test_a_command_that_fails_or_takes_too_long_says_so(bench: LiveBench) -> None:
+    failed = bench.guest("echo to-stdout; echo to-stderr >&2; exit 3", 30)
+    assert (failed.status, failed.stdout, failed.stderr) == (3, "to-stdout\n", "to-stderr\n")
+    with pytest.raises(GuestError, match="had not ended after 2 seconds: sleep 60"):
+        bench.guest("sleep 60", 2)
+    assert bench.guest("true", 30).status == 0
+    large = bench.guest("head -c 3000000 /dev/zero | tr '\\0' x", 60)
+    assert len(large.stdout) == 3_000_000
+
+
+def test_a_workload_whose_program_is_missing_is_named(bench: LiveBench) -> None:
+    procedure = shifted(cell_procedure(cell_of(*SMALL, "disks.count=3"), bench.record.directory))
+    steps = tuple(
+        s.model_copy(
+            update={
+                "script": s.script.replace("dd", "no-such-tool"),
+                "expect": {"no-such-tool": "yes"},
+            }
+        )
+        if isinstance(s, Verify) and s.name == "programs"
+        else s
+        for s in procedure.steps
+    )
+    with pytest.raises(CheckFailedError, match="no-such-tool is 'missing'"):
+        run_steps(bench, procedure.model_copy(update={"steps": steps}))
+
+
+def test_a_mkfs_that_fails_fails_its_cell(bench: LiveBench) -> None:
+    cell = cell_of(*SMALL, "disks.count=3", "filesystem={type: ext4, options: ['-b', '77']}")
+    with pytest.raises(ToolError, match="ext4 on the array"):
+        run_cell(bench, cell)
+
+
+@pytest.mark.parametrize("type_", ["ext3", "ext4"])
+def test_a_file_system_is_made_mounted_and_written_to(bench: LiveBench, type_: str) -> None:
+    cell = cell_of(
+        *SMALL, "disks.count=3", f"filesystem={{type: {type_}, mount_options: [noatime]}}"
+    )
+    raw, checks = run_cell(bench, cell)
+    assert "filesystem" in {c.name for c in checks}
+    assert "16 MiB" in raw["write.1.stderr.txt"]
+
+
+def test_no_secret_lies_open_on_the_host(record: GuestRecord) -> None:
+    directory = Path(record.directory)
+    assert directory.stat().st_mode & 0o077 == 0
+    assert (directory / "seed" / "user-data").stat().st_mode & 0o077 == 0
+    assert keys.lab_key_path().stat().st_mode & 0o077 == 0
