@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lab.errors import ToolError
+from lab.errors import HostError, InputError, LabError, ToolError
 from lab.model.image import MDADM_CONF, ImageRecipe, says_auto_all
 from lab.units import MIB
 
@@ -170,10 +170,12 @@ class Reason:
 
     says: str
     hint: str
+    error: type[LabError] = HostError
+    """Who must act."""
 
 
 def reason_of(log: str, *, suite: str) -> Reason | None:
-    """The host's trouble that this log shows; ``None``: the tool's own words must do."""
+    """The trouble that this log shows; ``None``: the tool's own words must do."""
     if re.search(r"No space left on device|have enough free space|Disk quota exceeded", log):
         return Reason(
             says="the disk is full",
@@ -195,6 +197,13 @@ def reason_of(log: str, *, suite: str) -> Reason | None:
         return Reason(
             says=f"'{suite}' has no package '{name}'",
             hint="correct kernel_package, packages or components in the image's recipe",
+            error=InputError,
+        )
+    if re.search(r"Could not allocate (block|inode) in ext2 filesystem", log):  # mke2fs -d
+        return Reason(
+            says="the packages do not fit into its root file system",
+            hint="give the image's recipe a larger disk_size",
+            error=InputError,
         )
     if re.search(r"Could not resolve|Could not connect|Unable to connect|Failed to fetch", log):
         return Reason(

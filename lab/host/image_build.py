@@ -52,6 +52,7 @@ def build(
 
     ``refresh`` builds even when there is one, for newer packages. ``minimum_free``: bytes that
     must be free before anything is started. Whatever ends it early leaves nothing behind.
+    ``InputError``: a package that the recipe names does not exist, or its disk is too small.
     ``HostError``: a program, the user's right to do it, space or the archive is missing.
     ``ToolError``: a package cannot be installed, or the result is not what the recipe asks for.
     """
@@ -141,7 +142,7 @@ def _make(
         reason = image_build.reason_of(f"{text}\n{error}", suite=recipe.suite)
         if reason is None:
             raise
-        raise HostError(
+        raise reason.error(
             f"the image '{name}' could not be built: {reason.says}", hint=reason.hint
         ) from error
     return found

@@ -198,7 +198,7 @@ def test_a_package_that_does_not_exist_is_named(
     home: Path, builders: list[subprocess.Popen[str]]
 ) -> None:
     output, _ = start(builders, "no-such-package").communicate(timeout=300)
-    assert "error HostError" in output
+    assert "error InputError" in output
     assert "'bookworm' has no package 'no-such-package'" in output
     assert list(home.iterdir()) == []
 

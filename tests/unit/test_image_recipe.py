@@ -277,6 +277,10 @@ def test_every_stage_is_seen_once_in_order() -> None:
         ),
         ("E: Unable to locate package nosuch", "no package 'nosuch'"),
         ("E: Package 'nosuch' has no installation candidate", "no package 'nosuch'"),
+        (
+            "__populate_fs: Could not allocate block in ext2 filesystem while writing file",
+            "do not fit into its root file system",
+        ),
         ("W: GPG error: NO_PUBKEY 6ED0E7B82643E131", "does not know the key"),
         ("E: Failed to fetch http://a/b  Could not connect to a:80", "could not be reached"),
     ],
