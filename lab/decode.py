@@ -15,12 +15,12 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from lab.errors import InputError
 
-MAX_BYTES: Final = 1024**2
+MAX_BYTES: Final = 256 * 1024
 MAX_NODES: Final = 100_000
 MAX_DEPTH: Final = 50
 
@@ -51,12 +51,11 @@ class Document:
 
     def place(self, path: Path_) -> str:
         """``FILE:LINE`` of a path, or of the nearest part of it that the file has."""
-        for end in range(len(path), -1, -1):
-            if path[:end] in self.overrides:
-                return f"--set {self.overrides[path[:end]]}"
-            if path[:end] in self.lines:
-                return f"{self.source}:{self.lines[path[:end]]}"
-        return self.source
+        parts = [path[:end] for end in range(len(path), -1, -1)]
+        for part in parts:  # first: what a --set replaced has no line in the file any more
+            if part in self.overrides:
+                return f"--set {self.overrides[part]}"
+        return next((f"{self.source}:{self.lines[p]}" for p in parts if p in self.lines), self.source)
 
     def wrong(self, path: Path_, message: str) -> InputError:
         """One sentence: place, key and what is wrong there."""
@@ -79,7 +78,7 @@ def read_file(path: Path, *, shown: str | None = None) -> Document:
     source = shown or str(path)
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise InputError(f"{source}: the file is larger than 1MiB, which no scenario needs")
+            raise InputError(f"{source}: the file is larger than 256KiB, which no scenario needs")
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"{source}: cannot be read: {error.strerror}") from error
@@ -90,9 +89,26 @@ def read_file(path: Path, *, shown: str | None = None) -> Document:
 
 def read_text(text: str, *, source: str) -> Document:
     """Read YAML text whose top is a mapping."""
-    yaml = YAML(typ="rt", pure=True)
+    root = _compose(text, source)
+    if root is None:
+        raise InputError(f"{source}: the file is empty; `lab scenario new NAME` writes a start")
+    if not isinstance(root, MappingNode):
+        raise InputError(f"{source}:1: expected keys and values (`title: …`) at the top")
+    lines: dict[Path_, int] = {}
+    data = _plain(root, (), lines, source)
+    return Document(source=source, data=data, lines=lines)
+
+
+def _compose(text: str, source: str) -> Node | None:
+    """The text's nodes, which hold no copies yet and know their lines; ``None`` of no text."""
+    depth = deepest = 0
+    for bracket in re.finditer(r"[\[\]{}]", text):
+        depth += 1 if bracket.group() in "[{" else -1
+        deepest = max(deepest, depth)
+    if deepest > 4 * MAX_DEPTH:  # some of them may be in quotes
+        raise InputError(f"{source}: its brackets lie deeper than {MAX_DEPTH}")
     try:
-        tree = yaml.load(text)
+        root: Node | None = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark else ""
@@ -101,63 +117,88 @@ def read_text(text: str, *, source: str) -> Document:
     except (YAMLError, ValueError, RecursionError) as error:
         problem = (str(error).splitlines() or ["it cannot be read"])[0]
         raise InputError(f"{source}: this is not YAML: {problem}") from error
-    if tree is None:
-        raise InputError(f"{source}: the file is empty; `lab scenario new NAME` writes a start")
-    if not isinstance(tree, CommentedMap):
-        raise InputError(f"{source}:1: expected keys and values (`title: …`) at the top")
-    _refuse_bomb(tree, source)
-    lines: dict[Path_, int] = {}
-    data = _plain(tree, (), lines)
-    return Document(source=source, data=data, lines=lines)
+    if root is not None:
+        _refuse_bomb(root, source)
+    return root
 
 
-def _refuse_bomb(tree: Any, source: str) -> None:
+def _at(source: str, node: Node) -> str:
+    return f"{source}:{node.start_mark.line + 1}"
+
+
+def _refuse_bomb(root: Node, source: str) -> None:
     """Aliases share nodes; count what they would grow to before anything walks the copies."""
     grown: dict[int, int] = {}
     open_nodes: set[int] = set()
 
-    def size(node: Any, depth: int) -> int:
-        if not isinstance(node, CommentedMap | CommentedSeq):
+    def size(node: Node, depth: int) -> int:
+        if isinstance(node, ScalarNode):
             return 1
         if id(node) in grown:
             return grown[id(node)]
         if id(node) in open_nodes or depth > MAX_DEPTH:
-            where = f"{source}:{node.lc.line + 1}"
-            raise InputError(f"{where}: an alias contains itself, or lists lie deeper than 50")
+            raise InputError(
+                f"{_at(source, node)}: an alias contains itself, or lists lie deeper than"
+                f" {MAX_DEPTH}"
+            )
         open_nodes.add(id(node))
-        children = node.values() if isinstance(node, CommentedMap) else node
+        pairs = isinstance(node, MappingNode)
+        children = [part for pair in node.value for part in pair] if pairs else node.value
         total = 1 + sum(size(child, depth + 1) for child in children)
         open_nodes.discard(id(node))
         grown[id(node)] = total
         if total > MAX_NODES:
             raise InputError(
-                f"{source}:{node.lc.line + 1}: its aliases grow to more than {MAX_NODES} values;"
+                f"{_at(source, node)}: its aliases grow to more than {MAX_NODES} values;"
                 " write the list out"
             )
         return total
 
-    size(tree, 0)
+    size(root, 0)
 
 
-def _plain(node: Any, path: Path_, lines: dict[Path_, int]) -> Any:
-    """The same data in Python's own types; ruamel's scalars are subclasses of them."""
-    if isinstance(node, CommentedMap):
+def _plain(node: Node, path: Path_, lines: dict[Path_, int], source: str) -> Any:
+    """The node's data in Python's own types; the line of each key and item goes into ``lines``."""
+    if isinstance(node, MappingNode):
         plain: dict[str, Any] = {}
-        for key, value in node.items():
-            name = str(key)
-            if key in node.lc.data:
-                lines[(*path, name)] = node.lc.data[key][0] + 1
-            plain[name] = _plain(value, (*path, name), lines)
+        for name, (key, value) in _pairs(node, source).items():
+            lines[(*path, name)] = key.start_mark.line + 1
+            plain[name] = _plain(value, (*path, name), lines, source)
         return plain
-    if isinstance(node, CommentedSeq):
-        for index in range(len(node)):
-            if index in node.lc.data:
-                lines[(*path, index)] = node.lc.data[index][0] + 1
-        return [_plain(value, (*path, i), lines) for i, value in enumerate(node)]
-    for kind in (bool, int, float, str):
-        if isinstance(node, kind):
-            return kind(node)
-    return node if node is None else str(node)
+    if isinstance(node, SequenceNode):
+        for index, item in enumerate(node.value):
+            lines[(*path, index)] = item.start_mark.line + 1
+        return [_plain(v, (*path, i), lines, source) for i, v in enumerate(node.value)]
+    kind = str(node.tag).removeprefix("tag:yaml.org,2002:")
+    if kind in ("str", "timestamp", "value", "merge"):
+        return str(node.value)
+    if kind not in ("int", "float", "bool", "null"):
+        raise InputError(f"{_at(source, node)}: the tag '{node.tag}' means nothing here: remove it")
+    try:
+        return YAML(typ="safe", pure=True).constructor.construct_object(node)
+    except (YAMLError, ValueError, KeyError) as error:
+        raise InputError(f"{_at(source, node)}: '{node.value[:40]}' is no {kind}") from error
+
+
+def _pairs(node: MappingNode, source: str) -> dict[str, tuple[Node, Node]]:
+    """Key and value by name; what ``<<`` merges in stands behind, and gives way."""
+    own: dict[str, tuple[Node, Node]] = {}
+    merged: dict[str, tuple[Node, Node]] = {}
+    if node.tag != "tag:yaml.org,2002:map":
+        raise InputError(f"{_at(source, node)}: the tag '{node.tag}' means nothing here: remove it")
+    for key, value in node.value:
+        if key.tag == "tag:yaml.org,2002:merge":
+            for other in value.value if isinstance(value, SequenceNode) else [value]:
+                if not isinstance(other, MappingNode):
+                    raise InputError(f"{_at(source, key)}: << merges keys and values, not others")
+                merged = _pairs(other, source) | merged
+        elif not isinstance(key, ScalarNode) or not isinstance(key.value, str):
+            raise InputError(f"{_at(source, key)}: a key is a word, not a list or a mapping")
+        elif key.value in own:
+            raise InputError(f"{_at(source, key)}: the key '{key.value}' is there twice")
+        else:
+            own[key.value] = (key, value)
+    return own | {name: pair for name, pair in merged.items() if name not in own}
 
 
 def parse_override(text: str) -> Override:
@@ -167,11 +208,12 @@ def parse_override(text: str) -> Override:
     if not equals or not all(re.fullmatch(r"[A-Za-z0-9_-]+", n) for n in names):
         raise InputError(f"--set {text}: expected PATH=VALUE, as in --set array.chunk=256KiB")
     try:
-        parsed = YAML(typ="rt", pure=True).load(value) if value.strip() else None
-    except (YAMLError, ValueError) as error:
-        raise InputError(f"--set {text}: the value is not YAML") from error
-    _refuse_bomb(parsed, f"--set {names[0]}")
-    return Override(text=text, path=names, value=_plain(parsed, (), {}))
+        root = _compose(value, "value")
+        parsed = None if root is None else _plain(root, (), {}, "value")
+    except InputError as error:
+        reason = re.sub(r"^value(:\d+)?: ", "", error.message)
+        raise InputError(f"--set {text[:200]}: {reason}") from error
+    return Override(text=text, path=names, value=parsed)
 
 
 def override(document: Document, overrides: Sequence[Override]) -> Document:

@@ -24,8 +24,9 @@ SILENCE: Final = 30.0
 class LiveBench:
     """Everything of one guest that touches the world."""
 
-    def __init__(self, record: GuestRecord, private_key: str) -> None:
+    def __init__(self, record: GuestRecord, private_key: str, *, silence: float = SILENCE) -> None:
         self.record = record
+        self._silence = silence
         self._private_key = private_key
         self._hypervisor = Hypervisor(record.path)
         self._shell: Shell | None = None
@@ -122,6 +123,10 @@ class LiveBench:
         """Plug a disk in."""
         self._hypervisor.plug(step.xml)
 
+    def pause_processors(self) -> None:
+        """Stop the guest's processors, as a fault: to the world it hangs."""
+        self._hypervisor.suspend()
+
     def limits_of(self, serial: str) -> dict[str, int]:
         """The limits that QEMU has for a disk, by libvirt's names."""
         return self._hypervisor.limits(serial)
@@ -151,10 +156,11 @@ class LiveBench:
             raise self._dead(f"the guest '{self.record.id}' panicked")
         if not guests.qemu_pids(self.record.path):
             raise self._dead(f"the guest '{self.record.id}' ended by itself: its QEMU is gone")
-        if ask and clock.now() - self._answered > SILENCE:
-            if not banner(self.record.port, timeout=SILENCE):
+        if ask and clock.now() - self._answered > self._silence:
+            if not banner(self.record.port, timeout=self._silence):
                 raise self._dead(
-                    f"the guest '{self.record.id}' hangs: nothing on SSH for {SILENCE:.0f} seconds"
+                    f"the guest '{self.record.id}' hangs: nothing on SSH for"
+                    f" {self._silence:.0f} seconds"
                 )
             self._answered = clock.now()
 

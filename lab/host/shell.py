@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import shlex
 import socket
+import threading
 from collections.abc import Callable
 from typing import Final
 
@@ -110,10 +111,20 @@ class Shell:
         if transport is None or not transport.is_active():
             self._alive()
             raise GuestError("the SSH connection to the guest was lost")
-        channel = transport.open_session(timeout=min(timeout, 30.0))
+
+        def still_time() -> None:
+            self._alive()
+            if clock.now() - started > timeout:
+                first = script.strip().splitlines()[0]
+                raise GuestError(
+                    f"a command in the guest had not ended after {timeout:.0f} seconds:"
+                    f" {first[:120]}"
+                )
+
+        channel = _open(transport, still_time)
         out, err = bytearray(), bytearray()
         try:
-            channel.exec_command(command)
+            _begin(channel, command, still_time)
             asked = clock.now()
             while True:
                 # recv_exit_status would wait without a limit: take what comes, look at the clock.
@@ -129,15 +140,9 @@ class Shell:
                 if channel.closed and not channel.exit_status_ready():
                     self._alive()
                     raise GuestError("the SSH connection to the guest was lost")
-                if clock.now() - asked > 1.0:
-                    self._alive()
+                if clock.now() - asked > 1.0 or clock.now() - started > timeout:
+                    still_time()
                     asked = clock.now()
-                if clock.now() - started > timeout:
-                    first = script.strip().splitlines()[0]
-                    raise GuestError(
-                        f"a command in the guest had not ended after {timeout:.0f} seconds:"
-                        f" {first[:120]}"
-                    )
                 if not moved:
                     channel.status_event.wait(0.01)
             status = channel.recv_exit_status()
@@ -149,3 +154,35 @@ class Shell:
             stderr=err.decode(errors="replace"),
             seconds=clock.now() - started,
         )
+
+
+def _open(transport: paramiko.Transport, still_time: Callable[[], None]) -> paramiko.Channel:
+    """A channel; a guest that is only slow gets more than one try."""
+    while True:
+        try:
+            return transport.open_session(timeout=2.0)
+        except paramiko.SSHException as error:
+            if "imeout" not in str(error):
+                raise
+            still_time()
+
+
+def _begin(channel: paramiko.Channel, command: str, still_time: Callable[[], None]) -> None:
+    """Send the command. paramiko waits for the answer without a limit, so a thread does that."""
+    failed: list[Exception] = []
+
+    def send() -> None:
+        try:
+            channel.exec_command(command)
+        except Exception as error:  # told to whoever waits, below
+            failed.append(error)
+
+    sender = threading.Thread(target=send, daemon=True)
+    sender.start()
+    while True:
+        sender.join(1.0)
+        if not sender.is_alive():
+            break
+        still_time()
+    if failed:
+        raise failed[0]
