@@ -24,6 +24,9 @@ MAX_BYTES: Final = 256 * 1024
 MAX_NODES: Final = 100_000
 MAX_DEPTH: Final = 50
 
+_CORE: Final = "tag:yaml.org,2002:"
+_FOREIGN: Final = "the tag '{}' means nothing here: remove it"
+
 Path_ = tuple[str | int, ...]
 M = TypeVar("M", bound=BaseModel)
 
@@ -55,7 +58,10 @@ class Document:
         for part in parts:  # first: what a --set replaced has no line in the file any more
             if part in self.overrides:
                 return f"--set {self.overrides[part]}"
-        return next((f"{self.source}:{self.lines[p]}" for p in parts if p in self.lines), self.source)
+        for part in parts:
+            if part in self.lines:
+                return f"{self.source}:{self.lines[part]}"
+        return self.source
 
     def wrong(self, path: Path_, message: str) -> InputError:
         """One sentence: place, key and what is wrong there."""
@@ -90,7 +96,7 @@ def read_file(path: Path, *, shown: str | None = None) -> Document:
 def read_text(text: str, *, source: str) -> Document:
     """Read YAML text whose top is a mapping."""
     root = _compose(text, source)
-    if root is None:
+    if root is None or root.tag == f"{_CORE}null":
         raise InputError(f"{source}: the file is empty; `lab scenario new NAME` writes a start")
     if not isinstance(root, MappingNode):
         raise InputError(f"{source}:1: expected keys and values (`title: …`) at the top")
@@ -166,14 +172,18 @@ def _plain(node: Node, path: Path_, lines: dict[Path_, int], source: str) -> Any
             plain[name] = _plain(value, (*path, name), lines, source)
         return plain
     if isinstance(node, SequenceNode):
+        if node.tag != f"{_CORE}seq":
+            raise InputError(f"{_at(source, node)}: {_FOREIGN.format(node.tag)}")
         for index, item in enumerate(node.value):
             lines[(*path, index)] = item.start_mark.line + 1
         return [_plain(v, (*path, i), lines, source) for i, v in enumerate(node.value)]
-    kind = str(node.tag).removeprefix("tag:yaml.org,2002:")
+    kind = str(node.tag).removeprefix(_CORE)
     if kind in ("str", "timestamp", "value", "merge"):
+        if any("\ud800" <= c <= "\udfff" for c in node.value):
+            raise InputError(f"{_at(source, node)}: {node.value!r} is not Unicode text")
         return str(node.value)
     if kind not in ("int", "float", "bool", "null"):
-        raise InputError(f"{_at(source, node)}: the tag '{node.tag}' means nothing here: remove it")
+        raise InputError(f"{_at(source, node)}: {_FOREIGN.format(node.tag)}")
     try:
         return YAML(typ="safe", pure=True).constructor.construct_object(node)
     except (YAMLError, ValueError, KeyError) as error:
@@ -184,10 +194,10 @@ def _pairs(node: MappingNode, source: str) -> dict[str, tuple[Node, Node]]:
     """Key and value by name; what ``<<`` merges in stands behind, and gives way."""
     own: dict[str, tuple[Node, Node]] = {}
     merged: dict[str, tuple[Node, Node]] = {}
-    if node.tag != "tag:yaml.org,2002:map":
-        raise InputError(f"{_at(source, node)}: the tag '{node.tag}' means nothing here: remove it")
+    if node.tag != f"{_CORE}map":
+        raise InputError(f"{_at(source, node)}: {_FOREIGN.format(node.tag)}")
     for key, value in node.value:
-        if key.tag == "tag:yaml.org,2002:merge":
+        if key.tag == f"{_CORE}merge":
             for other in value.value if isinstance(value, SequenceNode) else [value]:
                 if not isinstance(other, MappingNode):
                     raise InputError(f"{_at(source, key)}: << merges keys and values, not others")
