@@ -8,7 +8,9 @@ and disk vendors as decimal.
 
 from __future__ import annotations
 
+import math
 import re
+from fractions import Fraction
 from typing import Final
 
 KIB: Final = 1024
@@ -37,7 +39,7 @@ def parse_size(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"{value!r} is not a size: write it as 5MiB, 250MB or 4096")
     if isinstance(value, int | float):
-        if value != int(value) or value < 0:
+        if not math.isfinite(value) or value != int(value) or value < 0:
             raise ValueError(f"{value} is not a whole number of bytes, 0 or more")
         return int(value)
     match = _SIZE.fullmatch(value)
@@ -48,8 +50,10 @@ def parse_size(value: object) -> int:
         near = {"k": "KiB or kB", "m": "MiB or MB", "g": "GiB or GB", "t": "TiB or TB"}
         hint = near.get(unit[:1].lower(), "KiB, MiB, GiB, TiB, kB, MB, GB or TB")
         raise ValueError(f"{value!r} has the unknown unit {unit!r}: write {hint}")
-    size = float(number) * _FACTORS[unit]
-    if size != int(size):
+    if len(number) > 30:
+        raise ValueError(f"'{number[:30]}…' is more than any disk holds")
+    size = Fraction(number) * _FACTORS[unit]  # a float has but 53 bits
+    if size.denominator != 1:
         raise ValueError(f"{value!r} is not a whole number of bytes")
     return int(size)
 
@@ -71,8 +75,8 @@ def parse_seconds(value: object) -> float:
         if match is None or match.group(2) not in _SECONDS:
             raise ValueError(f"{value!r} is not a time: write it as 90, 90s, 5min or 200ms")
         seconds = float(match.group(1)) * _SECONDS[match.group(2)]
-    if seconds < 0:
-        raise ValueError(f"{value!r} is before now: a time is 0 or more")
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"{value!r} is no time: it is 0 or more, and ends")
     return seconds
 
 
