@@ -58,6 +58,16 @@ def parse_size(value: object) -> int:
     return int(size)
 
 
+def same_value(one: object, other: object) -> bool:
+    """Whether two values of a field are the same; ``512KiB`` and ``524288`` are."""
+    if one == other:
+        return True
+    try:
+        return parse_rate(one) == parse_rate(other)
+    except ValueError:
+        return str(one) == str(other) and one is not None and other is not None
+
+
 def parse_rate(value: object) -> int:
     """Bytes (or operations) per second of ``"5MiB/s"``, ``"5MiB"``, ``100``."""
     if isinstance(value, str):

@@ -18,6 +18,7 @@ from lab.decode import Document, Override, first_wrong, override, read_file, val
 from lab.errors import InputError
 from lab.model.plugin import Problem
 from lab.model.scenario import Array, AxisValue, Cell, Disk, Filesystem, Guest, Scenario, Workload
+from lab.units import same_value
 
 MAX_CELLS: Final = 20_000
 SECTIONS: Final = ("guest", "disks", "array", "filesystem", "workloads")
@@ -93,7 +94,7 @@ def compile_scenario(
 def _expand(
     name: str, original: Document, overrides: Sequence[Override], trials: int | None
 ) -> tuple[tuple[Cell, ...], Scenario, Document]:
-    document = override(collapse(original, overrides), overrides)
+    document = collapse(override(original, overrides), overrides)
     scenario = validate(Scenario, document)
     if trials is not None:
         scenario = scenario.model_copy(update={"trials": trials})
@@ -102,6 +103,13 @@ def _expand(
     cells = tuple(expand(name, scenario, document))
     if not cells:
         raise document.wrong(("matrix",), "every cell is excluded")
+    seen: set[tuple[AxisValue, ...]] = set()
+    for cell in cells:
+        point = tuple(cell.axes.values())
+        if point in seen:
+            axes = ", ".join(f"{k}: {v}" for k, v in cell.axes.items())
+            raise document.wrong(("matrix",), f"makes the same cell twice, with {axes}")
+        seen.add(point)
     return cells, scenario, document
 
 
@@ -118,7 +126,7 @@ def collapse(document: Document, overrides: Sequence[Override]) -> Document:
         for entry in excludes:
             if not isinstance(entry, dict):
                 left.append(entry)
-            elif all(entry[k] == fixed[k] for k in entry if k in fixed):
+            elif all(same_value(entry[k], fixed[k]) for k in entry if k in fixed):
                 rest = {k: v for k, v in entry.items() if k not in fixed}
                 left.extend([rest] if rest else [])
         kept["exclude"] = left

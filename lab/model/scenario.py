@@ -254,6 +254,11 @@ class Matrix(Model):
             for name in entry:
                 if name not in self.axes:
                     raise ValueError(f"exclude names {name}, which is no axis of this matrix")
+                if entry[name] not in self.axes[name]:
+                    known = ", ".join(str(v) for v in self.axes[name])
+                    raise ValueError(
+                        f"exclude names {name}: {entry[name]}, and its values are {known}"
+                    )
         return self
 
 
