@@ -115,7 +115,7 @@ def read(directory: Path) -> GuestRecord | None:
     """The record in a guest's directory; ``None`` where there is none that can be read."""
     try:
         data = json.loads((directory / RECORD).read_text(encoding="utf-8"))
-        return GuestRecord(**data)
+        return GuestRecord(**{**data, "id": directory.name, "directory": str(directory)})
     except (OSError, ValueError, TypeError):
         return None
 
@@ -181,6 +181,8 @@ def end_processes(directory: Path, *, grace: float = 3.0) -> None:
 
 def remove(directory: Path) -> None:
     """End whatever of a guest still runs, and remove its directory."""
+    if directory.parent.resolve() != paths.guests().resolve() or directory.is_symlink():
+        raise HostError(f"'{directory}' is no guest's directory, and is left alone")
     end_processes(directory)
     shutil.rmtree(directory, ignore_errors=False)
 
@@ -206,7 +208,8 @@ def abandoned() -> list[Path]:
     found = []
     for directory in _directories():
         if directory.name.startswith("."):
-            if not started_ticks(int(directory.suffix[1:] or 0)):
+            maker = directory.suffix[1:]  # .GUEST.PID: a worker is about to make it a guest
+            if not (maker.isdecimal() and started_ticks(int(maker))):
                 found.append(directory)
             continue
         record = read(directory)
