@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -112,12 +113,12 @@ class RunStore:
             directory = parent / name
             try:
                 directory.mkdir(parents=True)
+                (directory / "cells").mkdir()
+                (directory / "scenario.yaml").write_text(text, encoding="utf-8")
             except FileExistsError:
                 continue
             except OSError as error:
                 raise HostError(f"'{directory}' cannot be made: {error.strerror}") from error
-            (directory / "cells").mkdir()
-            (directory / "scenario.yaml").write_text(text, encoding="utf-8")
             return cls(directory)
         raise HostError(f"there are a thousand runs called '{scenario}-{stamp}' in '{parent}'")
 
@@ -134,7 +135,7 @@ class RunStore:
         """What the run is about; ``InputError`` where the file is missing or not ours."""
         path = self.directory / "run.json"
         try:
-            return StoredRun.model_validate_json(path.read_text(encoding="utf-8"))
+            return StoredRun.model_validate_json(path.read_bytes())
         except OSError as error:
             raise InputError(f"'{self.directory}' is no run: '{path}' cannot be read") from error
         except ValidationError as error:
@@ -161,15 +162,17 @@ class RunStore:
     def finish_cell(self, cell_id: str, attempt: Path, outcome: StoredOutcome) -> None:
         """Put an attempt in the cell's place; it is the cell from now on."""
         write_json(attempt / "outcome.json", outcome.model_dump_json(indent=1))
-        attempt.rename(self.directory / "cells" / cell_id)
+        place = self.directory / "cells" / cell_id
+        try:
+            attempt.rename(place)
+        except OSError as error:
+            raise HostError(f"'{place}' cannot be made: {error.strerror}") from error
 
     def load_cell(self, cell_id: str) -> FinishedCell | None:
         """A finished cell, or ``None``; unreadable raw files are passed over as empty."""
         directory = self.directory / "cells" / cell_id
         try:
-            outcome = StoredOutcome.model_validate_json(
-                (directory / "outcome.json").read_text(encoding="utf-8")
-            )
+            outcome = StoredOutcome.model_validate_json((directory / "outcome.json").read_bytes())
         except OSError:
             return None
         except ValidationError:
@@ -185,8 +188,7 @@ class RunStore:
     def load_result(self) -> Result | None:
         """The result document as it was kept; ``None`` where there is none that can be read."""
         try:
-            text = (self.directory / "result.json").read_text(encoding="utf-8")
-            return Result.model_validate_json(text)
+            return Result.model_validate_json((self.directory / "result.json").read_bytes())
         except (OSError, ValidationError):
             return None
 
@@ -194,6 +196,12 @@ class RunStore:
         """Keep the result document beside what it was made from."""
         text = result.model_dump_json(by_alias=True, indent=1)
         write_json(self.directory / "result.json", text)
+
+
+def _parts(run_id: str) -> tuple[str, str, int]:
+    """Scenario, time and number of a run, from the id that ``create`` gave it."""
+    match = re.fullmatch(r"(.+)-(\d{8}-\d{6})(?:-(\d+))?", run_id)
+    return (match[1], match[2], int(match[3] or 0)) if match else (run_id, "", 0)
 
 
 def every(directories: Sequence[Path] = ()) -> Iterator[RunStore]:
@@ -205,7 +213,8 @@ def every(directories: Sequence[Path] = ()) -> Iterator[RunStore]:
         for d in parent.iterdir()
         if (d / "run.json").exists()
     ]
-    yield from (RunStore(d) for d in sorted(found, key=lambda d: d.name[-15:], reverse=True))
+    found.sort(key=lambda d: (*_parts(d.name)[1:], d.name), reverse=True)
+    yield from (RunStore(d) for d in found)
 
 
 def find(name: str) -> RunStore:
@@ -214,6 +223,6 @@ def find(name: str) -> RunStore:
         return RunStore(Path(name))
     runs = list(every())
     for run in runs:
-        if name in ("last", run.id) or run.id.rpartition("-")[0].rpartition("-")[0] == name:
+        if name in ("last", run.id) or _parts(run.id)[0] == name:
             return run
     raise InputError(f"there is no run '{name}'", hint="`lab results list` shows what there is")
