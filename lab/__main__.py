@@ -1,5 +1,6 @@
-"""``python -m lab``."""
+"""``python -m lab`` is ``lab``."""
 
 from lab.cli import main
 
-main()
+if __name__ == "__main__":
+    main()

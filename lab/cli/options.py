@@ -106,7 +106,8 @@ def console(*, stderr: bool = False) -> Console:
 
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else 80
-    return Console(stderr=stderr, width=width, highlight=False, soft_wrap=False)
+    # Titles and reasons are other people's words: their brackets are no markup.
+    return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
 
 
 def print_json(data: Any) -> None:

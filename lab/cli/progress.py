@@ -48,7 +48,7 @@ class Spinner:
     def __init__(self) -> None:
         self._bars = Bars(
             SpinnerColumn("line"),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             TimeElapsedColumn(),
             console=Console(stderr=True),
@@ -93,7 +93,7 @@ class Progress:
         self._started = time.monotonic()
         self._kind = "tcg"
         self._bars = Bars(
-            TextColumn("{task.description:<42.42}"),
+            TextColumn("{task.description:<42.42}", markup=False),
             BarColumn(bar_width=16),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
