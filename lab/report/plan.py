@@ -28,13 +28,13 @@ def as_script(plan: Plan) -> str:
 
 
 def _lines(plan: Plan) -> Iterator[str]:
-    yield f"# {plan.scenario}: what `lab run scenario {plan.scenario}` would do"
-    yield f"# accelerator: {plan.accelerator}"
+    yield _comment(f"{plan.scenario}: what `lab run scenario {plan.scenario}` would do")
+    yield _comment(f"accelerator: {plan.accelerator}")
     for note in plan.notes:
-        yield f"# note: {note}"
+        yield _comment(f"note: {note}")
     yield ""
     directory = plan.guest_directory
-    yield f"URI='qemu:///embed?root={directory}'"
+    yield f"URI={shlex.quote(f'qemu:///embed?root={directory}')}"
     yield "# Keys: the lab makes a host key for each guest and pins it. By hand:"
     yield f"ssh-keygen -q -t ed25519 -N '' -f {shlex.quote(directory + '.host_key')}"
     yield (
@@ -50,7 +50,7 @@ def _lines(plan: Plan) -> Iterator[str]:
         for cell in guest.cells:
             yield ""
             axes = ", ".join(f"{k}: {v}" for k, v in cell.axes.items())
-            yield f"# ---- cell {cell.id}" + (f" ({axes})" if axes else "")
+            yield _comment(f"---- cell {cell.id}" + (f" ({axes})" if axes else ""))
             for step in cell.procedure.steps:
                 yield from _step(step, directory)
             yield "# and back:"
@@ -59,6 +59,11 @@ def _lines(plan: Plan) -> Iterator[str]:
         yield ""
         yield 'virsh -c "$URI" destroy lab'
         yield f"rm -r {shlex.quote(directory)}"
+
+
+def _comment(text: str) -> str:
+    """One line, whatever the text holds: the next one would be a command."""
+    return "# " + " ".join(text.splitlines())
 
 
 def _here(command: str, text: str) -> Iterator[str]:
@@ -99,18 +104,19 @@ def _step(step: Step, directory: str) -> Iterator[str]:
             yield from _here(f"cat > {shlex.quote(step.xml_path)}", step.xml)
             yield f'virsh -c "$URI" attach-device lab {shlex.quote(step.xml_path)} --live'
         case GuestCommand():
-            yield f"# {step.label}:"
+            yield _comment(f"{step.label}:")
             yield from _here("guest", step.script)
         case Timed():
             yield f"# workload {step.workload}, trial {step.trial}:"
             yield from _here("guest", step.script)
         case Verify():
             expected = ", ".join(f"{k}={v}" for k, v in step.expect.items())
-            yield f"# must print {expected}:"
+            yield _comment(f"must print {expected}:")
             yield from _here("guest", step.script)
         case WaitFor():
             expected = ", ".join(f"{k}={v}" for k, v in step.expect.items())
-            yield f"# again until it prints {expected}, at most {step.timeout:.0f} seconds:"
+            limit = f"{step.timeout:.0f} seconds"
+            yield _comment(f"again until it prints {expected}, at most {limit}:")
             yield from _here("guest", step.script)
         case _:
             assert_never(step)
