@@ -18,7 +18,7 @@ from lab.compile.procedure import Site, cell_procedure, guest_procedure
 from lab.compile.scenario import Compiled, cell_id, identity
 from lab.disks import guest_path
 from lab.errors import EXIT_TROUBLE, HostError, LabError, TroubleError
-from lab.host import accelerator, guests, image_recipes, images, keys, paths
+from lab.host import accelerator, guests, hypervisor, image_recipes, images, keys, paths
 from lab.host.accelerator import Accelerator
 from lab.host.process import Child
 from lab.model.events import (
@@ -77,6 +77,7 @@ class _Attempt:
 def prepare(image_name: str, progress: images.Progress) -> Place:
     """Image, QEMU and accelerator; builds the image where it is missing."""
     emulator = accelerator.emulator()
+    hypervisor.require()  # before a minute is spent on an image
     image = images.find(image_name)
     if image is None:
         name, recipe = image_recipes.load(image_name)

@@ -38,6 +38,11 @@ def _libvirt() -> Any:
     return libvirt
 
 
+def require() -> None:
+    """``HostError`` where this Python has no libvirt."""
+    _libvirt()
+
+
 class Hypervisor:
     """One embedded libvirt root, and the one guest in it."""
 
