@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from lab.units import parse_rate, parse_seconds, parse_size
@@ -39,11 +39,21 @@ class Model(BaseModel):
         return value
 
 
-Size = Annotated[int, BeforeValidator(parse_size)]
+# What an editor may accept: lab.units has the last word. A pattern has no lookahead in all of them.
+_AMOUNT = r"^\s*\d+(\.\d+)?\s*"
+_UNIT = r"([kMGT]B|[KMGT]iB|B)?"
+_SizeText = Annotated[str, StringConstraints(pattern=rf"{_AMOUNT}{_UNIT}\s*$")]
+RateText = Annotated[str, StringConstraints(pattern=rf"{_AMOUNT}{_UNIT}\s*(/\s*s)?\s*$")]
+"""A rate as it is written, for JSON Schema."""
+_SecondsText = Annotated[str, StringConstraints(pattern=rf"{_AMOUNT}(ms|s|min|h)?\s*$")]
+
+Size = Annotated[int, BeforeValidator(parse_size, json_schema_input_type=int | _SizeText)]
 """Bytes; written ``5MiB``, ``250MB`` or ``4096``."""
 
-Rate = Annotated[int, BeforeValidator(parse_rate)]
+Rate = Annotated[int, BeforeValidator(parse_rate, json_schema_input_type=int | RateText)]
 """Bytes or operations per second; written ``5MiB``, ``5MiB/s`` or ``100``."""
 
-Seconds = Annotated[float, BeforeValidator(parse_seconds)]
+Seconds = Annotated[
+    float, BeforeValidator(parse_seconds, json_schema_input_type=float | _SecondsText)
+]
 """Seconds; written ``90``, ``90s``, ``5min`` or ``200ms``."""

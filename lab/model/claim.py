@@ -8,9 +8,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
-from lab.model.base import Model
+from lab.model.base import Model, RateText
 from lab.units import parse_rate
 
 
@@ -21,7 +21,12 @@ def _quantity(value: object) -> object:
     return float(parse_rate(value)) if isinstance(value, str) else value
 
 
-Quantity = Annotated[float, BeforeValidator(_quantity)]
+_Percent = Annotated[str, StringConstraints(pattern=r"^\s*-?\d+(\.\d+)?\s*%\s*$")]
+Quantity = Annotated[
+    float,
+    BeforeValidator(_quantity, json_schema_input_type=float | RateText | _Percent),
+    Field(allow_inf_nan=False),
+]
 """A plain number in the metric's unit; rates may be written ``10.7MB/s``, fractions ``7%``."""
 
 

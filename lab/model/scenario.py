@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from lab.model.base import Model, Rate, Seconds, Size
 from lab.model.claim import Claim
@@ -187,12 +187,12 @@ class Array(Model):
     sysfs: dict[str, str] = {}
     """Files below ``/sys/block/mdX/md/`` to write once the array runs (``stripe_cache_size``)."""
 
-    @field_validator("level", mode="before")
+    @field_validator("level", mode="before", json_schema_input_type=str | int)
     @classmethod
     def _level_words(cls, level: object) -> object:
         return str(level) if isinstance(level, int) and not isinstance(level, bool) else level
 
-    @field_validator("sysfs", mode="before")
+    @field_validator("sysfs", mode="before", json_schema_input_type=dict[str, str | int])
     @classmethod
     def _sysfs_words(cls, sysfs: object) -> object:
         if not isinstance(sysfs, dict):
@@ -209,8 +209,16 @@ class Filesystem(Model):
     mount_options: tuple[str, ...] = ()
 
 
+def _any_parameter(schema: dict[str, Any]) -> None:
+    """JSON Schema of a workload as it is written: the tool's parameters beside its name."""
+    schema["properties"].pop("parameters", None)
+    schema["additionalProperties"] = True
+
+
 class Workload(Model):
     """One tool with the tool's own parameter names, and a name to call the result by."""
+
+    model_config = ConfigDict(json_schema_extra=_any_parameter)
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,40}$")
     tool: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
@@ -228,8 +236,16 @@ class Workload(Model):
         return {**own, "parameters": {k: v for k, v in value.items() if k not in own}}
 
 
+def _any_axis(schema: dict[str, Any]) -> None:
+    """JSON Schema of a matrix as it is written: axes by their names, and ``exclude``."""
+    axis: dict[str, Any] = schema["properties"].pop("axes")["additionalProperties"]
+    schema["additionalProperties"] = {**axis, "minItems": 1}
+
+
 class Matrix(Model):
     """Axes by dotted name; the cells are their product less the excluded ones."""
+
+    model_config = ConfigDict(json_schema_extra=_any_axis)
 
     axes: dict[str, tuple[AxisValue, ...]] = {}
     exclude: tuple[dict[str, AxisValue], ...] = ()
@@ -280,7 +296,10 @@ class Scenario(Model):
     notes: str = ""
     """What was scaled, and why it does not matter; where it would."""
     guest: Guest = Guest()
-    disks: Annotated[tuple[Disk, ...], BeforeValidator(_as_disks)] = (Disk(),)
+    disks: Annotated[
+        tuple[Disk, ...],
+        BeforeValidator(_as_disks, json_schema_input_type=Disk | tuple[Disk, ...]),
+    ] = (Disk(),)
     """One kind of disk, or a list where they differ."""
     array: Array | None = None
     """``none`` for the bare disks."""
@@ -292,7 +311,7 @@ class Scenario(Model):
     timeout: Seconds = 900.0
     """Longest time that one workload may take."""
 
-    @field_validator("array", mode="before")
+    @field_validator("array", mode="before", json_schema_input_type=Array | Literal["none"] | None)
     @classmethod
     def _no_array(cls, value: object) -> object:
         return None if value == "none" else value
