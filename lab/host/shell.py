@@ -128,6 +128,8 @@ class Shell:
             asked = clock.now()
             while True:
                 # recv_exit_status would wait without a limit: take what comes, look at the clock.
+                # Whether all has come is asked before the taking: what comes between is not lost.
+                whole = channel.exit_status_ready() and channel.eof_received
                 moved = False
                 while channel.recv_ready():
                     out += channel.recv(65536)
@@ -135,7 +137,7 @@ class Shell:
                 while channel.recv_stderr_ready():
                     err += channel.recv_stderr(65536)
                     moved = True
-                if channel.exit_status_ready() and not moved and channel.eof_received:
+                if whole and not moved:
                     break
                 if channel.closed and not channel.exit_status_ready():
                     self._alive()

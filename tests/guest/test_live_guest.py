@@ -21,7 +21,7 @@ from lab.host.bench import LiveBench
 from lab.host.guests import GuestRecord
 from lab.host.shell import Shell
 from lab.model.measurement import Check
-from lab.model.procedure import Procedure, Verify
+from lab.model.procedure import AttachDisk, Procedure, Verify
 from lab.model.scenario import Cell
 from lab.run import CheckFailedError, Undo, run_procedure
 
@@ -47,8 +47,13 @@ def bench(record: GuestRecord) -> Iterator[LiveBench]:
     live = LiveBench(record, keys.lab_key().private)
     live.attach()
     live.wait_for_ssh(60)
-    # The array that `up` left is in the way of the disks of the cells to come.
+    # The array that `up` left makes room for those of the cells to come.
     live.guest("mdadm --stop /dev/md/bench", 60)
+    for path in sorted((record.path / "disks").glob("*.xml")):
+        step = AttachDisk(serial=path.stem, xml=path.read_text(), xml_path=str(path))
+        live.detach_disk(step)
+        live.remove(str(path.with_suffix(".qcow2")))
+        live.remove(str(path))
     yield live
     live.release()
 
@@ -61,18 +66,7 @@ def cell_of(*sets: str) -> Cell:
 
 def run_cell(bench: LiveBench, cell: Cell) -> tuple[dict[str, str], list[Check]]:
     """Everything that a worker does with a cell: raw output and checks; taken apart afterwards."""
-    return run_steps(bench, shifted(cell_procedure(cell, bench.record.directory)))
-
-
-def shifted(procedure: Procedure) -> Procedure:
-    """The kept guest's own three disks keep their slots: those of the cell take later ones."""
-    text = procedure.model_dump_json()
-    for index in range(14, 0, -1):
-        text = text.replace(f'slot=\\"0x{index:02x}\\"', f'slot=\\"0x{index + 10:02x}\\"')
-        text = text.replace(f"disk{index}", f"cell{index}")
-    for letter in "jihgfedc":
-        text = text.replace(f'dev=\\"vd{letter}\\"', f'dev=\\"vdz{letter}\\"')
-    return Procedure.model_validate_json(text)
+    return run_steps(bench, cell_procedure(cell, bench.record.directory))
 
 
 def run_steps(bench: LiveBench, procedure: Procedure) -> tuple[dict[str, str], list[Check]]:
@@ -82,7 +76,7 @@ def run_steps(bench: LiveBench, procedure: Procedure) -> tuple[dict[str, str], l
     finally:
         errors = undo.unwind()
     assert errors == []
-    assert [p.name for p in (bench.record.path / "disks").glob("cell*")] == []
+    assert list((bench.record.path / "disks").iterdir()) == []
     return raw, checks
 
 
@@ -156,7 +150,10 @@ SMALL = (
 )
 
 KINDS = {
-    "raid0": ("array.level=0", "array.layout=null", "disks.count=3", "array.data_offset=null"),
+    "raid0": (
+        *("array.level=0", "array.layout=null", "disks.count=3", "array.data_offset=null"),
+        "array.component_size=null",
+    ),
     "raid1, waited for": (
         *("array.level=1", "array.layout=null", "array.chunk=null", "disks.count=2"),
         *("array.initial_sync=wait", "array.data_offset=null"),
@@ -228,7 +225,7 @@ def test_an_array_that_is_not_what_was_asked_for_is_caught_before_it_is_measured
         for s in procedure.steps
     )
     undo, raw, checks = Undo(), {}, []
-    changed = shifted(procedure.model_copy(update={"steps": steps}))
+    changed = procedure.model_copy(update={"steps": steps})
     with pytest.raises(CheckFailedError, match=says):
         run_procedure(changed, bench, undo, raw.__setitem__, lambda _s: None, checks.append)
     assert undo.unwind() == []
@@ -237,10 +234,10 @@ def test_an_array_that_is_not_what_was_asked_for_is_caught_before_it_is_measured
 
 
 def test_a_disk_with_an_old_array_on_it_is_not_built_upon(bench: LiveBench) -> None:
-    procedure = shifted(cell_procedure(cell_of(*SMALL, "disks.count=3"), bench.record.directory))
+    procedure = cell_procedure(cell_of(*SMALL, "disks.count=3"), bench.record.directory)
     steps = list(procedure.steps)
     place = next(i for i, s in enumerate(steps) if isinstance(s, Verify) and s.name == "disks")
-    dirty = "mkfs.ext4 -q -F /dev/disk/by-id/virtio-cell2"
+    dirty = "mkfs.ext4 -q -F /dev/disk/by-id/virtio-disk2"
     bench_undo, raw, checks = Undo(), {}, []
     try:
         run_procedure(
@@ -268,11 +265,11 @@ def test_qemu_has_every_limit_that_the_scenario_names(bench: LiveBench) -> None:
 
     def look(name: str, text: str) -> None:
         if name.endswith("before.txt"):
-            seen.append(bench.limits_of("cell1"))
+            seen.append(bench.limits_of("disk1"))
 
     undo, checks = Undo(), []
     try:
-        procedure = shifted(cell_procedure(cell, bench.record.directory))
+        procedure = cell_procedure(cell, bench.record.directory)
         run_procedure(procedure, bench, undo, look, lambda _s: None, checks.append)
     finally:
         assert undo.unwind() == []
@@ -294,7 +291,7 @@ def test_a_command_that_fails_or_takes_too_long_says_so(bench: LiveBench) -> Non
 
 
 def test_a_workload_whose_program_is_missing_is_named(bench: LiveBench) -> None:
-    procedure = shifted(cell_procedure(cell_of(*SMALL, "disks.count=3"), bench.record.directory))
+    procedure = cell_procedure(cell_of(*SMALL, "disks.count=3"), bench.record.directory)
     steps = tuple(
         s.model_copy(
             update={
