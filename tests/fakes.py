@@ -1,0 +1,238 @@
+"""Real classes that stand in for the world, and the smallest scenario that says something."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lab.errors import LabError
+from lab.model.ports import Output
+from lab.model.procedure import AttachDisk, StartGuest
+
+SCENARIO = """\
+title: A small question
+question: Does it answer?
+disks:
+  count: 4
+  size: 1GiB
+  throttle:
+    total_bytes_per_second: 5MiB
+array:
+  level: 5
+  layout: left-symmetric
+  chunk: 64KiB
+  component_size: 256MiB
+workloads:
+  - name: write
+    tool: dd
+    of: '{target}'
+    bs: 192KiB
+    count: 10
+    oflag: direct
+  - name: read
+    tool: dd
+    if: '{target}'
+    bs: 192KiB
+    count: 10
+    iflag: direct
+"""
+
+
+def with_matrix(matrix: str, text: str = SCENARIO) -> str:
+    return f"{text}matrix:\n{matrix}"
+
+
+class FakeBench:
+    """A bench that writes down what it is told; answers and failures come from outside."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str, ...]] = []
+        self.modes: dict[str, int] = {}
+        self.answers: dict[str, Output | list[Output]] = {}
+        """Output of a guest's script; of a list, the next one each time and then the last."""
+        self.failures: dict[tuple[str, ...], LabError] = {}
+        """What to raise when an entry of the log is made."""
+        self.clock = 0.0
+
+    def _told(self, *entry: str) -> None:
+        self.log.append(entry)
+        if entry in self.failures:
+            raise self.failures[entry]
+
+    def make_directory(self, path: str) -> None:
+        self._told("mkdir", path)
+
+    def write_file(self, path: str, content: str, mode: int) -> None:
+        self.modes[path] = mode
+        self._told("write", path)
+
+    def remove(self, path: str) -> None:
+        self._told("remove", path)
+
+    def host_command(self, argv: tuple[str, ...]) -> None:
+        self._told("host", *argv)
+
+    def start_guest(self, step: StartGuest) -> None:
+        self._told("start", step.name)
+
+    def destroy_guest(self) -> None:
+        self._told("destroy")
+
+    def wait_for_ssh(self, timeout: float) -> None:
+        self._told("ssh", f"{timeout:.0f}")
+
+    def attach_disk(self, step: AttachDisk) -> None:
+        self._told("attach", step.serial)
+
+    def detach_disk(self, step: AttachDisk) -> None:
+        self._told("detach", step.serial)
+
+    def guest(self, script: str, timeout: float) -> Output:
+        self._told("guest", script)
+        answer = self.answers.get(script, said())
+        if isinstance(answer, list):
+            return answer.pop(0) if len(answer) > 1 else answer[0]
+        return answer
+
+    def now(self) -> float:
+        return self.clock
+
+    def pause(self, seconds: float) -> None:
+        self.clock += seconds
+
+
+def said(stdout: str = "", *, stderr: str = "", status: int = 0, seconds: float = 1.0) -> Output:
+    return Output(status=status, stdout=stdout, stderr=stderr, seconds=seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a command line ended."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.stdout)
+
+
+# Imports once, then forks for each command line: all that differs from a new process is the time.
+_SERVER = """
+import json, os, signal, sys, tempfile, traceback
+import lab.app.doctor, lab.app.execute, lab.app.plan, lab.app.schema, lab.cli.app, lab.cli.progress
+import lab.report.plan, lab.report.text, lab.workloads.dd, lab.arrays.md, lab.disks.throttle
+for line in sys.stdin:
+    job = json.loads(line)
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        child = os.fork()
+        if child == 0:
+            code = 99
+            try:
+                signal.alarm(30)
+                for number, file in ((0, open(os.devnull)), (1, out), (2, err)):
+                    os.dup2(file.fileno(), number)
+                os.environ.clear()
+                os.environ.update(job["env"])
+                os.chdir(job["cwd"])
+                sys.argv = ["lab", *job["args"]]
+                lab.cli.main()
+                code = 0
+            except SystemExit as ended:
+                code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        said = []
+        for file in (out, err):
+            file.seek(0)
+            said.append(file.read().decode())
+    print(json.dumps([status, *said]), flush=True)
+"""
+
+
+class LabServer:
+    """Runs ``lab`` command lines, each in a process of its own that has imported it already."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _SERVER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, args: Sequence[str], *, env: Mapping[str, str], cwd: Path) -> Ended:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        job = {"args": list(args), "env": dict(env), "cwd": str(cwd)}
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+        status, stdout, stderr = json.loads(self._process.stdout.readline())
+        return Ended(status=status, stdout=stdout, stderr=stderr)
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait(10)
+
+
+@dataclass(slots=True, kw_only=True)
+class Cli:
+    """``lab`` with a home, and a directory, of its own."""
+
+    server: LabServer
+    base: Path
+    env: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.env = clean_environment(self.base) | self.env
+
+    @property
+    def home(self) -> Path:
+        return self.base / "h"
+
+    def __call__(self, *args: str) -> Ended:
+        return self.server.run(args, env=self.env, cwd=self.base)
+
+    def file(self, text: str, name: str = "question.yaml") -> str:
+        (self.base / name).write_text(text, encoding="utf-8")
+        return name
+
+    def left(self) -> list[str]:
+        """Every file below the lab's home."""
+        return sorted(str(p.relative_to(self.home)) for p in self.home.rglob("*") if p.is_file())
+
+
+def clean_environment(base: Path) -> dict[str, str]:
+    """An environment in which nothing of the user's own is found."""
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(base),
+        "LAB_HOME": str(base / "h"),
+        "LANG": "C.UTF-8",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def programs(directory: Path, *names: str, find: Callable[[str], str | None]) -> str:
+    """A PATH on which there are only these programs."""
+    directory.mkdir()
+    for name in names:
+        found = find(name)
+        if found:
+            (directory / name).symlink_to(found)
+    return str(directory)

@@ -1,0 +1,281 @@
+"""Bad input ends with one sentence and status 2, a host that cannot with 3, and nothing is left."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lab.host.hypervisor import try_open
+from tests.fakes import SCENARIO, Cli, clean_environment, programs, with_matrix
+
+COMMANDS = (("scenario", "check"), ("run", "scenario"), ("up", "scenario"))
+BOMB = SCENARIO + "\n".join(
+    ["notes: &n0 [x, x, x, x, x, x, x, x, x, x]"]
+    + [f"n{i}: &n{i} [{', '.join([f'*n{i - 1}'] * 10)}]" for i in range(1, 10)]
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bad:
+    text: str
+    says: str
+    """Regular expression of the sentence after the file's name."""
+
+
+def change(old: str, new: str) -> str:
+    assert SCENARIO.count(old) == 1
+    return SCENARIO.replace(old, new)
+
+
+BAD = {
+    "unknown key": Bad(
+        text=change("layout: left-symmetric", "layuot: left-symmetric"),
+        says=r":10: array\.layuot: unknown key 'layuot': did you mean 'layout'\?",
+    ),
+    "unknown key at the top": Bad(text=SCENARIO + "trails: 3\n", says=r":26: trails: .*'trials'"),
+    "unknown layout for the level": Bad(
+        text=change("layout: left-symmetric", "layout: near=2"),
+        says=r":10: array\.layout: .*near=2.*",
+    ),
+    "chunk 48KiB": Bad(
+        text=change("chunk: 64KiB", "chunk: 48KiB"),
+        says=r":11: array\.chunk: .*48KiB.*power of two",
+    ),
+    "two disks for RAID 6": Bad(
+        text=change("level: 5", "level: 6").replace("count: 4", "count: 2"),
+        says=r":4: disks\.count: .*RAID 6.*",
+    ),
+    "bitmap external without a place for it": Bad(
+        text=change("chunk: 64KiB", "bitmap: external"), says=r":11: array\.bitmap: .*bitmap_file"
+    ),
+    "throttle total together with read": Bad(
+        text=change("5MiB\n", "5MiB\n    read_bytes_per_second: 5MiB\n"),
+        says=r":8: disks\.throttle\.read_bytes_per_second: QEMU takes either total",
+    ),
+    "size 20 bananas": Bad(
+        text=change("size: 1GiB", "size: 20 bananas"), says=r":5: disks\.size: '20 bananas' .*"
+    ),
+    "empty file": Bad(text="", says=r": the file is empty"),
+    "YAML anchor bomb": Bad(text=BOMB, says=r":\d+: its aliases grow"),
+    "self-containing alias": Bad(
+        text=SCENARIO + "notes: &a [*a]\n", says=r":26: an alias contains itself"
+    ),
+    "serial longer than QEMU passes on": Bad(
+        text=change("size: 1GiB", "serial: a-very-long-serial-number-{index}"),
+        says=r":5: disks\.serial: .*20",
+    ),
+    "not YAML": Bad(text=change("  level: 5", "\tlevel: 5"), says=r":\d+: this is not YAML: .*"),
+    "a key twice": Bad(text=SCENARIO + "title: Other\n", says=r":26: the key 'title' is there"),
+    "a size without an end": Bad(
+        text=change("size: 1GiB", "size: .inf"), says=r":5: disks\.size: inf is not"
+    ),
+    "unknown workload": Bad(
+        text=SCENARIO.replace("tool: dd", "tool: ddd", 1),
+        says=r":15: workloads\[0\]\.tool: .*'dd'",
+    ),
+    "unknown parameter of a workload": Bad(
+        text=change("oflag: direct", "oflags: direct"),
+        says=r":19: workloads\[0\]\.oflags: .*'oflag'",
+    ),
+    "a wrong value on an axis": Bad(
+        text=with_matrix("  array.chunk: [64KiB, 48KiB]\n"),
+        says=r":27: matrix\.array\.chunk: '48KiB': .*power of two",
+    ),
+    "an axis that is no field": Bad(
+        text=with_matrix("  array.chnk: [64KiB]\n"), says=r":27: matrix\.array\.chnk: .*'chunk'"
+    ),
+    "an axis outside the cell": Bad(
+        text=with_matrix("  trials: [1, 2]\n"), says=r":27: matrix\.trials: an axis begins with"
+    ),
+    "an exclude that excludes nothing": Bad(
+        text=with_matrix("  array.chunk: [64KiB, 128KiB]\n  exclude:\n  - array.chunk: 65536\n"),
+        says=r":26: matrix: exclude names array\.chunk: 65536",
+    ),
+    "one size spelled twice": Bad(
+        text=with_matrix("  array.chunk: [64KiB, 65536]\n"),
+        says=r":26: matrix: makes the same cell twice",
+    ),
+    "a claim about no workload": Bad(
+        text=SCENARIO
+        + "claims:\n  - id: c1\n    says: so\n    expect:\n      kind: bound\n"
+        + "      value: {workload: wriet}\n      at_least: 1\n",
+        says=r":29: claims\[0\]\.expect: there is no workload 'wriet'",
+    ),
+}
+
+
+def wrong(ended_status: int, stderr: str, bad: Bad, name: str) -> list[str]:
+    """What is not as it should be about a refusal."""
+    found = []
+    if ended_status != 2:
+        found.append(f"the status is {ended_status}")
+    first = stderr.splitlines()[0] if stderr else ""
+    if not re.match(rf"lab: {re.escape(name)}{bad.says}", first):
+        found.append(f"it says {first!r}")
+    if "Traceback" in stderr or "mistake in the lab" in stderr or len(stderr.splitlines()) > 3:
+        found.append(f"it says too much: {stderr}")
+    return found
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_scenario_is_refused_by_every_command_before_anything_is_made(
+    cli: Cli, case: str
+) -> None:
+    bad = BAD[case]
+    name = cli.file(bad.text)
+    for command in COMMANDS:
+        began = time.monotonic()
+        ended = cli(*command, name)
+        assert wrong(ended.status, ended.stderr, bad, name) == [], command
+        assert ended.stdout == ""
+        assert time.monotonic() - began < 3
+    assert not cli.home.exists()
+
+
+def test_a_good_scenario_is_not_refused(cli: Cli) -> None:
+    ended = cli("scenario", "check", cli.file(SCENARIO))
+    assert (ended.status, ended.stderr) == (0, "")
+    assert wrong(ended.status, ended.stderr, BAD["chunk 48KiB"], "question.yaml") != []
+
+
+@pytest.mark.parametrize("name", ["../raid5-parity-last", "/etc/passwd", "a/../b", "", "-x/.."])
+def test_a_name_that_leaves_its_directory_is_no_name(cli: Cli, name: str) -> None:
+    for command in COMMANDS:
+        ended = cli(*command, "--", name)
+        assert ended.status == 2
+        assert ended.stderr.startswith(f"lab: '{name}' is no scenario name")
+    assert not cli.home.exists()
+
+
+@pytest.mark.parametrize(
+    ("sets", "says"),
+    [
+        ("array.chunk=48KiB", r"lab: --set array\.chunk=48KiB: array\.chunk: .*power of two"),
+        ("array={level: 5, chunk: 48KiB}", r"lab: --set array=.*: array\.chunk: .*power of two"),
+        ("array.layuot=x", r"lab: --set array\.layuot=x: array\.layuot: .*did you mean 'layout'"),
+        ("workloads.wriet.bs=1", r"lab: --set .*: workloads has no 'wriet' \(it has write, read"),
+        ("array.chunk.x=1", r"lab: --set array\.chunk\.x=1: array\.chunk is '64KiB'"),
+        ("array.chunk", r"lab: --set array\.chunk: expected PATH=VALUE"),
+        ("array.chunk=[1", r"lab: --set array\.chunk=\[1: this is not YAML"),
+        ("../x=1", r"lab: --set \.\./x=1: expected PATH=VALUE"),
+        ("matrix=" + "[" * 5000, r"lab: --set matrix=\[+: its brackets lie deeper"),
+        ("disks.size=20 bananas", r"lab: --set disks\.size=20 bananas: disks\.size: '20 bananas'"),
+    ],
+)
+def test_a_bad_override_is_named_itself(cli: Cli, sets: str, says: str) -> None:
+    name = cli.file(SCENARIO)
+    for command in COMMANDS[1:]:
+        ended = cli(*command, name, "--set", sets)
+        assert ended.status == 2
+        assert re.match(says, ended.stderr), ended.stderr
+        assert "Traceback" not in ended.stderr
+    assert not cli.home.exists()
+
+
+def test_a_file_that_cannot_be_read_is_named(cli: Cli) -> None:
+    (cli.base / "folder.yaml").mkdir()
+    (cli.base / "latin.yaml").write_bytes("title: Größe\n".encode("latin-1"))
+    (cli.base / "huge.yaml").write_text("# x\n" * 100_000)
+    (cli.base / "loop.yaml").symlink_to("loop.yaml")
+    for name in ("folder", "latin", "huge", "loop", "absent"):
+        ended = cli("scenario", "check", f"{name}.yaml")
+        assert (ended.status, ended.stdout) == (2, "")
+        assert f"{name}.yaml" in ended.stderr
+        assert "Traceback" not in ended.stderr
+        assert "mistake" not in ended.stderr
+
+
+def test_brackets_in_a_title_are_shown_as_they_are(cli: Cli) -> None:
+    own = cli.base / ".config" / "lab" / "scenarios"
+    own.mkdir(parents=True)
+    (own / "odd.yaml").write_text(SCENARIO.replace("A small question", "'[/b] [red]x :smile:'"))
+    for args in (("scenario", "list"), ("scenario", "show", "odd"), ("scenario", "predict", "odd")):
+        ended = cli(*args)
+        assert ended.status == 0, ended.stderr
+        assert "[/b] [red]x :smile:" in ended.stdout
+
+
+# -- a host that cannot
+
+
+NO_LIBVIRT = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("libvirt", "libvirt_qemu", "libvirtmod"):
+            raise ImportError("blocked: " + name)
+sys.meta_path.insert(0, Blocked())
+"""
+
+
+def run_lab(base: Path, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """A new interpreter, as a user starts it."""
+    return subprocess.run(
+        [sys.executable, "-m", "lab", *args],
+        env=clean_environment(base) | env,
+        cwd=base,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_without_libvirt_nothing_is_built_or_left(tmp_path: Path) -> None:
+    if shutil.which("qemu-system-x86_64") is None:
+        pytest.skip("QEMU is not installed")
+    stub = tmp_path / "stub"
+    stub.mkdir()
+    (stub / "sitecustomize.py").write_text(NO_LIBVIRT)
+    (tmp_path / "q.yaml").write_text(SCENARIO)
+    began = time.monotonic()
+    ended = run_lab(tmp_path, "run", "scenario", "q.yaml", PYTHONPATH=str(stub))
+    assert ended.returncode == 3
+    assert ended.stderr.startswith("lab: libvirt is not installed for this Python\n")
+    assert "make setup" in ended.stderr
+    assert time.monotonic() - began < 10
+    assert not (tmp_path / "h").exists()
+
+
+def test_the_libvirt_of_this_host_opens_when_it_is_not_hidden() -> None:
+    pytest.importorskip("libvirt")
+    assert re.fullmatch(r"\d+\.\d+\.\d+", try_open())
+
+
+@pytest.mark.parametrize("verb", ["run", "up"])
+def test_without_qemu_it_says_how_to_get_it(cli: Cli, tmp_path: Path, verb: str) -> None:
+    cli.env["PATH"] = programs(tmp_path / "bin", "sh", "env", find=shutil.which)
+    ended = cli(verb, "scenario", cli.file(SCENARIO))
+    assert ended.status == 3
+    assert ended.stderr.startswith("lab: QEMU is not installed: there is no 'qemu-system-x86_64'")
+    assert "apt-get install qemu-system-x86" in ended.stderr
+    assert not cli.home.exists()
+
+
+@pytest.mark.parametrize("verb", ["run", "up"])
+def test_an_image_that_cannot_be_built_is_told_before_anything_boots(
+    cli: Cli, tmp_path: Path, verb: str
+) -> None:
+    pytest.importorskip("libvirt")
+    path = programs(tmp_path / "bin", "sh", "env", "qemu-img", "true", find=shutil.which)
+    started = tmp_path / "started"
+    emulator = Path(path) / "qemu-system-x86_64"
+    emulator.write_text(f"#!/bin/sh\n: > {started}\necho QEMU emulator version 9.9.9\n")
+    emulator.chmod(0o755)
+    cli.env["PATH"] = path
+    ended = cli(verb, "scenario", cli.file(SCENARIO))
+    assert ended.status == 3
+    assert re.match(r"lab: the image 'debian-12' cannot be built: .*is not installed", ended.stderr)
+    assert "apt install " in ended.stderr
+    assert not started.exists()
+    assert cli.left() == []
+    assert not (cli.home / "data" / "runs").exists()
+    cli("doctor")  # the stand-in would have told of a start
+    assert started.exists()
