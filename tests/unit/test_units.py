@@ -1,0 +1,125 @@
+"""Sizes, rates and times: exact, and refused where they could mean two things."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lab.units import (
+    format_rate,
+    format_seconds,
+    format_size,
+    parse_rate,
+    parse_seconds,
+    parse_size,
+    same_value,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("5MiB", 5 * 1024**2),
+        ("250MB", 250_000_000),
+        ("4096", 4096),
+        (4096, 4096),
+        (4096.0, 4096),
+        ("0.5KiB", 512),
+        (" 1 TiB ", 1024**4),
+        ("10kB", 10_000),
+        ("0", 0),
+        ("9007199254740993", 9007199254740993),
+        ("1.1GB", 1_100_000_000),
+    ],
+)
+def test_a_size_is_read_to_the_byte(text: object, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "20 bananas",
+        "5M",
+        "5K",
+        "5m",
+        "-1",
+        "",
+        "MiB",
+        "1.5",
+        "0.3B",
+        "1e6",
+        True,
+        None,
+        [1],
+        1.5,
+        -1,
+    ]
+    + [float("inf"), float("nan"), "9" * 400, "9" * 400 + "TiB", "５０ＭiB"],
+)
+def test_what_is_no_size_is_refused_in_a_sentence(text: object) -> None:
+    with pytest.raises(ValueError, match=r"is not|unknown unit|more than") as refused:
+        parse_size(text)
+    assert len(str(refused.value)) < 150
+
+
+def test_a_bare_m_is_refused_with_both_readings() -> None:
+    with pytest.raises(ValueError, match="MiB or MB"):
+        parse_size("5M")
+
+
+@given(st.integers(min_value=0, max_value=2**80))
+def test_a_size_survives_being_written(size: int) -> None:
+    assert parse_size(format_size(size)) == size
+
+
+@settings(max_examples=50)
+@given(st.one_of(st.text(max_size=20), st.floats(), st.integers(), st.none(), st.booleans()))
+def test_anything_is_a_size_or_a_value_error(value: object) -> None:
+    for parse in (parse_size, parse_rate, parse_seconds):
+        try:
+            assert parse(value) >= 0
+        except ValueError:
+            continue
+
+
+def test_rates_may_end_in_per_second() -> None:
+    assert parse_rate("5MiB/s") == parse_rate("5MiB / s") == parse_rate("5MiB") == 5 * 1024**2
+    assert parse_rate(100) == 100
+    with pytest.raises(ValueError, match="is not a size"):
+        parse_rate("5MiB/min")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [(90, 90), ("90s", 90), ("1.5min", 90), ("200ms", 0.2), ("2h", 7200)]
+)
+def test_times_are_read(text: object, seconds: float) -> None:
+    assert parse_seconds(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["5 minutes", "-1s", -1, "", True, float("nan"), float("inf")])
+def test_what_is_no_time_is_refused(text: object) -> None:
+    with pytest.raises(ValueError, match="time"):
+        parse_seconds(text)
+
+
+def test_figures_are_written_as_people_write_them() -> None:
+    assert [format_size(s) for s in (0, 524288, 250_000_000, 1, 1536)] == [
+        *("0", "512KiB", "250MB", "1", "1536")
+    ]
+    assert [format_rate(r) for r in (10.7e6, 123.4e6, 1.5e9, 5000)] == [
+        *("10.7 MB/s", "123 MB/s", "1.50 GB/s", "5 kB/s")
+    ]
+    assert [format_seconds(s) for s in (0.42, 26.2, 192, 3661)] == [
+        *("0.4 s", "26 s", "3 min 12 s", "1 h 01 min")
+    ]
+
+
+def test_two_spellings_of_a_value_are_one_value() -> None:
+    assert same_value("512KiB", 524288)
+    assert same_value("parity-last", "parity-last")
+    assert same_value(None, None)
+    assert not same_value("512KiB", "512kB")
+    assert not same_value(None, "None")
+    assert not same_value("parity-last", "parity-first")
