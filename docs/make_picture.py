@@ -1,0 +1,73 @@
+"""Draw the README's picture from a stored run: ``docs/make_picture.py RUN``.
+
+The picture is what `lab results show RUN` prints, as an SVG that needs nothing from the network:
+rich's own template names a web font, so this one leaves the font to whoever shows it.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from lab import store
+from lab.app.results import result_of
+from lab.report.text import result_page
+
+PICTURE = Path(__file__).parent / "raid5-parity-last.svg"
+TEMPLATE = """\
+<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
+<style>
+.{unique_id}-matrix {{
+  font-family: "DejaVu Sans Mono", Menlo, Consolas, monospace;
+  font-size: {char_height}px;
+  line-height: {line_height}px;
+}}
+.{unique_id}-title {{ font-family: sans-serif; font-size: 18px; font-weight: bold; }}
+{styles}
+</style>
+<defs>
+<clipPath id="{unique_id}-clip-terminal">
+<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}" />
+</clipPath>
+{lines}
+</defs>
+{chrome}
+<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
+{backgrounds}
+<g class="{unique_id}-matrix">
+{matrix}
+</g>
+</g>
+</svg>
+"""
+
+
+def picture(name: str) -> str:
+    """The SVG of a run, given as `lab results show` takes it."""
+    run = store.find(name)
+    stored = run.load_run()
+    page = result_page(
+        result_of(run), title=stored.title, question=stored.question, claims=stored.claims
+    )
+    console = Console(
+        record=True,
+        width=80,
+        file=io.StringIO(),
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    console.print(page)
+    console.print()  # the last line keeps clear of the frame
+    return console.export_svg(
+        title=f"lab up scenario {stored.scenario}", code_format=TEMPLATE, unique_id="lab"
+    )
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: .venv/bin/python docs/make_picture.py RUN")
+    PICTURE.write_text(picture(sys.argv[1]), encoding="utf-8")
