@@ -20,6 +20,8 @@ EXIT_DONE = 0
 EXIT_REFUTED = 1
 EXIT_INPUT = 2
 EXIT_TROUBLE = 3
+EXIT_STOPPED = 130
+"""Ctrl-C, as shells have it: 128 and the number of SIGINT."""
 
 
 class LabError(Exception):

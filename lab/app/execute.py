@@ -20,7 +20,7 @@ from lab.disks import guest_path
 from lab.errors import EXIT_TROUBLE, HostError, LabError, TroubleError
 from lab.host import accelerator, guests, hypervisor, image_recipes, images, keys, paths
 from lab.host.accelerator import Accelerator
-from lab.host.process import Child
+from lab.host.process import Child, uninterrupted
 from lab.model.events import (
     CellFinished,
     CellStarted,
@@ -225,14 +225,15 @@ class _Execution:
                 listener.hear(_EVENT.validate_json(line))
         finally:
             # However the listening ended, the worker gets to clean up, and what it leaves goes.
-            child.hang_up()
-            status = child.end(STOP_SECONDS)
-            directory = paths.guests() / job.guest
-            if not listener.kept and directory.exists():
-                guests.remove(directory)
-            for attempt in attempts.values():
-                if not attempt.started:
-                    shutil.rmtree(attempt.directory, ignore_errors=True)
+            with uninterrupted():
+                child.hang_up()
+                status = child.end(STOP_SECONDS)
+                directory = paths.guests() / job.guest
+                if not listener.kept and directory.exists():
+                    guests.remove(directory)
+                for attempt in attempts.values():
+                    if not attempt.started:
+                        shutil.rmtree(attempt.directory, ignore_errors=True)
         if listener.trouble is None and status not in (0, EXIT_TROUBLE):
             log = self.store.directory / f"worker-{job.guest}.log"
             tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]

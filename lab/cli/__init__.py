@@ -11,7 +11,7 @@ import signal
 import sys
 from types import FrameType
 
-from lab.errors import EXIT_TROUBLE, LabError
+from lab.errors import EXIT_STOPPED, EXIT_TROUBLE, LabError
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
@@ -31,11 +31,12 @@ def main() -> None:
             raise
         sys.stderr.write(f"lab: {error}\n")
         sys.exit(error.exit_status)
-    except KeyboardInterrupt:
-        if _debug():
+    except (KeyboardInterrupt, SystemExit) as end:
+        # typer turns the interrupt into a silent exit of its own
+        if isinstance(end, SystemExit) and end.code != EXIT_STOPPED:
             raise
         sys.stderr.write("lab: stopped; what was started is taken down\n")
-        sys.exit(130)
+        sys.exit(EXIT_STOPPED)
     except BrokenPipeError:
         # Whoever read standard output has gone, as in `lab results show last | head`.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -16,7 +16,6 @@ from lab.host.shell import Shell, banner
 from lab.model.ports import Output
 from lab.model.procedure import AttachDisk, StartGuest
 
-PANIC: Final = "Kernel panic - not syncing"
 SILENCE: Final = 30.0
 """Seconds for which a running command may hide a guest that has stopped; then it is asked."""
 
@@ -152,7 +151,7 @@ class LiveBench:
     def _alive(self, *, ask: bool) -> None:
         """Raise ``GuestError`` with the console's last lines where the guest has died or hangs."""
         tail = guests.console_tail(self.record.path, lines=40)
-        if PANIC in tail:
+        if guests.PANIC in tail:
             raise self._dead(f"the guest '{self.record.id}' panicked")
         if not guests.qemu_pids(self.record.path):
             raise self._dead(f"the guest '{self.record.id}' ended by itself: its QEMU is gone")

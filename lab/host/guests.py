@@ -21,6 +21,7 @@ from lab.errors import HostError, InputError
 from lab.host import clock, paths
 
 RECORD = "guest.json"
+PANIC = "Kernel panic - not syncing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +229,7 @@ def collect_garbage() -> list[str]:
 
 
 def console_tail(directory: Path, lines: int = 15) -> str:
-    """The last lines of a guest's console, without control characters."""
+    """The last lines of a guest's console, or those of its panic, without control characters."""
     try:
         with (directory / "console.log").open("rb") as file:
             file.seek(0, os.SEEK_END)
@@ -237,4 +238,8 @@ def console_tail(directory: Path, lines: int = 15) -> str:
     except OSError:
         return ""
     printable = "".join(c for c in text if c == "\n" or c.isprintable())
-    return "\n".join([line for line in printable.splitlines() if line.strip()][-lines:])
+    found = [line for line in printable.splitlines() if line.strip()]
+    panic = next((i for i, line in enumerate(found) if PANIC in line), None)
+    if panic is not None:
+        return "\n".join(found[max(0, panic - 3) : panic - 3 + lines])
+    return "\n".join(found[-lines:])

@@ -127,6 +127,18 @@ def failure(done: Completed) -> HostError | ToolError:
     )
 
 
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Cleaning up goes to its end: a second Ctrl-C comes too late."""
+    kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {kind: signal.signal(kind, signal.SIG_IGN) for kind in kinds}
+    try:
+        yield
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+
+
 class Child:
     """A process that goes on while the lab listens to it, and whose lifeline is its input."""
 
