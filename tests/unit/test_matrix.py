@@ -1,0 +1,163 @@
+"""Axes to cells: normalised, distinct, excluded, collapsed by ``--set``, ten thousand at once."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from lab import catalog
+from lab.compile.scenario import MAX_CELLS, Compiled, cell_id, compile_scenario
+from lab.decode import parse_override
+from lab.errors import InputError
+from lab.model.scenario import Cell
+from tests.fakes import SCENARIO, with_matrix
+
+CHUNKS = "  array.chunk: [64KiB, 128KiB]\n"
+TWO = CHUNKS + "  disks.count: [3, 4, 5]\n"
+
+
+def compiled(tmp_path: Path, text: str, *sets: str, trials: int | None = None) -> Compiled:
+    path = tmp_path / "q.yaml"
+    path.write_text(text)
+    return compile_scenario(path, overrides=[parse_override(s) for s in sets], trials=trials)
+
+
+def points(cells: tuple[Cell, ...]) -> list[tuple[object, ...]]:
+    return [tuple(c.axes.values()) for c in cells]
+
+
+def refused(tmp_path: Path, text: str, *sets: str) -> str:
+    with pytest.raises(InputError) as error:
+        compiled(tmp_path, text, *sets)
+    return error.value.message
+
+
+def test_the_last_axis_changes_fastest_and_sizes_are_numbers(tmp_path: Path) -> None:
+    found = compiled(tmp_path, with_matrix(TWO))
+    assert points(found.cells) == [
+        (chunk, count) for chunk in (65536, 131072) for count in (3, 4, 5)
+    ]
+    assert all(c.array and c.array.chunk == c.axes["array.chunk"] for c in found.cells)
+    assert all(len(c.each_disk) == c.axes["disks.count"] for c in found.cells)
+
+
+def test_every_kind_of_field_can_be_an_axis(tmp_path: Path) -> None:
+    axes = (
+        "  guest.cpus: [1, 2]\n  array.layout: [null, left-asymmetric]\n  array.level: [5]\n"
+        "  workloads.write.bs: [192KiB]\n  disks.throttle.total_bytes_per_second: [5MiB/s]\n"
+        "  filesystem.type: [ext4]\n  array.sysfs.stripe_cache_size: [512]\n"
+    )
+    cells = compiled(tmp_path, with_matrix(axes)).cells
+    rest = ("5", 196608, 5 * 1024**2, "ext4", "512")
+    assert points(cells) == [
+        (cpus, layout, *rest) for cpus in (1, 2) for layout in (None, "left-asymmetric")
+    ]
+    assert cells[0].filesystem is not None
+    assert cells[0].array is not None
+    assert cells[0].array.sysfs == {"stripe_cache_size": "512"}
+    assert cells[0].workloads[0].parameters["bs"] == 196608
+
+
+def test_disks_in_a_list_are_axes_by_their_number(tmp_path: Path) -> None:
+    listed = SCENARIO.replace(
+        "disks:\n  count: 4\n  size: 1GiB\n  throttle:\n    total_bytes_per_second: 5MiB\n",
+        "disks:\n  - {count: 3, size: 1GiB}\n  - {size: 1GiB, throttle: {total_bytes_per_second: 5"
+        "MiB}}\n",
+    )
+    assert listed != SCENARIO
+    axis = "  disks.1.throttle.total_bytes_per_second: [1MiB, 2MiB]\n"
+    cells = compiled(tmp_path, with_matrix(axis, listed)).cells
+    assert points(cells) == [(1024**2,), (2 * 1024**2,)]
+    assert [s for s, _ in cells[0].each_disk] == ["disk1", "disk2", "disk3", "disk4"]
+    assert cells[0].each_disk[0][1].throttle.total_bytes_per_second is None
+    assert cells[0].each_disk[3][1].throttle.total_bytes_per_second == 1024**2
+    assert "it has 0 to 1" in refused(tmp_path, with_matrix("  disks.2.count: [1]\n", listed))
+
+
+def test_excluded_cells_are_not_there(tmp_path: Path) -> None:
+    text = with_matrix(TWO + "  exclude:\n  - {array.chunk: 64KiB, disks.count: 4}\n")
+    assert (65536, 4) not in points(compiled(tmp_path, text).cells)
+    assert len(compiled(tmp_path, text).cells) == 5
+    all_of_them = with_matrix(CHUNKS + "  exclude: [{array.chunk: 64KiB}, {array.chunk: 128KiB}]\n")
+    assert refused(tmp_path, all_of_them).endswith(":26: matrix: every cell is excluded")
+
+
+def test_a_set_collapses_an_axis_and_its_excludes(tmp_path: Path) -> None:
+    text = with_matrix(TWO + "  exclude:\n  - {array.chunk: 64KiB, disks.count: 4}\n")
+    for spelled in ("64KiB", "65536"):
+        found = compiled(tmp_path, text, f"array.chunk={spelled}")
+        assert points(found.cells) == [(3,), (5,)]
+        assert all(c.array and c.array.chunk == 65536 for c in found.cells)
+    other = compiled(tmp_path, text, "array.chunk=256KiB")
+    assert points(other.cells) == [(3,), (4,), (5,)]
+
+
+def test_the_cell_that_was_asked_for_by_name_is_run_though_it_was_excluded(tmp_path: Path) -> None:
+    text = with_matrix(TWO + "  exclude:\n  - {array.chunk: 64KiB, disks.count: 4}\n")
+    found = compiled(tmp_path, text, "array.chunk=64KiB", "disks.count=4")
+    assert found.cells == (found.base,)
+    assert found.base.axes == {}
+
+
+def test_a_set_replaces_the_matrix(tmp_path: Path) -> None:
+    text = with_matrix(TWO)
+    alone = compiled(tmp_path, text, "matrix={}")
+    assert alone.cells == (alone.base,)
+    other = compiled(tmp_path, text, "matrix={array.layout: [left-symmetric, parity-last]}")
+    assert points(other.cells) == [("left-symmetric",), ("parity-last",)]
+    both = compiled(
+        tmp_path, text, "array.layout=parity-last", "matrix={array.layout: [left-symmetric]}"
+    )
+    assert both.base.array is not None
+    assert both.base.array.layout == "parity-last"
+    assert both.cells == (both.base,)
+
+
+def test_trials_are_overridden(tmp_path: Path) -> None:
+    assert {c.trials for c in compiled(tmp_path, with_matrix(TWO), trials=7).cells} == {7}
+    assert compiled(tmp_path, SCENARIO, "trials=3").base.trials == 3
+
+
+def test_the_problem_of_a_cell_points_to_the_axis(tmp_path: Path) -> None:
+    axes = "  array.level: [5, 6]\n  disks.count: [4, 3]\n"
+    assert ":28: matrix.disks.count: 3: " in refused(tmp_path, with_matrix(axes))
+    axes = "  array.level: [5, 6]\n"
+    said = refused(tmp_path, with_matrix(axes, SCENARIO.replace("count: 4", "count: 3")))
+    assert ":4: disks.count: " in said
+    assert said.endswith("(in the cell with array.level: 6)")
+
+
+def test_an_axis_cannot_be_a_group_of_fields(tmp_path: Path) -> None:
+    assert ":27: matrix.array: " in refused(tmp_path, with_matrix("  array: [none]\n"))
+
+
+def test_ten_thousand_cells_are_planned_in_two_seconds(tmp_path: Path) -> None:
+    sizes = ", ".join(f"{4 * n}KiB" for n in range(1, 51))
+    text = with_matrix(
+        f"  disks.count: [3, 4, 5, 6, 7]\n  array.chunk: [64KiB, 128KiB]\n"
+        f"  guest.cpus: [1, 2]\n  array.layout: [left-symmetric, parity-last]\n"
+        f"  workloads.write.bs: [{sizes}]\n"
+        f"  workloads.read.bs: [4KiB, 8KiB, 12KiB, 16KiB, 20KiB]\n"
+    )
+    began = time.monotonic()
+    cells = compiled(tmp_path, text).cells
+    assert len(cells) == 10_000
+    assert time.monotonic() - began < 2
+    assert len({cell_id(c) for c in cells[::37]}) == len(cells[::37])
+
+
+def test_more_cells_than_anybody_can_run_are_refused_at_once(tmp_path: Path) -> None:
+    numbers = ", ".join(str(n) for n in range(1, 1000))
+    text = with_matrix(f"  workloads.write.count: [{numbers}]\n  workloads.read.count: [{numbers}]")
+    began = time.monotonic()
+    assert f"makes 998001 cells; {MAX_CELLS} are the most" in refused(tmp_path, text)
+    assert time.monotonic() - began < 2
+
+
+def test_checking_every_scenario_takes_less_than_a_second() -> None:
+    began = time.monotonic()
+    for path in catalog.scenarios().values():
+        compile_scenario(path)
+    assert time.monotonic() - began < 1
