@@ -1,0 +1,194 @@
+"""A guest and a cell become steps: files before the start, read-back before the first workload."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lab.compile.cloud_init import Identity
+from lab.compile.procedure import Site, cell_procedure, guest_procedure, memory_of, qemu_conf
+from lab.compile.scenario import compile_scenario
+from lab.decode import parse_override
+from lab.model.procedure import (
+    AttachDisk,
+    GuestCommand,
+    HostCommand,
+    Procedure,
+    StartGuest,
+    Step,
+    Timed,
+    Verify,
+    WaitForSsh,
+    WriteFile,
+)
+from lab.model.scenario import Cell, Guest
+from tests.fakes import SCENARIO
+
+SITE = Site(
+    directory="/state/g1",
+    accelerator="tcg",
+    emulator="/usr/bin/qemu-system-x86_64",
+    machine_type="pc",
+    image_disk="/images/disk.qcow2",
+    kernel="/images/kernel",
+    initrd="/images/initrd",
+    as_root=False,
+)
+IDENTITY = Identity(
+    guest="g1",
+    host_name="lab",
+    host_key_private="HOST KEY",
+    host_key_public="ssh-ed25519 A",
+    authorized_key="ssh-ed25519 B",
+)
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> Cell:
+    return compiled(tmp_path)
+
+
+def compiled(directory: Path, *sets: str) -> Cell:
+    path = directory / "q.yaml"
+    path.write_text(SCENARIO)
+    return compile_scenario(path, overrides=[parse_override(s) for s in sets]).base
+
+
+def kinds(steps: tuple[Step, ...]) -> list[str]:
+    return [s.kind for s in steps]
+
+
+def guest_steps(guest: Guest | None = None) -> tuple[Step, ...]:
+    return guest_procedure(guest or Guest(), SITE, IDENTITY).steps
+
+
+def test_a_guest_has_its_files_before_it_starts_and_is_up_before_it_is_asked() -> None:
+    order = kinds(guest_steps())
+    assert order.index("write_file") < order.index("host_command") < order.index("start_guest")
+    assert order[-3:] == ["start_guest", "wait_for_ssh", "guest_command"]
+
+
+def test_the_private_host_key_is_in_one_secret_file_only() -> None:
+    holding = [s for s in guest_steps() if "HOST KEY" in s.model_dump_json()]
+    (step,) = holding
+    assert isinstance(step, WriteFile)
+    assert (step.secret, step.mode, step.path) == (True, 0o600, "/state/g1/seed/user-data")
+
+
+def test_everything_of_a_guest_is_in_its_own_directory() -> None:
+    made = [s.path for s in guest_steps() if isinstance(s, WriteFile)]
+    made += [p for s in guest_steps() if isinstance(s, HostCommand) for p in s.creates]
+    made += [s.xml_path for s in guest_steps() if isinstance(s, StartGuest)]
+    assert made
+    assert all(p.startswith("/state/g1/") for p in made)
+
+
+def test_the_guests_own_words_come_last_on_the_kernels_line() -> None:
+    steps = guest_steps(Guest(kernel_arguments=("raid6test=1",)))
+    (start,) = [s for s in steps if isinstance(s, StartGuest)]
+    assert "raid6test=1</cmdline>" in start.xml
+    assert "panic=-1" in start.xml
+
+
+def test_emulation_gets_more_time_to_boot_than_kvm() -> None:
+    def limit(site: Site) -> float:
+        steps = guest_procedure(Guest(), site, IDENTITY).steps
+        return next(s.timeout for s in steps if isinstance(s, WaitForSsh))
+
+    assert limit(SITE) > 2 * limit(replace(SITE, accelerator="kvm"))
+
+
+def test_libvirt_stays_root_only_where_the_lab_is_root() -> None:
+    assert 'user = "root"' in qemu_conf(as_root=True)
+    assert "root" not in qemu_conf(as_root=False)
+
+
+def test_a_guest_costs_more_memory_than_it_has() -> None:
+    assert memory_of(Guest()) > Guest().memory
+
+
+def test_a_cell_plugs_in_every_disk_and_reads_all_back_before_its_first_workload(
+    cell: Cell,
+) -> None:
+    steps = cell_procedure(cell, "/state/g1").steps
+    attached = [s.serial for s in steps if isinstance(s, AttachDisk)]
+    assert attached == ["disk1", "disk2", "disk3", "disk4"]
+    first = next(i for i, s in enumerate(steps) if isinstance(s, Timed))
+    verified = [s.name for s in steps[:first] if isinstance(s, Verify)]
+    assert verified[0] == "disks"
+    assert {"programs"} < set(verified)
+    assert len(verified) >= 3
+    assert not [s for s in steps[first:] if isinstance(s, Verify | AttachDisk)]
+
+
+def test_the_disks_are_expected_with_their_sizes_and_schedulers(cell: Cell) -> None:
+    steps = cell_procedure(cell, "/state/g1").steps
+    disks = next(s for s in steps if isinstance(s, Verify) and s.name == "disks")
+    assert disks.expect["disk4.bytes"] == str(1024**3)
+    assert disks.expect["disk4.scheduler"] == "none"
+    assert len(disks.expect) == 8
+
+
+def test_counters_are_read_around_every_trial_of_every_workload(tmp_path: Path) -> None:
+    cell = compiled(tmp_path, "trials=2")
+    steps = cell_procedure(cell, "/state/g1", {"write": 1.5}).steps
+    timed = [(i, s) for i, s in enumerate(steps) if isinstance(s, Timed)]
+    assert [(s.workload, s.trial) for _, s in timed] == [
+        *(("write", 1), ("read", 1), ("write", 2), ("read", 2))
+    ]
+    assert [s.expected_seconds for _, s in timed] == [1.5, None, 1.5, None]
+    for index, step in timed:
+        before, after = steps[index - 1], steps[index + 1]
+        assert isinstance(before, GuestCommand)
+        assert isinstance(after, GuestCommand)
+        tag = f"{step.workload}.{step.trial}"
+        assert (before.capture, after.capture) == (f"{tag}.before", f"{tag}.after")
+        assert "/proc/diskstats" in before.script
+        assert "drop_caches" in before.script
+        assert "drop_caches" not in after.script
+
+
+def test_workloads_are_aimed_at_the_array_or_at_a_file_on_it(tmp_path: Path) -> None:
+    def targets(*sets: str) -> set[bool]:
+        steps = cell_procedure(compiled(tmp_path, *sets), "/g").steps
+        return {"/mnt/bench/data" in s.script for s in steps if isinstance(s, Timed)}
+
+    assert targets() == {False}
+    assert targets("filesystem={type: ext4}") == {True}
+
+
+def test_a_file_system_is_unmounted_again(tmp_path: Path) -> None:
+    steps = cell_procedure(compiled(tmp_path, "filesystem={type: xfs}"), "/g").steps
+    (made,) = [s for s in steps if isinstance(s, GuestCommand) and "mkfs.xfs" in s.script]
+    assert made.undo == "umount /mnt/bench"
+    assert [s.name for s in steps if isinstance(s, Verify)].count("filesystem") == 1
+
+
+def test_every_script_is_one_that_a_shell_can_read(tmp_path: Path) -> None:
+    cell = compiled(tmp_path, "filesystem={type: ext4}", "array.sysfs={stripe_cache_size: 512}")
+    steps = (*guest_steps(), *cell_procedure(cell, "/g").steps)
+    scripts = [s.script for s in steps if isinstance(s, GuestCommand | Verify | Timed)]
+    scripts += [s.undo for s in steps if isinstance(s, GuestCommand)]
+    assert unreadable("\n".join(f"(\n{s}\n:\n)" for s in scripts)) == ""
+    assert "yntax error" in unreadable("if true; then")
+
+
+def unreadable(script: str) -> str:
+    return subprocess.run(
+        ["sh", "-n"], input=script, capture_output=True, text=True, check=False
+    ).stderr
+
+
+def test_a_procedure_survives_being_written_and_read(cell: Cell) -> None:
+    for procedure in (
+        cell_procedure(cell, "/state/g1"),
+        guest_procedure(Guest(), SITE, IDENTITY),
+    ):
+        assert Procedure.model_validate_json(procedure.model_dump_json()) == procedure
+
+
+def test_compiling_twice_gives_the_same_steps(cell: Cell) -> None:
+    assert cell_procedure(cell, "/g") == cell_procedure(cell, "/g")
