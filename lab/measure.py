@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from lab import catalog
 from lab.errors import ToolError
@@ -49,8 +49,9 @@ def counters(cell: Cell, raw: Mapping[str, str]) -> tuple[MemberCounters, ...]:
             before, after = raw.get(f"{tag}.before.txt"), raw.get(f"{tag}.after.txt")
             if before is None or after is None:
                 continue
-            old, new = _disks(before), _disks(after)
-            for serial, _ in cell.each_disk:
+            serials = [serial for serial, _ in cell.each_disk]
+            old, new = _disks(before, serials), _disks(after, serials)
+            for serial in serials:
                 delta = [n - o for n, o in zip(new[serial], old[serial], strict=True)]
                 found.append(
                     MemberCounters(
@@ -67,7 +68,7 @@ def counters(cell: Cell, raw: Mapping[str, str]) -> tuple[MemberCounters, ...]:
     return tuple(found)
 
 
-def _disks(text: str) -> dict[str, list[int]]:
+def _disks(text: str, serials: Sequence[str]) -> dict[str, list[int]]:
     """Serial to the counters of its device; fields as in the kernel's ``iostats.rst``."""
     devices: dict[str, str] = {}
     found: dict[str, list[int]] = {}
@@ -75,13 +76,11 @@ def _disks(text: str) -> dict[str, list[int]]:
         words = line.split()
         if len(words) == 3 and words[0] == "disk":
             devices[words[2]] = words[1]
-        elif len(words) >= 14 and words[2] in devices:
+        elif len(words) >= 14 and words[2] in devices and all(w.isdecimal() for w in words[3:]):
             found[devices[words[2]]] = [int(w) for w in words[3:]]
-    missing = set(devices.values()) - set(found)
-    if missing or not devices:
-        raise ToolError(
-            f"/proc/diskstats has no line for the disks {sorted(missing)}: {text[:200]}"
-        )
+    missing = sorted(set(serials) - set(found))
+    if missing:
+        raise ToolError(f"/proc/diskstats has no line for {', '.join(missing)}: {text[:200]}")
     return found
 
 
