@@ -1,0 +1,236 @@
+"""Every kind of expectation holds, is refuted, cannot be judged, or was not tested."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lab.judge import Judged, in_words, judge, limits, matches
+from lab.model.claim import Bound, Claim, Verdict
+from lab.model.result import CellMeasurement, CellResult, Outcome
+from lab.model.scenario import AxisValue
+
+HOLDS, REFUTED, INCONCLUSIVE, NOT_TESTED = Verdict
+
+
+def cell(
+    chunk: AxisValue,
+    figure: float | None,
+    *,
+    outcome: Outcome = Outcome.DONE,
+    published: bool = True,
+    metric: str = "throughput",
+) -> Judged:
+    found: tuple[CellMeasurement, ...] = ()
+    if figure is not None:
+        one = {"workload": "write", "metric": metric, "unit": "B/s", "values": (figure,)}
+        found = (CellMeasurement.model_validate({**one, "median": figure}),)
+    fields = {"array.chunk": chunk}
+    result = CellResult(
+        id=f"c{chunk}",
+        axes=fields,
+        outcome=outcome,
+        measurements=found,
+        reason="" if outcome is Outcome.DONE else "the guest panicked\nwith a long story",
+    )
+    return Judged(result=result, fields=fields, published=published)
+
+
+def value(chunk: AxisValue = None, **more: Any) -> dict[str, Any]:
+    where = {} if chunk is None else {"array.chunk": chunk}
+    return {"workload": "write", "where": where, **more}
+
+
+def claim(**expect: Any) -> Claim:
+    return Claim.model_validate(
+        {"id": "c1", "says": "it is so", "published": 1e7, "expect": expect}
+    )
+
+
+def verdict(expectation: Claim, *cells: Judged) -> Verdict:
+    (result,) = judge([expectation], cells)
+    assert result.expected
+    assert result.reason
+    if result.verdict in (HOLDS, REFUTED):
+        assert result.measured is not None
+    else:
+        assert result.measured is None
+    return result.verdict
+
+
+A, B, C = 4096, 8192, 16384
+
+
+def three(a: float, b: float, c: float) -> list[Judged]:
+    return [cell(A, a), cell(B, b), cell(C, c)]
+
+
+NEAR = claim(kind="bound", value=value(A), near="10MB/s", within="7%")
+FLOOR = claim(kind="bound", value=value(A), at_least="10MB/s")
+CEILING = claim(kind="bound", value=value(A), at_most="10MB/s")
+BETWEEN = claim(kind="bound", value=value(A), at_least="9MB/s", at_most="10MB/s")
+RATIO = claim(kind="ratio", of=value(A), to=value(B), at_least=0.9, at_most="110%")
+ORDER = claim(kind="order", values=[value(A), value(B), value(C)], margin="10%")
+SAME = claim(kind="same", values=[value(A), value(B), value(C)], within="10%")
+RISING = claim(kind="monotonic", value=value(), along="array.chunk", direction="rising")
+FALLING = claim(
+    kind="monotonic", value=value(), along="array.chunk", direction="falling", tolerance="10%"
+)
+
+
+@pytest.mark.parametrize(
+    ("expectation", "figures", "expected"),
+    [
+        (NEAR, (10.69e6, 1, 1), HOLDS),
+        (NEAR, (9.31e6, 1, 1), HOLDS),
+        (NEAR, (10.71e6, 1, 1), REFUTED),
+        (NEAR, (9.29e6, 1, 1), REFUTED),
+        (FLOOR, (10e6, 1, 1), HOLDS),
+        (FLOOR, (9.99e6, 1, 1), REFUTED),
+        (CEILING, (10e6, 1, 1), HOLDS),
+        (CEILING, (10.01e6, 1, 1), REFUTED),
+        (BETWEEN, (9.5e6, 1, 1), HOLDS),
+        (BETWEEN, (8e6, 1, 1), REFUTED),
+        (RATIO, (95, 100, 1), HOLDS),
+        (RATIO, (111, 100, 1), REFUTED),
+        (RATIO, (89, 100, 1), REFUTED),
+        (RATIO, (89, 0, 1), INCONCLUSIVE),
+        (ORDER, (130, 115, 100), HOLDS),
+        (ORDER, (130, 125, 100), REFUTED),
+        (ORDER, (100, 115, 130), REFUTED),
+        (SAME, (100, 105, 110), HOLDS),
+        (SAME, (100, 105, 120), REFUTED),
+        (RISING, (1, 2, 2), HOLDS),
+        (RISING, (1, 2, 1.99), REFUTED),
+        (FALLING, (3, 2, 1), HOLDS),
+        (FALLING, (3, 3.2, 1), HOLDS),
+        (FALLING, (3, 3.6, 1), REFUTED),
+    ],
+)
+def test_each_kind_of_expectation(
+    expectation: Claim, figures: tuple[float, float, float], expected: Verdict
+) -> None:
+    assert verdict(expectation, *three(*figures)) is expected
+
+
+ALL = [NEAR, FLOOR, CEILING, BETWEEN, RATIO, ORDER, SAME, RISING, FALLING]
+
+
+@pytest.mark.parametrize("expectation", ALL, ids=lambda c: c.expect.kind)
+def test_a_cell_that_failed_is_no_evidence(expectation: Claim) -> None:
+    for outcome in (Outcome.FAILED, Outcome.LOST, Outcome.SKIPPED):
+        cells = three(1e7, 1e7, 1e7)
+        cells[0] = cell(A, 1e7, outcome=outcome)
+        assert verdict(expectation, *cells) is INCONCLUSIVE
+        assert judge([expectation], cells)[0].reason == (
+            f"the cell c4096 is {outcome.value}: the guest panicked"
+        )
+
+
+@pytest.mark.parametrize("expectation", ALL, ids=lambda c: c.expect.kind)
+def test_what_is_not_there_was_not_tested(expectation: Claim) -> None:
+    assert verdict(expectation) is NOT_TESTED
+    assert verdict(expectation, cell("other", 1)) is NOT_TESTED
+    changed = [cell(c, 1e7, published=False) for c in (A, B, C)]
+    assert verdict(expectation, *changed) is NOT_TESTED
+    assert "--set changed the cell" in judge([expectation], changed)[0].reason
+    silent = [cell(c, None) for c in (A, B, C)]
+    assert verdict(expectation, *silent) is NOT_TESTED
+    other = [cell(c, 1e7, metric="iops") for c in (A, B, C)]
+    assert verdict(expectation, *other) is NOT_TESTED
+
+
+def test_a_claim_that_picks_two_cells_names_them() -> None:
+    either = claim(kind="bound", value=value(), near=1)
+    assert verdict(either, cell(A, 1)) is HOLDS
+    assert verdict(either, *three(1, 1, 1)) is NOT_TESTED
+    assert "c4096, c8192, c16384" in judge([either], three(1, 1, 1))[0].reason
+
+
+def test_a_changed_cell_beside_a_published_one_makes_no_claim_ambiguous() -> None:
+    either = claim(kind="bound", value=value(), near=1)
+    assert verdict(either, cell(A, 1), cell(B, 5, published=False)) is HOLDS
+
+
+def test_one_cell_is_no_line() -> None:
+    assert verdict(RISING, cell(A, 1)) is NOT_TESTED
+
+
+def test_cells_along_an_axis_are_sorted_by_its_numbers() -> None:
+    assert verdict(RISING, cell(C, 3), cell(A, 1), cell(B, 2)) is HOLDS
+    named = [cell("far=2", 1), cell("near=2", 2)]
+    assert verdict(RISING, *named) is HOLDS
+    assert verdict(RISING, *reversed(named)) is REFUTED
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "same"),
+    [
+        ("512KiB", 524288, True),
+        (524288, 524288, True),
+        ("512kB", 524288, False),
+        ("parity-last", "parity-last", True),
+        (5, "5", True),
+        ("5", "5", True),
+        (None, None, True),
+        (None, "x", False),
+        ("None", None, False),
+        (True, True, True),
+        ("x", 5, False),
+    ],
+)
+def test_cells_are_picked_by_value_and_not_by_spelling(
+    wanted: AxisValue, found: AxisValue, *, same: bool
+) -> None:
+    assert matches({"a": wanted}, {"a": found}) is same
+
+
+def test_every_name_must_agree_and_none_picks_all() -> None:
+    assert matches({}, {"a": 1})
+    assert not matches({"a": 1, "b": 2}, {"a": 1, "b": 3})
+    assert not matches({"c": 1}, {"a": 1})
+
+
+def test_bounds_are_numbers() -> None:
+    near = Bound.model_validate({"kind": "bound", "value": value(), "near": 100, "within": "7%"})
+    assert limits(near) == pytest.approx((93, 107))
+
+
+@pytest.mark.parametrize(
+    ("expectation", "words"),
+    [
+        (NEAR, "10.0 MB/s ± 7%"),
+        (BETWEEN, "at least 9.0 MB/s and at most 10.0 MB/s"),
+        (RATIO, "write to write: at least 0.9 and at most 1.1"),
+        (ORDER, "falling in this order, by 10% each"),
+        (SAME, "the same within 10%"),
+        (RISING, "rising along array.chunk"),
+    ],
+)
+def test_expectations_are_said_in_words(expectation: Claim, words: str) -> None:
+    assert in_words(expectation).replace("\xa0", " ") == words
+
+
+def test_what_was_measured_stands_in_the_reason() -> None:
+    (result,) = judge([NEAR], [cell(A, 10.5e6)])
+    assert result.reason == "10.5 MB/s was measured, +5.0% off"
+    assert result.published == 1e7
+    assert result.measured == 10.5e6
+
+
+@pytest.mark.parametrize(
+    "expect",
+    [
+        {"kind": "bound", "value": value()},
+        {"kind": "bound", "value": value(), "near": 1, "at_least": 1},
+        {"kind": "ratio", "of": value(), "to": value()},
+        {"kind": "order", "values": [value()]},
+        {"kind": "guess", "value": value()},
+        {"kind": "bound", "value": value(), "near": float("nan")},
+        {"kind": "bound", "value": value(), "near": "fast"},
+    ],
+)
+def test_an_expectation_that_expects_nothing_is_refused(expect: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        claim(**expect)

@@ -1,0 +1,157 @@
+"""Raw output to measurements and counted facts: recorded lines, and what cannot be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab import measure
+from lab.compile.scenario import compile_scenario
+from lab.decode import parse_override
+from lab.errors import ToolError
+from lab.model.scenario import Cell
+from tests.fakes import SCENARIO
+
+SERIALS = ("disk1", "disk2", "disk3", "disk4")
+# Linux 6.1: 17 counters; before 5.5 there were 15, before 4.18 there were 11.
+LINE = (
+    "253 {minor} {name} {reads} 0 {sectors} 7 {writes} 3 {written} 9"
+    " 0 {busy} 16 0 0 0 0 {flushes} 5"
+)
+NOISE = """\
+   7       0 loop0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
+   9       0 md127 5 0 40 0 1 0 8 0 0 0 0
+"""
+
+
+def counters(turn: int, words: int = 20) -> str:
+    """What the guest prints, before and after: each disk's counters grow with its number."""
+    text = "".join(f"disk {s} vd{'cdef'[i]}\n" for i, s in enumerate(SERIALS)) + NOISE
+    for number, name in enumerate(("vdc", "vdd", "vde", "vdf"), 1):
+        line = LINE.format(
+            minor=number * 16,
+            name=name,
+            reads=10 + turn * number,
+            sectors=80 + turn * 8 * number,
+            writes=4 + turn * 2,
+            written=32 + turn * 16,
+            busy=100 + turn,
+            flushes=1 + turn,
+        )
+        text += " ".join(line.split()[:words]) + "\n"
+    return text
+
+
+def stderr(bytes_: int = 1966080, seconds: float = 0.5) -> str:
+    return (
+        f"10+0 records in\n10+0 records out\n{bytes_} bytes (2.0 MB) copied, {seconds} s, 4 MB/s\n"
+    )
+
+
+def compiled(directory: Path, *sets: str) -> Cell:
+    path = directory / "q.yaml"
+    path.write_text(SCENARIO)
+    return compile_scenario(path, overrides=[parse_override(s) for s in sets]).base
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> Cell:
+    return compiled(tmp_path, "trials=2")
+
+
+def raw(words: int = 20) -> dict[str, str]:
+    found = {"environment.txt": "kernel=6.1.0\nmdadm=mdadm - v4.2\nos=Debian = 12\nnothing\n"}
+    for workload, seconds in (("write", 0.5), ("read", 0.25)):
+        for trial in (1, 2):
+            tag = f"{workload}.{trial}"
+            found[f"{tag}.before.txt"] = counters(0, words)
+            found[f"{tag}.after.txt"] = counters(1, words)
+            found[f"{tag}.stdout.txt"] = ""
+            found[f"{tag}.stderr.txt"] = stderr(seconds=seconds * trial)
+    return found
+
+
+def test_every_metric_has_a_value_for_each_trial(cell: Cell) -> None:
+    found = {(m.workload, m.metric): m for m in measure.measurements(cell, raw())}
+    assert set(found) == {(w, m) for w in ("write", "read") for m in ("throughput", "seconds")}
+    assert found["write", "seconds"].values == (0.5, 1.0)
+    assert found["write", "throughput"].values == (3932160.0, 1966080.0)
+    assert found["write", "throughput"].median == pytest.approx(2949120)
+    assert found["read", "seconds"].unit == "s"
+
+
+def test_one_unreadable_trial_is_an_error_and_not_a_smaller_sample(cell: Cell) -> None:
+    broken = raw() | {"read.2.stderr.txt": "dd: error reading '/dev/md/bench': I/O error\n"}
+    with pytest.raises(ToolError, match="cannot be read"):
+        measure.measurements(cell, broken)
+    missing = raw()
+    del missing["write.1.stderr.txt"]
+    with pytest.raises(ToolError):
+        measure.measurements(cell, missing)
+
+
+def test_a_workload_whose_name_begins_like_another_keeps_its_own_output(tmp_path: Path) -> None:
+    path = tmp_path / "q.yaml"
+    path.write_text(SCENARIO.replace("name: read", "name: write_read"))
+    cell = compile_scenario(path).base
+    texts = {
+        "write.1.stderr.txt": stderr(seconds=0.5),
+        "write_read.1.stderr.txt": stderr(seconds=0.1),
+    }
+    found = measure.measurements(cell, texts)
+    assert [m.values[0] for m in found if m.metric == "seconds"] == [0.5, 0.1]
+
+
+def test_counters_are_what_each_disk_did_between_two_looks(cell: Cell) -> None:
+    found = measure.counters(cell, raw())
+    assert len(found) == 2 * 2 * 4
+    third = next(c for c in found if (c.workload, c.trial, c.serial) == ("write", 1, "disk3"))
+    assert third.reads == 3
+    assert third.read_bytes == 24 * 512
+    assert third.writes == 2
+    assert third.written_bytes == 16 * 512
+    assert third.flushes == 1
+
+
+@pytest.mark.parametrize(("words", "flushes"), [(20, 1), (18, 0), (14, 0)])
+def test_older_kernels_print_fewer_counters(cell: Cell, words: int, flushes: int) -> None:
+    found = measure.counters(cell, raw(words))
+    assert {c.flushes for c in found} == {flushes}
+    assert {c.writes for c in found} == {2}
+
+
+def test_a_trial_without_counters_has_none(cell: Cell) -> None:
+    texts = raw()
+    del texts["write.1.after.txt"]
+    assert ("write", 1) not in {(c.workload, c.trial) for c in measure.counters(cell, texts)}
+    assert len(measure.counters(cell, texts)) == 12
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: "\n".join(x for x in text.splitlines() if " vdd " not in x),
+        lambda text: "",
+        lambda text: text.replace("disk disk2 vdd\n", ""),
+        lambda text: text.replace("disk disk2 vdd\n", "disk disk2 virtio-disk2\n"),
+        lambda text: text.replace(" vdd 12", " vdd twelve"),
+    ],
+    ids=["no line", "nothing", "no device", "no such device", "not a number"],
+)
+def test_a_disk_that_is_missing_is_named(cell: Cell, change: object) -> None:
+    texts = raw()
+    assert callable(change)
+    texts["write.1.after.txt"] = change(texts["write.1.after.txt"])
+    assert texts["write.1.after.txt"] != raw()["write.1.after.txt"]
+    with pytest.raises(ToolError, match="/proc/diskstats"):
+        measure.counters(cell, texts)
+
+
+def test_the_guest_says_what_it_is() -> None:
+    assert measure.environment(raw()) == {
+        "kernel": "6.1.0",
+        "mdadm": "mdadm - v4.2",
+        "os": "Debian = 12",
+    }
+    assert measure.environment({}) == {}
