@@ -87,7 +87,8 @@ def _path(name: str, kind: str, known: dict[str, Path]) -> Path:
         near = get_close_matches(name, known, n=1)
         guess = f"did you mean '{near[0]}'? " if near else ""
         raise InputError(
-            f"there is no {kind} '{name}'", hint=f"{guess}`lab {kind} list` shows what there is"
+            f"there is no {kind} '{name}' (known: {', '.join(known)})",
+            hint=f"{guess}`lab {kind} list` shows what there is",
         )
     return known[name]
 

@@ -197,7 +197,7 @@ def in_words(claim: Claim) -> str:
     match claim.expect:
         case Bound() as bound:
             if bound.near is not None:
-                return f"{_show(bound.value, bound.near)} ± {bound.within:.0%}"
+                return f"{_show(bound.value, bound.near)} ±\u00a0{bound.within:.0%}"
             low, high = limits(bound)
             parts = [f"at least {_show(bound.value, low)}"] if bound.at_least is not None else []
             parts += [f"at most {_show(bound.value, high)}"] if bound.at_most is not None else []

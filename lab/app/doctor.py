@@ -19,7 +19,7 @@ PROGRAMS: Final = {
     "mmdebstrap": ("mmdebstrap", False, "building images"),
     "mke2fs": ("e2fsprogs", False, "building images"),
 }
-SPACE: Final = 6 * GIB
+SPACE: Final = 4 * GIB
 MEMORY: Final = 2 * GIB
 
 
@@ -113,15 +113,34 @@ def _image() -> Finding:
             name="image", good=False, needed=False, detail=error.message, mend=error.hint
         )
     if image is None:
+        return _archive()
+    kernel = f"kernel {image.manifest.kernel_version}, mdadm {image.manifest.mdadm_version}"
+    return Finding(name="image", good=True, needed=False, detail=f"debian-12: {kernel}")
+
+
+def _archive() -> Finding:
+    """Whether the image could be built: mmdebstrap works out what it would install, and no more."""
+    about = "debian-12 is not built yet; the first run builds it, in about a minute"
+    try:
+        process.run(
+            ["mmdebstrap", "--simulate", "--variant=essential", "bookworm", "/dev/null"],
+            timeout=120,
+        )
+    except LabError as error:
         return Finding(
             name="image",
             good=False,
-            needed=False,
-            detail="debian-12 is not built yet; the first run builds it, in about a minute",
-            mend="lab image build debian-12",
+            needed=True,
+            detail=f"debian-12 is not built, and Debian's archive does not answer: {error.message}",
+            mend="look at the network, then: lab image build debian-12",
         )
-    kernel = f"kernel {image.manifest.kernel_version}, mdadm {image.manifest.mdadm_version}"
-    return Finding(name="image", good=True, needed=False, detail=f"debian-12: {kernel}")
+    return Finding(
+        name="image",
+        good=False,
+        needed=False,
+        detail=f"{about}; Debian's archive answers",
+        mend="lab image build debian-12",
+    )
 
 
 def _space() -> Finding:

@@ -17,7 +17,7 @@ from lab.compile.cloud_init import Identity
 from lab.compile.procedure import Site, cell_procedure, guest_procedure
 from lab.compile.scenario import Compiled, cell_id, identity
 from lab.disks import guest_path
-from lab.errors import EXIT_TROUBLE, HostError, LabError, TroubleError
+from lab.errors import EXIT_TROUBLE, HostError, InputError, LabError, TroubleError
 from lab.host import accelerator, guests, hypervisor, image_recipes, images, keys, paths
 from lab.host.accelerator import Accelerator
 from lab.host.process import Child, uninterrupted
@@ -74,6 +74,21 @@ class _Attempt:
     checks: list[Check] = field(default_factory=list)
 
 
+def check_images(compiled: Compiled) -> None:
+    """Every image that a cell names is here, or can be built; ``InputError`` names the key."""
+    known = catalog.image_recipes()
+    for cell in (compiled.base, *compiled.cells):
+        name = cell.guest.image
+        if name not in known and images.find(name) is None:
+            axis = ("matrix", "guest.image")
+            path = axis if "guest.image" in cell.axes else ("guest", "image")
+            raise compiled.document.wrong(
+                path,
+                f"there is no image '{name}': known are {', '.join(known)};"
+                " `lab image import` brings another",
+            )
+
+
 def prepare(image_name: str, progress: images.Progress) -> Place:
     """Image, QEMU and accelerator; builds the image where it is missing."""
     emulator = accelerator.emulator()
@@ -117,6 +132,7 @@ def run_scenario(
 
     Without ``workloads`` only the base cell's array is made. ``texts`` are the ``--set`` as given.
     """
+    check_images(compiled)
     guests.collect_garbage()
     cells = compiled.cells if workloads else ()
     place = prepare(compiled.base.guest.image, progress)
@@ -217,7 +233,7 @@ class _Execution:
             [sys.executable, "-m", "lab.worker"],
             first_line=job.model_dump_json(),
             log=self.store.directory / f"worker-{job.guest}.log",
-            env={"PYTHONDONTWRITEBYTECODE": "1"},
+            env={"LIBVIRT_LOG_OUTPUTS": "3:stderr"},  # libvirt reads it as it is loaded
         )
         listener = _Listener(store=self.store, attempts=attempts, watch=self.watch)
         try:
@@ -329,7 +345,7 @@ class _Listener:
                 elif event.outcome is not Outcome.DONE:
                     self.trouble = TroubleError(event.reason)
             case Trouble():
-                kind = HostError if event.exit_status == EXIT_TROUBLE else TroubleError
+                kind = HostError if event.exit_status == EXIT_TROUBLE else InputError
                 self.trouble = kind(event.message, hint=event.hint)
             case GuestKept():
                 self.kept = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab.app.execute import by_guest
+from lab.app.execute import by_guest, check_images
 from lab.app.results import predicted
 from lab.compile.cloud_init import Identity
 from lab.compile.procedure import Site, cell_procedure, guest_procedure
@@ -21,6 +21,7 @@ from lab.store import now
 
 def plan_of(compiled: Compiled) -> Plan:
     """The procedures of every guest and cell; what is missing on the host becomes a note."""
+    check_images(compiled)
     notes: list[str] = []
     planned = []
     directory = str(paths.guests() / "gplan")
@@ -30,9 +31,10 @@ def plan_of(compiled: Compiled) -> Plan:
         identity = Identity(
             guest="gplan",
             host_name="lab",
-            host_key_private="PRIVATE HALF OF A NEW KEY",
-            host_key_public="PUBLIC HALF OF A NEW KEY",
-            authorized_key=f"PUBLIC HALF OF {keys.lab_key_path()}",
+            # Shell variables: the script that shows the plan sets them.
+            host_key_private="$HOST_KEY",
+            host_key_public="$HOST_KEY_PUBLIC",
+            authorized_key="$LAB_KEY_PUBLIC",
         )
         planned.append(
             PlannedGuest(

@@ -68,7 +68,7 @@ class Md(ArrayKind):
                 label=f"create {device}",
                 script=_create(array, shape, device, used) + before,
                 timeout=120.0,
-                undo=_take_apart(array, device, used),
+                undo=_take_apart(array, device),
                 capture="mdadm-create",
             ),
         ]
@@ -173,8 +173,8 @@ def _create(array: Array, shape: Geometry, device: str, disks: Sequence[str]) ->
     )
 
 
-def _take_apart(array: Array, device: str, disks: Sequence[str]) -> str:
-    """Stop the array, which udev may hold for a moment, and wipe its members."""
+def _take_apart(array: Array, device: str) -> str:
+    """Stop the array, which udev may hold for a moment. Its disks go with the cell, unwiped."""
     stop = words("mdadm", "--stop", device)
     files = words("rm", "-f", device, *([array.bitmap_file] if array.bitmap_file else []))
     return (
@@ -190,8 +190,6 @@ def _take_apart(array: Array, device: str, disks: Sequence[str]) -> str:
         "done\n"
         "udevadm settle --timeout=30\n"
         f"{files}\n"
-        f"{words('mdadm', '--quiet', '--zero-superblock', *disks)}\n"
-        f"{words('wipefs', '--quiet', '--all', *disks)}\n"
     )
 
 

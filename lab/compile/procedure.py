@@ -29,7 +29,7 @@ from lab.model.procedure import (
     WriteFile,
     words,
 )
-from lab.model.scenario import Cell, Guest
+from lab.model.scenario import Cell, Guest, Throttle
 from lab.units import MIB
 
 MOUNT: Final = "/mnt/bench"
@@ -255,8 +255,29 @@ def _counters(cell: Cell) -> str:
 
 def _before(cell: Cell) -> str:
     """Dirty pages out, cached ones dropped, buckets run dry; then the counters."""
-    settle = "sync; echo 3 > /proc/sys/vm/drop_caches; sleep 0.2"
+    rest = max((_drain(disk.throttle) for disk in cell.disks), default=0.0)
+    settle = f"sync; echo 3 > /proc/sys/vm/drop_caches; sleep {max(rest, 0.2):.2f}"
     return f"{settle}\n{_counters(cell)}"
+
+
+def _drain(throttle: Throttle) -> float:
+    """Seconds until QEMU's fullest bucket has leaked: its size, and one request of 1 MiB more.
+
+    ``util/throttle.c``: without a maximum a bucket holds a tenth of a second, with one
+    ``max * seconds``; a request is let in as long as the bucket is not over its size.
+    """
+    longest = 0.0
+    for name in ("total", "read", "write"):
+        for unit, request in (("bytes", MIB), ("operations", 1)):
+            limit = f"{name}_{unit}_per_second"
+            average = getattr(throttle, limit)
+            if not average:
+                continue
+            burst = getattr(throttle, f"{limit}_max")
+            seconds = getattr(throttle, f"{limit}_max_seconds") or 1
+            bucket = burst * seconds if burst else average / 10
+            longest = max(longest, (bucket + request) / average)
+    return min(longest, 60.0)
 
 
 def _filesystem(cell: Cell, target: str) -> tuple[Step, ...]:

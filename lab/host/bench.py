@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from lab.errors import GuestError, HostError, TroubleError
+from lab.errors import GuestError, HostError, ToolError, TroubleError
 from lab.host import clock, guests, process
 from lab.host.guests import GuestRecord
-from lab.host.hypervisor import Hypervisor
+from lab.host.hypervisor import Hypervisor, iotune_of
 from lab.host.shell import Shell, banner
 from lab.model.ports import Output
 from lab.model.procedure import AttachDisk, StartGuest
@@ -121,6 +121,11 @@ class LiveBench:
     def attach_disk(self, step: AttachDisk) -> None:
         """Plug a disk in."""
         self._hypervisor.plug(step.xml)
+        wanted = iotune_of(step.xml)
+        found = self.limits_of(step.serial)
+        wrong = {k: found.get(k) for k, v in wanted.items() if str(found.get(k)) != v}
+        if wrong:
+            raise ToolError(f"QEMU has other limits for '{step.serial}' than asked: {wrong}")
 
     def pause_processors(self) -> None:
         """Stop the guest's processors, as a fault: to the world it hangs."""

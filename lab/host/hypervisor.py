@@ -65,8 +65,6 @@ class Hypervisor:
                 f" '{_MONITOR}', {SOCKET_LIMIT} at most)",
                 hint="set LAB_HOME to a shorter directory",
             )
-        log = self.root / "libvirt.log"
-        os.environ["LIBVIRT_LOG_OUTPUTS"] = f"3:file:{log}"
         libvirt = _libvirt()
         libvirt.registerErrorHandler(lambda _context, _error: None, None)
         self._seed_capabilities()
@@ -253,6 +251,13 @@ class Hypervisor:
     @staticmethod
     def _words(error: Exception) -> str:
         return str(error).strip().replace("\n", " ")
+
+
+def iotune_of(xml: str) -> dict[str, str]:
+    """The limits that a ``<disk>`` asks for, by the names of ``<iotune>``."""
+    tune = ET.fromstring(xml).find("iotune")
+    names = {} if tune is None else {limit.tag: limit.text or "" for limit in tune}
+    return {k: v for k, v in names.items() if k != "group_name"}
 
 
 def try_open() -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import lab
-from lab import decode
-from lab.errors import InputError
+from lab import catalog, decode
 from lab.model.image import ImageRecipe
 
 
@@ -19,21 +18,12 @@ def directory() -> Path:
 
 def recipes() -> dict[str, Path]:
     """Every recipe by its name, which is its file's."""
-    return {path.stem: path for path in sorted(directory().glob("*.yaml"))}
+    return catalog.image_recipes()
 
 
 def load(name_or_path: str) -> tuple[str, ImageRecipe]:
     """The name and the recipe, of a name in ``images/`` or of a YAML file."""
-    if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
-        path = Path(name_or_path)
-    else:
-        known = recipes()
-        if name_or_path not in known:
-            raise InputError(
-                f"there is no recipe for an image '{name_or_path}' (known: {', '.join(known)})",
-                hint=f"a recipe is one file, '{directory()}/NAME.yaml'",
-            )
-        path = known[name_or_path]
+    path = catalog.image_recipe_path(name_or_path)
     return path.stem, read(path)
 
 

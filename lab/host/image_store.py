@@ -95,12 +95,9 @@ def find_by_recipe(name: str, digest: str) -> Image | None:
     return None
 
 
-def find_imported(name: str) -> Image | None:
-    """The newest image of this name that was imported."""
-    for image in list_images().images:
-        if image.name == name and image.manifest.source is ImageSource.IMPORTED:
-            return image
-    return None
+def find_newest(name: str) -> Image | None:
+    """The newest image of this name, however it came here."""
+    return next((image for image in list_images().images if image.name == name), None)
 
 
 def verify(image: Image, *, deep: bool = False) -> None:

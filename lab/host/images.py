@@ -36,11 +36,12 @@ def find(name: str, recipe: ImageRecipe | None = None) -> Image | None:
     """The image that a scenario's ``guest.image`` names, if it is there.
 
     Of a recipe (given, or one in ``images/``): the newest built from exactly that recipe, so that
-    a changed recipe is never served an old image. Of any other name: the newest imported.
+    a changed recipe is never served an old image. Of any other name, imported or built from a file
+    of one's own: the newest.
     """
     if recipe is None:
         path = image_recipes.recipes().get(name)
         if path is None:
-            return image_store.find_imported(name)
+            return image_store.find_newest(name)
         recipe = image_recipes.read(path)
     return image_store.find_by_recipe(name, recipe_digest(recipe, image_recipes.customize_script()))

@@ -1,7 +1,7 @@
 """What a worker tells while it runs: one JSON object on a line each, in this order.
 
-``guest_started`` once per guest; then for each cell ``cell_started``, any number of ``step``,
-``check`` and ``progress``, and one ``cell_finished``; at the end ``guest_kept`` or ``guest_gone``.
+``guest_started`` once per guest; then for each cell ``cell_started``, any number of ``step``
+and ``check``, and one ``cell_finished``; at the end ``guest_kept`` or ``guest_gone``.
 ``trouble`` may come at any time, and is the last one before the end.
 """
 

@@ -28,81 +28,90 @@ def as_script(plan: Plan) -> str:
 
 
 def _lines(plan: Plan) -> Iterator[str]:
-    yield _comment(f"{plan.scenario}: what `lab run scenario {plan.scenario}` would do")
-    yield _comment(f"accelerator: {plan.accelerator}")
+    yield f"# {plan.scenario}: what `lab run scenario {plan.scenario}` would do"
+    yield f"# accelerator: {_plain(plan.accelerator)}"
     for note in plan.notes:
-        yield _comment(f"note: {note}")
+        yield f"# note: {_plain(note)}"
     yield ""
-    directory = plan.guest_directory
-    yield f"URI={shlex.quote(f'qemu:///embed?root={directory}')}"
-    yield "# Keys: the lab makes a host key for each guest and pins it. By hand:"
-    yield f"ssh-keygen -q -t ed25519 -N '' -f {shlex.quote(directory + '.host_key')}"
+    yield f"DIRECTORY={shlex.quote(plan.guest_directory)}"
+    yield f"LAB_KEY={shlex.quote(plan.private_key)}"
+    yield 'URI="qemu:///embed?root=$DIRECTORY"'
+    yield "export LIBVIRT_LOG_OUTPUTS=4:stderr"
+    yield 'mkdir -p "$DIRECTORY" "$(dirname "$LAB_KEY")"'
+    yield 'chmod 700 "$DIRECTORY"'
+    yield "# The lab's own key pair, and a host key for the guest, which is pinned:"
+    yield '[ -f "$LAB_KEY" ] || ssh-keygen -q -t ed25519 -N "" -C lab -f "$LAB_KEY"'
+    yield 'ssh-keygen -q -t ed25519 -N "" -C "" -f "$DIRECTORY/host_key"'
+    yield 'HOST_KEY=$(awk \'{ printf "%s\\\\n", $0 }\' "$DIRECTORY/host_key")'
+    yield 'HOST_KEY_PUBLIC=$(cut -d" " -f1,2 "$DIRECTORY/host_key.pub")'
+    yield 'LAB_KEY_PUBLIC=$(cut -d" " -f1,2 "$LAB_KEY.pub")'
     yield (
-        f'guest() {{ ssh -p "$PORT" -i {shlex.quote(plan.private_key)}'
-        f" -o UserKnownHostsFile={shlex.quote(directory + '/known_hosts')}"
-        " root@127.0.0.1 sh -e; }"
+        'guest() { ssh -F none -p "$PORT" -i "$LAB_KEY" -o LogLevel=ERROR'
+        ' -o UserKnownHostsFile="$DIRECTORY/known_hosts" root@127.0.0.1'
+        " PATH=/usr/sbin:/usr/bin:/sbin:/bin sh -e; }"
     )
     for number, guest in enumerate(plan.guests, 1):
         yield ""
         yield f"# ---- guest {number} of {len(plan.guests)}"
         for step in guest.procedure.steps:
-            yield from _step(step, directory)
+            yield from _step(step)
         for cell in guest.cells:
             yield ""
             axes = ", ".join(f"{k}: {v}" for k, v in cell.axes.items())
-            yield _comment(f"---- cell {cell.id}" + (f" ({axes})" if axes else ""))
+            yield f"# ---- cell {cell.id}" + (f" ({_plain(axes)})" if axes else "")
             for step in cell.procedure.steps:
-                yield from _step(step, directory)
+                yield from _step(step)
             yield "# and back:"
             for step in reversed(cell.procedure.steps):
                 yield from _undo(step)
         yield ""
-        yield 'virsh -c "$URI" destroy lab'
-        yield f"rm -r {shlex.quote(directory)}"
+        yield 'PID=$(cat "$DIRECTORY/run/qemu/lab.pid") && kill "$PID"'
+        yield 'while kill -0 "$PID" 2>/dev/null; do sleep 0.1; done'
+    yield 'rm -r "$DIRECTORY"'
+
+
+def _plain(text: str) -> str:
+    """A text that stays in its comment, whatever line ends it has."""
+    return " ".join(text.split())
 
 
 def _comment(text: str) -> str:
-    """One line, whatever the text holds: the next one would be a command."""
-    return "# " + " ".join(text.splitlines())
+    return f"# {_plain(text)}"
 
 
-def _here(command: str, text: str) -> Iterator[str]:
+def _here(command: str, text: str, *, variables: bool = False) -> Iterator[str]:
     """A command that is given a text as its input."""
     mark = "END"
     while f"\n{mark}\n" in f"\n{text}\n":
         mark += "_"
-    yield f"{command} <<'{mark}'"
+    yield f"{command} <<{mark}" if variables else f"{command} <<'{mark}'"
     yield text.rstrip("\n")
     yield mark
 
 
-def _step(step: Step, directory: str) -> Iterator[str]:
+def _step(step: Step) -> Iterator[str]:
     match step:
         case MakeDirectory():
             yield f"mkdir -p {shlex.quote(step.path)}"
         case WriteFile():
-            if step.secret:
-                yield "# put the keys where it says KEY:"
-            yield from _here(f"cat > {shlex.quote(step.path)}", step.content)
+            path = shlex.quote(step.path)
+            yield f"install -m {step.mode:o} /dev/null {path}"
+            yield from _here(f"cat > {path}", step.content, variables=step.secret)
         case HostCommand():
             yield shlex.join(step.argv)
         case StartGuest():
             yield from _here(f"cat > {shlex.quote(step.xml_path)}", step.xml)
-            yield f'virsh -c "$URI" create {shlex.quote(step.xml_path)}'
-            yield "PORT=$(virsh -c \"$URI\" qemu-monitor-command lab --hmp 'info usernet' |"
+            yield f'virsh -q -c "$URI" create {shlex.quote(step.xml_path)}'
+            yield "PORT=$(virsh -q -c \"$URI\" qemu-monitor-command lab --hmp 'info usernet' |"
             yield "  sed -n 's/.*HOST_FORWARD\\] *[0-9]* *127.0.0.1 *\\([0-9]*\\).*/\\1/p')"
         case WaitForSsh():
-            known = shlex.quote(directory + "/known_hosts")
-            key = shlex.quote(directory + ".host_key.pub")
-            yield f'echo "[127.0.0.1]:$PORT $(cut -d" " -f1,2 {key})" > {known}'
+            yield 'echo "[127.0.0.1]:$PORT $HOST_KEY_PUBLIC" > "$DIRECTORY/known_hosts"'
             yield f"# at most {step.timeout:.0f} seconds:"
-            yield (
-                'until timeout 5 sh -c "ssh-keyscan -p $PORT 127.0.0.1" 2>/dev/null |'
-                " grep -q ssh-ed25519; do sleep 1; done"
-            )
+            yield 'until timeout 10 ssh-keyscan -p "$PORT" 127.0.0.1 2>/dev/null | grep -q ed25519'
+            yield "do sleep 1; done"
         case AttachDisk():
             yield from _here(f"cat > {shlex.quote(step.xml_path)}", step.xml)
-            yield f'virsh -c "$URI" attach-device lab {shlex.quote(step.xml_path)} --live'
+            yield f'virsh -q -c "$URI" attach-device lab {shlex.quote(step.xml_path)} --live'
         case GuestCommand():
             yield _comment(f"{step.label}:")
             yield from _here("guest", step.script)
@@ -127,7 +136,7 @@ def _undo(step: Step) -> Iterator[str]:
         case GuestCommand() if step.undo:
             yield from _here("guest", step.undo)
         case AttachDisk():
-            yield f'virsh -c "$URI" detach-device lab {shlex.quote(step.xml_path)} --live'
+            yield f'virsh -q -c "$URI" detach-device lab {shlex.quote(step.xml_path)} --live'
             yield f"rm -f {shlex.quote(step.xml_path)}"
         case HostCommand() if step.creates:
             yield f"rm -f {shlex.join(step.creates)}"

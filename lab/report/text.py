@@ -135,19 +135,26 @@ def _claim(claim: ClaimResult) -> RenderableType:
     grid.add_column(overflow="fold")
     words = claim.verdict.value.replace("_", " ")
     says = Text(claim.says.strip())
-    reason = claim.reason + (f"; expected {claim.expected}" if claim.expected else "")
+    tested = claim.verdict is not Verdict.NOT_TESTED
+    reason = claim.reason + (f"; expected {claim.expected}" if claim.expected and tested else "")
     says.append(f"\n{reason}", style="dim")
     grid.add_row(claim.id, Text(words, style=STYLES[claim.verdict]), says)
     return grid
 
 
+def _counted(number: int, verdict: Verdict) -> str:
+    words = verdict.value.replace("_", " ")
+    return f"{number} {'hold' if verdict is Verdict.HOLDS and number > 1 else words}"
+
+
 def _summary(result: Result) -> RenderableType:
     counts = {v: sum(c.verdict is v for c in result.claims) for v in Verdict}
-    said = ", ".join(f"{n} {v.value.replace('_', ' ')}" for v, n in counts.items() if n)
+    said = ", ".join(_counted(n, v) for v, n in counts.items() if n)
     done = sum(c.outcome is Outcome.DONE for c in result.cells)
     accelerator = result.environment.get("accelerator", "?")
     guest = result.environment.get("guest", {})
-    where = f"{accelerator}, Linux {guest.get('kernel', '?')}, {guest.get('mdadm', 'mdadm ?')}"
+    mdadm = guest.get("mdadm", "").removeprefix("mdadm - v").partition(" ")[0] or "?"
+    where = f"{str(accelerator).upper()}, Linux {guest.get('kernel', '?')}, mdadm {mdadm}"
     text = Text(f"\nClaims: {said or 'none'}. Cells: {done} of {len(result.cells)} done.\n")
     text.append(f"Measured under {where}.", style="dim")
     return text
