@@ -11,9 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lab import catalog
+from lab.compile.scenario import cell_id, compile_scenario, identity
 from lab.errors import LabError
+from lab.model.measurement import Check
 from lab.model.ports import Output
-from lab.model.procedure import AttachDisk, StartGuest
+from lab.model.procedure import AttachDisk, Procedure, StartGuest
+from lab.model.result import Outcome
+from lab.model.scenario import Cell
+from lab.store import RunStore, StoredCell, StoredOutcome, StoredRun
 
 SCENARIO = """\
 title: A small question
@@ -226,6 +232,53 @@ def clean_environment(base: Path) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
+
+
+def stored_run(parent: Path, *, finished: bool = True) -> RunStore:
+    """The main job as if it had run: three cells, the last of which was lost."""
+    compiled = compile_scenario(catalog.scenario_path("raid5-parity-last"))
+    scenario = compiled.scenario
+    store = RunStore(parent / "raid5-parity-last-20250610-120000")
+    (store.directory / "cells").mkdir(parents=True)
+    run = StoredRun(
+        id=store.id,
+        scenario=compiled.name,
+        title=scenario.title,
+        question=scenario.question,
+        started="2025-06-10T12:00:00+00:00",
+        finished="2025-06-10T12:02:00+00:00" if finished else None,
+        environment={"accelerator": "tcg", "lab": "0.1.0"},
+        cells=tuple(
+            StoredCell(id=cell_id(c), cell=c, published=identity(c) in compiled.published)
+            for c in compiled.cells
+        ),
+        claims=scenario.claims,
+    )
+    store.save_run(run)
+    for cell, megabytes in zip(compiled.cells, (10.4, 10.7, None), strict=True):
+        attempt = store.begin_cell(cell_id(cell), cell, Procedure(name="q", steps=()))
+        (attempt / "raw").mkdir()
+        for name, text in raw_of(cell, megabytes or 1).items():
+            (attempt / "raw" / name).write_text(text, encoding="utf-8")
+        outcome = StoredOutcome(outcome=Outcome.DONE, checks=(Check(name="array", passed=True),))
+        if megabytes is None:
+            outcome = StoredOutcome(
+                outcome=Outcome.LOST, reason="the guest panicked\n  its console"
+            )
+        store.finish_cell(cell_id(cell), attempt, outcome)
+    return store
+
+
+def raw_of(cell: Cell, megabytes: float) -> dict[str, str]:
+    """What dd would have printed at that speed; every read is twice as fast."""
+    found = {"environment.txt": "kernel=6.1.0-18-amd64\nmdadm=mdadm - v4.2\n"}
+    for workload in cell.workloads:
+        copied = workload.parameters["bs"] * workload.parameters["count"]
+        seconds = copied / megabytes / 1e6 / (2 if workload.name == "read" else 1)
+        line = f"{copied} bytes (105 MB, 100 MiB) copied, {seconds:.6f} s, {megabytes} MB/s\n"
+        found[f"{workload.name}.1.stdout.txt"] = ""
+        found[f"{workload.name}.1.stderr.txt"] = f"100+0 records in\n100+0 records out\n{line}"
+    return found
 
 
 def programs(directory: Path, *names: str, find: Callable[[str], str | None]) -> str:
