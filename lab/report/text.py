@@ -130,7 +130,7 @@ def _unfinished(cell: CellResult) -> RenderableType:
 
 def _claim(claim: ClaimResult) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
-    grid.add_column(width=8)
+    grid.add_column(width=8, overflow="fold")
     grid.add_column(width=12)
     grid.add_column(overflow="fold")
     words = claim.verdict.value.replace("_", " ")
@@ -208,7 +208,7 @@ def scenario_page(compiled: Compiled, file: str) -> RenderableType:
     parts.append(Padding(grid, (1, 0)))
     for claim in scenario.claims:
         row = Table.grid(padding=(0, 2))
-        row.add_column(width=8)
+        row.add_column(width=8, overflow="fold")
         row.add_column(overflow="fold")
         says = Text(claim.says.strip())
         says.append(f"\nholds if {in_words(claim)}", style="dim")
