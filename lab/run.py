@@ -17,6 +17,8 @@ from lab.model.procedure import (
     HostCommand,
     MakeDirectory,
     Procedure,
+    RestoreGuest,
+    SaveGuest,
     StartGuest,
     Step,
     Timed,
@@ -69,6 +71,10 @@ def label_of(step: Step) -> str:
             return f"writing {step.path}"
         case StartGuest():
             return "starting the guest"
+        case RestoreGuest():
+            return "restoring the guest"
+        case SaveGuest():
+            return "saving the guest for the next ones"
         case WaitForSsh():
             return "booting"
         case AttachDisk():
@@ -101,6 +107,11 @@ def run_step(step: Step, bench: Bench, undo: Undo, save: Save) -> tuple[Check, .
             bench.write_file(step.xml_path, step.xml, 0o644)
             undo.add(bench.destroy_guest)
             bench.start_guest(step)
+        case SaveGuest():
+            bench.save_guest(step)
+        case RestoreGuest():
+            undo.add(bench.destroy_guest)
+            bench.restore_guest(step)
         case WaitForSsh():
             bench.wait_for_ssh(step.timeout)
         case AttachDisk():

@@ -14,6 +14,9 @@ from xml.etree import ElementTree as ET
 
 NAME: Final = "lab"
 """Every guest's domain name: each has an embedded libvirt of its own."""
+UUID: Final = "6c616221-6d64-4000-8000-000000000001"
+"""The same for all: libvirt restores a saved guest under its own name and UUID only. ``genid``
+beside it is new at each restore, and tells the guest's kernel to seed its random numbers anew."""
 NIC_SLOT: Final = "0x1d"
 BRIDGES: Final = 3
 QEMU_NAMESPACE: Final = "http://libvirt.org/schemas/domain/qemu/1.0"
@@ -49,6 +52,8 @@ def domain_xml(machine: Machine) -> str:
     ET.register_namespace("qemu", QEMU_NAMESPACE)
     root = ET.Element("domain", type="kvm" if machine.accelerator == "kvm" else "qemu")
     _text(root, "name", NAME)
+    _text(root, "uuid", UUID)
+    ET.SubElement(root, "genid")
     _text(root, "memory", str(machine.memory // 1024), unit="KiB")
     _text(root, "vcpu", str(machine.cpus))
     _boot(root, machine)

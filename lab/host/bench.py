@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
+from secrets import token_hex
 from typing import Final
 
 from lab.errors import GuestError, HostError, ToolError, TroubleError
-from lab.host import clock, guests, process
+from lab.host import clock, guests, process, warm
 from lab.host.guests import GuestRecord
 from lab.host.hypervisor import Hypervisor, iotune_of
 from lab.host.shell import Shell, banner
 from lab.model.ports import Output
-from lab.model.procedure import AttachDisk, StartGuest
+from lab.model.procedure import AttachDisk, RestoreGuest, SaveGuest, StartGuest
 
 SILENCE: Final = 30.0
 """Seconds for which a running command may hide a guest that has stopped; then it is asked."""
@@ -30,6 +32,7 @@ class LiveBench:
         self._hypervisor = Hypervisor(record.path)
         self._shell: Shell | None = None
         self._answered = clock.now()
+        self._restored = False
 
     # -- files and programs of the host
 
@@ -70,6 +73,21 @@ class LiveBench:
     def start_guest(self, step: StartGuest) -> None:
         """Start the domain, and write its process and port down."""
         self._hypervisor.start(step.xml)
+        self.record = replace(self.record, pid=self._hypervisor.pid, port=self._hypervisor.port())
+        guests.write(self.record)
+
+    def save_guest(self, step: SaveGuest) -> None:
+        """Save the guest as a warm state; it is gone then."""
+        self.guest("sync; echo 3 > /proc/sys/vm/drop_caches; sync", 60)
+        self.close()
+        with warm.making(step.key) as place:
+            self._hypervisor.save(place / warm.MEMORY)
+            warm.publish(place, step.key, self.record)
+
+    def restore_guest(self, step: RestoreGuest) -> None:
+        """Start the guest from a warm state, and write its process and port down."""
+        self._hypervisor.restore(Path(step.state), step.saved_directory)
+        self._restored = True
         self.record = replace(self.record, pid=self._hypervisor.pid, port=self._hypervisor.port())
         guests.write(self.record)
 
@@ -117,6 +135,19 @@ class LiveBench:
             timeout=60.0,
         )
         self._answered = clock.now()
+        if self._restored:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Give a restored guest the time of day, and randomness of its own.
+
+        The kernel has a new generation id already (``drivers/virt/vmgenid.c``); bytes written to
+        its pool make sure, where it has no such driver.
+        """
+        seed = token_hex(64)
+        done = self.guest(f"date -s @{time.time():.3f} >/dev/null; echo {seed} > /dev/urandom", 60)
+        if done.status != 0:
+            raise ToolError(f"the restored guest did not take the time: {done.stderr.strip()}")
 
     def attach_disk(self, step: AttachDisk) -> None:
         """Plug a disk in."""

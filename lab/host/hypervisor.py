@@ -130,6 +130,28 @@ class Hypervisor:
             raise HostError(f"QEMU would not start the guest: {self._words(error)}") from error
         self._keep_capabilities()
 
+    def save(self, path: Path) -> None:
+        """Save the guest's memory and devices to a file; the guest ends."""
+        libvirt = _libvirt()
+        try:
+            self._domain.saveFlags(str(path), None, libvirt.VIR_DOMAIN_SAVE_RUNNING)
+        except libvirt.libvirtError as error:
+            raise HostError(f"the guest could not be saved: {self._words(error)}") from error
+        self._domain = None
+
+    def restore(self, path: Path, saved_directory: str) -> None:
+        """Start the guest that a file holds, with this root's files in place of the saved ones."""
+        self.open()
+        libvirt = _libvirt()
+        try:
+            xml = self._connection.saveImageGetXMLDesc(str(path), 0)
+            xml = xml.replace(f"{saved_directory}/", f"{self.root}/")
+            self._connection.restoreFlags(str(path), xml, libvirt.VIR_DOMAIN_SAVE_RUNNING)
+            self._domain = self._connection.lookupByName(self.name)
+        except libvirt.libvirtError as error:
+            raise HostError(f"the saved guest did not restore: {self._words(error)}") from error
+        self._keep_capabilities()
+
     def attach(self) -> None:
         """Find the guest that another process started in this root."""
         self.open()

@@ -7,6 +7,7 @@ images    ``$XDG_DATA_HOME/lab/images``   yes: built again, or imported again
 runs      ``$XDG_DATA_HOME/lab/runs``     yes: the results are gone then
 keys      ``$XDG_DATA_HOME/lab/keys``     yes: made again; live guests become unreachable
 guests    ``$XDG_STATE_HOME/lab/guests``  no: ``lab down`` and ``lab gc`` remove them
+warm      ``$XDG_CACHE_HOME/lab/warm``    yes: the next guest of that kind boots cold
 host      ``$XDG_CACHE_HOME/lab/host``    yes: what was found out about this host
 ========  ==============================  ============================================
 
@@ -46,6 +47,11 @@ def keys() -> Path:
 def guests() -> Path:
     """One directory for each live guest."""
     return _base("XDG_STATE_HOME", ".local/state", "state") / "guests"
+
+
+def warm() -> Path:
+    """Saved guests, ready to be restored."""
+    return _base("XDG_CACHE_HOME", ".cache", "cache") / "warm"
 
 
 def host() -> Path:

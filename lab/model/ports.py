@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from lab.model.procedure import AttachDisk, StartGuest
+from lab.model.procedure import AttachDisk, RestoreGuest, SaveGuest, StartGuest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +37,12 @@ class Bench(Protocol):
 
     def start_guest(self, step: StartGuest) -> None:
         """Start the domain."""
+
+    def save_guest(self, step: SaveGuest) -> None:
+        """Save the guest as a warm state; it is gone then."""
+
+    def restore_guest(self, step: RestoreGuest) -> None:
+        """Start the guest from a warm state."""
 
     def destroy_guest(self) -> None:
         """End the domain at once, and be sure that its process is gone."""

@@ -58,6 +58,27 @@ class StartGuest(Model):
     """Path of the console log."""
 
 
+class SaveGuest(Model):
+    """Save the guest's memory to a file, which ends the guest; then keep it as a warm state."""
+
+    kind: Literal["save_guest"] = "save_guest"
+    key: str
+    """Everything that a guest must share with the one that was saved, as a digest."""
+
+
+class RestoreGuest(Model):
+    """Start a domain from a warm state, with this guest's own files. Undo: destroy it."""
+
+    kind: Literal["restore_guest"] = "restore_guest"
+    key: str
+    state: str
+    """Path of the saved memory."""
+    saved_directory: str
+    """Directory of the guest that was saved; its paths become this guest's."""
+    directory: str
+    console: str
+
+
 class WaitForSsh(Model):
     """Wait for sshd's banner, connect, and refuse any host key but the pinned one."""
 
@@ -131,6 +152,8 @@ Step = Annotated[
     | WriteFile
     | HostCommand
     | StartGuest
+    | SaveGuest
+    | RestoreGuest
     | WaitForSsh
     | AttachDisk
     | GuestCommand

@@ -12,6 +12,8 @@ from lab.model.procedure import (
     GuestCommand,
     HostCommand,
     MakeDirectory,
+    RestoreGuest,
+    SaveGuest,
     StartGuest,
     Step,
     Timed,
@@ -104,6 +106,8 @@ def _step(step: Step) -> Iterator[str]:
             yield f'virsh -q -c "$URI" create {shlex.quote(step.xml_path)}'
             yield "PORT=$(virsh -q -c \"$URI\" qemu-monitor-command lab --hmp 'info usernet' |"
             yield "  sed -n 's/.*HOST_FORWARD\\] *[0-9]* *127.0.0.1 *\\([0-9]*\\).*/\\1/p')"
+        case SaveGuest() | RestoreGuest():
+            yield "# a warm state spares the boot; by hand the guest boots"
         case WaitForSsh():
             yield 'echo "[127.0.0.1]:$PORT $HOST_KEY_PUBLIC" > "$DIRECTORY/known_hosts"'
             yield f"# at most {step.timeout:.0f} seconds:"

@@ -1,0 +1,184 @@
+"""Warm states: guests saved ready to work, from which others of their kind are restored.
+
+A state is a directory named by a digest of everything that a restored guest must share with the
+saved one: image, domain, QEMU, libvirt, accelerator, the lab's key. So a changed QEMU or image
+never meets an old state; it has another name. Writing one is locked and ends with a rename; a
+reader sees a whole one or none.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from lab.errors import HostError
+from lab.host import paths
+from lab.host.guests import GuestRecord, started_ticks
+
+MEMORY: Final = "memory.save"
+ROOT: Final = "root.qcow2"
+SEED: Final = "seed.iso"
+ABOUT: Final = "warm.json"
+FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmState:
+    """A saved guest."""
+
+    key: str
+    directory: Path
+    saved_directory: str
+    """Directory that the guest had when it was saved."""
+    host_key: str
+    """Public line of its SSH host key."""
+    image: str
+    created: str
+
+    @property
+    def memory(self) -> Path:
+        """The saved memory."""
+        return self.directory / MEMORY
+
+    @property
+    def root(self) -> Path:
+        """The root disk at that moment; restored guests write to overlays on it."""
+        return self.directory / ROOT
+
+    @property
+    def seed(self) -> Path:
+        """The seed that the guest still holds in its drive."""
+        return self.directory / SEED
+
+
+def key_of(facts: dict[str, Any]) -> str:
+    """Name of the state for these facts."""
+    text = json.dumps({"format": FORMAT, **facts}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def find(key: str) -> WarmState | None:
+    """The state of that name, if it is there and whole; a truncated one is thrown away."""
+    directory = paths.warm() / key
+    state = _read(directory)
+    if state is None and directory.is_dir():
+        shutil.rmtree(directory, ignore_errors=True)
+    return state
+
+
+def _read(directory: Path) -> WarmState | None:
+    try:
+        about = json.loads((directory / ABOUT).read_text(encoding="utf-8"))
+        sizes = about.pop("sizes")
+        if any((directory / name).stat().st_size != size for name, size in sizes.items()):
+            return None
+        return WarmState(directory=directory, **about)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+@contextmanager
+def baking(key: str) -> Iterator[None]:
+    """Only one lab at a time makes the state of that name; others wait for it here."""
+    paths.warm().mkdir(parents=True, exist_ok=True)
+    with (paths.warm() / f".{key}.lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def making(key: str) -> Iterator[Path]:
+    """A directory to put a state together in; gone again where it is not published."""
+    place = paths.warm() / f".{key}.{os.getpid()}.{started_ticks(os.getpid())}"
+    try:
+        place.mkdir(parents=True)
+    except OSError as error:
+        raise HostError(f"'{place}' cannot be made: {error.strerror}") from error
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def publish(place: Path, key: str, record: GuestRecord) -> WarmState:
+    """Take the saved guest's disks, write down what it is, and put it in its place."""
+    try:
+        for name in (ROOT, SEED):
+            shutil.move(record.path / name, place / name)
+        sizes = {name: (place / name).stat().st_size for name in (MEMORY, ROOT, SEED)}
+        state = WarmState(
+            key=key,
+            directory=paths.warm() / key,
+            saved_directory=record.directory,
+            host_key=record.host_key,
+            image=record.image,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+        )
+        about = {k: v for k, v in asdict(state).items() if k != "directory"}
+        text = json.dumps({**about, "sizes": sizes}, indent=1)
+        (place / ABOUT).write_text(text, encoding="utf-8")
+        shutil.rmtree(state.directory, ignore_errors=True)
+        place.rename(state.directory)
+    except OSError as error:
+        raise HostError(f"the saved guest could not be kept: {error.strerror}") from error
+    return state
+
+
+def discard(state: WarmState) -> None:
+    """Throw a state away that does not restore."""
+    shutil.rmtree(state.directory, ignore_errors=True)
+
+
+def every() -> list[WarmState]:
+    """Every whole state."""
+    found = [_read(d) for d in _entries() if not d.name.startswith(".")]
+    return [s for s in found if s is not None]
+
+
+def _entries() -> list[Path]:
+    try:
+        return sorted(d for d in paths.warm().iterdir())
+    except OSError:
+        return []
+
+
+def collect_garbage() -> list[str]:
+    """Remove what dead labs left half-made, and states that are not whole; their names."""
+    removed = []
+    for entry in _entries():
+        if entry.name.startswith("."):
+            words = entry.name.split(".")
+            if len(words) != 4 or not words[2].isdigit():
+                continue  # a lock
+            if str(started_ticks(int(words[2]))) == words[3]:
+                continue
+        elif _read(entry) is not None:
+            continue
+        shutil.rmtree(entry, ignore_errors=True)
+        removed.append(entry.name)
+    return removed
+
+
+def remove_all(*, images: set[str], in_use: set[str]) -> tuple[list[str], int]:
+    """Remove the states of images that are gone, but for those in use: names, and bytes freed.
+
+    ``images`` are the directory names of the images that stay, ``in_use`` the keys of states that
+    live guests stand on.
+    """
+    names, freed = [], 0
+    for state in every():
+        if state.key in in_use or state.image in images:
+            continue
+        freed += sum(f.stat().st_blocks * 512 for f in state.directory.iterdir())
+        shutil.rmtree(state.directory, ignore_errors=True)
+        names.append(state.key)
+    return names, freed
