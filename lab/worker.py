@@ -89,6 +89,7 @@ class Worker:
 
     def work(self) -> int:
         """Boot, run every cell, take down; the exit status."""
+        key = Path(self.job.private_key).read_text(encoding="ascii")
         record = guests.create(
             guest=self.job.guest,
             scenario=self.job.scenario,
@@ -97,7 +98,7 @@ class Worker:
         )
         undo = Undo()
         undo.add(guests.remove, record.path)
-        bench = LiveBench(record, Path(self.job.private_key).read_text(encoding="ascii"))
+        bench = LiveBench(record, key)
         status, kept = EXIT_TROUBLE, False
         try:
             try:

@@ -21,6 +21,7 @@ from lab.errors import HostError, LabError
 from lab.host import paths, process
 
 EMULATOR: Final = "qemu-system-x86_64"
+DEVICE: Final = Path("/dev/kvm")
 SECONDS: Final = 10.0
 _LETTER: Final = "K"
 CPU: Final = {"kvm": "host", "tcg": "qemu64"}
@@ -125,10 +126,9 @@ def _boot_id() -> str:
 
 def find(kernel: Path | None = None, *, fresh: bool = False) -> Accelerator:
     """The accelerator for guests; remembered per host boot, QEMU version and kernel tried."""
-    device = Path("/dev/kvm")
-    if not device.exists():
-        return Accelerator(kind="tcg", reason="TCG, because there is no /dev/kvm")
-    if not os.access(device, os.R_OK | os.W_OK):
+    if not DEVICE.exists():
+        return Accelerator(kind="tcg", reason=f"TCG, because there is no {DEVICE}")
+    if not os.access(DEVICE, os.R_OK | os.W_OK):
         return Accelerator(
             kind="tcg",
             reason="TCG, because /dev/kvm may not be opened by this user"
@@ -139,6 +139,8 @@ def find(kernel: Path | None = None, *, fresh: bool = False) -> Accelerator:
     known: dict[str, dict[str, str]] = {}
     try:
         known = json.loads(memory.read_text(encoding="utf-8"))
+        if not isinstance(known, dict):
+            raise TypeError
         if key in known and not fresh:
             return Accelerator(**known[key])
     except (OSError, ValueError, TypeError):
