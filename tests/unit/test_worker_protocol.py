@@ -49,14 +49,14 @@ def worker(home: Path, stdin: bytes) -> subprocess.CompletedProcess[bytes]:
     )
 
 
-@pytest.mark.parametrize("text", [b"", b"half a line", b"garbage\n", b"\xff\xfe\n", b"{}\n"])
-def test_a_worker_without_a_job_ends_and_leaves_nothing(tmp_path: Path, text: bytes) -> None:
+def test_a_worker_without_a_job_ends_and_leaves_nothing(tmp_path: Path) -> None:
     began = time.monotonic()
-    ended = worker(tmp_path / "h", text)
+    for text in (b"half a line", b"\xff garbage\n", b"{}\n"):
+        ended = worker(tmp_path / "h", text)
+        assert ended.stdout == b""
+        assert not (tmp_path / "h").exists()
+        assert (ended.returncode == 0) is (not text.endswith(b"\n"))
     assert time.monotonic() - began < 10
-    assert ended.stdout == b""
-    assert not (tmp_path / "h").exists()
-    assert (ended.returncode == 0) is (not text.endswith(b"\n"))
 
 
 def test_a_worker_whose_lab_has_gone_leaves_no_guest(tmp_path: Path) -> None:
