@@ -131,10 +131,18 @@ class Ended:
 
 
 # Imports once, then forks for each command line: all that differs from a new process is the time.
+# The commands are built once, too; and frozen, what is there is not copied to look for garbage.
 _SERVER = """
-import json, os, signal, sys, tempfile, traceback
-import lab.app.doctor, lab.app.execute, lab.app.plan, lab.app.schema, lab.cli.app, lab.cli.progress
-import lab.report.plan, lab.report.text, lab.workloads.dd, lab.arrays.md, lab.disks.throttle
+import contextlib, functools, gc, json, os, signal, sys, tempfile, traceback
+import typer.main
+import lab.app.doctor, lab.app.execute, lab.app.guests, lab.app.images, lab.app.plan
+import lab.app.schema, lab.cli.app, lab.cli.progress, lab.report.plan, lab.report.text
+import lab.workloads.dd, lab.arrays.md, lab.disks.throttle
+typer.main.get_command = functools.cache(typer.main.get_command)
+with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+    lab.cli.app.app(["scenario", "plan", "--help"], standalone_mode=False)
+gc.collect()
+gc.freeze()
 for line in sys.stdin:
     job = json.loads(line)
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
