@@ -22,6 +22,8 @@ EXIT_INPUT = 2
 EXIT_TROUBLE = 3
 EXIT_STOPPED = 130
 """Ctrl-C, as shells have it: 128 and the number of SIGINT."""
+EXIT_UNREAD = 141
+"""Whoever read the output went away: 128 and the number of SIGPIPE."""
 
 
 class LabError(Exception):

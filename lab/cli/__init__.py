@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
-from lab.errors import EXIT_STOPPED, EXIT_TROUBLE, LabError
+from lab.errors import EXIT_STOPPED, EXIT_TROUBLE, EXIT_UNREAD, LabError
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
@@ -22,6 +24,9 @@ def main() -> None:
     """Run the command line; errors are sentences, tracebacks come with ``--debug`` only."""
     from lab.cli.app import app
 
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # the caller closed it, as in `lab doctor >&-`
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
     for kind in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(kind, _interrupt)
     try:
@@ -32,15 +37,15 @@ def main() -> None:
         sys.stderr.write(f"lab: {error}\n")
         sys.exit(error.exit_status)
     except (KeyboardInterrupt, SystemExit) as end:
-        # typer turns the interrupt into a silent exit of its own
+        # typer turns the interrupt, and the broken pipe, into silent exits of its own
+        if isinstance(end.__context__, BrokenPipeError):
+            _unread()
         if isinstance(end, SystemExit) and end.code != EXIT_STOPPED:
             raise
         sys.stderr.write("lab: stopped; what was started is taken down\n")
         sys.exit(EXIT_STOPPED)
     except BrokenPipeError:
-        # Whoever read standard output has gone, as in `lab results show last | head`.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.exit(0)
+        _unread()
     except Exception as error:
         if _debug():
             raise
@@ -53,6 +58,12 @@ def main() -> None:
             sys.stdout.flush()
         except BrokenPipeError:  # a short output stays in the buffer until here
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _unread() -> NoReturn:
+    """End quietly: the reader of standard output has gone, as in ``lab results list | head``."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.exit(EXIT_UNREAD)
 
 
 def _debug() -> bool:

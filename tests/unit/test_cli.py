@@ -16,6 +16,7 @@ import pytest
 import typer
 
 from lab.cli.app import app
+from lab.errors import EXIT_UNREAD
 from lab.model.result import Result
 from tests.fakes import SCENARIO, Cli, clean_environment, programs, stored_run, with_matrix
 
@@ -228,24 +229,26 @@ def lab_argv() -> list[str]:
     return [str(script)] if script.exists() else [sys.executable, "-m", "lab"]
 
 
-def timed(args: list[str], base: Path, times: int) -> float:
-    """The quickest of several: the others had to share the machine."""
+def quickest(args: list[str], base: Path, *, enough: float) -> float:
+    """The quickest of several: the others had to share the machine. No more than are needed."""
     best = float("inf")
-    for _ in range(times):
+    for _ in range(6):
         began = time.monotonic()
         subprocess.run(
             [*lab_argv(), *args], env=clean_environment(base), capture_output=True, check=True
         )
         best = min(best, time.monotonic() - began)
+        if best < enough:
+            break
     return best
 
 
 def test_help_is_there_at_once(tmp_path: Path) -> None:
-    assert timed(["--help"], tmp_path, 5) < 0.25
+    assert quickest(["--help"], tmp_path, enough=0.25) < 0.25
 
 
 def test_all_scenarios_are_checked_in_a_second(tmp_path: Path) -> None:
-    assert timed(["scenario", "check"], tmp_path, 2) < 1
+    assert quickest(["scenario", "check"], tmp_path, enough=1) < 1
 
 
 def test_the_module_and_the_script_are_the_same_program(tmp_path: Path) -> None:
@@ -277,3 +280,4 @@ def test_a_reader_that_goes_away_is_no_error_to_speak_of(tmp_path: Path, args: l
     )
     os.close(write)
     assert ended.stderr == b""
+    assert ended.returncode in (0, EXIT_UNREAD)
