@@ -7,8 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.fakes import Cli, LabServer
+
+# A quarter of the examples, other ones each time; `make test` asks for the thorough profile.
+settings.register_profile("quick", max_examples=25, deadline=None)
+settings.register_profile("thorough", settings.get_profile("ci"), max_examples=100)
+settings.load_profile("quick")
 
 
 def pytest_configure() -> None:

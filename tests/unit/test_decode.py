@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.decode import (
@@ -22,6 +22,7 @@ from lab.decode import (
 )
 from lab.errors import InputError
 from lab.model.scenario import Scenario
+from tests.properties import examples
 
 TEXT = """\
 title: T
@@ -318,7 +319,7 @@ def validated(document: Document) -> str:
     return ""
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     st.one_of(
         st.lists(st.sampled_from(PIECES), max_size=25).map("".join),
@@ -347,7 +348,7 @@ VALUES = st.recursive(
 KEYS = sorted(Scenario.model_fields)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4))
 def test_any_data_is_a_scenario_or_an_input_error(data: dict[str, Any]) -> None:
     whole = {"title": "T", "question": "Q", **data}

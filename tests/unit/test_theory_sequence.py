@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.theory import (
@@ -24,6 +24,7 @@ from lab.theory import (
 from lab.theory.bucket import Meter
 from lab.theory.paths import Cutting, path_of
 from lab.theory.sequence import StreamClock
+from tests.properties import examples
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 READ, WRITE = Direction.READ, Direction.WRITE
@@ -217,7 +218,7 @@ ARRAYS = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(geometry=ARRAYS, block=BLOCKS, rows=st.integers(1, 20))
 def test_members_write_data_and_parity(geometry: Geometry, block: int, rows: int) -> None:
     width = geometry.data_members * geometry.chunk
@@ -232,7 +233,7 @@ def test_members_write_data_and_parity(geometry: Geometry, block: int, rows: int
     assert (written - rows * width) % checks == 0
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(geometry=ARRAYS, block=BLOCKS, total=st.integers(1, 500))
 def test_whole_arrays_read_each_byte_once(geometry: Geometry, block: int, total: int) -> None:
     found = run(geometry, READ, block, total * 64 * KIB)
@@ -260,7 +261,7 @@ def test_half_the_speed_takes_twice_as_long_but_for_the_bonus(
     assert slow.members == fast.members
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     level=st.sampled_from([Level.RAID5, Level.RAID6]),
     layout=st.sampled_from([PL, LS, "right-asymmetric"]),
@@ -290,7 +291,7 @@ def test_everything_twice_as_large_takes_as_long(
     assert large.seconds == pytest.approx(small.seconds, rel=1e-4)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(geometry=ARRAYS, block=BLOCKS, direction=st.sampled_from([READ, WRITE]))
 def test_slower_disks_never_make_a_faster_array(
     geometry: Geometry, block: int, direction: Direction
@@ -301,7 +302,7 @@ def test_slower_disks_never_make_a_faster_array(
     assert slow.members == fast.members
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(geometry=ARRAYS, block=BLOCKS, direction=st.sampled_from([READ, WRITE]))
 def test_repetitions_counted_are_as_repetitions_followed(
     geometry: Geometry, block: int, direction: Direction

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.theory.bucket import Direction
@@ -19,6 +19,7 @@ from lab.theory.stripe import (
     members_of,
     segments,
 )
+from tests.properties import examples
 
 KIB = 1024
 READ, WRITE = Direction.READ, Direction.WRITE
@@ -95,7 +96,7 @@ def arrays(draw: st.DrawFn) -> Geometry:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(array=arrays(), data=st.data())
 def test_runs_fare_as_single_stripe_heads_do(array: Geometry, data: st.DataObject) -> None:
     rules = StripeRules(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.units import (
@@ -15,6 +15,7 @@ from lab.units import (
     parse_size,
     same_value,
 )
+from tests.properties import examples
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ def test_a_size_survives_being_written(size: int) -> None:
     assert parse_size(format_size(size)) == size
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.one_of(st.text(max_size=20), st.floats(), st.integers(), st.none(), st.booleans()))
 def test_anything_is_a_size_or_a_value_error(value: object) -> None:
     for parse in (parse_size, parse_rate, parse_seconds):

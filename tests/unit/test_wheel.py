@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.packaging
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("lab", "scenarios", "images", "pyproject.toml", "README.md", "LICENSE")
 
