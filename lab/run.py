@@ -222,9 +222,12 @@ def _wait_for(step: WaitFor, bench: Bench) -> None:
 
 def _timed(step: Timed, bench: Bench, save: Save) -> None:
     tag = f"{step.workload}.{step.trial}"
+    before = bench.pressure()
     output = bench.guest(step.script, step.timeout)
+    after = bench.pressure()
+    lines = [f"{name}={after[name] - before.get(name, 0.0):.6f}" for name in after]
+    save(f"{tag}.pressure.txt", "\n".join([*lines, f"seconds={output.seconds:.6f}"]) + "\n")
     save(f"{tag}.stdout.txt", output.stdout)
     save(f"{tag}.stderr.txt", output.stderr)
-    save(f"{tag}.seconds.txt", f"{output.seconds:.6f}\n")
     if output.status != 0:
         raise _failed(step.workload, output)

@@ -26,7 +26,7 @@ def plan_of(compiled: Compiled) -> Plan:
     planned = []
     directory = str(paths.guests() / "gplan")
     found = Accelerator(kind="tcg", reason="TCG")
-    for guest, cells in by_guest(compiled, compiled.cells, keep=False):
+    for guest, cells in by_guest(compiled.cells).items():
         site, found = _site(guest.image, directory, notes)
         identity = Identity(
             guest="gplan",

@@ -35,11 +35,9 @@ from lab.model.events import (
 from lab.units import format_seconds
 
 if TYPE_CHECKING:
-    from lab.app.execute import Place
+    from lab.app.execute import How, Place
     from lab.compile.scenario import Compiled
     from lab.store import RunStore
-
-BOOT_SECONDS = {"kvm": 8.0, "tcg": 27.0}
 
 
 class Spinner:
@@ -81,17 +79,15 @@ class Spinner:
 class Progress:
     """A run: all cells above, the step of the moment below."""
 
-    def __init__(self, compiled: Compiled, *, keep: bool, workloads: bool, verbose: bool) -> None:
+    def __init__(self, compiled: Compiled, *, how: How, verbose: bool) -> None:
         self._verbose = verbose
         self._terminal = sys.stderr.isatty()
-        self._cells = len(compiled.cells) if workloads else 1
-        self._keep = keep
+        self._cells = len(compiled.cells) if how.workloads else 1
         self._names = {
             cell_id: ", ".join(str(v) for v in axes.values()) or compiled.name
             for cell_id, axes in _axes(compiled)
         }
         self._started = time.monotonic()
-        self._kind = "tcg"
         self._bars = Bars(
             TextColumn("{task.description:<42.42}", markup=False),
             BarColumn(bar_width=16),
@@ -104,11 +100,12 @@ class Progress:
             refresh_per_second=4,
         )
         self._all: TaskID | None = None
-        self._step: TaskID | None = None
+        self._rows: dict[str, TaskID] = {}
+        """A row for each running cell by its id, and one for everything else under ''."""
 
     def __enter__(self) -> Progress:
         self._bars.start()
-        self._step = self._bars.add_task("getting ready", total=None)
+        self._now("getting ready", None)
         return self
 
     def __exit__(
@@ -125,51 +122,59 @@ class Progress:
 
     def ready(self, store: RunStore, place: Place) -> None:
         """The run has its directory and its accelerator."""
-        self._kind = place.accelerator.kind
-        self._say(f"{place.accelerator.reason}; run {store.id}")
+        self.say(f"{place.accelerator.reason}; run {store.id}")
         self._all = self._bars.add_task("cells", total=self._cells)
-        self._now("booting a guest", BOOT_SECONDS[self._kind])
+        self._now("starting guests", None)
 
     def watch(self, event: Event) -> None:
         """One event of a worker."""
         match event:
             case GuestStarted():
-                self._say(f"guest {event.guest} is up after {format_seconds(event.seconds)}")
+                self.say(f"guest {event.guest} is up after {format_seconds(event.seconds)}")
             case CellStarted():
-                self._now(self._names.get(event.cell, event.cell), None)
+                self._done("")
+                self._now(self._names.get(event.cell, event.cell), None, row=event.cell)
             case StepStarted() if event.cell is not None:
                 name = self._names.get(event.cell, event.cell)
-                self._now(f"{name}: {event.label}", event.expected_seconds)
+                self._now(f"{name}: {event.label}", event.expected_seconds, row=event.cell)
             case StepStarted() if event.label == "booting":
-                self._now("booting a guest", BOOT_SECONDS[self._kind])
+                self._now("waiting for a guest to answer", None)
             case StepStarted():
                 self._now(event.label, None)
             case Checked() if not event.check.passed:
-                self._say(f"the check '{event.check.name}' failed: {event.check.detail}")
+                self.say(f"the check '{event.check.name}' failed: {event.check.detail}")
             case CellFinished():
                 name = self._names.get(event.cell, event.cell)
                 seconds = format_seconds(event.seconds.total)
                 why = f": {event.reason.splitlines()[0]}" if event.reason else ""
-                self._say(f"{name}: {event.outcome.value} after {seconds}{why}")
+                self.say(f"{name}: {event.outcome.value} after {seconds}{why}")
+                self._done(event.cell)
                 if self._all is not None:
                     self._bars.advance(self._all)
             case GuestKept():
-                self._say(f"guest {event.guest} stays up")
+                self.say(f"guest {event.guest} stays up")
             case Trouble():
-                self._say(event.message)
+                self.say(event.message)
             case _:
                 pass
 
-    def _now(self, text: str, expected: float | None, fraction: float | None = None) -> None:
-        if self._step is not None:
-            self._bars.remove_task(self._step)
+    def _now(
+        self, text: str, expected: float | None, fraction: float | None = None, row: str = ""
+    ) -> None:
+        self._done(row)
         about = f" (about {format_seconds(expected)})" if expected else ""
         total = 1.0 if fraction is not None else None
-        self._step = self._bars.add_task(text + about, total=total)
+        self._rows[row] = self._bars.add_task(text + about, total=total)
         if fraction is not None:
-            self._bars.update(self._step, completed=fraction)
+            self._bars.update(self._rows[row], completed=fraction)
 
-    def _say(self, text: str) -> None:
+    def _done(self, row: str) -> None:
+        task = self._rows.pop(row, None)
+        if task is not None:
+            self._bars.remove_task(task)
+
+    def say(self, text: str) -> None:
+        """A line for those who want to follow."""
         if self._verbose:
             self._bars.console.print(
                 f"{time.monotonic() - self._started:7.1f} s  {text}", highlight=False, markup=False

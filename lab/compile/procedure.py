@@ -21,6 +21,8 @@ from lab.model.procedure import (
     HostCommand,
     MakeDirectory,
     Procedure,
+    RestoreGuest,
+    SaveGuest,
     StartGuest,
     Step,
     Timed,
@@ -35,6 +37,9 @@ from lab.units import MIB
 MOUNT: Final = "/mnt/bench"
 BOOT_TIMEOUT: Final = {"kvm": 60.0, "tcg": 240.0}
 """Seconds until a cold guest must answer; under TCG a boot takes 24 to 40 on an idle host."""
+
+RESTORE_TIMEOUT: Final = 60.0
+"""Seconds until a restored guest must answer; it does within 2 on an idle host."""
 
 KERNEL_ARGUMENTS: Final = (
     "root=LABEL=root",
@@ -81,15 +86,15 @@ def qemu_conf(*, as_root: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def guest_procedure(guest: Guest, site: Site, identity: Identity) -> Procedure:
-    """Make the guest's files, start it, and wait until SSH answers with the pinned key."""
+def machine_of(guest: Guest, site: Site) -> Machine:
+    """The domain of a guest that boots."""
     directory = PurePosixPath(site.directory)
     arguments = (
         *KERNEL_ARGUMENTS,
         *(TCG_ARGUMENTS if site.accelerator == "tcg" else ()),
         *guest.kernel_arguments,
     )
-    machine = Machine(
+    return Machine(
         accelerator=site.accelerator,
         emulator=site.emulator,
         machine_type=site.machine_type,
@@ -102,14 +107,84 @@ def guest_procedure(guest: Guest, site: Site, identity: Identity) -> Procedure:
         initrd=site.initrd,
         kernel_arguments=arguments,
     )
-    seed = directory / "seed"
+
+
+def guest_procedure(guest: Guest, site: Site, identity: Identity, scale: float = 1.0) -> Procedure:
+    """Make the guest's files, start it, and wait until SSH answers with the pinned key."""
+    steps = [
+        *_boot(guest, site, identity, scale),
+        GuestCommand(label="versions in the guest", script=_ENVIRONMENT, capture="environment"),
+    ]
+    return Procedure(name=identity.guest, steps=tuple(steps))
+
+
+def bake_procedure(
+    guest: Guest, site: Site, identity: Identity, key: str, scale: float = 1.0
+) -> Procedure:
+    """Boot a guest and save it, for all others of its kind."""
+    steps = [*_boot(guest, site, identity, scale), SaveGuest(key=key, environment=_ENVIRONMENT)]
+    return Procedure(name=identity.guest, steps=tuple(steps))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """A warm state, as a procedure needs it."""
+
+    key: str
+    memory: str
+    root: str
+    seed: str
+    saved_directory: str
+
+
+def restore_procedure(name: str, site: Site, saved: Saved, scale: float = 1.0) -> Procedure:
+    """Start a guest from a warm state: its own files over the saved ones, no boot."""
+    directory = PurePosixPath(site.directory)
+    root, seed = str(directory / "root.qcow2"), str(directory / "seed.iso")
     steps: list[Step] = [
+        *_places(site),
+        HostCommand(
+            label="seed of the saved guest", argv=("cp", saved.seed, seed), creates=(seed,)
+        ),
+        _overlay(saved.root, root),
+        RestoreGuest(
+            key=saved.key,
+            state=saved.memory,
+            saved_directory=saved.saved_directory,
+            directory=site.directory,
+            console=str(directory / "console.log"),
+        ),
+        WaitForSsh(timeout=RESTORE_TIMEOUT * scale),
+    ]
+    return Procedure(name=name, steps=tuple(steps))
+
+
+def _places(site: Site) -> tuple[Step, ...]:
+    directory = PurePosixPath(site.directory)
+    return (
         MakeDirectory(path=str(directory / "etc")),
-        MakeDirectory(path=str(seed)),
         MakeDirectory(path=str(directory / "disks")),
         WriteFile(
             path=str(directory / "etc" / "qemu.conf"), content=qemu_conf(as_root=site.as_root)
         ),
+    )
+
+
+def _overlay(base: str, path: str) -> HostCommand:
+    return HostCommand(
+        label="root disk over the image",
+        argv=("qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", "qcow2", path),
+        creates=(path,),
+    )
+
+
+def _boot(guest: Guest, site: Site, identity: Identity, scale: float) -> tuple[Step, ...]:
+    directory = PurePosixPath(site.directory)
+    machine = machine_of(guest, site)
+    seed = directory / "seed"
+    return (
+        *_places(site),
+        MakeDirectory(path=str(seed)),
         WriteFile(
             path=str(seed / "user-data"), content=user_data(identity), mode=0o600, secret=True
         ),
@@ -123,24 +198,15 @@ def guest_procedure(guest: Guest, site: Site, identity: Identity) -> Procedure:
             ),
             creates=(machine.seed,),
         ),
-        HostCommand(
-            label="root disk over the image",
-            argv=(
-                *("qemu-img", "create", "-q", "-f", "qcow2"),
-                *("-b", site.image_disk, "-F", "qcow2", machine.root_disk),
-            ),
-            creates=(machine.root_disk,),
-        ),
+        _overlay(site.image_disk, machine.root_disk),
         StartGuest(
             name=NAME,
             xml=domain_xml(machine),
             xml_path=str(directory / "domain.xml"),
             console=machine.console,
         ),
-        WaitForSsh(timeout=BOOT_TIMEOUT[site.accelerator]),
-        GuestCommand(label="versions in the guest", script=_ENVIRONMENT, capture="environment"),
-    ]
-    return Procedure(name=identity.guest, steps=tuple(steps))
+        WaitForSsh(timeout=BOOT_TIMEOUT[site.accelerator] * scale),
+    )
 
 
 def cell_procedure(

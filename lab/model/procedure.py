@@ -64,6 +64,8 @@ class SaveGuest(Model):
     kind: Literal["save_guest"] = "save_guest"
     key: str
     """Everything that a guest must share with the one that was saved, as a digest."""
+    environment: str
+    """Script that says what the guest is; its output is kept with the state."""
 
 
 class RestoreGuest(Model):
