@@ -195,7 +195,7 @@ def _list(values: Sequence[Value], figures: Sequence[float]) -> str:
 
 
 def _percent(value: float, near: float | None) -> str:
-    return f"{(value - near) / near:+.1%}" if near else ""
+    return f"{round((value - near) / near, 3) + 0.0:+.1%}" if near else ""  # and never -0.0%
 
 
 def in_words(claim: Claim) -> str:
@@ -203,7 +203,7 @@ def in_words(claim: Claim) -> str:
     match claim.expect:
         case Bound() as bound:
             if bound.near is not None:
-                return f"{_show(bound.value, bound.near)} ±\u00a0{bound.within:.0%}"
+                return f"{_show(bound.value, bound.near)} ±{bound.within:.0%}"
             low, high = limits(bound)
             parts = [f"at least {_show(bound.value, low)}"] if bound.at_least is not None else []
             parts += [f"at most {_show(bound.value, high)}"] if bound.at_most is not None else []

@@ -37,7 +37,7 @@ from lab.model.events import (
 )
 from lab.model.job import CellJob, End, GuestJob, Keep, Order
 from lab.model.measurement import Check
-from lab.model.procedure import GuestCommand, Step, Timed
+from lab.model.procedure import Step, Timed
 from lab.model.result import Outcome, PhaseSeconds
 from lab.run import Undo, label_of, run_procedure
 
@@ -176,8 +176,7 @@ class Worker:
         def on_step(step: Step) -> None:
             nonlocal phase
             watch.lap(phase)
-            counting = isinstance(step, GuestCommand) and step.capture.endswith(".before")
-            if isinstance(step, Timed) or counting:
+            if isinstance(step, Timed):
                 phase = "workloads"
             expected = step.expected_seconds if isinstance(step, Timed) else None
             self.emit(StepStarted(cell=cell.id, label=label_of(step), expected_seconds=expected))

@@ -18,7 +18,7 @@ def live() -> list[dict[str, Any]]:
     for record in guests.every():
         alive = guests.is_alive(record)
         owned = guests.is_owned(record)
-        state = "gone" if not alive else "running a scenario" if owned else "up"
+        state = "gone" if not alive else "in use" if owned else "up"
         if alive and record.owner_pid and not owned:
             state = "abandoned"
         rows.append(

@@ -48,6 +48,11 @@ def main() -> None:
         sys.stderr.write(f"lab: this is a mistake in the lab itself: {words}\n")
         sys.stderr.write("  run the same with --debug for where it happened\n")
         sys.exit(EXIT_TROUBLE)
+    finally:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:  # a short output stays in the buffer until here
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _debug() -> bool:

@@ -43,7 +43,7 @@ def build(
     from lab.app.images import build_named
     from lab.cli.progress import Spinner
 
-    with Spinner() as spinner:
+    with Spinner("building the image") as spinner:
         made = build_named(name, refresh=refresh, progress=spinner.show)
     typer.echo(f"{made.name} is in {home(made.directory)}")
 
@@ -66,7 +66,7 @@ def import_(
     from lab.app.images import import_named
     from lab.cli.progress import Spinner
 
-    with Spinner() as spinner:
+    with Spinner("importing the image") as spinner:
         made = import_named(source, name=name, checksum=checksum, progress=spinner.show)
     typer.echo(f"{made.name} is in {home(made.directory)}")
     typer.echo(f"  use it with: --set guest.image={made.name}")

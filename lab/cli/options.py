@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -120,3 +122,13 @@ def home(path: Path | str) -> str:
     text = str(path)
     base = str(Path.home())
     return "~" + text[len(base) :] if text.startswith(base + "/") else text
+
+
+def own_name() -> str:
+    """What to type for this program here: ``lab``, or its path where no shell would find it."""
+    mine = Path(sys.argv[0])
+    found = shutil.which("lab")
+    if mine.name != "lab" or (found and Path(found).resolve() == mine.resolve()):
+        return "lab"
+    relative = os.path.relpath(mine)
+    return str(mine) if relative.startswith("..") else relative

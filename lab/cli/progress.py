@@ -1,6 +1,7 @@
 """Progress on standard error: what is happening now, and how long it should take.
 
-On a terminal a live display; elsewhere nothing, or with ``--verbose`` a line per event.
+On a terminal a live display of two lines, which vanishes at the end; elsewhere nothing. With
+``--verbose`` a line per event, on both.
 """
 
 from __future__ import annotations
@@ -10,18 +11,14 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    SpinnerColumn,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.progress import Progress as Bars
+from rich.cells import set_cell_size
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
+from lab.cli.estimate import Estimate
 from lab.model.events import (
     CellFinished,
     CellStarted,
@@ -39,25 +36,43 @@ if TYPE_CHECKING:
     from lab.compile.scenario import Compiled
     from lab.store import RunStore
 
+BOOT_SECONDS = {"kvm": 8.0, "tcg": 27.0}
+TITLE_WIDTH, CLOCK_WIDTH, BAR_WIDTH = 20, 24, 30
+SHORT = 2.0
+"""Seconds; a step that takes less needs no clock."""
 
-class Spinner:
-    """One line that says what is going on."""
 
-    def __init__(self) -> None:
-        self._bars = Bars(
-            SpinnerColumn("line"),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            TimeElapsedColumn(),
-            console=Console(stderr=True),
+def clock(seconds: float) -> str:
+    """``1:24``, as a stopwatch shows it."""
+    whole = int(seconds)
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02d}"
+    return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
+
+
+class Display:
+    """Two lines: all of it, with a bar, and below it the step of the moment."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True)
+        self._title = "getting ready"
+        self._since = time.monotonic()
+        self._expected: float | None = None
+        self._fraction: float | None = None
+        self._step = ""
+        self._step_since = self._since
+        self._step_expected: float | None = None
+        self._live = Live(
+            get_renderable=self.render,
+            console=self.console,
             transient=True,
-            disable=not sys.stderr.isatty(),
+            refresh_per_second=4,
         )
-        self._task: TaskID | None = None
+        self._shown = sys.stderr.isatty() and not self.console.is_dumb_terminal
 
-    def __enter__(self) -> Spinner:
-        self._bars.start()
-        self._task = self._bars.add_task("starting", total=None)
+    def __enter__(self) -> Display:
+        if self._shown:
+            self._live.start()
         return self
 
     def __exit__(
@@ -66,14 +81,78 @@ class Spinner:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._bars.stop()
+        if self._shown:
+            self._live.stop()
+
+    def begin(self, title: str) -> None:
+        """Something new, its clock at zero."""
+        self._title, self._since = title, time.monotonic()
+        self._expected = self._fraction = None
+
+    def go_on(self, title: str, left: float) -> None:
+        """Still the same; it should take so many seconds more."""
+        self._title = title
+        self._expected = time.monotonic() - self._since + left
+
+    def step(
+        self, text: str, *, expected: float | None = None, fraction: float | None = None
+    ) -> None:
+        """What is being done: the seconds it should take, or how far all of it is (0 to 1)."""
+        if text != self._step:
+            self._step, self._step_since = text, time.monotonic()
+        self._step_expected, self._fraction = expected, fraction
+
+    def render(self) -> RenderableType:
+        """Both lines, as wide as the terminal."""
+        now = time.monotonic()
+        elapsed = now - self._since
+        fraction, expected = self._fraction, self._expected
+        if fraction is not None and fraction > 0.1:
+            expected = elapsed / fraction
+        elif fraction is None and expected is not None:
+            fraction = min(elapsed / max(expected, 1.0), 1.0)
+        said = clock(elapsed)
+        if expected is not None and expected >= elapsed:
+            said += f" of about {clock(round(expected / 5) * 5 if expected > 60 else expected)}"
+        room = self.console.width - TITLE_WIDTH - CLOCK_WIDTH - 2
+        bar = ProgressBar(
+            total=None if fraction is None else 1.0,
+            completed=fraction or 0.0,
+            width=min(BAR_WIDTH, max(room, 1)),
+        )
+        line = Table.grid(padding=(0, 1))
+        title = Text(set_cell_size(self._title, TITLE_WIDTH), no_wrap=True)
+        line.add_row(*([title, bar] if room >= 4 else [title]), Text(said, no_wrap=True))
+        below = f"  {self._step}"
+        if self._step_expected is not None:
+            below += f", {now - self._step_since:.0f} s of about {self._step_expected:.0f} s"
+        elif self._step and now - self._step_since >= SHORT:
+            below += f", {now - self._step_since:.0f} s"
+        return Group(line, Text(below, no_wrap=True, overflow="ellipsis"))
+
+
+class Spinner:
+    """One piece of work that says itself how far it is."""
+
+    def __init__(self, title: str) -> None:
+        self._display = Display()
+        self._display.begin(title)
+
+    def __enter__(self) -> Spinner:
+        self._display.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._display.__exit__(kind, error, trace)
 
     def show(self, text: str, fraction: float | None) -> None:
         """What is being done, and how far it is: 0 to 1, or ``None``."""
-        if self._task is None:
-            return
-        total = None if fraction is None else 1.0
-        self._bars.update(self._task, description=text[:60], total=total, completed=fraction or 0.0)
+        self._display.step(text, fraction=fraction)
 
 
 class Progress:
@@ -81,31 +160,20 @@ class Progress:
 
     def __init__(self, compiled: Compiled, *, how: How, verbose: bool) -> None:
         self._verbose = verbose
-        self._terminal = sys.stderr.isatty()
-        self._cells = len(compiled.cells) if how.workloads else 1
+        self._cells = compiled.cells if how.workloads else ()
+        self._done = 0
         self._names = {
             cell_id: ", ".join(str(v) for v in axes.values()) or compiled.name
             for cell_id, axes in _axes(compiled)
         }
         self._started = time.monotonic()
-        self._bars = Bars(
-            TextColumn("{task.description:<42.42}", markup=False),
-            BarColumn(bar_width=16),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(compact=True),
-            console=Console(stderr=True),
-            transient=True,
-            disable=not self._terminal,
-            refresh_per_second=4,
-        )
-        self._all: TaskID | None = None
-        self._rows: dict[str, TaskID] = {}
-        """A row for each running cell by its id, and one for everything else under ''."""
+        self._kind = "tcg"
+        self._display = Display()
+        self._estimate: Estimate | None = None
+        self._building = False
 
     def __enter__(self) -> Progress:
-        self._bars.start()
-        self._now("getting ready", None)
+        self._display.__enter__()
         return self
 
     def __exit__(
@@ -114,69 +182,76 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._bars.stop()
+        self._display.__exit__(kind, error, trace)
 
     def image(self, text: str, fraction: float | None) -> None:
-        """The image is being built or looked for."""
-        self._now(f"image: {text}", None, fraction)
+        """The image is being built."""
+        if not self._building:
+            self._building = True
+            self._display.begin("building the image")
+        self._display.step(text, fraction=fraction)
 
     def ready(self, store: RunStore, place: Place) -> None:
         """The run has its directory and its accelerator."""
+        self._kind = place.accelerator.kind
         self.say(f"{place.accelerator.reason}; run {store.id}")
-        self._all = self._bars.add_task("cells", total=self._cells)
-        self._now("starting guests", None)
+        self._estimate = Estimate(self._cells, self._kind)
+        self._display.begin(self._title())
+        self._display.step("starting a guest")
+        self._go_on(self._estimate)
 
     def watch(self, event: Event) -> None:
         """One event of a worker."""
+        if self._estimate is None:  # there is nothing to watch before `ready`
+            return
+        at = time.monotonic()
         match event:
             case GuestStarted():
                 self.say(f"guest {event.guest} is up after {format_seconds(event.seconds)}")
+                self._estimate.guest_is_up(at)
             case CellStarted():
-                self._done("")
-                self._now(self._names.get(event.cell, event.cell), None, row=event.cell)
+                self._display.step(self._name(event.cell))
+                self._estimate.cell_starts(event.cell, at)
             case StepStarted() if event.cell is not None:
-                name = self._names.get(event.cell, event.cell)
-                self._now(f"{name}: {event.label}", event.expected_seconds, row=event.cell)
-            case StepStarted() if event.label == "booting":
-                self._now("waiting for a guest to answer", None)
+                text = f"{self._name(event.cell)}: {event.label}"
+                self._display.step(text, expected=event.expected_seconds)
             case StepStarted():
-                self._now(event.label, None)
+                booting = event.label == "booting"
+                expected = BOOT_SECONDS[self._kind] if booting else None
+                text = "booting a guest" if booting else event.label
+                self._display.step(text, expected=expected)
+                self._estimate.guest_starts(at)
             case Checked() if not event.check.passed:
                 self.say(f"the check '{event.check.name}' failed: {event.check.detail}")
             case CellFinished():
-                name = self._names.get(event.cell, event.cell)
                 seconds = format_seconds(event.seconds.total)
                 why = f": {event.reason.splitlines()[0]}" if event.reason else ""
-                self.say(f"{name}: {event.outcome.value} after {seconds}{why}")
-                self._done(event.cell)
-                if self._all is not None:
-                    self._bars.advance(self._all)
+                self.say(f"{self._name(event.cell)}: {event.outcome.value} after {seconds}{why}")
+                self._done += 1
+                self._estimate.cell_ends(event.cell, at)
             case GuestKept():
                 self.say(f"guest {event.guest} stays up")
             case Trouble():
                 self.say(event.message)
             case _:
                 pass
+        self._go_on(self._estimate)
 
-    def _now(
-        self, text: str, expected: float | None, fraction: float | None = None, row: str = ""
-    ) -> None:
-        self._done(row)
-        about = f" (about {format_seconds(expected)})" if expected else ""
-        total = 1.0 if fraction is not None else None
-        self._rows[row] = self._bars.add_task(text + about, total=total)
-        if fraction is not None:
-            self._bars.update(self._rows[row], completed=fraction)
+    def _name(self, cell: str) -> str:
+        return self._names.get(cell, cell)
 
-    def _done(self, row: str) -> None:
-        task = self._rows.pop(row, None)
-        if task is not None:
-            self._bars.remove_task(task)
+    def _title(self) -> str:
+        if not self._cells:
+            return "building the array"
+        return f"{self._done} of {len(self._cells)} cells done"
+
+    def _go_on(self, estimate: Estimate) -> None:
+        self._display.go_on(self._title(), estimate.left(time.monotonic()))
 
     def say(self, text: str) -> None:
-        """A line for those who want to follow."""
+        """A line for those who follow."""
         if self._verbose:
-            self._bars.console.print(
+            self._display.console.print(
                 f"{time.monotonic() - self._started:7.1f} s  {text}", highlight=False, markup=False
             )
 

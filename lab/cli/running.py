@@ -16,6 +16,7 @@ from lab.cli.options import (
     compile_named,
     console,
     home,
+    own_name,
     print_json,
 )
 
@@ -156,16 +157,20 @@ def _show(done: Done, title: str, question: str) -> None:
     stored = done.store.load_run()
     page = result_page(done.result, title=title, question=question, claims=stored.claims)
     out.print(page)
-    out.print(f"Everything is kept in {home(done.store.directory)}", style="dim", soft_wrap=True)
+    out.print(f"Kept in {home(done.store.directory)}", style="dim", soft_wrap=True)
 
 
 def _say_kept(guest: str) -> None:
     from lab.host import guests
 
     record = guests.find(guest)
-    typer.echo(
-        f"The guest {guest} is up with its array on {record.target}.\n"
-        f"  lab ssh {guest}                        to look around\n"
-        f"  lab ssh {guest} -- cat /proc/mdstat    to run one command\n"
-        f"  lab down {guest}                       to end it"
-    )
+    lab = own_name()
+    lines = {
+        f"{lab} ssh {guest}": "to look around",
+        f"{lab} ssh {guest} -- cat /proc/mdstat": "to run one command",
+        f"{lab} down {guest}": "to end it",
+    }
+    width = max(len(command) for command in lines)
+    typer.echo(f"The guest {guest} is up with its array on {record.target}.")
+    for command, what in lines.items():
+        typer.echo(f"  {command:<{width}}    {what}")

@@ -243,26 +243,17 @@ def cell_procedure(
         for workload in cell.workloads:
             tool = catalog.workload(workload.tool)
             parameters = tool.parameters.model_validate(workload.parameters)
-            tag = f"{workload.name}.{trial}"
-            steps += [
-                GuestCommand(
-                    label=f"counters before {workload.name}",
-                    script=_before(cell),
-                    capture=f"{tag}.before",
-                ),
+            steps.append(
                 Timed(
                     workload=workload.name,
                     trial=trial,
+                    before=_before(cell),
                     script=tool.script(parameters, target),
+                    after=_counters(cell),
                     timeout=cell.timeout,
                     expected_seconds=expected.get(workload.name),
-                ),
-                GuestCommand(
-                    label=f"counters after {workload.name}",
-                    script=_counters(cell),
-                    capture=f"{tag}.after",
-                ),
-            ]
+                )
+            )
     if cell.array is not None:
         steps.append(
             GuestCommand(
@@ -285,19 +276,31 @@ sed -n 's/^PRETTY_NAME="\\(.*\\)"/os=\\1/p' /etc/os-release"""
 
 
 def _disks_read_back(cell: Cell) -> Verify:
-    """Every disk is there under its serial, with its size, and has the scheduler it should have."""
-    lines = ["udevadm settle --timeout=30"]
+    """Every disk is there under its serial, with its size, and has the scheduler it should have.
+
+    Under software emulation each process costs a hundredth of a second or more, so the shell does
+    by itself whatever it can.
+    """
+    paths = [guest_path(disk, serial) for serial, disk in cell.each_disk]
+    wanted = " ".join(f"{serial}:{disk.scheduler}" for serial, disk in cell.each_disk)
+    lines = [
+        "udevadm settle --timeout=30",
+        f"for path in {' '.join(paths)}; do",
+        '  tries=0; until [ -b "$path" ] || [ $tries -ge 100 ]',
+        "  do sleep 0.1; tries=$((tries + 1)); done",
+        "done",
+        f"set -- {wanted}",
+        f"for device in $(readlink -f {' '.join(paths)}); do",
+        "  queue=/sys/block/${device##*/}/queue serial=${1%:*}",
+        '  echo "${1##*:}" > "$queue/scheduler" || true',
+        '  read -r sectors < "$queue/../size"; echo "$serial.bytes=$((sectors * 512))"',
+        '  read -r schedulers < "$queue/scheduler"',
+        '  chosen=${schedulers#*\\[}; echo "$serial.scheduler=${chosen%%\\]*}"',
+        "  shift",
+        "done",
+    ]
     expect: dict[str, str] = {}
     for serial, disk in cell.each_disk:
-        path = guest_path(disk, serial)
-        lines += [
-            f"for try in $(seq 100); do [ -b {path} ] && break; sleep 0.1; done",
-            f'd=$(basename "$(readlink -f {path})")',
-            f"echo {disk.scheduler} > /sys/block/$d/queue/scheduler || true",
-            f'echo "{serial}.bytes=$(($(cat /sys/block/$d/size) * 512))"',
-            f"echo \"{serial}.scheduler=$(sed 's/.*\\[\\(.*\\)\\].*/\\1/' "
-            '/sys/block/$d/queue/scheduler)"',
-        ]
         expect[f"{serial}.bytes"] = str(disk.size)
         expect[f"{serial}.scheduler"] = disk.scheduler
     return Verify(name="disks", script="\n".join(lines), expect=expect, timeout=60.0)
@@ -314,9 +317,13 @@ def _programs(cell: Cell) -> Verify:
 
 def _counters(cell: Cell) -> str:
     """Which device each disk is, and the kernel's counters of all devices."""
-    paths = [(serial, guest_path(disk, serial)) for serial, disk in cell.each_disk]
-    lines = [f'echo "disk {s} $(basename "$(readlink -f {p})")"' for s, p in paths]
-    return "\n".join([*lines, "cat /proc/diskstats"])
+    serials = " ".join(serial for serial, _ in cell.each_disk)
+    paths = " ".join(guest_path(disk, serial) for serial, disk in cell.each_disk)
+    return (
+        f"set -- {serials}\n"
+        f'for device in $(readlink -f {paths}); do echo "disk $1 ${{device##*/}}"; shift; done\n'
+        "cat /proc/diskstats"
+    )
 
 
 def _before(cell: Cell) -> str:

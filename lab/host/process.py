@@ -39,6 +39,10 @@ def _kill_group(process: subprocess.Popen[str]) -> None:
         except subprocess.TimeoutExpired:
             continue
     process.wait()
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            with contextlib.suppress(OSError):  # what it was still to be told is of no use now
+                pipe.close()
 
 
 def run(

@@ -60,7 +60,7 @@ class Bench(Protocol):
         """Run shell lines as root in the guest (``sh -e``, no standard input)."""
 
     def pressure(self) -> Mapping[str, float]:
-        """Counters of how long the guest ran and had to wait, in seconds; only differences count."""
+        """How long the guest ran and had to wait, in seconds; only differences count."""
 
     def now(self) -> float:
         """Seconds on a clock that never goes back."""

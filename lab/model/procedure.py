@@ -143,7 +143,11 @@ class Timed(Model):
     kind: Literal["timed"] = "timed"
     workload: str
     trial: int
+    before: str = ""
+    """Shell lines before it, in the same breath: caches dropped, buckets dry, counters read."""
     script: str
+    after: str = ""
+    """Shell lines after it: counters read."""
     timeout: float
     expected_seconds: float | None = None
     """For progress only."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -27,11 +29,17 @@ STYLES = {
     Verdict.NOT_TESTED: "dim",
 }
 
+NUMBERS = (
+    *("measured", "predicted", "published", "cells", "claims", "port"),
+    *("holds", "refuted", "other"),
+)
+"""Columns that stand to the right."""
+
 
 def _table(*headings: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for heading in headings:
-        right = heading in ("measured", "predicted", "published", "cells", "claims", "port")
+        right = heading in NUMBERS
         table.add_column(heading, justify="right" if right else "left", overflow="fold")
     return table
 
@@ -130,7 +138,7 @@ def _unfinished(cell: CellResult) -> RenderableType:
 
 def _claim(claim: ClaimResult) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
-    grid.add_column(width=8, overflow="fold")
+    grid.add_column(min_width=6, max_width=8, overflow="fold")
     grid.add_column(width=12)
     grid.add_column(overflow="fold")
     words = claim.verdict.value.replace("_", " ")
@@ -202,13 +210,15 @@ def scenario_page(compiled: Compiled, file: str) -> RenderableType:
         grid.add_row("workload", f"{workload.name}: {workload.tool} {words}")
     for name, values in scenario.matrix.axes.items():
         grid.add_row("axis", f"{name}: {', '.join(axis_value(name, v) for v in values)}")
-    grid.add_row("cells", str(len(compiled.cells)))
+    product = prod(len(values) for values in scenario.matrix.axes.values())
+    excluded = f" of {product}; the others are excluded" if len(compiled.cells) < product else ""
+    grid.add_row("cells", f"{len(compiled.cells)}{excluded}")
     if scenario.notes:
         grid.add_row("notes", scenario.notes.strip())
     parts.append(Padding(grid, (1, 0)))
     for claim in scenario.claims:
         row = Table.grid(padding=(0, 2))
-        row.add_column(width=8, overflow="fold")
+        row.add_column(min_width=6, max_width=8, overflow="fold")
         row.add_column(overflow="fold")
         says = Text(claim.says.strip())
         says.append(f"\nholds if {in_words(claim)}", style="dim")
@@ -219,12 +229,11 @@ def scenario_page(compiled: Compiled, file: str) -> RenderableType:
 
 def guest_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """``lab ps``."""
-    table = _table("guest", "state", "scenario", "array", "port", "up since")
+    table = _table("guest", "state", "scenario", "array", "port", "since")
     for row in rows:
-        since = str(row["created"]).replace("T", " ").partition("+")[0]
-        table.add_row(
-            row["id"], row["state"], row["scenario"], row["array"], str(row["port"]), since
-        )
+        since = datetime.fromisoformat(row["created"]).astimezone().strftime("%d %b %H:%M")
+        port = str(row["port"] or "–")  # QEMU has not said it yet
+        table.add_row(row["id"], row["state"], row["scenario"], row["array"] or "–", port, since)
     return table
 
 

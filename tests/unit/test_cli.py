@@ -1,0 +1,279 @@
+"""The command line: help with examples, one JSON document, statuses, speed, quiet pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from lab.cli.app import app
+from lab.model.result import Result
+from tests.fakes import SCENARIO, Cli, clean_environment, programs, stored_run, with_matrix
+
+MAIN = "raid5-parity-last"
+
+
+def commands() -> list[tuple[str, ...]]:
+    """Every command there is, by its words."""
+
+    def walk(command: Any, words: tuple[str, ...]) -> list[tuple[str, ...]]:
+        below = getattr(command, "commands", None)
+        if below is None:
+            return [words]
+        return [w for name, one in below.items() for w in walk(one, (*words, name))]
+
+    return walk(typer.main.get_command(app), ())
+
+
+def test_the_commands_of_the_contract_are_there() -> None:
+    there = {" ".join(words) for words in commands()}
+    assert there >= {
+        *("doctor", "image list", "image build", "image import", "image remove", "image prune"),
+        *("scenario list", "scenario show", "scenario check", "scenario plan", "scenario predict"),
+        *("scenario new", "up scenario", "run scenario", "ps", "ssh", "console", "down", "gc"),
+        *("results list", "results show", "schema scenario", "schema result"),
+    }
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_every_command_has_help_with_an_example(cli: Cli, words: tuple[str, ...]) -> None:
+    ended = cli(*words, "--help")
+    assert (ended.status, ended.stderr) == (0, "")
+    assert re.search(rf"Examples?:\s+lab {' '.join(words)}", ended.stdout), ended.stdout
+    assert ended.stdout.startswith("Usage: lab ")
+
+
+def test_help_may_be_asked_for_in_short(cli: Cli) -> None:
+    assert cli("scenario", "plan", "-h").stdout == cli("scenario", "plan", "--help").stdout
+
+
+JSON: dict[str, tuple[str, ...]] = {
+    "scenario list": (),
+    "scenario show": (MAIN,),
+    "scenario check": (),
+    "scenario plan": (MAIN,),
+    "scenario predict": (MAIN,),
+    "results list": (),
+    "results show": ("last",),
+    "ps": (),
+    "image list": (),
+    "doctor": (),
+    "down": (),
+    "gc": (),
+    "image prune": (),
+}
+
+
+@pytest.mark.parametrize("command", JSON)
+def test_json_is_one_document_and_nothing_else(cli: Cli, command: str) -> None:
+    stored_run(cli.home / "data" / "runs")
+    if command == "doctor":  # without QEMU it is quicker
+        cli.env["PATH"] = programs(cli.base / "bin", "sh", "sed", find=shutil.which)
+    ended = cli(*command.split(), *JSON[command], "--json")
+    assert isinstance(ended.json, dict)
+    assert ended.status == (3 if command == "doctor" else 0)
+    assert "Traceback" not in ended.stderr
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(ended.stdout + ended.stdout)
+
+
+@pytest.mark.parametrize("kind", ["scenario", "result"])
+def test_schemas_are_json(cli: Cli, kind: str) -> None:
+    assert cli("schema", kind).json["$schema"].startswith("https://json-schema.org/")
+
+
+def test_a_prediction_is_a_result_without_measurements(cli: Cli) -> None:
+    ended = cli("scenario", "predict", MAIN, "--json")
+    result = Result.model_validate_json(ended.stdout)
+    assert [c.axes["disks.count"] for c in result.cells] == [5, 3, 5]
+    assert all(c.predictions and not c.measurements for c in result.cells)
+    assert {c.verdict.value for c in result.claims} == {"not_tested"}
+    one = {p.metric: p.value for p in result.cells[1].predictions if p.workload == "write"}
+    assert one["throughput"] == pytest.approx(10.7e6, rel=0.02)
+
+
+def test_what_is_shown_of_a_run_is_the_result_document(cli: Cli) -> None:
+    run = stored_run(cli.home / "data" / "runs")
+    for name in ("last", MAIN, run.id, str(run.directory)):
+        ended = cli("results", "show", name, "--json")
+        result = Result.model_validate_json(ended.stdout)
+        assert result.run.id == run.id
+        assert result.cells[0].measurements[0].median > 0
+    page = cli("results", "show").stdout
+    assert "S004-1" in page
+    assert str(run.directory).replace(str(cli.base), "~") in page
+
+
+def test_a_set_reaches_the_cells(cli: Cli) -> None:
+    ended = cli("scenario", "show", MAIN, "--json", "--set", "matrix={}", "--set", "disks.count=6")
+    assert [c["axes"] for c in ended.json["cells"]] == [{}]
+    assert ended.json["scenario"]["disks"][0]["count"] == 6
+
+
+def test_commands_and_options_that_do_not_exist_are_bad_input(cli: Cli) -> None:
+    for args in (("scnario",), ("scenario", "chekc"), ("doctor", "--jsn"), ("run", "scenario")):
+        ended = cli(*args)
+        assert (ended.status, ended.stdout) == (2, "")
+        assert "Traceback" not in ended.stderr
+        assert len(ended.stderr.splitlines()) < 8
+    for args in (
+        ("run", "scenario", MAIN, "--trials", "0"),
+        ("run", "scenario", MAIN, "--trials", "x"),
+    ):
+        assert cli(*args).status == 2
+    assert not cli.home.exists()
+
+
+def test_a_name_that_is_nearly_right_is_guessed(cli: Cli) -> None:
+    ended = cli("run", "scenario", "raid5-partiy-last")
+    assert ended.status == 2
+    assert "did you mean 'raid5-parity-last'?" in ended.stderr
+
+
+def test_without_runs_and_guests_it_says_so(cli: Cli) -> None:
+    ended = cli("results", "show")
+    assert (ended.status, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("lab: there is no run 'last'")
+    assert "There is no run yet" in cli("results", "list").stdout
+    assert "No guest is up" in cli("ps").stdout
+    assert cli("ssh").status == cli("console").status == cli("down", "g1").status == 2
+    assert not cli.home.exists()
+
+
+def test_a_broken_run_is_named_and_the_others_are_shown(cli: Cli) -> None:
+    runs = cli.home / "data" / "runs"
+    good = stored_run(runs)
+    for name, text in (("cut-20250101-120000", b'{"id": "cut'), ("foreign", b"\xff\xfe{}")):
+        shutil.copytree(good.directory, runs / name)
+        (runs / name / "run.json").write_bytes(text)
+    (runs / "notes.txt").write_text("mine")
+    (runs / "empty").mkdir()
+    ended = cli("results", "list")
+    assert ended.status == 0
+    assert good.id in ended.stdout
+    assert len(ended.stderr.splitlines()) == 2
+    for name in ("cut-20250101-120000", "foreign"):
+        assert f"{name}/run.json' is not a run that this lab can read" in ended.stderr
+        shown = cli("results", "show", str(runs / name))
+        assert shown.status == 2
+        assert name in shown.stderr
+    listed = cli("results", "list", "--json").json
+    assert ([r["id"] for r in listed["runs"]], len(listed["broken"])) == ([good.id], 2)
+
+
+def test_a_broken_scenario_does_not_hide_the_good_ones(cli: Cli) -> None:
+    own = cli.base / ".config" / "lab" / "scenarios"
+    own.mkdir(parents=True)
+    (own / "broken.yaml").write_text("titel: x\n")
+    (own / "mine.yaml").write_text(SCENARIO)
+    listed = cli("scenario", "list")
+    assert "mine" in listed.stdout
+    assert "broken.yaml:1: titel: " in listed.stderr
+    checked = cli("scenario", "check")
+    assert checked.status == 2
+    assert "mine: good, 1 cells" in checked.stdout
+    both = cli("scenario", "check", "--json").json
+    assert [w["name"] for w in both["wrong"]] == ["broken"]
+
+
+def test_a_new_scenario_is_a_good_one_and_is_never_written_over(cli: Cli) -> None:
+    assert cli("scenario", "new", "mine.yaml").status == 0
+    assert cli("scenario", "check", "mine.yaml").status == 0
+    (cli.base / "mine.yaml").write_text("precious")
+    again = cli("scenario", "new", "mine.yaml")
+    assert again.status == 2
+    assert "is not written over" in again.stderr
+    assert (cli.base / "mine.yaml").read_text() == "precious"
+    assert cli("scenario", "new", "mine.txt").status == 2
+    assert cli("scenario", "new", "nowhere/mine.yaml").status == 2
+
+
+def test_output_that_is_no_terminal_has_no_colour_and_80_columns(cli: Cli) -> None:
+    cli.env["TERM"] = "xterm-256color"
+    for args in (("scenario", "list"), ("scenario", "show", MAIN), ("scenario", "predict", MAIN)):
+        ended = cli(*args)
+        assert "\x1b" not in ended.stdout
+        assert max(map(len, ended.stdout.splitlines())) <= 80
+
+
+def test_the_doctor_names_what_is_missing_and_how_to_mend_it(cli: Cli) -> None:
+    cli.env["PATH"] = programs(cli.base / "bin", "sh", "sed", find=shutil.which)
+    ended = cli("doctor")
+    assert ended.status == 3
+    for words in ("QEMU", "qemu-img", "xorriso", "sudo apt-get install qemu-system-x86"):
+        assert words in ended.stdout
+    assert max(map(len, ended.stdout.splitlines())) <= 80
+
+
+def test_the_version_is_the_programs(cli: Cli) -> None:
+    import lab
+
+    assert cli("--version").stdout == f"lab {lab.__version__}\n"
+
+
+# -- a process of its own: what depends on how it starts and ends
+
+
+def lab_argv() -> list[str]:
+    script = Path(sys.executable).parent / "lab"
+    return [str(script)] if script.exists() else [sys.executable, "-m", "lab"]
+
+
+def timed(args: list[str], base: Path, times: int) -> float:
+    """The quickest of several: the others had to share the machine."""
+    best = float("inf")
+    for _ in range(times):
+        began = time.monotonic()
+        subprocess.run(
+            [*lab_argv(), *args], env=clean_environment(base), capture_output=True, check=True
+        )
+        best = min(best, time.monotonic() - began)
+    return best
+
+
+def test_help_is_there_at_once(tmp_path: Path) -> None:
+    assert timed(["--help"], tmp_path, 5) < 0.25
+
+
+def test_all_scenarios_are_checked_in_a_second(tmp_path: Path) -> None:
+    assert timed(["scenario", "check"], tmp_path, 2) < 1
+
+
+def test_the_module_and_the_script_are_the_same_program(tmp_path: Path) -> None:
+    said = {
+        subprocess.run(
+            [*argv, "--version"],
+            env=clean_environment(tmp_path),
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for argv in (lab_argv(), [sys.executable, "-m", "lab"])
+    }
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("args", [["scenario", "plan", "q.yaml"], ["scenario", "list", "--json"]])
+def test_a_reader_that_goes_away_is_no_error_to_speak_of(tmp_path: Path, args: list[str]) -> None:
+    (tmp_path / "q.yaml").write_text(with_matrix("  disks.count: [3, 4, 5]\n"))
+    read, write = os.pipe()
+    os.close(read)
+    ended = subprocess.run(
+        [*lab_argv(), *args],
+        env=clean_environment(tmp_path),
+        cwd=tmp_path,
+        stdout=write,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(write)
+    assert ended.stderr == b""

@@ -1,0 +1,139 @@
+"""The JSON Schemas, read by somebody else's validator: they accept what the lab accepts."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from lab import catalog
+from lab.app.plan import _NEW, prediction_of
+from lab.app.results import result_of
+from lab.app.schema import result_schema, scenario_schema
+from lab.compile.scenario import compile_scenario
+from lab.decode import Document, read_file, read_text, validate
+from lab.errors import InputError
+from lab.model.result import Result
+from lab.model.scenario import Scenario
+from tests.fakes import SCENARIO, stored_run
+
+
+@pytest.fixture(scope="module")
+def schema() -> Draft202012Validator:
+    Draft202012Validator.check_schema(scenario_schema())
+    return Draft202012Validator(scenario_schema())
+
+
+def base() -> dict[str, Any]:
+    return deepcopy(read_text(SCENARIO, source="q.yaml").data)
+
+
+def accepted(data: dict[str, Any]) -> bool:
+    """By the lab itself."""
+    try:
+        validate(Scenario, Document(source="q.yaml", data=data))
+    except InputError:
+        return False
+    return True
+
+
+def put(path: str, value: Any) -> dict[str, Any]:
+    data = base()
+    node: Any = data
+    *parents, last = path.split("/")
+    for part in parents:
+        node = node[int(part)] if part.isdigit() else node.setdefault(part, {})
+    node[int(last) if last.isdigit() else last] = value
+    return data
+
+
+def claim(**expect: Any) -> dict[str, Any]:
+    return put("claims", [{"id": "c", "says": "s", "published": "10MB/s", "expect": expect}])
+
+
+VALUE = {"workload": "write", "where": {"array.chunk": "64KiB", "disks.count": 5}}
+GOOD = {
+    "as it stands": base(),
+    "size as a number": put("disks/size", 1024**3),
+    "size with a space": put("disks/size", "1.5 GiB"),
+    "rate per second": put("disks/throttle/total_bytes_per_second", "5MiB/s"),
+    "operations": put("disks/throttle", {"total_operations_per_second": 100}),
+    "disks in a list": put("disks", [{"count": 3, "size": "1GiB"}, {"model": "none"}]),
+    "no array": put("array", "none"),
+    "array of nothing": put("array", None),
+    "level as a word": put("array/level", "raid6"),
+    "chunk by default": put("array/chunk", None),
+    "sysfs as a number": put("array/sysfs", {"stripe_cache_size": 1024, "sync_speed_max": "max"}),
+    "memory": put("guest", {"memory": "1GiB", "kernel_arguments": ["nosmt"]}),
+    "timeout as text": put("timeout", "5min"),
+    "timeout as a number": put("timeout", 90),
+    "any parameter of a tool": put("workloads/0/anything", {"deep": [1]}),
+    "matrix": put(
+        "matrix",
+        {"array.chunk": ["64KiB", 131072, None], "exclude": [{"array.chunk": 131072}]},
+    ),
+    "empty matrix": put("matrix", {}),
+    "bound": claim(kind="bound", value=VALUE, near="10.7MB/s", within="7%"),
+    "bound with numbers": claim(kind="bound", value=VALUE, at_least=1e7, at_most="2e7"[:1]),
+    "ratio": claim(kind="ratio", of=VALUE, to=VALUE, at_least=0.97, at_most="103%"),
+    "order": claim(kind="order", values=[VALUE, VALUE], margin="5%"),
+    "monotonic": claim(kind="monotonic", value=VALUE, along="disks.count", direction="rising"),
+}
+BAD = {
+    "unknown key": put("trails", 3),
+    "unknown key below": put("array/layuot", "x"),
+    "size in bananas": put("disks/size", "20 bananas"),
+    "bare unit": put("disks/size", "5M"),
+    "negative trials": put("trials", -1),
+    "array as a word": put("array", "md"),
+    "no title": {k: v for k, v in base().items() if k != "title"},
+    "workload without a tool": put("workloads", [{"name": "write"}]),
+    "axis without values": put("matrix", {"array.chunk": []}),
+    "axis of one value": put("matrix", {"array.chunk": 1}),
+    "unknown expectation": claim(kind="guess", value=VALUE),
+    "cache mode": put("disks/cache", "sometimes"),
+    "time in fortnights": put("timeout", "2 fortnights"),
+}
+
+
+@pytest.mark.parametrize("case", GOOD)
+def test_what_the_lab_accepts_the_schema_accepts(schema: Draft202012Validator, case: str) -> None:
+    assert accepted(GOOD[case])
+    assert [e.message for e in schema.iter_errors(GOOD[case])] == []
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_the_schema_refuses_the_lab_refuses(schema: Draft202012Validator, case: str) -> None:
+    assert not schema.is_valid(BAD[case])
+    assert not accepted(BAD[case])
+
+
+def test_every_scenario_that_comes_with_the_lab_is_valid(schema: Draft202012Validator) -> None:
+    documents = [read_file(path) for path in catalog.scenarios().values()]
+    documents.append(read_text(_NEW, source="new.yaml"))
+    assert len(documents) > 1
+    for document in documents:
+        assert [e.message for e in schema.iter_errors(document.data)] == [], document.source
+
+
+def test_every_field_says_what_it_is_for_or_has_a_name_that_does() -> None:
+    properties = scenario_schema()["properties"]
+    assert set(properties) == set(Scenario.model_fields)
+
+
+def test_results_and_predictions_are_valid(tmp_path: Path) -> None:
+    Draft202012Validator.check_schema(result_schema())
+    validator = Draft202012Validator(result_schema())
+    path = tmp_path / "q.yaml"
+    path.write_text(SCENARIO)
+    results = [result_of(stored_run(tmp_path)), prediction_of(compile_scenario(path))]
+    for result in results:
+        data = result.model_dump(mode="json", by_alias=True)
+        assert [e.message for e in validator.iter_errors(data)] == []
+        assert Result.model_validate(data) == result
+        assert set(data) == {"schema", "run", "environment", "cells", "claims"}
+        assert not validator.is_valid({**data, "more": 1})
+        assert not validator.is_valid({**data, "schema": "lab.result/2"})

@@ -1,0 +1,132 @@
+"""A worker without a job, or without a lab, ends; what it would tell survives the wire."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter
+
+from lab.model.events import (
+    CellFinished,
+    CellStarted,
+    Checked,
+    Event,
+    GuestGone,
+    GuestKept,
+    GuestStarted,
+    StepStarted,
+    Trouble,
+)
+from lab.model.job import CellJob, GuestJob
+from lab.model.measurement import Check
+from lab.model.procedure import HostCommand, MakeDirectory, Procedure
+from lab.model.result import Outcome, PhaseSeconds
+
+JOB = GuestJob(
+    guest="g1",
+    scenario="q",
+    image="i",
+    host_key="ssh-ed25519 AAAA",
+    private_key="/nowhere/key",
+    procedure=Procedure(name="g1", steps=(MakeDirectory(path="/nowhere/at/all"),)),
+    cells=(CellJob(id="c1", procedure=Procedure(name="q", steps=()), directory="/d", target="/t"),),
+)
+
+
+def worker(home: Path, stdin: bytes) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "lab.worker"],
+        input=stdin,
+        env=os.environ | {"LAB_HOME": str(home)},
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_a_worker_without_a_job_ends_and_leaves_nothing(tmp_path: Path) -> None:
+    began = time.monotonic()
+    for text in (b"half a line", b"\xff garbage\n", b"{}\n"):
+        ended = worker(tmp_path / "h", text)
+        assert ended.stdout == b""
+        assert not (tmp_path / "h").exists()
+        assert (ended.returncode == 0) is (not text.endswith(b"\n"))
+    assert time.monotonic() - began < 10
+
+
+def test_a_worker_whose_lab_has_gone_leaves_no_guest(tmp_path: Path) -> None:
+    """The lifeline is closed while the worker makes the guest's files."""
+    home, key = tmp_path / "h", tmp_path / "key"
+    key.write_text("no key, but nobody connects")
+    made = tmp_path / "made"
+    steps = (
+        MakeDirectory(path=str(made)),
+        HostCommand(label="long", argv=("sleep", "30"), creates=()),
+    )
+    job = JOB.model_copy(
+        update={"private_key": str(key), "procedure": Procedure(name="g1", steps=steps)}
+    )
+    began = time.monotonic()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "lab.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"LAB_HOME": str(home)},
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    child.stdin.write(job.model_dump_json().encode() + b"\n")
+    child.stdin.flush()
+    for line in child.stdout:
+        if b"long" in line:
+            break
+    assert made.is_dir()
+    assert [p.name for p in (home / "state" / "guests").iterdir()] == ["g1"]
+    told, _ = child.communicate(timeout=20)  # closes the lifeline
+    assert time.monotonic() - began < 20
+    assert b'"kind":"guest_gone"' in told
+    assert list((home / "state" / "guests").iterdir()) == []
+    assert not made.exists()
+
+
+def test_a_worker_without_a_key_makes_no_guest(tmp_path: Path) -> None:
+    ended = worker(tmp_path / "h", JOB.model_dump_json().encode() + b"\n")
+    assert ended.returncode != 0
+    assert not (tmp_path / "h").exists()
+
+
+EVENTS: list[Event] = [
+    GuestStarted(guest="g1", seconds=1.5),
+    CellStarted(cell="c1"),
+    StepStarted(cell="c1", label="write", expected_seconds=2),
+    Checked(cell=None, check=Check(name="array", passed=False, detail="é\n")),
+    CellFinished(cell="c1", outcome=Outcome.LOST, reason="gone", seconds=PhaseSeconds(total=3)),
+    GuestKept(guest="g1"),
+    GuestGone(guest="g1", left="a file"),
+    Trouble(message="no", hint="do", exit_status=3),
+]
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda e: e.kind)
+def test_an_event_is_one_line_and_comes_out_as_it_went_in(event: Event) -> None:
+    adapter: TypeAdapter[Event] = TypeAdapter(Event)
+    line = adapter.dump_json(event)
+    assert b"\n" not in line
+    assert adapter.validate_json(line) == event
+
+
+def test_every_kind_of_event_is_tried() -> None:
+    adapter: TypeAdapter[Event] = TypeAdapter(Event)
+    kinds = set(adapter.json_schema()["discriminator"]["mapping"])
+    assert {e.kind for e in EVENTS} == kinds
+
+
+def test_a_job_survives_the_wire() -> None:
+    line = JOB.model_dump_json()
+    assert "\n" not in line
+    assert GuestJob.model_validate_json(line) == JOB
