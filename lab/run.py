@@ -6,6 +6,7 @@ Whatever a step makes is taken back when its ``Undo`` unwinds, last made first.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import assert_never
 
 from lab.errors import GuestError, LabError, ToolError, TroubleError
@@ -248,7 +249,7 @@ def _timed(step: Timed, bench: Bench, save: Save) -> None:
     if step.after:
         save(f"{tag}.after.txt", after)
     if output.status != 0:
-        raise _failed(step.workload, output)
+        raise _failed(step.workload, replace(output, stdout=stdout))
 
 
 def _cut(text: str) -> tuple[str, str, str]:

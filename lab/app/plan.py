@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab.app.execute import by_guest, check_images
+from lab.app.dispatch import by_guest
+from lab.app.place import check_images
 from lab.app.results import predicted
 from lab.compile.cloud_init import Identity
 from lab.compile.procedure import Site, cell_procedure, guest_procedure

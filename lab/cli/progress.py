@@ -32,7 +32,8 @@ from lab.model.events import (
 from lab.units import format_seconds
 
 if TYPE_CHECKING:
-    from lab.app.execute import How, Place
+    from lab.app.dispatch import How
+    from lab.app.place import Place
     from lab.compile.scenario import Compiled
     from lab.store import RunStore
 

@@ -21,7 +21,8 @@ from lab.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from lab.app.execute import Done, How
+    from lab.app.dispatch import How
+    from lab.app.execute import Done
 
 Out = Annotated[
     Path | None,
@@ -90,7 +91,7 @@ def run_scenario(
 
 
 def _how(jobs: str, *, keep: bool, workloads: bool, cold: bool) -> How:
-    from lab.app.execute import How
+    from lab.app.dispatch import How
     from lab.errors import InputError
 
     number = None
