@@ -125,10 +125,11 @@ class Display:
         title = Text(set_cell_size(self._title, TITLE_WIDTH), no_wrap=True)
         line.add_row(*([title, bar] if room >= 4 else [title]), Text(said, no_wrap=True))
         below = f"  {self._step}"
-        if self._step_expected is not None:
-            below += f", {now - self._step_since:.0f} s of about {self._step_expected:.0f} s"
-        elif self._step and now - self._step_since >= SHORT:
-            below += f", {now - self._step_since:.0f} s"
+        spent = now - self._step_since
+        if self._step and (spent >= SHORT or self._step_expected is not None):
+            below += f", {spent:.0f} s"
+        if self._step_expected is not None and spent <= self._step_expected:
+            below += f" of about {self._step_expected:.0f} s"
         return Group(line, Text(below, no_wrap=True, overflow="ellipsis"))
 
 

@@ -269,7 +269,8 @@ _ENVIRONMENT: Final = """\
 echo "kernel=$(uname -r)"
 echo "mdadm=$(mdadm --version 2>&1 | head -n 1)"
 echo "fio=$(fio --version 2>/dev/null)"
-echo "cloud_init=$(cloud-init --version 2>&1 | head -n 1)"
+echo "cloud_init=$(dpkg-query --show --showformat='${Version}' cloud-init 2>/dev/null ||
+    cloud-init --version 2>&1 | head -n 1)"
 echo "cpus=$(nproc)"
 echo "memory_kib=$(sed -n 's/^MemTotal: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo)"
 sed -n 's/^PRETTY_NAME="\\(.*\\)"/os=\\1/p' /etc/os-release"""

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,16 +96,48 @@ def image(lab_home: Home) -> str:
 @pytest.fixture
 def fresh_guest(lab_home: Home, image: str) -> Iterator[Callable[..., str]]:
     """Start guests with an array and no workload; each is ended again."""
-    started: list[str] = []
+    known = {r.id for r in guests.every()}
+
+    def new() -> list[str]:
+        return [r.id for r in guests.every() if r.id not in known]
 
     def start(*words: str) -> str:
         done = lab_home.run("up", "scenario", "raid5-parity-last", "--no-run", *words)
         assert done.returncode == 0, done.stderr
-        (record,) = [r for r in guests.every() if r.id not in started and guests.is_alive(r)]
-        started.append(record.id)
-        return record.id
+        (name,) = [r for r in new() if r in done.stdout]
+        return name
 
     yield start
-    for name in started:
-        if (lab_home.guests / name).exists():
-            lab_home.run("down", name)
+    if new():
+        lab_home.run("down", *new())
+
+
+@pytest.fixture
+def lab_process(lab_home: Home) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start ``lab`` and go on; whatever became of it, nothing of it is left for the next test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*words: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [*LAB, *words],
+            env=lab_home.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+    # A worker whose lab is gone takes its guest down; should it not, it goes by force.
+    deadline = time.monotonic() + 30
+    while lab_home.left() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    if lab_home.left():
+        lab_home.run("gc")
+        lab_home.run("down", *(r.id for r in guests.every()))

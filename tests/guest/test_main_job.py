@@ -110,7 +110,9 @@ def test_the_members_moved_the_bytes_that_the_layout_demands(document: Any) -> N
     assert written["disk1"]["written_bytes"] == pytest.approx(25 * MIB, rel=0.02)
     whole = counted("parity-last", "write_stripe")
     assert whole["disk5"]["written_bytes"] == pytest.approx(25 * MIB, rel=0.02)
-    assert sum(c["read_bytes"] for c in whole.values()) < MIB
+    # Nothing is read for them, but 1 MiB afterwards, by udev: it looks at what dd has closed.
+    assert sum(c["read_bytes"] for c in whole.values()) < 1.1 * MIB
+    assert sum(c["read_bytes"] for c in written.values()) > 50 * MIB
 
 
 def test_a_stored_run_is_read_measured_and_judged_again(lab_home: Home, document: Any) -> None:
@@ -120,7 +122,7 @@ def test_a_stored_run_is_read_measured_and_judged_again(lab_home: Home, document
     (run,) = [r for r in lab_home.json("results", "list")["runs"] if r["id"] == again["run"]["id"]]
     assert (run["holds"], run["refuted"], run["state"]) == (7, 0, "finished")
     page = lab_home.run("results", "show", "raid5-parity-last").stdout
-    assert "Claims: 7 holds" in page
+    assert "Claims: 7 hold." in page
     assert max(len(line) for line in page.splitlines()) <= 80
 
 

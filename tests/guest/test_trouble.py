@@ -16,21 +16,11 @@ from lab.host import guests, keys
 from lab.host.bench import LiveBench
 from lab.host.hypervisor import Hypervisor
 
-from .conftest import LAB, Home
+from .conftest import Home
 
 pytestmark = pytest.mark.guest
 
-
-def start(home: Home, *words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*LAB, *words],
-        env=home.environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+Starter = Callable[..., subprocess.Popen[str]]
 
 
 def wait_for(what: Callable[[], object], timeout: float, process: subprocess.Popen[str]) -> None:
@@ -55,9 +45,9 @@ def writing(home: Home) -> bool:
     [("image checked", signal.SIGINT), ("booting", signal.SIGINT), ("booting", signal.SIGTERM)],
 )
 def test_ctrl_c_leaves_nothing_running(
-    lab_home: Home, image: str, moment: str, kind: signal.Signals
+    lab_home: Home, image: str, lab_process: Starter, moment: str, kind: signal.Signals
 ) -> None:
-    process = start(lab_home, "run", "scenario", "raid5-parity-last")
+    process = lab_process("run", "scenario", "raid5-parity-last")
     if moment == "booting":
         wait_for(lambda: qemu_is_up(lab_home), 60, process)
         time.sleep(2)
@@ -71,9 +61,11 @@ def test_ctrl_c_leaves_nothing_running(
     assert lab_home.left() == []
 
 
-def test_a_guest_that_panics_and_ctrl_c_in_a_workload(lab_home: Home, image: str) -> None:
+def test_a_guest_that_panics_and_ctrl_c_in_a_workload(
+    lab_home: Home, image: str, lab_process: Starter
+) -> None:
     """Two fates of one run: it is stopped while it writes, and what is done so far is kept."""
-    process = start(lab_home, "run", "scenario", "raid5-parity-last")
+    process = lab_process("run", "scenario", "raid5-parity-last")
     wait_for(lambda: writing(lab_home), 200, process)
     time.sleep(1)
     (directory,) = lab_home.guests.glob("g*")
@@ -135,9 +127,11 @@ def test_hung_dead_and_forgotten_guests(lab_home: Home, fresh_guest: Callable[..
     assert lab_home.left() == []
 
 
-def test_a_lab_that_is_killed_takes_its_guest_with_it(lab_home: Home, image: str) -> None:
+def test_a_lab_that_is_killed_takes_its_guest_with_it(
+    lab_home: Home, image: str, lab_process: Starter
+) -> None:
     """SIGKILL leaves no time to clean up: the worker sees its lifeline break, and does."""
-    process = start(lab_home, "run", "scenario", "raid5-parity-last")
+    process = lab_process("run", "scenario", "raid5-parity-last")
     wait_for(lambda: qemu_is_up(lab_home), 60, process)
     process.kill()
     process.communicate()
@@ -147,8 +141,10 @@ def test_a_lab_that_is_killed_takes_its_guest_with_it(lab_home: Home, image: str
         time.sleep(0.1)
 
 
-def test_a_killed_worker_s_guest_is_garbage(lab_home: Home, image: str) -> None:
-    process = start(lab_home, "run", "scenario", "raid5-parity-last")
+def test_a_killed_worker_s_guest_is_garbage(
+    lab_home: Home, image: str, lab_process: Starter
+) -> None:
+    process = lab_process("run", "scenario", "raid5-parity-last")
     wait_for(lambda: qemu_is_up(lab_home), 60, process)
     (directory,) = lab_home.guests.glob("g*")
     record = guests.read(directory)

@@ -89,7 +89,7 @@ def test_a_wrong_recipe_is_told_with_file_line_and_key(
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(InputError, match=r"no recipe .*'debian-7'.*debian-12"):
+    with pytest.raises(InputError, match=r"no image 'debian-7' .*debian-12"):
         image_recipes.load("debian-7")
 
 

@@ -98,7 +98,9 @@ def test_the_display_says_what_happens_and_how_long_it_should_take(clock_at: Any
     assert top.endswith(" 0:05 of about 2:20")
     assert below == "  left-symmetric, 5: write, 5 s of about 8 s"
     clock_at.at += 300  # a guess that was wrong is not shown any longer
-    assert lines_of(display)[0].endswith("━ 5:05")
+    top, below = lines_of(display)
+    assert top.endswith("━ 5:05")
+    assert below == "  left-symmetric, 5: write, 305 s"
 
 
 def test_a_fraction_tells_how_long_an_image_should_take(clock_at: Any) -> None:
