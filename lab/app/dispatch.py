@@ -337,11 +337,7 @@ class Dispatch:
         if reserved:
             member = reserved[0]
         else:
-            idle = [m for m in self._crew.members if not m.busy and m.kind == base.guest]
-            if not idle:
-                self._start(base.guest)
-            member = idle[0] if idle else self._crew.members[-1]
-            self._wait_up(member)
+            member = self._one_up(base.guest)
             self._array_only(member, base.model_copy(update={"workloads": ()}))
         member.order(Keep())
         while member in self._crew.members:
@@ -350,13 +346,19 @@ class Dispatch:
             raise member.trouble or TroubleError("the guest could not be left up")
         return member.job.guest
 
-    def _wait_up(self, member: Member) -> None:
-        while not member.up:
+    def _one_up(self, kind: Guest) -> Member:
+        """A guest of that kind that can be used; a state that does not restore gives way."""
+        while True:
+            idle = [m for m in self._crew.members if not m.busy and m.kind == kind]
+            if idle:
+                return idle[0]
+            if not any(m.kind == kind for m in self._crew.members):
+                self._start(kind)
             heard, event = self._heard()
-            if heard is member and event is None:
-                raise member.trouble or TroubleError("the worker ended without a word")
-            if heard is member and isinstance(event, GuestStarted):
-                member.up, member.busy = True, False
+            if event is None:
+                self._ended(heard, None)
+            elif isinstance(event, GuestStarted):
+                heard.up, heard.busy = True, False
 
     def _array_only(self, member: Member, cell: Cell) -> None:
         """Make an array in a guest and run nothing on it."""

@@ -102,6 +102,7 @@ def test_a_state_that_does_not_restore_gives_way_to_a_cold_boot(lab_home: Home, 
 
 def test_a_killed_run_goes_on_and_leaves_finished_cells_alone(lab_home: Home, image: str) -> None:
     words = ("run", "scenario", "raid5-parity-last", "--jobs", "1", *SHORT)
+    known = runs(lab_home)
     process = subprocess.Popen(
         [*LAB, *words],
         env=lab_home.environment,
@@ -110,7 +111,7 @@ def test_a_killed_run_goes_on_and_leaves_finished_cells_alone(lab_home: Home, im
         stderr=subprocess.DEVNULL,
     )
     try:
-        (run,) = wait(lambda: list_new_runs(lab_home), 60)
+        (run,) = wait(lambda: runs(lab_home) - known, 60)
         wait(lambda: finished(run), 200)
     finally:
         process.kill()
@@ -135,6 +136,7 @@ def test_a_cell_whose_guest_is_killed_is_tried_once_more(
     lab_home: Home, image: str, victim: str
 ) -> None:
     words = ("run", "scenario", "raid5-parity-last", "--json", *SHORT)
+    known = runs(lab_home)
     process = subprocess.Popen(
         [*LAB, *words],
         env=lab_home.environment,
@@ -144,7 +146,7 @@ def test_a_cell_whose_guest_is_killed_is_tried_once_more(
         text=True,
     )
     try:
-        (run,) = wait(lambda: list_new_runs(lab_home), 60)
+        (run,) = wait(lambda: runs(lab_home) - known, 60)
         wait(lambda: list(run.glob("cells/.*/raw/mdadm-create.txt")), 200)
         record = next(r for r in guests.every() if guests.is_alive(r))
         os.kill(record.owner_pid if victim == "worker" else record.pid, signal.SIGKILL)
@@ -159,14 +161,11 @@ def test_a_cell_whose_guest_is_killed_is_tried_once_more(
 
 
 T = TypeVar("T")
-seen_runs: set[Path] = set()
 
 
-def list_new_runs(home: Home) -> list[Path]:
-    found = set(home.path.glob("data/runs/raid5-parity-last-*")) - seen_runs
-    started = [p for p in found if (p / "run.json").exists()]
-    seen_runs.update(started[:1])
-    return started[:1]
+def runs(home: Home) -> set[Path]:
+    found = home.path.glob("data/runs/raid5-parity-last-*")
+    return {p for p in found if (p / "run.json").exists()}
 
 
 def finished(run: Path) -> list[Path]:
