@@ -57,10 +57,14 @@ class GuestRecord:
 
 
 def started_ticks(pid: int) -> int:
-    """When a process started, in clock ticks since boot; 0 where there is none."""
+    """When a process started, in clock ticks since boot; 0 where there is none.
+
+    One that has ended and that nobody has asked for its status yet, a zombie, is none.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        return int(stat.rpartition(")")[2].split()[19])
+        state, *fields = stat.rpartition(")")[2].split()
+        return 0 if state in ("Z", "X") else int(fields[18])
     except (OSError, ValueError, IndexError):
         return 0
 

@@ -166,7 +166,10 @@ def test_an_interrupted_build_leaves_nothing(
 ) -> None:
     process = start(builders)
     read_until(process, stage)
-    assert processes_below(home)  # the search does find them
+    deadline = time.monotonic() + 10
+    while not processes_below(home):  # the search does find them
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     process.send_signal(number)
     process.communicate(timeout=60)
     assert process.returncode != 0
