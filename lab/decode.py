@@ -186,7 +186,7 @@ def _plain(node: Node, path: Path_, lines: dict[Path_, int], source: str) -> Any
         raise InputError(f"{_at(source, node)}: {_FOREIGN.format(node.tag)}")
     try:
         return YAML(typ="safe", pure=True).constructor.construct_object(node)
-    except (YAMLError, ValueError, KeyError) as error:
+    except (YAMLError, ValueError, LookupError) as error:
         raise InputError(f"{_at(source, node)}: '{node.value[:40]}' is no {kind}") from error
 
 

@@ -13,6 +13,7 @@ from statistics import median
 from typing import assert_never
 
 from lab.model.claim import Bound, Claim, Monotonic, Order, Ratio, Same, Value, Verdict
+from lab.model.measurement import UNCONTENDED
 from lab.model.result import CellResult, ClaimResult, Outcome
 from lab.model.scenario import AxisValue
 from lab.units import format_rate, parse_rate
@@ -158,6 +159,11 @@ def _measured(value: Value, result: CellResult) -> float:
         raise _MissingError(
             Verdict.INCONCLUSIVE, f"the cell {result.id} is {result.outcome.value}: {first}"
         )
+    for check in result.checks:
+        if check.name == UNCONTENDED and not check.passed:
+            raise _MissingError(
+                Verdict.INCONCLUSIVE, f"the cell {result.id} was contended: {check.detail}"
+            )
     for measurement in result.measurements:
         if (measurement.workload, measurement.metric) == (value.workload, value.metric):
             return measurement.median

@@ -6,6 +6,7 @@ Whatever a step makes is taken back when its ``Undo`` unwinds, last made first.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import assert_never
 
 from lab.errors import GuestError, LabError, ToolError, TroubleError
@@ -220,11 +221,39 @@ def _wait_for(step: WaitFor, bench: Bench) -> None:
         bench.pause(step.interval)
 
 
+CUT = "--8<-- lab --8<--"
+"""Line between what a workload printed and what was read before and after it."""
+
+
 def _timed(step: Timed, bench: Bench, save: Save) -> None:
+    """A workload, and what is read around it, as one command: a round trip costs a slow guest."""
     tag = f"{step.workload}.{step.trial}"
-    output = bench.guest(step.script, step.timeout)
-    save(f"{tag}.stdout.txt", output.stdout)
+    lines = [
+        step.before or ":",
+        f"echo '{CUT}'",
+        *("set +e", "(", "set -e", step.script.rstrip("\n"), ")", "status=$?", "set -e"),
+        *("echo", f"echo '{CUT}'"),
+        step.after or ":",
+        "exit $status",
+    ]
+    began = bench.pressure()
+    output = bench.guest("\n".join(lines), step.timeout)
+    ended = bench.pressure()
+    waited = [f"{name}={ended[name] - began.get(name, 0.0):.6f}" for name in ended]
+    save(f"{tag}.pressure.txt", "\n".join([*waited, f"seconds={output.seconds:.6f}"]) + "\n")
+    before, stdout, after = _cut(output.stdout)
+    if step.before:
+        save(f"{tag}.before.txt", before)
+    save(f"{tag}.stdout.txt", stdout)
     save(f"{tag}.stderr.txt", output.stderr)
-    save(f"{tag}.seconds.txt", f"{output.seconds:.6f}\n")
+    if step.after:
+        save(f"{tag}.after.txt", after)
     if output.status != 0:
-        raise _failed(step.workload, output)
+        raise _failed(step.workload, replace(output, stdout=stdout))
+
+
+def _cut(text: str) -> tuple[str, str, str]:
+    """What was read before, what the workload printed, what was read after."""
+    before, _, rest = text.partition(f"{CUT}\n")
+    stdout, _, after = rest.rpartition(f"\n{CUT}\n")
+    return before, stdout, after

@@ -159,6 +159,23 @@ class RunStore:
             return directory
         raise HostError(f"a hundred attempts at the cell '{cell_id}' lie in '{self.directory}'")
 
+    def has_cell(self, cell_id: str) -> bool:
+        """Whether the cell is finished."""
+        return (self.directory / "cells" / cell_id / "outcome.json").exists()
+
+    def keep_attempt(self, attempt: Path, outcome: StoredOutcome) -> None:
+        """Write down how an attempt ended that is not the cell; it stays as evidence."""
+        write_json(attempt / "outcome.json", outcome.model_dump_json(indent=1))
+
+    @staticmethod
+    def raw(directory: Path) -> dict[str, str]:
+        """Raw output in the directory of a cell, or of an attempt at one."""
+        return {
+            path.name: path.read_text(encoding="utf-8", errors="replace")
+            for path in sorted((directory / "raw").glob("*"))
+            if not path.name.startswith(".")
+        }
+
     def finish_cell(self, cell_id: str, attempt: Path, outcome: StoredOutcome) -> None:
         """Put an attempt in the cell's place; it is the cell from now on."""
         write_json(attempt / "outcome.json", outcome.model_dump_json(indent=1))
@@ -179,11 +196,7 @@ class RunStore:
             outcome = StoredOutcome(
                 outcome=Outcome.FAILED, reason=f"'{directory}/outcome.json' cannot be read"
             )
-        raw = {}
-        for path in sorted((directory / "raw").glob("*")):
-            if path.name[0] != ".":
-                raw[path.name] = path.read_text(encoding="utf-8", errors="replace")
-        return FinishedCell(outcome=outcome, raw=raw)
+        return FinishedCell(outcome=outcome, raw=self.raw(directory))
 
     def load_result(self) -> Result | None:
         """The result document as it was kept; ``None`` where there is none that can be read."""

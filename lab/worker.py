@@ -1,9 +1,9 @@
 """The worker: one process, one guest, its cells one after another.
 
-``python -m lab.worker`` reads a :class:`GuestJob` as one line of JSON from standard input and tells
-what happens as lines of JSON on standard output. Standard input stays open as its lifeline: when
-it closes, because the lab that started the worker is gone however it went, the worker takes its
-guest down and ends.
+``python -m lab.worker`` reads a :class:`GuestJob` as one line of JSON from standard input, then
+orders, a line each, and tells what happens as lines of JSON on standard output. Standard input is
+its lifeline too: when it closes, because the lab that started the worker is gone however it went,
+the worker takes its guest down and ends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import signal
 import sys
 import threading
 from pathlib import Path
+from queue import SimpleQueue
 from types import FrameType
+from typing import IO
 
 from pydantic import TypeAdapter
 
@@ -33,13 +35,14 @@ from lab.model.events import (
     StepStarted,
     Trouble,
 )
-from lab.model.job import CellJob, GuestJob
+from lab.model.job import CellJob, End, GuestJob, Keep, Order
 from lab.model.measurement import Check
-from lab.model.procedure import GuestCommand, Step, Timed
+from lab.model.procedure import Step, Timed
 from lab.model.result import Outcome, PhaseSeconds
 from lab.run import Undo, label_of, run_procedure
 
 _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
+_ORDER: TypeAdapter[Order] = TypeAdapter(Order)
 
 
 class StopWorker(BaseException):
@@ -74,11 +77,14 @@ class _Stopwatch:
 class Worker:
     """Runs one job."""
 
-    def __init__(self, job: GuestJob, out: int) -> None:
+    def __init__(self, job: GuestJob, out: int, orders: SimpleQueue[Order]) -> None:
         self.job = job
         self._out = out
+        self._orders = orders
         self._began = clock.now()
         self._boot = 0.0
+        self._captured: dict[str, str] = dict(job.captures)
+        self._cell_job: CellJob | None = None
 
     def emit(self, event: Event) -> None:
         """Tell one thing; a lab that no longer listens is no reason to stop cleaning up."""
@@ -88,25 +94,27 @@ class Worker:
             os.write(self._out, line)
 
     def work(self) -> int:
-        """Boot, run every cell, take down; the exit status."""
+        """Bring the guest up, follow orders, take it down; the exit status."""
         key = Path(self.job.private_key).read_text(encoding="ascii")
         record = guests.create(
             guest=self.job.guest,
             scenario=self.job.scenario,
             image=self.job.image,
             host_key=self.job.host_key,
+            warm=self.job.warm,
         )
         undo = Undo()
         undo.add(guests.remove, record.path)
-        bench = LiveBench(record, key)
+        bench = LiveBench(record, key, scale=self.job.scale)
         status, kept = EXIT_TROUBLE, False
         try:
             try:
                 started = clock.now()
-                self._environment(bench, undo)
+                self._bring_up(bench, undo)
                 self._boot = clock.now() - started
                 self.emit(GuestStarted(guest=self.job.guest, seconds=self._boot))
-                status, kept = self._cells(bench)
+                kept = self._follow(bench)
+                status = EXIT_DONE
             except LabError as error:
                 status = error.exit_status
                 self.emit(Trouble(message=error.message, hint=error.hint, exit_status=status))
@@ -121,43 +129,54 @@ class Worker:
         self.emit(GuestGone(guest=self.job.guest, left=left))
         return status
 
-    def _environment(self, bench: LiveBench, undo: Undo) -> None:
+    def _bring_up(self, bench: LiveBench, undo: Undo) -> None:
         """The guest's own procedure; its captures go beside each cell's raw output."""
         run_procedure(
             self.job.procedure,
             bench,
             undo,
-            self._save_everywhere,
+            self._captured.__setitem__,
             lambda step: self.emit(StepStarted(cell=None, label=label_of(step))),
             lambda check: self.emit(Checked(cell=None, check=check)),
         )
 
-    def _save_everywhere(self, name: str, text: str) -> None:
-        for cell in self.job.cells:
-            _save(Path(cell.directory), name, text)
+    def _follow(self, bench: LiveBench) -> bool:
+        """One order after another; whether the guest is to be kept.
 
-    def _cells(self, bench: LiveBench) -> tuple[int, bool]:
-        """Every cell; the first that fails ends it, for its guest is not to be trusted."""
-        for number, cell in enumerate(self.job.cells):
-            last = number == len(self.job.cells) - 1
-            finished = self._cell(bench, cell, boot=self._boot if number == 0 else 0.0, last=last)
-            self.emit(finished)
-            if finished.outcome is not Outcome.DONE:
-                return EXIT_DONE, False
-        return EXIT_DONE, self.job.keep
+        A cell stays as it is until the next one comes: the last one's array is what is kept, and
+        of a guest that ends nothing needs to be taken apart. After a cell that did not come to its
+        end the guest is not to be trusted.
+        """
+        assembled = Undo()
+        boot = self._boot
+        while True:
+            order = self._orders.get()
+            match order:
+                case CellJob():
+                    self._cell_job = order
+                    finished = self._cell(bench, order, assembled, boot)
+                    boot = 0.0
+                    self.emit(finished)
+                    if finished.outcome is not Outcome.DONE:
+                        return False
+                case Keep():
+                    return self._cell_job is not None
+                case End():
+                    return False
 
-    def _cell(self, bench: LiveBench, cell: CellJob, *, boot: float, last: bool) -> CellFinished:
+    def _cell(self, bench: LiveBench, cell: CellJob, assembled: Undo, boot: float) -> CellFinished:
+        """Take the cell before apart, run this one; how to take it apart is in ``assembled``."""
         self.emit(CellStarted(cell=cell.id))
-        undo = Undo()
         watch = _Stopwatch()
         outcome, reason = Outcome.DONE, ""
+        errors = assembled.unwind()
+        watch.lap("teardown")
         phase = "array"
 
         def on_step(step: Step) -> None:
             nonlocal phase
             watch.lap(phase)
-            counting = isinstance(step, GuestCommand) and step.capture.endswith(".before")
-            if isinstance(step, Timed) or counting:
+            if isinstance(step, Timed):
                 phase = "workloads"
             expected = step.expected_seconds if isinstance(step, Timed) else None
             self.emit(StepStarted(cell=cell.id, label=label_of(step), expected_seconds=expected))
@@ -168,22 +187,18 @@ class Worker:
         def save(name: str, text: str) -> None:
             _save(Path(cell.directory), name, text)
 
+        for name, text in self._captured.items():
+            save(name, text)
         try:
-            run_procedure(cell.procedure, bench, undo, save, on_step, on_check)
+            if errors:
+                raise errors[0]
+            run_procedure(cell.procedure, bench, assembled, save, on_step, on_check)
         except LabError as error:
             lost = isinstance(error, GuestError)
             outcome, reason = (Outcome.LOST if lost else Outcome.FAILED), str(error)
         watch.lap(phase)
-        if last or outcome is Outcome.LOST:
-            undo.forget()  # goes with the guest, or stays with it
-        else:
-            errors = undo.unwind()
-            if errors and outcome is Outcome.DONE:
-                outcome = Outcome.FAILED
-                reason = f"it could not be taken apart: {errors[0].message}"
         if outcome is not Outcome.DONE:
             save("console.txt", guests.console_tail(bench.record.path, lines=200))
-        watch.lap("teardown")
         return CellFinished(
             cell=cell.id, outcome=outcome, reason=reason, seconds=watch.seconds(boot)
         )
@@ -192,7 +207,8 @@ class Worker:
         """Leave the guest to whoever asked for it."""
         bench.release()
         record: GuestRecord = bench.record
-        cell = self.job.cells[-1]
+        cell = self._cell_job
+        assert cell is not None
         guests.own(guests.change(record, target=cell.target, cell=cell.id), 0)
         self.emit(GuestKept(guest=self.job.guest))
 
@@ -216,10 +232,11 @@ def _stop(_signal: int, _frame: FrameType | None) -> None:
     raise StopWorker
 
 
-def _watch_lifeline() -> None:
-    """Standard input closes when the lab that started this worker is gone."""
-    while os.read(0, 4096):
-        pass
+def _listen(lifeline: IO[bytes], orders: SimpleQueue[Order]) -> None:
+    """Take orders in; the input's end means that the lab that started this worker is gone."""
+    for line in lifeline:
+        if line.endswith(b"\n"):
+            orders.put(_ORDER.validate_json(line))
     os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -228,15 +245,16 @@ def main() -> int:
     # Standard output carries events only: whatever a library prints goes to standard error.
     out = os.dup(1)
     os.dup2(2, 1)
-    with os.fdopen(os.dup(0), "rb", buffering=0) as file:
-        line = file.readline()  # unbuffered: what comes after it is the lifeline's
+    lifeline = os.fdopen(os.dup(0), "rb")
+    line = lifeline.readline()
     if not line.endswith(b"\n"):
         return EXIT_DONE
     job = GuestJob.model_validate_json(line)
     for kind in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(kind, _stop)
-    threading.Thread(target=_watch_lifeline, daemon=True).start()
-    return Worker(job, out).work()
+    orders: SimpleQueue[Order] = SimpleQueue()
+    threading.Thread(target=_listen, args=(lifeline, orders), daemon=True).start()
+    return Worker(job, out, orders).work()
 
 
 if __name__ == "__main__":

@@ -16,9 +16,10 @@ from lab.compile.scenario import cell_id, compile_scenario, identity
 from lab.errors import LabError
 from lab.model.measurement import Check
 from lab.model.ports import Output
-from lab.model.procedure import AttachDisk, Procedure, StartGuest
+from lab.model.procedure import AttachDisk, Procedure, RestoreGuest, SaveGuest, StartGuest
 from lab.model.result import Outcome
 from lab.model.scenario import Cell
+from lab.run import CUT
 from lab.store import RunStore, StoredCell, StoredOutcome, StoredRun
 
 SCENARIO = """\
@@ -87,6 +88,15 @@ class FakeBench:
     def start_guest(self, step: StartGuest) -> None:
         self._told("start", step.name)
 
+    def save_guest(self, step: SaveGuest) -> None:
+        self._told("save", step.key)
+
+    def restore_guest(self, step: RestoreGuest) -> None:
+        self._told("restore", step.key)
+
+    def pressure(self) -> Mapping[str, float]:
+        return {"cpu": self.clock, "wait": self.clock / 10}
+
     def destroy_guest(self) -> None:
         self._told("destroy")
 
@@ -100,6 +110,20 @@ class FakeBench:
         self._told("detach", step.serial)
 
     def guest(self, script: str, timeout: float) -> Output:
+        if CUT in script:
+            # A workload comes with what is read around it: the answer is the workload's own.
+            head, _, rest = script.partition("\n(\nset -e\n")
+            inner, _, tail = rest.partition("\n)\n")
+            found = self.guest(inner, timeout)
+            before = self.answers.get(head.partition("\n")[0], said("before\n"))
+            assert isinstance(before, Output)
+            after = "after\n" if "\n:\n" not in tail else ""
+            return said(
+                f"{before.stdout}{CUT}\n{found.stdout}\n{CUT}\n{after}",
+                stderr=found.stderr,
+                status=found.status,
+                seconds=found.seconds,
+            )
         self._told("guest", script)
         answer = self.answers.get(script, said())
         if isinstance(answer, list):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lab.errors import HostError
-from lab.host import guests, images, keys
+from lab.host import guests, images, keys, warm
 from lab.host.guests import GuestRecord
 
 
@@ -82,6 +82,7 @@ def collect(*, dry_run: bool) -> list[str]:
     if dry_run:
         return [d.name for d in guests.abandoned()]
     removed = guests.collect_garbage()
+    removed += warm.collect_garbage()
     with contextlib.suppress(HostError):
         removed += images.prune(keep=sys.maxsize).names  # only what dead builders left
     return removed

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lab.errors import InputError
-from lab.host import guests, image_recipes, images
+from lab.host import guests, image_recipes, images, warm
 from lab.model.image import Image
 
 
@@ -56,13 +56,23 @@ def import_named(
 def remove_named(name: str) -> tuple[list[str], int]:
     """Remove an image that no live guest stands on: names, and bytes freed."""
     gone = images.remove(name, in_use=in_use())
-    return list(gone.names), gone.bytes_freed
+    states, freed = _forget_states()
+    return [*gone.names, *states], gone.bytes_freed + freed
 
 
 def prune_all() -> tuple[list[str], int]:
     """Remove old builds and the leftovers of dead builders: names, and bytes freed."""
     gone = images.prune(in_use=in_use())
-    return list(gone.names), gone.bytes_freed
+    states, freed = _forget_states()
+    return [*gone.names, *states], gone.bytes_freed + freed
+
+
+def _forget_states() -> tuple[list[str], int]:
+    """Remove the saved guests of images that are gone: names, and bytes freed."""
+    left = {i.directory.name for i in images.list_images().images}
+    used = {r.warm for r in guests.every() if guests.is_alive(r)}
+    names, freed = warm.remove_all(images=left, in_use=used)
+    return [f"saved guest {name}" for name in names], freed
 
 
 def in_use() -> set[str]:

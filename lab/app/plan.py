@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab.app.execute import by_guest, check_images
+from lab.app.dispatch import by_guest
+from lab.app.place import check_images
 from lab.app.results import predicted
 from lab.compile.cloud_init import Identity
 from lab.compile.procedure import Site, cell_procedure, guest_procedure
@@ -26,7 +27,7 @@ def plan_of(compiled: Compiled) -> Plan:
     planned = []
     directory = str(paths.guests() / "gplan")
     found = Accelerator(kind="tcg", reason="TCG")
-    for guest, cells in by_guest(compiled, compiled.cells, keep=False):
+    for guest, cells in by_guest(compiled.cells).items():
         site, found = _site(guest.image, directory, notes)
         identity = Identity(
             guest="gplan",

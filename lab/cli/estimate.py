@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from lab.compile.scenario import cell_id
 from lab.model.scenario import Cell
@@ -29,54 +28,51 @@ class Estimate:
         self._cells = {cell_id(c): seconds for c, seconds in zip(cells, times, strict=True)}
         self._guest = GUEST_SECONDS[kind]
         self._around = CELL_SECONDS[kind]
-        self._guests = len({c.guest for c in cells}) or 1
-        self._now: _Part | None = None
+        self._running: dict[str, float] = {}
+        """When each cell under way began."""
+        self._side_by_side = 1
+        self._starting: float | None = None
+        """When the guest that is awaited began to start."""
+        self._guest_seen = False
 
     def guest_starts(self, at: float) -> None:
         """A guest is being started; said again, it is the same one."""
-        if self._now is None or self._now.cell is not None:
-            self._now = _Part(None, at)
-        self._guests = max(self._guests, 1)  # one more than planned, where another was lost
+        if self._starting is None:
+            self._starting = at
 
     def guest_is_up(self, at: float) -> None:
         """A guest can be used."""
-        if self._now is not None:
-            self._guest = at - self._now.since
-        self._guests -= 1
-        self._now = None
+        if self._starting is not None:
+            self._guest = at - self._starting
+        self._starting = None
+        self._guest_seen = True
 
     def cell_starts(self, cell: str, at: float) -> None:
         """A cell's first step begins."""
-        self._now = _Part(cell, at)
+        self._running[cell] = at
+        self._side_by_side = max(self._side_by_side, len(self._running))
 
     def cell_ends(self, cell: str, at: float) -> None:
         """A cell is done, or will not be done."""
         expected = self._cells.pop(cell, None)
-        if expected is not None and self._now is not None:
-            self._around = max(at - self._now.since - expected, 0.0)
-        self._now = None
+        since = self._running.pop(cell, None)
+        if expected is not None and since is not None:
+            self._around = max(at - since - expected, 0.0)
 
     def left(self, at: float) -> float:
-        """Seconds to go."""
-        whole = self._guests * self._guest
-        whole += sum(seconds + self._around for seconds in self._cells.values())
-        if self._now is None:
-            return whole
-        if self._now.cell is None:
-            part = self._guest
-        elif self._now.cell in self._cells:
-            part = self._cells[self._now.cell] + self._around
-        else:
-            return whole
-        return whole - min(at - self._now.since, part)
+        """Seconds to go: the work that is left, shared by the guests that were seen at once."""
+        going = {c: max(0.0, self._whole(c) - (at - t)) for c, t in self._running.items()}
+        waiting = sum(self._whole(c) for c in self._cells if c not in self._running)
+        work = (sum(going.values()) + waiting) / self._side_by_side
+        return self._boot(at) + max([work, *going.values()])
 
+    def _whole(self, cell: str) -> float:
+        return self._cells[cell] + self._around if cell in self._cells else 0.0
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """What is under way: a cell, or (``None``) the start of a guest."""
-
-    cell: str | None
-    since: float
+    def _boot(self, at: float) -> float:
+        if self._guest_seen and (self._starting is None or self._running):
+            return 0.0
+        return max(0.0, self._guest - (at - self._starting if self._starting is not None else 0.0))
 
 
 def _workloads(cell: Cell) -> float:

@@ -32,7 +32,8 @@ from lab.model.events import (
 from lab.units import format_seconds
 
 if TYPE_CHECKING:
-    from lab.app.execute import Place
+    from lab.app.dispatch import How
+    from lab.app.place import Place
     from lab.compile.scenario import Compiled
     from lab.store import RunStore
 
@@ -159,9 +160,9 @@ class Spinner:
 class Progress:
     """A run: all cells above, the step of the moment below."""
 
-    def __init__(self, compiled: Compiled, *, workloads: bool, verbose: bool) -> None:
+    def __init__(self, compiled: Compiled, *, how: How, verbose: bool) -> None:
         self._verbose = verbose
-        self._cells = compiled.cells if workloads else ()
+        self._cells = compiled.cells if how.workloads else ()
         self._done = 0
         self._names = {
             cell_id: ", ".join(str(v) for v in axes.values()) or compiled.name
@@ -195,7 +196,7 @@ class Progress:
     def ready(self, store: RunStore, place: Place) -> None:
         """The run has its directory and its accelerator."""
         self._kind = place.accelerator.kind
-        self._say(f"{place.accelerator.reason}; run {store.id}")
+        self.say(f"{place.accelerator.reason}; run {store.id}")
         self._estimate = Estimate(self._cells, self._kind)
         self._display.begin(self._title())
         self._display.step("starting a guest")
@@ -208,7 +209,7 @@ class Progress:
         at = time.monotonic()
         match event:
             case GuestStarted():
-                self._say(f"guest {event.guest} is up after {format_seconds(event.seconds)}")
+                self.say(f"guest {event.guest} is up after {format_seconds(event.seconds)}")
                 self._estimate.guest_is_up(at)
             case CellStarted():
                 self._display.step(self._name(event.cell))
@@ -223,17 +224,17 @@ class Progress:
                 self._display.step(text, expected=expected)
                 self._estimate.guest_starts(at)
             case Checked() if not event.check.passed:
-                self._say(f"the check '{event.check.name}' failed: {event.check.detail}")
+                self.say(f"the check '{event.check.name}' failed: {event.check.detail}")
             case CellFinished():
                 seconds = format_seconds(event.seconds.total)
                 why = f": {event.reason.splitlines()[0]}" if event.reason else ""
-                self._say(f"{self._name(event.cell)}: {event.outcome.value} after {seconds}{why}")
+                self.say(f"{self._name(event.cell)}: {event.outcome.value} after {seconds}{why}")
                 self._done += 1
                 self._estimate.cell_ends(event.cell, at)
             case GuestKept():
-                self._say(f"guest {event.guest} stays up")
+                self.say(f"guest {event.guest} stays up")
             case Trouble():
-                self._say(event.message)
+                self.say(event.message)
             case _:
                 pass
         self._go_on(self._estimate)
@@ -244,12 +245,13 @@ class Progress:
     def _title(self) -> str:
         if not self._cells:
             return "building the array"
-        return f"cell {min(self._done + 1, len(self._cells))} of {len(self._cells)}"
+        return f"{self._done} of {len(self._cells)} cells done"
 
     def _go_on(self, estimate: Estimate) -> None:
         self._display.go_on(self._title(), estimate.left(time.monotonic()))
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """A line for those who follow."""
         if self._verbose:
             self._display.console.print(
                 f"{time.monotonic() - self._started:7.1f} s  {text}", highlight=False, markup=False

@@ -55,4 +55,4 @@ def show(name: RunName = "last", as_json: Json = False) -> None:
     out = console()
     title, question = stored.title, stored.question
     out.print(result_page(result, title=title, question=question, claims=stored.claims))
-    out.print(f"Everything is kept in {home(run.directory)}", style="dim", soft_wrap=True)
+    out.print(f"Kept in {home(run.directory)}", style="dim", soft_wrap=True)

@@ -21,11 +21,20 @@ from lab.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from lab.app.dispatch import How
     from lab.app.execute import Done
 
 Out = Annotated[
     Path | None,
     typer.Option("--out", metavar="DIR", help="Keep the run below DIR.", show_default=False),
+]
+Jobs = Annotated[
+    str,
+    typer.Option("--jobs", "-j", metavar="auto|N", help="Guests at once; auto: as many as fit."),
+]
+Cold = Annotated[
+    bool,
+    typer.Option("--cold", help="Boot every guest, instead of restoring one that was saved."),
 ]
 Verbose = Annotated[
     bool, typer.Option("-v", "--verbose", help="A line per event, also without a terminal.")
@@ -41,6 +50,8 @@ def up_scenario(
     no_run: Annotated[
         bool, typer.Option("--no-run", help="Only boot the guest and build the base cell's array.")
     ] = False,
+    jobs: Jobs = "auto",
+    cold: Cold = False,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -48,7 +59,8 @@ def up_scenario(
 
     Examples: lab up scenario raid5-parity-last · lab up scenario raid5-parity-last --no-run
     """
-    _go(name, sets, trials, out, keep=True, workloads=not no_run, as_json=as_json, verbose=verbose)
+    how = _how(jobs, keep=True, workloads=not no_run, cold=cold)
+    _go(name, sets, trials, out, how, resume=None, as_json=as_json, verbose=verbose)
 
 
 @run.command("scenario")
@@ -57,15 +69,37 @@ def run_scenario(
     sets: Sets = None,
     trials: Trials = None,
     out: Out = None,
+    jobs: Jobs = "auto",
+    cold: Cold = False,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            "--resume", metavar="RUN", help="Go on with a run that stopped.", show_default=False
+        ),
+    ] = None,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """Run all cells, print the answer, and take every guest down.
 
     Examples: lab run scenario raid5-parity-last --json ·
-    lab run scenario raid5-parity-last --set 'matrix={}' --set array.layout=left-asymmetric
+    lab run scenario raid5-parity-last --set 'matrix={}' --set array.layout=left-asymmetric ·
+    lab run scenario raid5-parity-last --resume last
     """
-    _go(name, sets, trials, out, keep=False, workloads=True, as_json=as_json, verbose=verbose)
+    how = _how(jobs, keep=False, workloads=True, cold=cold)
+    _go(name, sets, trials, out, how, resume=resume, as_json=as_json, verbose=verbose)
+
+
+def _how(jobs: str, *, keep: bool, workloads: bool, cold: bool) -> How:
+    from lab.app.dispatch import How
+    from lab.errors import InputError
+
+    number = None
+    if jobs != "auto":
+        if not jobs.isdigit() or not 1 <= int(jobs) <= 256:
+            raise InputError(f"--jobs {jobs}: expected auto, or a number from 1 to 256")
+        number = int(jobs)
+    return How(keep=keep, workloads=workloads, jobs=number, cold=cold)
 
 
 def _go(
@@ -73,30 +107,33 @@ def _go(
     sets: list[str] | None,
     trials: int | None,
     out: Path | None,
+    how: How,
     *,
-    keep: bool,
-    workloads: bool,
+    resume: str | None,
     as_json: bool,
     verbose: bool,
 ) -> None:
     from lab.app import execute
+    from lab.app.resume import stored
     from lab.cli.progress import Progress
 
     compiled = compile_named(name, sets, trials)
-    with Progress(compiled, workloads=workloads, verbose=verbose) as progress:
+    store = stored(resume, compiled, sets or []) if resume else None
+    with Progress(compiled, how=how, verbose=verbose) as progress:
         done = execute.run_scenario(
             compiled,
             texts=sets or [],
             out=out.absolute() if out else None,
-            keep=keep,
-            workloads=workloads,
+            how=how,
+            resume=store,
             watch=progress.watch,
+            say=progress.say,
             progress=progress.image,
             ready=progress.ready,
         )
     if as_json:
         print_json(done.result.model_dump(mode="json", by_alias=True))
-    elif workloads:
+    elif how.workloads:
         _show(done, compiled.scenario.title, compiled.scenario.question)
     if done.kept and not as_json:
         _say_kept(done.kept)

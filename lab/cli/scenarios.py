@@ -106,7 +106,9 @@ def check(
         print_json({"good": good, "wrong": wrong})
     else:
         for one in good:
-            typer.echo(f"{one['name']}: good, {one['cells']} cells")
+            typer.echo(
+                f"{one['name']}: good, {one['cells']} cell{'s' if one['cells'] != 1 else ''}"
+            )
         for bad in wrong:
             sys.stderr.write(f"lab: {bad['error']}\n")
     if wrong:

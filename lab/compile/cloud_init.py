@@ -44,11 +44,13 @@ def user_data(identity: Identity) -> str:
             {
                 "name": USER,
                 "shell": "/bin/bash",
-                "lock_passwd": True,
+                # No password fits "*"; a locked account could not come in by key without PAM.
+                "lock_passwd": False,
+                "passwd": "*",
                 "sudo": "ALL=(ALL) NOPASSWD:ALL",
                 "ssh_authorized_keys": keys,
             },
-            {"name": "root", "ssh_authorized_keys": keys},
+            {"name": "root", "lock_passwd": False, "ssh_authorized_keys": keys},
         ],
     }
     return "#cloud-config\n" + json.dumps(config, indent=1) + "\n"

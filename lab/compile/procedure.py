@@ -21,6 +21,8 @@ from lab.model.procedure import (
     HostCommand,
     MakeDirectory,
     Procedure,
+    RestoreGuest,
+    SaveGuest,
     StartGuest,
     Step,
     Timed,
@@ -35,6 +37,9 @@ from lab.units import MIB
 MOUNT: Final = "/mnt/bench"
 BOOT_TIMEOUT: Final = {"kvm": 60.0, "tcg": 240.0}
 """Seconds until a cold guest must answer; under TCG a boot takes 24 to 40 on an idle host."""
+
+RESTORE_TIMEOUT: Final = 60.0
+"""Seconds until a restored guest must answer; it does within 2 on an idle host."""
 
 KERNEL_ARGUMENTS: Final = (
     "root=LABEL=root",
@@ -81,15 +86,15 @@ def qemu_conf(*, as_root: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def guest_procedure(guest: Guest, site: Site, identity: Identity) -> Procedure:
-    """Make the guest's files, start it, and wait until SSH answers with the pinned key."""
+def machine_of(guest: Guest, site: Site) -> Machine:
+    """The domain of a guest that boots."""
     directory = PurePosixPath(site.directory)
     arguments = (
         *KERNEL_ARGUMENTS,
         *(TCG_ARGUMENTS if site.accelerator == "tcg" else ()),
         *guest.kernel_arguments,
     )
-    machine = Machine(
+    return Machine(
         accelerator=site.accelerator,
         emulator=site.emulator,
         machine_type=site.machine_type,
@@ -102,14 +107,84 @@ def guest_procedure(guest: Guest, site: Site, identity: Identity) -> Procedure:
         initrd=site.initrd,
         kernel_arguments=arguments,
     )
-    seed = directory / "seed"
+
+
+def guest_procedure(guest: Guest, site: Site, identity: Identity, scale: float = 1.0) -> Procedure:
+    """Make the guest's files, start it, and wait until SSH answers with the pinned key."""
+    steps = [
+        *_boot(guest, site, identity, scale),
+        GuestCommand(label="versions in the guest", script=_ENVIRONMENT, capture="environment"),
+    ]
+    return Procedure(name=identity.guest, steps=tuple(steps))
+
+
+def bake_procedure(
+    guest: Guest, site: Site, identity: Identity, key: str, scale: float = 1.0
+) -> Procedure:
+    """Boot a guest and save it, for all others of its kind."""
+    steps = [*_boot(guest, site, identity, scale), SaveGuest(key=key, environment=_ENVIRONMENT)]
+    return Procedure(name=identity.guest, steps=tuple(steps))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """A warm state, as a procedure needs it."""
+
+    key: str
+    memory: str
+    root: str
+    seed: str
+    saved_directory: str
+
+
+def restore_procedure(name: str, site: Site, saved: Saved, scale: float = 1.0) -> Procedure:
+    """Start a guest from a warm state: its own files over the saved ones, no boot."""
+    directory = PurePosixPath(site.directory)
+    root, seed = str(directory / "root.qcow2"), str(directory / "seed.iso")
     steps: list[Step] = [
+        *_places(site),
+        HostCommand(
+            label="seed of the saved guest", argv=("cp", saved.seed, seed), creates=(seed,)
+        ),
+        _overlay(saved.root, root),
+        RestoreGuest(
+            key=saved.key,
+            state=saved.memory,
+            saved_directory=saved.saved_directory,
+            directory=site.directory,
+            console=str(directory / "console.log"),
+        ),
+        WaitForSsh(timeout=RESTORE_TIMEOUT * scale),
+    ]
+    return Procedure(name=name, steps=tuple(steps))
+
+
+def _places(site: Site) -> tuple[Step, ...]:
+    directory = PurePosixPath(site.directory)
+    return (
         MakeDirectory(path=str(directory / "etc")),
-        MakeDirectory(path=str(seed)),
         MakeDirectory(path=str(directory / "disks")),
         WriteFile(
             path=str(directory / "etc" / "qemu.conf"), content=qemu_conf(as_root=site.as_root)
         ),
+    )
+
+
+def _overlay(base: str, path: str) -> HostCommand:
+    return HostCommand(
+        label="root disk over the image",
+        argv=("qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", "qcow2", path),
+        creates=(path,),
+    )
+
+
+def _boot(guest: Guest, site: Site, identity: Identity, scale: float) -> tuple[Step, ...]:
+    directory = PurePosixPath(site.directory)
+    machine = machine_of(guest, site)
+    seed = directory / "seed"
+    return (
+        *_places(site),
+        MakeDirectory(path=str(seed)),
         WriteFile(
             path=str(seed / "user-data"), content=user_data(identity), mode=0o600, secret=True
         ),
@@ -123,24 +198,15 @@ def guest_procedure(guest: Guest, site: Site, identity: Identity) -> Procedure:
             ),
             creates=(machine.seed,),
         ),
-        HostCommand(
-            label="root disk over the image",
-            argv=(
-                *("qemu-img", "create", "-q", "-f", "qcow2"),
-                *("-b", site.image_disk, "-F", "qcow2", machine.root_disk),
-            ),
-            creates=(machine.root_disk,),
-        ),
+        _overlay(site.image_disk, machine.root_disk),
         StartGuest(
             name=NAME,
             xml=domain_xml(machine),
             xml_path=str(directory / "domain.xml"),
             console=machine.console,
         ),
-        WaitForSsh(timeout=BOOT_TIMEOUT[site.accelerator]),
-        GuestCommand(label="versions in the guest", script=_ENVIRONMENT, capture="environment"),
-    ]
-    return Procedure(name=identity.guest, steps=tuple(steps))
+        WaitForSsh(timeout=BOOT_TIMEOUT[site.accelerator] * scale),
+    )
 
 
 def cell_procedure(
@@ -177,26 +243,17 @@ def cell_procedure(
         for workload in cell.workloads:
             tool = catalog.workload(workload.tool)
             parameters = tool.parameters.model_validate(workload.parameters)
-            tag = f"{workload.name}.{trial}"
-            steps += [
-                GuestCommand(
-                    label=f"counters before {workload.name}",
-                    script=_before(cell),
-                    capture=f"{tag}.before",
-                ),
+            steps.append(
                 Timed(
                     workload=workload.name,
                     trial=trial,
+                    before=_before(cell),
                     script=tool.script(parameters, target),
+                    after=_counters(cell),
                     timeout=cell.timeout,
                     expected_seconds=expected.get(workload.name),
-                ),
-                GuestCommand(
-                    label=f"counters after {workload.name}",
-                    script=_counters(cell),
-                    capture=f"{tag}.after",
-                ),
-            ]
+                )
+            )
     if cell.array is not None:
         steps.append(
             GuestCommand(
@@ -220,19 +277,31 @@ sed -n 's/^PRETTY_NAME="\\(.*\\)"/os=\\1/p' /etc/os-release"""
 
 
 def _disks_read_back(cell: Cell) -> Verify:
-    """Every disk is there under its serial, with its size, and has the scheduler it should have."""
-    lines = ["udevadm settle --timeout=30"]
+    """Every disk is there under its serial, with its size, and has the scheduler it should have.
+
+    Under software emulation each process costs a hundredth of a second or more, so the shell does
+    by itself whatever it can.
+    """
+    paths = [guest_path(disk, serial) for serial, disk in cell.each_disk]
+    wanted = " ".join(f"{serial}:{disk.scheduler}" for serial, disk in cell.each_disk)
+    lines = [
+        "udevadm settle --timeout=30",
+        f"for path in {' '.join(paths)}; do",
+        '  tries=0; until [ -b "$path" ] || [ $tries -ge 100 ]',
+        "  do sleep 0.1; tries=$((tries + 1)); done",
+        "done",
+        f"set -- {wanted}",
+        f"for device in $(readlink -f {' '.join(paths)}); do",
+        "  queue=/sys/block/${device##*/}/queue serial=${1%:*}",
+        '  echo "${1##*:}" > "$queue/scheduler" || true',
+        '  read -r sectors < "$queue/../size"; echo "$serial.bytes=$((sectors * 512))"',
+        '  read -r schedulers < "$queue/scheduler"',
+        '  chosen=${schedulers#*\\[}; echo "$serial.scheduler=${chosen%%\\]*}"',
+        "  shift",
+        "done",
+    ]
     expect: dict[str, str] = {}
     for serial, disk in cell.each_disk:
-        path = guest_path(disk, serial)
-        lines += [
-            f"for try in $(seq 100); do [ -b {path} ] && break; sleep 0.1; done",
-            f'd=$(basename "$(readlink -f {path})")',
-            f"echo {disk.scheduler} > /sys/block/$d/queue/scheduler || true",
-            f'echo "{serial}.bytes=$(($(cat /sys/block/$d/size) * 512))"',
-            f"echo \"{serial}.scheduler=$(sed 's/.*\\[\\(.*\\)\\].*/\\1/' "
-            '/sys/block/$d/queue/scheduler)"',
-        ]
         expect[f"{serial}.bytes"] = str(disk.size)
         expect[f"{serial}.scheduler"] = disk.scheduler
     return Verify(name="disks", script="\n".join(lines), expect=expect, timeout=60.0)
@@ -249,9 +318,13 @@ def _programs(cell: Cell) -> Verify:
 
 def _counters(cell: Cell) -> str:
     """Which device each disk is, and the kernel's counters of all devices."""
-    paths = [(serial, guest_path(disk, serial)) for serial, disk in cell.each_disk]
-    lines = [f'echo "disk {s} $(basename "$(readlink -f {p})")"' for s, p in paths]
-    return "\n".join([*lines, "cat /proc/diskstats"])
+    serials = " ".join(serial for serial, _ in cell.each_disk)
+    paths = " ".join(guest_path(disk, serial) for serial, disk in cell.each_disk)
+    return (
+        f"set -- {serials}\n"
+        f'for device in $(readlink -f {paths}); do echo "disk $1 ${{device##*/}}"; shift; done\n'
+        "cat /proc/diskstats"
+    )
 
 
 def _before(cell: Cell) -> str:

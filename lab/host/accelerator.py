@@ -53,6 +53,40 @@ def is_root() -> bool:
     return os.geteuid() == 0
 
 
+def cpus() -> int:
+    """Processors that the lab may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def qemu_identity() -> str:
+    """What tells this QEMU from an updated one: its file and version."""
+    path = Path(emulator()).resolve()
+    stat = path.stat()
+    return f"{path} {stat.st_size} {stat.st_mtime_ns}"
+
+
+REFERENCE_BOOT: Final = {"kvm": 8.0, "tcg": 25.0}
+"""Seconds of a cold boot on a host on which the deadlines are right as they stand."""
+
+
+def remember_boot(kind: str, seconds: float) -> None:
+    """Keep how long a boot took here, which is how fast this host has shown itself to be."""
+    memory = paths.host() / f"boot-{kind}.json"
+    memory.parent.mkdir(parents=True, exist_ok=True)
+    part = memory.with_name(f".{memory.name}.{os.getpid()}")
+    part.write_text(json.dumps({"seconds": seconds}), encoding="utf-8")
+    part.rename(memory)
+
+
+def slowness(kind: str) -> float:
+    """How many times slower than the reference a boot was here; at least 1."""
+    try:
+        text = (paths.host() / f"boot-{kind}.json").read_text(encoding="utf-8")
+        return max(1.0, float(json.loads(text)["seconds"]) / REFERENCE_BOOT[kind])
+    except (OSError, ValueError, TypeError, KeyError):
+        return 1.0
+
+
 def qemu_version() -> str:
     """QEMU's version, as ``7.2.22``."""
     words = process.run([emulator(), "--version"], timeout=20).stdout.split()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
 from typing import Final
 
 from lab.errors import GuestError, HostError, ToolError, TroubleError
-from lab.host import clock, guests, process, warm
+from lab.host import clock, guests, load, process, warm
 from lab.host.guests import GuestRecord
 from lab.host.hypervisor import Hypervisor, iotune_of
 from lab.host.shell import Shell, banner
@@ -25,13 +26,21 @@ SILENCE: Final = 30.0
 class LiveBench:
     """Everything of one guest that touches the world."""
 
-    def __init__(self, record: GuestRecord, private_key: str, *, silence: float = SILENCE) -> None:
+    def __init__(
+        self,
+        record: GuestRecord,
+        private_key: str,
+        *,
+        silence: float = SILENCE,
+        scale: float = 1.0,
+    ) -> None:
         self.record = record
-        self._silence = silence
+        self._silence = silence * scale
+        self._scale = scale
         self._private_key = private_key
         self._hypervisor = Hypervisor(record.path)
         self._shell: Shell | None = None
-        self._answered = clock.now()
+        self._answered = self._answering = self._started = clock.now()
         self._restored = False
 
     # -- files and programs of the host
@@ -72,17 +81,25 @@ class LiveBench:
 
     def start_guest(self, step: StartGuest) -> None:
         """Start the domain, and write its process and port down."""
+        self._started = clock.now()
         self._hypervisor.start(step.xml)
         self.record = replace(self.record, pid=self._hypervisor.pid, port=self._hypervisor.port())
         guests.write(self.record)
 
     def save_guest(self, step: SaveGuest) -> None:
         """Save the guest as a warm state; it is gone then."""
+        captures = {"environment.txt": self.guest(step.environment, 60).stdout}
         self.guest("sync; echo 3 > /proc/sys/vm/drop_caches; sync", 60)
         self.close()
         with warm.making(step.key) as place:
             self._hypervisor.save(place / warm.MEMORY)
-            warm.publish(place, step.key, self.record)
+            warm.publish(
+                place,
+                step.key,
+                self.record,
+                boot_seconds=self._answering - self._started,
+                captures=captures,
+            )
 
     def restore_guest(self, step: RestoreGuest) -> None:
         """Start the guest from a warm state, and write its process and port down."""
@@ -134,7 +151,7 @@ class LiveBench:
             alive=lambda: self._alive(ask=True),
             timeout=60.0,
         )
-        self._answered = clock.now()
+        self._answered = self._answering = clock.now()
         if self._restored:
             self._wake()
 
@@ -177,7 +194,7 @@ class LiveBench:
             raise GuestError(f"there is no connection to the guest '{self.record.id}'")
         self._answered = clock.now()
         try:
-            return self._shell.run(script, timeout)
+            return self._shell.run(script, timeout * self._scale)
         except GuestError as error:
             self._alive(ask=False)
             if error.hint:
@@ -203,6 +220,10 @@ class LiveBench:
         tail = guests.console_tail(self.record.path)
         where = f"the last lines of its console:\n{tail}" if tail else "its console is empty"
         return GuestError(sentence, hint=where)
+
+    def pressure(self) -> Mapping[str, float]:
+        """How long the guest's QEMU ran and had to wait, and the host's pressure."""
+        return load.pressure(self.record.pid)
 
     # -- time
 

@@ -47,6 +47,8 @@ class GuestRecord:
     target: str = ""
     """The array's path in the guest."""
     cell: str = ""
+    warm: str = ""
+    """Name of the warm state that its root disk stands on."""
 
     @property
     def path(self) -> Path:
@@ -55,10 +57,14 @@ class GuestRecord:
 
 
 def started_ticks(pid: int) -> int:
-    """When a process started, in clock ticks since boot; 0 where there is none."""
+    """When a process started, in clock ticks since boot; 0 where there is none.
+
+    One that has ended and that nobody has asked for its status yet, a zombie, is none.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        return int(stat.rpartition(")")[2].split()[19])
+        state, *fields = stat.rpartition(")")[2].split()
+        return 0 if state in ("Z", "X") else int(fields[18])
     except (OSError, ValueError, IndexError):
         return 0
 
@@ -68,7 +74,7 @@ def new_id() -> str:
     return f"g{token_hex(3)}"
 
 
-def create(*, guest: str, scenario: str, image: str, host_key: str) -> GuestRecord:
+def create(*, guest: str, scenario: str, image: str, host_key: str, warm: str = "") -> GuestRecord:
     """Make the directory and the record of a guest that is about to be."""
     directory = paths.guests() / guest
     # The record is in the directory before anybody can see it: gc must never take it for a wreck.
@@ -83,6 +89,7 @@ def create(*, guest: str, scenario: str, image: str, host_key: str) -> GuestReco
         owner_pid=os.getpid(),
         owner_started=started_ticks(os.getpid()),
         host_key=host_key,
+        warm=warm,
     )
     (fresh / RECORD).write_text(json.dumps(asdict(record), indent=1), encoding="utf-8")
     fresh.rename(directory)

@@ -43,6 +43,12 @@ def require() -> None:
     _libvirt()
 
 
+def version() -> int:
+    """libvirt's version as a number, ``major * 1000000 + minor * 1000 + release``."""
+    number: int = _libvirt().getVersion()
+    return number
+
+
 class Hypervisor:
     """One embedded libvirt root, and the one guest in it."""
 

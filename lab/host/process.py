@@ -174,6 +174,13 @@ class Child:
         for line in self._process.stdout:
             yield line.decode(errors="replace").rstrip("\n")
 
+    def tell(self, line: str) -> None:
+        """Write it a line; one that has died will be heard of by its exit status."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+
     def hang_up(self) -> None:
         """Let go of the lifeline: it cleans up and ends."""
         assert self._process.stdin is not None

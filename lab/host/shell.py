@@ -99,7 +99,8 @@ class Shell:
     def run(self, script: str, timeout: float) -> Output:
         """Run shell lines with ``sh -e``; ``GuestError`` when the guest dies or takes too long."""
         started = clock.now()
-        command = f"LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin sh -ec {shlex.quote(script)}"
+        path = "/usr/sbin:/usr/bin:/sbin:/bin"
+        command = f"LC_ALL=C PATH={path} exec sh -ec {shlex.quote(script)}"
         try:
             return self._run(f"{command} </dev/null", script, started, timeout)
         except (paramiko.SSHException, OSError, EOFError) as error:

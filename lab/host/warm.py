@@ -43,6 +43,10 @@ class WarmState:
     """Public line of its SSH host key."""
     image: str
     created: str
+    boot_seconds: float
+    """What the boot took that restoring spares."""
+    captures: dict[str, str]
+    """Raw output that was captured when it booted."""
 
     @property
     def memory(self) -> Path:
@@ -109,7 +113,9 @@ def making(key: str) -> Iterator[Path]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def publish(place: Path, key: str, record: GuestRecord) -> WarmState:
+def publish(
+    place: Path, key: str, record: GuestRecord, *, boot_seconds: float, captures: dict[str, str]
+) -> WarmState:
     """Take the saved guest's disks, write down what it is, and put it in its place."""
     try:
         for name in (ROOT, SEED):
@@ -122,6 +128,8 @@ def publish(place: Path, key: str, record: GuestRecord) -> WarmState:
             host_key=record.host_key,
             image=record.image,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
+            boot_seconds=boot_seconds,
+            captures=captures,
         )
         about = {k: v for k, v in asdict(state).items() if k != "directory"}
         text = json.dumps({**about, "sizes": sizes}, indent=1)

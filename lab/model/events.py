@@ -62,7 +62,7 @@ class CellFinished(Told):
     cell: str
     outcome: Outcome
     reason: str = ""
-    seconds: PhaseSeconds
+    seconds: PhaseSeconds = PhaseSeconds()
 
 
 class GuestKept(Told):

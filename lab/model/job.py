@@ -1,14 +1,38 @@
-"""What a worker is handed: one guest, and the cells to run in it, one after another."""
+"""What a worker is told: one guest to bring up, then one order after another."""
 
 from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from lab.model.base import Model
 from lab.model.procedure import Procedure
 
 
-class CellJob(Model):
-    """One cell, compiled."""
+class GuestJob(Model):
+    """One guest; the first line that a worker reads."""
 
+    guest: str
+    scenario: str
+    image: str
+    warm: str = ""
+    """Name of the warm state that it is restored from; empty: it boots."""
+    host_key: str
+    """Public line of the guest's host key."""
+    private_key: str
+    """Path of the lab's private key."""
+    procedure: Procedure
+    scale: float = 1.0
+    """How many times slower than the reference this host has shown itself; deadlines grow so."""
+    captures: dict[str, str] = {}
+    """Raw output that was captured when the warm state was saved."""
+
+
+class CellJob(Model):
+    """One cell, compiled. What the cell before left in the guest is taken apart first."""
+
+    kind: Literal["cell"] = "cell"
     id: str
     procedure: Procedure
     directory: str
@@ -17,17 +41,16 @@ class CellJob(Model):
     """The array's path in the guest."""
 
 
-class GuestJob(Model):
-    """One guest and its cells; a worker process takes exactly one such job."""
+class Keep(Model):
+    """Leave the guest up, with the array of its last cell, and end."""
 
-    guest: str
-    scenario: str
-    image: str
-    host_key: str
-    """Public line of the guest's host key."""
-    private_key: str
-    """Path of the lab's private key."""
-    procedure: Procedure
-    cells: tuple[CellJob, ...]
-    keep: bool = False
-    """Leave the guest up, with the last cell's array, if all went well."""
+    kind: Literal["keep"] = "keep"
+
+
+class End(Model):
+    """Take the guest down and end."""
+
+    kind: Literal["end"] = "end"
+
+
+Order = Annotated[CellJob | Keep | End, Field(discriminator="kind")]

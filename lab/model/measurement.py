@@ -53,6 +53,10 @@ class Prediction(Model):
     """Where theory says how it came to it."""
 
 
+UNCONTENDED = "uncontended"
+"""Name of the check that every timed step of a cell had the processors it needed."""
+
+
 class Check(Model):
     """A precondition that was read back, or a fact that was held against what was asked."""
 

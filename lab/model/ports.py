@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -58,6 +58,9 @@ class Bench(Protocol):
 
     def guest(self, script: str, timeout: float) -> Output:
         """Run shell lines as root in the guest (``sh -e``, no standard input)."""
+
+    def pressure(self) -> Mapping[str, float]:
+        """How long the guest ran and had to wait, in seconds; only differences count."""
 
     def now(self) -> float:
         """Seconds on a clock that never goes back."""

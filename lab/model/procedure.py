@@ -64,6 +64,8 @@ class SaveGuest(Model):
     kind: Literal["save_guest"] = "save_guest"
     key: str
     """Everything that a guest must share with the one that was saved, as a digest."""
+    environment: str
+    """Script that says what the guest is; its output is kept with the state."""
 
 
 class RestoreGuest(Model):
@@ -141,7 +143,11 @@ class Timed(Model):
     kind: Literal["timed"] = "timed"
     workload: str
     trial: int
+    before: str = ""
+    """Shell lines before it, in the same breath: caches dropped, buckets dry, counters read."""
     script: str
+    after: str = ""
+    """Shell lines after it: counters read."""
     timeout: float
     expected_seconds: float | None = None
     """For progress only."""

@@ -120,8 +120,14 @@ def _step(step: Step) -> Iterator[str]:
             yield _comment(f"{step.label}:")
             yield from _here("guest", step.script)
         case Timed():
-            yield f"# workload {step.workload}, trial {step.trial}:"
+            if step.before:
+                yield _comment(f"before workload {step.workload}, trial {step.trial}:")
+                yield from _here("guest", step.before)
+            yield _comment(f"workload {step.workload}, trial {step.trial}:")
             yield from _here("guest", step.script)
+            if step.after:
+                yield _comment("and after it:")
+                yield from _here("guest", step.after)
         case Verify():
             expected = ", ".join(f"{k}={v}" for k, v in step.expect.items())
             yield _comment(f"must print {expected}:")

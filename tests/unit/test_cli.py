@@ -181,7 +181,7 @@ def test_a_broken_scenario_does_not_hide_the_good_ones(cli: Cli) -> None:
     assert "broken.yaml:1: titel: " in listed.stderr
     checked = cli("scenario", "check")
     assert checked.status == 2
-    assert "mine: good, 1 cells" in checked.stdout
+    assert "mine: good, 1 cell\n" in checked.stdout
     both = cli("scenario", "check", "--json").json
     assert [w["name"] for w in both["wrong"]] == ["broken"]
 

@@ -37,7 +37,10 @@ def test_the_labs_key_lets_in_and_no_password_does() -> None:
     assert {u["name"]: u["ssh_authorized_keys"] for u in users} == {
         name: ["ssh-ed25519 AAAAlab"] for name in ("lab", "root")
     }
-    assert "passw" not in user_data(IDENTITY).replace("lock_passwd", "").replace("NOPASSWD", "")
+    # "*" is no hash: no password fits. A locked account ("!") could not use its key without PAM.
+    assert {u.get("passwd", "*") for u in users} == {"*"}
+    told = user_data(IDENTITY)
+    assert not any(word in told for word in ("plain_text_passwd", "hashed_passwd", "chpasswd"))
 
 
 def test_nothing_that_takes_time_is_asked_for() -> None:

@@ -82,6 +82,19 @@ def test_a_guest_whose_owner_is_dead_is_abandoned() -> None:
     assert guests.abandoned() == []
 
 
+def test_a_zombie_owns_nothing() -> None:
+    child = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+    try:
+        guests.own(made(), child.pid)
+        assert guests.abandoned() == []
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is still there
+        assert Path(f"/proc/{child.pid}/stat").exists()
+        assert len(guests.abandoned()) == 1
+    finally:
+        child.communicate()
+
+
 def test_a_guest_that_was_left_up_is_abandoned_only_when_it_has_ended() -> None:
     record = made()
     with process(QEMU, disk_of(record)) as pid:

@@ -239,7 +239,7 @@ def test_what_a_workload_printed_is_kept_even_when_it_failed(bench: FakeBench) -
     assert run.saved == {
         "write.1.stdout.txt": "out",
         "write.1.stderr.txt": "dd: I/O error\n",
-        "write.1.seconds.txt": "0.250000\n",
+        "write.1.pressure.txt": "cpu=0.000000\nwait=0.000000\nseconds=0.250000\n",
     }
     assert isinstance(run.error, ToolError)
     assert "dd: I/O error" in str(run.error)

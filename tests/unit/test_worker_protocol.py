@@ -22,7 +22,7 @@ from lab.model.events import (
     StepStarted,
     Trouble,
 )
-from lab.model.job import CellJob, GuestJob
+from lab.model.job import CellJob, End, GuestJob, Keep, Order
 from lab.model.measurement import Check
 from lab.model.procedure import HostCommand, MakeDirectory, Procedure
 from lab.model.result import Outcome, PhaseSeconds
@@ -34,8 +34,12 @@ JOB = GuestJob(
     host_key="ssh-ed25519 AAAA",
     private_key="/nowhere/key",
     procedure=Procedure(name="g1", steps=(MakeDirectory(path="/nowhere/at/all"),)),
-    cells=(CellJob(id="c1", procedure=Procedure(name="q", steps=()), directory="/d", target="/t"),),
 )
+ORDERS: list[Order] = [
+    CellJob(id="c1", procedure=Procedure(name="q", steps=()), directory="/d", target="/t"),
+    Keep(),
+    End(),
+]
 
 
 def worker(home: Path, stdin: bytes) -> subprocess.CompletedProcess[bytes]:
@@ -130,3 +134,11 @@ def test_a_job_survives_the_wire() -> None:
     line = JOB.model_dump_json()
     assert "\n" not in line
     assert GuestJob.model_validate_json(line) == JOB
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=lambda o: o.kind)
+def test_an_order_survives_the_wire(order: Order) -> None:
+    line = order.model_dump_json()
+    assert "\n" not in line
+    adapter: TypeAdapter[Order] = TypeAdapter(Order)
+    assert adapter.validate_json(line) == order

@@ -1,0 +1,388 @@
+"""Cells to guests: which runs where and when, what becomes of one that went wrong."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from lab import catalog, measure
+from lab.app.crew import Crew, Heard, Member
+from lab.app.kinds import Kinds
+from lab.app.place import Place
+from lab.compile import schedule
+from lab.compile.procedure import (
+    cell_procedure,
+    memory_of,
+)
+from lab.compile.scenario import Compiled, cell_id, identity
+from lab.disks import guest_path
+from lab.errors import TroubleError
+from lab.host import (
+    accelerator,
+    load,
+    paths,
+    warm,
+)
+from lab.host.process import uninterrupted
+from lab.model.events import CellFinished, CellStarted, Checked, Event, GuestStarted
+from lab.model.job import CellJob, End, Keep
+from lab.model.measurement import Check
+from lab.model.result import Outcome
+from lab.model.scenario import Cell, Guest
+from lab.predict import predictions, streams
+from lab.store import RunStore, StoredOutcome
+
+_EVENT: TypeAdapter[Event] = TypeAdapter(Event)
+GUESTS_PER_CPU = {"tcg": 3, "kvm": 4}
+"""With ``--jobs auto``. A throttled guest waits more than it computes: about a tenth of a core."""
+
+Watch = Callable[[Event], None]
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class How:
+    """How a run is to be done."""
+
+    keep: bool = False
+    """Leave the base cell's guest up."""
+    workloads: bool = True
+    """``False``: only make the base cell's array."""
+    jobs: int | None = None
+    """Guests at once; ``None``: as many as the host has room for."""
+    cold: bool = False
+    """Boot every guest, and neither use nor make a warm state."""
+
+
+def by_guest(cells: Sequence[Cell]) -> dict[Guest, list[Cell]]:
+    """Cells by the kind of guest that they need."""
+    groups: dict[Guest, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(cell.guest, []).append(cell)
+    return groups
+
+
+@dataclass(slots=True, kw_only=True)
+class _Task:
+    """A cell that waits for its turn, or has it."""
+
+    cell: Cell
+    id: str
+    seconds: float
+    """What its workloads should take."""
+    need: schedule.Need
+    alone: bool = False
+    """It was contended, and is repeated with nothing beside it."""
+    retry: bool = False
+    """Its guest died once already."""
+    directory: Path = Path()
+    started: bool = False
+    checks: list[Check] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class Dispatch:
+    """One run under way."""
+
+    store: RunStore
+    compiled: Compiled
+    places: dict[str, Place]
+    watch: Watch
+    say: Say
+    how: How
+    _crew: Crew = field(init=False)
+    _kinds: Kinds = field(init=False)
+    _pending: list[_Task] = field(default_factory=list)
+    _running: dict[str, _Task] = field(default_factory=dict)
+    """By the id of the guest that has it."""
+    _cold: set[Guest] = field(default_factory=set)
+    """Kinds of guest whose state did not restore."""
+    _base: str = ""
+
+    def run(self, cells: Sequence[Cell]) -> str | None:
+        """Every cell; the id of the guest that was left up."""
+        self._crew = Crew(directory=self.store.directory)
+        self._kinds = Kinds(scenario=self.compiled.name, places=self.places, at_once=self._jobs())
+        base = self.compiled.base
+        self._base = next((cell_id(c) for c in cells if identity(c) == identity(base)), "")
+        self._pending = sorted((self._task(c) for c in cells), key=lambda t: -t.seconds)
+        kinds = set(by_guest(cells)) | ({base.guest} if self.how.keep else set())
+        try:
+            if not self.how.cold:
+                for kind in kinds:
+                    self._bake(kind)
+            self._work()
+            return self._keep() if self.how.keep else None
+        finally:
+            # However it ended, every worker gets to clean up, and what one leaves goes.
+            with uninterrupted():
+                self._crew.stop()
+                for task in self._running.values():
+                    if not task.started:
+                        shutil.rmtree(task.directory, ignore_errors=True)
+
+    # -- the cells
+
+    def _task(self, cell: Cell) -> _Task:
+        known = {p.workload: p.value for p in predictions(cell) if p.metric == "seconds"}
+        flows = streams(cell)
+        seconds = sum(known.get(w.name, schedule.UNKNOWN_SECONDS) for w in cell.workloads)
+        written = [s.total for s in flows.values() if s.direction.value == "write"]
+        whole = sum(written) * cell.trials if len(flows) == len(cell.workloads) else 0
+        return _Task(
+            cell=cell,
+            id=cell_id(cell),
+            seconds=seconds * cell.trials,
+            need=schedule.need_of(cell, memory_of(cell.guest), whole),
+        )
+
+    def _work(self) -> None:
+        """Give cells to guests until none is left."""
+        self._fill()
+        while self._pending or self._running:
+            if not self._crew.members:
+                raise TroubleError("there are cells left, and no guest that could run them")
+            self._hear(*self._crew.heard.get())
+            self._fill()
+
+    def _jobs(self) -> int:
+        if self.how.jobs is not None:
+            return self.how.jobs
+        place = next(iter(self.places.values()))
+        return GUESTS_PER_CPU[place.accelerator.kind] * accelerator.cpus()
+
+    def _fill(self) -> None:
+        """Start what fits: in guests that stand idle, or in new ones; end what nobody needs."""
+        while (task := self._next()) is not None:
+            idle = [m for m in self._crew.members if not m.busy and m.kind == task.cell.guest]
+            free = [m for m in idle if not m.reserved or task.alone]
+            if free:
+                self._pending.remove(task)
+                self._give(free[0], task)
+                continue
+            coming = [m for m in self._crew.members if not m.up and m.kind == task.cell.guest]
+            wanted = [t for t in self._pending if t.cell.guest == task.cell.guest]
+            room = len(self._crew.members) < self._jobs() and self._memory_for(task.cell.guest)
+            if len(coming) < len(wanted) and (room or not self._crew.members):
+                self._start(task.cell.guest)
+                continue
+            break
+        kinds = {t.cell.guest for t in self._pending}
+        for member in self._crew.members:
+            if not member.busy and not member.reserved and member.kind not in kinds:
+                spare = self.how.keep and member.kind == self.compiled.base.guest
+                if not (
+                    spare and not self._running and not any(m.reserved for m in self._crew.members)
+                ):
+                    member.order(End())
+
+    def _next(self) -> _Task | None:
+        """The longest cell that fits beside those that run."""
+        running = list(self._running.values())
+        if any(t.alone for t in running):
+            return None
+        room = schedule.Room(
+            memory=load.available_memory(), space=load.free_space(), rate=load.throughput()
+        )
+        for task in self._pending:
+            if task.alone and running:
+                continue
+            if schedule.fits(task.need, [t.need for t in running], room):
+                return task
+        return None
+
+    def _memory_for(self, kind: Guest) -> bool:
+        coming = sum(memory_of(m.kind) for m in self._crew.members if not m.up)
+        return load.available_memory() - coming > memory_of(kind) + schedule.RESERVE
+
+    def _give(self, member: Member, task: _Task) -> None:
+        directory = str(paths.guests() / member.job.guest)
+        seconds = {p.workload: p.value for p in predictions(task.cell) if p.metric == "seconds"}
+        procedure = cell_procedure(task.cell, directory, seconds)
+        task.directory = self.store.begin_cell(task.id, task.cell, procedure)
+        task.started, task.checks = False, []
+        self._running[member.job.guest] = task
+        member.order(
+            CellJob(
+                id=task.id,
+                procedure=procedure,
+                directory=str(task.directory),
+                target=target_of(task.cell),
+            )
+        )
+
+    # -- what workers tell
+
+    def _hear(self, member: Member, event: Event | None) -> None:
+        task = self._running.get(member.job.guest)
+        if task is not None and event is not None and getattr(event, "cell", None) == task.id:
+            with (task.directory / "events.jsonl").open("ab") as file:
+                file.write(_EVENT.dump_json(event) + b"\n")
+        self._crew.note(member, event)
+        match event:
+            case None:
+                self._ended(member, task)
+            case GuestStarted():
+                member.up, member.busy = True, False
+            case CellStarted() if task is not None:
+                task.started = True
+            case Checked() if task is not None:
+                task.checks.append(event.check)
+            case CellFinished() if task is not None:
+                member.busy = event.outcome is not Outcome.DONE  # its guest is not used again
+                del self._running[member.job.guest]
+                self._finished(member, task, event)
+            case _:
+                pass
+        if event is not None:
+            self.watch(event)
+
+    def _finished(self, member: Member, task: _Task, event: CellFinished) -> None:
+        """A cell came to its end: it is kept, or it gets another turn and this one is evidence."""
+        checks = list(task.checks)
+        again = False
+        if event.outcome is Outcome.DONE:
+            contention = measure.contention(task.cell, self.store.raw(task.directory))
+            checks += contention
+            if any(not c.passed for c in contention) and not task.alone:
+                self.say(f"{task.id} is repeated alone: {contention[0].detail}")
+                task.alone = again = True
+        elif event.outcome is Outcome.LOST and not task.retry:
+            first = event.reason.splitlines()[0]
+            self.say(f"{task.id} is tried once more in a fresh guest: {first}")
+            task.retry = again = True
+        outcome = StoredOutcome(
+            outcome=event.outcome,
+            reason=event.reason,
+            seconds=event.seconds,
+            checks=tuple(checks),
+        )
+        if again:
+            self.store.keep_attempt(task.directory, outcome)
+            self._pending.append(task)
+            return
+        self.store.finish_cell(task.id, task.directory, outcome)
+        if self.how.keep and task.id == self._base and event.outcome is Outcome.DONE:
+            member.reserved = True
+
+    def _ended(self, member: Member, task: _Task | None) -> None:
+        """A worker is gone: as it should be, or before its time."""
+        if task is not None:
+            # It died in the middle of a cell, and could not even say so.
+            del self._running[member.job.guest]
+            reason = str(member.trouble or "the worker of its guest ended in the middle")
+            lost = CellFinished(cell=task.id, outcome=Outcome.LOST, reason=reason)
+            self._finished(member, task, lost)
+            self.watch(lost)
+            return
+        if member.trouble is None:
+            return
+        if member.up:
+            raise member.trouble
+        state = warm.find(member.job.warm) if member.job.warm else None
+        if state is None:
+            raise member.trouble
+        warm.discard(state)
+        self._cold.add(member.kind)
+        self.say(
+            "a saved guest did not restore and is thrown away; booting cold"
+            f" ({member.trouble.message})"
+        )
+
+    # -- the guests
+
+    def _start(self, kind: Guest) -> None:
+        cold = self.how.cold or kind in self._cold
+        state = None if cold else warm.find(self._kinds.key(kind))
+        self._crew.start(self._kinds.job(kind, state), kind)
+
+    def _bake(self, kind: Guest) -> None:
+        """Boot a guest of this kind and save it, if no state is there; without one, boot cold."""
+        key = self._kinds.key(kind)
+        if warm.find(key) is not None:
+            return
+        with warm.baking(key):
+            if warm.find(key) is not None:
+                return
+            self.say("booting a guest once, and saving it for all others of its kind")
+            member = self._crew.start(self._kinds.job(kind, None, bake=key), kind)
+            while member in self._crew.members:
+                _, event = self._heard()
+                if isinstance(event, GuestStarted):
+                    member.order(End())
+            state = warm.find(key)
+        if state is None:
+            self._cold.add(kind)
+            why = member.trouble.message if member.trouble else "no reason was given"
+            self.say(f"the guest could not be saved, so each boots cold: {why}")
+        else:
+            place = self.places[kind.image]
+            accelerator.remember_boot(place.accelerator.kind, state.boot_seconds)
+
+    def _heard(self) -> Heard:
+        member, event = self._crew.heard.get()
+        self._crew.note(member, event)
+        if event is not None:
+            self.watch(event)
+        return member, event
+
+    def _keep(self) -> str:
+        """Leave one guest up with the base cell's array; its id."""
+        base = self.compiled.base
+        reserved = [m for m in self._crew.members if m.reserved]
+        if reserved:
+            member = reserved[0]
+        else:
+            member = self._one_up(base.guest)
+            self._array_only(member, base.model_copy(update={"workloads": ()}))
+        member.order(Keep())
+        while member in self._crew.members:
+            self._heard()
+        if not member.kept:
+            raise member.trouble or TroubleError("the guest could not be left up")
+        return member.job.guest
+
+    def _one_up(self, kind: Guest) -> Member:
+        """A guest of that kind that can be used; a state that does not restore gives way."""
+        while True:
+            idle = [m for m in self._crew.members if not m.busy and m.kind == kind]
+            if idle:
+                return idle[0]
+            if not any(m.kind == kind for m in self._crew.members):
+                self._start(kind)
+            heard, event = self._heard()
+            if event is None:
+                self._ended(heard, None)
+            elif isinstance(event, GuestStarted):
+                heard.up, heard.busy = True, False
+
+    def _array_only(self, member: Member, cell: Cell) -> None:
+        """Make an array in a guest and run nothing on it."""
+        place = self.store.directory / f"array-{member.job.guest}"
+        place.mkdir()
+        procedure = cell_procedure(cell, str(paths.guests() / member.job.guest))
+        order = CellJob(
+            id="array", procedure=procedure, directory=str(place), target=target_of(cell)
+        )
+        member.order(order)
+        while True:
+            heard, event = self._heard()
+            if heard is not member:
+                continue
+            if event is None:
+                raise member.trouble or TroubleError("the worker ended without a word")
+            if isinstance(event, CellFinished):
+                if event.outcome is not Outcome.DONE:
+                    raise TroubleError(event.reason)
+                return
+
+
+def target_of(cell: Cell) -> str:
+    """Path in the guest of what the workloads are aimed at."""
+    if cell.array is not None:
+        return catalog.array_kind(cell.array.kind).target(cell.array)
+    return guest_path(cell.each_disk[0][1], cell.each_disk[0][0]) if cell.each_disk else ""

@@ -1,0 +1,30 @@
+"""Going on with a run that stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lab import store
+from lab.compile.scenario import Compiled, cell_id
+from lab.errors import InputError
+from lab.store import RunStore
+
+
+def stored(name: str, compiled: Compiled, texts: Sequence[str]) -> RunStore:
+    """The run to go on with; ``InputError`` where it is of another scenario, or of other cells."""
+    found = store.find(name)
+    run = found.load_run()
+    if run.scenario != compiled.name:
+        raise InputError(
+            f"the run '{found.id}' is of the scenario '{run.scenario}', not '{compiled.name}'"
+        )
+    mine = {cell_id(c) for c in compiled.cells}
+    theirs = {c.id for c in run.cells}
+    if mine != theirs:
+        given = " ".join(f"--set {t}" for t in run.overrides) or "without --set"
+        now = " ".join(f"--set {t}" for t in texts) or "without --set"
+        raise InputError(
+            f"the run '{found.id}' has other cells: it was begun {given}, and this is {now}",
+            hint="give the same --set and --trials, or begin a new run; the file may have changed",
+        )
+    return found

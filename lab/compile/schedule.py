@@ -1,0 +1,69 @@
+"""Which cell next, and whether it fits beside those that run: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lab.model.scenario import Cell, Disk
+from lab.units import GIB, MIB
+
+UNKNOWN_SECONDS = 60.0
+"""What a workload counts for that theory knows nothing of."""
+RESERVE = GIB
+"""Memory and disk space, bytes each, that is left to the host."""
+SHARE = 0.5
+"""Part of the host's measured throughput that the limits of all running disks may add up to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Need:
+    """What a cell takes from the host while it runs."""
+
+    memory: int
+    """Bytes, of the guest and of QEMU; a guest that stands already needs none."""
+    space: int
+    """Bytes that its disks may grow to."""
+    rate: float
+    """Bytes per second that its disks' limits allow together; 0 where a disk has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What the host has left."""
+
+    memory: int
+    space: int
+    rate: float
+    """Bytes per second that the host itself moves, measured."""
+
+
+def need_of(cell: Cell, memory: int, written: int) -> Need:
+    """``written``: bytes that the workloads write at most; 0 where nobody knows."""
+    disks = [disk for _, disk in cell.each_disk]
+    whole = sum(disk.size for disk in disks)
+    space = min(whole, 2 * written + len(disks) * 16 * MIB) if written else whole
+    rates = [rate_of(disk) for disk in disks]
+    return Need(memory=memory, space=space, rate=0.0 if 0.0 in rates else sum(rates))
+
+
+def rate_of(disk: Disk) -> float:
+    """Bytes per second that a disk's limits let through; 0 where they let all through."""
+    t = disk.throttle
+    bytes_ = t.total_bytes_per_second or (
+        (t.read_bytes_per_second or 0) + (t.write_bytes_per_second or 0)
+    )
+    return float(bytes_)
+
+
+def fits(need: Need, running: Sequence[Need], room: Room) -> bool:
+    """Whether a cell may start beside those that run. Alone, any cell may."""
+    if not running:
+        return True
+    if need.memory + RESERVE > room.memory:
+        return False
+    if need.space + sum(r.space for r in running) + RESERVE > room.space:
+        return False
+    if need.rate == 0.0 or any(r.rate == 0.0 for r in running):
+        return False  # a disk without limits is measured alone
+    return need.rate + sum(r.rate for r in running) <= SHARE * room.rate

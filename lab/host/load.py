@@ -1,0 +1,94 @@
+"""What the host has to give, and what is taken from a guest while it works."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Final
+
+from lab.host import clock, paths
+
+SAMPLE: Final = 128 * 1024**2
+"""Bytes written and read once per host boot, to find out what the host moves."""
+
+
+def available_memory() -> int:
+    """Bytes that programs can still have (``MemAvailable``, ``proc(5)``)."""
+    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def free_space() -> int:
+    """Bytes free where guests' disks lie."""
+    where = paths.guests()
+    while not where.exists():
+        where = where.parent
+    return shutil.disk_usage(where).free
+
+
+def throughput() -> float:
+    """Bytes per second that the host moves through its page cache, as guests' disks do.
+
+    Measured once per host boot, in a tenth of a second or so, and remembered.
+    """
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    memory = paths.host() / "throughput.json"
+    try:
+        known = json.loads(memory.read_text(encoding="utf-8"))
+        if known["boot"] == boot:
+            return float(known["bytes_per_second"])
+    except (OSError, ValueError, TypeError, KeyError):
+        pass
+    rate = _measure()
+    memory.parent.mkdir(parents=True, exist_ok=True)
+    part = memory.with_name(f".{memory.name}.{os.getpid()}")
+    part.write_text(json.dumps({"boot": boot, "bytes_per_second": rate}), encoding="utf-8")
+    part.rename(memory)
+    return rate
+
+
+def _measure() -> float:
+    directory = paths.guests()
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f".throughput.{os.getpid()}"
+    block = os.urandom(1024**2)
+    began = clock.now()
+    try:
+        with path.open("wb", buffering=0) as file:
+            for _ in range(SAMPLE // len(block)):
+                file.write(block)
+        with path.open("rb", buffering=0) as file:
+            while file.read(len(block)):
+                pass
+    finally:
+        path.unlink(missing_ok=True)
+    return 2 * SAMPLE / max(clock.now() - began, 1e-6)
+
+
+def pressure(pid: int) -> dict[str, float]:
+    """Counters of how much a process had to wait; their differences are told with a timed step.
+
+    ``cpu`` and ``wait`` are seconds that all its threads ran, and stood ready without running
+    (``/proc/PID/task/*/schedstat``, the kernel's ``Documentation/scheduler/sched-stats.rst``);
+    ``host_cpu_some`` and ``host_io_some`` are seconds in which something on the host waited
+    (PSI, ``Documentation/accounting/psi.rst``), where the kernel tells.
+    """
+    found = {"cpu": 0.0, "wait": 0.0}
+    for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        try:
+            ran, waited, _ = task.read_text(encoding="ascii").split()
+        except (OSError, ValueError):
+            continue
+        found["cpu"] += int(ran) / 1e9
+        found["wait"] += int(waited) / 1e9
+    for name in ("cpu", "io"):
+        try:
+            some = Path(f"/proc/pressure/{name}").read_text(encoding="ascii").splitlines()[0]
+            found[f"host_{name}_some"] = int(some.rpartition("total=")[2]) / 1e6
+        except (OSError, ValueError, IndexError):
+            continue
+    return found

@@ -1,0 +1,180 @@
+"""The engine: guests in a second, cells side by side, nothing lost when something is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from lab.host import guests, keys, warm
+from lab.host.bench import LiveBench
+from lab.host.guests import GuestRecord
+
+from .conftest import LAB, Home
+
+pytestmark = pytest.mark.guest
+
+SHORT = (
+    *("--set", "workloads.write.count=20", "--set", "workloads.read.count=20"),
+    *("--set", "workloads.write_stripe.count=10"),
+)
+
+
+def boots(said: str) -> bool:
+    return "booting a guest once" in said
+
+
+@pytest.fixture(scope="module")
+def state(lab_home: Home, image: str) -> warm.WarmState:
+    """The saved guest of the scenario's kind; made here if no test before did."""
+    done = lab_home.run("up", "scenario", "raid5-parity-last", "--no-run", "-v")
+    assert done.returncode == 0, done.stderr
+    lab_home.run("down")
+    (found,) = warm.every()
+    return found
+
+
+@pytest.fixture
+def pair(lab_home: Home, state: warm.WarmState) -> Iterator[list[GuestRecord]]:
+    """Two guests restored from the same state, at once."""
+    seen: list[GuestRecord] = []
+    for _ in range(2):
+        done = lab_home.run(
+            *("up", "scenario", "raid5-parity-last", "--no-run", "-v", "--set", "disks.count=3")
+        )
+        assert done.returncode == 0, done.stderr
+        assert not boots(done.stderr)
+        known = [r.id for r in seen]
+        seen += [r for r in guests.every() if guests.is_alive(r) and r.id not in known]
+    yield seen
+    lab_home.run("down")
+    assert lab_home.left() == []
+
+
+def test_restored_guests_are_alike_in_nothing_that_must_differ(pair: list[GuestRecord]) -> None:
+    assert len({r.port for r in pair}) == 2
+    said = []
+    for record in pair:
+        bench = LiveBench(record, keys.lab_key().private)
+        bench.wait_for_ssh(60)
+        script = "date +%s.%N; head -c 16 /dev/urandom | od -An -tx1; mdadm -D /dev/md/bench"
+        began = time.time()
+        output = bench.guest(script, 60)
+        clock, random = output.stdout.splitlines()[:2]
+        assert began - 3 < float(clock) < time.time() + 3
+        (uuid,) = [w.split()[-1] for w in output.stdout.splitlines() if "UUID" in w]
+        said.append((random, uuid))
+        bench.close()
+    (random_1, uuid_1), (random_2, uuid_2) = said
+    assert random_1 != random_2
+    assert uuid_1 != uuid_2
+
+
+def test_a_state_that_is_cut_short_is_thrown_away(lab_home: Home, state: warm.WarmState) -> None:
+    os.truncate(state.memory, state.memory.stat().st_size // 2)
+    assert warm.find(state.key) is None
+    assert not state.directory.exists()
+
+
+def test_a_state_that_does_not_restore_gives_way_to_a_cold_boot(lab_home: Home, image: str) -> None:
+    """Right size, wrong bytes: only restoring tells."""
+    lab_home.run("up", "scenario", "raid5-parity-last", "--no-run")
+    lab_home.run("down")
+    (state,) = warm.every()
+    size = state.memory.stat().st_size
+    with state.memory.open("r+b") as file:
+        file.seek(size // 3)
+        file.write(os.urandom(size // 3))
+    done = lab_home.run("up", "scenario", "raid5-parity-last", "--no-run", "-v")
+    assert done.returncode == 0, done.stderr
+    assert "did not restore and is thrown away; booting cold" in " ".join(done.stderr.split())
+    assert not state.directory.exists()
+    lab_home.run("down")
+    assert lab_home.left() == []
+
+
+def test_a_killed_run_goes_on_and_leaves_finished_cells_alone(lab_home: Home, image: str) -> None:
+    words = ("run", "scenario", "raid5-parity-last", "--jobs", "1", *SHORT)
+    known = runs(lab_home)
+    process = subprocess.Popen(
+        [*LAB, *words],
+        env=lab_home.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        (run,) = wait(lambda: runs(lab_home) - known, 60)
+        wait(lambda: finished(run), 200)
+    finally:
+        process.kill()
+        process.wait()
+    wait(lambda: not lab_home.left(), 30)
+    before = {p: (p.stat().st_ino, p.stat().st_mtime_ns) for p in finished(run)}
+    assert 1 <= len(before) < 3
+    other = lab_home.run(*words[:-2], "--resume", run.name)
+    assert other.returncode == 2
+    assert "has other cells" in other.stderr
+    document = lab_home.json(*words, "--resume", run.name)
+    assert document["run"]["id"] == run.name
+    assert [c["outcome"] for c in document["cells"]] == ["done"] * 3
+    after = {p: (p.stat().st_ino, p.stat().st_mtime_ns) for p in finished(run)}
+    assert len(after) == 3
+    assert {p: after[p] for p in before} == before
+    assert lab_home.left() == []
+
+
+@pytest.mark.parametrize("victim", ["worker", "QEMU"])
+def test_a_cell_whose_guest_is_killed_is_tried_once_more(
+    lab_home: Home, image: str, victim: str
+) -> None:
+    words = ("run", "scenario", "raid5-parity-last", "--json", *SHORT)
+    known = runs(lab_home)
+    process = subprocess.Popen(
+        [*LAB, *words],
+        env=lab_home.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        (run,) = wait(lambda: runs(lab_home) - known, 60)
+        wait(lambda: list(run.glob("cells/.*/raw/mdadm-create.txt")), 200)
+        record = next(r for r in guests.every() if guests.is_alive(r))
+        os.kill(record.owner_pid if victim == "worker" else record.pid, signal.SIGKILL)
+        stdout, stderr = process.communicate(timeout=300)
+    finally:
+        process.kill()
+    assert process.returncode == 0, stderr
+    assert [c["outcome"] for c in json.loads(stdout)["cells"]] == ["done"] * 3
+    lost = [json.loads(p.read_text()) for p in run.glob("cells/.*/outcome.json")]
+    assert "lost" in [o["outcome"] for o in lost]
+    assert lab_home.left() == []
+
+
+T = TypeVar("T")
+
+
+def runs(home: Home) -> set[Path]:
+    found = home.path.glob("data/runs/raid5-parity-last-*")
+    return {p for p in found if (p / "run.json").exists()}
+
+
+def finished(run: Path) -> list[Path]:
+    return [p for p in run.glob("cells/*/outcome.json") if not p.parent.name.startswith(".")]
+
+
+def wait(what: Callable[[], T], timeout: float) -> T:
+    deadline = time.monotonic() + timeout
+    while not (found := what()):
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.05)
+    return found
