@@ -19,16 +19,17 @@ lint() {
 unset PYTHONDONTWRITEBYTECODE
 
 said=$(mktemp)
-trap 'kill "$linters" 2>/dev/null; rm -f "$said"' EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+trap 'rm -f "$said"' EXIT
 lint >"$said" 2>&1 &
 linters=$!
+trap 'kill "$linters" || true; exit 130' INT
+trap 'kill "$linters" || true; exit 143' TERM
 
 tests=0
 .venv/bin/python -m pytest -q -n 2 --dist worksteal -m "not guest and not slow and not packaging" "$@" || tests=$?
 lints=0
 wait "$linters" || lints=$?
+trap - INT TERM
 cat "$said"
 if [ "$tests$lints" != 00 ]; then
     echo "check: failed:$([ $tests = 0 ] || echo " the tests")$([ $lints = 0 ] || echo " a linter")" >&2
