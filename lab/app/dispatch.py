@@ -40,6 +40,9 @@ _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 GUESTS_PER_CPU = {"tcg": 3, "kvm": 4}
 """With ``--jobs auto``. A throttled guest waits more than it computes: about a tenth of a core."""
 
+REPEATS = 2
+"""How often a contended cell is repeated alone: what takes the host's time may be gone by then."""
+
 Watch = Callable[[Event], None]
 Say = Callable[[str], None]
 
@@ -77,6 +80,8 @@ class _Task:
     need: schedule.Need
     alone: bool = False
     """It was contended, and is repeated with nothing beside it."""
+    repeats: int = 0
+    """How often it was repeated for that."""
     retry: bool = False
     """Its guest died once already."""
     directory: Path = Path()
@@ -248,9 +253,10 @@ class Dispatch:
         if event.outcome is Outcome.DONE:
             contention = measure.contention(task.cell, self.store.raw(task.directory))
             checks += contention
-            if any(not c.passed for c in contention) and not task.alone:
+            if any(not c.passed for c in contention) and task.repeats < REPEATS:
                 self.say(f"{task.id} is repeated alone: {contention[0].detail}")
                 task.alone = again = True
+                task.repeats += 1
         elif event.outcome is Outcome.LOST and not task.retry:
             first = event.reason.splitlines()[0]
             self.say(f"{task.id} is tried once more in a fresh guest: {first}")
