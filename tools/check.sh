@@ -26,12 +26,16 @@ trap 'kill "$linters" || true; exit 130' INT
 trap 'kill "$linters" || true; exit 143' TERM
 
 tests=0
-.venv/bin/python -m pytest -q -n 2 --dist worksteal -m "not guest and not slow and not packaging" "$@" || tests=$?
+.venv/bin/python -m pytest -q -n 2 --dist worksteal -m "not guest and not slow and not packaging" "$@" || tests=1
 lints=0
-wait "$linters" || lints=$?
+wait "$linters" || lints=1
 trap - INT TERM
 cat "$said"
-if [ "$tests$lints" != 00 ]; then
-    echo "check: failed:$([ $tests = 0 ] || echo " the tests")$([ $lints = 0 ] || echo " a linter")" >&2
-    exit 1
-fi
+case $tests$lints in
+00) exit 0 ;;
+0*) failed="a linter" ;;
+*0) failed="the tests" ;;
+*) failed="the tests and a linter" ;;
+esac
+echo "check: failed: $failed" >&2
+exit 1
