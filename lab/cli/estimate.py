@@ -25,7 +25,9 @@ class Estimate:
         followed = [_workloads(c) for c in cells[:FOLLOWED]]
         average = sum(followed) / len(followed) if followed else 0.0
         times = [*followed, *[average] * (len(cells) - len(followed))]
-        self._cells = {cell_id(c): seconds for c, seconds in zip(cells, times, strict=True)}
+        self._all = {cell_id(c): seconds for c, seconds in zip(cells, times, strict=True)}
+        self._cells = dict(self._all)
+        """Those that are not done yet."""
         self._guest = GUEST_SECONDS[kind]
         self._around = CELL_SECONDS[kind]
         self._running: dict[str, float] = {}
@@ -48,7 +50,9 @@ class Estimate:
         self._guest_seen = True
 
     def cell_starts(self, cell: str, at: float) -> None:
-        """A cell's first step begins."""
+        """A cell's first step begins; of one that was done, because it is repeated."""
+        if cell in self._all:
+            self._cells[cell] = self._all[cell]
         self._running[cell] = at
         self._side_by_side = max(self._side_by_side, len(self._running))
 

@@ -163,7 +163,7 @@ class Progress:
     def __init__(self, compiled: Compiled, *, how: How, verbose: bool) -> None:
         self._verbose = verbose
         self._cells = compiled.cells if how.workloads else ()
-        self._done = 0
+        self._done: set[str] = set()
         self._names = {
             cell_id: ", ".join(str(v) for v in axes.values()) or compiled.name
             for cell_id, axes in _axes(compiled)
@@ -198,7 +198,7 @@ class Progress:
         self._kind = place.accelerator.kind
         self.say(f"{place.accelerator.reason}; run {store.id}")
         self._estimate = Estimate(self._cells, self._kind)
-        self._display.begin(self._title())
+        self._display.begin(self.title())
         self._display.step("starting a guest")
         self._go_on(self._estimate)
 
@@ -212,6 +212,7 @@ class Progress:
                 self.say(f"guest {event.guest} is up after {format_seconds(event.seconds)}")
                 self._estimate.guest_is_up(at)
             case CellStarted():
+                self._done.discard(event.cell)  # it is repeated
                 self._display.step(self._name(event.cell))
                 self._estimate.cell_starts(event.cell, at)
             case StepStarted() if event.cell is not None:
@@ -229,7 +230,7 @@ class Progress:
                 seconds = format_seconds(event.seconds.total)
                 why = f": {event.reason.splitlines()[0]}" if event.reason else ""
                 self.say(f"{self._name(event.cell)}: {event.outcome.value} after {seconds}{why}")
-                self._done += 1
+                self._done.add(event.cell)
                 self._estimate.cell_ends(event.cell, at)
             case GuestKept():
                 self.say(f"guest {event.guest} stays up")
@@ -242,13 +243,14 @@ class Progress:
     def _name(self, cell: str) -> str:
         return self._names.get(cell, cell)
 
-    def _title(self) -> str:
+    def title(self) -> str:
+        """How far the run is."""
         if not self._cells:
             return "building the array"
-        return f"{self._done} of {len(self._cells)} cells done"
+        return f"{len(self._done)} of {len(self._cells)} cells done"
 
     def _go_on(self, estimate: Estimate) -> None:
-        self._display.go_on(self._title(), estimate.left(time.monotonic()))
+        self._display.go_on(self.title(), estimate.left(time.monotonic()))
 
     def say(self, text: str) -> None:
         """A line for those who follow."""

@@ -10,11 +10,14 @@ import pytest
 from rich.console import Console
 
 from lab import catalog
+from lab.app.dispatch import How
 from lab.cli import progress
 from lab.cli.estimate import CELL_SECONDS, GUEST_SECONDS, Estimate
 from lab.cli.progress import Display, clock
 from lab.compile.scenario import cell_id, compile_scenario
 from lab.decode import parse_override
+from lab.model.events import CellFinished, CellStarted
+from lab.model.result import Outcome, PhaseSeconds
 
 PATH = catalog.scenario_path("raid5-parity-last")
 CELLS = compile_scenario(PATH).cells
@@ -76,6 +79,33 @@ def test_a_lost_guest_is_one_more_to_start() -> None:
     before = estimate.left(31)
     estimate.guest_starts(31)
     assert estimate.left(31) == pytest.approx(before + 30)
+
+
+def test_a_cell_that_is_repeated_takes_its_time_again() -> None:
+    estimate = Estimate(CELLS, "tcg")
+    for cell in CELLS:
+        estimate.cell_starts(cell_id(cell), 0)
+        estimate.cell_ends(cell_id(cell), 40)
+    estimate.guest_is_up(40)
+    assert estimate.left(40) == 0
+    estimate.cell_starts(cell_id(CELLS[0]), 50)
+    assert estimate.left(50) > WORKLOADS[0]
+
+
+def test_a_repeated_cell_is_counted_once(capsys: pytest.CaptureFixture[str]) -> None:
+    cells = [cell_id(c) for c in CELLS]
+    follower = progress.Progress(compile_scenario(PATH), how=How(), verbose=True)
+    place = SimpleNamespace(accelerator=SimpleNamespace(kind="tcg", reason="TCG, because"))
+    follower.ready(SimpleNamespace(id="run-1"), place)  # type: ignore[arg-type]
+    titles = []
+    for cell in (*cells, cells[0]):
+        follower.watch(CellStarted(cell=cell))
+        titles.append(follower.title())
+        follower.watch(CellFinished(cell=cell, outcome=Outcome.DONE, seconds=PhaseSeconds()))
+        titles.append(follower.title())
+    assert [int(t.split()[0]) for t in titles] == [0, 1, 1, 2, 2, 3, 2, 3]
+    assert all(t.endswith(" of 3 cells done") for t in titles)
+    assert "run-1" in capsys.readouterr().err
 
 
 def test_many_cells_are_not_all_followed_through() -> None:
