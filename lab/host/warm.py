@@ -104,7 +104,8 @@ def making(key: str) -> Iterator[Path]:
     """A directory to put a state together in; gone again where it is not published."""
     place = paths.warm() / f".{key}.{os.getpid()}.{started_ticks(os.getpid())}"
     try:
-        place.mkdir(parents=True)
+        paths.warm().mkdir(parents=True, exist_ok=True)
+        place.mkdir(mode=0o700)  # the seed holds the guest's private host key
     except OSError as error:
         raise HostError(f"'{place}' cannot be made: {error.strerror}") from error
     try:

@@ -16,7 +16,7 @@ from lab.compile.procedure import cell_procedure
 from lab.compile.scenario import compile_scenario
 from lab.decode import parse_override
 from lab.errors import GuestError, ToolError
-from lab.host import guests, keys
+from lab.host import guests, keys, warm
 from lab.host.bench import LiveBench
 from lab.host.guests import GuestRecord
 from lab.host.shell import Shell
@@ -324,7 +324,8 @@ def test_a_file_system_is_made_mounted_and_written_to(bench: LiveBench, type_: s
 
 
 def test_no_secret_lies_open_on_the_host(record: GuestRecord) -> None:
-    directory = Path(record.directory)
-    assert directory.stat().st_mode & 0o077 == 0
-    assert (directory / "seed" / "user-data").stat().st_mode & 0o077 == 0
+    assert Path(record.directory).stat().st_mode & 0o077 == 0
     assert keys.lab_key_path().stat().st_mode & 0o077 == 0
+    (state,) = [s for s in warm.every() if s.key == record.warm]
+    assert state.directory.stat().st_mode & 0o077 == 0
+    assert state.seed.exists()
