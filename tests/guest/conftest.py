@@ -64,6 +64,12 @@ class Home:
                 found.append(line[:200])
         return found
 
+    def wait_until_nothing_is_left(self, seconds: float) -> None:
+        """Give workers that are cleaning up the time for it."""
+        deadline = time.monotonic() + seconds
+        while self.left() and time.monotonic() < deadline:
+            time.sleep(0.2)
+
 
 @pytest.fixture(scope="session")
 def lab_home() -> Iterator[Home]:
@@ -78,6 +84,9 @@ def lab_home() -> Iterator[Home]:
     os.environ["LAB_HOME"] = str(directory)
     yield home
     home.run("down")
+    home.wait_until_nothing_is_left(30)  # a worker whose test was stopped cleans up by itself
+    if home.left():
+        home.run("gc")
     if before is None:
         os.environ.pop("LAB_HOME", None)
     else:
@@ -135,9 +144,7 @@ def lab_process(lab_home: Home) -> Iterator[Callable[..., subprocess.Popen[str]]
         process.kill()
         process.communicate()
     # A worker whose lab is gone takes its guest down; should it not, it goes by force.
-    deadline = time.monotonic() + 30
-    while lab_home.left() and time.monotonic() < deadline:
-        time.sleep(0.2)
+    lab_home.wait_until_nothing_is_left(30)
     if lab_home.left():
         lab_home.run("gc")
         lab_home.run("down", *(r.id for r in guests.every()))
