@@ -175,10 +175,6 @@ class LiveBench:
         if wrong:
             raise ToolError(f"QEMU has other limits for '{step.serial}' than asked: {wrong}")
 
-    def pause_processors(self) -> None:
-        """Stop the guest's processors, as a fault: to the world it hangs."""
-        self._hypervisor.suspend()
-
     def limits_of(self, serial: str) -> dict[str, int]:
         """The limits that QEMU has for a disk, by libvirt's names."""
         return self._hypervisor.limits(serial)

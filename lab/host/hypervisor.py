@@ -253,14 +253,6 @@ class Hypervisor:
             return False
         return any(s.text == serial for s in tree.iter("serial"))
 
-    def suspend(self) -> None:
-        """Stop the guest's processors."""
-        libvirt = _libvirt()
-        try:
-            self._domain.suspend()
-        except libvirt.libvirtError as error:
-            raise GuestError(f"the guest could not be stopped: {self._words(error)}") from error
-
     def destroy(self) -> None:
         """End the guest at once; no error where it has ended already."""
         libvirt = _libvirt()
