@@ -87,8 +87,8 @@ def _disks(text: str, serials: Sequence[str]) -> dict[str, list[int]]:
 WAITING = 0.3
 """Part of a timed step for which a guest's QEMU may have stood ready without a processor.
 
-A throttled guest has time to lose: below this, figures were within 3 % of theirs alone; at a half
-they were up to 12 % short."""
+A throttled guest has time to lose: below this, figures were within 3.5 % of theory; at a half they
+were up to 12 % short."""
 
 
 def contention(cell: Cell, raw: Mapping[str, str]) -> tuple[Check, ...]:

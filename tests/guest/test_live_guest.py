@@ -41,6 +41,8 @@ def record(lab_home: Home, image: str) -> Iterator[GuestRecord]:
     yield found
     ended = lab_home.run("down", found.id)
     assert found.id in ended.stdout
+    assert not (Path(found.directory) / guests.RECORD).exists()
+    assert guests.qemu_pids(Path(found.directory)) == []
     # This process's own libvirt cannot be closed, and writes down that the guest has ended.
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
