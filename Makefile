@@ -2,15 +2,16 @@
 PYTHON ?= /usr/bin/python3
 BIN := .venv/bin
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 # Where `make test` leaves pytest's exit status, for those who cannot do with make's own.
 STATUS_FILE ?=
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fix lock wheel clean
+.PHONY: help setup demo test check fix lock wheel bench bench-quick clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install what is missing: Debian packages (with sudo, where not root) and .venv
 	@tools/setup.sh
@@ -35,6 +36,13 @@ lock: ## pin the dependencies anew, with hashes (UPGRADE=1: to the newest versio
 
 wheel: setup ## build dist/*.tar.gz, and from it dist/*.whl
 	$(BIN)/python -m build --no-isolation
+
+# Wants a quiet machine. Stopped? `make bench BENCH_ARGS=--resume` goes on; `.venv/bin/python -m bench.run --help` has more.
+bench: setup ## the lab beside hand-written QEMU, twice: 90 minutes; writes docs/benchmarks.md (BENCH_ARGS=…)
+	@$(BIN)/python -m bench.run $(BENCH_ARGS)
+
+bench-quick: setup ## the same in a quarter of an hour, with 2 of the 12 cells by hand; prints the table
+	@$(BIN)/python -m bench.run --quick $(BENCH_ARGS)
 
 clean: ## remove caches and built packages (.venv stays)
 	rm -rf dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -8,6 +8,7 @@ is told with the place.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from lab.errors import InputError
@@ -114,7 +115,10 @@ def _compose(text: str, source: str) -> Node | None:
     if deepest > 4 * MAX_DEPTH:  # some of them may be in quotes
         raise InputError(f"{source}: its brackets lie deeper than {MAX_DEPTH}")
     try:
-        root: Node | None = YAML(typ="safe", pure=True).compose(text)
+        with warnings.catch_warnings():
+            # An anchor's name may come again: the last before an alias is meant (YAML 1.2, 7.1).
+            warnings.simplefilter("ignore", ReusedAnchorWarning)
+            root: Node | None = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark else ""

@@ -6,6 +6,7 @@
     ├── InputError            the user: a scenario, an option, a name is wrong       (exit 2)
     └── TroubleError          the host or the lab could not do it                    (exit 3)
         ├── HostError         a program, a library, space or memory is missing
+        │   └── FullError     a disk of the host is full: nothing else can go on either
         ├── GuestError        a guest panicked, hung, or never answered
         └── ToolError         a tool ran and failed, or said what nobody can read
 
@@ -13,6 +14,8 @@ A refuted claim and a failed cell are values in a result, not exceptions: they e
 """
 
 from __future__ import annotations
+
+import errno
 
 from typing_extensions import override
 
@@ -55,9 +58,34 @@ class HostError(TroubleError):
     """Something is missing on the host, or has run out."""
 
 
+class FullError(HostError):
+    """A disk of the host is full: no cell is to blame, and none can go on."""
+
+
 class GuestError(TroubleError):
     """A guest panicked, hung, or never answered."""
 
 
 class ToolError(TroubleError):
     """A tool ended with an error, or printed something that cannot be read."""
+
+
+def full(what: str) -> FullError:
+    """The sentence for a full disk; ``what`` could not be done for it."""
+    return FullError(
+        f"the disk is full: {what}",
+        hint="free some space, or move the lab with LAB_HOME; what is finished is kept,"
+        " and `lab run … --resume RUN` goes on with it",
+    )
+
+
+def is_full(error: OSError) -> bool:
+    """Whether space has run out, on the disk or of the user's share of it."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def unwritable(path: object, error: OSError, done: str = "written") -> HostError:
+    """The sentence for something that could not be written, or ``done`` otherwise."""
+    if is_full(error):
+        return full(f"'{path}' cannot be {done}")
+    return HostError(f"'{path}' cannot be {done}: {error.strerror}")

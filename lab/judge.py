@@ -12,6 +12,7 @@ from itertools import pairwise
 from statistics import median
 from typing import assert_never
 
+from lab.model.calibration import CALIBRATED
 from lab.model.claim import Bound, Claim, Monotonic, Order, Ratio, Same, Value, Verdict
 from lab.model.measurement import UNCONTENDED
 from lab.model.result import CellResult, ClaimResult, Outcome
@@ -153,6 +154,10 @@ def _value(value: Value, cells: Sequence[Judged]) -> float:
     return _measured(value, picked[0].result)
 
 
+_DOUBTS = {UNCONTENDED: "was contended", CALIBRATED: "has disks that are not as they should be"}
+"""Checks that leave a figure standing, and take its verdict away."""
+
+
 def _measured(value: Value, result: CellResult) -> float:
     if result.outcome is not Outcome.DONE:
         first = result.reason.splitlines()[0] if result.reason else "no reason was kept"
@@ -160,13 +165,20 @@ def _measured(value: Value, result: CellResult) -> float:
             Verdict.INCONCLUSIVE, f"the cell {result.id} is {result.outcome.value}: {first}"
         )
     for check in result.checks:
-        if check.name == UNCONTENDED and not check.passed:
+        if check.name in _DOUBTS and not check.passed:
+            doubt = _DOUBTS[check.name]
             raise _MissingError(
-                Verdict.INCONCLUSIVE, f"the cell {result.id} was contended: {check.detail}"
+                Verdict.INCONCLUSIVE, f"the cell {result.id} {doubt}: {check.detail}"
             )
     for measurement in result.measurements:
         if (measurement.workload, measurement.metric) == (value.workload, value.metric):
             return measurement.median
+    if any(measurement.workload == value.workload for measurement in result.measurements):
+        raise _MissingError(
+            Verdict.NOT_TESTED,
+            f"'{value.workload}' gave no {value.metric} in the cell {result.id}: it was not asked"
+            " for, or over too quickly to be measured",
+        )
     raise _MissingError(Verdict.NOT_TESTED, f"there is no workload '{value.workload}' in this run")
 
 

@@ -2,41 +2,172 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Final
+
 from lab import catalog, theory
-from lab.model.measurement import Prediction
-from lab.model.scenario import Cell
+from lab.model.explanation import Explanation
+from lab.model.measurement import IOPS, SECONDS, THROUGHPUT, Prediction
+from lab.model.plugin import Probe, Stream
+from lab.model.scenario import Cell, Disk
+from lab.theory.drive import SMALL, figures, random_read_rate, sequential_read_rate
+
+GUEST_SHARE: Final = 0.08
+"""What an emulated guest may take from a drive's figures; it adds a millisecond to each request."""
 
 
 def predictions(cell: Cell) -> tuple[Prediction, ...]:
-    """Every metric that theory can say something about."""
-    return tuple(theory.predict(cell, streams(cell)))
+    """Every metric that theory can say something about, and the workload's tool measures."""
+    measured = {
+        workload.name: {m.name for m in catalog.workload(workload.tool).metrics}
+        for workload in cell.workloads
+    }
+    said = (*theory.predict(cell, works(cell)), *_of_the_drive(cell))
+    return tuple(p for p in said if p.metric in measured[p.workload])
 
 
-def streams(cell: Cell) -> dict[str, theory.Stream]:
-    """The workloads that theory knows as one stream, by name."""
-    found: dict[str, theory.Stream] = {}
+def _of_the_drive(cell: Cell) -> Iterator[Prediction]:
+    """Reads of one bare modelled drive: at random at any depth, or from its beginning on."""
+    if cell.array is not None or cell.filesystem is not None or len(cell.each_disk) != 1:
+        return
+    drive = catalog.disk_model(cell.disks[0].model).drive(cell.disks[0])
+    if drive is None:
+        return
+    for name, work in works(cell).items():
+        if not isinstance(work, theory.Load) or work.read_share < 1 or work.jobs != 1:
+            continue
+        if work.random and work.block == SMALL and work.offset == 0 and work.span is None:
+            iops = random_read_rate(drive, work.depth)
+            reason = (
+                f"The drive reaches {iops:.0f} random places per second: a command, a mean seek and"
+                " half a revolution for each."
+                if work.depth == 1
+                else f"The drive reaches {iops:.0f} random places per second, and goes first to the"
+                f" one of {work.depth} that it is at soonest."
+            )
+        elif not work.random and work.offset == 0:
+            iops = sequential_read_rate(drive, 0.0, block=work.block) / work.block
+            reason = (
+                f"The drive reads {iops * work.block / 1e6:.0f} MB per second at its beginning,"
+                " and is ahead of the requests."
+            )
+        else:
+            continue
+        for metric, value in ((IOPS, iops), (THROUGHPUT, iops * work.block)):
+            yield Prediction(
+                workload=name, metric=metric.name, value=value, reason=reason, doubt=GUEST_SHARE
+            )
+
+
+def promises(disk: Disk, probes: Sequence[Probe]) -> list[Prediction]:
+    """The figures of the drive that a disk models, of each probe that is held against one."""
+    drive = catalog.disk_model(disk.model).drive(disk)
+    if drive is None:
+        return []
+    own = asdict(figures(drive))
+    return [
+        Prediction(
+            workload=probe.workload.name,
+            metric=probe.metric,
+            value=1 / own[probe.figure] if probe.per_second else own[probe.figure],
+            doubt=probe.tolerance,
+        )
+        for probe in probes
+        if probe.figure
+    ]
+
+
+def works(cell: Cell) -> dict[str, theory.Stream | theory.Load]:
+    """The workloads that theory knows, by name."""
+    found: dict[str, theory.Stream | theory.Load] = {}
     for workload in cell.workloads:
         tool = catalog.workload(workload.tool)
         stream = tool.stream(tool.parameters.model_validate(workload.parameters))
         if stream is not None:
-            found[workload.name] = theory.Stream(
-                direction=theory.Direction(stream.direction),
-                block=stream.block,
-                total=stream.total,
-                offset=stream.offset,
-            )
+            found[workload.name] = work_of(stream)
     return found
+
+
+def explanations(cell: Cell) -> tuple[Explanation, ...]:
+    """Every workload, explained, or why it cannot be."""
+    known = works(cell)
+    return tuple(
+        theory.explain(cell, workload.name, known[workload.name])
+        if workload.name in known
+        else Explanation(
+            workload=workload.name,
+            sentences=(f"Theory has no rule for what {workload.tool} does here.",),
+        )
+        for workload in cell.workloads
+    )
+
+
+def durations(cell: Cell) -> dict[str, float]:
+    """Seconds of the workloads whose time theory or the tool itself knows, by name."""
+    known = works(cell)
+    timed = {
+        name: work.rest + work.seconds
+        for name, work in known.items()
+        if isinstance(work, theory.Load) and work.seconds is not None
+    }
+    rest = {name: work for name, work in known.items() if name not in timed}
+    said = theory.predict(cell, rest)
+    return timed | {p.workload: p.value for p in said if p.metric == SECONDS.name}
+
+
+def written(cell: Cell) -> int:
+    """Bytes that all workloads write at most, in one trial; 0 where nobody knows.
+
+    Scattered writes take more of a disk's file than their bytes: nobody knows how much.
+    """
+    known = works(cell)
+    if len(known) < len(cell.workloads):
+        return 0
+    total = 0
+    for work in known.values():
+        if isinstance(work, theory.Stream):
+            total += work.total if work.direction is theory.Direction.WRITE else 0
+        elif work.read_share < 1:
+            return 0
+    return total
+
+
+def work_of(stream: Stream) -> theory.Stream | theory.Load:
+    """A workload's stream in theory's words: one after the other, or many at once."""
+    plain = not stream.random and stream.depth == 1 and stream.direction != "mixed"
+    if plain and stream.total is not None and stream.seconds is None:
+        return theory.Stream(
+            direction=theory.Direction(stream.direction),
+            block=stream.block,
+            total=stream.total,
+            offset=stream.offset,
+        )
+    shares = {"read": 1.0, "write": 0.0, "mixed": stream.read_share}
+    return theory.Load(
+        block=stream.block,
+        read_share=shares[stream.direction],
+        random=stream.random,
+        depth=stream.depth,
+        offset=stream.offset,
+        span=stream.span,
+        total=stream.total,
+        seconds=stream.seconds,
+        rest=stream.rest,
+        repeats=stream.repeats,
+        jobs=stream.jobs,
+    )
 
 
 def silences(cell: Cell) -> dict[str, str]:
     """Why theory says nothing of a workload, where it says nothing."""
-    known = streams(cell)
+    known = works(cell)
     said = {p.workload for p in predictions(cell)}
     found = {}
     for workload in cell.workloads:
         if workload.name in said:
             continue
-        stream = known.get(workload.name)
-        reason = theory.why_not(cell, stream) if stream else None
+        work = known.get(workload.name)
+        reason = theory.why_not(cell, work) if work else None
         found[workload.name] = reason or f"theory has no rule for what {workload.tool} does here"
     return found

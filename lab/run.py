@@ -13,7 +13,10 @@ from lab.errors import GuestError, LabError, ToolError, TroubleError
 from lab.model.measurement import Check
 from lab.model.ports import Bench, Output, Save
 from lab.model.procedure import (
+    AskServer,
     AttachDisk,
+    BuildPlugin,
+    DetachDisk,
     GuestCommand,
     HostCommand,
     MakeDirectory,
@@ -21,11 +24,13 @@ from lab.model.procedure import (
     RestoreGuest,
     SaveGuest,
     StartGuest,
+    StartServer,
     Step,
     Timed,
     Verify,
     WaitFor,
     WaitForSsh,
+    WipeDisk,
     WriteFile,
 )
 
@@ -66,7 +71,7 @@ class Undo:
 def label_of(step: Step) -> str:
     """What the step is doing, for progress."""
     match step:
-        case HostCommand() | GuestCommand() | WaitFor():
+        case HostCommand() | GuestCommand() | WaitFor() | StartServer() | AskServer():
             return step.label
         case MakeDirectory() | WriteFile():
             return f"writing {step.path}"
@@ -78,8 +83,14 @@ def label_of(step: Step) -> str:
             return "saving the guest for the next ones"
         case WaitForSsh():
             return "booting"
+        case BuildPlugin():
+            return f"compiling {step.source}"
         case AttachDisk():
             return f"plugging in {step.serial}"
+        case WipeDisk():
+            return f"wiping {step.serial}"
+        case DetachDisk():
+            return f"unplugging {step.serial}"
         case Verify():
             return f"checking {step.name}"
         case Timed():
@@ -101,7 +112,7 @@ def run_step(step: Step, bench: Bench, undo: Undo, save: Save) -> tuple[Check, .
             undo.add(bench.remove, step.path)
             bench.write_file(step.path, step.content, step.mode)
         case HostCommand():
-            for path in step.creates:
+            for path in () if step.lasting else step.creates:
                 undo.add(bench.remove, path)
             bench.host_command(step.argv)
         case StartGuest():
@@ -115,11 +126,30 @@ def run_step(step: Step, bench: Bench, undo: Undo, save: Save) -> tuple[Check, .
             bench.restore_guest(step)
         case WaitForSsh():
             bench.wait_for_ssh(step.timeout)
+        case BuildPlugin():
+            undo.add(bench.remove, step.link)
+            bench.build_plugin(step)
+        case StartServer():
+            undo.add(bench.stop_server, step)
+            bench.start_server(step)
+        case AskServer():
+            answer = bench.ask_server(step)
+            if step.capture:
+                save(f"{step.capture}.txt", f"{answer}\n")
+            if answer.startswith("error"):
+                raise ToolError(f"'{step.label}' was refused by the server: {answer}")
         case AttachDisk():
             bench.write_file(step.xml_path, step.xml, 0o644)
-            undo.add(bench.remove, step.xml_path)
+            if not step.lasting:
+                undo.add(bench.remove, step.xml_path)
             bench.attach_disk(step)
-            undo.add(bench.detach_disk, step)
+            if not step.lasting:
+                undo.add(bench.detach_disk, step)
+        case WipeDisk():
+            bench.wipe_disk(step)
+        case DetachDisk():
+            bench.detach_disk(step)
+            bench.remove(step.path)
         case GuestCommand():
             if step.undo:
                 undo.add(_undo_in_guest, bench, step)

@@ -28,9 +28,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from lab.errors import HostError, InputError
-from lab.host import paths
+from lab.errors import HostError, InputError, unwritable
+from lab.host import leftovers, paths
 from lab.model.base import Model
+from lab.model.calibration import Calibration
 from lab.model.claim import Claim
 from lab.model.measurement import Check
 from lab.model.procedure import Procedure
@@ -62,6 +63,8 @@ class StoredRun(Model):
     environment: dict[str, Any]
     cells: tuple[StoredCell, ...]
     claims: tuple[Claim, ...]
+    calibrations: tuple[Calibration, ...] = ()
+    """What the scenario's disks did, bare."""
 
 
 class StoredOutcome(Model):
@@ -94,7 +97,7 @@ def write_json(path: Path, text: str) -> None:
         part.rename(path)
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise HostError(f"'{path}' cannot be written: {error.strerror}") from error
+        raise unwritable(path, error) from error
 
 
 class RunStore:
@@ -118,7 +121,7 @@ class RunStore:
             except FileExistsError:
                 continue
             except OSError as error:
-                raise HostError(f"'{directory}' cannot be made: {error.strerror}") from error
+                raise unwritable(directory, error, "made") from error
             return cls(directory)
         raise HostError(f"there are a thousand runs called '{scenario}-{stamp}' in '{parent}'")
 
@@ -153,6 +156,8 @@ class RunStore:
                 directory.mkdir()
             except FileExistsError:
                 continue
+            except OSError as error:
+                raise unwritable(directory, error, "made") from error
             write_json(directory / "cell.json", cell.model_dump_json(indent=1))
             secretless = procedure.model_dump(mode="json")
             write_json(directory / "procedure.json", json.dumps(secretless, indent=1))
@@ -228,6 +233,15 @@ def every(directories: Sequence[Path] = ()) -> Iterator[RunStore]:
     ]
     found.sort(key=lambda d: (*_parts(d.name)[1:], d.name), reverse=True)
     yield from (RunStore(d) for d in found)
+
+
+def collect_garbage() -> list[str]:
+    """Remove files that a killed lab or worker was writing into runs that did not end; their names.
+
+    A finished run is passed over: its files were all renamed into their places.
+    """
+    stopped = [run for run in every() if not (run.directory / "result.json").exists()]
+    return [name for run in stopped for name in leftovers.remove(run.directory.rglob(".*.part"))]
 
 
 def find(name: str) -> RunStore:

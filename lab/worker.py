@@ -20,10 +20,11 @@ from typing import IO
 
 from pydantic import TypeAdapter
 
-from lab.errors import EXIT_DONE, EXIT_TROUBLE, GuestError, LabError
+from lab.errors import EXIT_DONE, EXIT_TROUBLE, FullError, GuestError, LabError, unwritable
 from lab.host import clock, guests
 from lab.host.bench import LiveBench
 from lab.host.guests import GuestRecord
+from lab.host.turns import Turn
 from lab.model.events import (
     CellFinished,
     CellStarted,
@@ -37,7 +38,7 @@ from lab.model.events import (
 )
 from lab.model.job import CellJob, End, GuestJob, Keep, Order
 from lab.model.measurement import Check
-from lab.model.procedure import Step, Timed
+from lab.model.procedure import GuestCommand, Step, Timed, WaitFor
 from lab.model.result import Outcome, PhaseSeconds
 from lab.run import Undo, label_of, run_procedure
 
@@ -53,7 +54,7 @@ class _Stopwatch:
     """Where a cell's time goes."""
 
     def __init__(self) -> None:
-        self.array = self.workloads = self.teardown = 0.0
+        self.array = self.workloads = self.teardown = self.waiting = 0.0
         self._since = clock.now()
 
     def lap(self, phase: str) -> None:
@@ -64,12 +65,13 @@ class _Stopwatch:
 
     def seconds(self, boot: float) -> PhaseSeconds:
         """The phases and their sum."""
-        total = boot + self.array + self.workloads + self.teardown
+        total = boot + self.array + self.workloads + self.teardown + self.waiting
         return PhaseSeconds(
             boot=boot,
             array=self.array,
             workloads=self.workloads,
             teardown=self.teardown,
+            waiting=self.waiting,
             total=total,
         )
 
@@ -85,6 +87,7 @@ class Worker:
         self._boot = 0.0
         self._captured: dict[str, str] = dict(job.captures)
         self._cell_job: CellJob | None = None
+        self._turn = Turn()
 
     def emit(self, event: Event) -> None:
         """Tell one thing; a lab that no longer listens is no reason to stop cleaning up."""
@@ -93,31 +96,47 @@ class Worker:
         with contextlib.suppress(BrokenPipeError):
             os.write(self._out, line)
 
+    def _tell_trouble(self, error: LabError) -> None:
+        self.emit(
+            Trouble(
+                message=error.message,
+                hint=error.hint,
+                exit_status=error.exit_status,
+                full=isinstance(error, FullError),
+            )
+        )
+
     def work(self) -> int:
         """Bring the guest up, follow orders, take it down; the exit status."""
         key = Path(self.job.private_key).read_text(encoding="ascii")
-        record = guests.create(
-            guest=self.job.guest,
-            scenario=self.job.scenario,
-            image=self.job.image,
-            host_key=self.job.host_key,
-            warm=self.job.warm,
-        )
+        try:
+            record = guests.create(
+                guest=self.job.guest,
+                scenario=self.job.scenario,
+                image=self.job.image,
+                host_key=self.job.host_key,
+                warm=self.job.warm,
+            )
+        except LabError as error:
+            self._tell_trouble(error)
+            return error.exit_status
         undo = Undo()
         undo.add(guests.remove, record.path)
         bench = LiveBench(record, key, scale=self.job.scale)
         status, kept = EXIT_TROUBLE, False
         try:
             try:
+                self._turn.take()
                 started = clock.now()
                 self._bring_up(bench, undo)
                 self._boot = clock.now() - started
+                self._turn.give(bench.record.pid)
                 self.emit(GuestStarted(guest=self.job.guest, seconds=self._boot))
                 kept = self._follow(bench)
                 status = EXIT_DONE
             except LabError as error:
                 status = error.exit_status
-                self.emit(Trouble(message=error.message, hint=error.hint, exit_status=status))
+                self._tell_trouble(error)
             finally:
                 _deaf()
         except StopWorker:  # also where it came in the last moment before the worker went deaf
@@ -169,15 +188,23 @@ class Worker:
         self.emit(CellStarted(cell=cell.id))
         watch = _Stopwatch()
         outcome, reason = Outcome.DONE, ""
+        self._turn.take(bench.record.pid)
+        watch.lap("waiting")
         errors = assembled.unwind()
         watch.lap("teardown")
         phase = "array"
+        bench.expect_io_within(cell.patience)
 
         def on_step(step: Step) -> None:
             nonlocal phase
             watch.lap(phase)
             if isinstance(step, Timed):
                 phase = "workloads"
+            if _waits(step):
+                self._turn.give(bench.record.pid)
+            else:
+                self._turn.take(bench.record.pid)
+                watch.lap("waiting")
             expected = step.expected_seconds if isinstance(step, Timed) else None
             self.emit(StepStarted(cell=cell.id, label=label_of(step), expected_seconds=expected))
 
@@ -193,10 +220,14 @@ class Worker:
             if errors:
                 raise errors[0]
             run_procedure(cell.procedure, bench, assembled, save, on_step, on_check)
+        except FullError:
+            raise
         except LabError as error:
-            lost = isinstance(error, GuestError)
-            outcome, reason = (Outcome.LOST if lost else Outcome.FAILED), str(error)
+            # A dead guest makes libvirt and tools fail too: it is the cause, they are not.
+            lost = error if isinstance(error, GuestError) else bench.gone()
+            outcome, reason = (Outcome.LOST if lost else Outcome.FAILED), str(lost or error)
         watch.lap(phase)
+        self._turn.give(bench.record.pid)
         if outcome is not Outcome.DONE:
             save("console.txt", guests.console_tail(bench.record.path, lines=200))
         return CellFinished(
@@ -213,12 +244,21 @@ class Worker:
         self.emit(GuestKept(guest=self.job.guest))
 
 
+def _waits(step: Step) -> bool:
+    """Whether a step leaves the processor to others: a workload waits for disks, as md's sync."""
+    return isinstance(step, Timed | WaitFor) or (isinstance(step, GuestCommand) and step.waits)
+
+
 def _save(directory: Path, name: str, text: str) -> None:
     raw = directory / "raw"
-    raw.mkdir(parents=True, exist_ok=True)
-    part = raw / f".{name}.part"
-    part.write_text(text, encoding="utf-8")
-    part.rename(raw / name)
+    part = raw / f".{name}.{os.getpid()}.part"
+    try:
+        raw.mkdir(parents=True, exist_ok=True)
+        part.write_text(text, encoding="utf-8")
+        part.rename(raw / name)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise unwritable(raw / name, error) from error
 
 
 def _deaf() -> None:

@@ -16,7 +16,18 @@ from lab.compile.scenario import cell_id, compile_scenario, identity
 from lab.errors import LabError
 from lab.model.measurement import Check
 from lab.model.ports import Output
-from lab.model.procedure import AttachDisk, Procedure, RestoreGuest, SaveGuest, StartGuest
+from lab.model.procedure import (
+    AskServer,
+    AttachDisk,
+    BuildPlugin,
+    DetachDisk,
+    Procedure,
+    RestoreGuest,
+    SaveGuest,
+    StartGuest,
+    StartServer,
+    WipeDisk,
+)
 from lab.model.result import Outcome
 from lab.model.scenario import Cell
 from lab.run import CUT
@@ -66,6 +77,7 @@ class FakeBench:
         self.failures: dict[tuple[str, ...], LabError] = {}
         """What to raise when an entry of the log is made."""
         self.clock = 0.0
+        self.server_answer = "ok {}"
 
     def _told(self, *entry: str) -> None:
         self.log.append(entry)
@@ -84,6 +96,19 @@ class FakeBench:
 
     def host_command(self, argv: tuple[str, ...]) -> None:
         self._told("host", *argv)
+
+    def build_plugin(self, step: BuildPlugin) -> None:
+        self._told("build", step.source, step.link)
+
+    def start_server(self, step: StartServer) -> None:
+        self._told("serve", step.socket)
+
+    def stop_server(self, step: StartServer) -> None:
+        self._told("stop", step.socket)
+
+    def ask_server(self, step: AskServer) -> str:
+        self._told("ask", step.socket, step.line)
+        return self.server_answer
 
     def start_guest(self, step: StartGuest) -> None:
         self._told("start", step.name)
@@ -106,7 +131,10 @@ class FakeBench:
     def attach_disk(self, step: AttachDisk) -> None:
         self._told("attach", step.serial)
 
-    def detach_disk(self, step: AttachDisk) -> None:
+    def wipe_disk(self, step: WipeDisk) -> None:
+        self._told("wipe", step.serial)
+
+    def detach_disk(self, step: AttachDisk | DetachDisk) -> None:
         self._told("detach", step.serial)
 
     def guest(self, script: str, timeout: float) -> Output:

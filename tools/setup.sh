@@ -15,6 +15,7 @@ packages="
     libvirt-daemon libvirt-daemon-system libvirt-daemon-driver-qemu libvirt-clients
     mmdebstrap uidmap mount debian-archive-keyring e2fsprogs xorriso
     openssh-client ca-certificates
+    nbdkit nbdkit-plugin-dev
     python3 python3-venv python3-dev libvirt-dev gcc libc6-dev pkgconf
 "
 

@@ -10,7 +10,8 @@ from queue import SimpleQueue
 
 from pydantic import TypeAdapter
 
-from lab.errors import EXIT_TROUBLE, HostError, InputError, LabError, TroubleError
+from lab.compile.disks import Plugged
+from lab.errors import EXIT_TROUBLE, FullError, HostError, InputError, LabError, TroubleError
 from lab.host import guests, paths
 from lab.host.process import Child
 from lab.model.events import Event, GuestGone, GuestKept, Trouble
@@ -34,6 +35,8 @@ class Member:
     """SSH answered."""
     busy: bool = True
     """It boots, or has a cell; an idle one waits for an order."""
+    plugged: Plugged = field(default_factory=Plugged)
+    """The data disks that its guest has."""
     reserved: bool = False
     """Its array is to stay: it gets no other cell."""
     kept: bool = False
@@ -84,6 +87,7 @@ class Crew:
                 self._ended(member)
             case Trouble():
                 kind = HostError if event.exit_status == EXIT_TROUBLE else InputError
+                kind = FullError if event.full else kind
                 member.trouble = kind(event.message, hint=event.hint)
             case GuestKept():
                 member.kept = True

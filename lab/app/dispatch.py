@@ -4,41 +4,38 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
 from pydantic import TypeAdapter
 
-from lab import catalog, measure
+from lab import measure
+from lab.app.baking import Baking
+from lab.app.calibration import Wanted, calibrate, standing, wanted
 from lab.app.crew import Crew, Heard, Member
 from lab.app.kinds import Kinds
 from lab.app.place import Place
+from lab.app.task import Task, calibration_of, task_of
 from lab.compile import schedule
-from lab.compile.procedure import (
-    cell_procedure,
-    memory_of,
-)
+from lab.compile.disks import lasting
+from lab.compile.guest import memory_of
+from lab.compile.procedure import cell_procedure, patience_of, target_of
 from lab.compile.scenario import Compiled, cell_id, identity
-from lab.disks import guest_path
-from lab.errors import TroubleError
-from lab.host import (
-    accelerator,
-    load,
-    paths,
-    warm,
-)
+from lab.errors import FullError, TroubleError, unwritable
+from lab.host import accelerator, calibrations, load, paths, warm
 from lab.host.process import uninterrupted
 from lab.model.events import CellFinished, CellStarted, Checked, Event, GuestStarted
 from lab.model.job import CellJob, End, Keep
-from lab.model.measurement import Check
 from lab.model.result import Outcome
 from lab.model.scenario import Cell, Guest
-from lab.predict import predictions, streams
+from lab.predict import durations
 from lab.store import RunStore, StoredOutcome
 
 _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 GUESTS_PER_CPU = {"tcg": 3, "kvm": 4}
 """With ``--jobs auto``. A throttled guest waits more than it computes: about a tenth of a core."""
+
+TRIES = 2
+"""How many guests of a kind may come to nothing, one after the other, before the run ends."""
 
 REPEATS = 2
 """How often a contended cell is repeated alone: what takes the host's time may be gone by then."""
@@ -70,26 +67,6 @@ def by_guest(cells: Sequence[Cell]) -> dict[Guest, list[Cell]]:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Task:
-    """A cell that waits for its turn, or has it."""
-
-    cell: Cell
-    id: str
-    seconds: float
-    """What its workloads should take."""
-    need: schedule.Need
-    alone: bool = False
-    """It was contended, and is repeated with nothing beside it."""
-    repeats: int = 0
-    """How often it was repeated for that."""
-    retry: bool = False
-    """Its guest died once already."""
-    directory: Path = Path()
-    started: bool = False
-    checks: list[Check] = field(default_factory=list)
-
-
-@dataclass(slots=True, kw_only=True)
 class Dispatch:
     """One run under way."""
 
@@ -101,11 +78,13 @@ class Dispatch:
     how: How
     _crew: Crew = field(init=False)
     _kinds: Kinds = field(init=False)
-    _pending: list[_Task] = field(default_factory=list)
-    _running: dict[str, _Task] = field(default_factory=dict)
+    _pending: list[Task] = field(default_factory=list)
+    _running: dict[str, Task] = field(default_factory=dict)
     """By the id of the guest that has it."""
     _cold: set[Guest] = field(default_factory=set)
     """Kinds of guest whose state did not restore."""
+    _failures: dict[Guest, int] = field(default_factory=dict)
+    """Guests of a kind that ended without a cell, since one of that kind finished its own."""
     _base: str = ""
 
     def run(self, cells: Sequence[Cell]) -> str | None:
@@ -114,12 +93,18 @@ class Dispatch:
         self._kinds = Kinds(scenario=self.compiled.name, places=self.places, at_once=self._jobs())
         base = self.compiled.base
         self._base = next((cell_id(c) for c in cells if identity(c) == identity(base)), "")
-        self._pending = sorted((self._task(c) for c in cells), key=lambda t: -t.seconds)
+        missing, known = wanted(cells, self.places)
+        run = self.store.load_run()
+        update = {"calibrations": standing(run.calibrations, missing, known)}
+        self.store.save_run(run.model_copy(update=update))
+        self._pending = sorted((task_of(c) for c in cells), key=lambda t: -t.seconds)
+        self._pending[:0] = [calibration_of(w) for w in missing]
         kinds = set(by_guest(cells)) | ({base.guest} if self.how.keep else set())
         try:
             if not self.how.cold:
-                for kind in kinds:
-                    self._bake(kind)
+                baking = Baking(crew=self._crew, kinds=self._kinds, say=self.say, heard=self._heard)
+                self._cold |= baking.guests(kinds)
+                baking.disks([c for c in cells if c.guest not in self._cold])
             self._work()
             return self._keep() if self.how.keep else None
         finally:
@@ -131,19 +116,6 @@ class Dispatch:
                         shutil.rmtree(task.directory, ignore_errors=True)
 
     # -- the cells
-
-    def _task(self, cell: Cell) -> _Task:
-        known = {p.workload: p.value for p in predictions(cell) if p.metric == "seconds"}
-        flows = streams(cell)
-        seconds = sum(known.get(w.name, schedule.UNKNOWN_SECONDS) for w in cell.workloads)
-        written = [s.total for s in flows.values() if s.direction.value == "write"]
-        whole = sum(written) * cell.trials if len(flows) == len(cell.workloads) else 0
-        return _Task(
-            cell=cell,
-            id=cell_id(cell),
-            seconds=seconds * cell.trials,
-            need=schedule.need_of(cell, memory_of(cell.guest), whole),
-        )
 
     def _work(self) -> None:
         """Give cells to guests until none is left."""
@@ -173,7 +145,7 @@ class Dispatch:
             wanted = [t for t in self._pending if t.cell.guest == task.cell.guest]
             room = len(self._crew.members) < self._jobs() and self._memory_for(task.cell.guest)
             if len(coming) < len(wanted) and (room or not self._crew.members):
-                self._start(task.cell.guest)
+                self._start(task.cell)
                 continue
             break
         kinds = {t.cell.guest for t in self._pending}
@@ -185,7 +157,7 @@ class Dispatch:
                 ):
                     member.order(End())
 
-    def _next(self) -> _Task | None:
+    def _next(self) -> Task | None:
         """The longest cell that fits beside those that run."""
         running = list(self._running.values())
         if any(t.alone for t in running):
@@ -204,10 +176,11 @@ class Dispatch:
         coming = sum(memory_of(m.kind) for m in self._crew.members if not m.up)
         return load.available_memory() - coming > memory_of(kind) + schedule.RESERVE
 
-    def _give(self, member: Member, task: _Task) -> None:
+    def _give(self, member: Member, task: Task) -> None:
         directory = str(paths.guests() / member.job.guest)
-        seconds = {p.workload: p.value for p in predictions(task.cell) if p.metric == "seconds"}
-        procedure = cell_procedure(task.cell, directory, seconds)
+        seconds = durations(task.cell)
+        procedure = cell_procedure(task.cell, directory, seconds, member.plugged)
+        member.plugged = lasting(task.cell)
         task.directory = self.store.begin_cell(task.id, task.cell, procedure)
         task.started, task.checks = False, []
         self._running[member.job.guest] = task
@@ -217,6 +190,7 @@ class Dispatch:
                 procedure=procedure,
                 directory=str(task.directory),
                 target=target_of(task.cell),
+                patience=patience_of(task.cell),
             )
         )
 
@@ -225,8 +199,11 @@ class Dispatch:
     def _hear(self, member: Member, event: Event | None) -> None:
         task = self._running.get(member.job.guest)
         if task is not None and event is not None and getattr(event, "cell", None) == task.id:
-            with (task.directory / "events.jsonl").open("ab") as file:
-                file.write(_EVENT.dump_json(event) + b"\n")
+            try:
+                with (task.directory / "events.jsonl").open("ab") as file:
+                    file.write(_EVENT.dump_json(event) + b"\n")
+            except OSError as error:
+                raise unwritable(task.directory / "events.jsonl", error) from error
         self._crew.note(member, event)
         match event:
             case None:
@@ -239,6 +216,7 @@ class Dispatch:
                 task.checks.append(event.check)
             case CellFinished() if task is not None:
                 member.busy = event.outcome is not Outcome.DONE  # its guest is not used again
+                self._failures.pop(member.kind, None)
                 del self._running[member.job.guest]
                 self._finished(member, task, event)
             case _:
@@ -246,12 +224,13 @@ class Dispatch:
         if event is not None:
             self.watch(event)
 
-    def _finished(self, member: Member, task: _Task, event: CellFinished) -> None:
+    def _finished(self, member: Member, task: Task, event: CellFinished) -> None:
         """A cell came to its end: it is kept, or it gets another turn and this one is evidence."""
         checks = list(task.checks)
         again = False
         if event.outcome is Outcome.DONE:
-            contention = measure.contention(task.cell, self.store.raw(task.directory))
+            raw = self.store.raw(task.directory)
+            contention = measure.contention(task.cell, raw, task.expected)
             checks += contention
             if any(not c.passed for c in contention) and task.repeats < REPEATS:
                 self.say(f"{task.id} is repeated alone: {contention[0].detail}")
@@ -271,12 +250,33 @@ class Dispatch:
             self.store.keep_attempt(task.directory, outcome)
             self._pending.append(task)
             return
+        if task.wish is not None:
+            self._calibrated(task, task.wish, outcome)
+            return
         self.store.finish_cell(task.id, task.directory, outcome)
         if self.how.keep and task.id == self._base and event.outcome is Outcome.DONE:
             member.reserved = True
 
-    def _ended(self, member: Member, task: _Task | None) -> None:
+    def _calibrated(self, task: Task, wish: Wanted, outcome: StoredOutcome) -> None:
+        """Keep what a bare disk did with the run; for other runs too, if it can be relied on."""
+        self.store.keep_attempt(task.directory, outcome)
+        quiet = all(c.passed for c in outcome.checks)
+        problem = outcome.reason if outcome.outcome is not Outcome.DONE else ""
+        if not problem and not quiet:
+            problem = "the host was too busy while it was measured"
+        found = calibrate(wish, self.store.raw(task.directory), problem)
+        if not found.problem:
+            calibrations.keep(wish.key, found)
+        if not found.passed:
+            self.say(f"disks of the model {wish.disk.model} are off: {found.detail}")
+        run = self.store.load_run()
+        update = {"calibrations": (*run.calibrations, found)}
+        self.store.save_run(run.model_copy(update=update))
+
+    def _ended(self, member: Member, task: Task | None) -> None:
         """A worker is gone: as it should be, or before its time."""
+        if isinstance(member.trouble, FullError):
+            raise member.trouble
         if task is not None:
             # It died in the middle of a cell, and could not even say so.
             del self._running[member.job.guest]
@@ -287,47 +287,36 @@ class Dispatch:
             return
         if member.trouble is None:
             return
-        if member.up:
-            raise member.trouble
+        # Killed, or bad luck: another one is tried. Twice in a row, it is the kind's own trouble.
+        self._failures[member.kind] = self._failures.get(member.kind, 0) + 1
+        if self._failures[member.kind] < TRIES or (member.up and not self._pending):
+            self.say(f"a guest ended before its time: {member.trouble.message}")
+            return
         state = warm.find(member.job.warm) if member.job.warm else None
-        if state is None:
+        if state is None or member.up:
             raise member.trouble
+        self._failures[member.kind] = 0
         warm.discard(state)
-        self._cold.add(member.kind)
+        if state.key == self._kinds.key(member.kind):
+            self._cold.add(member.kind)
+        instead = "booting cold" if member.kind in self._cold else "plugging its disks in"
         self.say(
-            "a saved guest did not restore and is thrown away; booting cold"
+            f"a saved guest did not restore and is thrown away; {instead}"
             f" ({member.trouble.message})"
         )
 
     # -- the guests
 
-    def _start(self, kind: Guest) -> None:
+    def _start(self, cell: Cell) -> None:
+        kind = cell.guest
         cold = self.how.cold or kind in self._cold
+        with_disks = self._kinds.key_with_disks(cell)
+        if not cold and with_disks and (state := warm.find(with_disks)) is not None:
+            member = self._crew.start(self._kinds.job_with_disks(cell, state), kind)
+            member.plugged = replace(lasting(cell), blank=True)
+            return
         state = None if cold else warm.find(self._kinds.key(kind))
         self._crew.start(self._kinds.job(kind, state), kind)
-
-    def _bake(self, kind: Guest) -> None:
-        """Boot a guest of this kind and save it, if no state is there; without one, boot cold."""
-        key = self._kinds.key(kind)
-        if warm.find(key) is not None:
-            return
-        with warm.baking(key):
-            if warm.find(key) is not None:
-                return
-            self.say("booting a guest once, and saving it for all others of its kind")
-            member = self._crew.start(self._kinds.job(kind, None, bake=key), kind)
-            while member in self._crew.members:
-                _, event = self._heard()
-                if isinstance(event, GuestStarted):
-                    member.order(End())
-            state = warm.find(key)
-        if state is None:
-            self._cold.add(kind)
-            why = member.trouble.message if member.trouble else "no reason was given"
-            self.say(f"the guest could not be saved, so each boots cold: {why}")
-        else:
-            place = self.places[kind.image]
-            accelerator.remember_boot(place.accelerator.kind, state.boot_seconds)
 
     def _heard(self) -> Heard:
         member, event = self._crew.heard.get()
@@ -343,7 +332,7 @@ class Dispatch:
         if reserved:
             member = reserved[0]
         else:
-            member = self._one_up(base.guest)
+            member = self._one_up(base)
             self._array_only(member, base.model_copy(update={"workloads": ()}))
         member.order(Keep())
         while member in self._crew.members:
@@ -352,14 +341,15 @@ class Dispatch:
             raise member.trouble or TroubleError("the guest could not be left up")
         return member.job.guest
 
-    def _one_up(self, kind: Guest) -> Member:
-        """A guest of that kind that can be used; a state that does not restore gives way."""
+    def _one_up(self, cell: Cell) -> Member:
+        """A guest that can be used for a cell; a state that does not restore gives way."""
+        kind = cell.guest
         while True:
             idle = [m for m in self._crew.members if not m.busy and m.kind == kind]
             if idle:
                 return idle[0]
             if not any(m.kind == kind for m in self._crew.members):
-                self._start(kind)
+                self._start(cell)
             heard, event = self._heard()
             if event is None:
                 self._ended(heard, None)
@@ -370,7 +360,9 @@ class Dispatch:
         """Make an array in a guest and run nothing on it."""
         place = self.store.directory / f"array-{member.job.guest}"
         place.mkdir()
-        procedure = cell_procedure(cell, str(paths.guests() / member.job.guest))
+        procedure = cell_procedure(
+            cell, str(paths.guests() / member.job.guest), plugged=member.plugged
+        )
         order = CellJob(
             id="array", procedure=procedure, directory=str(place), target=target_of(cell)
         )
@@ -385,10 +377,3 @@ class Dispatch:
                 if event.outcome is not Outcome.DONE:
                     raise TroubleError(event.reason)
                 return
-
-
-def target_of(cell: Cell) -> str:
-    """Path in the guest of what the workloads are aimed at."""
-    if cell.array is not None:
-        return catalog.array_kind(cell.array.kind).target(cell.array)
-    return guest_path(cell.each_disk[0][1], cell.each_disk[0][0]) if cell.each_disk else ""

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from lab.errors import LabError
-from lab.host import accelerator, images, paths, process
+from lab.host import accelerator, images, paths, process, servers
 from lab.units import GIB, format_size
 
 PROGRAMS: Final = {
@@ -47,6 +47,7 @@ def findings() -> list[Finding]:
         _accelerator(),
         _libvirt(),
         *(_program(name, *about) for name, about in PROGRAMS.items()),
+        _disk_server(),
         _image(),
         _space(),
         _memory(),
@@ -103,6 +104,25 @@ def _program(name: str, package: str, needed: bool, purpose: str) -> Finding:
         detail=found or f"is missing; it is for {purpose}",
         mend="" if found else f"sudo apt-get install {package}",
     )
+
+
+def _disk_server() -> Finding:
+    missing = servers.missing_programs()
+    if missing:
+        return Finding(
+            name="nbdkit",
+            good=False,
+            needed=False,
+            detail=f"{missing} is missing; disks of the models hdd and ssd need it",
+            mend=f"sudo apt-get install {servers.PACKAGES}",
+        )
+    try:
+        version = process.run(["nbdkit", "--version"], timeout=20).stdout.split()
+    except LabError as error:
+        return Finding(
+            name="nbdkit", good=False, needed=False, detail=error.message, mend=error.hint
+        )
+    return Finding(name="nbdkit", good=True, needed=False, detail=f"{version[-1]}, with gcc")
 
 
 def _image() -> Finding:

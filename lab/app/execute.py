@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lab.app.dispatch import Dispatch, How, Say, Watch
 from lab.app.environment import host_facts
+from lab.app.guests import sweep
 from lab.app.place import Place, check_images, prepare
 from lab.app.results import result_of
 from lab.compile.scenario import Compiled, cell_id, identity
@@ -49,8 +50,8 @@ def run_scenario(
     the cells that are finished there are left alone.
     """
     check_images(compiled)
-    guests.collect_garbage()
-    warm.collect_garbage()
+    sweep()
+    warm.trim({r.warm for r in guests.every() if guests.is_alive(r)})
     cells = compiled.cells if how.workloads else ()
     place = prepare(compiled.base.guest.image, progress)
     places = {compiled.base.guest.image: place}
@@ -71,8 +72,7 @@ def run_scenario(
         store=store, compiled=compiled, places=places, watch=watch, say=say, how=how
     )
     kept = execution.run(left)
-    run = run.model_copy(update={"finished": now()})
-    store.save_run(run)
+    store.save_run(store.load_run().model_copy(update={"finished": now()}))
     result = result_of(store)
     store.save_result(result)
     return Done(store=store, result=result, kept=kept)

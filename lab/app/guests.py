@@ -7,8 +7,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from lab import store
 from lab.errors import HostError
-from lab.host import guests, images, keys, warm
+from lab.host import guests, images, keys, leftovers, paths, warm
 from lab.host.guests import GuestRecord
 
 
@@ -40,8 +41,12 @@ def live() -> list[dict[str, Any]]:
 def ssh_argv(name: str | None, command: Sequence[str], *, user: str) -> list[str]:
     """OpenSSH's client, with the guest's key pinned and nothing of the user's own files."""
     record = guests.find(name)
+    terminal = []
+    if user == "root" and not command:
+        # root's own shell is the one that starts fastest, for the lab; people get theirs.
+        terminal, command = ["-t"], ["command -v bash >/dev/null && exec bash -l || exec sh -l"]
     return [
-        *("ssh", "-F", "none", "-p", str(record.port), "-i", str(keys.lab_key_path())),
+        *("ssh", *terminal, "-F", "none", "-p", str(record.port), "-i", str(keys.lab_key_path())),
         *("-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=yes"),
         *("-o", f"UserKnownHostsFile={record.path / 'known_hosts'}"),
         *("-o", "GlobalKnownHostsFile=none", "-o", "LogLevel=ERROR"),
@@ -77,12 +82,19 @@ def take_down(names: Sequence[str]) -> list[str]:
     return ended
 
 
+def sweep() -> list[str]:
+    """Remove what dead labs and workers left, but for images; names of what went."""
+    removed = guests.collect_garbage() + warm.collect_garbage()
+    for place in (paths.guests(), paths.keys(), paths.host(), paths.host() / "capabilities"):
+        removed += leftovers.remove(place.glob(".*"))
+    return removed + store.collect_garbage()
+
+
 def collect(*, dry_run: bool) -> list[str]:
     """Remove abandoned guests and dead image builds; names of what went, or would go."""
     if dry_run:
         return [d.name for d in guests.abandoned()]
-    removed = guests.collect_garbage()
-    removed += warm.collect_garbage()
+    removed = sweep()
     with contextlib.suppress(HostError):
         removed += images.prune(keep=sys.maxsize).names  # only what dead builders left
     return removed

@@ -22,7 +22,7 @@ def inventory() -> tuple[list[dict[str, Any]], list[str]]:
                 "name": image.name,
                 "digest": image.digest,
                 "state": manifest.source,
-                "built": manifest.built,
+                "built": manifest.built.isoformat(timespec="seconds"),
                 "kernel": manifest.kernel_version,
                 "mdadm": manifest.mdadm_version,
                 "directory": str(image.directory),

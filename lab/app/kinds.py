@@ -6,10 +6,14 @@ from dataclasses import dataclass
 
 from lab.app.place import Place, site_of
 from lab.compile.cloud_init import Identity
+from lab.compile.disks import NO_DISKS, disk_steps, lasting
 from lab.compile.domain_xml import domain_xml
-from lab.compile.procedure import (
+from lab.compile.guest import (
+    SETTLED,
+    ZERO,
     Saved,
     bake_procedure,
+    disks_procedure,
     guest_procedure,
     machine_of,
     restore_procedure,
@@ -17,7 +21,19 @@ from lab.compile.procedure import (
 from lab.host import accelerator, guests, hypervisor, keys, paths, warm
 from lab.host.warm import WarmState
 from lab.model.job import GuestJob
-from lab.model.scenario import Guest
+from lab.model.procedure import AttachDisk, HostCommand
+from lab.model.scenario import Cell, Guest
+
+
+def saved(state: WarmState) -> Saved:
+    """A warm state as a procedure needs it."""
+    return Saved(
+        key=state.key,
+        memory=str(state.memory),
+        root=str(state.root),
+        seed=str(state.seed),
+        saved_directory=state.saved_directory,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +57,33 @@ class Kinds:
                 "qemu": accelerator.qemu_identity(),
                 "libvirt": hypervisor.version(),
                 "key": keys.lab_key().public,
+                "saved_after": SETTLED + ZERO,
             }
         )
+
+    def key_with_disks(self, cell: Cell) -> str:
+        """The name of a state that has a cell's disks plugged in; empty where none can have."""
+        disks = lasting(cell)
+        if not disks.disks or len(disks.disks) != len(cell.each_disk):
+            return ""
+        steps = disk_steps(cell, "/guest", NO_DISKS)
+        plugged = [s.model_dump() for s in steps if isinstance(s, AttachDisk | HostCommand)]
+        return warm.key_of({"guest": self.key(cell.guest), "disks": plugged})
+
+    def job_with_disks(self, cell: Cell, state: WarmState, save: str = "") -> GuestJob:
+        """A guest that wakes up with a cell's disks; with ``save``, one that is saved with them.
+
+        ``state`` has the disks already, but where it is to be saved with them.
+        """
+        job = self.job(cell.guest, state)
+        place = self.places[cell.guest.image]
+        site = site_of(place, str(paths.guests() / job.guest), as_root=accelerator.is_root())
+        if save:
+            procedure = disks_procedure(job.guest, site, saved(state), save, cell, job.scale)
+        else:
+            disks = lasting(cell)
+            procedure = restore_procedure(job.guest, site, saved(state), job.scale, disks)
+        return job.model_copy(update={"procedure": procedure})
 
     def job(self, kind: Guest, state: WarmState | None, bake: str = "") -> GuestJob:
         """A guest restored from a state; or one that boots, and with ``bake`` is saved so."""
@@ -52,13 +93,6 @@ class Kinds:
         image = f"{place.image.name}-{place.image.digest[:12]}"
         scale = accelerator.slowness(place.accelerator.kind)
         if state is not None:
-            saved = Saved(
-                key=state.key,
-                memory=str(state.memory),
-                root=str(state.root),
-                seed=str(state.seed),
-                saved_directory=state.saved_directory,
-            )
             return GuestJob(
                 guest=name,
                 scenario=self.scenario,
@@ -66,7 +100,7 @@ class Kinds:
                 warm=state.key,
                 host_key=state.host_key,
                 private_key=str(keys.lab_key_path()),
-                procedure=restore_procedure(name, site, saved, scale),
+                procedure=restore_procedure(name, site, saved(state), scale),
                 captures=state.captures,
                 scale=scale,
             )

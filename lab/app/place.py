@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lab import catalog
-from lab.compile.procedure import Site
+from lab.compile.guest import Site
 from lab.compile.scenario import Compiled
 from lab.host import accelerator, hypervisor, image_recipes, images
 from lab.host.accelerator import Accelerator

@@ -8,7 +8,8 @@ from lab.app.dispatch import by_guest
 from lab.app.place import check_images
 from lab.app.results import predicted
 from lab.compile.cloud_init import Identity
-from lab.compile.procedure import Site, cell_procedure, guest_procedure
+from lab.compile.guest import Site, guest_procedure
+from lab.compile.procedure import cell_procedure
 from lab.compile.scenario import Compiled, cell_id
 from lab.errors import HostError, InputError
 from lab.host import accelerator, images, keys, paths

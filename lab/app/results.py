@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lab import measure
+from lab.app.calibration import check_of
 from lab.compile.scenario import look_up
 from lab.errors import ToolError
 from lab.judge import Judged, judge
@@ -13,19 +14,21 @@ from lab.model.measurement import Prediction
 from lab.model.result import CellMeasurement, CellResult, Outcome, Result, Run
 from lab.model.scenario import AxisValue, Cell
 from lab.predict import predictions
-from lab.store import RunStore, StoredCell, StoredOutcome
+from lab.store import RunStore, StoredCell, StoredOutcome, StoredRun
 
 
 def result_of(store: RunStore) -> Result:
     """The whole result: raw output read again, measured again, judged again."""
     run = store.load_run()
-    judged = [_cell(store, stored, run.claims) for stored in run.cells]
+    judged = [_cell(store, stored, run) for stored in run.cells]
     environment = dict(run.environment)
     for stored in run.cells:
         finished = store.load_cell(stored.id)
         if finished and (guest := measure.environment(finished.raw)):
             environment["guest"] = guest
             break
+    if run.calibrations:
+        environment["calibrations"] = [c.model_dump(mode="json") for c in run.calibrations]
     return Result(
         run=Run(
             id=run.id,
@@ -40,7 +43,7 @@ def result_of(store: RunStore) -> Result:
     )
 
 
-def _cell(store: RunStore, stored: StoredCell, claims: tuple[Claim, ...]) -> Judged:
+def _cell(store: RunStore, stored: StoredCell, run: StoredRun) -> Judged:
     finished = store.load_cell(stored.id)
     if finished is None:
         outcome = StoredOutcome(outcome=Outcome.SKIPPED, reason="the run ended before it")
@@ -53,7 +56,7 @@ def _cell(store: RunStore, stored: StoredCell, claims: tuple[Claim, ...]) -> Jud
         outcome=outcome.outcome,
         reason=outcome.reason,
         seconds=outcome.seconds,
-        checks=outcome.checks,
+        checks=(*outcome.checks, *check_of(stored.cell, run.calibrations)),
         predictions=predictions(stored.cell),
     )
     if outcome.outcome is Outcome.DONE:
@@ -65,7 +68,9 @@ def _cell(store: RunStore, stored: StoredCell, claims: tuple[Claim, ...]) -> Jud
         else:
             measured = tuple(CellMeasurement.of(m) for m in found)
             result = result.model_copy(update={"measurements": measured, "counters": counted})
-    return Judged(result=result, fields=fields_of(stored.cell, claims), published=stored.published)
+    return Judged(
+        result=result, fields=fields_of(stored.cell, run.claims), published=stored.published
+    )
 
 
 def fields_of(cell: Cell, claims: tuple[Claim, ...]) -> dict[str, AxisValue]:

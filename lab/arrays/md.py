@@ -51,19 +51,12 @@ class Md(ArrayKind):
     def assemble(
         self, array: Array, disks: Sequence[str], sizes: Sequence[int]
     ) -> tuple[Step, ...]:
-        """Blank disks, create, wait where there is something to wait for, settings, read back."""
+        """Create, wait where there is something to wait for, settings, read back."""
         shape = geometry_of(array, sizes)
         used = disks[: shape.members + shape.spares]
         device = self.target(array)
         before, after = _settings(array, shape)
         steps: list[Step] = [
-            Verify(
-                name="blank disks",
-                # Every line that is not a heading is a signature that was found.
-                script=f"found=$({words('wipefs', '--no-act', '--parsable', *used)}) &&\n"
-                'echo "signatures=$(echo "$found" | grep -c \'^[^#]\')"\n',
-                expect={"signatures": "0"},
-            ),
             GuestCommand(
                 label=f"create {device}",
                 script=_create(array, shape, device, used) + before,

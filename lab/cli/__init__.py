@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from lab.errors import EXIT_STOPPED, EXIT_TROUBLE, EXIT_UNREAD, LabError
+from lab.errors import EXIT_STOPPED, EXIT_TROUBLE, EXIT_UNREAD, LabError, is_full, unwritable
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
@@ -49,6 +49,9 @@ def main() -> None:
     except Exception as error:
         if _debug():
             raise
+        if isinstance(error, OSError) and is_full(error):
+            sys.stderr.write(f"lab: {unwritable(error.filename or 'a file', error)}\n")
+            sys.exit(EXIT_TROUBLE)
         words = f"{type(error).__name__}: {error}"
         sys.stderr.write(f"lab: this is a mistake in the lab itself: {words}\n")
         sys.stderr.write("  run the same with --debug for where it happened\n")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lab.compile.scenario import cell_id
 from lab.model.scenario import Cell
-from lab.predict import predictions
+from lab.predict import durations
 
 GUEST_SECONDS = {"kvm": 10.0, "tcg": 40.0}
 """All of a guest's start, until the first has told better."""
@@ -81,5 +81,5 @@ class Estimate:
 
 def _workloads(cell: Cell) -> float:
     """Seconds that all workloads of a cell should take."""
-    known = {p.workload: p.value for p in predictions(cell) if p.metric == "seconds"}
+    known = durations(cell)
     return cell.trials * sum(known.get(w.name, UNKNOWN_SECONDS) for w in cell.workloads)

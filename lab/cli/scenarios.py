@@ -1,4 +1,4 @@
-"""``lab scenario``: list, show, check, plan, predict, new."""
+"""``lab scenario``: list, show, check, plan, predict, explain, new."""
 
 from __future__ import annotations
 
@@ -151,6 +151,71 @@ def predict(
     else:
         out = console()
         out.print(result_page(result, title=compiled.scenario.title, question="", measured=False))
+
+
+@scenario.command()
+def explain(
+    name: ScenarioName,
+    sets: Sets = None,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            "--run",
+            metavar="RUN",
+            help="Put a run's figures and its disks' counters beside theory's: an id, a directory,"
+            " or 'last'.",
+            show_default=False,
+        ),
+    ] = None,
+    workload: Annotated[
+        str | None,
+        typer.Option("--workload", metavar="NAME", help="Only this one.", show_default=False),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say why each cell should be as fast as it is, and what would make it faster.
+
+    Examples: lab scenario explain raid5-parity-last --workload write
+    · lab scenario explain raid5-parity-last --run last
+    """
+    from lab import store
+    from lab.app.explain import explanation_of, explanation_of_run
+    from lab.errors import InputError
+    from lab.report.explanation import explanation_page
+
+    compiled = compile_named(name, sets)
+    if run is not None:
+        if sets:
+            raise InputError("a run has its own settings: give --set or --run, not both")
+        stored = store.find(name if run == "last" else run)
+        if stored.load_run().scenario != compiled.name:
+            raise InputError(
+                f"the run '{run}' is of the scenario '{stored.load_run().scenario}', "
+                f"not of '{compiled.name}'"
+            )
+        cells = explanation_of_run(stored)
+    else:
+        cells = explanation_of(compiled)
+    names = [w.workload for w in cells[0].workloads] if cells else []
+    if workload is not None and workload not in names:
+        raise InputError(
+            f"there is no workload '{workload}' in '{compiled.name}' (there are: "
+            f"{', '.join(names)})"
+        )
+    if as_json:
+        chosen = [
+            c.model_copy(
+                update={
+                    "workloads": tuple(w for w in c.workloads if workload in (None, w.workload))
+                }
+            )
+            for c in cells
+        ]
+        print_json(
+            {"scenario": compiled.name, "cells": [c.model_dump(mode="json") for c in chosen]}
+        )
+    else:
+        console().print(explanation_page(compiled.scenario.title, cells, workload))
 
 
 @scenario.command()

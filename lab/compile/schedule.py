@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lab import catalog
 from lab.model.scenario import Cell, Disk
 from lab.units import GIB, MIB
 
@@ -53,7 +54,7 @@ def rate_of(disk: Disk) -> float:
     bytes_ = t.total_bytes_per_second or (
         (t.read_bytes_per_second or 0) + (t.write_bytes_per_second or 0)
     )
-    return float(bytes_)
+    return float(bytes_) or catalog.disk_model(disk.model).bytes_per_second(disk)
 
 
 def fits(need: Need, running: Sequence[Need], room: Room) -> bool:

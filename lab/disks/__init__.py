@@ -3,16 +3,20 @@
 How to add one
 --------------
 1. Write ``lab/disks/NAME.py``. Scenarios then say ``disks.model: NAME``; nothing is registered.
-2. Give it a class with the three methods of ``lab.model.plugin.DiskModel``, and end the file with
+2. Give it a class with the methods of ``lab.model.plugin.DiskModel``, and end the file with
    ``DISK: DiskModel = YourClass()``, so that mypy checks it there:
 
    * ``problems(disk)`` yields a ``Problem`` for every field that QEMU or libvirt would refuse.
      Begin with ``yield from drive_problems(disk)``: serial, cache, aio and format are the same
      for all models. Keys are relative to the disk: ``throttle.total_bytes_per_second``.
-   * ``create(disk, path)`` returns the host commands that make the disk's file, with what they
-     create, so that it is removed again. ``create_file`` is the usual answer.
+   * ``create(disk, path)`` returns the steps that make the disk's file, with what they
+     create, so that it is removed again. ``create_file`` is the usual answer; ``serve`` adds a
+     server for it, which ``network_element`` has the guest connect to.
    * ``xml(disk, serial=…, path=…, index=…)`` returns libvirt's ``<disk>``. ``drive_element``
      makes all of it but the model's own part; ``as_text`` prints it.
+   * ``probes(disk)`` returns what a bare disk is measured by before it is believed, and
+     ``drive(disk)`` the drive that it models, if it does.
+   * ``rotational(disk)`` and ``report(disk, path)`` where the model has something to say there.
 
 3. Nothing in the file may touch the world; it returns data.
 4. Add the model to ``tests/unit/test_throttle.py``'s test that libvirt's own parser accepts it.
@@ -24,12 +28,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from pathlib import PurePosixPath
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from lab.model.plugin import Problem
-from lab.model.procedure import HostCommand
-from lab.model.scenario import Aio, CacheMode, Disk, DiskBus, DiskFormat
+from lab.model.drive import HddParameters, SsdParameters
+from lab.model.plugin import Probe, Problem
+from lab.model.procedure import AskServer, BuildPlugin, HostCommand, StartServer, Step
+from lab.model.scenario import SERVED, Aio, CacheMode, Disk, DiskBus, DiskFormat, Workload
 
 SERIAL_BYTES: Final = 20
 """virtio-blk's ``VIRTIO_BLK_ID_BYTES``; QEMU's scsi-hd cuts its device id at the same length."""
@@ -63,6 +69,18 @@ def drive_problems(disk: Disk) -> Iterable[Problem]:
             message=f"{disk.format} has no reference counts to put off: set format to qcow2, "
             "or lazy_refcounts to false",
         )
+    for name, given in (
+        ("hdd", disk.hdd != HddParameters()),
+        ("ssd", disk.ssd != SsdParameters()),
+        ("preset", disk.preset is not None),
+    ):
+        if given and disk.model != name and not (name == "preset" and disk.model in SERVED):
+            wanted = name if name in SERVED else " or ".join(SERVED)
+            yield Problem(
+                key=name,
+                message=f"the disk model {disk.model!r} does not look at it: remove it, or set "
+                f"model to {wanted}",
+            )
 
 
 def _serial_problems(disk: Disk) -> Iterable[Problem]:
@@ -96,6 +114,53 @@ def create_file(disk: Disk, path: str) -> tuple[HostCommand, ...]:
             argv=("qemu-img", "create", "-q", "-f", disk.format, *options, path, str(disk.size)),
             creates=(path,),
         ),
+    )
+
+
+PROBE_SECONDS: Final = 8
+"""Of each measurement of a modelled drive; the first of them is left out."""
+
+
+def drive_probes() -> tuple[Probe, ...]:
+    """What a modelled drive is held against: the figures of ``lab.theory.drive``.
+
+    A guest under software emulation adds about a millisecond to each request, and to a write with
+    its flush twice that: at depth 1 that is the most of what is allowed.
+    """
+
+    def fio(name: str, figure: str, metric: str, allowed: float, **options: str | int) -> Probe:
+        every = {"filename": "{target}", "ioengine": "libaio", "direct": 1, "time_based": 1}
+        times = {"runtime": PROBE_SECONDS, "ramp_time": 1}
+        return Probe(
+            workload=Workload(name=name, tool="fio", parameters={**every, **times, **options}),
+            metric=metric,
+            figure=figure,
+            per_second=figure == "flush",
+            tolerance=allowed,
+        )
+
+    small = {"bs": 4096}
+    return (
+        fio("random_read_1", "random_read_1", "iops", 0.08, rw="randread", **small),
+        fio(
+            "random_read_16",
+            "random_read_16",
+            "iops",
+            0.08,
+            rw="randread",
+            iodepth=16,
+            **small,
+        ),
+        fio(
+            "sequential",
+            "sequential_outer",
+            "throughput",
+            0.08,
+            rw="read",
+            bs=1024**2,
+            iodepth=2,
+        ),
+        fio("flush", "flush", "iops", 0.2, rw="randwrite", fsync=1, **small),
     )
 
 
@@ -140,6 +205,105 @@ def drive_element(disk: Disk, *, serial: str, path: str, index: int) -> ET.Eleme
         place["unit"] = "0"
     ET.SubElement(element, "address", place)
     return element
+
+
+# --- disks that a server of the lab's own stands behind -------------------------------------------
+
+PLUGIN: Final = "disks/plugin/disk.c"
+"""The server's source, below the package; it says what its parameters mean."""
+SERVER_THREADS: Final = 64
+"""Requests that nbdkit works on at once; QEMU has 16 on the way at most, ``block/nbd.c``:
+``MAX_NBD_REQUESTS``, on its one connection."""
+
+
+def socket_path(path: str) -> str:
+    """Where the server of the disk with that file takes connections."""
+    return f"{PurePosixPath(path).with_suffix('.nbd')}"
+
+
+def control_path(path: str) -> str:
+    """Where that server takes commands: ``stats``, and the faults."""
+    return f"{PurePosixPath(path).with_suffix('.control')}"
+
+
+def served_problems(disk: Disk) -> Iterable[Problem]:
+    """What cannot be said of a disk that the lab's own server stands behind."""
+    yield from drive_problems(disk)
+    if disk.format is not DiskFormat.RAW:
+        yield Problem(
+            key="format",
+            message=f"the server of the model {disk.model!r} keeps a raw file: remove the format",
+        )
+    if disk.cache is CacheMode.UNSAFE:
+        yield Problem(
+            key="cache",
+            message=f"unsafe drops the guest's flushes, and with the model {disk.model!r} they "
+            "cost time and save data: remove it, or set it to writeback",
+        )
+    if disk.aio is not Aio.THREADS:
+        yield Problem(
+            key="aio", message=f"requests go over a socket, and {disk.aio} is for files: remove it"
+        )
+    for name, value in disk.throttle:
+        if value is not None:
+            yield Problem(
+                key=f"throttle.{name}",
+                message=f"the disk model {disk.model!r} has its own speed: remove the throttle, or "
+                "set model to throttle",
+            )
+
+
+def serve(disk: Disk, path: str, parameters: dict[str, str | int | float]) -> tuple[Step, ...]:
+    """The disk's file, and a server for it; ``parameters`` are the plug-in's."""
+    stem = str(PurePosixPath(path).with_suffix(""))
+    name = PurePosixPath(path).stem
+    words = tuple(f"{key}={value!r}" for key, value in parameters.items() if key != "model")
+    return (
+        *create_file(disk, path),
+        BuildPlugin(
+            source=PLUGIN,
+            link=f"{stem}.so",
+            flags=("-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared"),
+            libraries=("-lpthread", "-lm"),
+        ),
+        StartServer(
+            label=f"serve {name}",
+            argv=(
+                *("nbdkit", "--foreground", "--log=stderr", "--newstyle"),
+                *("--threads", str(SERVER_THREADS), "--unix", socket_path(path), f"{stem}.so"),
+                *(f"model={parameters['model']}", f"file={path}"),
+                *(f"control={control_path(path)}", *words),
+            ),
+            socket=socket_path(path),
+            log=f"{stem}.log",
+        ),
+    )
+
+
+def network_element(disk: Disk, *, serial: str, path: str, index: int) -> ET.Element:
+    """``<disk>`` that reaches its server over a unix socket, and hands flushes on."""
+    element = drive_element(disk, serial=serial, path=path, index=index)
+    element.set("type", "network")
+    driver, source = element.find("driver"), element.find("source")
+    assert driver is not None
+    assert source is not None
+    driver.attrib.pop("io")  # for files
+    source.attrib = {"protocol": "nbd"}
+    ET.SubElement(source, "host", transport="unix", socket=socket_path(path))
+    return element
+
+
+def ask_statistics(path: str) -> tuple[Step, ...]:
+    """What the server has counted, its late completions among it, as JSON."""
+    name = PurePosixPath(path).stem
+    return (
+        AskServer(
+            label=f"statistics of {name}",
+            socket=control_path(path),
+            line="stats",
+            capture=f"{name}.server",
+        ),
+    )
 
 
 def as_text(element: ET.Element) -> str:

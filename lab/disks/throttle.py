@@ -15,15 +15,19 @@ from xml.etree import ElementTree as ET
 from typing_extensions import override
 
 from lab.disks import as_text, create_file, drive_element, drive_problems
-from lab.model.plugin import DiskModel, Problem
-from lab.model.procedure import HostCommand
-from lab.model.scenario import Disk, Throttle
+from lab.model.drive import HardDrive, SolidStateDrive
+from lab.model.plugin import DiskModel, Probe, Problem
+from lab.model.procedure import Step
+from lab.model.scenario import Disk, Throttle, Workload
 from lab.units import format_size
 
 LARGEST_VALUE: Final = 10**15
 """QEMU's ``THROTTLE_VALUE_MAX``, of a rate and of a burst's rate times its length."""
 LONGEST_BURST: Final = 2**32 - 1
 """Seconds: a C ``unsigned int``."""
+
+PROBE_SECONDS: Final = 3.0
+"""Of the stream against each limit, when the disk is calibrated."""
 
 _DIRECTIONS: Final = ("total", "read", "write")
 _UNITS: Final = {"bytes": "bytes_sec", "operations": "iops_sec"}
@@ -144,8 +148,36 @@ def _burst_problems(limits: dict[str, int], direction: str, unit: str) -> Iterab
         )
 
 
+def _streams(disk: Disk, way: str) -> Iterable[Probe]:
+    """dd past the page cache: whole blocks against the bytes' limit, pages against operations'."""
+    blocks = (("bytes", 256 * 1024, 1), ("operations", 4096, 4096))
+    for unit, block, weight in blocks:
+        limits = [getattr(disk.throttle, _field(d, unit)) for d in ("total", way)]
+        rate = min((limit * weight for limit in limits if limit), default=0)
+        count = int(rate * PROBE_SECONDS) // block
+        if not count or count * block > disk.size:
+            continue
+        target = {"of": "{target}", "if": "/dev/zero", "oflag": "direct"}
+        if way == "read":
+            target = {"if": "{target}", "of": "/dev/null", "iflag": "direct"}
+        yield Probe(
+            workload=Workload(
+                name=f"{way}_{unit}",
+                tool="dd",
+                parameters={**target, "bs": block, "count": count},
+            ),
+            metric="throughput",
+        )
+
+
 class Throttled(DiskModel):
     """A disk that moves so many bytes, or does so many operations, in a second, and no more."""
+
+    @property
+    @override
+    def plain(self) -> bool:
+        """A file behind limits."""
+        return True
 
     @override
     def problems(self, disk: Disk) -> Iterable[Problem]:
@@ -154,7 +186,17 @@ class Throttled(DiskModel):
         yield from throttle_problems(disk.throttle)
 
     @override
-    def create(self, disk: Disk, path: str) -> tuple[HostCommand, ...]:
+    def probes(self, disk: Disk) -> tuple[Probe, ...]:
+        """A stream each way against each limit, for so long that a start or an end is no matter."""
+        return tuple(probe for way in ("write", "read") for probe in _streams(disk, way))
+
+    @override
+    def drive(self, disk: Disk) -> HardDrive | SolidStateDrive | None:
+        """None."""
+        return None
+
+    @override
+    def create(self, disk: Disk, path: str) -> tuple[Step, ...]:
         """A sparse file."""
         return create_file(disk, path)
 
@@ -170,6 +212,21 @@ class Throttled(DiskModel):
                     ET.SubElement(iotune, theirs).text = str(limits[ours])
             element.insert(len(element) - 1, iotune)
         return as_text(element)
+
+    @override
+    def rotational(self, disk: Disk) -> bool | None:
+        """What the bus makes of it."""
+        return None
+
+    @override
+    def bytes_per_second(self, disk: Disk) -> float:
+        """None beside the throttle itself."""
+        return 0.0
+
+    @override
+    def report(self, disk: Disk, path: str) -> tuple[Step, ...]:
+        """Nothing was counted."""
+        return ()
 
 
 DISK: DiskModel = Throttled()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -11,14 +12,33 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Final
 
-from lab.errors import GuestError, HostError, ToolError, TroubleError
-from lab.host import clock, guests, load, process, warm
+from lab.errors import GuestError, HostError, ToolError, TroubleError, full, unwritable
+from lab.host import clock, guests, load, process, servers, shell, warm
 from lab.host.guests import GuestRecord
 from lab.host.hypervisor import Hypervisor, iotune_of
-from lab.host.shell import Shell, banner
+from lab.host.shell import Shell, banner, reach
+from lab.host.watchdog import Watchdog
 from lab.model.ports import Output
-from lab.model.procedure import AttachDisk, RestoreGuest, SaveGuest, StartGuest
+from lab.model.procedure import (
+    AskServer,
+    AttachDisk,
+    BuildPlugin,
+    DetachDisk,
+    RestoreGuest,
+    SaveGuest,
+    StartGuest,
+    StartServer,
+    WipeDisk,
+)
 
+_IN_FLIGHT: Final = """\
+cd /dev/disk/by-id
+for link in virtio-* scsi-*; do
+  device=$(readlink -f "$link")
+  read -r reads writes < "/sys/block/${device##*/}/inflight" || continue
+  serial=${link#virtio-}
+  echo "${serial#scsi-0QEMU_QEMU_HARDDISK_}=$((reads + writes))"
+done 2>/dev/null"""
 SILENCE: Final = 30.0
 """Seconds for which a running command may hide a guest that has stopped; then it is asked."""
 
@@ -39,9 +59,17 @@ class LiveBench:
         self._scale = scale
         self._private_key = private_key
         self._hypervisor = Hypervisor(record.path)
+        shell.prepare()
         self._shell: Shell | None = None
         self._answered = self._answering = self._started = clock.now()
         self._restored = False
+        self._servers: dict[str, servers.Server] = {}
+        self._watchdog = Watchdog(self._hypervisor.completed, self._in_flight)
+        self._asking = False
+
+    def expect_io_within(self, patience: float) -> None:
+        """How long, in seconds of a fast host, requests may wait with none completed."""
+        self._watchdog.patience = patience * self._scale
 
     # -- files and programs of the host
 
@@ -50,7 +78,7 @@ class LiveBench:
         try:
             Path(path).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise HostError(f"'{path}' cannot be made: {error.strerror}") from error
+            raise unwritable(path, error, "made") from error
 
     def write_file(self, path: str, content: str, mode: int) -> None:
         """Write a small file; it never has a wider mode than it should, not for a moment."""
@@ -61,7 +89,7 @@ class LiveBench:
                 file.write(content)
             Path(part).rename(path)
         except OSError as error:
-            raise HostError(f"'{path}' cannot be written: {error.strerror}") from error
+            raise unwritable(path, error) from error
 
     def remove(self, path: str) -> None:
         """Remove a file or directory; what is gone already is fine."""
@@ -77,6 +105,24 @@ class LiveBench:
         """Run a program on the host."""
         process.run(argv, timeout=120)
 
+    def build_plugin(self, step: BuildPlugin) -> None:
+        """Compile the source, unless that is done already, and link to it."""
+        servers.link(step)
+
+    def start_server(self, step: StartServer) -> None:
+        """Start the process, and return when its socket accepts."""
+        self._servers[step.socket] = servers.Server(step)
+
+    def stop_server(self, step: StartServer) -> None:
+        """End the process; one that never came up is fine."""
+        server = self._servers.pop(step.socket, None)
+        if server is not None:
+            server.stop()
+
+    def ask_server(self, step: AskServer) -> str:
+        """What the server answers to the line."""
+        return servers.ask(step)
+
     # -- the guest's life
 
     def start_guest(self, step: StartGuest) -> None:
@@ -89,10 +135,15 @@ class LiveBench:
     def save_guest(self, step: SaveGuest) -> None:
         """Save the guest as a warm state; it is gone then."""
         captures = {"environment.txt": self.guest(step.environment, 60).stdout}
-        self.guest("sync; echo 3 > /proc/sys/vm/drop_caches; sync", 60)
+        self.guest(step.zero, 60)
         self.close()
         with warm.making(step.key) as place:
             self._hypervisor.save(place / warm.MEMORY)
+            if step.over:
+                root = self.record.path / warm.ROOT
+                # Copies what the states in between hold: a state stands on its image alone.
+                rebase = ("qemu-img", "rebase", "-f", "qcow2", "-b", step.over, "-F", "qcow2")
+                process.run((*rebase, str(root)), timeout=120)
             warm.publish(
                 place,
                 step.key,
@@ -129,14 +180,19 @@ class LiveBench:
             self._shell = None
 
     def release(self) -> None:
-        """Let go of libvirt too; the guest goes on."""
+        """Let go of libvirt and of the disks' servers too; the guest goes on."""
         self.close()
+        for server in self._servers.values():
+            server.let_go()
         self._hypervisor.close()
 
     def wait_for_ssh(self, timeout: float) -> None:
         """Wait for the banner, then connect."""
         deadline = clock.now() + timeout
-        while not banner(self.record.port, timeout=min(5.0, max(0.5, deadline - clock.now()))):
+        while True:
+            connection = reach(self.record.port, min(5.0, max(0.5, deadline - clock.now())))
+            if connection is not None:
+                break
             self._alive(ask=False)
             if clock.now() >= deadline:
                 raise self._dead(
@@ -145,7 +201,7 @@ class LiveBench:
                 )
             clock.pause(0.1)
         self._shell = Shell.connect(
-            self.record.port,
+            connection,
             private_key=self._private_key,
             host_key=self.record.host_key,
             alive=lambda: self._alive(ask=True),
@@ -179,7 +235,18 @@ class LiveBench:
         """The limits that QEMU has for a disk, by libvirt's names."""
         return self._hypervisor.limits(serial)
 
-    def detach_disk(self, step: AttachDisk) -> None:
+    def wipe_disk(self, step: WipeDisk) -> None:
+        """Zero a disk in QEMU's block layer; what its file holds is asked of ``qemu-img``.
+
+        A wiped file has no data at all, as a fresh one: that is looked at, extent by extent.
+        """
+        self._hypervisor.wipe(step.serial, step.size)
+        asked = process.run(("qemu-img", "map", "-U", "--output=json", step.path), timeout=60)
+        left = sum(e["length"] for e in json.loads(asked.stdout) if e["data"] or not e["zero"])
+        if left:
+            raise GuestError(f"QEMU left {left} bytes on the disk '{step.serial}' when wiping it")
+
+    def detach_disk(self, step: AttachDisk | DetachDisk) -> None:
         """Unplug a disk; a dead guest holds none."""
         if guests.qemu_pids(self.record.path):
             self._hypervisor.unplug(step.xml, step.serial)
@@ -189,6 +256,7 @@ class LiveBench:
         if self._shell is None:
             raise GuestError(f"there is no connection to the guest '{self.record.id}'")
         self._answered = clock.now()
+        self._watchdog.begin()
         try:
             return self._shell.run(script, timeout * self._scale)
         except GuestError as error:
@@ -196,6 +264,8 @@ class LiveBench:
             if error.hint:
                 raise
             raise self._dead(error.message) from error
+        finally:
+            self._watchdog.end()
 
     def _alive(self, *, ask: bool) -> None:
         """Raise ``GuestError`` with the console's last lines where the guest has died or hangs."""
@@ -204,6 +274,10 @@ class LiveBench:
             raise self._dead(f"the guest '{self.record.id}' panicked")
         if not guests.qemu_pids(self.record.path):
             raise self._dead(f"the guest '{self.record.id}' ended by itself: its QEMU is gone")
+        if why := self._hypervisor.stopped():
+            raise full(why)
+        if ask and not self._asking:
+            self._watchdog.look()
         if ask and clock.now() - self._answered > self._silence:
             if not banner(self.record.port, timeout=self._silence):
                 raise self._dead(
@@ -212,9 +286,34 @@ class LiveBench:
                 )
             self._answered = clock.now()
 
+    def _in_flight(self) -> dict[str, int]:
+        """What the guest's kernel waits for, by serial: it is asked beside the command that runs.
+
+        ``inflight`` is the kernel's ``Documentation/block/stat.rst``; the links are udev's.
+        """
+        assert self._shell is not None
+        self._asking = True
+        try:
+            output = self._shell.run(_IN_FLIGHT, self._silence)
+        finally:
+            self._asking = False
+        pairs = (line.rpartition("=") for line in output.stdout.splitlines())
+        return {serial: int(n) for serial, equals, n in pairs if equals}
+
+    def gone(self) -> GuestError | None:
+        """Why the guest can do nothing more: it panicked, or its QEMU ended."""
+        try:
+            self._alive(ask=False)
+        except GuestError as error:
+            return error
+        return None
+
     def _dead(self, sentence: str) -> GuestError:
         tail = guests.console_tail(self.record.path)
-        where = f"the last lines of its console:\n{tail}" if tail else "its console is empty"
+        since = " since it was restored" if self.record.warm else ""
+        where = (
+            f"the last lines of its console:\n{tail}" if tail else f"its console is empty{since}"
+        )
         return GuestError(sentence, hint=where)
 
     def pressure(self) -> Mapping[str, float]:

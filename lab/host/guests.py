@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
 
-from lab.errors import HostError, InputError
+from lab.errors import HostError, InputError, unwritable
 from lab.host import clock, paths
 
 RECORD = "guest.json"
@@ -79,7 +79,6 @@ def create(*, guest: str, scenario: str, image: str, host_key: str, warm: str = 
     directory = paths.guests() / guest
     # The record is in the directory before anybody can see it: gc must never take it for a wreck.
     fresh = directory.with_name(f".{guest}.{os.getpid()}")
-    fresh.mkdir(parents=True, mode=0o700)
     record = GuestRecord(
         id=guest,
         directory=str(directory),
@@ -91,8 +90,13 @@ def create(*, guest: str, scenario: str, image: str, host_key: str, warm: str = 
         host_key=host_key,
         warm=warm,
     )
-    (fresh / RECORD).write_text(json.dumps(asdict(record), indent=1), encoding="utf-8")
-    fresh.rename(directory)
+    try:
+        fresh.mkdir(parents=True, mode=0o700)
+        (fresh / RECORD).write_text(json.dumps(asdict(record), indent=1), encoding="utf-8")
+        fresh.rename(directory)
+    except OSError as error:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise unwritable(directory, error, "made") from error
     return record
 
 
@@ -141,8 +145,17 @@ def _directories() -> list[Path]:
         return []
 
 
+SERVERS = (b"nbdkit",)
+"""Programs that serve a guest's disks."""
+
+
 def qemu_pids(directory: Path) -> list[int]:
-    """Processes of this user whose command line names the guest's directory: its QEMU.
+    """The guest's QEMU."""
+    return _pids(directory, (b"qemu-system",))
+
+
+def _pids(directory: Path, programs: tuple[bytes, ...]) -> list[int]:
+    """Processes of this user that run such a program and name the guest's directory.
 
     The directory's name is random, so nothing else can have it by accident.
     """
@@ -155,7 +168,7 @@ def qemu_pids(directory: Path) -> list[int]:
             words = (entry / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"qemu-system" in words[0] and any(wanted in word for word in words[1:]):
+        if any(p in words[0] for p in programs) and any(wanted in word for word in words[1:]):
             found.append(int(entry.name))
     return found
 
@@ -171,20 +184,29 @@ def is_owned(record: GuestRecord) -> bool:
 
 
 def end_processes(directory: Path, *, grace: float = 3.0) -> None:
-    """End the guest's QEMU, kindly and then not; return when it is gone."""
+    """End the guest's QEMU, then its disks' servers, kindly and then not; return when all is gone.
+
+    In this order: a guest whose disks go away first would write errors to its console.
+    """
+    for programs in ((b"qemu-system",), SERVERS):
+        _end(directory, programs, grace)
+
+
+def _end(directory: Path, programs: tuple[bytes, ...], grace: float) -> None:
     for kind in (signal.SIGTERM, signal.SIGKILL):
-        pids = qemu_pids(directory)
+        pids = _pids(directory, programs)
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, kind)
         if not pids:
             return
         deadline = clock.now() + grace
-        while qemu_pids(directory) and clock.now() < deadline:
+        while _pids(directory, programs) and clock.now() < deadline:
             clock.pause(0.05)
-    left = qemu_pids(directory)
+    left = _pids(directory, programs)
     if left:
-        raise HostError(f"QEMU process {left[0]} of the guest in '{directory}' would not end")
+        name = "QEMU" if programs != SERVERS else "server"
+        raise HostError(f"{name} process {left[0]} of the guest in '{directory}' would not end")
 
 
 def remove(directory: Path) -> None:

@@ -9,21 +9,24 @@ same root finds it again, a moment later than the opening returns.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
-import shutil
 import sys
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 from xml.etree import ElementTree as ET
 
-from lab.errors import GuestError, HostError
-from lab.host import clock, paths, process
+from lab.errors import GuestError, HostError, TroubleError, full
+from lab.host import capabilities, clock, process
 
 SOCKET_LIMIT: Final = 107
 """Bytes in a unix socket's path, ``unix(7)``."""
+WIPE_BYTES: Final = 1024**3
+"""Zeroed by one request."""
 _MONITOR: Final = "/lib/qemu/domain-1-lab/monitor.sock"
 
 
@@ -47,6 +50,24 @@ def version() -> int:
     """libvirt's version as a number, ``major * 1000000 + minor * 1000 + release``."""
     number: int = _libvirt().getVersion()
     return number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """Requests that a disk has completed since it was plugged in, as QEMU counts them."""
+
+    reads: int
+    writes: int
+    flushes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Disk:
+    """A disk by libvirt's names."""
+
+    name: str
+    bus: str
+    alias: str
 
 
 class Hypervisor:
@@ -73,7 +94,7 @@ class Hypervisor:
             )
         libvirt = _libvirt()
         libvirt.registerErrorHandler(lambda _context, _error: None, None)
-        self._seed_capabilities()
+        capabilities.seed(self.root)
         libvirt.virEventRegisterDefaultImpl()
         self._loop = threading.Thread(target=self._events, args=(libvirt,), daemon=True)
         self._loop.start()
@@ -100,32 +121,6 @@ class Hypervisor:
         while not self._stop.is_set():
             libvirt.virEventRunDefaultImpl()
 
-    def _seed_capabilities(self) -> None:
-        """Spare a fresh root libvirt's probing of QEMU, which takes 4 seconds.
-
-        libvirt itself checks whether a cached probe still fits QEMU, kernel and libvirt.
-        """
-        kept = paths.host() / "capabilities"
-        cache = self.root / "cache" / "qemu" / "capabilities"
-        if kept.is_dir() and not cache.is_dir():
-            cache.mkdir(parents=True)
-            for file in kept.glob("*.xml"):
-                with contextlib.suppress(OSError):
-                    shutil.copy2(file, cache / file.name)
-
-    def _keep_capabilities(self) -> None:
-        kept = paths.host() / "capabilities"
-        cache = self.root / "cache" / "qemu" / "capabilities"
-        kept.mkdir(parents=True, exist_ok=True)
-        for file in cache.glob("*.xml"):
-            target = kept / file.name
-            if target.exists() and target.stat().st_mtime >= file.stat().st_mtime:
-                continue
-            part = kept / f".{file.name}.{os.getpid()}"
-            with contextlib.suppress(OSError):
-                shutil.copy2(file, part)
-                part.rename(target)
-
     def start(self, xml: str) -> None:
         """Start the domain; it is transient, and gone from libvirt when it ends."""
         self.open()
@@ -133,8 +128,8 @@ class Hypervisor:
         try:
             self._domain = self._connection.createXML(xml, 0)
         except libvirt.libvirtError as error:
-            raise HostError(f"QEMU would not start the guest: {self._words(error)}") from error
-        self._keep_capabilities()
+            raise self._trouble("QEMU would not start the guest", error) from error
+        capabilities.keep(self.root)
 
     def save(self, path: Path) -> None:
         """Save the guest's memory and devices to a file; the guest ends."""
@@ -142,7 +137,7 @@ class Hypervisor:
         try:
             self._domain.saveFlags(str(path), None, libvirt.VIR_DOMAIN_SAVE_RUNNING)
         except libvirt.libvirtError as error:
-            raise HostError(f"the guest could not be saved: {self._words(error)}") from error
+            raise self._trouble("the guest could not be saved", error) from error
         self._domain = None
 
     def restore(self, path: Path, saved_directory: str) -> None:
@@ -155,8 +150,8 @@ class Hypervisor:
             self._connection.restoreFlags(str(path), xml, libvirt.VIR_DOMAIN_SAVE_RUNNING)
             self._domain = self._connection.lookupByName(self.name)
         except libvirt.libvirtError as error:
-            raise HostError(f"the saved guest did not restore: {self._words(error)}") from error
-        self._keep_capabilities()
+            raise self._trouble("the saved guest did not restore", error) from error
+        capabilities.keep(self.root)
 
     def attach(self) -> None:
         """Find the guest that another process started in this root."""
@@ -223,35 +218,126 @@ class Hypervisor:
             raise GuestError(
                 f"the guest would not let go of the disk '{serial}': {self._words(error)}"
             ) from error
-        clock.wait_until(
-            lambda: None if self._holds(serial) else True,
-            timeout=20,
-            reason=f"the guest to let go of the disk '{serial}'",
-        )
+        try:
+            clock.wait_until(
+                lambda: None if self._holds(serial) else True,
+                timeout=20,
+                reason=f"the guest to let go of the disk '{serial}'",
+            )
+        except TroubleError as error:
+            raise GuestError(error.message) from error
+
+    def wipe(self, serial: str, size: int) -> None:
+        """Have QEMU zero a disk of ``size`` bytes; its limits are lifted for that moment.
+
+        The zeros go through the guest's own device (``qemu-io -d``), because no other writer may
+        open the file beside it. QEMU takes requests of less than 2 GiB (``BDRV_REQUEST_MAX_BYTES``)
+        and tells nobody of errors here: whoever wipes looks at the file afterwards.
+        """
+        import libvirt_qemu
+
+        libvirt = _libvirt()
+        disk = self._disks().get(serial)
+        if disk is None:
+            raise GuestError(f"the guest has no disk with the serial '{serial}'")
+        name, device, live = disk.name, disk.alias, libvirt.VIR_DOMAIN_AFFECT_LIVE
+        if disk.bus == "virtio":
+            device = f"/machine/peripheral/{device}/virtio-backend"
+        try:
+            limits = {
+                k: v for k, v in self._domain.blockIoTune(name, live).items() if type(v) is int
+            }
+            if any(limits.values()):
+                self._domain.setBlockIoTune(name, dict.fromkeys(limits, 0), live)
+            zeros = [
+                f"write -q -z -u {start} {min(WIPE_BYTES, size - start)}"
+                for start in range(0, size, WIPE_BYTES)
+            ]
+            # The flush writes qcow2's tables out of QEMU's cache (``qcow2_co_flush_to_os``).
+            for command in (*zeros, "flush"):
+                libvirt_qemu.qemuMonitorCommand(
+                    self._domain,
+                    f'qemu-io -d {device} "{command}"',
+                    libvirt_qemu.VIR_DOMAIN_QEMU_MONITOR_COMMAND_HMP,
+                )
+            if any(limits.values()):
+                self._domain.setBlockIoTune(name, {k: v for k, v in limits.items() if v}, live)
+        except libvirt.libvirtError as error:
+            raise GuestError(
+                f"the disk '{serial}' could not be wiped: {self._words(error)}"
+            ) from error
 
     def limits(self, serial: str) -> dict[str, int]:
         """QEMU's throttle of the disk with that serial, by the names of ``<iotune>``."""
         libvirt = _libvirt()
-        tree = ET.fromstring(self._domain.XMLDesc(0))
-        for disk in tree.iter("disk"):
-            target = disk.find("target")
-            if disk.findtext("serial") == serial and target is not None:
-                try:
-                    found: dict[str, int] = self._domain.blockIoTune(
-                        target.get("dev"), libvirt.VIR_DOMAIN_AFFECT_LIVE
-                    )
-                except libvirt.libvirtError as error:
-                    raise GuestError(f"QEMU does not answer: {self._words(error)}") from error
-                return found
-        raise GuestError(f"the guest has no disk with the serial '{serial}'")
+        disk = self._disks().get(serial)
+        if disk is None:
+            raise GuestError(f"the guest has no disk with the serial '{serial}'")
+        try:
+            found: dict[str, int] = self._domain.blockIoTune(
+                disk.name, libvirt.VIR_DOMAIN_AFFECT_LIVE
+            )
+        except libvirt.libvirtError as error:
+            raise GuestError(f"QEMU does not answer: {self._words(error)}") from error
+        return found
 
-    def _holds(self, serial: str) -> bool:
+    def stopped(self) -> str:
+        """Why QEMU has stopped the guest, which it does when a disk's file cannot grow, or nothing.
+
+        ``werror=enospc``, QEMU's default: the request waits, and so does the whole guest.
+        """
+        libvirt = _libvirt()
+        if self._domain is None:
+            return ""
+        try:
+            state, reason = self._domain.state()
+            if (state, reason) != (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR):
+                return ""
+            names = {disk.name: serial for serial, disk in self._disks().items()}
+            failed = self._domain.diskErrors()
+        except libvirt.libvirtError:
+            return ""  # it has ended, which others find
+        which = ", ".join(f"'{names.get(name, name)}'" for name in sorted(failed))
+        return f"QEMU stopped the guest, for it could not write to the file of its disk {which}"
+
+    def completed(self) -> dict[str, Completed]:
+        """What each data disk has completed so far, by serial."""
         libvirt = _libvirt()
         try:
-            tree = ET.fromstring(self._domain.XMLDesc(0))
-        except libvirt.libvirtError:
+            serials = {disk.name: serial for serial, disk in self._disks().items()}
+            told = self._connection.domainListGetStats(
+                [self._domain], libvirt.VIR_DOMAIN_STATS_BLOCK
+            )[0][1]
+        except libvirt.libvirtError as error:
+            raise GuestError(f"QEMU does not answer: {self._words(error)}") from error
+        found = {}
+        for number in range(told.get("block.count", 0)):
+            serial = serials.get(told[f"block.{number}.name"])
+            if serial:
+                reads, writes, flushes = (
+                    told.get(f"block.{number}.{kind}.reqs", 0) for kind in ("rd", "wr", "fl")
+                )
+                found[serial] = Completed(reads=reads, writes=writes, flushes=flushes)
+        return found
+
+    def _disks(self) -> dict[str, _Disk]:
+        """The guest's disks that have a serial, by it."""
+        found = {}
+        for disk in ET.fromstring(self._domain.XMLDesc(0)).iter("disk"):
+            serial, target, alias = disk.findtext("serial"), disk.find("target"), disk.find("alias")
+            if serial and target is not None:
+                found[serial] = _Disk(
+                    name=target.get("dev", ""),
+                    bus=target.get("bus", ""),
+                    alias="" if alias is None else alias.get("name", ""),
+                )
+        return found
+
+    def _holds(self, serial: str) -> bool:
+        try:
+            return serial in self._disks()
+        except _libvirt().libvirtError:
             return False
-        return any(s.text == serial for s in tree.iter("serial"))
 
     def destroy(self) -> None:
         """End the guest at once; no error where it has ended already."""
@@ -267,6 +353,13 @@ class Hypervisor:
             ):
                 raise HostError(f"QEMU would not end: {self._words(error)}") from error
         self._domain = None
+
+    @classmethod
+    def _trouble(cls, sentence: str, error: Exception) -> HostError:
+        words = cls._words(error)
+        if os.strerror(errno.ENOSPC) in words:
+            return full(f"{sentence}: {words}")
+        return HostError(f"{sentence}: {words}")
 
     @staticmethod
     def _words(error: Exception) -> str:

@@ -9,6 +9,7 @@ keys      ``$XDG_DATA_HOME/lab/keys``     yes: made again; live guests become un
 guests    ``$XDG_STATE_HOME/lab/guests``  no: ``lab down`` and ``lab gc`` remove them
 warm      ``$XDG_CACHE_HOME/lab/warm``    yes: the next guest of that kind boots cold
 host      ``$XDG_CACHE_HOME/lab/host``    yes: what was found out about this host
+plugins   ``$XDG_CACHE_HOME/lab/plugins`` yes: compiled again; not while guests run
 ========  ==============================  ============================================
 
 ``LAB_HOME`` puts all of it below one directory instead, which tests and CI use.
@@ -57,3 +58,8 @@ def warm() -> Path:
 def host() -> Path:
     """Facts about this host that cost time to find out."""
     return _base("XDG_CACHE_HOME", ".cache", "cache") / "host"
+
+
+def plugins() -> Path:
+    """Compiled plug-ins of the servers behind modelled disks."""
+    return _base("XDG_CACHE_HOME", ".cache", "cache") / "plugins"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NoReturn
 
-from lab.errors import HostError, ToolError
+from lab.errors import HostError, ToolError, full
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,10 +118,7 @@ def failure(done: Completed) -> HostError | ToolError:
     """The sentence for a process that failed; a full disk is the host's, the rest the tool's."""
     tail = "\n".join((done.stderr or done.stdout).strip().splitlines()[-6:])
     if os.strerror(errno.ENOSPC) in done.stderr:
-        return HostError(
-            f"the disk is full: '{done.argv[0]}' could not write",
-            hint=f"free some space, or move the lab with LAB_HOME; it said:\n{tail}",
-        )
+        return full(f"'{done.argv[0]}' could not write, and said: {tail}")
     how = f"ended with status {done.status}"
     if done.status < 0:
         how = f"was ended by signal {signal.Signals(-done.status).name}"
@@ -200,6 +197,50 @@ class Child:
             assert self._process.stdout is not None
             self._process.stdout.close()
         return self._process.returncode
+
+
+class Daemon:
+    """A process that may outlive the lab: nothing of it hangs on this one."""
+
+    def __init__(self, argv: Sequence[str], *, log: Path) -> None:
+        try:
+            with log.open("wb") as out:
+                self._process = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                    start_new_session=True,
+                )
+        except FileNotFoundError as missing:
+            raise HostError(
+                f"the program '{argv[0]}' is not installed", hint="`lab doctor` says how to get it"
+            ) from missing
+        except OSError as error:
+            raise HostError(f"'{argv[0]}' could not be started: {error.strerror}") from error
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def status(self) -> int | None:
+        """Its exit status; ``None`` while it runs."""
+        return self._process.poll()
+
+    def end(self, grace: float) -> None:
+        """End it and everything it started, by force after ``grace`` seconds."""
+        for kind in (signal.SIGTERM, signal.SIGKILL):
+            if self._process.poll() is not None:
+                return
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, kind)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=grace)
+
+    def let_go(self) -> None:
+        """Whoever started it ends first; it goes on."""
+        self._process.returncode = self._process.poll() or 0
 
 
 def replace_with(argv: Sequence[str]) -> NoReturn:

@@ -1,47 +1,80 @@
-"""SSH into a guest: one connection with a pinned host key, a channel for each command."""
+"""SSH into a guest: one connection with a pinned host key, and a shell that stays open.
+
+A channel for each command costs an emulated guest a tenth of a second and more: sshd forks, and a
+login shell is loaded that loads another. So one ``sh`` reads one script after another from its
+channel. Each runs in a subshell of its own: it may end, change directory or set what it likes.
+"""
 
 from __future__ import annotations
 
+import importlib
 import io
 import shlex
 import socket
 import threading
 from collections.abc import Callable
-from typing import Final
-
-import paramiko
+from contextlib import suppress
+from secrets import token_hex
+from typing import TYPE_CHECKING, Final
 
 from lab.errors import GuestError
 from lab.host import clock
 from lab.model.ports import Output
 
+if TYPE_CHECKING:
+    import paramiko
+
 BANNER_SECONDS: Final = 5.0
 """QEMU's user network accepts connections long before sshd lives: without a limit on the
 banner, a client waits for minutes."""
+_PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
+_GLANCE: Final = 0.2
+"""Seconds between two looks at standard error and the clock."""
+
+
+def prepare() -> None:
+    """Load paramiko, which takes a tenth of a second, while the guest starts."""
+    threading.Thread(target=importlib.import_module, args=("paramiko",), daemon=True).start()
+
+
+def reach(port: int, timeout: float = BANNER_SECONDS) -> socket.socket | None:
+    """A connection on which an SSH server has said who it is; its words are still to be read."""
+    with suppress(OSError):
+        connection = socket.create_connection(("127.0.0.1", port), timeout=timeout)
+        try:
+            connection.settimeout(timeout)
+            if connection.recv(8, socket.MSG_PEEK).startswith(b"SSH-"):
+                return connection
+        except OSError:
+            pass
+        connection.close()
+    return None
 
 
 def banner(port: int, timeout: float = BANNER_SECONDS) -> bool:
     """Whether an SSH server answers on a port of 127.0.0.1 within ``timeout`` seconds."""
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=timeout) as connection:
-            connection.settimeout(timeout)
-            return connection.recv(8).startswith(b"SSH-")
-    except OSError:
+    connection = reach(port, timeout)
+    if connection is None:
         return False
+    connection.close()
+    return True
 
 
 class Shell:
-    """A connection as root that runs one command after another."""
+    """A connection as root that runs one script after another."""
 
     def __init__(self, client: paramiko.SSHClient, alive: Callable[[], None]) -> None:
         self._client = client
         self._alive = alive
-        """Raises ``GuestError`` when the guest has died; asked every second of a command."""
+        """Raises ``GuestError`` when the guest has died; asked again and again in a command."""
+        self._idle: list[paramiko.Channel] = []
+        """Shells that wait for their next script; two at once need two."""
+        self._mark = token_hex(8)
 
     @classmethod
     def connect(
         cls,
-        port: int,
+        connection: socket.socket,
         *,
         private_key: str,
         host_key: str,
@@ -49,11 +82,14 @@ class Shell:
         timeout: float,
         user: str = "root",
     ) -> Shell:
-        """Connect; any host key but the pinned one is refused.
+        """Log in on what :func:`reach` found; any host key but the pinned one is refused.
 
         ``alive`` raises ``GuestError`` when the guest has died; it is asked again and again while
         a command runs.
         """
+        import paramiko
+
+        port = connection.getpeername()[1]
         client = paramiko.SSHClient()
         kind, blob = host_key.split()[:2]
         entry = paramiko.hostkeys.HostKeyEntry.from_line(f"[127.0.0.1]:{port} {kind} {blob}")
@@ -66,6 +102,7 @@ class Shell:
             client.connect(
                 "127.0.0.1",
                 port,
+                sock=connection,
                 username=user,
                 pkey=key,
                 look_for_keys=False,
@@ -97,21 +134,10 @@ class Shell:
         self._client.close()
 
     def run(self, script: str, timeout: float) -> Output:
-        """Run shell lines with ``sh -e``; ``GuestError`` when the guest dies or takes too long."""
-        started = clock.now()
-        path = "/usr/sbin:/usr/bin:/sbin:/bin"
-        command = f"LC_ALL=C PATH={path} exec sh -ec {shlex.quote(script)}"
-        try:
-            return self._run(f"{command} </dev/null", script, started, timeout)
-        except (paramiko.SSHException, OSError, EOFError) as error:
-            self._alive()
-            raise GuestError(f"the SSH connection to the guest was lost: {error}") from error
+        """Run shell lines with ``set -e``; ``GuestError`` when the guest dies or takes too long."""
+        import paramiko
 
-    def _run(self, command: str, script: str, started: float, timeout: float) -> Output:
-        transport = self._client.get_transport()
-        if transport is None or not transport.is_active():
-            self._alive()
-            raise GuestError("the SSH connection to the guest was lost")
+        started = clock.now()
 
         def still_time() -> None:
             self._alive()
@@ -122,35 +148,18 @@ class Shell:
                     f" {first[:120]}"
                 )
 
-        channel = _open(transport, still_time)
-        out, err = bytearray(), bytearray()
         try:
-            _begin(channel, command, still_time)
-            asked = clock.now()
-            while True:
-                # recv_exit_status would wait without a limit: take what comes, look at the clock.
-                # Whether all has come is asked before the taking: what comes between is not lost.
-                whole = channel.exit_status_ready() and channel.eof_received
-                moved = False
-                while channel.recv_ready():
-                    out += channel.recv(65536)
-                    moved = True
-                while channel.recv_stderr_ready():
-                    err += channel.recv_stderr(65536)
-                    moved = True
-                if whole and not moved:
-                    break
-                if channel.closed and not channel.exit_status_ready():
-                    self._alive()
-                    raise GuestError("the SSH connection to the guest was lost")
-                if clock.now() - asked > 1.0 or clock.now() - started > timeout:
-                    still_time()
-                    asked = clock.now()
-                if not moved:
-                    channel.status_event.wait(0.01)
-            status = channel.recv_exit_status()
-        finally:
-            channel.close()
+            channel = self._idle.pop() if self._idle else self._open(still_time)
+            try:
+                answer = self._ask(channel, script, still_time)
+            except BaseException:
+                channel.close()  # something may still run in it
+                raise
+            self._idle.append(channel)
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            self._alive()
+            raise GuestError(f"the SSH connection to the guest was lost: {error}") from error
+        status, out, err = answer
         return Output(
             status=status,
             stdout=out.decode(errors="replace"),
@@ -158,15 +167,70 @@ class Shell:
             seconds=clock.now() - started,
         )
 
+    def _open(self, still_time: Callable[[], None]) -> paramiko.Channel:
+        """A channel with a shell in it that waits for scripts."""
+        transport = self._client.get_transport()
+        if transport is None or not transport.is_active():
+            self._alive()
+            raise GuestError("the SSH connection to the guest was lost")
+        channel = _channel(transport, still_time)
+        _begin(channel, f"LC_ALL=C PATH={_PATH} exec sh", still_time)
+        return channel
 
-def _open(transport: paramiko.Transport, still_time: Callable[[], None]) -> paramiko.Channel:
+    def _ask(
+        self, channel: paramiko.Channel, script: str, still_time: Callable[[], None]
+    ) -> tuple[int, bytes, bytes]:
+        """Give a shell a script; its exit status, standard output and error."""
+        mark = self._mark
+        text = (
+            f"(set -e; eval {shlex.quote(script)}) </dev/null\n"
+            f"printf '\\n{mark} %d\\n' $?\n"
+            f"printf '\\n{mark}\\n' >&2\n"
+        )
+        _send(channel, text.encode(), still_time)
+        end, out, err = f"\n{mark} ".encode(), bytearray(), bytearray()
+        error_end = f"\n{mark}\n".encode()
+        asked = clock.now()
+        whole = False
+        while not (whole and err.endswith(error_end)):
+            source, into = (channel.recv_stderr, err) if whole else (channel.recv, out)
+            channel.settimeout(_GLANCE)
+            with suppress(TimeoutError):
+                got = source(65536)
+                if not got:
+                    self._alive()
+                    raise GuestError("the SSH connection to the guest was lost")
+                into += got
+            while channel.recv_stderr_ready():
+                err += channel.recv_stderr(65536)
+            whole = whole or (out.endswith(b"\n") and out.rfind(end, -len(end) - 8) >= 0)
+            if clock.now() - asked > 1.0:
+                still_time()
+                asked = clock.now()
+        printed, _, status = bytes(out).rpartition(end)
+        return int(status), printed, bytes(err[: -len(error_end)])
+
+
+def _channel(transport: paramiko.Transport, still_time: Callable[[], None]) -> paramiko.Channel:
     """A channel; a guest that is only slow gets more than one try."""
+    import paramiko
+
     while True:
         try:
             return transport.open_session(timeout=2.0)
         except paramiko.SSHException as error:
             if "imeout" not in str(error):
                 raise
+            still_time()
+
+
+def _send(channel: paramiko.Channel, data: bytes, still_time: Callable[[], None]) -> None:
+    """All of it, however slowly the guest takes it."""
+    channel.settimeout(1.0)
+    while data:
+        try:
+            data = data[channel.send(data) :]
+        except TimeoutError:
             still_time()
 
 

@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +29,8 @@ ROOT: Final = "root.qcow2"
 SEED: Final = "seed.iso"
 ABOUT: Final = "warm.json"
 FORMAT: Final = 1
+KEPT: Final = 12
+"""States that are kept; one of a guest with 512 MiB takes 160 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,9 @@ def find(key: str) -> WarmState | None:
     state = _read(directory)
     if state is None and directory.is_dir():
         shutil.rmtree(directory, ignore_errors=True)
+    if state is not None:
+        with suppress(OSError):
+            os.utime(directory / ABOUT)  # it is of use still
     return state
 
 
@@ -88,6 +93,16 @@ def _read(directory: Path) -> WarmState | None:
         return WarmState(directory=directory, **about)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
+
+
+def asked_before(key: str) -> bool:
+    """Whether somebody asked for this state in an earlier run; now somebody has."""
+    mark = paths.warm() / f".{key}.asked"
+    known = mark.exists()
+    with suppress(OSError):
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+    return known
 
 
 @contextmanager
@@ -174,6 +189,23 @@ def collect_garbage() -> list[str]:
             continue
         shutil.rmtree(entry, ignore_errors=True)
         removed.append(entry.name)
+    return removed
+
+
+def trim(in_use: set[str], keep: int = KEPT) -> list[str]:
+    """Remove the states that nobody has used for longest, but for those that live guests stand on.
+
+    A changed image, QEMU or lab leaves states that will never be asked for again.
+    """
+    dated = sorted((s.directory / ABOUT).stat().st_mtime_ns for s in every())
+    removed = []
+    for state in every():
+        if len(dated) <= keep or state.key in in_use:
+            continue
+        if (state.directory / ABOUT).stat().st_mtime_ns < dated[-keep]:
+            shutil.rmtree(state.directory, ignore_errors=True)
+            (paths.warm() / f".{state.key}.asked").unlink(missing_ok=True)
+            removed.append(state.key)
     return removed
 
 

@@ -88,6 +88,8 @@ class Trouble(Told):
     message: str
     hint: str = ""
     exit_status: int
+    full: bool = False
+    """A disk of the host is full: the run cannot go on either."""
 
 
 Event = Annotated[

@@ -39,6 +39,8 @@ class CellJob(Model):
     """Where its raw output goes; it exists and is empty."""
     target: str
     """The array's path in the guest."""
+    patience: float = 0.0
+    """Seconds for which requests may wait while no disk completes any; 0: for ever."""
 
 
 class Keep(Model):

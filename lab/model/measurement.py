@@ -27,6 +27,7 @@ class Metric(Model):
 THROUGHPUT = Metric(name="throughput", unit="B/s")
 SECONDS = Metric(name="seconds", unit="s", better="lower")
 IOPS = Metric(name="iops", unit="1/s")
+LATENCY = Metric(name="latency", unit="s", better="lower")
 
 
 class Measurement(Model):
@@ -51,6 +52,8 @@ class Prediction(Model):
     value: float
     reason: str = ""
     """Where theory says how it came to it."""
+    doubt: float = 0.0
+    """Part by which the value may lie higher or lower, by what theory's rules leave open."""
 
 
 UNCONTENDED = "uncontended"

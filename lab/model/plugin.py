@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from lab.model.base import Model
+from lab.model.drive import HardDrive, SolidStateDrive
 from lab.model.measurement import Metric
-from lab.model.procedure import HostCommand, Step
-from lab.model.scenario import Array, Disk
+from lab.model.procedure import Step
+from lab.model.scenario import Array, Disk, Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,15 +39,50 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """A workload as theory sees it: one block after the other, past the page cache."""
+    """A workload as theory sees it: requests of one size, past the page cache.
 
-    direction: Literal["read", "write"]
+    ``depth`` of them are on their way at any moment; each is followed by the next.
+    """
+
+    direction: Literal["read", "write", "mixed"]
     block: int
     """Bytes of each request."""
-    total: int
-    """Bytes altogether."""
+    total: int | None
+    """Bytes altogether; ``None``: until the time is over, or the span was covered once."""
     offset: int = 0
     """Byte of the target where it begins."""
+    random: bool = False
+    """Each request at a place of its own, instead of one after the other."""
+    depth: int = 1
+    """Requests on their way at once."""
+    seconds: float | None = None
+    """How long it is measured; ``None``: until ``total`` is reached."""
+    rest: float = 0.0
+    """Seconds that it runs before it is measured."""
+    span: int | None = None
+    """Bytes from ``offset`` on that it keeps to; ``None``: to the target's end."""
+    read_share: float = 0.5
+    """Part of a mixed stream's requests that read."""
+    jobs: int = 1
+    """Senders that share the depth, each with places of its own."""
+    repeats: bool = False
+    """Whether a random place may come again before all others had their turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """One measurement of a bare disk that a disk model must meet before it is believed."""
+
+    workload: Workload
+    metric: str
+    """Of those that the workload's tool measures."""
+    figure: str = ""
+    """Which of the drive's own figures (``lab.theory.drive.Figures``) it must meet; empty: what
+    theory predicts of the workload."""
+    per_second: bool = False
+    """The figure is a time, and the metric counts how often in a second."""
+    tolerance: float = 0.02
+    """Share by which the measured value may be off."""
 
 
 class WorkloadTool(Protocol):
@@ -62,7 +98,7 @@ class WorkloadTool(Protocol):
 
     @property
     def metrics(self) -> Sequence[Metric]:
-        """Every metric that ``parse`` returns."""
+        """Every metric that ``parse`` may return."""
 
     def script(self, parameters: Any, target: str) -> str:
         """Shell lines, run as root in the guest, aimed at ``target``."""
@@ -74,20 +110,39 @@ class WorkloadTool(Protocol):
         """Whether the data on the target is gone afterwards."""
 
     def stream(self, parameters: Any) -> Stream | None:
-        """The workload as one sequential stream, where it is one; theory works with that."""
+        """The workload as a stream of like requests, where it is one; theory works with that."""
 
 
 class DiskModel(Protocol):
     """How a disk's speed comes about, and how it is realised on the host."""
 
+    @property
+    def plain(self) -> bool:
+        """Whether it is a file that QEMU itself serves: QEMU can wipe it for the next cell."""
+
     def problems(self, disk: Disk) -> Iterable[Problem]:
         """What is wrong with the parameters; keys are relative to the disk."""
 
-    def create(self, disk: Disk, path: str) -> tuple[HostCommand, ...]:
-        """Make the disk's file at ``path``."""
+    def probes(self, disk: Disk) -> tuple[Probe, ...]:
+        """What to measure on the bare disk, in seconds altogether; empty: nothing is promised."""
+
+    def drive(self, disk: Disk) -> HardDrive | SolidStateDrive | None:
+        """The drive that it models; ``None``: it models none."""
+
+    def create(self, disk: Disk, path: str) -> tuple[Step, ...]:
+        """Make the disk's file at ``path``, and start what serves it, if something does."""
 
     def xml(self, disk: Disk, *, serial: str, path: str, index: int) -> str:
         """libvirt's ``<disk>`` element for the ``index``-th disk, from 1."""
+
+    def rotational(self, disk: Disk) -> bool | None:
+        """What the guest's kernel is to think of the disk; ``None``: what the bus makes of it."""
+
+    def bytes_per_second(self, disk: Disk) -> float:
+        """The most that the model lets through, beside ``throttle``; 0: it has no limit."""
+
+    def report(self, disk: Disk, path: str) -> tuple[Step, ...]:
+        """Steps after the workloads that keep what the model has counted."""
 
 
 class ArrayKind(Protocol):

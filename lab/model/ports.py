@@ -6,7 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from lab.model.procedure import AttachDisk, RestoreGuest, SaveGuest, StartGuest
+from lab.model.procedure import (
+    AskServer,
+    AttachDisk,
+    BuildPlugin,
+    DetachDisk,
+    RestoreGuest,
+    SaveGuest,
+    StartGuest,
+    StartServer,
+    WipeDisk,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +45,18 @@ class Bench(Protocol):
     def host_command(self, argv: tuple[str, ...]) -> None:
         """Run a program on the host."""
 
+    def build_plugin(self, step: BuildPlugin) -> None:
+        """Compile the source, unless that is done already, and link to it."""
+
+    def start_server(self, step: StartServer) -> None:
+        """Start the process, and return when its socket accepts."""
+
+    def stop_server(self, step: StartServer) -> None:
+        """End the process; one that has ended already is fine."""
+
+    def ask_server(self, step: AskServer) -> str:
+        """What the server answers to the line."""
+
     def start_guest(self, step: StartGuest) -> None:
         """Start the domain."""
 
@@ -53,7 +75,10 @@ class Bench(Protocol):
     def attach_disk(self, step: AttachDisk) -> None:
         """Plug a disk in."""
 
-    def detach_disk(self, step: AttachDisk) -> None:
+    def wipe_disk(self, step: WipeDisk) -> None:
+        """Make a plugged disk all zeros, whatever its limits, and be sure that it is."""
+
+    def detach_disk(self, step: AttachDisk | DetachDisk) -> None:
         """Unplug a disk, and return when it is gone."""
 
     def guest(self, script: str, timeout: float) -> Output:

@@ -44,6 +44,8 @@ class HostCommand(Model):
     label: str
     argv: tuple[str, ...]
     creates: tuple[str, ...] = ()
+    lasting: bool = False
+    """What it created stays with the guest, whose directory goes with everything in it."""
 
 
 class StartGuest(Model):
@@ -66,6 +68,10 @@ class SaveGuest(Model):
     """Everything that a guest must share with the one that was saved, as a digest."""
     environment: str
     """Script that says what the guest is; its output is kept with the state."""
+    zero: str
+    """Script that fills the guest's free memory with zeros, so that it takes no room."""
+    over: str = ""
+    """The image's disk, on which its root disk is put again; empty where it stands on it."""
 
 
 class RestoreGuest(Model):
@@ -89,6 +95,47 @@ class WaitForSsh(Model):
     """Seconds."""
 
 
+class BuildPlugin(Model):
+    """Compile one of the lab's own C sources, once per host, and link to it. Undo: the link."""
+
+    kind: Literal["build_plugin"] = "build_plugin"
+    source: str
+    """Path below the package ``lab``."""
+    link: str
+    flags: tuple[str, ...]
+    """The compiler's."""
+    libraries: tuple[str, ...] = ()
+
+
+class StartServer(Model):
+    """A process on the host that serves a unix socket. Undo: end it, and wait until it is gone.
+
+    The guest's directory must be on its command line, by which it is found should all else fail.
+    """
+
+    kind: Literal["start_server"] = "start_server"
+    label: str
+    argv: tuple[str, ...]
+    socket: str
+    """It is ready when this accepts a connection."""
+    log: str
+    """Where it may print."""
+    timeout: float = 20.0
+    """Seconds until it must be ready."""
+
+
+class AskServer(Model):
+    """One line to a server's unix socket; the line that it answers is kept as raw output."""
+
+    kind: Literal["ask_server"] = "ask_server"
+    label: str
+    socket: str
+    line: str
+    capture: str = ""
+    """Name of the raw output; empty: the answer is not kept. One that begins with ``error``
+    fails the cell."""
+
+
 class AttachDisk(Model):
     """Hot-plug a disk. Undo: unplug it and wait until it is gone."""
 
@@ -96,6 +143,28 @@ class AttachDisk(Model):
     serial: str
     xml: str
     xml_path: str
+    lasting: bool = False
+    """It stays for the next cell, which wipes it or unplugs it."""
+
+
+class WipeDisk(Model):
+    """Make a plugged disk all zeros again, as QEMU's block layer sees it, and see that it is."""
+
+    kind: Literal["wipe_disk"] = "wipe_disk"
+    serial: str
+    path: str
+    """Its file."""
+    size: int
+    """Bytes."""
+
+
+class DetachDisk(Model):
+    """Unplug a disk that a cell before left, wait until it is gone, and remove its file."""
+
+    kind: Literal["detach_disk"] = "detach_disk"
+    serial: str
+    xml: str
+    path: str
 
 
 class GuestCommand(Model):
@@ -109,6 +178,8 @@ class GuestCommand(Model):
     undo: str = ""
     capture: str = ""
     """Name under which the output is kept as raw output; empty: kept only on failure."""
+    waits: bool = False
+    """It waits for disks more than it computes: other guests may compute beside it."""
 
 
 class Verify(Model):
@@ -161,7 +232,12 @@ Step = Annotated[
     | SaveGuest
     | RestoreGuest
     | WaitForSsh
+    | BuildPlugin
+    | StartServer
+    | AskServer
     | AttachDisk
+    | WipeDisk
+    | DetachDisk
     | GuestCommand
     | Verify
     | WaitFor

@@ -41,6 +41,8 @@ class PhaseSeconds(Model):
     array: float = 0.0
     workloads: float = 0.0
     teardown: float = 0.0
+    waiting: float = 0.0
+    """For its turn at the host's processors, while other guests computed."""
     total: float = 0.0
 
 

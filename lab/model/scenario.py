@@ -7,12 +7,21 @@ The dotted names of these fields (``disks.throttle.total_bytes_per_second``) are
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from lab.model.base import Model, Rate, Seconds, Size
 from lab.model.claim import Claim
+from lab.model.drive import HddParameters, SsdParameters
 
 AxisValue = str | int | float | bool | None
 
@@ -109,6 +118,11 @@ class Throttle(Model):
     """Disks that name the same group share one set of buckets: a shared cable."""
 
 
+SERVED: Final = ("hdd", "ssd")
+"""Disk models that are a server process; for them ``format`` is raw and ``cache`` writeback, where
+a scenario says nothing else."""
+
+
 class Disk(Model):
     """One kind of virtual drive, ``count`` times."""
 
@@ -127,6 +141,29 @@ class Disk(Model):
     model: str = "throttle"
     """A disk model, a file in ``lab/disks/``."""
     throttle: Throttle = Throttle()
+    preset: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9_]*$")
+    """Figures of a real drive, by the name that ``lab/disks/hdd.py`` or ``ssd.py`` has for them."""
+    hdd: HddParameters = HddParameters()
+    """``model: hdd``: what differs from the preset."""
+    ssd: SsdParameters = SsdParameters()
+    """``model: ssd``: what differs from the preset."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _served(cls, value: object) -> object:
+        """The lab's own server keeps a raw file, and its flushes cost what they cost a drive."""
+        if isinstance(value, dict) and value.get("model") in SERVED:
+            return {"format": "raw", "cache": "writeback", **value}
+        return value
+
+    @model_serializer(mode="wrap")
+    def _without_strangers(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Other models' disks do not mention these figures, and keep their cells' names."""
+        data: dict[str, Any] = whole(self)
+        if self.model not in SERVED:
+            for name in ("preset", "hdd", "ssd"):
+                data.pop(name, None)
+        return data
 
     @field_validator("size")
     @classmethod

@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from typing import assert_never
+from pathlib import Path
+from typing import Final, assert_never
 
 from lab.model.plan import Plan
 from lab.model.procedure import (
+    AskServer,
     AttachDisk,
+    BuildPlugin,
+    DetachDisk,
     GuestCommand,
     HostCommand,
     MakeDirectory,
     RestoreGuest,
     SaveGuest,
     StartGuest,
+    StartServer,
     Step,
     Timed,
     Verify,
     WaitFor,
     WaitForSsh,
+    WipeDisk,
     WriteFile,
 )
+
+PACKAGE: Final = Path(__file__).resolve().parents[1]
+_ASK: Final = (
+    "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); "
+    "s.sendall(sys.argv[2].encode() + b'\\n'); print(s.makefile().readline(), end='')"
+)
+"""One line to a server's socket, and the line that comes back."""
 
 
 def as_script(plan: Plan) -> str:
@@ -113,9 +126,22 @@ def _step(step: Step) -> Iterator[str]:
             yield f"# at most {step.timeout:.0f} seconds:"
             yield 'until timeout 10 ssh-keyscan -p "$PORT" 127.0.0.1 2>/dev/null | grep -q ed25519'
             yield "do sleep 1; done"
+        case BuildPlugin():
+            source = str(PACKAGE / step.source)
+            yield shlex.join(("gcc", *step.flags, "-o", step.link, source, *step.libraries))
+        case StartServer():
+            log, socket = shlex.quote(step.log), shlex.quote(step.socket)
+            yield f"nohup {shlex.join(step.argv)} > {log} 2>&1 < /dev/null &"
+            yield f"echo $! > {socket}.pid"
+            yield f"until [ -S {socket} ]; do sleep 0.1; done"
+        case AskServer():
+            yield _comment(f"{step.label}:")
+            yield f"python3 -c {shlex.quote(_ASK)} {shlex.join((step.socket, step.line))}"
         case AttachDisk():
             yield from _here(f"cat > {shlex.quote(step.xml_path)}", step.xml)
             yield f'virsh -q -c "$URI" attach-device lab {shlex.quote(step.xml_path)} --live'
+        case WipeDisk() | DetachDisk():
+            yield "# by hand each cell has fresh disks"
         case GuestCommand():
             yield _comment(f"{step.label}:")
             yield from _here("guest", step.script)
@@ -148,6 +174,12 @@ def _undo(step: Step) -> Iterator[str]:
         case AttachDisk():
             yield f'virsh -q -c "$URI" detach-device lab {shlex.quote(step.xml_path)} --live'
             yield f"rm -f {shlex.quote(step.xml_path)}"
+        case StartServer():
+            socket = shlex.quote(step.socket)
+            yield f'PID=$(cat {socket}.pid) && kill "$PID"'
+            yield f'while kill -0 "$PID" 2>/dev/null; do sleep 0.1; done; rm -f {socket}.pid'
+        case BuildPlugin():
+            yield f"rm -f {shlex.quote(step.link)}"
         case HostCommand() if step.creates:
             yield f"rm -f {shlex.join(step.creates)}"
         case _:

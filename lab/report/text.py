@@ -16,6 +16,7 @@ from rich.text import Text
 from lab.judge import in_words, matches
 from lab.model.claim import Bound, Verdict
 from lab.model.result import CellResult, ClaimResult, Outcome, Result
+from lab.model.scenario import SERVED
 from lab.units import format_rate, format_seconds, format_size
 
 if TYPE_CHECKING:
@@ -34,6 +35,13 @@ NUMBERS = (
     *("holds", "refuted", "other"),
 )
 """Columns that stand to the right."""
+
+
+SHOWN = ("throughput", "iops", "seconds")
+"""Metrics that the page has room for; all are in the JSON."""
+
+SMALL = 128 * 1024
+"""Bytes of a request below which operations per second are shown, not bytes."""
 
 
 def _table(*headings: str) -> Table:
@@ -58,6 +66,10 @@ def figure(metric: str, value: float) -> str:
         return format_rate(value)
     if metric == "seconds":
         return format_seconds(value)
+    if metric.endswith("iops"):
+        return f"{value:.4g}/s"
+    if "latency" in metric or "clat_" in metric:
+        return f"{value * 1000:.3g} ms"
     return f"{value:.4g}"
 
 
@@ -110,12 +122,21 @@ def _rows(cell: CellResult, *, measured: bool) -> list[tuple[str, str, str, str]
     for key in found or expected:
         workload, metric = key
         better = any(w == workload and m != "seconds" for w, m in (found or expected))
-        if metric == "seconds" and better:
+        if (metric == "seconds" and better) or metric not in SHOWN:
+            continue
+        if metric in SHOWN[:2] and metric != _spoken(found or expected, workload):
             continue
         here = figure(metric, found[key]) if key in found else ""
         there = figure(metric, expected[key]) if key in expected else ""
         rows.append((workload, metric, here, there))
     return rows or [("–", "", "", "theory cannot say")]
+
+
+def _spoken(figures: Mapping[tuple[str, str], float], workload: str) -> str:
+    """Whether people speak of a workload's operations or of its bytes: of small ones, the first."""
+    operations = figures.get((workload, "iops"), 0.0)
+    small = figures.get((workload, "throughput"), 0.0) < SMALL * operations
+    return "iops" if small else "throughput"
 
 
 def _published(cell: CellResult, workload: str, metric: str, claims: Sequence[Claim]) -> str:
@@ -196,6 +217,9 @@ def scenario_page(compiled: Compiled, file: str) -> RenderableType:
     grid.add_row("guest", f"{guest.image}, {guest.cpus} CPU, {memory}")
     for disk in base.disks:
         limits = disk.throttle.model_dump(exclude_none=True)
+        if disk.model in SERVED:
+            limits = {"preset": disk.preset or "the model's own"}
+            limits |= getattr(disk, disk.model).model_dump(exclude_none=True)
         said = ", ".join(f"{k} {axis_value(k, v)}" for k, v in limits.items()) or "no limit"
         size = format_size(disk.size)
         grid.add_row("disks", f"{disk.count} × {size} {disk.format.value}, {disk.model}: {said}")

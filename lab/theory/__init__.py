@@ -6,39 +6,55 @@
     layout      where md puts things
     stripe      what RAID 4, 5 and 6 read and write: the stripe cache, rmw and rcw
     paths       one request to the array as requests to members, for each level
+    bitmap      which writes wait for the write-intent bitmap's own
     sequence    the clock of a sequential stream
     prediction  one stream on one array
+    gate        a bucket among many requests: QEMU's queues and timers
+    scatter     where random requests fall
+    concurrent  the event simulation of many requests, and of md's threads
+    load        one load of many requests on one array
     cell        a scenario's cell, and why theory may have nothing to say
+    explain     why, in sentences
+    answer      predictions and explanations of a scenario's cell
 
-A new kind of workload is a clock beside ``sequence``, a new model of a disk a meter beside
-``bucket``, and a bitmap a path around another path.
+A new kind of workload is a clock beside ``sequence`` and ``concurrent``, a new model of a disk a
+meter beside ``bucket``.
 """
 
 from __future__ import annotations
 
+from lab.theory.answer import explain, predict
+from lab.theory.bitmap import Bitmap
 from lab.theory.bucket import Direction, Limit, Limits, Scope, Unit
-from lab.theory.cell import predict, why_not
+from lab.theory.cell import UnknownError, why_not
 from lab.theory.layout import Geometry, Level, level_of
-from lab.theory.paths import Stream
+from lab.theory.load import LoadPrediction, predict_load
+from lab.theory.paths import Load, Stream
 from lab.theory.prediction import Bottleneck, StreamPrediction, predict_stream
 from lab.theory.sequence import MemberLoad
 from lab.theory.stripe import StripeRules
 
 __all__ = [
+    "Bitmap",
     "Bottleneck",
     "Direction",
     "Geometry",
     "Level",
     "Limit",
     "Limits",
+    "Load",
+    "LoadPrediction",
     "MemberLoad",
     "Scope",
     "Stream",
     "StreamPrediction",
     "StripeRules",
     "Unit",
+    "UnknownError",
+    "explain",
     "level_of",
     "predict",
+    "predict_load",
     "predict_stream",
     "why_not",
 ]

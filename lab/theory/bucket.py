@@ -157,7 +157,16 @@ class Meter:
     def admit(self, now: float, direction: Direction, size: int) -> float:
         """Time at which a request that arrives ``now`` is let through; it then costs nothing."""
         start = now if now > self.last else self.last
-        self._leak(start)
+        wait = self.wait(start, direction)
+        if wait:
+            start += wait
+            self._leak(start)
+        self.pour(direction, size)
+        return start
+
+    def wait(self, now: float, direction: Direction) -> float:
+        """Seconds until the next request of a direction may pass (``throttle_compute_wait``)."""
+        self._leak(now)
         wait = 0.0
         for i in self._of[direction]:
             extra = self._levels[i] - self._sizes[i]
@@ -167,16 +176,16 @@ class Meter:
                 extra = self._burst_levels[i] - self._maximum[i] * BURST_SECONDS
                 if extra > 0:
                     wait = max(wait, extra / self._burst_rates[i])
-        if wait:
-            start += wait
-            self._leak(start)
+        return wait
+
+    def pour(self, direction: Direction, size: int) -> None:
+        """Count a request that passes, as of the last ``wait`` (``throttle_account``)."""
         for i in self._of[direction]:
             amount = self.limits.amount(self.limits.limits[i], size)
             self.used[i] += amount
             self._levels[i] += amount
             if self._burst_rates[i]:
                 self._burst_levels[i] += amount
-        return start
 
     def _leak(self, now: float) -> None:
         passed = now - self.last

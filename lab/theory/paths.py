@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from lab.theory.bucket import Direction
 from lab.theory.layout import Geometry, Level
-from lab.theory.stripe import PAGE, Piece, StripeRules, StripeWork, members_of
+from lab.theory.stripe import PAGE, Piece, StripeRules, StripeWork, Tally, members_of
 
 BIO_LIMIT = 1280 * 1024
 """Largest request of a disk's queue in bytes (``BLK_DEF_MAX_SECTORS`` of Linux 6.1 to 6.12)."""
@@ -43,6 +43,46 @@ class Stream:
     def __post_init__(self) -> None:
         if self.block <= 0 or self.total <= 0 or self.offset < 0 or self.depth < 1:
             raise ValueError("a stream has a block, a total and a depth above 0")
+
+
+FIO_SEED = 0xB1899BED
+"""fio's seed where it is given no other (``FIO_RANDSEED``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """A workload with many requests on their way, or with each at a place of its own.
+
+    ``depth`` requests are under way at any moment; each that ends is followed by the next.
+    """
+
+    block: int
+    """Bytes of each request, past the page cache."""
+    read_share: float
+    """Part of the requests that read: 0 writes only, 1 reads only."""
+    random: bool = True
+    depth: int = 1
+    offset: int = 0
+    """Byte of the array where it begins."""
+    span: int | None = None
+    """Bytes from there on that it keeps to; ``None``: to the array's end."""
+    total: int | None = None
+    """Bytes after which it ends."""
+    seconds: float | None = None
+    """Time after which it ends; with ``total``, whichever comes first. With neither, it ends when
+    its span has been covered once."""
+    rest: float = 0.0
+    """Seconds that it runs before it is measured."""
+    repeats: bool = False
+    """Whether a place may come again before all others had their turn."""
+    jobs: int = 1
+    """Senders that share the depth, each with places of its own."""
+    seed: int = FIO_SEED
+    """Where the first sender's dice begin."""
+
+    def __post_init__(self) -> None:
+        if self.block <= 0 or self.depth < 1 or not 0 <= self.read_share <= 1:
+            raise ValueError("a load has a block, a depth above 0 and a share of reads from 0 to 1")
 
 
 class Extent(NamedTuple):
@@ -74,12 +114,19 @@ class Path(Protocol):
     """The way of one direction through one level."""
 
     @property
+    def tally(self) -> Tally:
+        """How stripes were written."""
+
+    @property
     def cutting(self) -> Cutting:
         """How requests most likely come out."""
 
     @property
     def cuttings(self) -> tuple[Cutting, ...]:
         """How else they may come out; matters to limits on operations, and for large runs."""
+
+    def before(self, offset: int, size: int) -> tuple[Extent, ...]:
+        """What must be written before anything else of the request is done."""
 
     def plan(self, offset: int, size: int) -> list[Work]:
         """What one request does."""
@@ -113,7 +160,12 @@ class StripePath:
     def __init__(self, geometry: Geometry, direction: Direction, rules: StripeRules) -> None:
         self._geometry = geometry
         self._stripes = StripeWork(geometry, rules)
+        self.tally = self._stripes.tally
         self._enter = self._stripes.write if direction is Direction.WRITE else self._stripes.read
+
+    def before(self, offset: int, size: int) -> tuple[Extent, ...]:  # noqa: ARG002 - always
+        """Nothing."""
+        return ()
 
     def plan(self, offset: int, size: int) -> list[Work]:
         """Each run of stripe heads is one piece of work."""
@@ -121,7 +173,7 @@ class StripePath:
 
     def _work(self, piece: Piece) -> Work:
         start, size = piece.start, piece.end - piece.start
-        reads, writes, _ = piece.decision
+        reads, writes = piece.decision.reads, piece.decision.writes
         return Work(
             tuple(Extent(m, start, size) for m in members_of(reads)),
             tuple(Extent(m, start, size) for m in members_of(writes)),
@@ -144,9 +196,14 @@ class _Cut:
 
     def __init__(self, geometry: Geometry) -> None:
         self._geometry = geometry
+        self.tally = Tally()
         keep_whole = not geometry.has_chunks or geometry.copies.near == geometry.members
         self._unit = BIO_LIMIT if keep_whole else geometry.chunk
         self._anchored = not keep_whole
+
+    def before(self, offset: int, size: int) -> tuple[Extent, ...]:  # noqa: ARG002 - always
+        """Nothing."""
+        return ()
 
     def _parts(self, offset: int, size: int) -> list[tuple[int, int]]:
         """Offset and size of each part."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from lab.theory.bucket import Limits, Meter, Unit
+from lab.theory.bitmap import Bitmap, BitmapPath
+from lab.theory.bucket import Direction, Limits, Meter, Unit
 from lab.theory.layout import Geometry
 from lab.theory.paths import SEGMENT_LIMIT, Cutting, Path, Stream, path_of
 from lab.theory.sequence import MemberLoad, Outcome, StreamClock
-from lab.theory.stripe import StripeRules
+from lab.theory.stripe import StripeRules, Tally
 
 _MIB = 1024**2
 _HELD = 0.97
@@ -45,6 +47,8 @@ class StreamPrediction:
     limit: Bottleneck
     reason: str
     """A sentence: what holds the stream."""
+    tally: Tally
+    """How stripes were written."""
     doubt: float = 0.0
     """Largest share by which ``seconds`` would change if requests were cut another way."""
 
@@ -56,6 +60,7 @@ def predict_stream(
     *,
     rules: StripeRules | None = None,
     groups: Sequence[Hashable] = (),
+    bitmap: Bitmap | None = None,
 ) -> StreamPrediction:
     """Follow a stream on an idle array whose buckets are empty.
 
@@ -67,15 +72,16 @@ def predict_stream(
         raise ValueError(f"{len(limits)} sets of limits for {geometry.members} members")
     if stream.offset + stream.total > geometry.size:
         raise ValueError(f"the stream ends beyond the array's {geometry.size} bytes")
-    path, meters, outcome = _follow(geometry, limits, stream, rules, groups, None)
+    follow = partial(_follow, geometry, stream=stream, rules=rules, groups=groups, bitmap=bitmap)
+    path, meters, outcome = follow(limits, cutting=None)
     doubt = 0.0
     for cutting in path.cuttings:
         if _matters(cutting, geometry, limits, stream):
-            other = _follow(geometry, limits, stream, rules, groups, cutting)[2].seconds
+            other = follow(limits, cutting=cutting)[2].seconds
             bare = other
             if cutting.limit < SEGMENT_LIMIT:  # only for operations: do they hold it even then?
                 volume = [_without_operations(each) for each in limits]
-                bare = _follow(geometry, volume, stream, rules, groups, cutting)[2].seconds
+                bare = follow(volume, cutting=cutting)[2].seconds
             if cutting.limit >= SEGMENT_LIMIT or other > bare * 1.001:
                 doubt = max(doubt, abs(other - outcome.seconds))
     limit = _bottleneck(meters, outcome)
@@ -85,6 +91,7 @@ def predict_stream(
         members=outcome.members,
         limit=limit,
         reason=_reason(limit, outcome, geometry),
+        tally=path.tally,
         doubt=doubt / outcome.seconds if outcome.seconds else 0.0,
     )
 
@@ -92,9 +99,11 @@ def predict_stream(
 def _follow(
     geometry: Geometry,
     limits: Sequence[Limits],
+    *,
     stream: Stream,
     rules: StripeRules,
     groups: Sequence[Hashable],
+    bitmap: Bitmap | None,
     cutting: Cutting | None,
 ) -> tuple[Path, list[Meter], Outcome]:
     shared: dict[Hashable, Meter] = {}
@@ -106,6 +115,8 @@ def _follow(
         else:
             meters.append(shared.setdefault(group, Meter(limit)))
     path = path_of(geometry, stream.direction, rules)
+    if bitmap is not None and stream.direction is Direction.WRITE:
+        path = BitmapPath(path, bitmap, geometry)
     clock = StreamClock(geometry, path, meters, cutting=cutting)
     return path, meters, clock.run(stream)
 

@@ -51,6 +51,7 @@ class _Mark(NamedTuple):
     read: list[int]
     written: list[int]
     used: list[list[float]]
+    tally: list[int]
 
 
 class StreamClock:
@@ -108,6 +109,7 @@ class StreamClock:
             self._read.copy(),
             self._written.copy(),
             [meter.used.copy() for meter in self._distinct],
+            self._path.tally.sums.copy(),
         )
         seen = self._marks.setdefault(key, here)
         if seen is here:
@@ -124,6 +126,7 @@ class StreamClock:
             once = [b - a for a, b in zip(before, load, strict=True)]
             for member, more in enumerate(_turned(once, here.turn - seen.turn, around)):
                 load[member] += rounds * more
+        self._path.tally.repeat(seen.tally, rounds * around)
         skipped = rounds * around * distance
         self._path.shift(skipped)
         return now + seconds, position + skipped
@@ -143,6 +146,9 @@ class StreamClock:
 
     def _block(self, now: float, offset: int, size: int) -> float:
         """When the block that is sent ``now`` has ended."""
+        before = self._path.before(offset, size)
+        if before:
+            now = max(self._send(now, ((0, _WRITE, extent) for extent in before)).values())
         works = self._path.plan(offset, size)
         first: list[tuple[int, Direction, Extent]] = []
         for i, work in enumerate(works):

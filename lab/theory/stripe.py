@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -31,6 +32,19 @@ class StripeRules:
     """0: never read-modify-write; 1: where it reads less; 2: also where it reads as much."""
 
 
+class How(IntEnum):
+    """How a stripe head comes to its new parity."""
+
+    FULL = 0
+    """All data are written: parity follows from them."""
+    CACHED = 1
+    """Whatever else is needed is still in the stripe cache."""
+    MODIFY = 2
+    """Read-modify-write: old data and old parity are read."""
+    RECONSTRUCT = 3
+    """Reconstruct-write: the data that are not written are read."""
+
+
 class Decision(NamedTuple):
     """What one stripe head does."""
 
@@ -40,6 +54,39 @@ class Decision(NamedTuple):
     """Members whose page is written then."""
     fresh: int
     """Members whose page is up to date in the cache afterwards."""
+    how: How = How.CACHED
+    """Of a write."""
+
+
+class Tally:
+    """How many bytes of stripe heads (on each member) were written how, and what was read for it.
+
+    A sum that can be taken at two points and continued.
+    """
+
+    __slots__ = ("sums",)
+
+    def __init__(self) -> None:
+        self.sums = [0] * (2 * len(How))
+
+    def count(self, decision: Decision, size: int) -> None:
+        """``size`` bytes on each member of stripe heads that did the same."""
+        self.sums[decision.how] += size
+        self.sums[len(How) + decision.how] += size * decision.reads.bit_count()
+
+    def repeat(self, since: list[int], times: float) -> None:
+        """Count once more, so many times, what was counted since then."""
+        self.sums = [
+            now + round(times * (now - then)) for then, now in zip(since, self.sums, strict=True)
+        ]
+
+    def height(self, how: How) -> int:
+        """Bytes of each member in stripe heads written this way."""
+        return self.sums[how]
+
+    def read(self, how: How) -> int:
+        """Bytes that all members together had to read for it."""
+        return self.sums[len(How) + how]
 
 
 class Piece(NamedTuple):
@@ -75,9 +122,13 @@ def decide_write(
         construct = (rest & present).bit_count() + heavy * (rest & missing).bit_count()
     if modify < construct or (modify == construct and rmw_level == 2):
         reads |= old & present
+        how = How.MODIFY
     else:
         reads |= rest & present
-    return Decision(reads, (written | checks) & present, fresh | reads | written | checks)
+        how = How.RECONSTRUCT
+    if not reads:
+        how = How.FULL if written == data else How.CACHED
+    return Decision(reads, (written | checks) & present, fresh | reads | written | checks, how)
 
 
 def _must_fill(fresh: int, written: int, checks: int, missing: int) -> bool:
@@ -191,9 +242,10 @@ def segments(geometry: Geometry, offset: int, size: int) -> Iterator[Segment]:
 class StripeWork:
     """Requests of one array, each seen in the light of what those before left in the cache."""
 
-    __slots__ = ("_cache", "_everyone", "_geometry", "_missing", "_rows", "_rules")
+    __slots__ = ("_cache", "_everyone", "_geometry", "_missing", "_rows", "_rules", "tally")
 
     def __init__(self, geometry: Geometry, rules: StripeRules) -> None:
+        self.tally = Tally()
         self._geometry = geometry
         self._rules = rules
         self._cache = StripeCache(rules.cache_size)
@@ -217,6 +269,7 @@ class StripeWork:
                     self._missing,
                     self._rules.rmw_level,
                 )
+                self.tally.count(decision, stop - start)
                 self._add(pieces, start, stop, decision)
                 start = stop
         return pieces

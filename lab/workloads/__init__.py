@@ -10,10 +10,13 @@ How to add one
    ``WORKLOAD: WorkloadTool = YourClass()``, so that mypy checks it there:
 
    * ``script(parameters, target)`` returns shell lines for the guest's ``/bin/sh`` (dash), with
-     every value quoted by ``lab.model.procedure.words``.
+     every value quoted by ``lab.model.procedure.words``. On a file system ``target`` is a path
+     that is not there yet: a file for some tools, a directory for others. Workloads that share a
+     cell keep apart by ``{target}.NAME``.
    * ``parse(parameters, outputs)`` returns every metric in base units (bytes per second, seconds).
      Where it cannot read the output, or the tool did less than it was asked to, it raises
-     ``ToolError`` with the text; it never returns 0 or leaves a metric out.
+     ``ToolError`` with the text; it never returns 0. A metric is left out only where the tool says
+     itself that it has none.
    * ``destroys(parameters)`` says whether the data on the target are gone afterwards.
 
 4. Record real outputs: ``tests/golden/workloads/NAME/CASE/`` holds ``stdout`` and ``stderr`` as

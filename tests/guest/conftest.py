@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,19 +50,36 @@ class Home:
     def guests(self) -> Path:
         return self.path / "state" / "guests"
 
-    def left(self) -> list[str]:
-        """What of guests is there: directories, and processes that name them."""
+    def left(self, but: Collection[str] = ()) -> list[str]:
+        """What of guests is there, but for those of some ids: directories, processes, sockets.
+
+        A process is ours where its command line names the guests' directory, or where it is a lab
+        or a worker that was started with this home.
+        """
         found = [str(p) for p in self.guests.glob("*")] if self.guests.is_dir() else []
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit() or int(entry.name) == os.getpid():
                 continue
             try:
                 line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                environment = (entry / "environ").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if str(self.guests) in line or (line and f"LAB_HOME={self.path}" in line):
-                found.append(line[:200])
-        return found
+            mine = f"LAB_HOME={self.path}".encode() in environment and "-m lab" in line
+            if f"{self.guests}/" in line or mine:
+                found.append(f"process {entry.name}: {line[:200]}")
+        sockets = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
+        found += [f"socket {w}" for w in sockets.split() if w.startswith(f"{self.path}/")]
+        return [f for f in found if not any(f"/{name}" in f for name in but)]
+
+    def litter(self) -> list[str]:
+        """Files and directories that somebody was making when they were killed."""
+        found = [
+            *self.path.glob("data/runs/**/.*.part"),
+            *self.path.glob("cache/**/.*.[0-9]*"),
+            *self.path.glob("state/**/.*.[0-9]*"),
+        ]
+        return [str(p) for p in found]
 
     def wait_until_nothing_is_left(self, seconds: float) -> None:
         """Give workers that are cleaning up the time for it."""

@@ -7,19 +7,40 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from lab.errors import GuestError
-from lab.host import guests, keys
+from lab.host import guests, images, keys
 from lab.host.bench import LiveBench
 from lab.host.hypervisor import Hypervisor
 
 from .conftest import Home
 
 pytestmark = pytest.mark.guest
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
+
+TWO_CELLS = """\
+title: Two short cells
+question: What becomes of them?
+guest: {image: debian-12, cpus: 1, memory: 512MiB}
+disks: {count: 3, size: 1GiB, throttle: {total_bytes_per_second: 4MiB}}
+array:
+  level: 5
+  layout: left-symmetric
+  chunk: 64KiB
+  component_size: 128MiB
+  bitmap: none
+  consistency_policy: resync
+  initial_sync: assume_clean
+workloads:
+  - {name: write, tool: dd, if: /dev/zero, of: '{target}', bs: 1MiB, count: 48, oflag: direct}
+matrix:
+  disks.count: [3, 4]    # three are slower and come first; the fourth one's file is new
+"""
 
 Starter = Callable[..., subprocess.Popen[str]]
 
@@ -111,7 +132,7 @@ def test_hung_dead_and_forgotten_guests(lab_home: Home, fresh_guest: Callable[..
     with pytest.raises(GuestError, match="hangs: nothing on SSH for 4 seconds") as caught:
         bench.guest("echo never", 300)
     assert time.monotonic() - began < 30
-    assert "login:" in caught.value.hint
+    assert "its console" in caught.value.hint
     bench.close()
 
     os.kill(record.pid, signal.SIGKILL)
@@ -170,3 +191,139 @@ def test_a_path_that_is_too_long_for_sockets_is_said_before_anything_starts(
     with pytest.raises(Exception, match=r"too long for QEMU's sockets.*") as caught:
         Hypervisor(root).open()
     assert "LAB_HOME" in str(caught.value)
+
+
+# -- space runs out, SSH dies, an image is cut short
+
+
+@contextmanager
+def small(place: Path, size: str) -> Iterator[Path]:
+    """A file system of that size in a directory that is empty."""
+    place.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place], check=True)
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "--lazy", place], check=True)
+
+
+def fill(place: Path, leave: int) -> Path:
+    """Take all space but that many bytes."""
+    filler = place / "filler"
+    with filler.open("wb", buffering=0) as file:
+        free = os.statvfs(place)
+        os.posix_fallocate(file.fileno(), 0, max(1, free.f_bavail * free.f_frsize - leave))
+    return filler
+
+
+def finished(run: Path) -> dict[Path, tuple[int, int]]:
+    found = run.glob("cells/[!.]*/outcome.json")
+    return {p: (p.stat().st_ino, p.stat().st_mtime_ns) for p in found}
+
+
+def second_is_writing(runs: Path) -> bool:
+    """One cell is finished, and the workload of the other has begun."""
+    done = list(runs.glob("twocells-*/cells/[!.]*/outcome.json"))
+    events = runs.glob("twocells-*/cells/.*/events.jsonl")
+    return bool(done) and any('"label":"write"' in e.read_text() for e in events)
+
+
+def told_once(said: str) -> str:
+    """The sentence that a run ended with, which is the only one, and no traceback."""
+    assert "Traceback" not in said
+    assert "mistake in the lab" not in said
+    (line,) = [line for line in said.splitlines() if line.startswith("lab: ")]
+    return line
+
+
+@as_root
+@pytest.mark.parametrize("where", ["guests", "run"])
+def test_a_disk_that_fills_up_in_the_middle_ends_the_run_in_a_sentence(
+    lab_home: Home, image: str, lab_process: Starter, tmp_path: Path, where: str
+) -> None:
+    scenario = tmp_path / "twocells.yaml"
+    scenario.write_text(TWO_CELLS)
+    words = ("run", "scenario", str(scenario), "--jobs", "1")
+    place = lab_home.guests if where == "guests" else tmp_path / "out"
+    with small(place, "400m"):
+        out = tmp_path / ("out" if where == "run" else "elsewhere")
+        process = lab_process(*words, "--out", str(out))
+        wait_for(lambda: second_is_writing(out), 200, process)
+        filler = fill(place, 4 * 1024**2 if where == "guests" else 0)
+        _, said = process.communicate(timeout=120)
+        assert process.returncode == 3, said
+        sentence = told_once(said)
+        assert sentence.startswith("lab: the disk is full: "), said
+        if where == "guests":
+            assert "QEMU stopped the guest, for it could not write to the file of" in sentence
+        else:
+            assert f"'{out}/" in sentence
+            assert sentence.endswith(("cannot be written", "cannot be made"))
+        assert "--resume" in said
+        filler.unlink()
+        assert lab_home.left() == []
+        (run,) = out.glob("twocells-*")
+        assert list(run.rglob("*.part")) == []
+        before = finished(run)
+        assert len(before) == 1
+        shown = lab_home.json("results", "show", str(run))
+        assert sorted(c["outcome"] for c in shown["cells"]) == ["done", "skipped"]
+        # With room again it goes on, and what was finished is left alone.
+        resumed = lab_home.json(*words, "--resume", str(run))
+        assert [c["outcome"] for c in resumed["cells"]] == ["done", "done"]
+        assert {p: s for p, s in finished(run).items() if p in before} == before
+    assert lab_home.left() == []
+
+
+def test_ssh_killed_in_the_guest_costs_its_cell_one_retry(
+    lab_home: Home, image: str, lab_process: Starter, tmp_path: Path
+) -> None:
+    scenario = tmp_path / "twocells.yaml"
+    scenario.write_text(TWO_CELLS)
+    words = ("run", "scenario", str(scenario), "--jobs", "1", "--out", str(tmp_path), "--json")
+    process = lab_process(*words)
+    wait_for(lambda: second_is_writing(tmp_path), 200, process)
+    (directory,) = lab_home.guests.glob("g*")
+    record = guests.read(directory)
+    assert record is not None
+    bench = LiveBench(record, keys.lab_key().private)
+    bench.wait_for_ssh(60)
+    with pytest.raises(GuestError):
+        bench.guest("pkill -KILL sshd; sleep 5", 60)
+    bench.close()
+    stdout, said = process.communicate(timeout=200)
+    assert process.returncode == 0, said
+    assert [c["outcome"] for c in json.loads(stdout)["cells"]] == ["done", "done"]
+    (evidence,) = [
+        outcome
+        for p in tmp_path.glob("twocells-*/cells/.*/outcome.json")
+        if (outcome := json.loads(p.read_text()))["outcome"] == "lost"
+    ]
+    assert evidence["reason"].startswith("the SSH connection to the guest was lost")
+    assert lab_home.left() == []
+
+
+@pytest.mark.parametrize("cut", ["disk", "kernel", "initrd"])
+def test_an_image_that_is_cut_short_is_named_before_anything_starts(
+    lab_home: Home, image: str, tmp_path: Path, cut: str
+) -> None:
+    whole = images.find(image)
+    assert whole is not None
+    victim = getattr(whole, cut)
+    home = Home(tmp_path / "h")
+    copy = home.path / "data" / "images" / whole.directory.name
+    copy.mkdir(parents=True)
+    for file in whole.directory.iterdir():
+        (copy / file.name).symlink_to(file)
+    short = copy / victim.name
+    short.unlink()
+    with victim.open("rb") as original:
+        short.write_bytes(original.read(4096))
+    done = home.run("run", "scenario", "raid5-parity-last")
+    assert done.returncode == 3, done.stderr
+    size = victim.stat().st_size
+    assert told_once(done.stderr) == (
+        f"lab: the image '{image}' is damaged: '{short}' has 4096 bytes instead of {size}"
+    )
+    assert f"`lab image build {image}` builds it again" in done.stderr
+    assert home.left() == []

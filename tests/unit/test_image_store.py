@@ -80,6 +80,14 @@ def test_an_image_is_listed_and_found_and_nothing_else_is_left(home: Path) -> No
     images.verify(image, deep=True)
 
 
+def test_the_inventory_is_json() -> None:
+    from lab.app.images import inventory
+
+    plant()
+    rows, _ = inventory()
+    assert json.loads(json.dumps(rows))[0]["built"] == "2024-01-01T00:00:00+00:00"
+
+
 def test_a_changed_recipe_is_not_served_an_old_image() -> None:
     from lab.host import image_recipes
 

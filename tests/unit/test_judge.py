@@ -234,3 +234,11 @@ def test_what_was_measured_stands_in_the_reason() -> None:
 def test_an_expectation_that_expects_nothing_is_refused(expect: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         claim(**expect)
+
+
+def test_a_figure_that_its_workload_did_not_give_is_not_called_a_missing_workload() -> None:
+    (result,) = judge([FLOOR], [cell(A, 1e9, metric="iops")])
+    assert result.verdict is NOT_TESTED
+    assert "'write' gave no throughput" in result.reason
+    (result,) = judge([FLOOR], [cell(A, None)])
+    assert "there is no workload 'write'" in result.reason

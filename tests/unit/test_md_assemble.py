@@ -64,24 +64,24 @@ def test_the_target_is_the_arrays_name() -> None:
     assert ARRAY.target(_array(name="fast_one")) == "/dev/md/fast_one"
 
 
-def test_assume_clean_takes_three_round_trips() -> None:
-    assert _kinds() == ["verify", "guest_command", "verify"]
-    assert _kinds(sysfs={"stripe_cache_size": 4096}) == ["verify", "guest_command", "verify"]
-    assert _kinds(level=0, initial_sync="wait") == ["verify", "guest_command", "verify"]
-    assert _kinds(initial_sync="none") == ["verify", "guest_command", "verify"]
+def test_assume_clean_takes_two_round_trips() -> None:
+    assert _kinds() == ["guest_command", "verify"]
+    assert _kinds(sysfs={"stripe_cache_size": 4096}) == ["guest_command", "verify"]
+    assert _kinds(level=0, initial_sync="wait") == ["guest_command", "verify"]
+    assert _kinds(initial_sync="none") == ["guest_command", "verify"]
 
 
 def test_a_sync_or_an_all_ones_bitmap_is_waited_for() -> None:
-    waited = ["verify", "guest_command", "wait_for", "guest_command", "verify"]
+    waited = ["guest_command", "wait_for", "guest_command", "verify"]
     assert _kinds(initial_sync="wait") == waited
     assert _kinds(bitmap="internal") == waited
     assert _kinds(**EXTERNAL) == waited
-    assert _kinds(bitmap="internal", initial_sync="none") == ["verify", "guest_command", "verify"]
-    assert _kinds(bitmap="lockless") == ["verify", "guest_command", "verify"]
+    assert _kinds(bitmap="internal", initial_sync="none") == ["guest_command", "verify"]
+    assert _kinds(bitmap="lockless") == ["guest_command", "verify"]
 
 
 def test_the_wait_asks_twice_and_allows_for_a_slow_disk() -> None:
-    wait = _steps(initial_sync="wait", bitmap="internal")[2]
+    wait = _steps(initial_sync="wait", bitmap="internal")[1]
     assert isinstance(wait, WaitFor)
     assert wait.hits == 2
     assert wait.timeout > GIB / (1024 * 1024)
@@ -97,7 +97,7 @@ def test_the_wait_asks_twice_and_allows_for_a_slow_disk() -> None:
 def test_limits_that_were_lifted_for_the_wait_stand_again_afterwards() -> None:
     sysfs = {"sync_speed_max": 5000, "bitmap/time_base": 7}
     steps = _steps(initial_sync="wait", bitmap="internal", sysfs=sysfs)
-    before, after = steps[1], steps[3]
+    before, after = steps[0], steps[2]
     assert isinstance(before, GuestCommand)
     assert isinstance(after, GuestCommand)
     assert '\' 1000000 > "$md/sync_speed_min"' in before.script
@@ -111,14 +111,6 @@ def test_limits_that_were_lifted_for_the_wait_stand_again_afterwards() -> None:
         order = [line.split()[2] for line in lines if f"$md/{key}" in line]
         assert tuple(order) == values
     assert '\' system > "$md/sync_speed_min"' in after.script
-
-
-def test_blank_disks_are_seen_to_be_blank_first() -> None:
-    first = _steps(count=5, members=3, spares=1)[0]
-    assert isinstance(first, Verify)
-    assert first.expect == {"signatures": "0"}
-    assert "virtio-disk4" in first.script
-    assert "virtio-disk5" not in first.script
 
 
 def test_undo_stops_what_was_made_and_leaves_disks_alone() -> None:
@@ -440,7 +432,7 @@ def test_a_level_without_redundancy_has_less_to_read(sysfs: FakeSysfs) -> None:
 
 
 def test_the_wait_sees_a_sync_end_and_bits_vanish(sysfs: FakeSysfs, tmp_path: Path) -> None:
-    wait = _steps(initial_sync="wait", bitmap="internal", spares=1)[2]
+    wait = _steps(initial_sync="wait", bitmap="internal", spares=1)[1]
     assert isinstance(wait, WaitFor)
     fake = tmp_path / "bin" / "mdadm"
     fake.parent.mkdir()
@@ -468,7 +460,7 @@ def test_the_wait_sees_a_sync_end_and_bits_vanish(sysfs: FakeSysfs, tmp_path: Pa
 
 
 def test_settings_are_written_and_a_refused_one_stops_the_step(sysfs: FakeSysfs) -> None:
-    step = _steps(initial_sync="wait", spares=1, sysfs={"rmw_level": 0})[3]
+    step = _steps(initial_sync="wait", spares=1, sysfs={"rmw_level": 0})[2]
     assert isinstance(step, GuestCommand)
     sysfs.run(step.script)
     assert (sysfs.md / "rmw_level").read_text() == "0\n"
@@ -478,9 +470,9 @@ def test_settings_are_written_and_a_refused_one_stops_the_step(sysfs: FakeSysfs)
 
 
 def _fake_programs(folder: Path, *, mdadm_status: int) -> str:
-    """A ``PATH`` on which mdadm only says what it was told, and udev and wipefs are content."""
+    """A ``PATH`` on which mdadm only says what it was told, and udev is content."""
     folder.mkdir()
-    for name, status in (("mdadm", mdadm_status), ("udevadm", 0), ("wipefs", 0)):
+    for name, status in (("mdadm", mdadm_status), ("udevadm", 0)):
         program = folder / name
         program.write_text(f'#!/bin/sh\necho "{name} $1" >&2\nexit {status}\n')
         program.chmod(0o755)

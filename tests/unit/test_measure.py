@@ -10,6 +10,7 @@ from lab import measure
 from lab.compile.scenario import compile_scenario
 from lab.decode import parse_override
 from lab.errors import ToolError
+from lab.model.measurement import Prediction
 from lab.model.scenario import Cell
 from tests.fakes import SCENARIO
 
@@ -155,3 +156,54 @@ def test_the_guest_says_what_it_is() -> None:
         "os": "Debian = 12",
     }
     assert measure.environment({}) == {}
+
+
+# --- contention ---------------------------------------------------------------------------------
+
+
+def pressed(wait: float, copied: float = 0.5) -> dict[str, str]:
+    """Raw output of a cell whose first write waited for ``wait`` of its ten seconds."""
+    raw = {
+        f"{workload}.{trial}.{name}": text
+        for workload in ("write", "read")
+        for trial in (1, 2)
+        for name, text in (
+            ("stderr.txt", stderr(seconds=copied)),
+            ("pressure.txt", "cpu=1.0\nwait=0.0\nseconds=10.0\n"),
+        )
+    }
+    raw["write.1.pressure.txt"] = f"cpu=1.0\nwait={wait * 10}\nseconds=10.0\n"
+    return raw
+
+
+def theory(throughput: float) -> list[Prediction]:
+    return [Prediction(workload="write", metric="throughput", value=throughput)]
+
+
+def test_a_guest_that_had_to_wait_too_long_was_contended(cell: Cell) -> None:
+    (fine,) = measure.contention(cell, pressed(0.39))
+    (bad,) = measure.contention(cell, pressed(0.41))
+    assert fine.passed
+    assert not bad.passed
+    assert "41.0% of write, trial 1" in bad.detail
+
+
+def test_a_figure_below_theory_makes_less_waiting_suspicious(cell: Cell) -> None:
+    figure = 1966080 / 0.5
+    for wait, expected, passed in (
+        (0.2, figure * 1.01, True),
+        (0.2, figure * 1.03, False),  # 2.9 % short
+        (0.05, figure * 1.03, True),  # nothing to explain it: theory is wrong, or the array
+        (0.2, figure * 0.9, True),  # faster than theory is not the host's doing
+    ):
+        (check,) = measure.contention(cell, pressed(wait), theory(expected))
+        assert check.passed is passed, (wait, expected)
+    (check,) = measure.contention(cell, pressed(0.2), theory(figure * 1.03))
+    assert "2.9% below theory" in check.detail
+
+
+def test_output_that_nobody_can_read_is_no_reason_to_repeat(cell: Cell) -> None:
+    raw = {**pressed(0.2), "write.1.stderr.txt": "dd: cannot"}
+    (check,) = measure.contention(cell, raw, theory(1e12))
+    assert check.passed
+    assert measure.contention(cell, {}) == ()

@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 from lab.compile.cloud_init import Identity
-from lab.compile.procedure import Site, cell_procedure, guest_procedure, memory_of, qemu_conf
+from lab.compile.disks import Plugged, lasting
+from lab.compile.guest import Site, guest_procedure, memory_of, qemu_conf
+from lab.compile.procedure import cell_procedure
 from lab.compile.scenario import compile_scenario
 from lab.decode import parse_override
 from lab.model.procedure import (
     AttachDisk,
+    DetachDisk,
     GuestCommand,
     HostCommand,
     Procedure,
@@ -22,6 +25,7 @@ from lab.model.procedure import (
     Timed,
     Verify,
     WaitForSsh,
+    WipeDisk,
     WriteFile,
 )
 from lab.model.scenario import Cell, Guest
@@ -129,7 +133,40 @@ def test_the_disks_are_expected_with_their_sizes_and_schedulers(cell: Cell) -> N
     disks = next(s for s in steps if isinstance(s, Verify) and s.name == "disks")
     assert disks.expect["disk4.bytes"] == str(1024**3)
     assert disks.expect["disk4.scheduler"] == "none"
-    assert len(disks.expect) == 8
+    assert disks.expect["leftovers"] == "0"
+    assert len(disks.expect) == 9
+
+
+def test_a_second_cell_wipes_the_disks_that_fit_and_swaps_those_that_do_not(tmp_path: Path) -> None:
+    def kinds(cell: Cell, plugged: Plugged | None) -> list[str]:
+        steps = cell_procedure(cell, "/state/g1", plugged=plugged).steps
+        disks = (AttachDisk, WipeDisk, DetachDisk)
+        return [f"{s.kind} {s.serial}" for s in steps if isinstance(s, disks)]
+
+    first = compiled(tmp_path)
+    there = lasting(first)
+    assert kinds(first, Plugged()) == [f"attach_disk disk{n}" for n in (1, 2, 3, 4)]
+    assert kinds(first, there) == [f"wipe_disk disk{n}" for n in (1, 2, 3, 4)]
+    assert kinds(first, replace(there, blank=True)) == []
+    smaller = compiled(tmp_path, "disks.count=3", "array.level=5")
+    assert kinds(smaller, there) == [
+        "detach_disk disk4",
+        *(f"wipe_disk disk{n}" for n in (1, 2, 3)),
+    ]
+    for change in ("disks.throttle={total_bytes_per_second: 3MiB}", "disks.size=2GiB"):
+        assert kinds(compiled(tmp_path, change), there) == [
+            *(f"detach_disk disk{n}" for n in (1, 2, 3, 4)),
+            *(f"attach_disk disk{n}" for n in (1, 2, 3, 4)),
+        ]
+
+
+def test_what_stays_for_the_next_cell_is_not_taken_back_with_this_one(cell: Cell) -> None:
+    def staying(plugged: Plugged | None) -> set[bool]:
+        steps = cell_procedure(cell, "/state/g1", plugged=plugged).steps
+        return {s.lasting for s in steps if isinstance(s, AttachDisk | HostCommand)}
+
+    assert staying(None) == {False}
+    assert staying(Plugged()) == {True}
 
 
 def test_counters_are_read_around_every_trial_of_every_workload(tmp_path: Path) -> None:
@@ -143,7 +180,8 @@ def test_counters_are_read_around_every_trial_of_every_workload(tmp_path: Path) 
     for _, step in timed:
         for script in (step.before, step.after):
             assert "/proc/diskstats" in script
-        assert "drop_caches" in step.before
+        assert "blockdev --flushbufs /dev/md/" in step.before
+        assert "echo 2 > /proc/sys/vm/drop_caches" in step.before
         assert "drop_caches" not in step.after
 
 

@@ -119,7 +119,8 @@ def test_published_figures_stand_beside_the_cells_they_speak_of(run: RunStore) -
 def test_figures_have_the_units_people_expect() -> None:
     assert figure("throughput", 10.7e6) == "10.7 MB/s"
     assert figure("seconds", 9.81) == "9.8 s"
-    assert figure("iops", 1234.5678) == "1235"
+    assert figure("iops", 1234.5678) == "1235/s"
+    assert figure("read_clat_p99", 0.01234) == "12.3 ms"
     assert axis_value("array.chunk", 524288) == "512KiB"
     assert axis_value("disks.count", 5) == "5"
     assert axis_value("array.layout", None) == "default"

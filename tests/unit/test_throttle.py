@@ -352,6 +352,9 @@ ACCEPTED = {
     "writethrough": {"cache": "writethrough", "lazy_refcounts": True},
     "largest": {"throttle": {"total_bytes_per_second": 10**15}},
     "none": {"model": "none"},
+    "hdd": {"model": "hdd", "preset": "hdd_10000"},
+    "hdd-scsi": {"model": "hdd", "bus": "scsi"},
+    "ssd-scsi": {"model": "ssd", "bus": "scsi", "cache": "none"},
 }
 
 

@@ -86,6 +86,7 @@ def test_wheel_and_sdist_hold_every_scenario_image_and_module(built: Built) -> N
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "lab").rglob("*.py")}
     with zipfile.ZipFile(built.wheel) as wheel:
         names = set(wheel.namelist())
+        assert "lab/disks/plugin/disk.c" in names, "servers are compiled from it"
     assert {f"lab/data/{name}" for name in data_files()} | modules <= names
     with tarfile.open(built.sdist) as sdist:
         inside = {name.partition("/")[2] for name in sdist.getnames()}

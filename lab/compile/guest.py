@@ -1,0 +1,279 @@
+"""A guest's life as steps: it boots, or is restored, or boots to be saved for all of its kind.
+
+Nothing here asks the world: paths, accelerator and keys come in as data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+
+from lab.compile.cloud_init import Identity, meta_data, user_data
+from lab.compile.disks import NO_DISKS, Plugged, disk_files, disk_steps
+from lab.compile.domain_xml import NAME, Machine, domain_xml
+from lab.model.procedure import (
+    GuestCommand,
+    HostCommand,
+    MakeDirectory,
+    Procedure,
+    RestoreGuest,
+    SaveGuest,
+    StartGuest,
+    Step,
+    WaitForSsh,
+    WriteFile,
+)
+from lab.model.scenario import Cell, Guest
+from lab.units import MIB
+
+SETTLED: Final = """\
+systemctl is-system-running --wait >/dev/null || true
+udevadm settle --timeout=60 || true
+sync
+echo 3 > /proc/sys/vm/drop_caches
+for program in sh bash dd cat sleep readlink grep sed head tail dmesg sync mkdir rm date \\
+    udevadm mdadm wipefs blkid blockdev mount umount fio; do
+  path=$(command -v "$program") && cat "$path" >/dev/null
+done
+mdadm --version >/dev/null 2>&1 || true
+udevadm --version >/dev/null 2>&1 || true
+wipefs --version >/dev/null 2>&1 || true
+dmesg >/dev/null"""
+"""SSH answers in the middle of a boot: a guest saved then has seconds of it left to do, each time
+that it is restored. And what every cell runs is read from the disk once, here."""
+
+ZERO: Final = """\
+sync
+free=$(sed -n 's/^MemFree: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo)
+mkdir -p /run/zero
+mount -t tmpfs -o size=100% zero /run/zero
+dd if=/dev/zero of=/run/zero/memory bs=64K count=$((free / 64 - 256)) 2>/dev/null || true
+umount /run/zero
+rmdir /run/zero"""
+"""Free memory is full of what the boot left there, and would all be saved and read back. QEMU
+writes a page of zeros as one byte (``migration/ram.c: save_zero_page``)."""
+
+_ENVIRONMENT: Final = """\
+echo "kernel=$(uname -r)"
+echo "mdadm=$(mdadm --version 2>&1 | head -n 1)"
+echo "fio=$(fio --version 2>/dev/null)"
+echo "cloud_init=$(dpkg-query --show --showformat='${Version}' cloud-init 2>/dev/null ||
+    cloud-init --version 2>&1 | head -n 1)"
+echo "cpus=$(nproc)"
+echo "memory_kib=$(sed -n 's/^MemTotal: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo)"
+sed -n 's/^PRETTY_NAME="\\(.*\\)"/os=\\1/p' /etc/os-release"""
+
+
+BOOT_TIMEOUT: Final = {"kvm": 60.0, "tcg": 240.0}
+"""Seconds until a cold guest must answer; under TCG a boot takes 24 to 40 on an idle host."""
+
+RESTORE_TIMEOUT: Final = 60.0
+"""Seconds until a restored guest must answer; it does within 2 on an idle host."""
+
+KERNEL_ARGUMENTS: Final = (
+    "root=LABEL=root",
+    "ro",
+    "console=ttyS0",
+    "quiet",
+    "loglevel=4",
+    "mitigations=off",
+    "net.ifnames=0",
+    "random.trust_cpu=on",
+    "systemd.show_status=0",
+    "panic=-1",  # a panic reboots at once, and a reboot ends the domain: no wait for a dead guest
+)
+TCG_ARGUMENTS: Final = (
+    "nokaslr",
+    "no_timer_check",
+    # QEMU translates code anew for each address that it is found at: with a program at the same
+    # place every time, the second run of it costs half of the first.
+    "norandmaps",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """Where and on what a guest will run."""
+
+    directory: str
+    """The guest's own directory; everything that it leaves on the host is in there."""
+    accelerator: str
+    emulator: str
+    machine_type: str
+    image_disk: str
+    kernel: str | None
+    initrd: str | None
+    as_root: bool
+    """Whether the lab runs as root, and libvirt must be told to stay so."""
+
+
+def qemu_conf(*, as_root: bool) -> str:
+    """libvirt's ``qemu.conf`` for an embedded root: no daemon, no cgroups, no other user."""
+    lines = [
+        'stdio_handler = "file"',
+        'security_driver = "none"',
+        "namespaces = []",
+        "cgroup_controllers = []",
+        "remember_owner = 0",
+    ]
+    if as_root:
+        lines += ['user = "root"', 'group = "root"', "dynamic_ownership = 0"]
+    return "\n".join(lines) + "\n"
+
+
+def machine_of(guest: Guest, site: Site) -> Machine:
+    """The domain of a guest that boots."""
+    directory = PurePosixPath(site.directory)
+    arguments = (
+        *KERNEL_ARGUMENTS,
+        *(TCG_ARGUMENTS if site.accelerator == "tcg" else ()),
+        *guest.kernel_arguments,
+    )
+    return Machine(
+        accelerator=site.accelerator,
+        emulator=site.emulator,
+        machine_type=site.machine_type,
+        cpus=guest.cpus,
+        memory=guest.memory,
+        root_disk=str(directory / "root.qcow2"),
+        seed=str(directory / "seed.iso"),
+        console=str(directory / "console.log"),
+        kernel=site.kernel,
+        initrd=site.initrd,
+        kernel_arguments=arguments,
+    )
+
+
+def guest_procedure(guest: Guest, site: Site, identity: Identity, scale: float = 1.0) -> Procedure:
+    """Make the guest's files, start it, and wait until SSH answers with the pinned key."""
+    steps = [
+        *_boot(guest, site, identity, scale),
+        GuestCommand(label="versions in the guest", script=_ENVIRONMENT, capture="environment"),
+    ]
+    return Procedure(name=identity.guest, steps=tuple(steps))
+
+
+def bake_procedure(
+    guest: Guest, site: Site, identity: Identity, key: str, scale: float = 1.0
+) -> Procedure:
+    """Boot a guest and save it, for all others of its kind."""
+    steps = [
+        *_boot(guest, site, identity, scale),
+        GuestCommand(
+            label="the boot to its end",
+            script=SETTLED,
+            timeout=BOOT_TIMEOUT[site.accelerator] * scale,
+        ),
+        SaveGuest(key=key, environment=_ENVIRONMENT, zero=ZERO),
+    ]
+    return Procedure(name=identity.guest, steps=tuple(steps))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """A warm state, as a procedure needs it."""
+
+    key: str
+    memory: str
+    root: str
+    seed: str
+    saved_directory: str
+
+
+def restore_procedure(
+    name: str, site: Site, saved: Saved, scale: float = 1.0, disks: Plugged = NO_DISKS
+) -> Procedure:
+    """Start a guest from a warm state: its own files over the saved ones, no boot.
+
+    ``disks`` are those that the saved guest had: it finds fresh ones in their place.
+    """
+    return Procedure(name=name, steps=_restore(site, saved, scale, disks))
+
+
+def disks_procedure(
+    name: str, site: Site, saved: Saved, key: str, cell: Cell, scale: float = 1.0
+) -> Procedure:
+    """Restore a guest, plug a cell's disks in, and save it with them, under another name."""
+    steps = (
+        *_restore(site, saved, scale, NO_DISKS),
+        *disk_steps(cell, site.directory, NO_DISKS),
+        SaveGuest(key=key, environment=_ENVIRONMENT, zero=ZERO, over=site.image_disk),
+    )
+    return Procedure(name=name, steps=steps)
+
+
+def _restore(site: Site, saved: Saved, scale: float, disks: Plugged) -> tuple[Step, ...]:
+    directory = PurePosixPath(site.directory)
+    root, seed = str(directory / "root.qcow2"), str(directory / "seed.iso")
+    return (
+        *_places(site),
+        HostCommand(
+            label="seed of the saved guest", argv=("cp", saved.seed, seed), creates=(seed,)
+        ),
+        _overlay(saved.root, root),
+        *disk_files(disks, site.directory),
+        RestoreGuest(
+            key=saved.key,
+            state=saved.memory,
+            saved_directory=saved.saved_directory,
+            directory=site.directory,
+            console=str(directory / "console.log"),
+        ),
+        WaitForSsh(timeout=RESTORE_TIMEOUT * scale),
+    )
+
+
+def _places(site: Site) -> tuple[Step, ...]:
+    directory = PurePosixPath(site.directory)
+    return (
+        MakeDirectory(path=str(directory / "etc")),
+        MakeDirectory(path=str(directory / "disks")),
+        WriteFile(
+            path=str(directory / "etc" / "qemu.conf"), content=qemu_conf(as_root=site.as_root)
+        ),
+    )
+
+
+def _overlay(base: str, path: str) -> HostCommand:
+    return HostCommand(
+        label="root disk over the image",
+        argv=("qemu-img", "create", "-q", "-f", "qcow2", "-b", base, "-F", "qcow2", path),
+        creates=(path,),
+    )
+
+
+def _boot(guest: Guest, site: Site, identity: Identity, scale: float) -> tuple[Step, ...]:
+    directory = PurePosixPath(site.directory)
+    machine = machine_of(guest, site)
+    seed = directory / "seed"
+    return (
+        *_places(site),
+        MakeDirectory(path=str(seed)),
+        WriteFile(
+            path=str(seed / "user-data"), content=user_data(identity), mode=0o600, secret=True
+        ),
+        WriteFile(path=str(seed / "meta-data"), content=meta_data(identity)),
+        HostCommand(
+            label="seed for cloud-init",
+            argv=(
+                *("xorriso", "-as", "genisoimage", "-quiet"),
+                *("-output", machine.seed, "-volid", "cidata", "-joliet", "-rational-rock"),
+                *(str(seed / "user-data"), str(seed / "meta-data")),
+            ),
+            creates=(machine.seed,),
+        ),
+        _overlay(site.image_disk, machine.root_disk),
+        StartGuest(
+            name=NAME,
+            xml=domain_xml(machine),
+            xml_path=str(directory / "domain.xml"),
+            console=machine.console,
+        ),
+        WaitForSsh(timeout=BOOT_TIMEOUT[site.accelerator] * scale),
+    )
+
+
+def memory_of(guest: Guest) -> int:
+    """Host memory that a guest may come to hold, in bytes: its own, QEMU's and the TCG cache."""
+    return guest.memory + 400 * MIB

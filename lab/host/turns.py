@@ -1,0 +1,92 @@
+"""Turns at the host's processors: few guests compute at a time, so that those that measure can.
+
+A guest that is restored, gets its disks or builds its array takes all of a processor for seconds;
+a throttled guest in a timed step needs a tenth of one, but at once. So computing goes in turns, one
+for each processor of the host but one. A turn is a locked file: it is given back when its holder
+ends, however it ends. It is a courtesy: who has waited too long goes ahead without one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import resource
+from pathlib import Path
+from typing import IO, Final
+
+from lab.host import accelerator, clock, paths
+
+PATIENCE: Final = 60.0
+"""Seconds after which a guest goes on without a turn."""
+LOW: Final = 15
+"""Niceness of a guest that computes: it weighs 36 against the 1024 of one that measures
+(``kernel/sched/core.c: sched_prio_to_weight``)."""
+_GLANCE: Final = 0.02
+
+
+def at_once() -> int:
+    """How many guests may compute side by side."""
+    return max(1, accelerator.cpus() - (0 if _may_raise() else 1))
+
+
+class Turn:
+    """One guest's turn, taken and given back again and again."""
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] | None = None
+
+    def take(self, pid: int = 0) -> None:
+        """Wait for a turn, if it is not had already. ``pid``: the guest's QEMU, if it runs."""
+        if self._file is not None:
+            return
+        _prefer(pid, LOW)
+        began = clock.now()
+        while clock.now() - began < PATIENCE:
+            self._file = _free()
+            if self._file is not None:
+                break
+            clock.pause(_GLANCE)
+
+    def give(self, pid: int = 0) -> None:
+        """Let the next one have it, and be served before those that compute."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        _prefer(pid, 0)
+
+
+def _may_raise() -> bool:
+    """Whether a process of this user may become more urgent again (``setpriority(2)``)."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NICE)
+    return os.geteuid() == 0 or soft >= 20
+
+
+def _prefer(pid: int, niceness: int) -> None:
+    """Set the niceness of this process and of the guest's QEMU, thread by thread."""
+    if not _may_raise():
+        return
+    own = os.getpid()
+    for process in {own, pid or own}:
+        for task in Path(f"/proc/{process}/task").glob("*"):
+            with contextlib.suppress(OSError, ValueError):
+                os.setpriority(os.PRIO_PROCESS, int(task.name), niceness)
+
+
+def _free() -> IO[bytes] | None:
+    """A locked file, if one is free; also where none can be made, so that nobody waits in vain."""
+    directory = paths.host() / "turns"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for number in range(at_once()):
+            file = (directory / str(number)).open("ab")
+            os.set_inheritable(file.fileno(), False)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.close()
+                continue
+            return file
+    except OSError:
+        return Path(os.devnull).open("ab")
+    return None

@@ -1,0 +1,88 @@
+"""A watchdog for guests whose I/O has stopped: QEMU has had throttles that never woke up.
+
+While a command runs in the guest, QEMU's own counters of completed requests are looked at every
+few seconds. Where no disk has completed anything for too long, the guest is asked whether requests
+are in flight: a workload that only thinks has none, and is left alone.
+
+QEMU is asked in a thread, for libvirt waits for a stopped QEMU without a limit; that such a guest
+hangs is found on SSH.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from lab.errors import GuestError
+from lab.host import clock
+from lab.host.hypervisor import Completed
+
+GLANCE: Final = 5.0
+"""Seconds between two looks at QEMU's counters."""
+JOIN: Final = 5.0
+"""Seconds that an answer under way may take when the command has ended."""
+
+
+class Watchdog:
+    """Looks after one guest's data disks."""
+
+    def __init__(
+        self,
+        completed: Callable[[], Mapping[str, Completed]],
+        in_flight: Callable[[], Mapping[str, int]],
+    ) -> None:
+        self.patience = 0.0
+        """Seconds without a completed request before the guest is asked; 0: no watchdog."""
+        self._completed = completed
+        self._in_flight = in_flight
+        """Requests by disk that the guest's kernel waits for."""
+        self._asking: threading.Thread | None = None
+        self._counters: Mapping[str, Completed] = {}
+        self._asked = self._moved = clock.now()
+
+    def begin(self) -> None:
+        """A command begins: what was before it does not count."""
+        self._asked = self._moved = clock.now()
+
+    def end(self) -> None:
+        """The command has ended: nobody else asks QEMU now."""
+        if self._asking is not None:
+            self._asking.join(JOIN)
+
+    def look(self) -> None:
+        """Raise ``GuestError`` where requests are in flight and none has ended for too long."""
+        now = clock.now()
+        if not self.patience:
+            return
+        if now - self._asked >= min(GLANCE, self.patience / 2) and not self._busy():
+            self._asked = now
+            self._asking = threading.Thread(target=self._ask, daemon=True)
+            self._asking.start()
+        if self._busy() or now - self._moved < self.patience:
+            return
+        waiting = {name: n for name, n in self._in_flight().items() if n}
+        if not waiting:
+            self._moved = clock.now()
+            return
+        disks = "; ".join(
+            f"'{name}' has completed {c.reads} reads, {c.writes} writes and {c.flushes} flushes,"
+            f" and {waiting.get(name, 0)} requests wait"
+            for name, c in sorted(self._counters.items())
+        )
+        raise GuestError(
+            "the guest's I/O has stopped: for"
+            f" {now - self._moved:.0f} seconds no disk has completed a request: {disks}"
+        )
+
+    def _busy(self) -> bool:
+        return self._asking is not None and self._asking.is_alive()
+
+    def _ask(self) -> None:
+        try:
+            found = self._completed()
+        except GuestError:
+            return  # it has ended, or no longer answers: others look for that
+        if found != self._counters:
+            self._counters = found
+            self._moved = clock.now()

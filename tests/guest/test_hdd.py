@@ -1,0 +1,216 @@
+"""One guest with a modelled hard disk: what it sees of it, what it costs, and faults on command."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.disks import control_path, hdd
+from lab.host import guests, keys, servers
+from lab.host.bench import LiveBench
+from lab.host.guests import GuestRecord
+from lab.model.procedure import AskServer
+from lab.theory.drive import figures
+
+from .conftest import LAB, Home
+
+pytestmark = [
+    pytest.mark.guest,
+    pytest.mark.skipif(bool(servers.missing_programs()), reason=f"needs {servers.PACKAGES}"),
+]
+
+SCENARIO = """\
+title: One modelled hard disk
+question: What does a guest see of it?
+disks:
+  size: 4GiB
+  model: hdd
+  bus: BUS
+array: none
+workloads:
+  - name: read
+    tool: dd
+    if: '{target}'
+    bs: 1MiB
+    count: COUNT
+    iflag: direct
+"""
+DRIVE = hdd.PRESETS["hdd_7200"]
+DISK = {"virtio": "virtio-disk1", "scsi": "scsi-0QEMU_QEMU_HARDDISK_disk1"}
+
+
+def scenario(directory: Path, *, bus: str = "virtio", count: int = 100) -> str:
+    path = directory / f"hdd-{bus}.yaml"
+    path.write_text(SCENARIO.replace("BUS", bus).replace("COUNT", str(count)))
+    return str(path)
+
+
+def server_pids(directory: Path) -> list[int]:
+    """Processes of nbdkit that name the directory."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                line = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if line.startswith(b"nbdkit\0") and os.fsencode(directory) in line:
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.fixture(scope="module")
+def record(
+    lab_home: Home, image: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[GuestRecord]:
+    done = lab_home.run("up", "scenario", scenario(tmp_path_factory.mktemp("s")))
+    assert done.returncode == 0, done.stdout + done.stderr
+    (found,) = [r for r in guests.every() if guests.is_alive(r)]
+    assert len(server_pids(found.path)) == 1, "the server must outlive the worker"
+    yield found
+    lab_home.run("down", found.id)
+    assert server_pids(found.path) == []
+    assert lab_home.left() == []
+
+
+@pytest.fixture(scope="module")
+def bench(record: GuestRecord) -> Iterator[LiveBench]:
+    live = LiveBench(record, keys.lab_key().private)
+    live.wait_for_ssh(60)
+    yield live
+    live.close()
+
+
+def ask(record: GuestRecord, line: str) -> str:
+    path = str(record.path / "disks" / "disk1.raw")
+    answer = servers.ask(AskServer(label=line, socket=control_path(path), line=line))
+    assert answer.startswith("ok"), answer
+    return answer[3:]
+
+
+def test_the_workload_ran_and_the_servers_counters_were_kept(
+    lab_home: Home, record: GuestRecord
+) -> None:
+    # Hidden directories hold attempts, and the calibration of the disk.
+    (run,) = (lab_home.path / "data" / "runs").glob("*/cells/[!.]*/raw/disk1.server.txt")
+    kept = json.loads(run.read_text().removeprefix("ok "))
+    assert kept["read_bytes"] >= 100 << 20
+    assert kept["late_median"] <= 0.005
+    assert kept["in_flight"] == 0
+
+
+def test_the_guest_sees_a_disk_that_turns_and_writes_back(bench: LiveBench) -> None:
+    done = bench.guest(
+        "q=/sys/block/$(basename $(readlink -f /dev/disk/by-id/virtio-disk1))/queue\n"
+        'cat "$q/rotational" "$q/write_cache"',
+        60,
+    )
+    assert done.stdout.splitlines() == ["1", "write back"]
+
+
+def test_a_flush_reaches_the_server_and_costs_what_a_drive_takes(
+    bench: LiveBench, record: GuestRecord
+) -> None:
+    ask(record, "reset")
+    fio = (
+        "fio --name=f --filename=/dev/disk/by-id/virtio-disk1 --rw=randwrite --bs=4k --direct=1 "
+        "--ioengine=psync --fsync=1 --number_ios=120 --size=4G --output-format=json"
+    )
+    done = bench.guest(fio, 120)
+    assert done.status == 0, done.stderr
+    found = json.loads(done.stdout)["jobs"][0]
+    each = found["job_runtime"] / 1000 / found["write"]["total_ios"]
+    counted = json.loads(ask(record, "stats"))
+    print(f"{each * 1000:.2f} ms, expected {figures(DRIVE).flush * 1000:.2f}", counted)
+    assert counted["flushes"] >= 115
+    assert counted["dirty_bytes"] == 0
+    assert 0.9 * figures(DRIVE).flush < each < 1.6 * figures(DRIVE).flush
+
+
+def test_random_reads_cost_seek_and_rotation(bench: LiveBench, record: GuestRecord) -> None:
+    ask(record, "reset")
+    fio = (
+        "fio --name=f --filename=/dev/disk/by-id/virtio-disk1 --rw=randread --bs=4k --direct=1 "
+        "--ioengine=libaio --iodepth=DEPTH --number_ios=300 --size=4G --output-format=json"
+    )
+    rates = {}
+    for depth in (1, 16):
+        done = bench.guest(fio.replace("DEPTH", str(depth)), 120)
+        assert done.status == 0, done.stderr
+        rates[depth] = json.loads(done.stdout)["jobs"][0]["read"]["iops"]
+    wanted = figures(DRIVE)
+    counted = json.loads(ask(record, "stats"))
+    print(rates, wanted, counted)
+    assert 0.75 * wanted.random_read_1 < rates[1] < 1.1 * wanted.random_read_1
+    assert 0.75 * wanted.random_read_16 < rates[16] < 1.1 * wanted.random_read_16
+    assert counted["queue_peak"] >= 12
+    assert counted["late_median"] <= 0.005
+
+
+def test_faults_on_command_are_the_guests(bench: LiveBench, record: GuestRecord) -> None:
+    disk = "/dev/disk/by-id/virtio-disk1"
+    read = f"dd if={disk} of=/dev/null bs=4096 count=1 skip=1000 iflag=direct"
+    fault = ask(record, f"error read {1000 * 4096} 4096")
+    done = bench.guest(read, 60)
+    assert done.status != 0
+    assert "Input/output error" in done.stderr
+    ask(record, f"clear {fault}")
+    assert bench.guest(read, 60).status == 0
+
+    ask(record, "stall 2")
+    began = time.monotonic()
+    assert bench.guest(read, 60).status == 0
+    assert time.monotonic() - began > 1.5
+
+    write = f"printf lab | dd of={disk} bs=4096 seek=2000 conv=sync oflag=direct 2>/dev/null"
+    back = f"dd if={disk} bs=4096 skip=2000 count=1 iflag=direct 2>/dev/null | head -c 3"
+    assert bench.guest(f"{write}\nsync {disk}", 60).status == 0
+    ask(record, "lose")
+    assert bench.guest(back, 60).stdout == "lab"
+    ask(record, f"rot {2000 * 4096} 1 1")
+    assert bench.guest(back, 60).stdout == "mab"
+
+
+def test_a_scsi_disk_is_what_its_rotation_rate_says(
+    lab_home: Home, image: str, tmp_path: Path
+) -> None:
+    """Through a run of its own, since the guest is restored: the disk is plugged into it."""
+    for model in ("hdd", "ssd"):
+        words = ("--set", f"disks.model={model}", "--set", "workloads=[]")
+        done = lab_home.run("run", "scenario", scenario(tmp_path, bus="scsi", count=1), *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_killed_worker_leaves_no_server(lab_home: Home, image: str, tmp_path: Path) -> None:
+    before = {r.id for r in guests.every()}
+    process = subprocess.Popen(
+        # One guest: the disk's calibration would have one of its own.
+        [*LAB, "run", "scenario", scenario(tmp_path, count=4000), "--trials", "20", "--jobs", "1"],
+        env=lab_home.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + 120
+        fresh: list[GuestRecord] = []
+        while not fresh and time.monotonic() < deadline:
+            time.sleep(0.2)
+            fresh = [r for r in guests.every() if r.id not in before and server_pids(r.path)]
+        (victim,) = fresh
+        os.kill(process.pid, signal.SIGSTOP)  # it would try the cell again
+        os.kill(victim.owner_pid, signal.SIGKILL)
+    finally:
+        process.kill()
+        process.wait()
+    assert server_pids(victim.path), "the server goes on without its worker"
+    assert victim.id in lab_home.json("gc")["removed"]
+    assert server_pids(victim.path) == []
+    assert not victim.path.exists()

@@ -1,0 +1,144 @@
+"""Bare disks against their models: what is measured, what it is held against, what is off."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from lab.app import calibration
+from lab.app.place import Place
+from lab.compile.scenario import compile_scenario
+from lab.decode import parse_override
+from lab.host import calibrations
+from lab.model.calibration import Calibration
+from lab.model.scenario import Cell
+from tests.fakes import SCENARIO
+
+PLACES = cast(
+    "dict[str, Place]",
+    {
+        "debian-12": SimpleNamespace(
+            image=SimpleNamespace(digest="0" * 64), accelerator=SimpleNamespace(kind="tcg")
+        )
+    },
+)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAB_HOME", str(tmp_path / "home"))
+
+
+def cell(directory: Path, *sets: str) -> Cell:
+    path = directory / "q.yaml"
+    path.write_text(SCENARIO)
+    return compile_scenario(path, overrides=[parse_override(s) for s in sets]).base
+
+
+def wish(tmp_path: Path, *sets: str) -> calibration.Wanted:
+    (found,), known = calibration.wanted([cell(tmp_path, *sets)], PLACES)
+    assert known == []
+    return found
+
+
+def said(wish: calibration.Wanted, share: float, short: int = 0) -> dict[str, str]:
+    """What dd prints of disks that are so much faster than their model."""
+    raw = {}
+    for probe in wish.probes:
+        total = probe.workload.parameters["bs"] * probe.workload.parameters["count"] - short
+        (rate,) = [p.value for p in wish.expected if p.workload == probe.workload.name][:1]
+        raw[f"{probe.workload.name}.1.stderr.txt"] = (
+            f"{total} bytes (1 MB) copied, {total / (rate * share):.6f} s, 1 MB/s\n"
+        )
+    return raw
+
+
+def test_a_limit_on_bytes_is_met_by_a_stream_each_way(tmp_path: Path) -> None:
+    found = wish(tmp_path, "disks.throttle={total_bytes_per_second: 5MiB}")
+    assert [p.workload.name for p in found.probes] == ["write_bytes", "read_bytes"]
+    assert found.cell.array is None
+    assert len(found.cell.each_disk) == 4  # those that stay plugged in for the cells
+    rate = 5 * 1024**2
+    throughput = [p.value for p in found.expected if p.metric == "throughput"]
+    assert len(throughput) == 2
+    assert all(rate < value < 1.1 * rate for value in throughput)  # the bucket's bonus
+    assert calibration.calibrate(found, said(found, 1.019)).passed
+    off = calibration.calibrate(found, said(found, 0.979))
+    assert not off.passed
+    assert "write_bytes -2.1% (2% allowed)" in off.detail
+
+
+def test_a_limit_on_operations_is_met_page_by_page(tmp_path: Path) -> None:
+    found = wish(tmp_path, "disks.throttle={read_operations_per_second: 100}")
+    (probe,) = found.probes
+    assert probe.workload.parameters["bs"] == 4096
+    assert probe.workload.parameters["count"] == 300
+    (value,) = [p.value for p in found.expected if p.metric == "throughput"]
+    assert value == pytest.approx(4096 * 100, rel=0.05)
+
+
+def test_disks_that_promise_nothing_are_not_measured(tmp_path: Path) -> None:
+    for sets in (("disks.model=none", "disks.throttle={}"), ("disks.throttle={}",)):
+        assert calibration.wanted([cell(tmp_path, *sets)], PLACES) == ([], [])
+    assert calibration.wanted([cell(tmp_path, "workloads=[]", "claims=[]")], PLACES) == ([], [])
+
+
+def test_a_kind_of_disk_is_measured_once(tmp_path: Path) -> None:
+    one, other = cell(tmp_path), cell(tmp_path, "disks.count=3", "array.level=5")
+    (missing,), known = calibration.wanted([one, other], PLACES)
+    assert known == []
+    calibrations.keep(missing.key, calibration.calibrate(missing, said(missing, 1.0)))
+    nothing, (remembered,) = calibration.wanted([one, other], PLACES)
+    assert nothing == []
+    assert remembered.passed
+    faster = cell(tmp_path, "disks.throttle={total_bytes_per_second: 6MiB}")
+    assert len(calibration.wanted([faster], PLACES)[0]) == 1
+    other_image: dict[str, Any] = {"debian-12": SimpleNamespace(**vars(PLACES["debian-12"]))}
+    other_image["debian-12"].image = SimpleNamespace(digest="1" * 64)
+    assert len(calibration.wanted([one], other_image)[0]) == 1
+
+
+def test_a_disk_that_was_off_is_measured_again_after_a_day(tmp_path: Path) -> None:
+    again = wish(tmp_path)
+    calibrations.keep(again.key, calibration.calibrate(again, said(again, 0.9)))
+    missing, (known,) = calibration.wanted([cell(tmp_path)], PLACES)
+    assert missing == []
+    assert not known.passed
+    (kept,) = (tmp_path / "home").rglob(f"{again.key}.json")
+    old = kept.stat().st_mtime - calibrations.DOUBTED - 1
+    os.utime(kept, (old, old))
+    assert [w.key for w in calibration.wanted([cell(tmp_path)], PLACES)[0]] == [again.key]
+
+
+def test_a_run_that_goes_on_keeps_what_it_knows_of_disks_that_are_done(tmp_path: Path) -> None:
+    again = wish(tmp_path)
+    old = calibration.calibrate(again, {}, "the host was too busy")
+    other = old.model_copy(update={"disk": {"model": "hdd"}})
+    assert calibration.standing([old, other], [], []) == (old, other)
+    assert calibration.standing([old, other], [again], []) == (other,)
+    good = calibration.calibrate(again, said(again, 1.0))
+    assert calibration.standing([old, other], [], [good]) == (other, good)
+
+
+def test_what_could_not_be_measured_says_why(tmp_path: Path) -> None:
+    found = wish(tmp_path)
+    assert not calibration.calibrate(found, {}, "the guest died").passed
+    unread = calibration.calibrate(found, {})
+    assert "cannot be read" in unread.detail
+    assert not calibration.calibrate(found, said(found, 1.0, short=4096)).passed
+
+
+def test_a_cell_is_marked_by_its_worst_disks(tmp_path: Path) -> None:
+    subject = cell(tmp_path)
+    good = calibration.calibrate(wish(tmp_path), said(wish(tmp_path), 1.0))
+    (check,) = calibration.check_of(subject, [good])
+    assert check.passed
+    bad = good.model_copy(update={"problem": "no"})
+    (check,) = calibration.check_of(subject, [good, bad])
+    assert not check.passed
+    other = Calibration(disk={"model": "throttle"}, problem="of other disks")
+    assert calibration.check_of(subject, [other]) == ()

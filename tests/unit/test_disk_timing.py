@@ -1,0 +1,388 @@
+"""The disk server's times against what the drive's figures say they must be.
+
+Most of it runs on the model's own clock, where nobody waits (``speed=0``): the figures are then the
+model's alone, and thousands of requests take a second. What only real time can show, queues and
+lateness, is measured on this host.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lab.disks.hdd import PRESETS as HDD
+from lab.disks.ssd import PRESETS as SSD
+from lab.host import servers
+from lab.model.drive import HardDrive
+from lab.theory.drive import (
+    LARGE,
+    SMALL,
+    figures,
+    flush_seconds,
+    random_read_rate,
+    sequential_read_rate,
+)
+from tests.nbd import FUA, READ, Client, DiskServer, running
+
+pytestmark = pytest.mark.skipif(
+    bool(servers.missing_programs()), reason=f"needs {servers.PACKAGES}"
+)
+DRIVE = HDD["hdd_7200"]
+SIZE = 4 << 30
+WITHIN = 0.03
+"""How far a model figure may be off: three times what the mean of 3000 random requests strays."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAB_HOME", str(tmp_path_factory.mktemp("h")))
+        yield
+
+
+class Clock:
+    """How much of the model's time passes between two looks."""
+
+    def __init__(self, server: DiskServer) -> None:
+        self._server = server
+        self._since: float = server.statistics()["seconds"]
+
+    def passed(self) -> float:
+        now: float = self._server.statistics()["seconds"]
+        return now - self._since
+
+
+def places(count: int, *, seed: int = 1, size: int = SIZE) -> Iterator[int]:
+    draw = random.Random(seed)
+    return (draw.randrange(size // SMALL) * SMALL for _ in range(count))
+
+
+def random_reads(server: DiskServer, count: int = 3000) -> float:
+    """Requests per model second, one at a time."""
+    client, clock = server.client(), Clock(server)
+    for place in places(count):
+        client.read(place, SMALL)
+    client.close()
+    return count / clock.passed()
+
+
+def sequential_reads(server: DiskServer, place: int, count: int = 120) -> float:
+    """Bytes per model second from ``place`` on, without the way there."""
+    client = server.client()
+    client.read(place, LARGE)
+    clock = Clock(server)
+    for number in range(1, count + 1):
+        client.read(place + number * LARGE, LARGE)
+    client.close()
+    return count * LARGE / clock.passed()
+
+
+def write_and_flush(server: DiskServer, count: int = 1500) -> float:
+    """Model seconds of a random write and a flush."""
+    client, clock = server.client(), Clock(server)
+    for place in places(count, seed=2):
+        client.write(place, b"x" * SMALL)
+        client.flush()
+    client.close()
+    return clock.passed() / count
+
+
+# --- a drive's figures ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("drive", HDD.values(), ids=HDD)
+def test_the_seek_curve_has_the_data_sheets_three_figures(drive: HardDrive) -> None:
+    curve, steps = drive.seek_curve, 100_000
+    middles = [(i + 0.5) / steps for i in range(steps)]
+    mean = sum(curve(d) * 2 * (1 - d) for d in middles) / steps
+    assert mean == pytest.approx(drive.average_seek, rel=1e-4)
+    assert curve(1e-12) == pytest.approx(drive.track_to_track, rel=1e-3)
+    assert curve(1.0) == pytest.approx(drive.full_stroke)
+    below, above = curve(curve.limit - 1e-9), curve(curve.limit)
+    assert below == pytest.approx(above, rel=1e-6)
+    assert all(curve(d) <= curve(d + 0.001) for d in (i / 1000 for i in range(1, 999)))
+
+
+@pytest.mark.parametrize("drive", HDD.values(), ids=HDD)
+def test_each_preset_is_met(tmp_path: Path, drive: HardDrive) -> None:
+    with running(tmp_path, drive, size=SIZE, speed=0) as server:
+        assert random_reads(server) == pytest.approx(random_read_rate(drive, 1), rel=WITHIN)
+        outer, inner = sequential_reads(server, 0), sequential_reads(server, SIZE - 200 * LARGE)
+        assert outer == pytest.approx(sequential_read_rate(drive, 0.0), rel=WITHIN)
+        assert inner == pytest.approx(sequential_read_rate(drive, 1.0), rel=WITHIN)
+        assert write_and_flush(server) == pytest.approx(flush_seconds(drive), rel=WITHIN)
+
+
+def test_the_presets_are_in_the_order_of_their_speed() -> None:
+    found = {name: figures(drive) for name, drive in HDD.items()}
+    for fast, slow in (("hdd_10000", "hdd_7200"), ("hdd_7200", "hdd_5400_usb")):
+        assert found[fast].random_read_1 > found[slow].random_read_1
+        assert found[fast].flush < found[slow].flush
+    assert found["hdd_7200"].random_read_16 > 1.7 * found["hdd_7200"].random_read_1
+    assert found["hdd_5400_usb"].random_read_16 < 1.05 * found["hdd_5400_usb"].random_read_1
+
+
+CONTROLS = {
+    "no rotation": {"rpm": 0},
+    "half the revolutions": {"rpm": 3600},
+    "shorter short seeks": {"seek_b": 0.0066},
+    "twice the overhead of ten": {"overhead": 0.002},
+}
+
+
+@pytest.mark.parametrize("broken", CONTROLS.values(), ids=CONTROLS)
+def test_a_model_that_is_not_the_drive_fails_its_calibration(
+    tmp_path: Path, broken: dict[str, float]
+) -> None:
+    with running(tmp_path, DRIVE, size=SIZE, speed=0, **broken) as server:
+        wanted = random_read_rate(DRIVE, 1)
+        assert random_reads(server, 1500) != pytest.approx(wanted, rel=2 * WITHIN)
+
+
+def test_a_flush_that_does_not_drain_fails_its_calibration(tmp_path: Path) -> None:
+    with running(
+        tmp_path, DRIVE, size=SIZE, speed=0, rpm=0, seek_b=0, seek_c=0, seek_e=0
+    ) as server:
+        assert write_and_flush(server, 300) < 0.2 * flush_seconds(DRIVE)
+
+
+# --- rules ---------------------------------------------------------------------------------------
+
+
+def test_a_request_a_little_ahead_costs_what_lies_between(tmp_path: Path) -> None:
+    """The skip-over rule: reading every other 64 KiB takes as long as reading all of them."""
+    plain = replace(DRIVE, read_ahead=0, overhead=0.0)
+    gap, count = 65536, 200
+    with running(tmp_path, plain, size=SIZE, speed=0) as server:
+        client = server.client()
+        client.read(0, gap)
+        clock = Clock(server)
+        for number in range(1, count + 1):
+            client.read(number * 2 * gap, gap)
+        assert clock.passed() == pytest.approx(count * 2 * gap / DRIVE.outer_rate, rel=0.01)
+        assert server.statistics()["skips"] >= count
+        client.close()
+
+
+def test_a_request_just_missed_waits_for_a_revolution(tmp_path: Path) -> None:
+    plain = replace(DRIVE, read_ahead=0, write_cache=0)
+    with running(tmp_path, plain, size=SIZE, speed=0) as server:
+        found = sequential_reads(server, 0)
+        assert found == pytest.approx(sequential_read_rate(plain, 0.0), rel=WITHIN)
+        client, clock = server.client(), Clock(server)
+        for _ in range(100):
+            client.write(0, b"x" * SMALL)
+        assert clock.passed() / 100 == pytest.approx(DRIVE.revolution, rel=0.02)
+        client.close()
+
+
+def test_reads_of_the_cache_and_flushes_of_nothing_cost_the_command_only(tmp_path: Path) -> None:
+    with running(tmp_path, DRIVE, size=SIZE, speed=0) as server:
+        client = server.client()
+        client.read(1 << 30, SMALL)
+        clock = Clock(server)
+        for _ in range(100):
+            client.flush()
+        assert clock.passed() == pytest.approx(100 * DRIVE.overhead, rel=0.01)
+        client.close()
+
+
+def test_fua_goes_round_the_cache(tmp_path: Path) -> None:
+    with running(tmp_path, DRIVE, size=SIZE, speed=0) as server:
+        client, clock = server.client(), Clock(server)
+        for place in places(500):
+            client.write(place, b"x" * SMALL, flags=FUA)
+        expected = 1 / random_read_rate(DRIVE, 1) + DRIVE.write_settle
+        assert clock.passed() / 500 == pytest.approx(expected, rel=2 * WITHIN)
+        assert server.statistics()["dirty_bytes"] == 0
+        client.close()
+
+
+def test_a_small_disk_is_mapped_onto_the_full_stroke(tmp_path: Path) -> None:
+    for size in (256 << 20, 64 << 30):
+        with running(tmp_path, DRIVE, size=size, speed=0, name=f"d{size}") as server:
+            client, clock = server.client(), Clock(server)
+            for place in places(1000, size=size):
+                client.read(place, SMALL)
+            expected = 1 / random_read_rate(DRIVE, 1)
+            assert clock.passed() / 1000 == pytest.approx(expected, rel=2 * WITHIN)
+            client.close()
+
+
+def test_two_seeds_are_two_angles_and_one_seed_is_one(tmp_path: Path) -> None:
+    def first_read(name: str, seed: int) -> float:
+        with running(tmp_path, DRIVE, size=SIZE, speed=0, name=name, seed=seed) as server:
+            client, clock = server.client(), Clock(server)
+            client.read(1 << 30, SMALL)
+            client.close()
+            return clock.passed()
+
+    assert first_read("a", 5) == first_read("b", 5)
+    assert first_read("a", 5) != first_read("b", 6)
+
+
+def test_an_ssd_meets_its_figures_and_collects_garbage(tmp_path: Path) -> None:
+    drive = replace(SSD["ssd_sata"], gc_after=1 << 20, gc_stall=0.5)
+    with running(tmp_path, drive, size=SIZE, speed=0) as server:
+        assert random_reads(server, 1000) == pytest.approx(random_read_rate(drive, 1), rel=WITHIN)
+        rate = sequential_reads(server, 0)
+        assert rate == pytest.approx(sequential_read_rate(drive, 0.0), rel=WITHIN)
+        client, clock = server.client(), Clock(server)
+        for place in places(1024):  # 4 MiB
+            client.write(place, b"x" * SMALL)
+        written = 1024 * (drive.overhead + drive.write_latency + SMALL / drive.link_rate)
+        stalls = server.statistics()["collections"]
+        assert stalls == 4
+        assert clock.passed() == pytest.approx(written + 3 * 0.5, rel=WITHIN)  # the last one: ahead
+        client.close()
+
+
+def test_an_ssds_flush_costs_what_its_figures_say(tmp_path: Path) -> None:
+    drive = SSD["ssd_sata"]
+    with running(tmp_path, drive, size=SIZE, speed=0) as server:
+        assert write_and_flush(server, 500) == pytest.approx(flush_seconds(drive), rel=WITHIN)
+
+
+def test_the_ssds_preset_is_its_data_sheet() -> None:
+    drive = SSD["ssd_sata"]
+    assert random_read_rate(drive, 32) == pytest.approx(67_000, rel=0.05)
+    writes = random_read_rate(replace(drive, read_latency=drive.write_latency), 32)
+    assert writes == pytest.approx(14_500, rel=0.05)
+
+
+# --- in real time --------------------------------------------------------------------------------
+
+
+def keep_in_flight(client: Client, depth: int, count: int, seed: int) -> float:
+    """Random reads, ``depth`` on the way; requests per second of this host's time."""
+    more = places(count, seed=seed)
+    began = time.perf_counter()
+    for _ in range(depth):
+        client.submit(READ, next(more), SMALL)
+    done = 0
+    while client.pending:
+        _, error, _ = client.collect()
+        assert error == 0
+        done += 1
+        place = next(more, None)
+        if place is not None:
+            client.submit(READ, place, SMALL)
+    assert done == count
+    return count / (time.perf_counter() - began)
+
+
+def test_a_queue_of_sixteen_is_served_at_the_expected_rate(tmp_path: Path) -> None:
+    with running(tmp_path, DRIVE, size=SIZE) as server:
+        client = server.client()
+        found = keep_in_flight(client, 16, 300, seed=4)
+        client.close()
+    expected = random_read_rate(DRIVE, 16)
+    assert 0.7 * expected < found < 1.1 * expected  # a busy host may take its time
+
+
+@pytest.mark.parametrize("link", [42e6, 400e6])
+def test_two_streams_of_requests_share_one_cable(tmp_path: Path, link: float) -> None:
+    """Depth 2: the medium's rate, or the cable's where that is slower."""
+    with running(tmp_path, DRIVE, size=SIZE, link_rate=link) as server:
+        client = server.client()
+        count = 40
+        client.submit(READ, 0, LARGE)
+        client.collect()
+        began = time.perf_counter()
+        for number in range(1, count + 1):
+            client.submit(READ, number * LARGE, LARGE)
+            if len(client.pending) == 2:
+                client.collect()
+        client.collect()
+        found = count * LARGE / (time.perf_counter() - began)
+        client.close()
+    slowest = min(link, DRIVE.rate(0))
+    assert 0.6 * slowest < found < 1.1 * slowest  # a busy host may take its time
+
+
+def test_a_queue_without_rotation_is_not(tmp_path: Path) -> None:
+    with running(tmp_path, DRIVE, size=SIZE, rpm=0) as server:
+        client = server.client()
+        found = keep_in_flight(client, 16, 150, seed=4)
+        client.close()
+    assert found > 1.5 * random_read_rate(DRIVE, 16)
+
+
+def test_four_drives_with_64_requests_each_answer_all_of_them_in_time(tmp_path: Path) -> None:
+    """The done-when: lateness of 5 ms in the median at most, and none lost."""
+    started = [DiskServer(tmp_path, DRIVE, size=SIZE, name=f"disk{n}") for n in range(4)]
+    try:
+        clients = [server.client() for server in started]
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda n: keep_in_flight(clients[n], 64, 240, n), range(4)))
+        for server, client in zip(started, clients, strict=True):
+            client.close()
+            found = server.statistics()
+            assert found["completions"] == found["reads"] == 240
+            assert found["in_flight_peak"] == 64
+            assert found["queue_peak"] > 32
+            assert found["late_median"] <= 0.005
+    finally:
+        for server in started:
+            server.stop()
+
+
+def test_a_request_in_a_crowd_does_not_wait_for_ever(tmp_path: Path) -> None:
+    """Ageing: the longest wait of a request at depth 32 is a few times the mean, not more."""
+    with running(tmp_path, DRIVE, size=SIZE) as server:
+        client = server.client()
+        since: dict[int, float] = {}
+        waits = []
+        for place in places(260, seed=9):
+            if len(client.pending) == 32:
+                handle, _, _ = client.collect()
+                waits.append(time.perf_counter() - since[handle])
+            since[client.submit(READ, place, SMALL)] = time.perf_counter()
+        while client.pending:
+            client.collect()
+        client.close()
+    mean = sum(waits) / len(waits)
+    assert mean == pytest.approx(32 / random_read_rate(DRIVE, 32), rel=0.15)
+    assert max(waits) < 8 * mean
+    assert math.isfinite(mean)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HDD)
+def test_each_preset_is_met_in_real_time(tmp_path: Path, name: str) -> None:
+    drive = HDD[name]
+    wanted = figures(drive)
+    with running(tmp_path, drive, size=SIZE) as server:
+        client = server.client()
+        found = {
+            "random_read_1": keep_in_flight(client, 1, 800, 1) / wanted.random_read_1,
+            "random_read_16": keep_in_flight(client, 16, 1500, 2) / wanted.random_read_16,
+            "sequential": _real_sequential(client) / wanted.sequential_outer,
+            "flush": _real_flush(client) / wanted.flush,
+        }
+        client.close()
+        print(name, {k: round(v, 3) for k, v in found.items()}, server.statistics())
+    assert all(ratio == pytest.approx(1.0, abs=0.08) for ratio in found.values())
+
+
+def _real_sequential(client: Client) -> float:
+    client.read(0, LARGE)
+    began = time.perf_counter()
+    for number in range(1, 301):
+        client.read(number * LARGE, LARGE)
+    return 300 * LARGE / (time.perf_counter() - began)
+
+
+def _real_flush(client: Client) -> float:
+    began = time.perf_counter()
+    for place in places(300, seed=3):
+        client.write(place, b"x" * SMALL)
+        client.flush()
+    return (time.perf_counter() - began) / 300

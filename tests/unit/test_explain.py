@@ -1,0 +1,180 @@
+"""Why a cell is as fast as it is: sentences whose figures are theory's own."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from lab import catalog
+from lab.cli.app import app
+from lab.compile.scenario import compile_scenario
+from lab.decode import parse_override
+from lab.model.explanation import Explanation, MemberBytes
+from lab.predict import explanations, predictions
+
+
+def explained(name: str, workload: str, *sets: str) -> Explanation:
+    path = catalog.scenario_path(name)
+    overrides = [parse_override(text) for text in ("matrix={}", *sets)]
+    cell = compile_scenario(path, overrides=overrides).base
+    return next(e for e in explanations(cell) if e.workload == workload)
+
+
+def test_what_post_004_left_open() -> None:
+    found = explained("raid5-parity-last", "write")
+    text = " ".join(found.sentences)
+    for words in (
+        "4 × 512 KiB = 2 MiB of data, and a write has 1 MiB, half of it",
+        "For 6400 of 12800 stripe heads",
+        "reconstruct-write (2 chunks that the write does not cover;",
+        "read-modify-write would read 3)",
+        "50 MiB altogether",
+        "6400 more found it in the stripe cache",
+        "Disks 3, 4 and 5 have the most to do",
+        "All parity lies on disk 5",
+        "50 MiB, where 25 MiB would do",
+        "0.2 s are given",
+        "With bs=2MiB, a full stripe, it would write 21.8 MB/s. So would left-symmetric",
+        "With array.layout=left-symmetric, parity on each disk in turn, it would write 13.4 MB/s.",
+    ):
+        assert words in text, words
+    assert [m.written_bytes >> 20 for m in found.members] == [25, 25, 25, 25, 50]
+    assert [m.read_bytes >> 20 for m in found.members] == [0, 0, 25, 25, 0]
+    assert sum(m.read_bytes for m in found.members) == 50 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("name", "lift"),
+    [
+        ("bs=2MiB", ("workloads.write.bs=2MiB", "workloads.write.count=50")),
+        ("array.chunk=256KiB", ("array.chunk=256KiB",)),
+    ],
+)
+def test_a_lift_is_what_the_changed_cell_would_do(name: str, lift: tuple[str, ...]) -> None:
+    sentence = next(
+        s for s in explained("raid5-parity-last", "write").sentences if f"With {name}" in s
+    )
+    match = re.search(r"it would write ([\d.]+) MB/s", sentence)
+    assert match is not None
+    changed = explained("raid5-parity-last", "write", *lift)
+    assert changed.expected["throughput"] / 1e6 == pytest.approx(float(match[1]), abs=0.06)
+
+
+def test_full_stripes_read_nothing_and_have_nothing_to_lift() -> None:
+    text = " ".join(explained("raid5-parity-last", "write_stripe").sentences)
+    assert "covers whole stripes" in text
+    assert "md reads nothing" in text
+    assert "Nothing that theory knows" in text
+
+
+def test_reads_leave_a_parity_disk_idle() -> None:
+    text = " ".join(explained("raid5-parity-last", "read").sentences)
+    assert "only 4 of 5 disks have anything to read" in text
+    turned = explained("raid5-parity-last", "read", "array.layout=left-symmetric")
+    assert "all 5 serve the reads" in " ".join(turned.sentences)
+
+
+def test_small_random_writes_name_the_way_and_the_parity_disk() -> None:
+    five = " ".join(explained("raid5-random-write", "write", "array.layout=parity-last").sentences)
+    assert "read-modify-write (the old data and the old parity, 2 chunks" in five
+    assert "Disk 5 has the most to do" in five
+    assert "With array.layout=left-symmetric" in five
+    four = explained("raid5-random-write", "write", "disks.count=4")
+    assert "by reconstruct-write" in " ".join(four.sentences)
+
+
+def test_a_bitmap_is_explained_with_its_doubt() -> None:
+    found = explained(
+        "raid5-random-write", "write", "array.bitmap=internal", "array.bitmap_chunk=64KiB"
+    )
+    text = " ".join(found.sentences)
+    assert "first in a clean region of the bitmap" in text
+    assert "higher or lower" in text
+    assert "With array.bitmap=none it would write" in text
+
+
+def test_where_theory_cannot_say_it_says_so() -> None:
+    found = explained("raid5-random-write", "write", "workloads.write.rw=randtrim")
+    assert found.sentences == ("Theory has no rule for what fio does here.",)
+    found = explained("raid5-random-write", "write", "disks.scheduler=bfq")
+    assert found.sentences[0].startswith("Theory cannot say: the elevator 'bfq'")
+    assert found.expected == {}
+
+
+def test_every_prediction_has_its_reason() -> None:
+    for name, path in catalog.scenarios().items():
+        for cell in compile_scenario(path).cells:
+            for prediction in predictions(cell):
+                assert prediction.reason.endswith("."), name
+                assert "per second" in prediction.reason
+
+
+@pytest.mark.parametrize(
+    ("read", "written", "error"), [(None, None, None), (50, 50, 0.0), (50, 51, 0.01), (0, 0, -1.0)]
+)
+def test_members_error(read: int | None, written: int | None, error: float | None) -> None:
+    member = MemberBytes(
+        serial="disk1",
+        read_bytes=50,
+        written_bytes=50,
+        counted_read_bytes=read,
+        counted_written_bytes=written,
+    )
+    assert member.error == error
+
+
+def lab(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["scenario", "explain", *arguments])
+
+
+def test_the_command_prints_sentences_and_members() -> None:
+    done = lab("raid5-parity-last", "--workload", "write", "--set", "matrix={}")
+    assert done.exit_code == 0
+    assert "expected 10.7 MB/s" in done.stdout
+    assert "50.00 MiB" in done.stdout
+    assert "write_stripe" not in done.stdout
+
+
+def test_the_command_prints_json() -> None:
+    done = lab("raid5-random-write", "--json", "--set", "matrix={}")
+    document = json.loads(done.stdout)
+    workload = document["cells"][0]["workloads"][0]
+    assert workload["workload"] == "write"
+    assert workload["expected"]["iops"] == pytest.approx(60, rel=0.05)
+    assert len(workload["members"]) == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--workload", "wrote"), "there is no workload 'wrote'"),
+        (("--run", "x", "--set", "matrix={}"), "not both"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...], words: str) -> None:
+    done = lab("raid5-parity-last", *arguments)
+    assert done.exit_code != 0
+    assert words in str(done.exception)
+
+
+def test_claims_of_the_random_write_scenario_are_what_theory_expects() -> None:
+    compiled = compile_scenario(catalog.scenario_path("raid5-random-write"))
+    iops = {
+        (c.axes["array.layout"], c.axes["disks.count"]): p.value
+        for c in compiled.cells
+        for p in predictions(c)
+        if p.metric == "iops"
+    }
+    checks: list[Callable[[], bool]] = [
+        lambda: abs(iops["parity-last", 4] / iops["left-symmetric", 4] - 1) < 0.04,
+        lambda: 0.37 < iops["parity-last", 5] / iops["left-symmetric", 5] < 0.46,
+        lambda: 0.24 < iops["parity-last", 8] / iops["left-symmetric", 8] < 0.3,
+    ]
+    assert all(check() for check in checks)
+    assert Path(compiled.path).stem == "raid5-random-write"

@@ -1,0 +1,182 @@
+"""fio: its options by fio's names, its script, its logs, and what it tells theory."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.errors import ToolError
+from lab.fiofacts import options
+from lab.model.plugin import Outputs, Stream
+from lab.workloads.fio import WORKLOAD, FioParameters, logs
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "workloads" / "fio"
+RANDOM: dict[str, Any] = {
+    "rw": "randwrite",
+    "bs": "4k",
+    "direct": True,
+    "ioengine": "libaio",
+    "iodepth": 16,
+    "runtime": 15,
+    "time_based": True,
+}
+
+
+def parameters(**more: Any) -> FioParameters:
+    return FioParameters.model_validate({**RANDOM, **more})
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "kept"),
+    [
+        ("bs", "4k", 4096),
+        ("bs", "4KiB", 4096),
+        ("bs", "8k,4k", "8192,4096"),
+        ("bsrange", "4k-64k", "4096-65536"),
+        ("size", "50%", "50%"),
+        ("size", "1.5GiB", 3 * 2**29),
+        ("size", 4096, 4096),
+        ("runtime", "2m", 120.0),
+        ("runtime", "2min", 120.0),
+        ("runtime", "1500ms", 1.5),
+        ("runtime", 15, 15.0),
+        ("direct", "yes", 1),
+        ("norandommap", False, 0),
+        ("rate_iops", "200,100", "200,100"),
+        ("numjobs", 4, 4),
+        ("timeout", 20, 20.0),
+    ],
+)
+def test_values_have_one_spelling(name: str, given: object, kept: object) -> None:
+    first = options.OTHER_NAMES.get(name, name)
+    without = {k: v for k, v in RANDOM.items() if k not in (name, first)}
+    found = FioParameters.model_validate({**without, name: given})
+    assert found.options[first] == kept
+    assert type(found.options[first]) is type(kept)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"iodpth": 4}, "did you mean 'iodepth'"),
+        ({"output": "x"}, "set by the lab"),
+        ({"blocksize": "4k"}, "other name for bs"),
+        ({"bs": "4kB"}, "write 4k or 4KiB"),
+        ({"bs": "4KB"}, "write 4k or 4KiB"),
+        ({"runtime": "soon"}, "not a time"),
+        ({"iodepth": "deep"}, "whole number"),
+        ({"direct": "perhaps"}, "true or false"),
+        ({"filename": "/dev/sda"}, "leave it out"),
+        ({"group_reporting": False}, "one report"),
+        ({"unified_rw_reporting": "mixed"}, "which way"),
+        ({"rw": "randwrote"}, "none of fio's"),
+        ({"runtime": None}, "needs a runtime"),
+        ({"bs": ["4k", "8k"]}, "one value"),
+    ],
+)
+def test_what_is_refused_says_what_to_do(more: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parameters(**more)
+
+
+def test_every_option_has_one_kind() -> None:
+    kinds = (options.SIZES, options.TIMES, options.SWITCHES, options.NUMBERS, options.WORDS)
+    assert sum(len(kind) for kind in kinds) == len(frozenset().union(*kinds))
+    assert set(options.OTHER_NAMES.values()) <= options.OPTIONS
+    assert not set(options.OTHER_NAMES) & options.OPTIONS
+    assert options.NEWER <= options.OPTIONS
+    assert {"rw", "bs", "iodepth", "write_bw_log", "percentile_list"} <= options.OPTIONS
+
+
+def test_the_script_hands_sizes_on_in_bytes() -> None:
+    script = WORKLOAD.script(parameters(bs="4KiB"), "/dev/md/bench")
+    assert "--bs=4096" in script
+    assert "--runtime=15s" in script
+    assert "--filename=/dev/md/bench" in script
+    assert "--group_reporting=1" in script
+
+
+def test_logs_are_kept_apart_and_cleaned_up() -> None:
+    script = WORKLOAD.script(parameters(write_bw_log=True, log_avg_msec=1000), "/dev/md/bench")
+    assert "--write_bw_log=log" in script
+    assert 'rm -rf "$kept"' in script
+    assert subprocess.run(["sh", "-n"], input=script, text=True, check=False).returncode == 0
+
+
+def test_the_script_with_logs_fails_where_fio_fails(tmp_path: Path) -> None:
+    script = WORKLOAD.script(parameters(write_bw_log=True), "/dev/md/bench")
+    fake = tmp_path / "fio"
+    fake.write_text("#!/bin/sh\necho 1, 2, 0, 4096, 0 > log_bw.1.log\nexit 3\n")
+    fake.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        ["sh", "-ec", script], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode != 0
+    assert logs(done.stdout) == {"log_bw.1.log": ((1, 2, 0, 4096),)}
+    assert [path.name for path in tmp_path.iterdir()] == ["fio"]
+
+
+def test_a_recorded_log_has_a_line_for_each_second_and_direction() -> None:
+    stdout = (GOLDEN / "mixed-log" / "stdout").read_text()
+    found = logs(stdout)
+    assert set(found) == {"log_bw.1.log", "log_iops.1.log"}
+    rows = found["log_iops.1.log"]
+    assert {row[2] for row in rows} == {0, 1}
+    assert [row[1] for row in rows if row[2] == 0] == pytest.approx([200, 200], rel=0.05)
+    with pytest.raises(ToolError, match="cut off"):
+        logs(stdout.rpartition("--8<--")[0].rpartition("--8<--")[0])
+    with pytest.raises(ToolError, match="not numbers"):
+        logs(stdout.replace("1000, 201", "1000, many"))
+
+
+def test_a_run_that_ended_early_is_no_measurement() -> None:
+    stdout = (GOLDEN / "random-write" / "stdout").read_text()
+    outputs = Outputs(stdout=stdout, stderr="", files={})
+    with pytest.raises(ToolError, match=r"after 2.0 s of the 15 s"):
+        WORKLOAD.parse(parameters(), outputs)
+    size = FioParameters.model_validate({"rw": "randwrite", "bs": "4k", "size": "16m"})
+    with pytest.raises(ToolError, match="of the 16777216"):
+        WORKLOAD.parse(size, outputs)
+
+
+def test_what_theory_is_told() -> None:
+    assert WORKLOAD.stream(parameters()) == Stream(
+        direction="write", block=4096, total=None, random=True, depth=16, seconds=15.0
+    )
+    several = WORKLOAD.stream(parameters(numjobs=4, rw="randrw", rwmixread=70, ramp_time=2))
+    assert several is not None
+    assert (several.depth, several.read_share, several.rest) == (64, 0.7, 2.0)
+    plain = FioParameters.model_validate({"rw": "read", "bs": "1m", "size": "64m", "direct": 1})
+    assert WORKLOAD.stream(plain) == Stream(
+        direction="read", block=2**20, total=64 * 2**20, span=64 * 2**20
+    )
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"direct": False},
+        {"ioengine": "mmap"},
+        {"rw": "randtrim"},
+        {"bs": "4k,8k"},
+        {"bssplit": "4k/50:8k/50"},
+        {"random_distribution": "zipf:1.2"},
+        {"rate_iops": 100},
+        {"fsync": 1},
+        {"iodepth_batch": 8},
+        {"size": "50%"},
+        {"rw": "write", "numjobs": 2},
+        {"rw": "randwrite:8"},
+    ],
+)
+def test_what_theory_is_not_told(more: dict[str, Any]) -> None:
+    assert WORKLOAD.stream(parameters(**more)) is None
+
+
+def test_what_destroys() -> None:
+    assert WORKLOAD.destroys(parameters())
+    assert not WORKLOAD.destroys(parameters(rw="randread"))

@@ -1,0 +1,68 @@
+"""Saved guests on disk: found whole or not at all, kept while they are of use."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from lab.host import paths, warm
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LAB_HOME", str(tmp_path))
+    return tmp_path
+
+
+def state(key: str, used: int, memory: bytes = b"memory") -> Path:
+    """A state that somebody used at that second."""
+    directory = paths.warm() / key
+    directory.mkdir(parents=True)
+    for name in (warm.MEMORY, warm.ROOT, warm.SEED):
+        (directory / name).write_bytes(memory)
+    about = {
+        "key": key,
+        "saved_directory": "/g",
+        "host_key": "ssh-ed25519 AAAA",
+        "image": "debian-12-0",
+        "created": "2026-01-01T00:00:00+00:00",
+        "boot_seconds": 30.0,
+        "captures": {},
+        "sizes": {name: len(memory) for name in (warm.MEMORY, warm.ROOT, warm.SEED)},
+    }
+    (directory / warm.ABOUT).write_text(json.dumps(about))
+    os.utime(directory / warm.ABOUT, (used, used))
+    return directory
+
+
+def test_the_states_that_nobody_used_for_longest_go_first() -> None:
+    for number in range(6):
+        state(f"k{number}", used=1000 + number)
+    assert warm.find("k0") is not None  # which makes it the latest
+    assert warm.trim(in_use={"k2"}, keep=3) == ["k1", "k3"]
+    assert sorted(s.key for s in warm.every()) == ["k0", "k2", "k4", "k5"]
+    assert warm.trim(in_use=set(), keep=4) == []
+
+
+def test_a_state_that_is_cut_short_is_not_found_and_goes() -> None:
+    directory = state("k1", used=1000)
+    os.truncate(directory / warm.MEMORY, 3)
+    assert warm.find("k1") is None
+    assert not directory.exists()
+
+
+def test_the_second_run_that_asks_for_a_state_is_told_so() -> None:
+    assert not warm.asked_before("k1")
+    assert warm.asked_before("k1")
+    assert not warm.asked_before("k2")
+    assert warm.collect_garbage() == []
+    assert warm.asked_before("k1")
+
+
+def test_any_fact_makes_another_name() -> None:
+    facts = {"domain": "<domain/>", "qemu": "7.2"}
+    assert warm.key_of(facts) == warm.key_of(dict(reversed(facts.items())))
+    assert warm.key_of(facts) != warm.key_of({**facts, "qemu": "7.3"})

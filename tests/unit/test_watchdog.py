@@ -1,0 +1,93 @@
+"""The watchdog's decisions, with counters and a guest that are made up."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from lab.errors import GuestError
+from lab.host import watchdog
+from lab.host.hypervisor import Completed
+from lab.host.watchdog import Watchdog
+
+PATIENCE = 0.1
+
+
+class Disk:
+    """What a disk has done, and what the guest says is in flight."""
+
+    def __init__(self) -> None:
+        self.writes = self.waiting = self.questions = 0
+        self.moves = False
+
+    def completed(self) -> dict[str, Completed]:
+        self.writes += self.moves
+        return {"disk1": Completed(reads=7, writes=self.writes, flushes=0)}
+
+    def in_flight(self) -> dict[str, int]:
+        self.questions += 1
+        return {"disk1": self.waiting}
+
+
+def watch(dog: Watchdog, seconds: float) -> None:
+    dog.patience = PATIENCE
+    dog.begin()
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        dog.look()
+        time.sleep(0.01)
+    dog.end()
+
+
+def test_requests_that_wait_while_none_is_completed_end_the_wait() -> None:
+    disk = Disk()
+    disk.waiting = 3
+    with pytest.raises(GuestError, match="I/O has stopped") as caught:
+        watch(Watchdog(disk.completed, disk.in_flight), 5.0)
+    assert "'disk1' has completed 7 reads, 0 writes and 0 flushes, and 3 requests wait" in str(
+        caught.value
+    )
+
+
+def test_disks_that_move_are_left_alone_and_the_guest_is_not_even_asked() -> None:
+    disk = Disk()
+    disk.waiting, disk.moves = 3, True
+    watch(Watchdog(disk.completed, disk.in_flight), 5 * PATIENCE)
+    assert disk.writes > 1
+    assert disk.questions == 0
+
+
+def test_a_guest_that_only_thinks_is_asked_and_left_alone() -> None:
+    disk = Disk()
+    watch(Watchdog(disk.completed, disk.in_flight), 5 * PATIENCE)
+    assert disk.questions > 1
+
+
+def test_without_patience_nobody_is_asked() -> None:
+    disk = Disk()
+    disk.waiting = 1
+    dog = Watchdog(disk.completed, disk.in_flight)
+    dog.look()
+    time.sleep(2 * PATIENCE)
+    dog.look()
+    assert disk.questions == 0
+
+
+def test_an_answer_that_never_comes_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """libvirt waits for a stopped QEMU without a limit; SSH tells that such a guest hangs."""
+    monkeypatch.setattr(watchdog, "JOIN", 0.1)
+    never = threading.Event()
+    disk = Disk()
+    disk.waiting = 1
+
+    def stuck() -> dict[str, Completed]:
+        never.wait(30)
+        return {}
+
+    began = time.monotonic()
+    watch(Watchdog(stuck, disk.in_flight), 5 * PATIENCE)
+    assert time.monotonic() - began < 5
+    assert disk.questions == 0
+    never.set()
