@@ -108,24 +108,13 @@ class Worker:
 
     def work(self) -> int:
         """Bring the guest up, follow orders, take it down; the exit status."""
-        key = Path(self.job.private_key).read_text(encoding="ascii")
-        try:
-            record = guests.create(
-                guest=self.job.guest,
-                scenario=self.job.scenario,
-                image=self.job.image,
-                host_key=self.job.host_key,
-                warm=self.job.warm,
-            )
-        except LabError as error:
-            self._tell_trouble(error)
-            return error.exit_status
         undo = Undo()
-        undo.add(guests.remove, record.path)
-        bench = LiveBench(record, key, scale=self.job.scale)
+        undo.add(guests.remove, guests.directory_of(self.job.guest))
+        bench: LiveBench | None = None
         status, kept = EXIT_TROUBLE, False
         try:
             try:
+                bench = self._move_in()
                 self._turn.take()
                 started = clock.now()
                 self._bring_up(bench, undo)
@@ -141,12 +130,24 @@ class Worker:
                 _deaf()
         except StopWorker:  # also where it came in the last moment before the worker went deaf
             kept = False
-        if kept:
+        if kept and bench is not None:
             self._keep(bench)
             return status
         left = "; ".join(e.message for e in undo.unwind())
         self.emit(GuestGone(guest=self.job.guest, left=left))
         return status
+
+    def _move_in(self) -> LiveBench:
+        """The guest's directory and record."""
+        key = Path(self.job.private_key).read_text(encoding="ascii")
+        record = guests.create(
+            guest=self.job.guest,
+            scenario=self.job.scenario,
+            image=self.job.image,
+            host_key=self.job.host_key,
+            warm=self.job.warm,
+        )
+        return LiveBench(record, key, scale=self.job.scale)
 
     def _bring_up(self, bench: LiveBench, undo: Undo) -> None:
         """The guest's own procedure; its captures go beside each cell's raw output."""

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from lab.compile.disks import Plugged
 from lab.errors import EXIT_TROUBLE, FullError, HostError, InputError, LabError, TroubleError
-from lab.host import guests, paths
+from lab.host import guests
 from lab.host.process import Child
 from lab.model.events import Event, GuestGone, GuestKept, Trouble
 from lab.model.job import GuestJob, Order
@@ -114,7 +114,7 @@ class Crew:
 
     @staticmethod
     def _sweep(member: Member) -> None:
-        directory = paths.guests() / member.job.guest
+        directory = guests.directory_of(member.job.guest)
         if not member.kept and directory.exists():
             guests.remove(directory)
 

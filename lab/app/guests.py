@@ -85,7 +85,8 @@ def take_down(names: Sequence[str]) -> list[str]:
 def sweep() -> list[str]:
     """Remove what dead labs and workers left, but for images; names of what went."""
     removed = guests.collect_garbage() + warm.collect_garbage()
-    for place in (paths.guests(), paths.keys(), paths.host(), paths.host() / "capabilities"):
+    places = (paths.guests(), paths.keys(), paths.plugins(), paths.host())
+    for place in (*places, paths.host() / "capabilities"):
         removed += leftovers.remove(place.glob(".*"))
     return removed + store.collect_garbage()
 

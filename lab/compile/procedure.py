@@ -21,6 +21,7 @@ from lab.model.procedure import (
     words,
 )
 from lab.model.scenario import Cell, Throttle
+from lab.theory.drive import full_cache_seconds
 from lab.units import MIB
 
 MOUNT: Final = "/mnt/bench"
@@ -85,9 +86,18 @@ def target_of(cell: Cell) -> str:
 def patience_of(cell: Cell) -> float:
     """Seconds after which disks that complete nothing have stopped, rather than being slow.
 
-    A minute, or four times what the slowest limit takes for a full bucket and its largest request.
+    A minute; or four times what the slowest limit takes for a full bucket and its largest request;
+    or twice what a modelled disk takes to bring its full write cache to the medium, for a flush
+    waits until it has.
     """
-    return max([60.0, *(4 * _drain(disk.throttle) for disk in cell.disks)])
+    drives = [catalog.disk_model(disk.model).drive(disk) for disk in cell.disks]
+    return max(
+        [
+            60.0,
+            *(4 * _drain(disk.throttle) for disk in cell.disks),
+            *(2 * full_cache_seconds(drive) for drive in drives if drive is not None),
+        ]
+    )
 
 
 def _programs(cell: Cell) -> Verify:

@@ -74,9 +74,14 @@ def new_id() -> str:
     return f"g{token_hex(3)}"
 
 
+def directory_of(guest: str) -> Path:
+    """Where a guest of that id has its directory, now or later."""
+    return paths.guests() / guest
+
+
 def create(*, guest: str, scenario: str, image: str, host_key: str, warm: str = "") -> GuestRecord:
     """Make the directory and the record of a guest that is about to be."""
-    directory = paths.guests() / guest
+    directory = directory_of(guest)
     # The record is in the directory before anybody can see it: gc must never take it for a wreck.
     fresh = directory.with_name(f".{guest}.{os.getpid()}")
     record = GuestRecord(
@@ -94,9 +99,11 @@ def create(*, guest: str, scenario: str, image: str, host_key: str, warm: str = 
         fresh.mkdir(parents=True, mode=0o700)
         (fresh / RECORD).write_text(json.dumps(asdict(record), indent=1), encoding="utf-8")
         fresh.rename(directory)
-    except OSError as error:
+    except BaseException as error:
         shutil.rmtree(fresh, ignore_errors=True)
-        raise unwritable(directory, error, "made") from error
+        if isinstance(error, OSError):
+            raise unwritable(directory, error, "made") from error
+        raise
     return record
 
 
@@ -210,11 +217,29 @@ def _end(directory: Path, programs: tuple[bytes, ...], grace: float) -> None:
 
 
 def remove(directory: Path) -> None:
-    """End whatever of a guest still runs, and remove its directory."""
+    """End whatever of a guest still runs, and remove its directory, if it is there.
+
+    libvirt's threads may still write to it, until their process has ended: a second try, a moment
+    later, finds what came in between.
+    """
     if directory.parent.resolve() != paths.guests().resolve() or directory.is_symlink():
         raise HostError(f"'{directory}' is no guest's directory, and is left alone")
     end_processes(directory)
-    shutil.rmtree(directory, ignore_errors=False)
+    for pause in (0.2, 1.0, 0.0):
+        try:
+            shutil.rmtree(directory)
+        except FileNotFoundError:
+            if not directory.exists():
+                return
+        except OSError as error:
+            if not pause:
+                raise HostError(
+                    f"the guest's directory '{directory}' could not be removed: {error}",
+                    hint="`lab gc` tries again",
+                ) from error
+        else:
+            return
+        clock.pause(pause)
 
 
 def find(name: str | None) -> GuestRecord:

@@ -99,6 +99,16 @@ def flush_seconds(drive: HardDrive | SolidStateDrive) -> float:
     return cached + _positioning(drive) + drive.write_settle + _transfer(drive)
 
 
+def full_cache_seconds(drive: HardDrive | SolidStateDrive) -> float:
+    """Seconds at most until a full write cache of ``SMALL`` writes is on the medium."""
+    writes = -(-drive.write_cache // SMALL)
+    if isinstance(drive, SolidStateDrive):
+        stalls = drive.write_cache / drive.gc_after * drive.gc_stall if drive.gc_after else 0.0
+        return -(-writes // drive.channels) * drive.write_latency + stalls
+    each = drive.overhead + _positioning(drive) + drive.write_settle + _transfer(drive)
+    return writes * each
+
+
 def _positioning(drive: HardDrive) -> float:
     """Mean seconds until a random place is under the head."""
     return drive.average_seek + drive.revolution / 2

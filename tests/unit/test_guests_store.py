@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -213,3 +214,65 @@ def test_names_of_guests_are_short_enough_for_sockets() -> None:
     names = {guests.new_id() for _ in range(50)}
     assert len(names) > 45
     assert all(len(n) == 7 and n[0] == "g" for n in names)
+
+
+def test_a_guest_that_is_not_there_is_removed_without_a_word() -> None:
+    guests.remove(guests.directory_of("gabcdef"))
+
+
+def test_what_is_still_written_while_a_guest_is_removed_goes_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """libvirt's threads end with their process, not before it."""
+    record = made()
+    (record.path / "lib").mkdir()
+    remove, tries = shutil.rmtree, []
+
+    def beside_a_writer(path: Path) -> None:
+        tries.append(path)
+        if len(tries) == 1:
+            (record.path / "lib" / "late").touch()
+            raise OSError(39, "Directory not empty", str(record.path / "lib"))
+        remove(path)
+
+    monkeypatch.setattr(guests.shutil, "rmtree", beside_a_writer)
+    guests.remove(record.path)
+    assert len(tries) == 2
+    assert not record.path.exists()
+
+
+def test_a_directory_that_cannot_be_removed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = made()
+
+    def never(path: Path) -> None:
+        raise PermissionError(1, "Operation not permitted", str(path))
+
+    monkeypatch.setattr(guests.shutil, "rmtree", never)
+    with pytest.raises(HostError, match=r"could not be removed.*Operation not permitted"):
+        guests.remove(record.path)
+
+
+def test_a_worker_stopped_while_it_makes_a_guest_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Stop(BaseException):
+        pass
+
+    def stop(*_: object, **__: object) -> str:
+        raise Stop
+
+    monkeypatch.setattr(guests.json, "dumps", stop)
+    with pytest.raises(Stop):
+        made()
+    assert list(paths.guests().iterdir()) == []
+
+
+def test_a_plug_in_whose_compiler_was_killed_is_swept() -> None:
+    paths.plugins().mkdir(parents=True)
+    half = paths.plugins() / f".disk-0123.so.{dead_pid()}"
+    mine = paths.plugins() / f".disk-0123.so.{os.getpid()}"
+    whole = paths.plugins() / "disk-4567.so"
+    for path in (half, mine, whole):
+        path.touch()
+    assert half.name in use.sweep()
+    assert sorted(p.name for p in paths.plugins().iterdir()) == [mine.name, whole.name]

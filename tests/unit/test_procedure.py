@@ -11,9 +11,10 @@ import pytest
 from lab.compile.cloud_init import Identity
 from lab.compile.disks import Plugged, lasting
 from lab.compile.guest import Site, guest_procedure, memory_of, qemu_conf
-from lab.compile.procedure import cell_procedure
+from lab.compile.procedure import cell_procedure, patience_of
 from lab.compile.scenario import compile_scenario
 from lab.decode import parse_override
+from lab.disks.hdd import drive_of
 from lab.model.procedure import (
     AttachDisk,
     DetachDisk,
@@ -226,3 +227,14 @@ def test_a_procedure_survives_being_written_and_read(cell: Cell) -> None:
 
 def test_compiling_twice_gives_the_same_steps(cell: Cell) -> None:
     assert cell_procedure(cell, "/g") == cell_procedure(cell, "/g")
+
+
+def test_a_disk_that_drains_its_cache_is_slow_and_has_not_stopped(tmp_path: Path) -> None:
+    """A flush of 64 MiB of small writes takes an arm minutes; one without a cache is as others."""
+    words = ("disks.model=hdd", "disks.preset=hdd_7200", "disks.throttle={}")
+    assert patience_of(compiled(tmp_path)) == 60
+    small = compiled(tmp_path, *words, "disks.hdd.write_cache=0")
+    large = compiled(tmp_path, *words, "disks.hdd.write_cache=64MiB")
+    assert patience_of(small) == 60
+    drive = drive_of(large.disks[0])
+    assert patience_of(large) > 2 * 16384 * (drive.average_seek + drive.revolution / 2)
