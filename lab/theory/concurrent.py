@@ -7,8 +7,8 @@ overflows while another's runs dry. So it is followed event by event, with fio's
 md's threads matter where there is a bitmap (``raid5.c: raid5d``; ``raid1.c: flush_pending_writes``
 and ``raid10.c``, the same): the one thread of an array writes what is dirty of the bitmap, waits
 for it, and only then goes on with the writes that had come by then. Those that come meanwhile share
-the next time. raid5d also carries each stripe from its reads to its writes and to its end, eight at
-a time, and does neither while it waits. Without a bitmap nothing in md waits but for members.
+the next time. raid5d also carries each stripe from its reads to its writes and to its end, and does
+neither while it waits. Without a bitmap nothing in md waits but for members.
 
 Linux up to 6.5 plugs each write to a block device (``block/fops.c: blkdev_write_iter``), and RAID 1
 and 10 write the bitmap as the plug is pulled, in the sender's own time (``raid1_unplug``,
@@ -35,9 +35,6 @@ from lab.theory.paths import BIO_LIMIT, Extent, Load, Work
 from lab.theory.scatter import entrances, offsets
 from lab.theory.sequence import MemberLoad
 from lab.theory.stripe import StripeRules, Tally
-
-STRIPE_BATCH = 8
-"""Stripes that raid5d handles before it looks for new ones (``MAX_STRIPE_BATCH``)."""
 
 FOLLOWED = 1500
 """Requests that are followed one by one where nothing changes in the long run; the rest is their
@@ -309,8 +306,7 @@ class Simulation:
                 return True
         if not self._ready:
             return False
-        batch = STRIPE_BATCH if self._geometry.has_parity else len(self._ready)
-        for _ in range(min(batch, len(self._ready))):
+        for _ in range(len(self._ready)):
             self._advance(self._ready.popleft())
         return True
 

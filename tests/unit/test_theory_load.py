@@ -23,6 +23,7 @@ from lab.theory import (
     Unit,
     predict_load,
 )
+from lab.theory.bitmap import BitmapState
 from lab.theory.bucket import Direction, Meter
 from lab.theory.concurrent import Simulation, UnheldError
 from lab.theory.dice import places
@@ -171,6 +172,36 @@ def test_as_measured_in_guests(
     )
     # reads that no request of fio's explains (udev's, it seems) were part of those runs
     assert iops < found.iops < 1.05 * iops
+
+
+def test_control_without_the_plugged_senders_wait_the_figures_are_missed() -> None:
+    for depth, iops in ((16, 35.38), (1, 35.14)):
+        words = {"rate": 60, "depth": depth, "seconds": 10, "component": 256 * MIB}
+        marks = Bitmap(chunk=64 * KIB)
+        found = run(Level.RAID10, 3, "f2", **words, bitmap=marks, plugged=False)
+        assert (found.iops > 1.5 * iops) is (depth > 1)
+
+
+def test_control_a_bitmap_that_costs_nothing_misses_the_figure_by_hand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(BitmapState, "take_dirty", lambda _: ())
+    found = run(depth=16, seconds=15, bitmap=Bitmap(chunk=64 * KIB))
+    assert found.iops > 1.2 * 77.6
+
+
+def test_control_writes_that_share_no_write_of_the_bitmap_miss_the_figure_by_hand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make = Simulation.__init__
+
+    def alone(simulation: Simulation, *words: Any, **more: Any) -> None:
+        make(simulation, *words, **more)
+        simulation._by_sender = True
+
+    monkeypatch.setattr(Simulation, "__init__", alone)
+    found = run(depth=16, seconds=15, bitmap=Bitmap(chunk=64 * KIB))
+    assert found.iops < 0.8 * 77.6
 
 
 def test_without_the_plug_mirrors_share_the_bitmaps_writes() -> None:
