@@ -27,6 +27,7 @@ from lab.theory.drive import (
     figures,
     flush_seconds,
     random_read_rate,
+    revolution_rate,
     sequential_read_rate,
 )
 from tests.nbd import FUA, READ, Client, DiskServer, running
@@ -94,6 +95,19 @@ def write_and_flush(server: DiskServer, count: int = 1500) -> float:
     return clock.passed() / count
 
 
+def one_place_and_flush(server: DiskServer, count: int = 200) -> float:
+    """Writes of one place in a model second, each with a flush."""
+    client = server.client()
+    client.write(1 << 30, b"x" * SMALL)
+    client.flush()
+    clock = Clock(server)
+    for _ in range(count):
+        client.write(1 << 30, b"x" * SMALL)
+        client.flush()
+    client.close()
+    return count / clock.passed()
+
+
 # --- a drive's figures ---------------------------------------------------------------------------
 
 
@@ -118,6 +132,7 @@ def test_each_preset_is_met(tmp_path: Path, drive: HardDrive) -> None:
         assert outer == pytest.approx(sequential_read_rate(drive, 0.0), rel=WITHIN)
         assert inner == pytest.approx(sequential_read_rate(drive, 1.0), rel=WITHIN)
         assert write_and_flush(server) == pytest.approx(flush_seconds(drive), rel=WITHIN)
+        assert one_place_and_flush(server) == pytest.approx(revolution_rate(drive), rel=0.001)
 
 
 def test_the_presets_are_in_the_order_of_their_speed() -> None:
@@ -135,6 +150,16 @@ CONTROLS = {
     "shorter short seeks": {"seek_b": 0.0066},
     "twice the overhead of ten": {"overhead": 0.002},
 }
+TURNS = {"no rotation": 0.0, "15 % slower": 0.85 * 7200, "15 % faster": 1.15 * 7200}
+
+
+@pytest.mark.parametrize("rpm", TURNS.values(), ids=TURNS)
+def test_one_place_written_again_shows_a_wrong_speed_of_rotation(
+    tmp_path: Path, rpm: float
+) -> None:
+    with running(tmp_path, DRIVE, size=SIZE, speed=0, rpm=rpm) as server:
+        found = one_place_and_flush(server, 50)
+    assert found != pytest.approx(revolution_rate(DRIVE), rel=0.1)
 
 
 @pytest.mark.parametrize("broken", CONTROLS.values(), ids=CONTROLS)
