@@ -54,5 +54,5 @@ def task_of(cell: Cell) -> Task:
 def calibration_of(wish: Wanted) -> Task:
     """A kind of disk to be measured bare."""
     task = task_of(wish.cell)
-    task.id, task.wish, task.expected = wish.id, wish, wish.expected
+    task.id, task.wish, task.expected = wish.id, wish, wish.expected()
     return task
