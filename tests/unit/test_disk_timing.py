@@ -196,6 +196,27 @@ def test_a_request_a_little_ahead_costs_what_lies_between(tmp_path: Path) -> Non
         client.close()
 
 
+def test_a_stream_that_begins_again_is_read_again(tmp_path: Path) -> None:
+    """The drive's memory holds the last few MiB, not all that it has ever read."""
+    count = 64
+    with running(tmp_path, DRIVE, size=SIZE, speed=0) as server:
+        client = server.client()
+        for number in range(count):
+            client.read(number * LARGE, LARGE)
+        clock = Clock(server)
+        client.read((count - 2) * LARGE, LARGE)
+        again = clock.passed()
+        assert again == pytest.approx(DRIVE.overhead + LARGE / DRIVE.link_rate, rel=0.01)
+        clock = Clock(server)
+        rounds = 8
+        for number in range(rounds * count):
+            client.read(number % count * LARGE, LARGE)
+        client.close()
+        rate = rounds * count * LARGE / clock.passed()
+        wanted = sequential_read_rate(DRIVE, 0.0, depth=1, span=count * LARGE)
+        assert rate == pytest.approx(wanted, rel=0.02)
+
+
 def test_a_request_just_missed_waits_for_a_revolution(tmp_path: Path) -> None:
     plain = replace(DRIVE, read_ahead=0, write_cache=0)
     with running(tmp_path, plain, size=SIZE, speed=0) as server:
