@@ -132,6 +132,8 @@ GUEST_SECONDS: Final = 1
 """Of each measurement of the guest's own time: some hundred requests, alike."""
 COSTLESS_SIZE: Final = GIB
 """Of the disk that takes no time, whatever the size of those that are held against it."""
+STREAM_SPAN: Final = 16 * MIB
+"""The least that a stream goes over: more than a drive has in its memory when it begins again."""
 BOUNDLESS: Final = 10**12
 """Bytes per second of something that takes no time."""
 
@@ -150,11 +152,11 @@ _FLUSHED: Final[dict[str, str | int]] = {"rw": "randwrite", "bs": 4096, "fsync":
 _ONE_PLACE: Final[dict[str, str | int]] = {**_FLUSHED, "size": 4096, "norandommap": 1}
 
 
-def drive_probes(access: float, *, zone: int | None, turns: bool) -> tuple[Probe, ...]:
+def drive_probes(access: float, *, span: int | None, turns: bool) -> tuple[Probe, ...]:
     """What a modelled drive is held against: the figures of ``lab.theory.drive``.
 
-    ``access``: mean seconds of its random requests, which decide how long to measure. ``zone``:
-    bytes at its beginning that all have one rate, which its stream stays within; ``None``: all.
+    ``access``: mean seconds of its random requests, which decide how long to measure. ``span``:
+    bytes at its beginning that its stream goes over, again and again; ``None``: all.
     ``turns``: it has a speed of rotation, which one place written again and again shows without
     chance, and without the guest: its time passes while the platter comes round.
 
@@ -163,7 +165,7 @@ def drive_probes(access: float, *, zone: int | None, turns: bool) -> tuple[Probe
     """
     rotation = ("revolutions", "revolutions", "iops", 0.05, STREAM_SECONDS, _ONE_PLACE)
     seconds = max(STREAM_SECONDS, math.ceil(PROBE_REQUESTS * access))
-    within = {"size": max(MIB, zone // MIB * MIB)} if zone else {}
+    within = {"size": span // MIB * MIB} if span else {}
     found = (
         ("random_read_1", "random_read_1", "iops", 0.08, seconds, _READ),
         ("random_read_16", "random_read_16", "iops", 0.08, seconds, {**_READ, "iodepth": 16}),

@@ -22,6 +22,7 @@ from typing_extensions import override
 from lab.disks import (
     BOUNDLESS,
     COSTLESS_SIZE,
+    STREAM_SPAN,
     as_text,
     ask_statistics,
     drive_probes,
@@ -184,7 +185,8 @@ class HardDisk(DiskModel):
     def probes(self, disk: Disk) -> tuple[Probe, ...]:
         """Random reads, a stream, and writes that are flushed."""
         drive = drive_of(disk)
-        return drive_probes(drive.access, zone=disk.size // drive.zones, turns=drive.rpm > 0)
+        zone = min(disk.size, max(STREAM_SPAN, disk.size // drive.zones))
+        return drive_probes(drive.access, span=zone, turns=drive.rpm > 0)
 
     @override
     def drive(self, disk: Disk) -> HardDrive | SolidStateDrive | None:
