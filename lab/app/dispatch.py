@@ -269,7 +269,7 @@ class Dispatch:
             problem = "the host was too busy while it was measured"
         found = conclude(wish, self.store.raw(task.directory), problem)
         if not found.passed:
-            self.say(f"disks of the model {wish.disk.model} are off: {found.detail}")
+            self.say(f"disks of the model {wish.disk.model} are not calibrated: {found.detail}")
         run = self.store.load_run()
         update = {"calibrations": (*run.calibrations, found)}
         self.store.save_run(run.model_copy(update=update))
