@@ -121,9 +121,10 @@ def create_file(disk: Disk, path: str) -> tuple[HostCommand, ...]:
 
 
 PROBE_REQUESTS: Final = 275
-"""Random requests that a measurement has at least. One strays from the mean by a third of it
-(rotation is uniform, 0.29 of a revolution; seeks of random places), so that the mean of these
-strays by 2 %: three times that is within the 8 % that are allowed, and leaves 2 % for theory."""
+"""Random requests of a measurement, if the drive alone took its time. One strays from the mean by a
+third of it (rotation is uniform, 0.29 of a revolution; seeks of random places), so that the mean of
+these strays by 2 %: three times that is within the 8 % that are allowed, and leaves 2 % for theory.
+"""
 STREAM_SECONDS: Final = 3
 """Of a stream, whose requests are alike; and the least of any other probe of a drive."""
 WARM_SECONDS: Final = 1
@@ -134,8 +135,8 @@ COSTLESS_SIZE: Final = GIB
 """Of the disk that takes no time, whatever the size of those that are held against it."""
 STREAM_SPAN: Final = 16 * MIB
 """The least that a stream goes over: more than a drive has in its memory when it begins again."""
-BOUNDLESS: Final = 10**12
-"""Bytes per second of something that takes no time."""
+BOUNDLESS: Final = 10**15
+"""Bytes per second of something that takes no time: a microsecond for all of such a disk."""
 
 
 def _fio(name: str, seconds: int, options: dict[str, str | int]) -> Workload:

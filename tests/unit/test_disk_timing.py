@@ -14,13 +14,16 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from lab.disks import hdd, ssd
 from lab.disks.hdd import PRESETS as HDD
 from lab.disks.ssd import PRESETS as SSD
 from lab.host import servers
 from lab.model.drive import HardDrive
+from lab.model.scenario import Disk
 from lab.theory.drive import (
     LARGE,
     SMALL,
@@ -176,6 +179,23 @@ def test_a_flush_that_does_not_drain_fails_its_calibration(tmp_path: Path) -> No
         tmp_path, DRIVE, size=SIZE, speed=0, rpm=0, seek_b=0, seek_c=0, seek_e=0
     ) as server:
         assert write_and_flush(server, 300) < 0.2 * flush_seconds(DRIVE)
+
+
+@pytest.mark.parametrize("plugin", [hdd, ssd], ids=["hdd", "ssd"])
+def test_the_disk_by_which_a_guest_is_measured_takes_no_time(
+    tmp_path: Path, plugin: ModuleType
+) -> None:
+    disk = plugin.DISK.costless(Disk(model=plugin.__name__.rpartition(".")[2]))
+    with running(tmp_path, plugin.drive_of(disk), size=disk.size, speed=0) as server:
+        client, clock = server.client(), Clock(server)
+        for place in places(200, size=disk.size):
+            client.read(place, SMALL)
+            client.write(place, b"x" * SMALL)
+            client.flush()
+        for number in range(50):
+            client.read(number * LARGE, LARGE)
+        assert clock.passed() < 250 * 2e-6
+        client.close()
 
 
 # --- rules ---------------------------------------------------------------------------------------
