@@ -164,7 +164,7 @@ def drive_probes(access: float, *, span: int | None, turns: bool) -> tuple[Probe
     A flush has 12 %: it is not known how much of the guest's time lies between write and flush,
     where it passes beside the arm's way.
     """
-    rotation = ("revolutions", "revolutions", "iops", 0.05, STREAM_SECONDS, _ONE_PLACE)
+    rotation = ("revolutions", "revolutions", "iops", 0.08, STREAM_SECONDS, _ONE_PLACE)
     seconds = max(STREAM_SECONDS, math.ceil(PROBE_REQUESTS * access))
     within = {"size": span // MIB * MIB} if span else {}
     found = (
