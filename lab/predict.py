@@ -7,11 +7,12 @@ from dataclasses import asdict
 from typing import Final
 
 from lab import catalog, theory
+from lab.model.calibration import GuestTimes
 from lab.model.explanation import Explanation
 from lab.model.measurement import IOPS, SECONDS, THROUGHPUT, Prediction
 from lab.model.plugin import Probe, Stream
 from lab.model.scenario import Cell, Disk
-from lab.theory.drive import SMALL, figures, random_read_rate, sequential_read_rate
+from lab.theory.drive import NO_TIME, SMALL, figures, random_read_rate, sequential_read_rate
 
 GUEST_SHARE: Final = 0.08
 """What an emulated guest may take from a drive's figures; it adds a millisecond to each request."""
@@ -47,7 +48,10 @@ def _of_the_drive(cell: Cell) -> Iterator[Prediction]:
                 f" one of {work.depth} that it is at soonest."
             )
         elif not work.random and work.offset == 0:
-            iops = sequential_read_rate(drive, 0.0, block=work.block) / work.block
+            rate = sequential_read_rate(
+                drive, 0.0, block=work.block, depth=work.depth, span=work.span
+            )
+            iops = rate / work.block
             reason = (
                 f"The drive reads {iops * work.block / 1e6:.0f} MB per second at its beginning,"
                 " and is ahead of the requests."
@@ -60,12 +64,17 @@ def _of_the_drive(cell: Cell) -> Iterator[Prediction]:
             )
 
 
-def promises(disk: Disk, probes: Sequence[Probe]) -> list[Prediction]:
-    """The figures of the drive that a disk models, of each probe that is held against one."""
+def promises(disk: Disk, probes: Sequence[Probe], guest: GuestTimes = NO_TIME) -> list[Prediction]:
+    """The figures of the drive that a disk models, of each probe that is held against one.
+
+    As the drive has them by itself, or as a guest sees them that takes time of its own.
+    """
     drive = catalog.disk_model(disk.model).drive(disk)
     if drive is None:
         return []
-    own = asdict(figures(drive))
+    held = [p for p in probes if p.figure]
+    stream = [p.workload.parameters.get("size") for p in held if p.figure == "sequential_outer"]
+    own = asdict(figures(drive, guest, span=next(iter(stream), None)))
     return [
         Prediction(
             workload=probe.workload.name,
@@ -73,8 +82,7 @@ def promises(disk: Disk, probes: Sequence[Probe]) -> list[Prediction]:
             value=1 / own[probe.figure] if probe.per_second else own[probe.figure],
             doubt=probe.tolerance,
         )
-        for probe in probes
-        if probe.figure
+        for probe in held
     ]
 
 

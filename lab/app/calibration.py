@@ -3,6 +3,9 @@
 Each kind of disk that a run uses is calibrated once for a host, an image and a QEMU: a cell of its
 own with the scenario's disks and no array. It takes its turn among the run's cells. What is off
 marks the cells that use such disks, and claims about them are inconclusive.
+
+A modelled disk is held against what its drive would do for this guest. So the guest's own time per
+request comes first: a cell with a disk of the same server that takes no time, once for all of them.
 """
 
 from __future__ import annotations
@@ -13,14 +16,17 @@ from typing import Any
 
 from lab import catalog, measure
 from lab.app.place import Place
+from lab.disks import guest_probes
 from lab.errors import ToolError
-from lab.host import calibrations
-from lab.model.calibration import CALIBRATED, Calibration, CalibrationPoint
-from lab.model.measurement import Check, Prediction
+from lab.host import calibrations, servers
+from lab.model.calibration import CALIBRATED, Calibration, CalibrationPoint, GuestTimes
+from lab.model.measurement import IOPS, Check, Prediction
 from lab.model.plugin import Probe
+from lab.model.procedure import BuildPlugin
 from lab.model.scenario import Cell, Disk
 from lab.predict import predictions, promises
 from lab.store import now
+from lab.theory.drive import NO_TIME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,20 +38,30 @@ class Wanted:
     probes: tuple[Probe, ...]
     cell: Cell
     """The scenario's disks of that kind, bare; the workloads go to the first of them."""
+    own: bool = False
+    """The disk takes no time: it is the guest that is measured."""
+    first: str = ""
+    """Key of the guest's own time, which must be known before; empty: no drive is modelled."""
 
     @property
     def id(self) -> str:
         """Name of its directory in the run."""
         return f"calibration-{self.key}"
 
-    @property
-    def expected(self) -> tuple[Prediction, ...]:
-        """What the model promises of each probe, where it is known."""
+    def times(self) -> GuestTimes | None:
+        """The guest's own time, as far as it is known by now."""
+        before = calibrations.find(self.first) if self.first else None
+        return before.guest if before else None
+
+    def expected(self, guest: GuestTimes = NO_TIME) -> tuple[Prediction, ...]:
+        """What the model promises a guest of each probe, where it is known."""
+        if self.own:
+            return ()
         single = self.disk.model_copy(update={"count": 1})
         alone = predictions(self.cell.model_copy(update={"disks": (single,)}))
         theory = {(p.workload.name, p.metric) for p in self.probes if not p.figure}
         found = [p for p in alone if (p.workload, p.metric) in theory]
-        return (*found, *promises(self.disk, self.probes))
+        return (*found, *promises(self.disk, self.probes, guest))
 
 
 def kind_of(disk: Disk) -> dict[str, Any]:
@@ -56,41 +72,70 @@ def kind_of(disk: Disk) -> dict[str, Any]:
 def wanted(
     cells: Sequence[Cell], places: Mapping[str, Place]
 ) -> tuple[list[Wanted], list[Calibration]]:
-    """The kinds of disk that the cells use: those to be measured, and those that were before."""
+    """The kinds of disk that the cells use: those to be measured, and those that were before.
+
+    What must be measured first stands first.
+    """
     missing: dict[str, Wanted] = {}
     known: dict[str, Calibration] = {}
+
+    def want(wish: Wanted) -> None:
+        if wish.key in missing or wish.key in known:
+            return
+        if (before := calibrations.find(wish.key)) is not None:
+            known[wish.key] = before
+        else:
+            missing[wish.key] = wish
+
     for cell in cells:
         place = places[cell.guest.image]
         for disk in cell.disks if cell.workloads else ():  # without, nothing is to be believed
-            probes = catalog.disk_model(disk.model).probes(disk)
+            model = catalog.disk_model(disk.model)
+            probes = model.probes(disk)
             if not probes or not disk.count:
                 continue
-            key = calibrations.key_of(
-                {
-                    "disk": kind_of(disk),
-                    "probes": [repr(p) for p in probes],
-                    "image": place.image.digest,
-                    "accelerator": place.accelerator.kind,
-                    "cpus": cell.guest.cpus,
-                }
-            )
-            if key in missing or key in known:
-                continue
-            if (before := calibrations.find(key)) is not None:
-                known[key] = before
-                continue
-            bare = cell.model_copy(
-                update={
-                    "axes": {},
-                    "disks": (disk,),
-                    "array": None,
-                    "filesystem": None,
-                    "workloads": tuple(p.workload for p in probes),
-                    "trials": 1,
-                }
-            )
-            missing[key] = Wanted(key=key, disk=disk, probes=probes, cell=bare)
+            first = ""
+            if (costless := model.costless(disk)) is not None:
+                guest = _wish(costless, guest_probes(), cell, place, own=True)
+                want(guest)
+                first = guest.key
+            want(_wish(disk, probes, cell, place, first=first))
     return list(missing.values()), list(known.values())
+
+
+def _wish(
+    disk: Disk,
+    probes: tuple[Probe, ...],
+    cell: Cell,
+    place: Place,
+    *,
+    own: bool = False,
+    first: str = "",
+) -> Wanted:
+    """A kind of disk, named by all of this host that makes it faster or slower."""
+    steps = catalog.disk_model(disk.model).create(disk, "/disk1.raw")
+    key = calibrations.key_of(
+        {
+            "disk": kind_of(disk),
+            "probes": [repr(p) for p in probes],
+            "image": place.image.digest,
+            "accelerator": place.accelerator.kind,
+            "cpus": cell.guest.cpus,
+            "servers": [servers.identity(s) for s in steps if isinstance(s, BuildPlugin)],
+            "first": first,
+        }
+    )
+    bare = cell.model_copy(
+        update={
+            "axes": {},
+            "disks": (disk,),
+            "array": None,
+            "filesystem": None,
+            "workloads": tuple(p.workload for p in probes),
+            "trials": 1,
+        }
+    )
+    return Wanted(key=key, disk=disk, probes=probes, cell=bare, own=own, first=first)
 
 
 def standing(
@@ -101,36 +146,55 @@ def standing(
     return (*(c for c in before if c.disk not in anew), *known)
 
 
-def calibrate(wish: Wanted, raw: Mapping[str, str], problem: str = "") -> Calibration:
-    """What the bare disk did, from the raw output of its cell."""
-    disk = kind_of(wish.disk)
+def conclude(wish: Wanted, raw: Mapping[str, str], problem: str = "") -> Calibration:
+    """What came of it, kept for other runs where it can be relied on; ``HostError``: it cannot."""
+    guest = wish.times()
+    if wish.first and guest is None:
+        problem = problem or "the guest's own time, which is part of it, could not be measured"
+    found = calibrate(wish, raw, problem, guest)
+    if not found.problem:
+        calibrations.keep(wish.key, found)
+    return found
+
+
+def calibrate(
+    wish: Wanted, raw: Mapping[str, str], problem: str = "", guest: GuestTimes | None = None
+) -> Calibration:
+    """What the bare disk did, from the raw output of its cell; ``guest``: the guest's own time."""
+    nothing = Calibration(disk=kind_of(wish.disk), problem=problem, measured_at=now())
     if problem:
-        return Calibration(disk=disk, problem=problem, measured_at=now())
+        return nothing
     try:
         found = {(m.workload, m.metric): m for m in measure.measurements(wish.cell, raw)}
     except ToolError as error:
-        return Calibration(disk=disk, problem=error.message, measured_at=now())
-    expected = {(p.workload, p.metric): p.value for p in wish.expected}
+        return nothing.model_copy(update={"problem": error.message})
+    if wish.own:
+        rates = {p.workload.name: found[p.workload.name, IOPS.name].median for p in wish.probes}
+        times = GuestTimes.model_validate({name: 1 / rate for name, rate in rates.items()})
+        return nothing.model_copy(update={"guest": times})
+    promised = {(p.workload, p.metric): p.value for p in wish.expected()}
+    expected = {(p.workload, p.metric): p.value for p in wish.expected(guest or NO_TIME)}
     points = []
     for probe in wish.probes:
-        at = (probe.workload.name, probe.metric)
+        name = probe.workload.name
+        at = (name, probe.metric)
         if at not in found or at not in expected:
-            return Calibration(
-                disk=disk,
-                problem=f"nothing is known to hold {probe.workload.name} against",
-                measured_at=now(),
+            return nothing.model_copy(
+                update={"problem": f"nothing is known to hold {name} against"}
             )
         points.append(
             CalibrationPoint(
-                name=probe.workload.name,
+                name=name,
                 metric=probe.metric,
                 unit=found[at].unit,
                 measured=found[at].median,
                 expected=expected[at],
+                model=promised[at] if guest else None,
+                guest=getattr(guest, probe.guest) if guest and probe.guest else None,
                 tolerance=probe.tolerance,
             )
         )
-    return Calibration(disk=disk, points=tuple(points), measured_at=now())
+    return nothing.model_copy(update={"points": tuple(points), "guest": guest})
 
 
 def check_of(cell: Cell, known: Sequence[Calibration]) -> tuple[Check, ...]:
@@ -140,4 +204,5 @@ def check_of(cell: Cell, known: Sequence[Calibration]) -> tuple[Check, ...]:
     if not found:
         return ()
     worst = next((c for c in found if not c.passed), found[0])
-    return (Check(name=CALIBRATED, passed=worst.passed, detail=worst.detail),)
+    share = max(c.guest_share for c in found)
+    return (Check(name=CALIBRATED, passed=worst.passed, detail=worst.detail, guest_share=share),)

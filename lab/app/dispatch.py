@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from lab import measure
 from lab.app.baking import Baking
-from lab.app.calibration import Wanted, calibrate, standing, wanted
+from lab.app.calibration import Wanted, conclude, standing, wanted
 from lab.app.crew import Crew, Heard, Member
 from lab.app.kinds import Kinds
 from lab.app.place import Place
@@ -21,7 +21,7 @@ from lab.compile.guest import memory_of
 from lab.compile.procedure import cell_procedure, patience_of, target_of
 from lab.compile.scenario import Compiled, cell_id, identity
 from lab.errors import FullError, TroubleError, unwritable
-from lab.host import accelerator, calibrations, load, paths, warm
+from lab.host import accelerator, load, paths, warm
 from lab.host.process import uninterrupted
 from lab.model.events import CellFinished, CellStarted, Checked, Event, GuestStarted
 from lab.model.job import CellJob, End, Keep
@@ -165,8 +165,9 @@ class Dispatch:
         room = schedule.Room(
             memory=load.available_memory(), space=load.free_space(), rate=load.throughput()
         )
+        under_way = {t.wish.key for t in (*self._pending, *running) if t.wish}
         for task in self._pending:
-            if task.alone and running:
+            if (task.alone and running) or (task.wish and task.wish.first in under_way):
                 continue
             if schedule.fits(task.need, [t.need for t in running], room):
                 return task
@@ -178,6 +179,8 @@ class Dispatch:
 
     def _give(self, member: Member, task: Task) -> None:
         directory = str(paths.guests() / member.job.guest)
+        if task.wish is not None and (guest := task.wish.times()) is not None:
+            task.expected = task.wish.expected(guest)
         seconds = durations(task.cell)
         procedure = cell_procedure(task.cell, directory, seconds, member.plugged)
         member.plugged = lasting(task.cell)
@@ -264,11 +267,9 @@ class Dispatch:
         problem = outcome.reason if outcome.outcome is not Outcome.DONE else ""
         if not problem and not quiet:
             problem = "the host was too busy while it was measured"
-        found = calibrate(wish, self.store.raw(task.directory), problem)
-        if not found.problem:
-            calibrations.keep(wish.key, found)
+        found = conclude(wish, self.store.raw(task.directory), problem)
         if not found.passed:
-            self.say(f"disks of the model {wish.disk.model} are off: {found.detail}")
+            self.say(f"disks of the model {wish.disk.model} are not calibrated: {found.detail}")
         run = self.store.load_run()
         update = {"calibrations": (*run.calibrations, found)}
         self.store.save_run(run.model_copy(update=update))

@@ -28,7 +28,7 @@ class Task:
     wish: Wanted | None = None
     """It measures bare disks, and is no cell of the scenario."""
     alone: bool = False
-    """It was contended, and is repeated with nothing beside it."""
+    """Nothing may run beside it: it was contended, or its disks are modelled and not yet known."""
     repeats: int = 0
     """How often it was repeated for that."""
     retry: bool = False
@@ -54,5 +54,6 @@ def task_of(cell: Cell) -> Task:
 def calibration_of(wish: Wanted) -> Task:
     """A kind of disk to be measured bare."""
     task = task_of(wish.cell)
-    task.id, task.wish, task.expected = wish.id, wish, wish.expected
+    task.id, task.wish, task.expected = wish.id, wish, wish.expected()
+    task.alone = wish.own or bool(wish.first)
     return task

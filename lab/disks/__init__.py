@@ -14,8 +14,9 @@ How to add one
      server for it, which ``network_element`` has the guest connect to.
    * ``xml(disk, serial=…, path=…, index=…)`` returns libvirt's ``<disk>``. ``drive_element``
      makes all of it but the model's own part; ``as_text`` prints it.
-   * ``probes(disk)`` returns what a bare disk is measured by before it is believed, and
-     ``drive(disk)`` the drive that it models, if it does.
+   * ``probes(disk)`` returns what a bare disk is measured by before it is believed,
+     ``drive(disk)`` the drive that it models, if it does, and ``costless(disk)`` then the same
+     disk with a drive that takes no time, by which the guest's own time is measured.
    * ``rotational(disk)`` and ``report(disk, path)`` where the model has something to say there.
 
 3. Nothing in the file may touch the world; it returns data.
@@ -26,6 +27,7 @@ A variant of a model (a speed, a burst) is a value in a scenario, never a new fi
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from pathlib import PurePosixPath
@@ -36,6 +38,7 @@ from lab.model.drive import HddParameters, SsdParameters
 from lab.model.plugin import Probe, Problem
 from lab.model.procedure import AskServer, BuildPlugin, HostCommand, StartServer, Step
 from lab.model.scenario import SERVED, Aio, CacheMode, Disk, DiskBus, DiskFormat, Workload
+from lab.units import GIB, MIB
 
 SERIAL_BYTES: Final = 20
 """virtio-blk's ``VIRTIO_BLK_ID_BYTES``; QEMU's scsi-hd cuts its device id at the same length."""
@@ -117,50 +120,87 @@ def create_file(disk: Disk, path: str) -> tuple[HostCommand, ...]:
     )
 
 
-PROBE_SECONDS: Final = 8
-"""Of each measurement of a modelled drive; the first of them is left out."""
+PROBE_REQUESTS: Final = 275
+"""Random requests of a measurement, if the drive alone took its time. One strays from the mean by a
+third of it (rotation is uniform, 0.29 of a revolution; seeks of random places), so that the mean of
+these strays by 2 %: three times that is within the 8 % that are allowed, and leaves 2 % for theory.
+"""
+STREAM_SECONDS: Final = 3
+"""Of a stream, whose requests are alike; and the least of any other probe of a drive."""
+WARM_SECONDS: Final = 1
+"""Before each measurement: fio begins, and an emulated guest translates its code."""
+GUEST_SECONDS: Final = 1
+"""Of each measurement of the guest's own time: some hundred requests, alike."""
+COSTLESS_SIZE: Final = GIB
+"""Of the disk that takes no time, whatever the size of those that are held against it."""
+STREAM_SPAN: Final = 16 * MIB
+"""The least that a stream goes over: more than a drive has in its memory when it begins again."""
+BOUNDLESS: Final = 10**15
+"""Bytes per second of something that takes no time: a microsecond for all of such a disk."""
 
 
-def drive_probes() -> tuple[Probe, ...]:
+def _fio(name: str, seconds: int, options: dict[str, str | int]) -> Workload:
+    every = {"filename": "{target}", "ioengine": "libaio", "direct": 1, "time_based": 1}
+    times = {"runtime": seconds, "ramp_time": WARM_SECONDS}
+    return Workload(name=name, tool="fio", parameters={**every, **times, **options})
+
+
+_READ: Final[dict[str, str | int]] = {"rw": "randread", "bs": 4096}
+_STREAM: Final[dict[str, str | int]] = {"rw": "read", "bs": MIB}
+_FLUSHED: Final[dict[str, str | int]] = {"rw": "randwrite", "bs": 4096, "fsync": 1}
+
+
+_ONE_PLACE: Final[dict[str, str | int]] = {**_FLUSHED, "size": 4096, "norandommap": 1}
+
+
+def drive_probes(access: float, *, span: int | None, turns: bool) -> tuple[Probe, ...]:
     """What a modelled drive is held against: the figures of ``lab.theory.drive``.
 
-    A guest under software emulation adds about a millisecond to each request, and to a write with
-    its flush twice that: at depth 1 that is the most of what is allowed.
-    """
+    ``access``: mean seconds of its random requests, which decide how long to measure. ``span``:
+    bytes at its beginning that its stream goes over, again and again; ``None``: all.
+    ``turns``: it has a speed of rotation, which one place written again and again shows without
+    chance, and without the guest: its time passes while the platter comes round.
 
-    def fio(name: str, figure: str, metric: str, allowed: float, **options: str | int) -> Probe:
-        every = {"filename": "{target}", "ioengine": "libaio", "direct": 1, "time_based": 1}
-        times = {"runtime": PROBE_SECONDS, "ramp_time": 1}
-        return Probe(
-            workload=Workload(name=name, tool="fio", parameters={**every, **times, **options}),
+    A flush has 12 %: it is not known how much of the guest's time lies between write and flush,
+    where it passes beside the arm's way.
+    """
+    rotation = ("revolutions", "revolutions", "iops", 0.08, STREAM_SECONDS, _ONE_PLACE)
+    seconds = max(STREAM_SECONDS, math.ceil(PROBE_REQUESTS * access))
+    within = {"size": span // MIB * MIB} if span else {}
+    found = (
+        ("random_read_1", "random_read_1", "iops", 0.08, seconds, _READ),
+        ("random_read_16", "random_read_16", "iops", 0.08, seconds, {**_READ, "iodepth": 16}),
+        (
+            *("sequential", "sequential_outer", "throughput", 0.08, STREAM_SECONDS),
+            {**_STREAM, "iodepth": 2, **within},
+        ),
+        ("flush", "flush", "iops", 0.12, seconds, _FLUSHED),
+        *([rotation] if turns else []),
+    )
+    return tuple(
+        Probe(
+            workload=_fio(name, long, options),
             metric=metric,
             figure=figure,
+            guest="flush" if options.get("fsync") else name,
             per_second=figure == "flush",
             tolerance=allowed,
         )
+        for name, figure, metric, allowed, long, options in found
+    )
 
-    small = {"bs": 4096}
-    return (
-        fio("random_read_1", "random_read_1", "iops", 0.08, rw="randread", **small),
-        fio(
-            "random_read_16",
-            "random_read_16",
-            "iops",
-            0.08,
-            rw="randread",
-            iodepth=16,
-            **small,
-        ),
-        fio(
-            "sequential",
-            "sequential_outer",
-            "throughput",
-            0.08,
-            rw="read",
-            bs=1024**2,
-            iodepth=2,
-        ),
-        fio("flush", "flush", "iops", 0.2, rw="randwrite", fsync=1, **small),
+
+def guest_probes() -> tuple[Probe, ...]:
+    """The same requests on a disk that takes no time: ``GuestTimes``, by its fields' names."""
+    found = (
+        ("random_read_1", _READ),
+        ("random_read_16", {**_READ, "iodepth": 16}),
+        ("sequential_1", _STREAM),
+        ("sequential", {**_STREAM, "iodepth": 2}),
+        ("flush", _FLUSHED),
+    )
+    return tuple(
+        Probe(workload=_fio(name, GUEST_SECONDS, options), metric="iops") for name, options in found
     )
 
 

@@ -20,6 +20,9 @@ from zlib import crc32
 from typing_extensions import override
 
 from lab.disks import (
+    BOUNDLESS,
+    COSTLESS_SIZE,
+    STREAM_SPAN,
     as_text,
     ask_statistics,
     drive_probes,
@@ -27,7 +30,7 @@ from lab.disks import (
     serve,
     served_problems,
 )
-from lab.model.drive import HardDrive, SolidStateDrive
+from lab.model.drive import HardDrive, HddParameters, SolidStateDrive
 from lab.model.plugin import DiskModel, Probe, Problem
 from lab.model.procedure import Step
 from lab.model.scenario import Disk, DiskBus
@@ -181,12 +184,36 @@ class HardDisk(DiskModel):
     @override
     def probes(self, disk: Disk) -> tuple[Probe, ...]:
         """Random reads, a stream, and writes that are flushed."""
-        return drive_probes()
+        drive = drive_of(disk)
+        zone = min(disk.size, max(STREAM_SPAN, disk.size // drive.zones))
+        return drive_probes(drive.access, span=zone, turns=drive.rpm > 0)
 
     @override
     def drive(self, disk: Disk) -> HardDrive | SolidStateDrive | None:
         """The one that the scenario describes."""
         return drive_of(disk)
+
+    @override
+    def costless(self, disk: Disk) -> Disk | None:
+        """An arm that is everywhere at once, over platters that stand still."""
+        nothing = HddParameters(
+            rpm=0,
+            overhead=0,
+            track_to_track=0,
+            average_seek=0,
+            full_stroke=0,
+            write_settle=0,
+            outer_rate=BOUNDLESS,
+            inner_rate=BOUNDLESS,
+            zones=1,
+            read_ahead=2 * MIB,
+            write_cache=16 * MIB,
+            queue_depth=32,
+            ageing=0,
+            link_rate=BOUNDLESS,
+        )
+        update = {"count": 1, "size": COSTLESS_SIZE, "preset": None, "hdd": nothing}
+        return disk.model_copy(update=update)
 
     @override
     def create(self, disk: Disk, path: str) -> tuple[Step, ...]:

@@ -16,6 +16,8 @@ from typing import Final
 from typing_extensions import override
 
 from lab.disks import (
+    BOUNDLESS,
+    COSTLESS_SIZE,
     as_text,
     ask_statistics,
     drive_probes,
@@ -23,7 +25,7 @@ from lab.disks import (
     serve,
     served_problems,
 )
-from lab.model.drive import HardDrive, SolidStateDrive
+from lab.model.drive import HardDrive, SolidStateDrive, SsdParameters
 from lab.model.plugin import DiskModel, Probe, Problem
 from lab.model.procedure import Step
 from lab.model.scenario import Disk, DiskBus
@@ -101,12 +103,30 @@ class SolidState(DiskModel):
     @override
     def probes(self, disk: Disk) -> tuple[Probe, ...]:
         """Random reads, a stream, and writes that are flushed."""
-        return drive_probes()
+        return drive_probes(drive_of(disk).read_latency, span=None, turns=False)
 
     @override
     def drive(self, disk: Disk) -> HardDrive | SolidStateDrive | None:
         """The one that the scenario describes."""
         return drive_of(disk)
+
+    @override
+    def costless(self, disk: Disk) -> Disk | None:
+        """Channels that are done at once."""
+        nothing = SsdParameters(
+            overhead=0,
+            read_latency=0,
+            write_latency=0,
+            flush_latency=0,
+            channels=8,
+            page=4 * KIB,
+            gc_after=0,
+            gc_stall=0,
+            write_cache=16 * MIB,
+            link_rate=BOUNDLESS,
+        )
+        update = {"count": 1, "size": COSTLESS_SIZE, "preset": None, "ssd": nothing}
+        return disk.model_copy(update=update)
 
     @override
     def create(self, disk: Disk, path: str) -> tuple[Step, ...]:

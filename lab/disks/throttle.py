@@ -196,6 +196,11 @@ class Throttled(DiskModel):
         return None
 
     @override
+    def costless(self, disk: Disk) -> Disk | None:
+        """It models no drive."""
+        return None
+
+    @override
     def create(self, disk: Disk, path: str) -> tuple[Step, ...]:
         """A sparse file."""
         return create_file(disk, path)

@@ -7,6 +7,7 @@ disks. It is found again by its command line, which names the guest's directory.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import shutil
@@ -47,6 +48,12 @@ def build(step: BuildPlugin) -> Path:
         finally:
             part.unlink(missing_ok=True)
     return built
+
+
+@functools.cache
+def identity(step: BuildPlugin) -> str:
+    """Names the server that the plug-in makes on this host; empty: it cannot be built here."""
+    return "" if missing_programs() else _digest((_PACKAGE / step.source).read_bytes(), step)
 
 
 def _digest(text: bytes, step: BuildPlugin) -> str:

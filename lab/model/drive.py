@@ -127,6 +127,11 @@ class HardDrive:
         """Seconds; 0 for a disk that does not turn."""
         return 60 / self.rpm if self.rpm else 0.0
 
+    @property
+    def access(self) -> float:
+        """Mean seconds until a random place is under the head, from the command on."""
+        return self.overhead + self.average_seek + self.revolution / 2
+
     @cached_property
     def seek_curve(self) -> SeekCurve:
         """The curve that has the data sheet's three figures, without a step at ``SHORT``.

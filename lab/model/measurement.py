@@ -66,3 +66,5 @@ class Check(Model):
     name: str
     passed: bool
     detail: str = ""
+    guest_share: float = 0.0
+    """By how much the guest's own time lengthens a request of the disks that were looked at."""

@@ -79,6 +79,8 @@ class Probe:
     figure: str = ""
     """Which of the drive's own figures (``lab.theory.drive.Figures``) it must meet; empty: what
     theory predicts of the workload."""
+    guest: str = ""
+    """Which of ``lab.model.calibration.GuestTimes`` its request takes; empty: it has no figure."""
     per_second: bool = False
     """The figure is a time, and the metric counts how often in a second."""
     tolerance: float = 0.02
@@ -128,6 +130,9 @@ class DiskModel(Protocol):
 
     def drive(self, disk: Disk) -> HardDrive | SolidStateDrive | None:
         """The drive that it models; ``None``: it models none."""
+
+    def costless(self, disk: Disk) -> Disk | None:
+        """A disk by the same way whose drive takes no time; ``None``: it models no drive."""
 
     def create(self, disk: Disk, path: str) -> tuple[Step, ...]:
         """Make the disk's file at ``path``, and start what serves it, if something does."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 import os
+import random
 import signal
 import subprocess
 import time
@@ -12,12 +14,17 @@ from pathlib import Path
 
 import pytest
 
+from lab import catalog
 from lab.disks import control_path, hdd
 from lab.host import guests, keys, servers
 from lab.host.bench import LiveBench
 from lab.host.guests import GuestRecord
+from lab.model.calibration import Calibration, CalibrationPoint, GuestTimes
+from lab.model.plugin import Outputs
 from lab.model.procedure import AskServer
-from lab.theory.drive import figures
+from lab.model.scenario import Disk
+from lab.predict import promises
+from lab.theory.drive import Requesters, figures
 
 from .conftest import LAB, Home
 
@@ -70,9 +77,10 @@ def server_pids(directory: Path) -> list[int]:
 def record(
     lab_home: Home, image: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GuestRecord]:
+    before = {r.id for r in guests.every()}
     done = lab_home.run("up", "scenario", scenario(tmp_path_factory.mktemp("s")))
     assert done.returncode == 0, done.stdout + done.stderr
-    (found,) = [r for r in guests.every() if guests.is_alive(r)]
+    (found,) = [r for r in guests.every() if r.id not in before and guests.is_alive(r)]
     assert len(server_pids(found.path)) == 1, "the server must outlive the worker"
     yield found
     lab_home.run("down", found.id)
@@ -88,8 +96,8 @@ def bench(record: GuestRecord) -> Iterator[LiveBench]:
     live.close()
 
 
-def ask(record: GuestRecord, line: str) -> str:
-    path = str(record.path / "disks" / "disk1.raw")
+def ask(record: GuestRecord, line: str, number: int = 1) -> str:
+    path = str(record.path / "disks" / f"disk{number}.raw")
     answer = servers.ask(AskServer(label=line, socket=control_path(path), line=line))
     assert answer.startswith("ok"), answer
     return answer[3:]
@@ -214,3 +222,146 @@ def test_a_killed_worker_leaves_no_server(lab_home: Home, image: str, tmp_path: 
     assert victim.id in lab_home.json("gc")["removed"]
     assert server_pids(victim.path) == []
     assert not victim.path.exists()
+
+
+# --- eight at once -------------------------------------------------------------------------------
+
+EIGHT = SCENARIO.replace("  bus: BUS\n", "  bus: virtio\n  count: 8\n").replace("COUNT", "20")
+LATE = 0.005
+"""Seconds that the median completion may be late."""
+
+
+@pytest.fixture(scope="module")
+def eight(
+    lab_home: Home, image: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[GuestRecord, LiveBench, GuestTimes]]:
+    """One guest with eight disks, and its own time per request as the run has measured it."""
+    path = tmp_path_factory.mktemp("e") / "eight.yaml"
+    path.write_text(EIGHT)
+    before = {r.id for r in guests.every()}
+    done = lab_home.run("up", "scenario", str(path), timeout=900)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (record,) = [r for r in guests.every() if r.id not in before and guests.is_alive(r)]
+    assert len(server_pids(record.path)) == 8
+    result = lab_home.json("results", "show", "eight")
+    calibrations = [Calibration.model_validate(c) for c in result["environment"]["calibrations"]]
+    (disk,) = [c for c in calibrations if c.points]
+    print(disk.detail)
+    assert disk.passed, disk.detail
+    assert disk.guest is not None
+    live = LiveBench(record, keys.lab_key().private)
+    live.wait_for_ssh(60)
+    yield record, live, disk.guest
+    live.close()
+    lab_home.run("down", record.id)
+    assert server_pids(record.path) == []
+
+
+def on_disk(number: int) -> str:
+    return f"/dev/disk/by-id/virtio-disk{number}"
+
+
+def counters(record: GuestRecord, number: int) -> dict[str, float]:
+    """A server's own, and none of its requests is lost: each that came was completed."""
+    found: dict[str, float] = json.loads(ask(record, "stats", number))
+    sent = found["reads"] + found["writes"] + found["flushes"]
+    assert found["completions"] == sent, found
+    assert found["in_flight"] == 0
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(1, 9))
+def test_each_of_eight_disks_in_a_guest_meets_its_calibration(
+    eight: tuple[GuestRecord, LiveBench, GuestTimes], number: int
+) -> None:
+    record, bench, guest = eight
+    disk = Disk.model_validate({"model": "hdd", "size": "4GiB"})
+    probes = hdd.DISK.probes(disk)
+    expected = {p.workload: p.value for p in promises(disk, probes, guest)}
+    tool = catalog.workload("fio")
+    ask(record, "reset", number)
+    points = []
+    for probe in probes:
+        parameters = tool.parameters.model_validate(probe.workload.parameters)
+        done = bench.guest(tool.script(parameters, on_disk(number)), 120)
+        outputs = Outputs(stdout=done.stdout, stderr=done.stderr, files={})
+        name = probe.workload.name
+        points.append(
+            CalibrationPoint(
+                name=name,
+                metric=probe.metric,
+                unit="",
+                measured=tool.parse(parameters, outputs)[probe.metric],
+                expected=expected[name],
+                tolerance=probe.tolerance,
+            )
+        )
+    found = Calibration(disk={}, points=tuple(points))
+    print(f"disk{number}: {found.detail}", counters(record, number))
+    assert found.passed, found.detail
+    assert counters(record, number)["late_median"] <= LATE
+
+
+def all_at_once(guest: GuestTimes, count: int, requests: int = 20_000) -> float:
+    """Random reads per second of each of so many drives that wait for one guest, one request each.
+
+    The guest does its part of one after the other, as far as it is ``serial``.
+    """
+    draw = random.Random(1).random
+    who = Requesters.of(guest.random_read_1, guest.random_read_16)
+    coming, clock = [0.0] * count, 0.0
+    for _ in range(requests):
+        clock = heapq.heappop(coming)
+        seek = DRIVE.seek_curve(abs(draw() - draw()))
+        arrival = who.next(clock)
+        heapq.heappush(coming, arrival + DRIVE.overhead + seek + draw() * DRIVE.revolution)
+    return requests / clock / count
+
+
+@pytest.mark.slow
+def test_eight_disks_at_once_are_as_fast_as_their_model(
+    eight: tuple[GuestRecord, LiveBench, GuestTimes],
+) -> None:
+    record, bench, guest = eight
+    for number in range(1, 9):
+        ask(record, "reset", number)
+    jobs = " ".join(f"--name=d{n} --filename={on_disk(n)}" for n in range(1, 9))
+    done = bench.guest(
+        "fio --output-format=json --rw=randread --bs=4k --direct=1 --ioengine=libaio "
+        f"--time_based --runtime=8 --ramp_time=1 {jobs}",
+        120,
+    )
+    assert done.status == 0, done.stderr
+    rates = [job["read"]["iops"] for job in json.loads(done.stdout)["jobs"]]
+    late = [counters(record, number)["late_median"] for number in range(1, 9)]
+    expected = all_at_once(guest, 8)
+    print(f"{expected:.1f} expected, alone {figures(DRIVE, guest).random_read_1:.1f}", rates, late)
+    assert len(rates) == 8
+    assert all(rate == pytest.approx(expected, rel=0.08) for rate in rates)
+    assert max(late) <= LATE
+
+
+@pytest.mark.slow
+def test_four_disks_with_64_requests_in_flight_lose_none_and_are_in_time(
+    eight: tuple[GuestRecord, LiveBench, GuestTimes],
+) -> None:
+    """QEMU has at most 16 on the way on one NBD connection: four times 16."""
+    record, bench, _ = eight
+    for number in range(1, 5):
+        ask(record, "reset", number)
+    jobs = " ".join(f"--name=d{n} --filename={on_disk(n)}" for n in range(1, 5))
+    done = bench.guest(
+        "fio --output-format=json --rw=randread --bs=4k --direct=1 --ioengine=libaio "
+        f"--iodepth=16 --time_based --runtime=10 --ramp_time=1 {jobs}",
+        120,
+    )
+    assert done.status == 0, done.stderr
+    said = json.loads(done.stdout)["jobs"]
+    assert [job["error"] for job in said] == [0] * 4
+    for number, job in enumerate(said, 1):
+        found = counters(record, number)
+        print(f"disk{number}: {job['read']['iops']:.1f}/s", found)
+        assert found["completions"] >= job["read"]["total_ios"]
+        assert found["in_flight_peak"] == 16
+        assert found["late_median"] <= LATE

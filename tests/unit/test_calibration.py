@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
+import random
+from dataclasses import replace
 from pathlib import Path
+from statistics import mean, stdev
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from lab import catalog
 from lab.app import calibration
+from lab.app.dispatch import Dispatch, How
 from lab.app.place import Place
+from lab.app.task import calibration_of
 from lab.compile.scenario import compile_scenario
 from lab.decode import parse_override
-from lab.host import calibrations
-from lab.model.calibration import Calibration
+from lab.disks import hdd
+from lab.host import calibrations, load
+from lab.model.calibration import Calibration, GuestTimes
+from lab.model.drive import HardDrive
 from lab.model.scenario import Cell
+from lab.theory.drive import figures
 from tests.fakes import SCENARIO
 
 PLACES = cast(
@@ -50,7 +61,7 @@ def said(wish: calibration.Wanted, share: float, short: int = 0) -> dict[str, st
     raw = {}
     for probe in wish.probes:
         total = probe.workload.parameters["bs"] * probe.workload.parameters["count"] - short
-        (rate,) = [p.value for p in wish.expected if p.workload == probe.workload.name][:1]
+        (rate,) = [p.value for p in wish.expected() if p.workload == probe.workload.name][:1]
         raw[f"{probe.workload.name}.1.stderr.txt"] = (
             f"{total} bytes (1 MB) copied, {total / (rate * share):.6f} s, 1 MB/s\n"
         )
@@ -63,7 +74,7 @@ def test_a_limit_on_bytes_is_met_by_a_stream_each_way(tmp_path: Path) -> None:
     assert found.cell.array is None
     assert len(found.cell.each_disk) == 4  # those that stay plugged in for the cells
     rate = 5 * 1024**2
-    throughput = [p.value for p in found.expected if p.metric == "throughput"]
+    throughput = [p.value for p in found.expected() if p.metric == "throughput"]
     assert len(throughput) == 2
     assert all(rate < value < 1.1 * rate for value in throughput)  # the bucket's bonus
     assert calibration.calibrate(found, said(found, 1.019)).passed
@@ -77,7 +88,7 @@ def test_a_limit_on_operations_is_met_page_by_page(tmp_path: Path) -> None:
     (probe,) = found.probes
     assert probe.workload.parameters["bs"] == 4096
     assert probe.workload.parameters["count"] == 300
-    (value,) = [p.value for p in found.expected if p.metric == "throughput"]
+    (value,) = [p.value for p in found.expected() if p.metric == "throughput"]
     assert value == pytest.approx(4096 * 100, rel=0.05)
 
 
@@ -142,3 +153,232 @@ def test_a_cell_is_marked_by_its_worst_disks(tmp_path: Path) -> None:
     assert not check.passed
     other = Calibration(disk={"model": "throttle"}, problem="of other disks")
     assert calibration.check_of(subject, [other]) == ()
+
+
+# --- modelled disks: the guest's own time is measured first --------------------------------------
+
+GUEST = GuestTimes(
+    random_read_1=0.0014,
+    random_read_16=0.0009,
+    sequential_1=0.0050,
+    sequential=0.0040,
+    flush=0.0028,
+)
+HDD = ("disks.model=hdd", "disks.throttle={}", "disks.preset=hdd_7200", "disks.size=4GiB")
+
+
+def fio(wish: calibration.Wanted, rates: dict[str, float]) -> dict[str, str]:
+    """What fio prints of a probe whose metric came to that."""
+    raw = {}
+    for probe in wish.probes:
+        options = probe.workload.parameters
+        each = options["bs"] if probe.metric == "throughput" else 1
+        done = round(rates[probe.workload.name] / each * 1000)
+        side = {
+            "total_ios": done,
+            "io_bytes": done * options["bs"],
+            "runtime": 1_000_000,
+            "lat_ns": {"mean": 1.0},
+            "clat_ns": {"percentile": {f"{p:.6f}": 1 for p in (50, 95, 99, 99.9)}},
+        }
+        way = "write" if "write" in options["rw"] else "read"
+        raw[f"{probe.workload.name}.1.stdout.txt"] = "{\n" + json.dumps({"jobs": [{way: side}]})[1:]
+    return raw
+
+
+def pair(tmp_path: Path, *sets: str) -> tuple[calibration.Wanted, calibration.Wanted]:
+    (own, disk), known = calibration.wanted([cell(tmp_path, *(sets or HDD))], PLACES)
+    assert known == []
+    return own, disk
+
+
+def guest_seen(own: calibration.Wanted, guest: GuestTimes = GUEST) -> Calibration:
+    return calibration.conclude(
+        own, fio(own, {k: 1 / v for k, v in guest.model_dump().items() if v})
+    )
+
+
+def seen(disk: calibration.Wanted, drive: HardDrive, guest: GuestTimes) -> dict[str, str]:
+    """What a guest measures of a drive."""
+    size = disk.disk.size // drive.zones
+    found = figures(drive, guest, span=size)
+    return fio(
+        disk,
+        {
+            "random_read_1": found.random_read_1,
+            "random_read_16": found.random_read_16,
+            "sequential": found.sequential_outer,
+            "flush": 1 / found.flush,
+            "revolutions": found.revolutions,
+        },
+    )
+
+
+DRIVE = hdd.PRESETS["hdd_7200"]
+
+
+def test_the_guests_own_time_is_measured_first_and_once(tmp_path: Path) -> None:
+    own, disk = pair(tmp_path)
+    assert own.own
+    assert disk.first == own.key
+    assert own.expected() == ()
+    assert disk.times() is None
+    kept = guest_seen(own)
+    assert kept.passed
+    assert disk.times() == kept.guest
+    assert kept.guest is not None
+    assert kept.guest.flush == pytest.approx(GUEST.flush, rel=1e-3)
+    cells = [
+        cell(tmp_path, *HDD, more)
+        for more in ("disks.count=3", "disks.preset=hdd_10000", "disks.size=2GiB")
+    ]
+    missing, known = calibration.wanted(cells, PLACES)
+    assert known == [kept]  # every drive behind such a server, whatever its figures
+    assert [(w.own, w.first) for w in missing] == [(False, own.key)] * 3
+    (scsi, _), _ = calibration.wanted([cell(tmp_path, *HDD, "disks.bus=scsi")], PLACES)
+    assert scsi.own  # another way through the guest
+
+
+@pytest.mark.parametrize("model", ["hdd", "ssd"])
+def test_the_disk_that_takes_no_time_is_one_that_a_cell_can_have(
+    tmp_path: Path, model: str
+) -> None:
+    own, _ = pair(tmp_path, f"disks.model={model}", "disks.throttle={}")
+    plugin = catalog.disk_model(model)
+    assert list(plugin.problems(own.disk)) == []
+    drive = plugin.drive(own.disk)
+    assert drive is not None
+    alone = figures(drive)
+    assert alone.random_read_1 > 1e6
+    assert alone.flush < 1e-6
+    assert figures(drive, GUEST).random_read_1 == pytest.approx(1 / GUEST.random_read_1, rel=0.01)
+    assert set(GuestTimes.model_fields) == {p.workload.name for p in own.probes}
+
+
+def test_a_modelled_disk_is_held_against_its_drive_as_this_guest_sees_it(tmp_path: Path) -> None:
+    own, disk = pair(tmp_path)
+    guest_seen(own)
+    found = calibration.conclude(disk, seen(disk, DRIVE, GUEST))
+    assert found.passed, found.detail
+    points = {p.name: p for p in found.points}
+    first = points["random_read_1"]
+    assert first.model == pytest.approx(80.6, abs=0.1)
+    assert first.expected == pytest.approx(1 / (1 / 80.607 + 0.0014), rel=0.001)
+    assert first.guest == pytest.approx(0.0014, rel=0.001)
+    assert first.guest_share == pytest.approx(0.0014 * 80.6, rel=0.01)
+    assert points["random_read_16"].guest_share < 0.05  # beside the drive's other work
+    assert points["revolutions"].expected == pytest.approx(120)
+    assert "the guest's own time is +11.3% of random_read_1 (1.40 ms)" in found.detail
+    (known,) = [c for c in calibration.wanted([cell(tmp_path, *HDD)], PLACES)[1] if c.points]
+    assert known == found
+    # Without the guest's time the same figures were off: the model is right, and would be blamed.
+    alone = calibration.calibrate(disk, seen(disk, DRIVE, GUEST))
+    assert not alone.passed
+
+
+CONTROLS = {
+    "too few revolutions": replace(DRIVE, rpm=7200 * 0.85),
+    "too many revolutions": replace(DRIVE, rpm=7200 * 1.15),
+    "seeks too long": replace(DRIVE, average_seek=DRIVE.average_seek * 1.2),
+    "a slow medium": replace(DRIVE, outer_rate=DRIVE.outer_rate * 0.88),
+    "a slow controller": replace(DRIVE, overhead=0.0016),
+}
+
+
+@pytest.mark.parametrize("broken", CONTROLS.values(), ids=CONTROLS)
+def test_a_drive_that_is_another_one_is_off_in_a_slow_guest_too(
+    tmp_path: Path, broken: HardDrive
+) -> None:
+    own, disk = pair(tmp_path)
+    guest_seen(own)
+    found = calibration.conclude(disk, seen(disk, broken, GUEST))
+    assert not found.passed
+    assert any(abs(p.error) > p.tolerance for p in found.points)
+
+
+def test_a_server_that_loses_its_rotation_is_off(tmp_path: Path) -> None:
+    own, disk = pair(tmp_path)
+    guest_seen(own)
+    still = figures(replace(DRIVE, rpm=0), GUEST)
+    rates = {
+        "random_read_1": still.random_read_1,
+        "random_read_16": still.random_read_16,
+        "sequential": still.sequential_outer,
+        "flush": 1 / still.flush,
+        "revolutions": 1 / (GUEST.flush + 2 * DRIVE.overhead),
+    }
+    found = {p.name: p for p in calibration.conclude(disk, fio(disk, rates)).points}
+    assert not any(found[n].passed for n in ("random_read_1", "flush", "revolutions"))
+
+
+def test_a_guest_that_is_too_slow_for_the_disk_is_told_from_a_disk_that_is_off(
+    tmp_path: Path,
+) -> None:
+    own, disk = pair(tmp_path)
+    slow = GUEST.model_copy(update={"random_read_1": 0.005})
+    guest_seen(own, slow)
+    found = calibration.conclude(disk, seen(disk, DRIVE, slow))
+    assert all(abs(p.error) <= p.tolerance for p in found.points)
+    assert not found.passed
+    assert "+40.3% of random_read_1 (5.00 ms)" in found.detail
+    assert "this guest is too slow for such a disk" in found.detail
+    # The same 5 ms where the guest did not take them: the disk is off.
+    other = calibration.calibrate(disk, seen(disk, DRIVE, slow), guest=GUEST)
+    assert [p.name for p in other.points if abs(p.error) > p.tolerance] == ["random_read_1"]
+    assert "too slow" not in other.detail
+
+
+def test_without_the_guests_own_time_nothing_is_said_of_the_disk(tmp_path: Path) -> None:
+    own, disk = pair(tmp_path)
+    assert not calibration.conclude(own, {}, "the host was too busy").passed
+    found = calibration.conclude(disk, seen(disk, DRIVE, GUEST))
+    assert "the guest's own time, which is part of it, could not be measured" in found.detail
+    assert calibration.wanted([cell(tmp_path, *HDD)], PLACES)[1] == []  # nothing was kept
+
+
+def test_a_cells_check_carries_the_guests_share(tmp_path: Path) -> None:
+    own, disk = pair(tmp_path)
+    guest_seen(own)
+    found = calibration.conclude(disk, seen(disk, DRIVE, GUEST))
+    (check,) = calibration.check_of(cell(tmp_path, *HDD), [found])
+    assert check.passed
+    assert check.guest_share == pytest.approx(0.113, abs=0.001)
+
+
+@pytest.mark.parametrize("name", hdd.PRESETS)
+def test_the_probes_are_long_enough_for_what_they_allow(tmp_path: Path, name: str) -> None:
+    """Three standard errors of random requests' mean within three quarters of what is allowed."""
+    drive = hdd.PRESETS[name]
+    _, disk = pair(tmp_path, *HDD, f"disks.preset={name}")
+    draw = random.Random(1).random
+    times = [
+        drive.overhead + drive.seek_curve(abs(draw() - draw())) + draw() * drive.revolution
+        for _ in range(20_000)
+    ]
+    stray = stdev(times) / mean(times)
+    for probe in disk.probes:
+        if probe.workload.name in ("random_read_1", "flush"):
+            requests = float(probe.workload.parameters["runtime"]) / mean(times)
+            assert 3 * stray / math.sqrt(requests) <= 0.75 * max(probe.tolerance, 0.08)
+
+
+def test_a_disk_waits_until_the_guests_own_time_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, disk = pair(tmp_path)
+    monkeypatch.setattr(load, "throughput", lambda: 1e15)
+    run = Dispatch(
+        store=cast("Any", None),
+        compiled=cast("Any", None),
+        places={},
+        watch=print,
+        say=print,
+        how=How(),
+    )
+    first, second = calibration_of(own), calibration_of(disk)
+    run._pending = [second, first]
+    assert run._next() is first
+    run._pending, run._running = [second], {"g1": first}
+    assert run._next() is None
+    run._running = {}
+    assert run._next() is second

@@ -14,19 +14,23 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from lab.disks import hdd, ssd
 from lab.disks.hdd import PRESETS as HDD
 from lab.disks.ssd import PRESETS as SSD
 from lab.host import servers
 from lab.model.drive import HardDrive
+from lab.model.scenario import Disk
 from lab.theory.drive import (
     LARGE,
     SMALL,
     figures,
     flush_seconds,
     random_read_rate,
+    revolution_rate,
     sequential_read_rate,
 )
 from tests.nbd import FUA, READ, Client, DiskServer, running
@@ -94,6 +98,19 @@ def write_and_flush(server: DiskServer, count: int = 1500) -> float:
     return clock.passed() / count
 
 
+def one_place_and_flush(server: DiskServer, count: int = 200) -> float:
+    """Writes of one place in a model second, each with a flush."""
+    client = server.client()
+    client.write(1 << 30, b"x" * SMALL)
+    client.flush()
+    clock = Clock(server)
+    for _ in range(count):
+        client.write(1 << 30, b"x" * SMALL)
+        client.flush()
+    client.close()
+    return count / clock.passed()
+
+
 # --- a drive's figures ---------------------------------------------------------------------------
 
 
@@ -118,6 +135,7 @@ def test_each_preset_is_met(tmp_path: Path, drive: HardDrive) -> None:
         assert outer == pytest.approx(sequential_read_rate(drive, 0.0), rel=WITHIN)
         assert inner == pytest.approx(sequential_read_rate(drive, 1.0), rel=WITHIN)
         assert write_and_flush(server) == pytest.approx(flush_seconds(drive), rel=WITHIN)
+        assert one_place_and_flush(server) == pytest.approx(revolution_rate(drive), rel=0.001)
 
 
 def test_the_presets_are_in_the_order_of_their_speed() -> None:
@@ -135,6 +153,16 @@ CONTROLS = {
     "shorter short seeks": {"seek_b": 0.0066},
     "twice the overhead of ten": {"overhead": 0.002},
 }
+TURNS = {"no rotation": 0.0, "15 % slower": 0.85 * 7200, "15 % faster": 1.15 * 7200}
+
+
+@pytest.mark.parametrize("rpm", TURNS.values(), ids=TURNS)
+def test_one_place_written_again_shows_a_wrong_speed_of_rotation(
+    tmp_path: Path, rpm: float
+) -> None:
+    with running(tmp_path, DRIVE, size=SIZE, speed=0, rpm=rpm) as server:
+        found = one_place_and_flush(server, 50)
+    assert found != pytest.approx(revolution_rate(DRIVE), rel=0.1)
 
 
 @pytest.mark.parametrize("broken", CONTROLS.values(), ids=CONTROLS)
@@ -153,6 +181,23 @@ def test_a_flush_that_does_not_drain_fails_its_calibration(tmp_path: Path) -> No
         assert write_and_flush(server, 300) < 0.2 * flush_seconds(DRIVE)
 
 
+@pytest.mark.parametrize("plugin", [hdd, ssd], ids=["hdd", "ssd"])
+def test_the_disk_by_which_a_guest_is_measured_takes_no_time(
+    tmp_path: Path, plugin: ModuleType
+) -> None:
+    disk = plugin.DISK.costless(Disk(model=plugin.__name__.rpartition(".")[2]))
+    with running(tmp_path, plugin.drive_of(disk), size=disk.size, speed=0) as server:
+        client, clock = server.client(), Clock(server)
+        for place in places(200, size=disk.size):
+            client.read(place, SMALL)
+            client.write(place, b"x" * SMALL)
+            client.flush()
+        for number in range(50):
+            client.read(number * LARGE, LARGE)
+        assert clock.passed() < 250 * 2e-6
+        client.close()
+
+
 # --- rules ---------------------------------------------------------------------------------------
 
 
@@ -169,6 +214,27 @@ def test_a_request_a_little_ahead_costs_what_lies_between(tmp_path: Path) -> Non
         assert clock.passed() == pytest.approx(count * 2 * gap / DRIVE.outer_rate, rel=0.01)
         assert server.statistics()["skips"] >= count
         client.close()
+
+
+def test_a_stream_that_begins_again_is_read_again(tmp_path: Path) -> None:
+    """The drive's memory holds the last few MiB, not all that it has ever read."""
+    count = 64
+    with running(tmp_path, DRIVE, size=SIZE, speed=0) as server:
+        client = server.client()
+        for number in range(count):
+            client.read(number * LARGE, LARGE)
+        clock = Clock(server)
+        client.read((count - 2) * LARGE, LARGE)
+        again = clock.passed()
+        assert again == pytest.approx(DRIVE.overhead + LARGE / DRIVE.link_rate, rel=0.01)
+        clock = Clock(server)
+        rounds = 8
+        for number in range(rounds * count):
+            client.read(number % count * LARGE, LARGE)
+        client.close()
+        rate = rounds * count * LARGE / clock.passed()
+        wanted = sequential_read_rate(DRIVE, 0.0, depth=1, span=count * LARGE)
+        assert rate == pytest.approx(wanted, rel=0.02)
 
 
 def test_a_request_just_missed_waits_for_a_revolution(tmp_path: Path) -> None:

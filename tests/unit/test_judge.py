@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from lab.judge import Judged, in_words, judge, limits, matches
+from lab.model.calibration import CALIBRATED
 from lab.model.claim import Bound, Claim, Verdict
+from lab.model.measurement import Check
 from lab.model.result import CellMeasurement, CellResult, Outcome
 from lab.model.scenario import AxisValue
 
@@ -242,3 +244,35 @@ def test_a_figure_that_its_workload_did_not_give_is_not_called_a_missing_workloa
     assert "'write' gave no throughput" in result.reason
     (result,) = judge([FLOOR], [cell(A, None)])
     assert "there is no workload 'write'" in result.reason
+
+
+def with_guest(figure: float, share: float) -> Judged:
+    found = cell(A, figure)
+    check = Check(name=CALIBRATED, passed=True, guest_share=share)
+    return Judged(
+        result=found.result.model_copy(update={"checks": (check,)}),
+        fields=found.fields,
+        published=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("bound", "figure", "share", "expected"),
+    [
+        (NEAR, 8.8e6, 0.0, REFUTED),
+        (NEAR, 8.8e6, 0.04, REFUTED),
+        (NEAR, 8.8e6, 0.11, INCONCLUSIVE),
+        (NEAR, 9.8e6, 0.11, HOLDS),
+        (NEAR, 11.0e6, 0.11, INCONCLUSIVE),  # of a time, the guest may be the excess
+        (NEAR, 13.0e6, 0.11, REFUTED),
+        (FLOOR, 9.5e6, 0.11, INCONCLUSIVE),
+        (FLOOR, 8.5e6, 0.11, REFUTED),
+    ],
+)
+def test_a_bound_that_is_missed_by_no_more_than_the_guests_own_time_is_inconclusive(
+    bound: Claim, figure: float, share: float, expected: Verdict
+) -> None:
+    (result,) = judge([bound], [with_guest(figure, share)])
+    assert result.verdict is expected
+    assert result.measured == figure
+    assert ("the guest itself" in result.reason) is (expected is INCONCLUSIVE)

@@ -17,7 +17,8 @@
  * which a disk of any size is mapped. The queue takes the shortest positioning time first, less
  * `ageing` times what a request has waited (Jacobson and Wilkes, "Disk scheduling algorithms based
  * on rotational position", HPL-CSP-91-7, 1991: ASPTF), among the oldest `queue_depth` requests.
- * A read goes on reading ahead into one segment until the arm is needed elsewhere. Writes are
+ * A read goes on reading ahead into one segment until the arm is needed elsewhere; of what was asked
+ * for before, the segment keeps the last BEHIND bytes. Writes are
  * acknowledged when they are in the cache; the arm brings them to the medium when it is idle, or in
  * turn with reads when the cache is half full or a flush waits, in one direction over the disk and
  * then from its start again (C-LOOK). FLUSH waits until all that was acknowledged before it is on
@@ -55,6 +56,7 @@
 #define SECTOR 512
 #define PAGE 4096               /* what the cache is made of */
 #define RUN 256                 /* most pages that one pass of the arm writes */
+#define BEHIND (4 << 20)        /* a segment's bytes before the last request; more than is in flight */
 #define ZONES 256
 #define FAULTS 64
 #define LATE_STEP 1e-4          /* width of a class of lateness: 0.1 ms */
@@ -569,6 +571,13 @@ static void read_on(uint64_t start, uint64_t end, double t)
   ahead.time = t;
 }
 
+/* What lies far behind the last request gives way to what comes. */
+static void pass_on(uint64_t offset)
+{
+  if (offset > ahead.start + BEHIND)
+    ahead.start = offset - BEHIND;
+}
+
 /* The cable carries one request's bytes after the other's: when it has carried these. */
 static double over_link(uint64_t length, double ready)
 {
@@ -585,12 +594,14 @@ static double from_segment(uint64_t offset, uint64_t length, double ready)
     return -1;
   fill_until(ready);
   if (end <= ahead.end) {
+    pass_on(offset);
     make_room(end, ready);
     return over_link(length, ready);
   }
   /* Else the head must be on its way to it, less than a revolution off, with nothing else to do. */
   if (!ahead.filling || busy || queue || spiral(offset) - spiral(ahead.end) > revolution())
     return -1;
+  pass_on(offset);
   make_room(end, ready);
   double reached = ahead.time + spiral(end) - spiral(ahead.end);
   ahead.end = head = end;
