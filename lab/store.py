@@ -34,6 +34,7 @@ from lab.model.base import Model
 from lab.model.calibration import Calibration
 from lab.model.claim import Claim
 from lab.model.measurement import Check
+from lab.model.noise import NoiseFloor
 from lab.model.procedure import Procedure
 from lab.model.result import Outcome, PhaseSeconds, Result
 from lab.model.scenario import Cell, Source
@@ -65,6 +66,8 @@ class StoredRun(Model):
     claims: tuple[Claim, ...]
     calibrations: tuple[Calibration, ...] = ()
     """What the scenario's disks did, bare."""
+    noise: tuple[NoiseFloor, ...] = ()
+    """How far the same cells came out differently on this host before."""
 
 
 class StoredOutcome(Model):
