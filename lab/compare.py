@@ -21,7 +21,7 @@ from lab.model.noise import NoiseFloor
 from lab.model.result import CellMeasurement, CellResult, Outcome, Result
 from lab.model.scenario import Cell
 from lab.noise import disks_of, share_of
-from lab.stats import cliffs_delta, median_interval, ratio, shift
+from lab.stats import Interval, cliffs_delta, median_interval, ratio, shift
 
 CERTAIN: Final = 0.99
 """Confidence in everything that one comparison calls changed, taken together."""
@@ -139,12 +139,6 @@ def figure_change(
     before = median_interval(first.values, level).widened(noise[0])
     after = median_interval(second.values, level).widened(noise[1])
     quotient = ratio(after, before)
-    if quotient.low > 1 or quotient.high < 1:
-        verdict = Change.CHANGED
-    elif quotient.within(1 - least, 1 + least):
-        verdict = Change.SAME
-    else:
-        verdict = Change.UNCLEAR
     logarithms = [[math.log(v) for v in one.values] for one in (first, second)]
     return FigureChange(
         workload=first.workload,
@@ -157,8 +151,15 @@ def figure_change(
         high=quotient.high - 1,
         shift=math.expm1(shift(*logarithms)),
         delta=cliffs_delta(first.values, second.values),
-        verdict=verdict,
+        verdict=verdict_of(quotient, least),
     )
+
+
+def verdict_of(quotient: Interval, least: float) -> Change:
+    """What may be said of two figures, by where their quotient lies."""
+    if quotient.low > 1 or quotient.high < 1:
+        return Change.CHANGED
+    return Change.SAME if quotient.within(1 - least, 1 + least) else Change.UNCLEAR
 
 
 def _doubts(which: str, cell: CellResult) -> Iterator[str]:

@@ -206,6 +206,20 @@ class RunStore:
             )
         return FinishedCell(outcome=outcome, raw=self.raw(directory))
 
+    def texts(self, cell_id: str) -> dict[str, str]:
+        """Every file of a finished cell by its name below the cell's directory."""
+        directory = self.directory / "cells" / cell_id
+        return {
+            str(path.relative_to(directory)): path.read_text(encoding="utf-8", errors="replace")
+            for path in sorted(directory.rglob("*"))
+            if path.is_file() and not path.name.startswith(".")
+        }
+
+    def scenario_text(self) -> str:
+        """The scenario's file as it was; empty where somebody removed it."""
+        path = self.directory / "scenario.yaml"
+        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
     def load_result(self) -> Result | None:
         """The result document as it was kept; ``None`` where there is none that can be read."""
         try:
@@ -236,6 +250,17 @@ def every(directories: Sequence[Path] = ()) -> Iterator[RunStore]:
     ]
     found.sort(key=lambda d: (*_parts(d.name)[1:], d.name), reverse=True)
     yield from (RunStore(d) for d in found)
+
+
+def strays(directories: Sequence[Path] = ()) -> list[str]:
+    """A sentence for everything that lies among the runs and is none."""
+    return [
+        f"'{path}' is no run: " + ("it has no run.json" if path.is_dir() else "it is a file")
+        for parent in directories or (paths.runs(),)
+        if parent.is_dir()
+        for path in sorted(parent.iterdir())
+        if not path.name.startswith(".") and not (path / "run.json").exists()
+    ]
 
 
 def collect_garbage() -> list[str]:

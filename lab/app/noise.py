@@ -33,18 +33,25 @@ def place_of(environment: Mapping[str, Any]) -> str:
 
 def noise_of(environment: Mapping[str, Any]) -> tuple[NoiseFloor, ...]:
     """How far cells came out differently that were run more than once on this host."""
-    here = place_of(environment)
-    return floors(_repetitions(here))
+    return noise_here(environment)[0]
 
 
-def _repetitions(here: str) -> Iterator[Repetition]:
+def noise_here(environment: Mapping[str, Any]) -> tuple[tuple[NoiseFloor, ...], int]:
+    """The noise, and how many runs of this host, as it is, were looked at."""
+    runs = list(_runs(place_of(environment)))
+    found = floors(one for run, stored in runs for one in _of_run(run, stored))
+    return found, len(runs)
+
+
+def _runs(here: str) -> Iterator[tuple[RunStore, StoredRun]]:
+    """Runs that ended, on such a host."""
     for run in islice(store.every(), LATEST):
         try:
             stored = run.load_run()
         except InputError:
             continue
         if stored.finished and place_of(stored.environment) == here:
-            yield from _of_run(run, stored)
+            yield run, stored
 
 
 def _of_run(run: RunStore, stored: StoredRun) -> Iterator[Repetition]:
