@@ -181,7 +181,7 @@ class RunStore:
         return {
             path.name: path.read_text(encoding="utf-8", errors="replace")
             for path in sorted((directory / "raw").glob("*"))
-            if not path.name.startswith(".")
+            if path.is_file() and not path.name.startswith(".")
         }
 
     def finish_cell(self, cell_id: str, attempt: Path, outcome: StoredOutcome) -> None:
@@ -226,6 +226,13 @@ class RunStore:
             return Result.model_validate_json((self.directory / "result.json").read_bytes())
         except (OSError, ValidationError):
             return None
+
+    def complaint(self) -> str:
+        """Why the kept result is made again; empty where it can be read, or none was kept."""
+        path = self.directory / "result.json"
+        if not path.is_file() or self.load_result() is not None:
+            return ""
+        return f"'{path}' is cut off or not the lab's: it is made again from the raw output"
 
     def save_result(self, result: Result) -> None:
         """Keep the result document beside what it was made from."""

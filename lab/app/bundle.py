@@ -17,10 +17,10 @@ from lab.report.plan import PACKAGE, as_script
 from lab.store import RunStore, StoredCell, StoredRun
 
 _DIRECTORY: Final = "@DIRECTORY@"
-_IMAGE: Final = "@IMAGE@"
 _QEMU: Final = "@QEMU@"
-_HERE: Final = "@HERE@"
-"""What stands for paths in ``steps.sh``; a shell takes none of it for its own."""
+_IMAGE: Final = f"{_DIRECTORY}/image"
+_HERE: Final = f"{_DIRECTORY}/bundle"
+"""What stands for paths in ``steps.sh``; the image and the bundle itself are linked to there."""
 
 _RUN: Final = """\
 #!/bin/sh
@@ -35,6 +35,11 @@ for file in {files}; do
 done
 QEMU=$(command -v {qemu}) || {{ echo "run.sh: {qemu} is not installed" >&2; exit 3; }}
 DIRECTORY=$(mktemp -d)
+case "$DIRECTORY$QEMU" in
+*[!A-Za-z0-9/._-]*) echo "run.sh: '$DIRECTORY' is no plain path: set TMPDIR" >&2; exit 2 ;;
+esac
+ln -s "$IMAGE" "$DIRECTORY/image"
+ln -s "$here" "$DIRECTORY/bundle"
 clean() {{
   [ ! -f "$DIRECTORY/run/qemu/lab.pid" ] || kill "$(cat "$DIRECTORY/run/qemu/lab.pid")" || true
   rm -rf "$DIRECTORY"
@@ -44,8 +49,8 @@ trap 'exit 130' INT TERM
 # libvirt stays root only where root runs it.
 keep=p
 [ "$(id -u)" = 0 ] || keep='/^user = "root"$/d; /^group = "root"$/d; /^dynamic_ownership = 0$/d; p'
-sed -n -e "s|@DIRECTORY@|$DIRECTORY|g; s|@IMAGE@|$IMAGE|g; s|@QEMU@|$QEMU|g; s|@HERE@|$here|g" \\
-  -e "$keep" "$here/steps.sh" > "$DIRECTORY/steps.sh"
+sed -n -e "s|@DIRECTORY@|$DIRECTORY|g; s|@QEMU@|$QEMU|g; $keep" \\
+  "$here/steps.sh" > "$DIRECTORY/steps.sh"
 sh -eu "$DIRECTORY/steps.sh"
 """
 

@@ -25,9 +25,9 @@ def history_of(metric: str, scenario: str | None) -> History:
     broken = list(store.strays())
     for file, run in documents.items():
         if file in unread or not file.is_file():
-            again, sentence = _again(run, cut=file in unread)
+            again, sentences = _again(run)
             found += again
-            broken += [sentence] if sentence else []
+            broken += sentences
     if scenario is not None:
         known = sorted({point.scenario for point in found})
         found = [point for point in found if point.scenario == scenario]
@@ -45,17 +45,14 @@ def history_of(metric: str, scenario: str | None) -> History:
     return History(metric=metric, points=_with_changes(chosen), broken=tuple(broken))
 
 
-def _again(run: RunStore, *, cut: bool) -> tuple[list[Point], str]:
+def _again(run: RunStore) -> tuple[list[Point], list[str]]:
     """A run's figures from its raw output, and what is wrong with its files."""
     try:
         result = result_of(run)
     except InputError as error:
-        return [], error.message
-    sentence = (
-        f"'{run.directory / 'result.json'}' is cut off or not the lab's: its figures are made again"
-        " from the raw output"
-    )
-    return [p for c in result.cells for p in _points(result.run, c)], sentence if cut else ""
+        return [], [error.message]
+    found = [p for c in result.cells for p in _points(result.run, c)]
+    return found, [sentence for sentence in (run.complaint(),) if sentence]
 
 
 def _points(run: Run, cell: CellResult) -> list[Point]:

@@ -32,6 +32,8 @@ def list_(as_json: Json = False) -> None:
             rows.append(summary(run))
         except InputError as error:
             broken.append(str(error))
+        else:
+            broken += [sentence for sentence in (run.complaint(),) if sentence]
     if as_json:
         print_json({"runs": rows, "broken": broken})
         return
