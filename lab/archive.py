@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lab.errors import InputError, unwritable
 from lab.model.history import Point
+from lab.store import RunStore
 
 if TYPE_CHECKING:
     import duckdb
@@ -24,20 +25,32 @@ select filename, try(decode(content)) as said,
 from read_blob(getvariable('files'))
 """
 _POINTS: Final = """
-with cells as (
-  select document, unnest(from_json(document -> 'cells', '["json"]')) as cell from documents
-  where document ->> 'schema' = 'lab.result/1'
+with asked as (
+  select parse_dirpath(filename) as place, document -> 'noise' as noise,
+         unnest(from_json(document -> 'cells', '["json"]')) as stored
+  from documents where parse_filename(filename) = 'run.json'
+), kinds as (
+  select place, cast(noise as varchar) as noise, stored ->> 'id' as id,
+         cast(stored -> '$.cell.disks' as varchar) as disks
+  from asked
+), cells as (
+  select parse_dirpath(filename) as place, document,
+         unnest(from_json(document -> 'cells', '["json"]')) as cell
+  from documents where document ->> 'schema' = 'lab.result/1'
 ), figures as (
-  select document, cell, unnest(from_json(cell -> 'measurements', '["json"]')) as figure from cells
+  select place, document, cell ->> 'id' as id, cell,
+         unnest(from_json(cell -> 'measurements', '["json"]')) as figure
+  from cells
 )
 select document ->> '$.run.id' as run, document ->> '$.run.scenario' as scenario,
-       document ->> '$.run.started' as started, cell ->> 'id' as cell,
+       document ->> '$.run.started' as started, id as cell,
        cast(cell -> 'axes' as varchar) as axes, figure ->> 'workload' as workload,
        figure ->> 'metric' as metric, figure ->> 'unit' as unit,
+       cast(figure -> 'values' as varchar) as values,
        cast(figure ->> 'median' as double) as median, cast(figure ->> 'low' as double) as low,
-       cast(figure ->> 'high' as double) as high,
-       json_array_length(figure -> 'values') as trials
-from figures order by started, run, cell, workload, metric
+       cast(figure ->> 'high' as double) as high, noise, disks
+from figures left join kinds using (place, id)
+order by started, run, cell, workload, metric
 """
 
 
@@ -50,12 +63,21 @@ def _connect() -> duckdb.DuckDBPyConnection:
     )
 
 
-def points(files: Sequence[Path]) -> tuple[list[Point], list[Path]]:
-    """Every figure in these result documents, the oldest first; and the files that are none."""
+def points(runs: Sequence[RunStore]) -> tuple[list[Point], list[RunStore]]:
+    """Every figure in the results of these runs, the oldest first; and the runs without any result.
+
+    A result that is cut off, or not the lab's, is none.
+    """
+    files = [
+        str(file)
+        for run in runs
+        for name in ("run.json", "result.json")
+        if (file := run.directory / name).is_file()
+    ]
     if not files:
-        return [], []
+        return [], list(runs)
     with _connect() as database:
-        database.execute("set variable files = ?", [[str(file) for file in files]])
+        database.execute("set variable files = ?", [files])
         database.execute(_DOCUMENTS)
         good = database.execute(
             "select filename from documents where document ->> 'schema' = 'lab.result/1'"
@@ -64,8 +86,15 @@ def points(files: Sequence[Path]) -> tuple[list[Point], list[Path]]:
         names = [column[0] for column in asked.description or ()]
         rows = [dict(zip(names, row, strict=True)) for row in asked.fetchall()]
     readable = {name for (name,) in good}
-    found = [Point.model_validate({**row, "axes": json.loads(row["axes"])}) for row in rows]
-    return found, [file for file in files if str(file) not in readable]
+    missing = [run for run in runs if str(run.directory / "result.json") not in readable]
+    return [_point(row) for row in rows], missing
+
+
+def _point(row: Mapping[str, Any]) -> Point:
+    """A row; what a run knew of noise, and its disks, are not there where ``run.json`` is cut."""
+    parsed = {name: json.loads(row[name] or "[]") for name in ("axes", "values", "noise", "disks")}
+    kinds = {disk["model"] for disk in parsed["disks"] if disk["count"]}
+    return Point.model_validate({**row, **parsed, "disks": "+".join(sorted(kinds))})
 
 
 def write_table(rows: Sequence[Mapping[str, Any]], path: Path, form: str) -> None:

@@ -46,7 +46,7 @@ def compare(first: Side, second: Side, least: float = LEAST) -> Comparison:
     """
     pairs = _pairs(first.result, second.result)
     paired = {a.id for a, _ in pairs}, {b.id for _, b in pairs}
-    level = _each(CERTAIN, sum(len(_workloads(a, b)) for a, b in pairs))
+    level = each(CERTAIN, sum(len(_workloads(a, b)) for a, b in pairs))
     return Comparison(
         first=first.result.run,
         second=second.result.run,
@@ -60,7 +60,7 @@ def compare(first: Side, second: Side, least: float = LEAST) -> Comparison:
     )
 
 
-def _each(level: float, count: int) -> float:
+def each(level: float, count: int) -> float:
     """Level of each of so many statements that are all true at ``level`` (Bonferroni).
 
     Dunn 1961, "Multiple comparisons among means", Journal of the American Statistical Association
@@ -151,12 +151,11 @@ def figure_change(
         high=quotient.high - 1,
         shift=math.expm1(shift(*logarithms)),
         delta=cliffs_delta(first.values, second.values),
-        verdict=verdict_of(quotient, least),
+        verdict=_verdict(quotient, least),
     )
 
 
-def verdict_of(quotient: Interval, least: float) -> Change:
-    """What may be said of two figures, by where their quotient lies."""
+def _verdict(quotient: Interval, least: float) -> Change:
     if quotient.low > 1 or quotient.high < 1:
         return Change.CHANGED
     return Change.SAME if quotient.within(1 - least, 1 + least) else Change.UNCLEAR

@@ -6,11 +6,11 @@ from difflib import get_close_matches
 
 from lab import archive, store
 from lab.app.results import result_of
-from lab.compare import LEAST, verdict_of
+from lab.compare import CERTAIN, each, figure_change
 from lab.errors import InputError
 from lab.model.history import History, Point
-from lab.model.result import CellResult, Run
-from lab.stats import Interval, ratio
+from lab.model.result import CellMeasurement
+from lab.noise import disks_of, share_of
 from lab.store import RunStore
 
 
@@ -19,15 +19,12 @@ def history_of(metric: str, scenario: str | None) -> History:
 
     ``InputError`` where there is no such metric, or no run of that scenario.
     """
-    runs = list(store.every())
-    documents = {run.directory / "result.json": run for run in runs}
-    found, unread = archive.points([file for file in documents if file.is_file()])
+    found, missing = archive.points(list(store.every()))
     broken = list(store.strays())
-    for file, run in documents.items():
-        if file in unread or not file.is_file():
-            again, sentences = _again(run)
-            found += again
-            broken += sentences
+    for run in missing:
+        again, sentences = _again(run)
+        found += again
+        broken += sentences
     if scenario is not None:
         known = sorted({point.scenario for point in found})
         found = [point for point in found if point.scenario == scenario]
@@ -42,61 +39,51 @@ def history_of(metric: str, scenario: str | None) -> History:
         guess = f"did you mean '{near[0]}'? " if near else ""
         raise InputError(f"no run has the metric '{metric}': {guess}there are {', '.join(names)}")
     chosen.sort(key=lambda p: (p.started, p.run, p.cell, p.workload))
-    return History(metric=metric, points=_with_changes(chosen), broken=tuple(broken))
+    return History(metric=metric, level=CERTAIN, points=_with_changes(chosen), broken=tuple(broken))
 
 
 def _again(run: RunStore) -> tuple[list[Point], list[str]]:
     """A run's figures from its raw output, and what is wrong with its files."""
     try:
-        result = result_of(run)
+        stored, result = run.load_run(), result_of(run)
     except InputError as error:
         return [], [error.message]
-    found = [p for c in result.cells for p in _points(result.run, c)]
+    disks = {cell.id: disks_of(cell.cell) for cell in stored.cells}
+    found = [
+        Point(
+            run=stored.id,
+            scenario=stored.scenario,
+            started=stored.started,
+            cell=cell.id,
+            axes=cell.axes,
+            **one.model_dump(),
+            disks=disks[cell.id],
+            noise=stored.noise,
+        )
+        for cell in result.cells
+        for one in cell.measurements
+    ]
     return found, [sentence for sentence in (run.complaint(),) if sentence]
 
 
-def _points(run: Run, cell: CellResult) -> list[Point]:
-    return [
-        Point(
-            run=run.id,
-            scenario=run.scenario,
-            started=run.started,
-            cell=cell.id,
-            axes=cell.axes,
-            workload=one.workload,
-            metric=one.metric,
-            unit=one.unit,
-            median=one.median,
-            low=one.low,
-            high=one.high,
-            trials=len(one.values),
-        )
-        for one in cell.measurements
-    ]
-
-
 def _with_changes(points: list[Point]) -> tuple[Point, ...]:
+    """Each beside the last one before it of the same cell; all of it certain together."""
     last: dict[tuple[str, str, str], Point] = {}
-    found = []
+    pairs: list[tuple[Point | None, Point]] = []
     for point in points:
         key = (point.scenario, point.cell, point.workload)
-        found.append(_after(last[key], point) if key in last else point)
+        pairs.append((last.get(key), point))
         last[key] = point
-    return tuple(found)
+    level = each(CERTAIN, sum(before is not None for before, _ in pairs))
+    return tuple(_after(before, point, level) if before else point for before, point in pairs)
 
 
-def _after(before: Point, point: Point) -> Point:
-    if before.median <= 0 or point.median <= 0:
+def _after(before: Point, point: Point, level: float) -> Point:
+    noise = [share_of(p.noise, p.disks, p.metric, level) for p in (before, point)]
+    pair = [CellMeasurement.model_validate(p, from_attributes=True) for p in (before, point)]
+    found = figure_change(*pair, noise=(noise[0], noise[1]), level=level)
+    if found is None:
         return point
-    change = point.median / before.median - 1
-    intervals = [_interval(p) for p in (point, before)]
-    if intervals[0] is None or intervals[1] is None:
-        return point.model_copy(update={"change": change})
-    verdict = verdict_of(ratio(intervals[0], intervals[1]), LEAST)
-    return point.model_copy(update={"change": change, "verdict": verdict})
-
-
-def _interval(point: Point) -> Interval | None:
-    if point.low is None or point.high is None:
-        return None
-    return Interval(middle=point.median, low=point.low, high=point.high)
+    known = before.disks and point.disks
+    update = {"change": found.change, "verdict": found.verdict if known else None}
+    return point.model_copy(update=update)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from lab.model.base import Model
 from lab.model.comparison import Change
+from lab.model.noise import NoiseFloor
 from lab.model.scenario import AxisValue
 
 
@@ -22,7 +25,11 @@ class Point(Model):
     median: float
     low: float | None = None
     high: float | None = None
-    trials: int
+    values: tuple[float, ...]
+    disks: str = ""
+    """The kind of disk, as a noise floor names it; empty where nobody knows."""
+    noise: tuple[NoiseFloor, ...] = Field(default=(), exclude=True)
+    """What the run knew of its host."""
     change: float | None = None
     """Against the run before it that has the cell, as a share; ``None`` for the first."""
     verdict: Change | None = None
@@ -33,6 +40,8 @@ class History(Model):
     """Every run's figure of one metric, the oldest first, and what could not be read."""
 
     metric: str
+    level: float
+    """Confidence in all that is called changed, taken together."""
     points: tuple[Point, ...]
     broken: tuple[str, ...] = ()
     """A sentence for each file that is cut off or not the lab's."""

@@ -13,6 +13,7 @@ from rich.text import Text
 from lab.model.comparison import CellChange, Change, Comparison, Difference, FigureChange
 from lab.model.history import History, Point
 from lab.model.noise import NoiseFloor
+from lab.noise import ENOUGH, USUAL
 from lab.report.text import SHOWN, axis_value, figure, plain_table
 from lab.stats import Spread, reach
 
@@ -120,6 +121,8 @@ def history_page(found: History) -> RenderableType:
             repeated = number > 0 and points[number - 1].run == point.run
             table.add_row("" if repeated else began, *_point(point))
         parts += [Text(f"{scenario}: {found.metric}", style="bold"), table]
+    certain = f"All that is called more than noise is so at {found.level:.0%}, taken together."
+    parts.append(Text(certain, style="dim"))
     return Group(*parts)
 
 
@@ -141,6 +144,10 @@ def noise_page(floors: Sequence[NoiseFloor], runs: int) -> RenderableType:
         off = reach(spread)
         of = f"{floor.freedom} repetitions in {floor.runs} runs"
         table.add_row(floor.disks, floor.metric, f"{off:.2%}", f"{off * 2**0.5:.2%}", of)
-    text = Text(f"{runs} runs were made on this host as it is.\n")
-    text.append("More of it: run a scenario again, and again. Nothing may change in between.")
-    return Group(table, text)
+    text = Text(f"{runs} {'run was' if runs == 1 else 'runs were'} made on this host as it is.")
+    text.append(
+        f" A row counts from {ENOUGH} repetitions on; before that throttled disks are taken to be"
+        f" ±{reach(USUAL):.2%} off, and nothing is known of others. More repetitions: run a"
+        " scenario again, with nothing changed in between."
+    )
+    return Group(table, text) if floors else text

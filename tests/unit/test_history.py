@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from lab import archive
+from lab import archive, store
 from lab.app.history import history_of
 from lab.app.results import result_of
 from lab.errors import InputError
 from lab.host import paths
 from lab.model.comparison import Change
+from lab.model.noise import NoiseFloor
 from lab.store import RunStore
 from tests.fakes import Cli, raw_of, stored_run
 
@@ -145,7 +146,7 @@ def test_what_is_no_run_is_named_and_everything_else_shows(cli: Cli, lab_home: P
     assert len(shown["broken"]) == 2
 
 
-def test_results_from_before_intervals_are_read_and_judged_by_nobody(lab_home: Path) -> None:
+def test_results_from_before_intervals_are_compared_too(lab_home: Path) -> None:
     for day in (1, 2):
         path = kept(day, 9.0 + day).directory / "result.json"
         data = json.loads(path.read_text())
@@ -154,9 +155,29 @@ def test_results_from_before_intervals_are_read_and_judged_by_nobody(lab_home: P
                 del measurement["low"], measurement["high"]
         path.write_text(json.dumps(data))
     found = history_of("throughput", None)
-    assert {p.verdict for p in found.points} == {None}
-    changes = {p.change for p in found.points if p.started[8:10] == "02"}
-    assert max(c for c in changes if c) == pytest.approx(0.1, rel=1e-3)
+    changed = [p.change for p in found.points if p.verdict is Change.CHANGED]
+    assert changed == pytest.approx([0.1] * 3, rel=1e-3)
+
+
+def test_without_its_run_nobody_knows_how_noisy_a_figure_is(lab_home: Path) -> None:
+    kept(1)
+    (kept(2, 11.9).directory / "run.json").write_text("{")
+    found = history_of("throughput", None)
+    later = [p for p in found.points if p.started[8:10] == "02"]
+    assert len(later) == 6
+    assert {p.verdict for p in later} == {None}
+    assert max(p.change or 0 for p in later) == pytest.approx(11.9 / 10.4 - 1, rel=1e-3)
+
+
+def test_a_noisy_hosts_history_calls_less_a_change(lab_home: Path) -> None:
+    for day, figure in ((1, 10.4), (2, 11.0)):
+        kept(day, figure)
+    assert Change.CHANGED in {p.verdict for p in history_of("throughput", None).points}
+    floor = NoiseFloor(disks="throttle", metric="throughput", deviation=0.05, freedom=20, runs=3)
+    for run in store.every():
+        run.save_run(run.load_run().model_copy(update={"noise": (floor,)}))
+    verdicts = {p.verdict for p in history_of("throughput", None).points}
+    assert verdicts == {None, Change.UNCLEAR}
 
 
 def test_no_files_are_no_question_for_a_database() -> None:
