@@ -1,7 +1,10 @@
 """Claims against measurements: pure, re-runnable on any stored run.
 
 A claim about cells or workloads that are not there is ``not_tested``; one whose cells failed is
-``inconclusive``: that the lab could not find out is no evidence against anybody.
+``inconclusive``: that the lab could not find out is no evidence against anybody. Each figure is an
+interval: the median's, with the host's noise. What lies wholly inside an expectation holds, what
+lies wholly outside is refuted, and what does neither is inconclusive, as of two one-sided tests
+(Schuirmann 1987, Journal of Pharmacokinetics and Biopharmaceutics 15:657).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from lab.model.claim import Bound, Claim, Monotonic, Order, Ratio, Same, Value, 
 from lab.model.measurement import UNCONTENDED
 from lab.model.result import CellResult, ClaimResult, Outcome
 from lab.model.scenario import AxisValue
+from lab.stats import Interval, ratio
 from lab.units import format_rate, parse_rate
 
 
@@ -57,8 +61,10 @@ def _judge(claim: Claim, cells: Sequence[Judged]) -> ClaimResult:
             expected=expected,
             reason=str(missing),
         )
-    verdict = Verdict.HOLDS if holds else Verdict.REFUTED
-    if not holds and (share := _guest_share(claim, measured, cells)):
+    verdict = _VERDICTS[holds]
+    if holds is None:
+        reason += f"; {_UNDECIDED}"
+    elif not holds and (share := _guest_share(claim, measured, cells)):
         verdict = Verdict.INCONCLUSIVE
         reason += f"; the guest itself takes up to {share:.0%} of these disks' time for a request"
     return ClaimResult(
@@ -72,43 +78,47 @@ def _judge(claim: Claim, cells: Sequence[Judged]) -> ClaimResult:
     )
 
 
-def _hold(claim: Claim, cells: Sequence[Judged]) -> tuple[bool, float, str]:
-    """Whether it holds, the figure to show, and why."""
+_VERDICTS = {True: Verdict.HOLDS, False: Verdict.REFUTED, None: Verdict.INCONCLUSIVE}
+_UNDECIDED = "too close to tell, by the scatter of trials and of runs on this host"
+
+
+def _hold(claim: Claim, cells: Sequence[Judged]) -> tuple[bool | None, float, str]:
+    """Whether it holds (``None``: too close to tell), the figure to show, and why."""
     match claim.expect:
         case Bound() as bound:
             value = _value(bound.value, cells)
-            low, high = limits(bound)
             return (
-                low <= value <= high,
-                value,
+                value.within(*limits(bound)),
+                value.middle,
                 f"{_show(bound.value, value)} was measured"
-                + (f", {_percent(value, bound.near)} off" if bound.near else ""),
+                + (f", {_percent(value.middle, bound.near)} off" if bound.near else ""),
             )
-        case Ratio() as ratio:
-            of, to = _value(ratio.of, cells), _value(ratio.to, cells)
-            if to == 0:
-                raise _MissingError(Verdict.INCONCLUSIVE, "the ratio's second value is 0")
-            value = of / to
-            low = ratio.at_least if ratio.at_least is not None else float("-inf")
-            high = ratio.at_most if ratio.at_most is not None else float("inf")
-            shown = f"{_show(ratio.of, of)} to {_show(ratio.to, to)} is {value:.3f}"
-            return low <= value <= high, value, shown
+        case Ratio() as wanted:
+            of, to = _value(wanted.of, cells), _value(wanted.to, cells)
+            value = _quotient(of, to)
+            low = wanted.at_least if wanted.at_least is not None else float("-inf")
+            high = wanted.at_most if wanted.at_most is not None else float("inf")
+            shown = f"{_show(wanted.of, of)} to {_show(wanted.to, to)} is {_plain(value, '.3f')}"
+            return value.within(low, high), value.middle, shown
         case Order() as order:
             values = [_value(v, cells) for v in order.values]
-            holds = all(a > b * (1 + order.margin) for a, b in pairwise(values))
-            return holds, values[0], _list(order.values, values)
+            least = 1 + order.margin
+            steps = [_quotient(a, b) for a, b in pairwise(values)]
+            holds = _all([None if s.low <= least < s.high else s.low > least for s in steps])
+            return holds, values[0].middle, _list(order.values, values)
         case Same() as same:
             values = [_value(v, cells) for v in same.values]
-            middle = median(values)
-            worst = max(abs(v - middle) for v in values)
-            holds = worst <= same.within * abs(middle)
+            middle = median(v.middle for v in values)
+            slack = same.within * abs(middle)
+            holds = _all([v.within(middle - slack, middle + slack) for v in values])
             return holds, middle, _list(same.values, values)
         case Monotonic() as monotonic:
             values = _along(monotonic, cells)
             signed = values if monotonic.direction == "rising" else values[::-1]
-            slack = 1 - monotonic.tolerance
-            holds = all(b >= a * slack for a, b in pairwise(signed))
-            return holds, values[-1], _list([monotonic.value] * len(values), values)
+            least = 1 - monotonic.tolerance
+            steps = [_quotient(b, a) for a, b in pairwise(signed)]
+            holds = _all([s.within(least, float("inf")) for s in steps])
+            return holds, values[-1].middle, _list([monotonic.value] * len(values), values)
         case _:
             assert_never(claim.expect)
 
@@ -123,6 +133,19 @@ def _guest_share(claim: Claim, value: float, cells: Sequence[Judged]) -> float:
     too_low = value < low <= value * (1 + share)  # a rate
     too_high = value > high >= value / (1 + share)  # a time
     return share if too_low or too_high else 0.0
+
+
+def _all(parts: Sequence[bool | None]) -> bool | None:
+    """Whether all hold; one that does not decides, and else one that nobody can tell."""
+    return False if False in parts else None if None in parts else True
+
+
+def _quotient(first: Interval, second: Interval) -> Interval:
+    if first.middle <= 0 or second.middle <= 0:
+        raise _MissingError(
+            Verdict.INCONCLUSIVE, "figures are compared as a ratio, and one of them is 0"
+        )
+    return ratio(first, second)
 
 
 def limits(bound: Bound) -> tuple[float, float]:
@@ -162,7 +185,7 @@ def _cells(value: Value, cells: Sequence[Judged]) -> list[Judged]:
     return [c for c in picked if c.published]
 
 
-def _value(value: Value, cells: Sequence[Judged]) -> float:
+def _value(value: Value, cells: Sequence[Judged]) -> Interval:
     picked = _cells(value, cells)
     if len(picked) > 1:
         ids = ", ".join(c.result.id for c in picked)
@@ -174,7 +197,7 @@ _DOUBTS = {UNCONTENDED: "was contended", CALIBRATED: "has disks that failed thei
 """Checks that leave a figure standing, and take its verdict away."""
 
 
-def _measured(value: Value, result: CellResult) -> float:
+def _measured(value: Value, result: CellResult) -> Interval:
     if result.outcome is not Outcome.DONE:
         first = result.reason.splitlines()[0] if result.reason else "no reason was kept"
         raise _MissingError(
@@ -188,7 +211,7 @@ def _measured(value: Value, result: CellResult) -> float:
             )
     for measurement in result.measurements:
         if (measurement.workload, measurement.metric) == (value.workload, value.metric):
-            return measurement.median
+            return measurement.interval
     if any(measurement.workload == value.workload for measurement in result.measurements):
         raise _MissingError(
             Verdict.NOT_TESTED,
@@ -198,7 +221,7 @@ def _measured(value: Value, result: CellResult) -> float:
     raise _MissingError(Verdict.NOT_TESTED, f"there is no workload '{value.workload}' in this run")
 
 
-def _along(monotonic: Monotonic, cells: Sequence[Judged]) -> list[float]:
+def _along(monotonic: Monotonic, cells: Sequence[Judged]) -> list[Interval]:
     picked = _cells(monotonic.value, cells)
     if any(c.fields.get(monotonic.along) is None for c in picked) or len(picked) < 2:
         raise _MissingError(
@@ -214,11 +237,27 @@ def _along(monotonic: Monotonic, cells: Sequence[Judged]) -> list[float]:
     return [_measured(monotonic.value, c.result) for c in picked]
 
 
-def _show(value: Value, figure: float) -> str:
-    return format_rate(figure) if value.metric == "throughput" else f"{figure:.4g}"
+def _show(value: Value, figure: Interval) -> str:
+    if value.metric == "throughput":
+        return format_rate(figure.middle) + _scatter(figure)
+    return _plain(figure, ".4g")
 
 
-def _list(values: Sequence[Value], figures: Sequence[float]) -> str:
+def _plain(figure: Interval, form: str) -> str:
+    return f"{figure.middle:{form}}{_scatter(figure)}"
+
+
+def _scatter(figure: Interval) -> str:
+    """How far it may be off; nothing where nobody knows."""
+    off = max(figure.high - figure.middle, figure.middle - figure.low)
+    return f" ±{off / abs(figure.middle):.1%}" if off and figure.middle else ""
+
+
+def _exact(value: Value, figure: float) -> str:
+    return _show(value, Interval(middle=figure, low=figure, high=figure))
+
+
+def _list(values: Sequence[Value], figures: Sequence[Interval]) -> str:
     return ", ".join(_show(v, f) for v, f in zip(values, figures, strict=True))
 
 
@@ -231,15 +270,15 @@ def in_words(claim: Claim) -> str:
     match claim.expect:
         case Bound() as bound:
             if bound.near is not None:
-                return f"{_show(bound.value, bound.near)} ±{bound.within:.0%}"
+                return f"{_exact(bound.value, bound.near)} ±{bound.within:.0%}"
             low, high = limits(bound)
-            parts = [f"at least {_show(bound.value, low)}"] if bound.at_least is not None else []
-            parts += [f"at most {_show(bound.value, high)}"] if bound.at_most is not None else []
+            parts = [f"at least {_exact(bound.value, low)}"] if bound.at_least is not None else []
+            parts += [f"at most {_exact(bound.value, high)}"] if bound.at_most is not None else []
             return " and ".join(parts)
-        case Ratio() as ratio:
-            parts = [f"at least {ratio.at_least:.3g}"] if ratio.at_least is not None else []
-            parts += [f"at most {ratio.at_most:.3g}"] if ratio.at_most is not None else []
-            return f"{ratio.of.workload} to {ratio.to.workload}: " + " and ".join(parts)
+        case Ratio() as wanted:
+            parts = [f"at least {wanted.at_least:.3g}"] if wanted.at_least is not None else []
+            parts += [f"at most {wanted.at_most:.3g}"] if wanted.at_most is not None else []
+            return f"{wanted.of.workload} to {wanted.to.workload}: " + " and ".join(parts)
         case Order() as order:
             return f"falling in this order, by {order.margin:.0%} each"
         case Same() as same:

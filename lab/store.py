@@ -34,6 +34,7 @@ from lab.model.base import Model
 from lab.model.calibration import Calibration
 from lab.model.claim import Claim
 from lab.model.measurement import Check
+from lab.model.noise import NoiseFloor
 from lab.model.procedure import Procedure
 from lab.model.result import Outcome, PhaseSeconds, Result
 from lab.model.scenario import Cell, Source
@@ -65,6 +66,8 @@ class StoredRun(Model):
     claims: tuple[Claim, ...]
     calibrations: tuple[Calibration, ...] = ()
     """What the scenario's disks did, bare."""
+    noise: tuple[NoiseFloor, ...] = ()
+    """How far the same cells came out differently on this host before."""
 
 
 class StoredOutcome(Model):
@@ -178,7 +181,7 @@ class RunStore:
         return {
             path.name: path.read_text(encoding="utf-8", errors="replace")
             for path in sorted((directory / "raw").glob("*"))
-            if not path.name.startswith(".")
+            if path.is_file() and not path.name.startswith(".")
         }
 
     def finish_cell(self, cell_id: str, attempt: Path, outcome: StoredOutcome) -> None:
@@ -203,12 +206,33 @@ class RunStore:
             )
         return FinishedCell(outcome=outcome, raw=self.raw(directory))
 
+    def texts(self, cell_id: str) -> dict[str, str]:
+        """Every file of a finished cell by its name below the cell's directory."""
+        directory = self.directory / "cells" / cell_id
+        return {
+            str(path.relative_to(directory)): path.read_text(encoding="utf-8", errors="replace")
+            for path in sorted(directory.rglob("*"))
+            if path.is_file() and not path.name.startswith(".")
+        }
+
+    def scenario_text(self) -> str:
+        """The scenario's file as it was; empty where somebody removed it."""
+        path = self.directory / "scenario.yaml"
+        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
     def load_result(self) -> Result | None:
         """The result document as it was kept; ``None`` where there is none that can be read."""
         try:
             return Result.model_validate_json((self.directory / "result.json").read_bytes())
         except (OSError, ValidationError):
             return None
+
+    def complaint(self) -> str:
+        """Why the kept result is made again; empty where it can be read, or none was kept."""
+        path = self.directory / "result.json"
+        if not path.is_file() or self.load_result() is not None:
+            return ""
+        return f"'{path}' is cut off or not the lab's: it is made again from the raw output"
 
     def save_result(self, result: Result) -> None:
         """Keep the result document beside what it was made from."""
@@ -233,6 +257,17 @@ def every(directories: Sequence[Path] = ()) -> Iterator[RunStore]:
     ]
     found.sort(key=lambda d: (*_parts(d.name)[1:], d.name), reverse=True)
     yield from (RunStore(d) for d in found)
+
+
+def strays(directories: Sequence[Path] = ()) -> list[str]:
+    """A sentence for everything that lies among the runs and is none."""
+    return [
+        f"'{path}' is no run: " + ("it has no run.json" if path.is_dir() else "it is a file")
+        for parent in directories or (paths.runs(),)
+        if parent.is_dir()
+        for path in sorted(parent.iterdir())
+        if not path.name.startswith(".") and not (path / "run.json").exists()
+    ]
 
 
 def collect_garbage() -> list[str]:

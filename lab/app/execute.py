@@ -9,6 +9,7 @@ from pathlib import Path
 from lab.app.dispatch import Dispatch, How, Say, Watch
 from lab.app.environment import host_facts
 from lab.app.guests import sweep
+from lab.app.noise import noise_of
 from lab.app.place import Place, check_images, prepare
 from lab.app.results import result_of
 from lab.compile.scenario import Compiled, cell_id, identity
@@ -86,6 +87,7 @@ def _stored_run(
     place: Place,
 ) -> StoredRun:
     scenario = compiled.scenario
+    environment = host_facts(place.accelerator, place.image)
     return StoredRun(
         id=store.id,
         scenario=compiled.name,
@@ -95,7 +97,8 @@ def _stored_run(
         notes=scenario.notes,
         overrides=tuple(texts),
         started=now(),
-        environment=host_facts(place.accelerator, place.image),
+        environment=environment,
+        noise=noise_of(environment),
         cells=tuple(
             StoredCell(id=cell_id(c), cell=c, published=identity(c) in compiled.published)
             for c in cells

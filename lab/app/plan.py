@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from lab.app.dispatch import by_guest
@@ -18,6 +19,7 @@ from lab.judge import in_words
 from lab.model.claim import Verdict
 from lab.model.plan import Plan, PlannedCell, PlannedGuest
 from lab.model.result import ClaimResult, Result, Run
+from lab.model.scenario import Cell, Guest
 from lab.store import now
 
 
@@ -30,23 +32,7 @@ def plan_of(compiled: Compiled) -> Plan:
     found = Accelerator(kind="tcg", reason="TCG")
     for guest, cells in by_guest(compiled.cells).items():
         site, found = _site(guest.image, directory, notes)
-        identity = Identity(
-            guest="gplan",
-            host_name="lab",
-            # Shell variables: the script that shows the plan sets them.
-            host_key_private="$HOST_KEY",
-            host_key_public="$HOST_KEY_PUBLIC",
-            authorized_key="$LAB_KEY_PUBLIC",
-        )
-        planned.append(
-            PlannedGuest(
-                procedure=guest_procedure(guest, site, identity),
-                cells=tuple(
-                    PlannedCell(id=cell_id(c), axes=c.axes, procedure=cell_procedure(c, directory))
-                    for c in cells
-                ),
-            )
-        )
+        planned.append(planned_guest(guest, cells, site))
     return Plan(
         scenario=compiled.name,
         accelerator=found.reason,
@@ -54,6 +40,24 @@ def plan_of(compiled: Compiled) -> Plan:
         guest_directory=directory,
         private_key=str(keys.lab_key_path()),
         guests=tuple(planned),
+    )
+
+
+def planned_guest(guest: Guest, cells: Sequence[Cell], site: Site) -> PlannedGuest:
+    """A guest that boots, and cells in it; its keys are variables that the plan's script sets."""
+    identity = Identity(
+        guest="gplan",
+        host_name="lab",
+        host_key_private="$HOST_KEY",
+        host_key_public="$HOST_KEY_PUBLIC",
+        authorized_key="$LAB_KEY_PUBLIC",
+    )
+    return PlannedGuest(
+        procedure=guest_procedure(guest, site, identity),
+        cells=tuple(
+            PlannedCell(id=cell_id(c), axes=c.axes, procedure=cell_procedure(c, site.directory))
+            for c in cells
+        ),
     )
 
 

@@ -13,6 +13,7 @@ from lab.model.claim import Claim, Verdict
 from lab.model.measurement import Prediction
 from lab.model.result import CellMeasurement, CellResult, Outcome, Result, Run
 from lab.model.scenario import AxisValue, Cell
+from lab.noise import disks_of, share_of
 from lab.predict import predictions
 from lab.store import RunStore, StoredCell, StoredOutcome, StoredRun
 
@@ -29,6 +30,8 @@ def result_of(store: RunStore) -> Result:
             break
     if run.calibrations:
         environment["calibrations"] = [c.model_dump(mode="json") for c in run.calibrations]
+    if run.noise:
+        environment["noise"] = [n.model_dump(mode="json") for n in run.noise]
     return Result(
         run=Run(
             id=run.id,
@@ -66,7 +69,10 @@ def _cell(store: RunStore, stored: StoredCell, run: StoredRun) -> Judged:
         except ToolError as error:
             result = result.model_copy(update={"outcome": Outcome.FAILED, "reason": error.message})
         else:
-            measured = tuple(CellMeasurement.of(m) for m in found)
+            disks = disks_of(stored.cell)
+            measured = tuple(
+                CellMeasurement.of(m, share_of(run.noise, disks, m.metric)) for m in found
+            )
             result = result.model_copy(update={"measurements": measured, "counters": counted})
     return Judged(
         result=result, fields=fields_of(stored.cell, run.claims), published=stored.published

@@ -102,6 +102,20 @@ def compile_named(name: str, sets: list[str] | None, trials: int | None = None) 
     return compile_scenario(catalog.scenario_path(name), overrides=overrides, trials=trials)
 
 
+def share_option(name: str, text: str) -> float:
+    """A share between 0 and 1, written ``5%`` or ``0.05``; ``InputError`` names the option."""
+    from lab.errors import InputError
+
+    number = text.strip()
+    try:
+        share = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 < share < 1:
+        raise InputError(f"{name}: '{text}' is no share between 0% and 100%, such as 5% or 0.05")
+    return share
+
+
 def console(*, stderr: bool = False) -> Console:
     """A console; 80 columns wide where nobody says how wide it is."""
     from rich.console import Console

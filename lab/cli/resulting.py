@@ -1,11 +1,18 @@
-"""``lab results``: list, show."""
+"""``lab results``: list, show, compare, history, noise, export."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from lab.cli.app import results
-from lab.cli.options import Json, RunName, console, home, print_json
+from lab.cli.options import Json, RunName, console, home, print_json, share_option
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @results.command("list")
@@ -19,19 +26,29 @@ def list_(as_json: Json = False) -> None:
     from lab.errors import InputError
     from lab.report.text import run_table
 
-    rows, broken = [], []
+    rows, broken = [], store.strays()
     for run in store.every():
         try:
             rows.append(summary(run))
         except InputError as error:
             broken.append(str(error))
+        else:
+            broken += [sentence for sentence in (run.complaint(),) if sentence]
     if as_json:
         print_json({"runs": rows, "broken": broken})
         return
     if rows:
         console().print(run_table(rows))
     else:
-        sys.stdout.write("There is no run yet. `lab up scenario raid5-parity-last` makes one.\n")
+        sys.stdout.write(_NO_RUN)
+    _tell(broken)
+
+
+_NO_RUN = "There is no run yet. `lab up scenario raid5-parity-last` makes one.\n"
+
+
+def _tell(broken: Sequence[str]) -> None:
+    """What could not be read, on standard error: everything else was shown."""
     for sentence in broken:
         sys.stderr.write(f"lab: {sentence}\n")
 
@@ -56,3 +73,112 @@ def show(name: RunName = "last", as_json: Json = False) -> None:
     title, question = stored.title, stored.question
     out.print(result_page(result, title=title, question=question, claims=stored.claims))
     out.print(f"Kept in {home(run.directory)}", style="dim", soft_wrap=True)
+
+
+@results.command()
+def compare(
+    first: RunName,
+    second: RunName,
+    least: Annotated[
+        str,
+        typer.Option("--least", metavar="SHARE", help="The smallest change that matters."),
+    ] = "5%",
+    as_json: Json = False,
+) -> None:
+    """Say what changed from one run to another, cell by cell, and whether it is more than noise.
+
+    Examples: lab results compare RUN-A RUN-B · lab results compare RUN-A last --least 2%
+    """
+    from lab import store
+    from lab.app.compare import comparison_of
+    from lab.report.comparison import comparison_page
+
+    found = comparison_of(store.find(first), store.find(second), share_option("--least", least))
+    if as_json:
+        print_json(found.model_dump(mode="json", by_alias=True))
+    else:
+        console().print(comparison_page(found))
+
+
+@results.command()
+def history(
+    metric: Annotated[
+        str, typer.Argument(metavar="METRIC", help="throughput, iops, seconds, clat_p99 …")
+    ],
+    scenario: Annotated[
+        str | None,
+        typer.Option("--scenario", metavar="NAME", help="Only its runs.", show_default=False),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show a metric over all runs, the oldest first, and where it changed by more than noise.
+
+    Example: lab results history throughput --scenario raid5-parity-last
+    """
+    from lab.app.history import history_of
+    from lab.report.comparison import history_page
+
+    found = history_of(metric, scenario)
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+        return
+    if found.points:
+        console().print(history_page(found))
+    else:
+        sys.stdout.write(_NO_RUN)
+    _tell(found.broken)
+
+
+@results.command()
+def noise(name: RunName = "last", as_json: Json = False) -> None:
+    """Show how far the same cells came out differently on the host of a run, with nothing changed.
+
+    Example: lab results noise
+    """
+    from lab import store
+    from lab.app.noise import noise_here
+    from lab.report.comparison import noise_page
+
+    floors, runs = noise_here(store.find(name).load_run().environment)
+    if as_json:
+        print_json({"runs": runs, "floors": [f.model_dump(mode="json") for f in floors]})
+    else:
+        console().print(noise_page(floors, runs))
+
+
+@results.command()
+def export(
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", metavar="PATH", help="A new file; for fio and bundle a new directory."
+        ),
+    ],
+    form: Annotated[
+        str, typer.Option("--format", metavar="FORM", help="csv, parquet, fio or bundle.")
+    ],
+    name: RunName = "last",
+    cell: Annotated[
+        str | None,
+        typer.Option("--cell", metavar="ID", help="Only this cell.", show_default=False),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a run for other programs: tables, fio's own JSON for fio-plot, or a cell to run again.
+
+    Examples: lab results export last --format csv --out last.csv
+    · lab results export RUN --format bundle --cell ID --out bundle
+    """
+    from lab import store
+    from lab.app.export import Form
+    from lab.app.export import export as write
+    from lab.errors import InputError
+
+    if form not in {f.value for f in Form}:
+        raise InputError(f"--format: '{form}' is none of them: {', '.join(f.value for f in Form)}")
+    files = write(store.find(name), Form(form), out, cell)
+    if as_json:
+        print_json({"format": form, "files": [str(file) for file in files]})
+    else:
+        several = f"{len(files)} files" if len(files) > 1 else "1 file"
+        sys.stdout.write(f"{several} written: {home(out)}\n")

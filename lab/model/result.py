@@ -11,6 +11,7 @@ from lab.model.base import Model
 from lab.model.claim import Verdict
 from lab.model.measurement import Check, Measurement, Prediction
 from lab.model.scenario import AxisValue
+from lab.stats import Interval, median_interval
 
 
 class Outcome(StrEnum):
@@ -63,18 +64,31 @@ class MemberCounters(Model):
 
 
 class CellMeasurement(Model):
-    """A measurement with its median spelled out, for programs that read the document."""
+    """A measurement with its median spelled out, for programs that read the document.
+
+    Between ``low`` and ``high`` the median lies at 95 %, the host's noise counted in.
+    """
 
     workload: str
     metric: str
     unit: str
     values: tuple[float, ...]
     median: float
+    low: float | None = None
+    high: float | None = None
 
     @classmethod
-    def of(cls, measurement: Measurement) -> CellMeasurement:
-        """The measurement, and its median beside it."""
-        return cls(**measurement.model_dump(), median=measurement.median)
+    def of(cls, measurement: Measurement, noise: float) -> CellMeasurement:
+        """The measurement with its median; ``noise`` is the share by which a run may be off."""
+        found = median_interval(measurement.values).widened(noise)
+        return cls(**measurement.model_dump(), median=found.middle, low=found.low, high=found.high)
+
+    @property
+    def interval(self) -> Interval:
+        """The median and where it lies; nothing but itself in results from before."""
+        low = self.median if self.low is None else self.low
+        high = self.median if self.high is None else self.high
+        return Interval(middle=self.median, low=low, high=high)
 
 
 class CellResult(Model):

@@ -32,7 +32,8 @@ STYLES = {
 
 NUMBERS = (
     *("measured", "predicted", "published", "cells", "claims", "port"),
-    *("holds", "refuted", "other"),
+    *("holds", "refuted", "other", "first", "second", "change"),
+    *("one run ±", "two runs ±"),
 )
 """Columns that stand to the right."""
 
@@ -44,7 +45,8 @@ SMALL = 128 * 1024
 """Bytes of a request below which operations per second are shown, not bytes."""
 
 
-def _table(*headings: str) -> Table:
+def plain_table(*headings: str) -> Table:
+    """A table without lines between its rows; figures stand to the right."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for heading in headings:
         right = heading in NUMBERS
@@ -100,7 +102,7 @@ def _cells(result: Result, *, measured: bool, claims: Sequence[Claim]) -> Table:
     names = [s if short.count(s) == 1 else a for s, a in zip(short, axes, strict=True)]
     headings = [*names, "workload"]
     headings += ["measured", "predicted", "published"] if measured else ["predicted"]
-    table = _table(*headings)
+    table = plain_table(*headings)
     for cell in result.cells:
         rows = _rows(cell, measured=measured)
         for number, (workload, metric, found, expected) in enumerate(rows):
@@ -191,7 +193,7 @@ def _summary(result: Result) -> RenderableType:
 
 def scenario_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """``lab scenario list``."""
-    table = _table("scenario", "question", "cells", "claims")
+    table = plain_table("scenario", "question", "cells", "claims")
     for row in rows:
         table.add_row(row["name"], row["title"], str(row["cells"]), str(row["claims"]))
     return table
@@ -253,7 +255,7 @@ def scenario_page(compiled: Compiled, file: str) -> RenderableType:
 
 def guest_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """``lab ps``."""
-    table = _table("guest", "state", "scenario", "array", "port", "since")
+    table = plain_table("guest", "state", "scenario", "array", "port", "since")
     for row in rows:
         since = datetime.fromisoformat(row["created"]).astimezone().strftime("%d %b %H:%M")
         port = str(row["port"] or "–")  # QEMU has not said it yet
@@ -263,7 +265,7 @@ def guest_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def image_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """``lab image list``."""
-    table = _table("image", "state", "kernel", "mdadm", "digest")
+    table = plain_table("image", "state", "kernel", "mdadm", "digest")
     for row in rows:
         digest = str(row["digest"])[:12] if row["digest"] else ""
         table.add_row(
@@ -274,7 +276,7 @@ def image_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def run_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """``lab results list``."""
-    table = _table("run", "cells", "holds", "refuted", "other", "state")
+    table = plain_table("run", "cells", "holds", "refuted", "other", "state")
     for row in rows:
         table.add_row(
             row["id"],

@@ -215,17 +215,23 @@ def _as_text(name: str, value: Value) -> str:
     return str(value)
 
 
-def _job(report: str, stderr: str) -> Mapping[str, Any]:
-    """The one job of fio's JSON; notes that fio prints before it are passed over."""
+def document(stdout: str, stderr: str = "") -> dict[str, Any]:
+    """fio's own JSON, with one job; notes before it and logs behind it are passed over."""
+    report = stdout.partition(CUT)[0]
     start = report.find("{\n")
     try:
-        document = json.loads(report[start:]) if start >= 0 else None
-        job = document["jobs"][0] if document else None
+        found: dict[str, Any] = json.loads(report[start:]) if start >= 0 else {}
+        job = found["jobs"][0]
     except (ValueError, LookupError, TypeError):
         job = None
     if not isinstance(job, dict):
         said = (stderr.strip() or report.strip())[-300:]
         raise ToolError(f"fio's output is not the JSON that was asked for: {said!r}")
+    return found
+
+
+def _job(report: str, stderr: str) -> Mapping[str, Any]:
+    job: Mapping[str, Any] = document(report, stderr)["jobs"][0]
     if job.get("error"):
         raise ToolError(f"fio's job ended with error {job['error']}: {stderr.strip()[-300:]!r}")
     return job

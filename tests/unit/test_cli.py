@@ -42,6 +42,7 @@ def test_the_commands_of_the_contract_are_there() -> None:
         *("scenario list", "scenario show", "scenario check", "scenario plan", "scenario predict"),
         *("scenario new", "up scenario", "run scenario", "ps", "ssh", "console", "down", "gc"),
         *("results list", "results show", "schema scenario", "schema result"),
+        *("results compare", "results history", "results noise", "results export"),
     }
 
 
@@ -65,6 +66,10 @@ JSON: dict[str, tuple[str, ...]] = {
     "scenario predict": (MAIN,),
     "results list": (),
     "results show": ("last",),
+    "results compare": ("last", "last"),
+    "results history": ("throughput",),
+    "results noise": ("last",),
+    "results export": ("--format", "csv", "--out", "a.csv"),
     "ps": (),
     "image list": (),
     "doctor": (),
@@ -161,14 +166,16 @@ def test_a_broken_run_is_named_and_the_others_are_shown(cli: Cli) -> None:
     ended = cli("results", "list")
     assert ended.status == 0
     assert good.id in ended.stdout
-    assert len(ended.stderr.splitlines()) == 2
+    assert len(ended.stderr.splitlines()) == 4
+    for name in ("notes.txt", "empty"):
+        assert f"{name}' is no run" in ended.stderr
     for name in ("cut-20250101-120000", "foreign"):
         assert f"{name}/run.json' is not a run that this lab can read" in ended.stderr
         shown = cli("results", "show", str(runs / name))
         assert shown.status == 2
         assert name in shown.stderr
     listed = cli("results", "list", "--json").json
-    assert ([r["id"] for r in listed["runs"]], len(listed["broken"])) == ([good.id], 2)
+    assert ([r["id"] for r in listed["runs"]], len(listed["broken"])) == ([good.id], 4)
 
 
 def test_a_broken_scenario_does_not_hide_the_good_ones(cli: Cli) -> None:

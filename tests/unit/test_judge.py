@@ -9,7 +9,7 @@ import pytest
 from lab.judge import Judged, in_words, judge, limits, matches
 from lab.model.calibration import CALIBRATED
 from lab.model.claim import Bound, Claim, Verdict
-from lab.model.measurement import Check
+from lab.model.measurement import Check, Measurement
 from lab.model.result import CellMeasurement, CellResult, Outcome
 from lab.model.scenario import AxisValue
 
@@ -23,11 +23,14 @@ def cell(
     outcome: Outcome = Outcome.DONE,
     published: bool = True,
     metric: str = "throughput",
+    noise: float | None = None,
 ) -> Judged:
     found: tuple[CellMeasurement, ...] = ()
     if figure is not None:
         one = {"workload": "write", "metric": metric, "unit": "B/s", "values": (figure,)}
         found = (CellMeasurement.model_validate({**one, "median": figure}),)
+        if noise is not None:
+            found = (CellMeasurement.of(Measurement.model_validate(one), noise),)
     fields = {"array.chunk": chunk}
     result = CellResult(
         id=f"c{chunk}",
@@ -114,6 +117,66 @@ def test_each_kind_of_expectation(
     expectation: Claim, figures: tuple[float, float, float], expected: Verdict
 ) -> None:
     assert verdict(expectation, *three(*figures)) is expected
+
+
+@pytest.mark.parametrize(
+    ("expectation", "figures", "expected"),
+    [
+        # A figure is off by 2 % at most, a quotient of two by 2.8 %.
+        (NEAR, (10.4e6, 1, 1), HOLDS),
+        (NEAR, (10.6e6, 1, 1), INCONCLUSIVE),
+        (NEAR, (10.8e6, 1, 1), INCONCLUSIVE),
+        (NEAR, (11e6, 1, 1), REFUTED),
+        (NEAR, (9.4e6, 1, 1), INCONCLUSIVE),
+        (NEAR, (9.1e6, 1, 1), REFUTED),
+        (FLOOR, (10.3e6, 1, 1), HOLDS),
+        (FLOOR, (10.1e6, 1, 1), INCONCLUSIVE),
+        (FLOOR, (9.7e6, 1, 1), REFUTED),
+        (CEILING, (9.9e6, 1, 1), INCONCLUSIVE),
+        (RATIO, (106, 100, 1), HOLDS),
+        (RATIO, (108, 100, 1), INCONCLUSIVE),
+        (RATIO, (112, 100, 1), INCONCLUSIVE),
+        (RATIO, (114, 100, 1), REFUTED),
+        (ORDER, (130, 115, 100), INCONCLUSIVE),
+        (ORDER, (150, 120, 100), HOLDS),
+        (ORDER, (150, 120, 112), INCONCLUSIVE),
+        (ORDER, (150, 120, 116), REFUTED),
+        (ORDER, (120, 116, 100), REFUTED),
+        (SAME, (100, 105, 110), HOLDS),
+        (SAME, (100, 105, 114), INCONCLUSIVE),
+        (SAME, (100, 105, 119), REFUTED),
+        (RISING, (1, 2, 2), INCONCLUSIVE),
+        (RISING, (1, 2, 3), HOLDS),
+        (RISING, (1, 3, 2), REFUTED),
+        (FALLING, (3, 3.2, 1), HOLDS),
+        (FALLING, (3, 3.3, 1), INCONCLUSIVE),
+    ],
+)
+def test_what_is_too_close_to_tell_is_not_decided(
+    expectation: Claim, figures: tuple[float, float, float], expected: Verdict
+) -> None:
+    cells = [cell(c, f, noise=0.02) for c, f in zip((A, B, C), figures, strict=True)]
+    (result,) = judge([expectation], cells)
+    assert result.verdict is expected
+    assert result.measured is not None
+    assert "±" in result.reason
+    assert ("too close to tell" in result.reason) is (expected is INCONCLUSIVE)
+
+
+def test_trials_that_scatter_widen_a_figure_as_the_host_does() -> None:
+    def scattered(*values: float, noise: float) -> Judged:
+        one = Measurement(workload="write", metric="throughput", unit="B/s", values=values)
+        found = CellResult(
+            id="c", axes={}, outcome=Outcome.DONE, measurements=(CellMeasurement.of(one, noise),)
+        )
+        return Judged(result=found, fields={"array.chunk": A}, published=True)
+
+    assert judge([FLOOR], [scattered(10.1e6, 10.2e6, 10.3e6, noise=0)])[0].verdict is HOLDS
+    assert judge([FLOOR], [scattered(9.9e6, 10.2e6, 10.3e6, noise=0)])[0].verdict is INCONCLUSIVE
+    assert judge([FLOOR], [scattered(10.1e6, 10.2e6, 10.3e6, noise=0.02)])[0].reason == (
+        "10.2 MB/s ±3.0% was measured; too close to tell, by the scatter of trials and of runs on"
+        " this host"
+    )
 
 
 ALL = [NEAR, FLOOR, CEILING, BETWEEN, RATIO, ORDER, SAME, RISING, FALLING]

@@ -1,0 +1,29 @@
+"""Two runs from their directories to what changed between them."""
+
+from __future__ import annotations
+
+from lab.app.results import result_of
+from lab.compare import Side, compare
+from lab.errors import InputError
+from lab.model.comparison import Comparison
+from lab.store import RunStore
+
+
+def comparison_of(first: RunStore, second: RunStore, least: float) -> Comparison:
+    """What changed; ``InputError`` where the runs have no cell in common."""
+    found = compare(_side(first), _side(second), least)
+    if not found.cells:
+        raise InputError(
+            f"'{first.id}' and '{second.id}' have no cell in common",
+            hint="cells are paired by what they are, else by their axes: give runs of one scenario",
+        )
+    return found
+
+
+def _side(run: RunStore) -> Side:
+    stored = run.load_run()
+    return Side(
+        result=result_of(run),
+        cells={cell.id: cell.cell for cell in stored.cells},
+        noise=stored.noise,
+    )

@@ -1,0 +1,89 @@
+"""A metric over all runs, with what changed from each run to the next."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+from lab import archive, store
+from lab.app.results import result_of
+from lab.compare import CERTAIN, each, figure_change
+from lab.errors import InputError
+from lab.model.history import History, Point
+from lab.model.result import CellMeasurement
+from lab.noise import disks_of, share_of
+from lab.store import RunStore
+
+
+def history_of(metric: str, scenario: str | None) -> History:
+    """Figures of a metric in every run; those of a run that stopped are made from its raw output.
+
+    ``InputError`` where there is no such metric, or no run of that scenario.
+    """
+    found, missing = archive.points(list(store.every()))
+    broken = list(store.strays())
+    for run in missing:
+        again, sentences = _again(run)
+        found += again
+        broken += sentences
+    if scenario is not None:
+        known = sorted({point.scenario for point in found})
+        found = [point for point in found if point.scenario == scenario]
+        if not found:
+            raise InputError(
+                f"there is no run of '{scenario}' (there are runs of: {', '.join(known) or 'none'})"
+            )
+    chosen = [point for point in found if point.metric == metric]
+    if found and not chosen:
+        names = sorted({point.metric for point in found})
+        near = get_close_matches(metric, names, n=1)
+        guess = f"did you mean '{near[0]}'? " if near else ""
+        raise InputError(f"no run has the metric '{metric}': {guess}there are {', '.join(names)}")
+    chosen.sort(key=lambda p: (p.started, p.run, p.cell, p.workload))
+    return History(metric=metric, level=CERTAIN, points=_with_changes(chosen), broken=tuple(broken))
+
+
+def _again(run: RunStore) -> tuple[list[Point], list[str]]:
+    """A run's figures from its raw output, and what is wrong with its files."""
+    try:
+        stored, result = run.load_run(), result_of(run)
+    except InputError as error:
+        return [], [error.message]
+    disks = {cell.id: disks_of(cell.cell) for cell in stored.cells}
+    found = [
+        Point(
+            run=stored.id,
+            scenario=stored.scenario,
+            started=stored.started,
+            cell=cell.id,
+            axes=cell.axes,
+            **one.model_dump(),
+            disks=disks[cell.id],
+            noise=stored.noise,
+        )
+        for cell in result.cells
+        for one in cell.measurements
+    ]
+    return found, [sentence for sentence in (run.complaint(),) if sentence]
+
+
+def _with_changes(points: list[Point]) -> tuple[Point, ...]:
+    """Each beside the last one before it of the same cell; all of it certain together."""
+    last: dict[tuple[str, str, str], Point] = {}
+    pairs: list[tuple[Point | None, Point]] = []
+    for point in points:
+        key = (point.scenario, point.cell, point.workload)
+        pairs.append((last.get(key), point))
+        last[key] = point
+    level = each(CERTAIN, sum(before is not None for before, _ in pairs))
+    return tuple(_after(before, point, level) if before else point for before, point in pairs)
+
+
+def _after(before: Point, point: Point, level: float) -> Point:
+    noise = [share_of(p.noise, p.disks, p.metric, level) for p in (before, point)]
+    pair = [CellMeasurement.model_validate(p, from_attributes=True) for p in (before, point)]
+    found = figure_change(*pair, noise=(noise[0], noise[1]), level=level)
+    if found is None:
+        return point
+    known = before.disks and point.disks
+    update = {"change": found.change, "verdict": found.verdict if known else None}
+    return point.model_copy(update=update)

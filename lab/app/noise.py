@@ -1,0 +1,76 @@
+"""What this host's noise is, from the runs that lie here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+from lab import store
+from lab.errors import InputError
+from lab.model.calibration import CALIBRATED
+from lab.model.measurement import UNCONTENDED
+from lab.model.noise import NoiseFloor
+from lab.model.result import CellResult, Outcome
+from lab.noise import Repetition, disks_of, floors
+from lab.store import RunStore, StoredRun
+
+LATEST: Final = 40
+"""Runs that are looked at, the newest first: a run may not wait long for this."""
+
+_FACTS: Final = ("accelerator", "qemu", "libvirt", "lab")
+_OF_THE_HOST: Final = ("name", "machine", "cpu", "cpus", "kernel")
+
+
+def place_of(environment: Mapping[str, Any]) -> str:
+    """Everything of a host that may change a figure; A/A comparisons have it in common."""
+    host = environment.get("host") or {}
+    whole = {name: environment.get(name) for name in _FACTS}
+    whole |= {f"host.{name}": host.get(name) for name in _OF_THE_HOST}
+    return json.dumps(whole, sort_keys=True)
+
+
+def noise_of(environment: Mapping[str, Any]) -> tuple[NoiseFloor, ...]:
+    """How far cells came out differently that were run more than once on this host."""
+    return noise_here(environment)[0]
+
+
+def noise_here(environment: Mapping[str, Any]) -> tuple[tuple[NoiseFloor, ...], int]:
+    """The noise, and how many runs of this host, as it is, were looked at."""
+    runs = list(_runs(place_of(environment)))
+    found = floors(one for run, stored in runs for one in _of_run(run, stored))
+    return found, len(runs)
+
+
+def _runs(here: str) -> Iterator[tuple[RunStore, StoredRun]]:
+    """Runs that ended, on such a host."""
+    for run in islice(store.every(), LATEST):
+        try:
+            stored = run.load_run()
+        except InputError:
+            continue
+        if stored.finished and place_of(stored.environment) == here:
+            yield run, stored
+
+
+def _of_run(run: RunStore, stored: StoredRun) -> Iterator[Repetition]:
+    result = run.load_result()
+    cells = {cell.id: cell.cell for cell in stored.cells}
+    image = json.dumps(stored.environment.get("image"), sort_keys=True)
+    for cell in result.cells if result else ():
+        if cell.id in cells and _undoubted(cell):
+            for one in cell.measurements:
+                yield Repetition(
+                    what=(cell.id, image, one.workload, one.metric),
+                    disks=disks_of(cells[cell.id]),
+                    metric=one.metric,
+                    run=stored.id,
+                    figure=one.median,
+                )
+
+
+def _undoubted(cell: CellResult) -> bool:
+    """Whether a figure that differs is noise, and not what a check has already said."""
+    failed = {check.name for check in cell.checks if not check.passed}
+    return cell.outcome is Outcome.DONE and not failed & {UNCONTENDED, CALIBRATED}

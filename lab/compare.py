@@ -1,0 +1,207 @@
+"""Two runs, cell by cell: what changed, and what may be noise. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lab.model.calibration import CALIBRATED
+from lab.model.comparison import (
+    CellChange,
+    Change,
+    Comparison,
+    Difference,
+    FigureChange,
+    VerdictChange,
+)
+from lab.model.measurement import UNCONTENDED
+from lab.model.noise import NoiseFloor
+from lab.model.result import CellMeasurement, CellResult, Outcome, Result
+from lab.model.scenario import Cell
+from lab.noise import disks_of, share_of
+from lab.stats import Interval, cliffs_delta, median_interval, ratio, shift
+
+CERTAIN: Final = 0.99
+"""Confidence in everything that one comparison calls changed, taken together."""
+
+LEAST: Final = 0.05
+"""The smallest change that matters, where nobody says another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One of the two runs."""
+
+    result: Result
+    cells: Mapping[str, Cell]
+    noise: Sequence[NoiseFloor]
+
+
+def compare(first: Side, second: Side, least: float = LEAST) -> Comparison:
+    """What differs between two runs; ``least`` is the smallest change that matters.
+
+    Cells are paired by their id, and where that differs by their axes.
+    """
+    pairs = _pairs(first.result, second.result)
+    paired = {a.id for a, _ in pairs}, {b.id for _, b in pairs}
+    level = each(CERTAIN, sum(len(_workloads(a, b)) for a, b in pairs))
+    return Comparison(
+        first=first.result.run,
+        second=second.result.run,
+        level=CERTAIN,
+        least=least,
+        environment=tuple(differences(_facts(first.result), _facts(second.result))),
+        cells=tuple(_cell(first, second, pair, level, least) for pair in pairs),
+        only_first=tuple(c.id for c in first.result.cells if c.id not in paired[0]),
+        only_second=tuple(c.id for c in second.result.cells if c.id not in paired[1]),
+        claims=tuple(_claims(first.result, second.result)),
+    )
+
+
+def each(level: float, count: int) -> float:
+    """Level of each of so many statements that are all true at ``level`` (Bonferroni).
+
+    Dunn 1961, "Multiple comparisons among means", Journal of the American Statistical Association
+    56:52. The figures of one workload stand and fall together, and count once.
+    """
+    return 1 - (1 - level) / max(count, 1)
+
+
+def _workloads(first: CellResult, second: CellResult) -> set[str]:
+    return {m.workload for m in first.measurements} & {m.workload for m in second.measurements}
+
+
+def _pairs(first: Result, second: Result) -> list[tuple[CellResult, CellResult]]:
+    here = {cell.id: cell for cell in second.cells}
+    same = [(cell, here[cell.id]) for cell in first.cells if cell.id in here]
+    taken = {a.id for a, _ in same}
+    by_axes = {_axes(c): c for c in second.cells if c.id not in taken}
+    alike = {
+        a.id: (a, by_axes[_axes(a)])
+        for a in first.cells
+        if a.id not in taken and _axes(a) in by_axes
+    }
+    found = {a.id: (a, b) for a, b in same} | alike
+    return [found[cell.id] for cell in first.cells if cell.id in found]
+
+
+def _axes(cell: CellResult) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, repr(value)) for name, value in cell.axes.items()))
+
+
+def _cell(
+    first: Side,
+    second: Side,
+    pair: tuple[CellResult, CellResult],
+    level: float,
+    least: float,
+) -> CellChange:
+    a, b = pair
+    cell_a, cell_b = first.cells[a.id], second.cells[b.id]
+    there = {(m.workload, m.metric): m for m in b.measurements}
+    figures = []
+    for one in a.measurements:
+        other = there.get((one.workload, one.metric))
+        if other is None:
+            continue
+        noise = [
+            share_of(side.noise, disks_of(cell), one.metric, level)
+            for side, cell in ((first, cell_a), (second, cell_b))
+        ]
+        found = figure_change(one, other, noise=(noise[0], noise[1]), level=level, least=least)
+        figures += [found] if found else []
+    return CellChange(
+        first=a.id,
+        second=b.id,
+        axes=a.axes,
+        differs=tuple(differences(_flat(cell_a), _flat(cell_b))) if a.id != b.id else (),
+        doubts=tuple(_doubts("first", a)) + tuple(_doubts("second", b)),
+        figures=tuple(figures),
+    )
+
+
+def figure_change(
+    first: CellMeasurement,
+    second: CellMeasurement,
+    *,
+    noise: tuple[float, float],
+    level: float = CERTAIN,
+    least: float = LEAST,
+) -> FigureChange | None:
+    """How a figure changed; ``None`` where one is 0, and no share of it can be told.
+
+    ``noise`` is by which share each run's figure may be off at that level.
+    """
+    if min(*first.values, *second.values) <= 0:
+        return None
+    before = median_interval(first.values, level).widened(noise[0])
+    after = median_interval(second.values, level).widened(noise[1])
+    quotient = ratio(after, before)
+    logarithms = [[math.log(v) for v in one.values] for one in (first, second)]
+    return FigureChange(
+        workload=first.workload,
+        metric=first.metric,
+        unit=first.unit,
+        first=before.middle,
+        second=after.middle,
+        change=quotient.middle - 1,
+        low=quotient.low - 1,
+        high=quotient.high - 1,
+        shift=math.expm1(shift(*logarithms)),
+        delta=cliffs_delta(first.values, second.values),
+        verdict=_verdict(quotient, least),
+    )
+
+
+def _verdict(quotient: Interval, least: float) -> Change:
+    if quotient.low > 1 or quotient.high < 1:
+        return Change.CHANGED
+    return Change.SAME if quotient.within(1 - least, 1 + least) else Change.UNCLEAR
+
+
+def _doubts(which: str, cell: CellResult) -> Iterator[str]:
+    if cell.outcome is not Outcome.DONE:
+        why = cell.reason.partition("\n")[0] or "no reason was kept"
+        yield f"in the {which} run it is {cell.outcome.value}: {why}"
+    for check in cell.checks:
+        if check.name in (UNCONTENDED, CALIBRATED) and not check.passed:
+            yield f"in the {which} run it is not {check.name}: {check.detail}"
+
+
+def _facts(result: Result) -> dict[str, Any]:
+    """What a run was made with; not what it measured of disks and noise."""
+    own = {k: v for k, v in result.environment.items() if k not in ("calibrations", "noise")}
+    return dict(_leaves("", own))
+
+
+def _flat(cell: Cell) -> dict[str, Any]:
+    return dict(_leaves("", cell.model_dump(mode="json", exclude={"axes"})))
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Every value by its dotted name; members of a list by their name or number."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(f"{name}.{key}" if name else key, inner)
+    elif isinstance(value, list | tuple) and any(isinstance(v, dict) for v in value):
+        for number, inner in enumerate(value):
+            own = inner.get("name", number) if isinstance(inner, dict) else number
+            yield from _leaves(f"{name}.{own}" if len(value) > 1 else name, inner)
+    else:
+        yield name, value
+
+
+def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[Difference]:
+    """Names whose values differ; ``None`` stands for one that is not there."""
+    for name in dict.fromkeys((*first, *second)):
+        if first.get(name) != second.get(name):
+            yield Difference(name=name, first=first.get(name), second=second.get(name))
+
+
+def _claims(first: Result, second: Result) -> Iterator[VerdictChange]:
+    there = {claim.id: claim.verdict for claim in second.claims}
+    for claim in first.claims:
+        if claim.id in there and there[claim.id] is not claim.verdict:
+            yield VerdictChange(id=claim.id, first=claim.verdict, second=there[claim.id])

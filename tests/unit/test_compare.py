@@ -1,0 +1,234 @@
+"""A change, no change and noise are told apart; and what differs is named."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from lab import catalog
+from lab.app.compare import comparison_of
+from lab.compare import CERTAIN, Side, compare, differences, figure_change
+from lab.compile.scenario import compile_scenario
+from lab.errors import InputError
+from lab.model.comparison import Change, FigureChange
+from lab.model.measurement import UNCONTENDED, Check, Measurement
+from lab.model.noise import NoiseFloor
+from lab.model.result import CellMeasurement, CellResult, Outcome, Result, Run
+from lab.noise import Repetition, floors, share_of
+from lab.store import RunStore
+from tests.fakes import raw_of, stored_run
+
+COMPARISONS = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """A host with scatter from run to run, and from trial to trial within one."""
+
+    dice: random.Random
+    runs: float
+    trials: float
+
+    def values(self, true: float, trials: int) -> list[float]:
+        luck = self.dice.gauss(0, self.runs)
+        return [true * math.exp(luck + self.dice.gauss(0, self.trials)) for _ in range(trials)]
+
+    def figures(self, true: float, trials: int) -> CellMeasurement:
+        return measured(*self.values(true, trials))
+
+    def floor(self, trials: int, *, cells: int = 9, runs: int = 2) -> tuple[NoiseFloor, ...]:
+        """What so many runs of so many cells before it tell: as many as ``raid5-parity-last``."""
+        return floors(
+            Repetition(
+                what=(str(cell),),
+                disks="throttle",
+                metric="throughput",
+                run=str(run),
+                figure=median(self.values(1e7, trials)),
+            )
+            for cell in range(cells)
+            for run in range(runs)
+        )
+
+
+def simulated(
+    seed: int, *, true: float, runs: float, in_run: float, trials: int
+) -> list[FigureChange]:
+    """Comparisons of a figure with one that is ``true`` times as high."""
+    host = Host(dice=random.Random(seed), runs=runs, trials=in_run)
+    found = []
+    for _ in range(COMPARISONS):
+        noise = share_of(host.floor(trials), "throttle", "throughput", CERTAIN)
+        one = figure_change(
+            host.figures(1e7, trials), host.figures(1e7 * true, trials), noise=(noise, noise)
+        )
+        assert one is not None
+        found.append(one)
+    return found
+
+
+def share(found: list[FigureChange], verdict: Change) -> float:
+    return sum(one.verdict is verdict for one in found) / len(found)
+
+
+QUIET = {"runs": 0.004, "in_run": 0.003}
+"""Together 0.5 %, the upper end of what throttled figures scatter in this lab."""
+
+
+@pytest.mark.parametrize("trials", [1, 5])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_no_change_is_seldom_called_one(seed: int, trials: int) -> None:
+    found = simulated(seed, true=1, trials=trials, **QUIET)
+    assert share(found, Change.CHANGED) <= 0.05
+    assert share(found, Change.SAME) >= 0.95
+
+
+@pytest.mark.parametrize("trials", [1, 5])
+@pytest.mark.parametrize("true", [0.95, 1.05])
+def test_a_change_of_a_twentieth_is_found(true: float, trials: int) -> None:
+    found = simulated(4, true=true, trials=trials, **QUIET)
+    assert share(found, Change.CHANGED) >= 0.95
+    rightly = [one for one in found if one.verdict is Change.CHANGED]
+    assert all((one.change > 0) is (true > 1) for one in rightly)
+    assert share(found, Change.SAME) == 0
+
+
+@pytest.mark.parametrize("trials", [1, 5])
+@pytest.mark.parametrize("where", ["runs", "in_run"])
+def test_planted_noise_is_neither_a_change_nor_the_same(where: str, trials: int) -> None:
+    noisy = {**QUIET, where: 0.06}
+    found = simulated(5, true=1, trials=trials, **noisy)
+    assert share(found, Change.CHANGED) <= 0.05
+    assert share(found, Change.UNCLEAR) >= 0.95
+
+
+def test_a_floor_that_is_too_low_gives_false_alarms() -> None:
+    """The negative control: without the host's noise the same figures are called changed."""
+    host = Host(dice=random.Random(6), runs=0.004, trials=0.003)
+    found = [
+        figure_change(host.figures(1e7, 3), host.figures(1e7, 3), noise=(0, 0))
+        for _ in range(COMPARISONS)
+    ]
+    alarms = sum(one is not None and one.verdict is Change.CHANGED for one in found)
+    assert alarms / COMPARISONS > 0.25
+
+
+def measured(*values: float) -> CellMeasurement:
+    one = Measurement(workload="write", metric="throughput", unit="B/s", values=values)
+    return CellMeasurement.of(one, 0)
+
+
+def test_a_change_is_told_with_its_effect() -> None:
+    found = figure_change(measured(100, 101, 102), measured(110, 111, 112), noise=(0.01, 0.01))
+    assert found is not None
+    assert found.verdict is Change.CHANGED
+    assert found.change == pytest.approx(111 / 101 - 1)
+    assert found.shift == pytest.approx(found.change, abs=1e-3)
+    assert found.delta == 1
+    assert found.low > 0.06
+    assert found.high < 0.14
+    assert figure_change(measured(0), measured(1), noise=(0, 0)) is None
+
+
+def test_what_matters_is_for_the_user_to_say() -> None:
+    same, other = measured(100), measured(101)
+    assert figure_change(same, other, noise=(0.01, 0.01)).verdict is Change.SAME  # type: ignore[union-attr]
+    strict = figure_change(same, other, noise=(0.01, 0.01), least=0.01)
+    assert strict is not None
+    assert strict.verdict is Change.UNCLEAR
+
+
+def result(name: str, figures: dict[str, float], **environment: object) -> Result:
+    cells = tuple(
+        CellResult(
+            id=key, axes={"n": int(key[1:])}, outcome=Outcome.DONE, measurements=(measured(value),)
+        )
+        for key, value in figures.items()
+    )
+    run = Run(id=name, scenario="s", started="2026-01-01T00:00:00+00:00")
+    return Result(run=run, environment=dict(environment), cells=cells, claims=())
+
+
+BASE = compile_scenario(catalog.scenario_path("raid5-parity-last")).base
+
+
+def side(found: Result, **changed: object) -> Side:
+    cell = BASE.model_copy(update=changed)
+    return Side(result=found, cells={c.id: cell for c in found.cells}, noise=())
+
+
+def test_cells_are_paired_by_what_they_are_and_else_by_their_axes() -> None:
+    first = result("a", {"x1": 100, "x2": 100, "x3": 100})
+    second = result("b", {"x1": 100, "y2": 120, "z4": 100})
+    found = compare(side(first), side(second, trials=3))
+    assert [(c.first, c.second) for c in found.cells] == [("x1", "x1"), ("x2", "y2")]
+    assert (found.only_first, found.only_second) == (("x3",), ("z4",))
+    assert found.cells[0].differs == ()
+    assert [(d.name, d.first, d.second) for d in found.cells[1].differs] == [("trials", 1, 3)]
+    verdicts = [c.figures[0].verdict for c in found.cells]
+    assert verdicts == [Change.SAME, Change.CHANGED]
+
+
+def test_more_figures_ask_for_more_certainty() -> None:
+    few = compare(side(result("a", {"x1": 100})), side(result("b", {"x1": 100})))
+    names = {f"x{n}": 100.0 for n in range(40)}
+    many = compare(side(result("a", names)), side(result("b", names)))
+    assert many.cells[0].figures[0].high > few.cells[0].figures[0].high * 1.3
+
+
+def test_facts_of_the_environment_that_differ_are_named() -> None:
+    first = result("a", {"x1": 1}, qemu="7.2", host={"cpus": 2, "name": "one"}, noise=[1])
+    second = result("b", {"x1": 1}, qemu="7.2", host={"cpus": 4, "name": "one"}, guest={"os": "d"})
+    found = compare(side(first), side(second))
+    assert [(d.name, d.first, d.second) for d in found.environment] == [
+        ("host.cpus", 2, 4),
+        ("guest.os", None, "d"),
+    ]
+    assert list(differences({"a": 1}, {"a": 1})) == []
+
+
+def test_figures_in_doubt_say_so() -> None:
+    doubtful = result("b", {"x1": 1})
+    checks = (Check(name=UNCONTENDED, passed=False, detail="it waited"),)
+    cell = doubtful.cells[0].model_copy(update={"checks": checks})
+    doubtful = doubtful.model_copy(update={"cells": (cell,)})
+    found = compare(side(result("a", {"x1": 1})), side(doubtful))
+    assert found.cells[0].doubts == ("in the second run it is not uncontended: it waited",)
+
+
+def test_two_stored_runs_are_compared_from_their_raw_output(tmp_path: Path) -> None:
+    first, second = stored_run(tmp_path / "1"), stored_run(tmp_path / "2")
+    stored = second.load_run().cells[0]
+    for name, text in raw_of(stored.cell, 8).items():
+        (second.directory / "cells" / stored.id / "raw" / name).write_text(text)
+    found = comparison_of(first, second, 0.05)
+    changed = {
+        (c.first, f.workload)
+        for c in found.cells
+        for f in c.figures
+        if f.verdict is Change.CHANGED and f.metric == "throughput"
+    }
+    assert changed == {(stored.id, w) for w in ("write", "read", "write_stripe")}
+    assert [(c.id, c.first.value, c.second.value) for c in found.claims] == [
+        ("S004-1", "holds", "refuted"),
+        ("S004-3", "holds", "refuted"),
+    ]
+    assert "lost" in found.cells[2].doubts[0]
+    assert found.environment == ()
+
+
+def test_runs_without_a_common_cell_are_refused(tmp_path: Path) -> None:
+    first, second = stored_run(tmp_path / "1"), stored_run(tmp_path / "2")
+    run = second.load_run()
+    cells = tuple(
+        c.model_copy(update={"id": f"x{c.id}", "cell": c.cell.model_copy(update={"axes": {}})})
+        for c in run.cells[:1]
+    )
+    RunStore(second.directory).save_run(run.model_copy(update={"cells": cells}))
+    with pytest.raises(InputError, match="no cell in common"):
+        comparison_of(first, second, 0.05)

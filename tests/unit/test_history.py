@@ -1,0 +1,206 @@
+"""A metric over all runs: read where it lies, whatever else lies there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lab import archive, store
+from lab.app.history import history_of
+from lab.app.results import result_of
+from lab.errors import InputError
+from lab.host import paths
+from lab.model.comparison import Change
+from lab.model.noise import NoiseFloor
+from lab.store import RunStore
+from tests.fakes import Cli, raw_of, stored_run
+
+
+def kept(day: int, megabytes: float = 10.4, *, scenario: str = "raid5-parity-last") -> RunStore:
+    """A run of that day, its first cell as fast as that, with its result."""
+    made = stored_run(paths.runs() / "tmp")
+    place = paths.runs() / f"{scenario}-202506{day:02}-120000"
+    shutil.move(made.directory, place)
+    (paths.runs() / "tmp").rmdir()
+    run = RunStore(place)
+    started = f"2025-06-{day:02}T12:00:00+00:00"
+    stored = run.load_run().model_copy(
+        update={"id": run.id, "started": started, "scenario": scenario}
+    )
+    run.save_run(stored)
+    for name, text in raw_of(stored.cells[0].cell, megabytes).items():
+        (place / "cells" / stored.cells[0].id / "raw" / name).write_text(text)
+    run.save_result(result_of(run))
+    return run
+
+
+def test_runs_stand_in_order_with_what_changed(lab_home: Path) -> None:
+    for day, figure in ((3, 11.9), (1, 10.4), (2, 10.42)):
+        kept(day, figure)
+    found = history_of("throughput", None)
+    assert found.broken == ()
+    first = result_of(RunStore(paths.runs() / "raid5-parity-last-20250601-120000")).cells[0].id
+    line = [p for p in found.points if (p.cell, p.workload) == (first, "write")]
+    assert [p.started[8:10] for p in line] == ["01", "02", "03"]
+    assert [round(p.median / 1e6, 2) for p in line] == [10.4, 10.42, 11.9]
+    assert [p.verdict for p in line] == [None, Change.SAME, Change.CHANGED]
+    assert line[0].change is None
+    assert line[2].change == pytest.approx(11.9 / 10.42 - 1, rel=1e-3)
+    assert line[0].axes == {"array.layout": "parity-last", "disks.count": 5}
+    # The other done cell did the same each time; the third was lost.
+    assert {p.verdict for p in found.points if p.cell != first} == {None, Change.SAME}
+    assert len(found.points) == 3 * 2 * 3
+
+
+def test_only_one_scenarios_runs_are_shown_where_it_is_named(lab_home: Path) -> None:
+    kept(1)
+    kept(2, scenario="other")
+    assert {p.scenario for p in history_of("throughput", None).points} == {
+        "raid5-parity-last",
+        "other",
+    }
+    assert {p.scenario for p in history_of("throughput", "other").points} == {"other"}
+    with pytest.raises(InputError, match=r"no run of 'othr' \(there are runs of: other, raid5"):
+        history_of("throughput", "othr")
+    with pytest.raises(InputError, match="did you mean 'throughput'"):
+        history_of("throughputs", None)
+
+
+def test_without_runs_there_is_no_history(lab_home: Path) -> None:
+    assert history_of("throughput", None).points == ()
+    assert not lab_home.exists()
+
+
+CUT = [b"", b'{"schema": "lab.result/1", "run": {"id"', b"\xff\xfe{}", b"[]", b'{"schema": "x/1"}']
+
+
+@pytest.mark.parametrize("text", CUT)
+def test_a_result_that_nobody_can_read_is_named_and_made_again(lab_home: Path, text: bytes) -> None:
+    kept(1)
+    broken = kept(2, 11.9)
+    (broken.directory / "result.json").write_bytes(text)
+    found = history_of("throughput", None)
+    assert [str(broken.directory / "result.json") in s for s in found.broken] == [True]
+    assert "made again from the raw output" in found.broken[0]
+    assert {p.run for p in found.points} == {
+        "raid5-parity-last-20250601-120000",
+        "raid5-parity-last-20250602-120000",
+    }
+    assert Change.CHANGED in {p.verdict for p in found.points}
+
+
+def test_foreign_files_in_a_run_hide_nothing(cli: Cli, lab_home: Path) -> None:
+    run = kept(1)
+    (run.directory / "result.json").write_text('{"schema": "lab.resu')
+    cells = run.directory / "cells"
+    (cells / "notes.txt").write_text("mine")
+    first, second, _ = (cells / cell.id for cell in run.load_run().cells)
+    (first / "raw" / "folder").mkdir()
+    (first / "raw" / "picture.png").write_bytes(b"\x89PNG\xff")
+    (second / "outcome.json").write_text('{"outcome": "do')
+    listed = cli("results", "list")
+    assert run.id in listed.stdout
+    assert f"{run.id}/result.json' is cut off or not the lab's" in listed.stderr
+    shown = cli("results", "show", run.id)
+    assert shown.status == 0
+    assert "10.4 MB/s" in shown.stdout
+    reasons = [c["reason"] for c in cli("results", "show", run.id, "--json").json["cells"]]
+    assert f"{second.name}/outcome.json' cannot be read" in reasons[1]
+    (first / "raw" / "write.1.stderr.txt").write_text("104857600 bytes (105 MB, 1")
+    shown = cli("results", "show", run.id)
+    assert shown.status == 0
+    assert f"{first.name}: failed" in shown.stdout
+
+
+def test_a_run_that_stopped_early_counts_and_a_lost_one_is_named(lab_home: Path) -> None:
+    kept(1)
+    stopped = kept(2)
+    (stopped.directory / "result.json").unlink()
+    lost = kept(3)
+    for name in ("result.json", "run.json"):
+        (lost.directory / name).write_text("{")
+    found = history_of("throughput", None)
+    assert len({p.run for p in found.points}) == 2
+    assert [f"{lost.id}/run.json" in s for s in found.broken] == [True]
+
+
+def test_what_is_no_run_is_named_and_everything_else_shows(cli: Cli, lab_home: Path) -> None:
+    kept(1)
+    runs = cli.home / "data" / "runs"
+    (runs / "notes.txt").write_text("mine")
+    (runs / "empty").mkdir()
+    for command in (("results", "list"), ("results", "history", "throughput")):
+        ended = cli(*command)
+        assert ended.status == 0
+        assert "10.4" in ended.stdout or "raid5-parity-last-2025" in ended.stdout
+        said = ended.stderr.splitlines()
+        assert [s.partition("runs/")[2] for s in said] == [
+            "empty' is no run: it has no run.json",
+            "notes.txt' is no run: it is a file",
+        ]
+    shown = cli("results", "history", "throughput", "--json").json
+    assert len(shown["points"]) == 6
+    assert len(shown["broken"]) == 2
+
+
+def test_results_from_before_intervals_are_compared_too(lab_home: Path) -> None:
+    for day in (1, 2):
+        path = kept(day, 9.0 + day).directory / "result.json"
+        data = json.loads(path.read_text())
+        for cell in data["cells"]:
+            for measurement in cell["measurements"]:
+                del measurement["low"], measurement["high"]
+        path.write_text(json.dumps(data))
+    found = history_of("throughput", None)
+    changed = [p.change for p in found.points if p.verdict is Change.CHANGED]
+    assert changed == pytest.approx([0.1] * 3, rel=1e-3)
+
+
+def test_without_its_run_nobody_knows_how_noisy_a_figure_is(lab_home: Path) -> None:
+    kept(1)
+    (kept(2, 11.9).directory / "run.json").write_text("{")
+    found = history_of("throughput", None)
+    later = [p for p in found.points if p.started[8:10] == "02"]
+    assert len(later) == 6
+    assert {p.verdict for p in later} == {None}
+    assert max(p.change or 0 for p in later) == pytest.approx(11.9 / 10.4 - 1, rel=1e-3)
+
+
+def test_a_noisy_hosts_history_calls_less_a_change(lab_home: Path) -> None:
+    for day, figure in ((1, 10.4), (2, 11.0)):
+        kept(day, figure)
+    assert Change.CHANGED in {p.verdict for p in history_of("throughput", None).points}
+    floor = NoiseFloor(disks="throttle", metric="throughput", deviation=0.05, freedom=20, runs=3)
+    for run in store.every():
+        run.save_run(run.load_run().model_copy(update={"noise": (floor,)}))
+    verdicts = {p.verdict for p in history_of("throughput", None).points}
+    assert verdicts == {None, Change.UNCLEAR}
+
+
+def test_no_files_are_no_question_for_a_database() -> None:
+    assert archive.points([]) == ([], [])
+
+
+def test_the_command_line_compares_and_exports(cli: Cli, lab_home: Path) -> None:
+    first, second = kept(1), kept(2, 8.0)
+    shown = cli("results", "compare", first.id, second.id)
+    assert shown.status == 0
+    assert "less" in shown.stdout
+    assert "S004-1: holds → refuted" in shown.stdout
+    assert all(len(line) <= 80 for line in shown.stdout.splitlines())
+    data = cli("results", "compare", first.id, second.id, "--json", "--least", "0.02").json
+    assert (data["schema"], data["least"]) == ("lab.comparison/1", 0.02)
+    wrong = cli("results", "compare", first.id, second.id, "--least", "2")
+    assert (wrong.status, "no share between" in wrong.stderr) == (2, True)
+    floors = cli("results", "noise", first.id, "--json").json
+    assert floors["runs"] == 2
+    assert {f["metric"] for f in floors["floors"]} == {"throughput", "seconds"}
+    assert "repetitions in 2 runs" in cli("results", "noise").stdout
+    written = cli("results", "export", "--format", "csv", "--out", "a.csv", "--json")
+    assert written.json == {"format": "csv", "files": ["a.csv"]}
+    assert (cli.base / "a.csv").read_text().count("\n") == 14
+    wrong = cli("results", "export", "--format", "xls", "--out", "b.xls")
+    assert (wrong.status, "csv, parquet, fio, bundle" in wrong.stderr) == (2, True)

@@ -1,0 +1,157 @@
+"""Each method gives what its source gives for the source's own example."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from statistics import median
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.stats import (
+    Interval,
+    Spread,
+    cliffs_delta,
+    difference,
+    median_interval,
+    pooled,
+    ratio,
+    reach,
+    resampled_medians,
+    shift,
+    t_quantile,
+)
+
+
+def test_efrons_thirteen_values() -> None:
+    """Efron 1979, section 3: the probabilities as printed there, which adds rounded terms."""
+    printed = [0, 0.0015, 0.0142, 0.0550, 0.1242, 0.1936, 0.2230]
+    found = [chance for _, _, chance in resampled_medians(13)]
+    assert found == pytest.approx([*printed, *printed[-2::-1]], abs=2e-4)
+    assert math.fsum(found) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6])
+def test_closed_form_and_every_resample_agree(size: int) -> None:
+    values = [2.0**n for n in range(size)]
+    counted = Counter(median(s) for s in itertools.product(values, repeat=size))
+    found: Counter[float] = Counter()
+    for first, second, chance in resampled_medians(size):
+        found[(values[first] + values[second]) / 2] += chance  # type: ignore[assignment]
+    assert {v: c for v, c in found.items() if c > 1e-12} == pytest.approx(
+        {v: n / size**size for v, n in counted.items()}
+    )
+
+
+def test_a_percentile_interval_is_read_off_that_distribution() -> None:
+    thirteen = [float(n) for n in range(1, 14)]
+    # .0157 of the medians lie below the fourth value, .0706 up to it.
+    assert median_interval(thirteen) == Interval(middle=7, low=4, high=10)
+    assert median_interval(thirteen, 0.99) == Interval(middle=7, low=3, high=11)
+    assert median_interval([5.0]) == Interval(middle=5, low=5, high=5)
+    assert median_interval([3.0, 1.0, 2.0]) == Interval(middle=2, low=1, high=3)
+
+
+def test_many_values_go_by_ranks_and_agree_with_the_exact_way() -> None:
+    exact = median_interval([float(n) for n in range(99)])
+    ranks = median_interval([float(n) for n in range(101)])
+    assert ranks.low == pytest.approx(exact.low + 1, abs=1)
+    assert ranks.high == pytest.approx(exact.high + 1, abs=1)
+
+
+@given(st.lists(st.floats(1, 1e9), min_size=1, max_size=12), st.floats(0.5, 0.999))
+def test_an_interval_holds_its_median_and_never_leaves_the_data(
+    values: list[float], level: float
+) -> None:
+    found = median_interval(values, level)
+    assert min(values) <= found.low <= found.middle <= found.high <= max(values)
+    wider = median_interval(values, (1 + level) / 2)
+    assert wider.low <= found.low <= found.high <= wider.high
+
+
+@pytest.mark.parametrize(
+    ("chance", "freedom", "printed"),
+    [
+        # NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2.
+        *[(0.975, 1, 12.706), (0.975, 2, 4.303), (0.975, 5, 2.571), (0.975, 9, 2.262)],
+        *[(0.975, 10, 2.228), (0.975, 30, 2.042), (0.975, 100, 1.984)],
+        *[(0.9, 7, 1.415), (0.95, 4, 2.132), (0.999, 3, 10.215), (0.999, 20, 3.552)],
+    ],
+)
+def test_students_t_is_that_of_the_tables(chance: float, freedom: int, printed: float) -> None:
+    assert t_quantile(chance, freedom) == pytest.approx(printed, abs=6e-4)
+
+
+PEAK_FLOW = """
+190 220 200 200|220 200 240 230|260 260 240 280|210 300 280 265|270 265 280 270|280 280 270 275
+260 280 280 300|275 275 275 305|280 290 300 290|320 290 300 290|300 300 310 300|270 250 330 370
+320 330 330 330|335 320 335 375|350 320 340 365|360 320 350 345|330 340 380 390|335 385 360 370
+400 420 425 420|430 460 480 470"""
+
+
+def test_bland_and_altmans_twenty_children() -> None:
+    """BMJ 312:1654: a mean square of 460.52, a deviation of 21.5 l/min, a repeatability of 60."""
+    lines = PEAK_FLOW.strip().replace("\n", "|").split("|")
+    found = pooled([[float(word) for word in line.split()] for line in lines])
+    assert found.freedom == 60
+    assert found.deviation**2 == pytest.approx(460.52, abs=0.005)
+    assert found.deviation == pytest.approx(21.5, abs=0.05)
+    # With 1.96; Student's t of 60 degrees of freedom is 2.000.
+    assert reach(found) * math.sqrt(2) * 1.96 / 2.000 == pytest.approx(60, abs=0.6)
+
+
+def test_groups_of_one_say_nothing() -> None:
+    assert pooled([]) == pooled([[3.0], [4.0]]) == Spread(deviation=0.0, freedom=0)
+    assert pooled([[1.0, 3.0], [100.0]]) == Spread(deviation=math.sqrt(2), freedom=1)
+
+
+def test_newcombes_difference_of_two_proportions() -> None:
+    """Newcombe 1998, method 10: 56 of 70 less 48 of 80 lies between 0.0524 and 0.3339."""
+    first = Interval(middle=0.8, low=0.69183355, high=0.87695261)
+    second = Interval(middle=0.6, low=0.49045465, high=0.70038172)
+    found = difference(first, second)
+    assert found.middle == pytest.approx(0.2)
+    assert (found.low, found.high) == pytest.approx((0.0524, 0.3339), abs=5e-5)
+
+
+def test_a_ratio_is_a_difference_of_logarithms() -> None:
+    one = Interval(middle=100, low=99, high=101)
+    found = ratio(one, one)
+    assert found.middle == 1
+    assert (found.low, found.high) == pytest.approx((1 / 1.0142, 1.0142), abs=1e-4)
+    assert ratio(Interval(middle=1, low=-1, high=2), one).low == 0
+    with pytest.raises(ValueError, match="no logarithm"):
+        ratio(one, Interval(middle=0, low=0, high=1))
+
+
+TERM = [0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46]
+EARLY = [1.15, 0.88, 0.90, 0.74, 1.21]
+
+
+def test_hollander_and_wolfes_membranes() -> None:
+    """Their examples of chapter 4: the shift is -0.305, and 35 of 50 pairs fall the other way."""
+    assert shift(TERM, EARLY) == pytest.approx(-0.305)
+    assert cliffs_delta(TERM, EARLY) == pytest.approx(1 - 2 * 35 / 50)
+
+
+def test_cliffs_delta_of_two_groups_with_ties() -> None:
+    """The example of the R package effsize, after Cliff 1996: -0.25 for treatment over control."""
+    treatment = [10, 10, 20, 20, 20, 30, 30, 30, 40, 50]
+    control = [10, 20, 30, 40, 40, 50]
+    assert cliffs_delta(control, treatment) == pytest.approx(-0.25)
+    assert cliffs_delta(treatment, control) == pytest.approx(0.25)
+    assert cliffs_delta([1, 2], [3, 4]) == 1
+
+
+def test_an_interval_lies_within_limits_or_not_or_in_part() -> None:
+    found = Interval(middle=10, low=9, high=11)
+    assert found.within(9, 11) is True
+    assert found.within(11.5, 20) is False
+    assert found.within(0, 8.5) is False
+    assert found.within(10, 20) is None
+    assert found.widened(0.1).low == pytest.approx(8.1)
+    assert found.widened(0.1).high == pytest.approx(12.1)
+    assert found.widened(0.1).within(9, 11) is None
