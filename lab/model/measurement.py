@@ -30,6 +30,16 @@ IOPS = Metric(name="iops", unit="1/s")
 LATENCY = Metric(name="latency", unit="s", better="lower")
 
 
+COUNTERS = (
+    Metric(name="disk_reads", unit="1", better="lower", kind=MetricKind.COUNTED),
+    Metric(name="disk_read_bytes", unit="B", better="lower", kind=MetricKind.COUNTED),
+    Metric(name="disk_writes", unit="1", better="lower", kind=MetricKind.COUNTED),
+    Metric(name="disk_written_bytes", unit="B", better="lower", kind=MetricKind.COUNTED),
+    Metric(name="disk_flushes", unit="1", better="lower", kind=MetricKind.COUNTED),
+)
+"""What the disks did during a workload, whatever its tool: the kernel's counters, added up."""
+
+
 class Measurement(Model):
     """One metric of one workload in one cell, a value for each trial."""
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from lab.judge import Judged, in_words, judge, limits, matches
 from lab.model.claim import Bound, Claim, Verdict
-from lab.model.result import CellMeasurement, CellResult, Outcome
+from lab.model.measurement import Prediction
+from lab.model.result import CellMeasurement, CellResult, MemberCounters, Outcome
 from lab.model.scenario import AxisValue
 
 HOLDS, REFUTED, INCONCLUSIVE, NOT_TESTED = Verdict
@@ -242,3 +244,63 @@ def test_a_figure_that_its_workload_did_not_give_is_not_called_a_missing_workloa
     assert "'write' gave no throughput" in result.reason
     (result,) = judge([FLOOR], [cell(A, None)])
     assert "there is no workload 'write'" in result.reason
+
+
+# -- the disks' counters, and theory in the place of what was measured
+
+
+def counted(chunk: AxisValue, *reads: tuple[int, str, int]) -> Judged:
+    """A cell whose disks read so many bytes: trial, serial, bytes."""
+    plain = cell(chunk, 1.0)
+    counters = tuple(
+        MemberCounters(
+            workload="write",
+            trial=trial,
+            serial=serial,
+            reads=1,
+            read_bytes=size,
+            writes=0,
+            written_bytes=0,
+            flushes=0,
+        )
+        for trial, serial, size in reads
+    )
+    return replace(plain, result=plain.result.model_copy(update={"counters": counters}))
+
+
+THREE_TRIALS = [(t, s, n * t) for t in (1, 2, 3) for s, n in (("disk1", 100), ("disk2", 20))]
+
+
+@pytest.mark.parametrize(
+    ("disk", "figure", "expected"),
+    [(None, 240, HOLDS), ("disk2", 40, HOLDS), ("disk2", 240, REFUTED), ("disk3", 40, NOT_TESTED)],
+)
+def test_a_claim_may_speak_of_what_the_disks_counted(
+    disk: str | None, figure: float, expected: Verdict
+) -> None:
+    """All disks of a trial added up, or one; then the median of the trials."""
+    more = {"metric": "disk_read_bytes", "disk": disk}
+    bound = claim(kind="bound", value=value(A, **more), near=figure, within=0.001)
+    assert verdict(bound, counted(A, *THREE_TRIALS)) is expected
+
+
+def test_theory_is_put_in_the_place_of_what_was_measured() -> None:
+    def both(chunk: int, measured: float, said: float | None) -> Judged:
+        plain = cell(chunk, measured)
+        found = (
+            () if said is None else (Prediction(workload="write", metric="throughput", value=said),)
+        )
+        return replace(plain, result=plain.result.model_copy(update={"predictions": found}))
+
+    (told,) = judge([RATIO], [both(A, 1e6, 3e6), both(B, 2e6, 2e6)])
+    assert (told.measured, told.predicted) == (0.5, 1.5)
+    (silent,) = judge([RATIO], [both(A, 1e6, 3e6), both(B, 2e6, None)])
+    assert (silent.measured, silent.predicted) == (0.5, None)
+
+
+def test_theory_speaks_of_cells_that_failed_too() -> None:
+    plain = cell(A, None, outcome=Outcome.LOST)
+    said = (Prediction(workload="write", metric="throughput", value=1e7),)
+    lost = replace(plain, result=plain.result.model_copy(update={"predictions": said}))
+    (told,) = judge([NEAR], [lost])
+    assert (told.verdict, told.measured, told.predicted) == (INCONCLUSIVE, None, 1e7)
