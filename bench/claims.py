@@ -5,7 +5,9 @@
 
 ``run`` keeps runs below ``DIRECTORY/runs`` and their times in ``DIRECTORY/times.json``; what has a
 finished run is passed over, what was stopped is gone on with. ``table`` judges each run anew
-(``lab results show RUN --json``); of several runs of a scenario the newest counts.
+(``lab results show RUN --json``); of several runs of a scenario the newest counts. Why a claim came
+out as it did is said in ``docs/claims-reasons.yaml``, by claim and verdict: a sentence is printed
+only while the verdict is the one that it was written for, and what lacks one is listed.
 """
 
 from __future__ import annotations
@@ -21,8 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "docs/claims.md"
+REASONS = ROOT / "docs/claims-reasons.yaml"
 
 POSTS = {
     "S000": ("The Impact of the MDADM Bitmap on RAID Performance", ("1", "2", "3", "4", "5")),
@@ -38,8 +44,11 @@ POSTS = {
     ),
 }
 """The five posts, and the numbers of what they claim; ``m`` is the lab's own addition."""
+VERDICTS = ("holds", "refuted", "inconclusive", "not_tested")
 ROWS = tuple(f"{post}-{number}" for post, (_, numbers) in POSTS.items() for number in numbers)
 
+Reasons = dict[str, dict[str, str]]
+"""Claim to verdict to sentence."""
 Document = dict[str, Any]
 """A ``lab.result/1`` document."""
 Ask = Callable[[Sequence[str]], subprocess.CompletedProcess[str]]
@@ -180,7 +189,36 @@ def documents(
         asked(ask, ["results", "show", str(each.path.resolve()), "--json"])
         for _, each in sorted(newest.items())
     ]
-    return found, times
+    return [document for document in found if document["claims"]], times
+
+
+def reasons_in(path: Path) -> Reasons:
+    """The sentences of a file; none where it is not there."""
+    try:
+        data = YAML(typ="safe").load(path.read_text(encoding="utf-8")) or {}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, YAMLError) as error:
+        raise ClaimsError(f"'{path}' cannot be read: {error}") from error
+    if not isinstance(data, dict):
+        raise ClaimsError(f"'{path}': expected claims, each with its verdicts and a sentence each")
+    for claim, said in data.items():
+        if not isinstance(said, dict) or not set(said) <= set(VERDICTS):
+            raise ClaimsError(
+                f"'{path}': {claim}: expected a sentence below one of {', '.join(VERDICTS)}"
+            )
+    return {str(c): {v: _cell(str(s)) for v, s in said.items()} for c, said in data.items()}
+
+
+def unexplained(claims: Sequence[tuple[str, Document]], reasons: Reasons) -> list[str]:
+    """Parts of rows that are refuted or inconclusive, and nobody has said why."""
+    return [
+        f"{claim['id']} ({_plain(claim['verdict'])})"
+        for _, claim in claims
+        if row_of(claim["id"])
+        and claim["verdict"] in ("refuted", "inconclusive")
+        and claim["verdict"] not in reasons.get(claim["id"], {})
+    ]
 
 
 def row_of(claim: str) -> str | None:
@@ -188,7 +226,7 @@ def row_of(claim: str) -> str | None:
     return next((row for row in ROWS if claim == row or claim.startswith(f"{row}-")), None)
 
 
-def table(found: Sequence[Document], times: dict[str, float]) -> str:
+def table(found: Sequence[Document], times: dict[str, float], reasons: Reasons) -> str:
     """The whole document."""
     claims = [
         (document["run"]["scenario"], claim) for document in found for claim in document["claims"]
@@ -201,14 +239,19 @@ def table(found: Sequence[Document], times: dict[str, float]) -> str:
         " bytes per second, bytes (M: millions) or seconds, or the ratio that the claim names. A"
         " row of several parts has a line for each.",
         "",
-        *_summary(claims),
+        *_summary(claims, reasons),
     ]
     for post, (title, _) in POSTS.items():
         own = [(s, c) for s, c in claims if (row_of(c["id"]) or "").startswith(post)]
-        lines += ["", f"## {title}", "", *_lines(own)]
+        lines += ["", f"## {title}", "", *_lines(own, reasons)]
     rest = [(s, c) for s, c in claims if row_of(c["id"]) is None]
     if rest:
-        lines += ["", "## The lab's own, and the posts' without a number", "", *_lines(rest)]
+        lines += [
+            "",
+            "## The lab's own, and the posts' without a number",
+            "",
+            *_lines(rest, reasons),
+        ]
     return "\n".join([*lines, "", *_runs(found, times)]) + "\n"
 
 
@@ -224,7 +267,7 @@ def unjudged(claims: Sequence[tuple[str, Document]]) -> list[tuple[str, str]]:
     return missing
 
 
-def _summary(claims: Sequence[tuple[str, Document]]) -> Iterator[str]:
+def _summary(claims: Sequence[tuple[str, Document]], reasons: Reasons) -> Iterator[str]:
     counts: dict[str, int] = {}
     for _, claim in claims:
         if row_of(claim["id"]):
@@ -237,9 +280,16 @@ def _summary(claims: Sequence[tuple[str, Document]]) -> Iterator[str]:
         yield "Rows without a verdict:"
         yield ""
         yield from (f"- {row}: {_cell(reason)}" for row, reason in missing)
+    silent = unexplained(claims, reasons)
+    if silent:
+        yield ""
+        yield f"Refuted or inconclusive, and not yet explained: {', '.join(silent)}."
 
 
-def _lines(claims: Sequence[tuple[str, Document]]) -> Iterator[str]:
+def _lines(claims: Sequence[tuple[str, Document]], reasons: Reasons) -> Iterator[str]:
+    if not claims:
+        yield "No run has a claim about it."
+        return
     yield "| claim | says | published | predicted | measured | verdict | reason | scenario |"
     yield "|---|---|---|---|---|---|---|---|"
     places = {row: number for number, row in enumerate(ROWS)}
@@ -249,6 +299,9 @@ def _lines(claims: Sequence[tuple[str, Document]]) -> Iterator[str]:
         reason = claim["reason"]
         if claim["verdict"] in ("holds", "refuted") and claim.get("expected"):
             reason += f"; expected {claim['expected']}"
+        said = reasons.get(claim["id"], {}).get(claim["verdict"])
+        if said:
+            reason += f". {said}"
         cells = (
             claim["id"],
             _cell(claim["says"]),
@@ -311,6 +364,7 @@ def main(words: Sequence[str] | None = None) -> int:
     tables = commands.add_parser("table", help="write the table from the runs that are kept")
     tables.add_argument("directories", type=Path, nargs="+", metavar="DIRECTORY")
     tables.add_argument("--out", type=Path, default=OUT)
+    tables.add_argument("--reasons", type=Path, default=REASONS)
     given = parser.parse_args(words)
     try:
         if given.command == "run":
@@ -318,7 +372,7 @@ def main(words: Sequence[str] | None = None) -> int:
             print(f"{len(times)} scenarios, {sum(times.values()) / 60:.0f} minutes")
             return 0
         found, times = documents(given.directories)
-        _write(given.out, table(found, times))
+        _write(given.out, table(found, times, reasons_in(given.reasons)))
         claims = [(d["run"]["scenario"], claim) for d in found for claim in d["claims"]]
         for row, reason in unjudged(claims):
             print(f"{row} has no verdict: {reason}", file=sys.stderr)

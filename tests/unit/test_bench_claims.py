@@ -11,7 +11,18 @@ from typing import Any
 import pytest
 
 from bench import claims
-from bench.claims import ROWS, ClaimsError, documents, kept, row_of, run, table, unjudged
+from bench.claims import (
+    ROWS,
+    ClaimsError,
+    documents,
+    kept,
+    reasons_in,
+    row_of,
+    run,
+    table,
+    unexplained,
+    unjudged,
+)
 from lab import catalog
 from lab.compile.scenario import compile_scenario
 from lab.model.result import Result
@@ -79,11 +90,15 @@ def test_the_table_has_a_line_for_each_part_with_its_figures() -> None:
             result("a", claim("S000-1", "inconclusive")),
         ],
         {"a": 90.0, "b": 150.0, "old": 1e6},
+        {
+            "S003-3-read": {"refuted": "So.", "holds": "It was not."},
+            "S003-3-sync": {"refuted": "Nobody reads this."},
+        },
     )
     lines = [line for line in text.splitlines() if line.startswith("| S0") or "X-1" in line]
     assert lines == [
         "| S000-1 | S000-1 is so | – | – | – | inconclusive | it is | a |",
-        "| S003-3-read | S003-3-read is so | – | 1 | 0.5 | refuted | it is; expected 1 | b |",
+        "| S003-3-read | S003-3-read is so | – | 1 | 0.5 | refuted | it is; expected 1. So. | b |",
         "| S003-3-sync | S003-3-sync is so | 1 | – | 1.01 | holds | it is | b |",
         "| X-1 | X-1 is so | – | – | 2 M | holds | it is | b |",
     ]
@@ -95,6 +110,26 @@ def test_the_table_has_a_line_for_each_part_with_its_figures() -> None:
     assert "- S000-1: it is" in text
     assert "- S004-11: no run has a claim about it" in text
     assert "- S003-3:" not in text
+    assert "not yet explained: S000-1 (inconclusive)." in text
+    assert text.count("No run has a claim about it.") == 3
+
+
+def test_sentences_are_kept_by_claim_and_verdict(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    assert reasons_in(path) == {}
+    path.write_text("S000-5:\n  refuted: >-\n    A bit that is set\n    costs nothing.\n")
+    assert reasons_in(path) == {"S000-5": {"refuted": "A bit that is set costs nothing."}}
+    claims_ = [("s", claim("S000-5", "refuted")), ("s", claim("S000-4", "refuted"))]
+    assert unexplained(claims_, reasons_in(path)) == ["S000-4 (refuted)"]
+    assert unexplained([("s", claim("DEG-1", "refuted"))], {}) == []
+
+
+@pytest.mark.parametrize("text", ["- a", "S000-5: so", "S000-5: {false: so}", "a: [b"])
+def test_sentences_without_a_verdict_are_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text(text)
+    with pytest.raises(ClaimsError, match=r"r\.yaml"):
+        reasons_in(path)
 
 
 def test_a_row_is_judged_when_one_of_its_parts_is() -> None:
