@@ -198,7 +198,8 @@ def _measured(value: Value, result: CellResult) -> float:
     if counted is not None:
         return counted
     for measurement in result.measurements:
-        if (measurement.workload, measurement.metric) == (value.workload, value.metric):
+        same = (measurement.workload, measurement.metric) == (value.workload, value.metric)
+        if same and value.disk is None:
             return measurement.median
     if any(measurement.workload == value.workload for measurement in result.measurements):
         raise _MissingError(

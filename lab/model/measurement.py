@@ -30,12 +30,18 @@ IOPS = Metric(name="iops", unit="1/s")
 LATENCY = Metric(name="latency", unit="s", better="lower")
 
 
+def _counted(name: str, unit: str) -> Metric:
+    return Metric(name=name, unit=unit, better="lower", kind=MetricKind.COUNTED)
+
+
+DISK_READ_BYTES = _counted("disk_read_bytes", "B")
+DISK_WRITTEN_BYTES = _counted("disk_written_bytes", "B")
 COUNTERS = (
-    Metric(name="disk_reads", unit="1", better="lower", kind=MetricKind.COUNTED),
-    Metric(name="disk_read_bytes", unit="B", better="lower", kind=MetricKind.COUNTED),
-    Metric(name="disk_writes", unit="1", better="lower", kind=MetricKind.COUNTED),
-    Metric(name="disk_written_bytes", unit="B", better="lower", kind=MetricKind.COUNTED),
-    Metric(name="disk_flushes", unit="1", better="lower", kind=MetricKind.COUNTED),
+    _counted("disk_reads", "1"),
+    DISK_READ_BYTES,
+    _counted("disk_writes", "1"),
+    DISK_WRITTEN_BYTES,
+    _counted("disk_flushes", "1"),
 )
 """What the disks did during a workload, whatever its tool: the kernel's counters, added up."""
 

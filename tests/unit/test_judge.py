@@ -304,3 +304,13 @@ def test_theory_speaks_of_cells_that_failed_too() -> None:
     lost = replace(plain, result=plain.result.model_copy(update={"predictions": said}))
     (told,) = judge([NEAR], [lost])
     assert (told.verdict, told.measured, told.predicted) == (INCONCLUSIVE, None, 1e7)
+
+
+def test_theory_has_bytes_of_all_disks_and_not_of_one() -> None:
+    plain = cell(A, 1.0)
+    said = (Prediction(workload="write", metric="disk_read_bytes", value=240.0),)
+    told = replace(plain, result=plain.result.model_copy(update={"predictions": said}))
+    for disk, expected in ((None, 240.0), ("disk1", None)):
+        more = {"metric": "disk_read_bytes", "disk": disk}
+        (found,) = judge([claim(kind="bound", value=value(A, **more), at_least=1)], [told])
+        assert (found.verdict, found.predicted) == (NOT_TESTED, expected)

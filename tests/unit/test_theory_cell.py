@@ -40,8 +40,13 @@ def test_the_cell_of_seed_004() -> None:
     assert found.keys() == {
         (workload, metric)
         for workload in ("write", "read")
-        for metric in ("throughput", "iops", "seconds")
+        for metric in ("throughput", "iops", "seconds", "disk_read_bytes", "disk_written_bytes")
     }
+    moved = {key: p.value for key, p in found.items() if key[1].startswith("disk_")}
+    assert moved["read", "disk_read_bytes"] == 100 * MIB
+    assert moved["read", "disk_written_bytes"] == 0
+    assert moved["write", "disk_written_bytes"] == 150 * MIB
+    assert moved["write", "disk_read_bytes"] == 50 * MIB
     assert found["read", "iops"].value == found["read", "throughput"].value / MIB
     assert found["write", "throughput"].value == pytest.approx(10.70e6, rel=0.01)
     assert found["write", "seconds"].value == pytest.approx(9.8, rel=0.01)
