@@ -108,7 +108,7 @@ def drive_of(disk: Disk) -> HardDrive:
     preset = PRESETS[disk.preset or DEFAULT]
     changed = disk.hdd.model_dump(exclude_none=True, exclude={"slower"})
     drive = replace(preset, **changed)
-    return drive.slowed(disk.hdd.slower) if disk.hdd.slower != 1 else drive
+    return drive.slowed(disk.hdd.slower) if disk.hdd.slower else drive
 
 
 def server_parameters(drive: HardDrive, name: str) -> dict[str, str | int | float]:

@@ -24,7 +24,7 @@ places. Data sheets say nothing of it."""
 class HddParameters(Model):
     """``disks.hdd``: a hard disk's figures, as data sheets have them; ``None``: the preset's."""
 
-    slower: float = Field(default=1.0, ge=1, le=100)
+    slower: float | None = Field(default=None, ge=1, le=100)
     """The whole drive in slow motion: each of its times longer, each rate lower by this factor.
 
     What the guest adds of its own then counts for less, and ratios stay those of the drive."""
