@@ -10,15 +10,15 @@ lies wholly outside is refuted, and what does neither is inconclusive, as of two
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 from typing import assert_never
 
 from lab.model.calibration import CALIBRATED
 from lab.model.claim import Bound, Claim, Monotonic, Order, Ratio, Same, Value, Verdict
-from lab.model.measurement import UNCONTENDED
-from lab.model.result import CellResult, ClaimResult, Outcome
+from lab.model.measurement import COUNTERS, UNCONTENDED
+from lab.model.result import CellMeasurement, CellResult, ClaimResult, Outcome
 from lab.model.scenario import AxisValue
 from lab.stats import Interval, ratio
 from lab.units import format_rate, parse_rate
@@ -44,8 +44,32 @@ class Judged:
 
 
 def judge(claims: Sequence[Claim], cells: Sequence[Judged]) -> tuple[ClaimResult, ...]:
-    """A verdict for every claim, in order."""
-    return tuple(_judge(claim, cells) for claim in claims)
+    """A verdict for every claim, in order, and what theory would have it be."""
+    said = [_as_predicted(cell) for cell in cells]
+    return tuple(
+        _judge(claim, cells).model_copy(update={"predicted": _predicted(claim, said)})
+        for claim in claims
+    )
+
+
+def _as_predicted(cell: Judged) -> Judged:
+    """The cell as it would be if it had given exactly what theory expects."""
+    found = tuple(
+        CellMeasurement(
+            workload=p.workload, metric=p.metric, unit="", values=(p.value,), median=p.value
+        )
+        for p in cell.result.predictions
+    )
+    update = {"outcome": Outcome.DONE, "measurements": found, "checks": (), "counters": ()}
+    return replace(cell, result=cell.result.model_copy(update=update))
+
+
+def _predicted(claim: Claim, cells: Sequence[Judged]) -> float | None:
+    """The figure of the claim by theory; ``None`` where theory is silent on a part of it."""
+    try:
+        return _hold(claim, cells)[1]
+    except _MissingError:
+        return None
 
 
 def _judge(claim: Claim, cells: Sequence[Judged]) -> ClaimResult:
@@ -209,8 +233,12 @@ def _measured(value: Value, result: CellResult) -> Interval:
             raise _MissingError(
                 Verdict.INCONCLUSIVE, f"the cell {result.id} {doubt}: {check.detail}"
             )
+    counted = _counted(value, result)
+    if counted is not None:
+        return counted
     for measurement in result.measurements:
-        if (measurement.workload, measurement.metric) == (value.workload, value.metric):
+        same = (measurement.workload, measurement.metric) == (value.workload, value.metric)
+        if same and value.disk is None:
             return measurement.interval
     if any(measurement.workload == value.workload for measurement in result.measurements):
         raise _MissingError(
@@ -219,6 +247,23 @@ def _measured(value: Value, result: CellResult) -> Interval:
             " for, or over too quickly to be measured",
         )
     raise _MissingError(Verdict.NOT_TESTED, f"there is no workload '{value.workload}' in this run")
+
+
+_FIELDS = {m.name: m.name.removeprefix("disk_") for m in COUNTERS}
+"""Counted metric to the field of ``MemberCounters`` that it adds up."""
+
+
+def _counted(value: Value, result: CellResult) -> Interval | None:
+    """The disks' own counters, of one or of all; the median of the trials."""
+    field = _FIELDS.get(value.metric)
+    sums: dict[int, int] = {}
+    for each in result.counters:
+        if field and each.workload == value.workload and value.disk in (None, each.serial):
+            sums[each.trial] = sums.get(each.trial, 0) + getattr(each, field)
+    if not sums:
+        return None
+    middle = float(median(sums.values()))
+    return Interval(middle=middle, low=middle, high=middle)
 
 
 def _along(monotonic: Monotonic, cells: Sequence[Judged]) -> list[Interval]:

@@ -9,7 +9,7 @@ from typing import Final
 from lab import catalog, theory
 from lab.model.calibration import GuestTimes
 from lab.model.explanation import Explanation
-from lab.model.measurement import IOPS, SECONDS, THROUGHPUT, Prediction
+from lab.model.measurement import COUNTERS, IOPS, SECONDS, THROUGHPUT, Prediction
 from lab.model.plugin import Probe, Stream
 from lab.model.scenario import Cell, Disk
 from lab.theory.drive import NO_TIME, SMALL, figures, random_read_rate, sequential_read_rate
@@ -19,9 +19,10 @@ GUEST_SHARE: Final = 0.08
 
 
 def predictions(cell: Cell) -> tuple[Prediction, ...]:
-    """Every metric that theory can say something about, and the workload's tool measures."""
+    """Every metric that theory can say something about, and tool or disks measure."""
+    counted = {m.name for m in COUNTERS}
     measured = {
-        workload.name: {m.name for m in catalog.workload(workload.tool).metrics}
+        workload.name: counted | {m.name for m in catalog.workload(workload.tool).metrics}
         for workload in cell.workloads
     }
     said = (*theory.predict(cell, works(cell)), *_of_the_drive(cell))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lab.app.dispatch import by_guest
 from lab.app.place import check_images
-from lab.app.results import predicted
+from lab.app.results import fields_of, predicted
 from lab.compile.cloud_init import Identity
 from lab.compile.guest import Site, guest_procedure
 from lab.compile.procedure import cell_procedure
@@ -15,10 +15,10 @@ from lab.compile.scenario import Compiled, cell_id
 from lab.errors import HostError, InputError
 from lab.host import accelerator, images, keys, paths
 from lab.host.accelerator import EMULATOR, Accelerator
-from lab.judge import in_words
+from lab.judge import Judged, judge
 from lab.model.claim import Verdict
 from lab.model.plan import Plan, PlannedCell, PlannedGuest
-from lab.model.result import ClaimResult, Result, Run
+from lab.model.result import Result, Run
 from lab.model.scenario import Cell, Guest
 from lab.store import now
 
@@ -94,21 +94,19 @@ def _site(image_name: str, directory: str, notes: list[str]) -> tuple[Site, Acce
 
 def prediction_of(compiled: Compiled) -> Result:
     """The result document with predictions and no measurements."""
+    claims = compiled.scenario.claims
+    cells = [
+        Judged(
+            result=predicted(cell_id(cell), cell), fields=fields_of(cell, claims), published=True
+        )
+        for cell in compiled.cells
+    ]
+    unmeasured = {"verdict": Verdict.NOT_TESTED, "reason": "nothing was run"}
     return Result(
         run=Run(id="prediction", scenario=compiled.name, started=now()),
         environment={},
-        cells=tuple(predicted(cell_id(c), c) for c in compiled.cells),
-        claims=tuple(
-            ClaimResult(
-                id=claim.id,
-                says=claim.says,
-                verdict=Verdict.NOT_TESTED,
-                published=claim.published,
-                expected=in_words(claim),
-                reason="nothing was run",
-            )
-            for claim in compiled.scenario.claims
-        ),
+        cells=tuple(cell.result for cell in cells),
+        claims=tuple(said.model_copy(update=unmeasured) for said in judge(claims, cells)),
     )
 
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from lab.mdfacts.geometry import Geometry, geometry_of
+from lab.mdfacts.geometry import Geometry, geometry_of, present
 from lab.mdfacts.levels import Level
 from lab.mdfacts.options import read_back
 from lab.mdfacts.rules import array_problems
@@ -53,7 +53,7 @@ class Md(ArrayKind):
     ) -> tuple[Step, ...]:
         """Create, wait where there is something to wait for, settings, read back."""
         shape = geometry_of(array, sizes)
-        used = disks[: shape.members + shape.spares]
+        used = present(array, disks)
         device = self.target(array)
         before, after = _settings(array, shape)
         steps: list[Step] = [
@@ -90,7 +90,7 @@ class Md(ArrayKind):
 
 
 def create_command(array: Array, shape: Geometry, device: str, disks: Sequence[str]) -> str:
-    """mdadm's command line; the level comes before the layout, as mdadm wants it."""
+    """mdadm's command line for the disks that are there; the level comes before the layout."""
     level = shape.level
     options = ["--run", "--homehost=any", f"--name={array.name}", f"--metadata={array.metadata}"]
     options += [f"--level={level.kernel_name}"]
@@ -109,7 +109,10 @@ def create_command(array: Array, shape: Geometry, device: str, disks: Sequence[s
         options.append(f"--data-offset={_kib(array.data_offset)}")
     if level.redundant:
         options += _redundancy_options(array)
-    return words("mdadm", "--create", device, *options, *disks)
+    named = list(disks)
+    if array.missing is not None:
+        named.insert(array.missing - 1, "missing")
+    return words("mdadm", "--create", device, *options, *named)
 
 
 def _redundancy_options(array: Array) -> list[str]:
@@ -226,8 +229,8 @@ def _ready(array: Array, shape: Geometry) -> dict[str, str]:
 
 
 def _synced(array: Array) -> dict[str, str]:
-    """Nothing is missing and nothing runs; a lockless bitmap syncs when data are first written."""
-    expect = {"state": "running", "degraded": "0"}
+    """All are there that should be; nothing runs. A lockless bitmap syncs what is first written."""
+    expect = {"state": "running", "degraded": "0" if array.missing is None else "1"}
     if array.bitmap != "lockless":
         expect |= {"sync_action": "idle", "resync_start": "none"}
     return expect
@@ -321,8 +324,10 @@ def _expected(array: Array, shape: Geometry) -> dict[str, str]:
         if array.initial_sync is not InitialSync.NONE:
             expect |= _synced(array)
     expect |= _expected_bitmap(array, shape)
-    for number in range(1, shape.members + shape.spares + 1):
-        expect |= _expected_disk(array, shape, number)
+    numbers = present(array, range(1, shape.members + shape.spares + 1))
+    for place, number in enumerate(numbers, 1):
+        found = _expected_disk(array, shape, number)
+        expect |= {f"disk{place}.{key}": value for key, value in found.items()}
     printed = read_back(array.sysfs)
     expect |= {f"sysfs.{key}": value for key, value in printed.items()}
     return expect
@@ -354,20 +359,18 @@ def _expected_disk(array: Array, shape: Geometry, number: int) -> dict[str, str]
     The last member of RAID 4 and 5 is one spare among others until it is recovered, so that its
     slot is known only without a sync, or when the sync is over and there were no other spares.
     """
-    expect = {f"disk{number}.data_offset": str(shape.data_offset)}
+    expect = {"data_offset": str(shape.data_offset)}
     recovered = (
         shape.level in (Level.RAID4, Level.RAID5)
         and array.initial_sync is not InitialSync.ASSUME_CLEAN
         and number >= shape.members
     )
     if not recovered or (array.initial_sync is InitialSync.WAIT and not shape.spares):
-        slot = str(number - 1) if number <= shape.members else "none"
-        expect[f"disk{number}.slot"] = slot
+        expect["slot"] = str(number - 1) if number <= shape.members else "none"
     if array.write_mostly and number <= shape.members:
-        flag = "yes" if number in array.write_mostly else "no"
-        expect[f"disk{number}.write_mostly"] = flag
+        expect["write_mostly"] = "yes" if number in array.write_mostly else "no"
     if array.failfast:
-        expect[f"disk{number}.failfast"] = "yes"
+        expect["failfast"] = "yes"
     return expect
 
 

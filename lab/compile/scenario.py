@@ -16,8 +16,10 @@ from pydantic import TypeAdapter, ValidationError
 from lab import catalog
 from lab.decode import Document, Override, first_wrong, override, read_file, validate
 from lab.errors import InputError
+from lab.model.filesystem import Filesystem
+from lab.model.measurement import COUNTERS
 from lab.model.plugin import Problem
-from lab.model.scenario import Array, AxisValue, Cell, Disk, Filesystem, Guest, Scenario, Workload
+from lab.model.scenario import Array, AxisValue, Cell, Disk, Guest, Scenario, Workload
 from lab.units import same_value
 
 MAX_CELLS: Final = 20_000
@@ -310,8 +312,10 @@ def _wrong(
 
 
 def _value_at(parts: dict[str, Any], axis: str, document: Document) -> AxisValue:
-    """The validated value that an axis gave: sizes as numbers of bytes, choices as words."""
+    """The validated value that an axis gave: sizes as numbers of bytes, the others as words."""
     value = look_up(parts, axis)
+    if isinstance(value, tuple) and all(isinstance(word, str) for word in value):
+        value = " ".join(value)  # words of a command
     if value is not None and not isinstance(value, str | int | float | bool):
         raise document.wrong(("matrix", axis), "an axis names one value, not a group of them")
     return value
@@ -351,7 +355,12 @@ def _check_claims(scenario: Scenario, document: Document) -> None:
             tool = names[value.workload].tool
             if catalog.missing_plugin("workloads", tool):
                 continue
-            metrics = [m.name for m in catalog.workload(tool).metrics]
+            counted = [m.name for m in COUNTERS]
+            metrics = [m.name for m in catalog.workload(tool).metrics] + counted
+            if value.disk is not None and value.metric not in counted:
+                raise document.wrong(
+                    path, f"a single disk has {', '.join(counted)}, and no '{value.metric}'"
+                )
             if value.metric not in metrics:
                 raise document.wrong(
                     path, f"{tool} gives no '{value.metric}' (it gives {', '.join(metrics)})"

@@ -97,7 +97,7 @@ PRESETS: Final = {
         outer_rate=70_000_000,
         inner_rate=33_500_000,
         zones=_ZONES,
-        read_ahead=512 * KIB,
+        read_ahead=2 * MIB,
         write_cache=4 * MIB,
         queue_depth=1,
         ageing=0.0,
@@ -107,9 +107,11 @@ PRESETS: Final = {
 
 
 def drive_of(disk: Disk) -> HardDrive:
-    """The drive that a scenario describes: its preset, and what it changes of it."""
+    """The drive that a scenario describes: its preset, what it changes of it, then how slow."""
     preset = PRESETS[disk.preset or DEFAULT]
-    return replace(preset, **disk.hdd.model_dump(exclude_none=True))
+    changed = disk.hdd.model_dump(exclude_none=True, exclude={"slower"})
+    drive = replace(preset, **changed)
+    return drive.slowed(disk.hdd.slower) if disk.hdd.slower else drive
 
 
 def server_parameters(drive: HardDrive, name: str) -> dict[str, str | int | float]:

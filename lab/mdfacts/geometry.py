@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from lab.mdfacts.levels import (
     NAMES,
@@ -79,7 +79,7 @@ def geometry_of(array: Array, sizes: Sequence[int]) -> Geometry:
     level = NAMES[array.level]
     layout = layout_number(level, array.layout)
     members = member_count(array, len(sizes))
-    used = sizes[: members + array.spares]
+    used = present(array, sizes)
     chunk = (array.chunk or DEFAULT_CHUNK) if level.striped else 0
     offset = data_offset_of(array, used[0], chunk)
     component = 0
@@ -111,6 +111,17 @@ def geometry_of(array: Array, sizes: Sequence[int]) -> Geometry:
 def member_count(array: Array, disks: int) -> int:
     """Active members: those asked for, or all disks that are not spares."""
     return array.members if array.members is not None else disks - array.spares
+
+
+Item = TypeVar("Item")
+
+
+def present(array: Array, disks: Sequence[Item]) -> Sequence[Item]:
+    """Of all disks those of members and spares that are there."""
+    used = disks[: member_count(array, len(disks)) + array.spares]
+    if array.missing is None:
+        return used
+    return [*used[: array.missing - 1], *used[array.missing :]]
 
 
 def bitmap_room(size: int) -> int:

@@ -16,12 +16,13 @@ from lab.mdfacts.geometry import (
     SUPERBLOCK_END,
     data_offset_of,
     member_count,
+    present,
     room_on,
 )
 from lab.mdfacts.levels import NAMES, REFUSED, Level, copies, layout_names, layout_number
 from lab.mdfacts.options import bitmap_problems, option_problems
 from lab.model.plugin import Problem
-from lab.model.scenario import Array
+from lab.model.scenario import Array, InitialSync
 from lab.units import GIB, KIB, format_size
 
 METADATA = ("1.0", "1.1", "1.2")
@@ -38,6 +39,7 @@ def array_problems(array: Array, sizes: Sequence[int]) -> Iterable[Problem]:
         return
     shape = [
         *_member_problems(array, level, len(sizes)),
+        *_missing_problems(array, level, len(sizes)),
         *_layout_problems(array, level),
         *_chunk_problems(array, level),
         *_metadata_problems(array),
@@ -85,6 +87,30 @@ def _member_problems(array: Array, level: Level, disks: int) -> Iterable[Problem
             key=key, message=f"{level.title} needs at least {level.smallest} members, and {found}"
         )
     yield from _layout_width_problems(array, level, members)
+
+
+def _missing_problems(array: Array, level: Level, disks: int) -> Iterable[Problem]:
+    """A degraded array keeps its bits, recovers onto a spare, and syncs if it is not clean."""
+    if array.missing is None:
+        return
+    members = member_count(array, disks)
+    if not level.redundant:
+        message = f"{level.title} does not run without a member: leave missing out"
+    elif array.missing > members:
+        message = f"there is no member {array.missing}: they count from 1 to {members}"
+    elif array.spares:
+        message = "md would recover the missing member onto a spare at once: set spares to 0"
+    elif array.bitmap != "none":
+        message = (
+            f"an array without a member never clears bits, and the lab waits for a clean "
+            f"{array.bitmap} bitmap: set bitmap to none"
+        )
+    elif array.initial_sync is not InitialSync.ASSUME_CLEAN:
+        message = "an array without a member cannot sync all of them: set initial_sync to "
+        message += "assume_clean"
+    else:
+        return
+    yield Problem(key="array.missing", message=message)
 
 
 def _layout_width_problems(array: Array, level: Level, members: int) -> Iterable[Problem]:
@@ -184,7 +210,7 @@ def _metadata_problems(array: Array) -> Iterable[Problem]:
 
 def _fit_problems(array: Array, level: Level, sizes: Sequence[int]) -> Iterable[Problem]:
     """Whether metadata and component fit on every member and spare."""
-    used = sizes[: member_count(array, len(sizes)) + array.spares]
+    used = present(array, sizes)
     chunk = (array.chunk or DEFAULT_CHUNK) if level.striped else 0
     offset = data_offset_of(array, used[0], chunk)
     smallest = min(used)

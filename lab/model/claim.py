@@ -44,6 +44,8 @@ class Value(Model):
 
     workload: str
     metric: str = "throughput"
+    disk: str | None = None
+    """Serial of the disk whose counter is meant (``disk_read_bytes``); ``None``: all of them."""
     where: dict[str, str | int | float | bool | None] = {}
     """Axis values that pick the cell; axes left out must not change the answer's cell."""
 

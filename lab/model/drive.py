@@ -8,7 +8,7 @@ bytes and bytes per second; ``lab/disks/plugin/disk.c`` says what the model does
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -24,6 +24,10 @@ places. Data sheets say nothing of it."""
 class HddParameters(Model):
     """``disks.hdd``: a hard disk's figures, as data sheets have them; ``None``: the preset's."""
 
+    slower: float | None = Field(default=None, ge=1, le=100)
+    """The whole drive in slow motion: each of its times longer, each rate lower by this factor.
+
+    What the guest adds of its own then counts for less, and ratios stay those of the drive."""
     rpm: float | None = Field(default=None, ge=0, le=100_000)
     """Revolutions per minute; 0: the disk does not turn, and nothing waits for it."""
     overhead: Seconds | None = None
@@ -150,6 +154,14 @@ class HardDrive:
         slope = (self.average_seek - known) / (long_d - long_one - (1 - d) / root * short_root)
         c = full - slope
         return SeekCurve(a=first, b=(c + slope * d - first) / root, c=c, e=slope)
+
+    def slowed(self, factor: float) -> HardDrive:
+        """The drive in slow motion; sizes, places and ``ageing``, which has no unit, stay."""
+        times = ("overhead", "track_to_track", "average_seek", "full_stroke", "write_settle")
+        changed = {name: getattr(self, name) * factor for name in times}
+        for name in ("outer_rate", "inner_rate", "link_rate"):
+            changed[name] = max(round(getattr(self, name) / factor), 1)
+        return replace(self, rpm=self.rpm / factor, **changed)
 
     def rate(self, place: float) -> float:
         """Sustained bytes per second at a share of the disk, from 0 to 1."""

@@ -30,6 +30,22 @@ IOPS = Metric(name="iops", unit="1/s")
 LATENCY = Metric(name="latency", unit="s", better="lower")
 
 
+def _counted(name: str, unit: str) -> Metric:
+    return Metric(name=name, unit=unit, better="lower", kind=MetricKind.COUNTED)
+
+
+DISK_READ_BYTES = _counted("disk_read_bytes", "B")
+DISK_WRITTEN_BYTES = _counted("disk_written_bytes", "B")
+COUNTERS = (
+    _counted("disk_reads", "1"),
+    DISK_READ_BYTES,
+    _counted("disk_writes", "1"),
+    DISK_WRITTEN_BYTES,
+    _counted("disk_flushes", "1"),
+)
+"""What the disks did during a workload, whatever its tool: the kernel's counters, added up."""
+
+
 class Measurement(Model):
     """One metric of one workload in one cell, a value for each trial."""
 

@@ -113,6 +113,8 @@ class ClaimResult(Model):
     says: str
     verdict: Verdict
     measured: float | None = None
+    predicted: float | None = None
+    """The figure that stands for ``measured`` where theory's predictions are put in its place."""
     published: float | None = None
     expected: str | None = None
     """The expectation in words."""

@@ -22,6 +22,7 @@ from pydantic import (
 from lab.model.base import Model, Rate, Seconds, Size
 from lab.model.claim import Claim
 from lab.model.drive import HddParameters, SsdParameters
+from lab.model.filesystem import Filesystem
 
 AxisValue = str | int | float | bool | None
 
@@ -203,6 +204,8 @@ class Array(Model):
     """``--size``: how much of each member is used; ``None`` is all."""
     members: int | None = Field(default=None, ge=1, le=64)
     """How many disks are active members; ``None``: all that are not spares."""
+    missing: int | None = Field(default=None, ge=1, le=64)
+    """The member, from 1, that is not there: mdadm's word ``missing``. Its disk stays unused."""
     spares: int = Field(default=0, ge=0, le=63)
     bitmap: str = "none"
     """none, internal, external or lockless."""
@@ -224,26 +227,26 @@ class Array(Model):
     sysfs: dict[str, str] = {}
     """Files below ``/sys/block/mdX/md/`` to write once the array runs (``stripe_cache_size``)."""
 
+    @model_serializer(mode="wrap")
+    def _without_absences(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Arrays with all their members do not mention it, and keep their cells' names."""
+        data: dict[str, Any] = whole(self)
+        if self.missing is None:
+            data.pop("missing", None)
+        return data
+
     @field_validator("level", mode="before", json_schema_input_type=str | int)
     @classmethod
     def _level_words(cls, level: object) -> object:
         return str(level) if isinstance(level, int) and not isinstance(level, bool) else level
 
-    @field_validator("sysfs", mode="before", json_schema_input_type=dict[str, str | int])
+    @field_validator("sysfs", mode="before", json_schema_input_type=dict[str, str | int | None])
     @classmethod
     def _sysfs_words(cls, sysfs: object) -> object:
         if not isinstance(sysfs, dict):
             return sysfs
-        return {k: str(v) if isinstance(v, int) else v for k, v in sysfs.items()}
-
-
-class Filesystem(Model):
-    """A file system on the array."""
-
-    type: Literal["ext3", "ext4", "xfs"]
-    options: tuple[str, ...] = ()
-    """Given to ``mkfs`` as they are."""
-    mount_options: tuple[str, ...] = ()
+        given = {k: v for k, v in sysfs.items() if v is not None}  # null: as the kernel has it
+        return {k: str(v) if isinstance(v, int) else v for k, v in given.items()}
 
 
 def _any_parameter(schema: dict[str, Any]) -> None:

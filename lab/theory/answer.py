@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lab.model.explanation import Explanation, MemberBytes
-from lab.model.measurement import IOPS, LATENCY, SECONDS, THROUGHPUT, Metric, Prediction
+from lab.model.measurement import (
+    DISK_READ_BYTES,
+    DISK_WRITTEN_BYTES,
+    IOPS,
+    LATENCY,
+    SECONDS,
+    THROUGHPUT,
+    Metric,
+    Prediction,
+)
 from lab.model.scenario import Cell
 from lab.theory.cell import Found, UnknownError, Work, follow, setting_of
 from lab.theory.explain import because, lifts
@@ -26,7 +35,7 @@ def predict(cell: Cell, works: Mapping[str, Work]) -> list[Prediction]:
         except UnknownError:
             continue
         reason = " ".join(because(setting, work, found))
-        for metric, value in metrics_of(work, found):
+        for metric, value in (*metrics_of(work, found), *_counted(work, found)):
             predictions.append(
                 Prediction(
                     workload=workload.name,
@@ -49,6 +58,16 @@ def metrics_of(work: Work, found: Found) -> list[tuple[Metric, float]]:
     if isinstance(work, Stream) or work.seconds is None:
         values.append((SECONDS, found.seconds))
     return values
+
+
+def _counted(work: Work, found: Found) -> list[tuple[Metric, float]]:
+    """Bytes of all members, where it is known how much the workload does, and not only how long."""
+    if not isinstance(work, Stream) and work.seconds is not None:
+        return []
+    return [
+        (DISK_READ_BYTES, sum(load.read_bytes for load in found.members)),
+        (DISK_WRITTEN_BYTES, sum(load.written_bytes for load in found.members)),
+    ]
 
 
 def explain(cell: Cell, name: str, work: Work) -> Explanation:

@@ -266,6 +266,7 @@ def _geometry(array: Array, members: list[Disk]) -> Geometry:
         component -= component % chunk
     layout = array.layout if level not in (Level.RAID0, Level.RAID1) else None
     shunned = frozenset(m - 1 for m in array.write_mostly)
+    failed = frozenset() if array.missing is None else frozenset({array.missing - 1})
     try:
         return Geometry(
             level=level,
@@ -273,6 +274,7 @@ def _geometry(array: Array, members: list[Disk]) -> Geometry:
             members=len(members),
             component=component,
             chunk=chunk,
+            failed=failed,
             shunned=shunned if level is Level.RAID1 else frozenset(),
         )
     except ValueError as error:

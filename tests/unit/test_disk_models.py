@@ -21,6 +21,7 @@ from lab.model.procedure import AskServer, AttachDisk, StartServer, Verify
 from lab.model.scenario import Cell, Disk
 from lab.report.plan import as_script
 from lab.run import Undo, label_of, run_step
+from lab.theory.drive import random_read_rate
 from tests.fakes import SCENARIO, FakeBench
 from tests.unit.test_plan import planned, unreadable
 
@@ -242,3 +243,20 @@ def test_the_plan_prints_servers_as_shell(tmp_path: Path, lab_home: Path) -> Non
         assert f"\nnohup {shlex.join(step.argv)} > " in script
         assert script.index("nohup") < script.index("attach-device") < script.index("and back:")
     assert script.count('kill "$PID"') == 4 + 1
+
+
+def test_a_drive_in_slow_motion_is_the_same_drive() -> None:
+    """All times longer, all rates lower, so that what has no unit stays as it was."""
+    plain = hdd.drive_of(Disk.model_validate({"model": "hdd", "hdd": {"overhead": 0.001}}))
+    slow = hdd.drive_of(
+        Disk.model_validate({"model": "hdd", "hdd": {"overhead": 0.001, "slower": 10}})
+    )
+    assert slow.revolution == pytest.approx(10 * plain.revolution)
+    assert slow.overhead == pytest.approx(0.01)
+    for place in (0.0, 0.5, 1.0):
+        turn = [d.rate(place) * d.revolution for d in (plain, slow)]
+        assert turn[0] == pytest.approx(turn[1])
+    for distance in (0.01, 0.3, 0.9):
+        assert slow.seek_curve(distance) == pytest.approx(10 * plain.seek_curve(distance))
+    assert random_read_rate(slow, 16) == pytest.approx(random_read_rate(plain, 16) / 10, rel=0.01)
+    assert (slow.read_ahead, slow.ageing) == (plain.read_ahead, plain.ageing)

@@ -452,3 +452,23 @@ def _real_flush(client: Client) -> float:
         client.write(place, b"x" * SMALL)
         client.flush()
     return (time.perf_counter() - began) / 300
+
+
+@pytest.mark.parametrize(("depth", "serial"), [(1, True), (32, False)])
+def test_without_a_queue_commands_go_over_the_cable_one_by_one(
+    tmp_path: Path, depth: int, serial: bool
+) -> None:
+    """Sixteen small reads of what was read ahead: their commands' times add up, or pass at once."""
+    slow = replace(DRIVE, overhead=0.02, queue_depth=depth)
+    with running(tmp_path, slow, size=SIZE) as server:
+        client = server.client()
+        client.read(0, SMALL)
+        time.sleep(0.1)
+        began = time.perf_counter()
+        for number in range(1, 17):
+            client.submit(READ, number * SMALL, SMALL)
+        for _ in range(16):
+            client.collect()
+        seconds = time.perf_counter() - began
+        client.close()
+    assert seconds >= 16 * 0.02 if serial else seconds < 8 * 0.02

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,8 +10,8 @@ import pytest
 from lab.judge import Judged, in_words, judge, limits, matches
 from lab.model.calibration import CALIBRATED
 from lab.model.claim import Bound, Claim, Verdict
-from lab.model.measurement import Check, Measurement
-from lab.model.result import CellMeasurement, CellResult, Outcome
+from lab.model.measurement import Check, Measurement, Prediction
+from lab.model.result import CellMeasurement, CellResult, MemberCounters, Outcome
 from lab.model.scenario import AxisValue
 
 HOLDS, REFUTED, INCONCLUSIVE, NOT_TESTED = Verdict
@@ -339,3 +340,73 @@ def test_a_bound_that_is_missed_by_no_more_than_the_guests_own_time_is_inconclus
     assert result.verdict is expected
     assert result.measured == figure
     assert ("the guest itself" in result.reason) is (expected is INCONCLUSIVE)
+
+
+# -- the disks' counters, and theory in the place of what was measured
+
+
+def counted(chunk: AxisValue, *reads: tuple[int, str, int]) -> Judged:
+    """A cell whose disks read so many bytes: trial, serial, bytes."""
+    plain = cell(chunk, 1.0)
+    counters = tuple(
+        MemberCounters(
+            workload="write",
+            trial=trial,
+            serial=serial,
+            reads=1,
+            read_bytes=size,
+            writes=0,
+            written_bytes=0,
+            flushes=0,
+        )
+        for trial, serial, size in reads
+    )
+    return replace(plain, result=plain.result.model_copy(update={"counters": counters}))
+
+
+THREE_TRIALS = [(t, s, n * t) for t in (1, 2, 3) for s, n in (("disk1", 100), ("disk2", 20))]
+
+
+@pytest.mark.parametrize(
+    ("disk", "figure", "expected"),
+    [(None, 240, HOLDS), ("disk2", 40, HOLDS), ("disk2", 240, REFUTED), ("disk3", 40, NOT_TESTED)],
+)
+def test_a_claim_may_speak_of_what_the_disks_counted(
+    disk: str | None, figure: float, expected: Verdict
+) -> None:
+    """All disks of a trial added up, or one; then the median of the trials."""
+    more = {"metric": "disk_read_bytes", "disk": disk}
+    bound = claim(kind="bound", value=value(A, **more), near=figure, within=0.001)
+    assert verdict(bound, counted(A, *THREE_TRIALS)) is expected
+
+
+def test_theory_is_put_in_the_place_of_what_was_measured() -> None:
+    def both(chunk: int, measured: float, said: float | None) -> Judged:
+        plain = cell(chunk, measured)
+        found = (
+            () if said is None else (Prediction(workload="write", metric="throughput", value=said),)
+        )
+        return replace(plain, result=plain.result.model_copy(update={"predictions": found}))
+
+    (told,) = judge([RATIO], [both(A, 1e6, 3e6), both(B, 2e6, 2e6)])
+    assert (told.measured, told.predicted) == (0.5, 1.5)
+    (silent,) = judge([RATIO], [both(A, 1e6, 3e6), both(B, 2e6, None)])
+    assert (silent.measured, silent.predicted) == (0.5, None)
+
+
+def test_theory_speaks_of_cells_that_failed_too() -> None:
+    plain = cell(A, None, outcome=Outcome.LOST)
+    said = (Prediction(workload="write", metric="throughput", value=1e7),)
+    lost = replace(plain, result=plain.result.model_copy(update={"predictions": said}))
+    (told,) = judge([NEAR], [lost])
+    assert (told.verdict, told.measured, told.predicted) == (INCONCLUSIVE, None, 1e7)
+
+
+def test_theory_has_bytes_of_all_disks_and_not_of_one() -> None:
+    plain = cell(A, 1.0)
+    said = (Prediction(workload="write", metric="disk_read_bytes", value=240.0),)
+    told = replace(plain, result=plain.result.model_copy(update={"predictions": said}))
+    for disk, expected in ((None, 240.0), ("disk1", None)):
+        more = {"metric": "disk_read_bytes", "disk": disk}
+        (found,) = judge([claim(kind="bound", value=value(A, **more), at_least=1)], [told])
+        assert (found.verdict, found.predicted) == (NOT_TESTED, expected)

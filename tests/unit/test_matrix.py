@@ -161,3 +161,37 @@ def test_checking_every_scenario_takes_less_than_a_second() -> None:
     for path in catalog.scenarios().values():
         compile_scenario(path)
     assert time.process_time() - began < 1
+
+
+def test_a_commands_words_are_one_value_of_an_axis(tmp_path: Path) -> None:
+    axes = "  filesystem.type: [ext4]\n  filesystem.options: [-m 0 -N 64, '']\n"
+    cells = compiled(tmp_path, with_matrix(axes)).cells
+    assert points(cells) == [("ext4", "-m 0 -N 64"), ("ext4", "")]
+    found = [c.filesystem.options for c in cells if c.filesystem is not None]
+    assert found == [("-m", "0", "-N", "64"), ()]
+
+
+def test_a_setting_of_sysfs_may_be_left_to_the_kernel_in_some_cells(tmp_path: Path) -> None:
+    cells = compiled(tmp_path, with_matrix("  array.sysfs.rmw_level: [null, 0]\n")).cells
+    assert points(cells) == [(None,), ("0",)]
+    assert [c.array.sysfs for c in cells if c.array] == [{}, {"rmw_level": "0"}]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("metric: disk_flushes, disk: disk1", ""),
+        ("metric: disk_flushes", ""),
+        ("metric: throughput, disk: disk1", "a single disk has disk_reads"),
+        ("metric: disk_seeks", "gives no 'disk_seeks'"),
+    ],
+)
+def test_what_a_claim_may_ask_of_the_disks(tmp_path: Path, value: str, said: str) -> None:
+    text = with_matrix(CHUNKS).partition("claims:")[0] + (
+        "claims:\n  - id: c1\n    says: it is so\n    expect:\n      kind: bound\n"
+        f"      value: {{workload: write, {value}}}\n      at_least: 1\n"
+    )
+    if said:
+        assert said in refused(tmp_path, text)
+    else:
+        assert len(compiled(tmp_path, text).cells) == 2

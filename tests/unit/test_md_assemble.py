@@ -526,3 +526,50 @@ def test_sizes_are_in_bytes() -> None:
     assert expect["chunk_size"] == "65536"
     assert expect["disk1.data_offset"] == "8192"
     assert _expect()["component_size"] == str(GIB - 2 * 1024**2)
+
+
+# --- without a member ---------------------------------------------------------------------------
+
+
+def _used(steps: tuple[Step, ...]) -> str:
+    return " ".join(s.script for s in steps if isinstance(s, GuestCommand | Verify | WaitFor))
+
+
+def test_a_missing_member_keeps_its_place_and_its_disk_is_left_alone() -> None:
+    disks = _create(level=5, missing=2).script.partition("--raid-devices=5")[2].splitlines()[0]
+    named = [d for d in disks.split() if d.startswith("/dev/disk") or d == "missing"]
+    assert named[:3] == [_paths(5)[0], "missing", _paths(5)[2]]
+    assert len(named) == 5
+    assert _paths(5)[1] not in _used(_steps(level=5, missing=2))
+
+
+def test_an_array_without_a_member_is_read_back_as_degraded() -> None:
+    whole, short = _expect(level=5), _expect(level=5, missing=2)
+    assert (whole["degraded"], short["degraded"]) == ("0", "1")
+    assert [short[f"disk{n}.slot"] for n in (1, 2, 3, 4)] == ["0", "2", "3", "4"]
+    assert "disk5.slot" not in short
+    assert whole["disk5.slot"] == "4"
+    assert short["raid_disks"] == whole["raid_disks"] == "5"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"level": 0, "missing": 1}, "does not run without a member"),
+        ({"level": 5, "missing": 6}, "they count from 1 to 5"),
+        ({"level": 5, "missing": 1, "spares": 1}, "set spares to 0"),
+        ({"level": 5, "missing": 1, "bitmap": "internal"}, "never clears bits"),
+        ({"level": 5, "missing": 1, "initial_sync": "wait"}, "assume_clean"),
+        ({"level": 5, "missing": 1}, None),
+    ],
+)
+def test_what_cannot_be_without_a_member_is_refused(fields: dict[str, Any], said: str) -> None:
+    found = list(array_problems(_array(**fields), [GIB] * 5))
+    assert [p.key for p in found] == (["array.missing"] if said else [])
+    assert not said or said in found[0].message
+
+
+def test_the_missing_disk_does_not_bound_the_others() -> None:
+    sizes = [GIB, GIB // 2, GIB]
+    assert geometry_of(_array(level=5), sizes).component_size < GIB // 2
+    assert geometry_of(_array(level=5, missing=2), sizes).component_size > GIB // 2

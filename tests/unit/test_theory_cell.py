@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from lab.model.scenario import Array, Cell, Disk, Filesystem, Throttle, Workload
+from lab.model.filesystem import Filesystem
+from lab.model.scenario import Array, Cell, Disk, Throttle, Workload
 from lab.theory import Direction, Stream, predict, why_not
 
 MIB = 1024**2
@@ -39,8 +40,13 @@ def test_the_cell_of_seed_004() -> None:
     assert found.keys() == {
         (workload, metric)
         for workload in ("write", "read")
-        for metric in ("throughput", "iops", "seconds")
+        for metric in ("throughput", "iops", "seconds", "disk_read_bytes", "disk_written_bytes")
     }
+    moved = {key: p.value for key, p in found.items() if key[1].startswith("disk_")}
+    assert moved["read", "disk_read_bytes"] == 100 * MIB
+    assert moved["read", "disk_written_bytes"] == 0
+    assert moved["write", "disk_written_bytes"] == 150 * MIB
+    assert moved["write", "disk_read_bytes"] == 50 * MIB
     assert found["read", "iops"].value == found["read", "throughput"].value / MIB
     assert found["write", "throughput"].value == pytest.approx(10.70e6, rel=0.01)
     assert found["write", "seconds"].value == pytest.approx(9.8, rel=0.01)
@@ -151,3 +157,18 @@ def test_a_shared_cable() -> None:
     usb = Throttle(total_bytes_per_second=5 * MIB, group="usb")
     (rate, *_) = predict(cell(disks=(disk(throttle=usb),)), {"read": READ})
     assert rate.value == pytest.approx(5 * MIB, rel=0.02)
+
+
+def test_a_missing_member_is_not_read_from_and_the_others_are_read_more() -> None:
+    """A long read on five rotating disks: each row without one of its data reads the rest."""
+    array = {"layout": "left-symmetric", "chunk": 64 * 1024}
+    whole, short = (
+        {
+            p.workload: p.value
+            for p in predict(cell(array={**array, **more}), STREAMS)
+            if p.metric == "seconds"
+        }
+        for more in ({}, {"missing": 2})
+    )
+    assert short["read"] == pytest.approx(whole["read"] * 5 / 4, rel=0.03)
+    assert short["write"] == pytest.approx(whole["write"], rel=0.03)

@@ -586,6 +586,13 @@ static double over_link(uint64_t length, double ready)
   return link_free;
 }
 
+/* When a command that comes now has been taken in: where the queue holds one, the next is sent only
+ * when the cable has carried all of the one before. */
+static double taken_in(double arrival)
+{
+  return (P.queue_depth <= 1 ? fmax(arrival, link_free) : arrival) + P.overhead;
+}
+
 /* A read that the segment holds, or will hold soon: its completion; negative: the arm must move. */
 static double from_segment(uint64_t offset, uint64_t length, double ready)
 {
@@ -835,7 +842,7 @@ static int empty_cache(uint64_t keep)
 
 static int do_read(void *into, uint32_t length, uint64_t offset)
 {
-  double arrival = now(), ready = arrival + P.overhead, completion;
+  double arrival = now(), ready = P.ssd ? arrival + P.overhead : taken_in(arrival), completion;
   int error = 0;
   if (P.ssd)
     completion = on_channels(offset, length, ready, P.read_latency);
@@ -881,7 +888,7 @@ static int do_write(const void *data, uint32_t length, uint64_t offset, bool fua
       error = empty_cache((uint64_t)P.cache / PAGE);
     return error;
   }
-  ready = over_link(length, arrival + P.overhead);
+  ready = over_link(length, taken_in(arrival));
   uint64_t most = (length / PAGE + 2) * PAGE;
   if (fua || (double)most > P.cache) {
     struct request r = { .arrival = arrival, .ready = ready, .offset = offset, .length = length,

@@ -1,0 +1,56 @@
+"""What every scenario of the checkout must be, beyond what ``lab scenario check`` asks."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from lab import catalog
+from lab.compile.procedure import cell_procedure
+from lab.compile.scenario import compile_scenario
+from lab.decode import parse_override
+from lab.errors import InputError
+
+FILES = catalog.scenarios()
+SCALED = sorted(n for n, p in FILES.items() if "--set" in p.read_text(encoding="utf-8"))
+
+
+def advice(path: Path) -> list[str]:
+    """The ``--set`` values in a file's comments and notes, which lead to the published size."""
+    text = re.sub(r"\n\s*#?\s*", " ", path.read_text(encoding="utf-8"))
+    found = re.findall(r"--set (?:'([^']*)'|([^\s`,)]+))", text)
+    return [quoted or plain for quoted, plain in found]
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_the_published_size_is_a_set_away(name: str) -> None:
+    """All of a file's advice together is a scenario that the lab would run."""
+    sets = advice(FILES[name])
+    assert sets
+    changed = compile_scenario(FILES[name], overrides=[parse_override(s) for s in sets])
+    plain = compile_scenario(FILES[name])
+    assert {c.model_dump_json() for c in changed.cells}.isdisjoint(
+        c.model_dump_json() for c in plain.cells
+    )
+
+
+def test_advice_that_does_not_fit_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "q.yaml"
+    path.write_text("# As published: --set array.chunk=3KiB,\n#   --set 'matrix={}'\n")
+    sets = advice(path)
+    assert sets == ["array.chunk=3KiB", "matrix={}"]
+    with pytest.raises(InputError):
+        compile_scenario(FILES["raid5-layouts"], overrides=[parse_override(s) for s in sets])
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_scenario_says_what_it_asks_and_every_cell_is_a_procedure(name: str) -> None:
+    compiled = compile_scenario(FILES[name])
+    scenario = compiled.scenario
+    assert scenario.question.strip().endswith("?")
+    assert scenario.source is not None
+    assert scenario.claims
+    for cell in compiled.cells:
+        assert cell_procedure(cell, "/guests/g1").steps
