@@ -20,7 +20,7 @@ from lab.theory.stripe import PAGE, StripeRules
 LEAST_SECONDS = 0.25
 """A shorter stream is made of what theory leaves out: the guest's and the host's own time."""
 
-MOST_DOUBT = 0.03
+MOST_DOUBT = 0.02
 """Share of the time that may hang on how requests are cut."""
 
 MOST_ORDER_DOUBT = 0.12

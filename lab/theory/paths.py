@@ -22,8 +22,16 @@ BIO_LIMIT = 1280 * 1024
 
 SEGMENT_LIMIT = 254 * PAGE
 """Stripe heads' pages do not touch in memory: a segment each, and virtio-blk takes
-``queue-size - 2`` of them (QEMU ``hw/block/virtio-blk.c``, ``seg-max-adjust``). QEMU may merge the
-parts again (``request-merging``), if it finds them in the queue together."""
+``queue-size - 2`` of them (QEMU ``hw/block/virtio-blk.c``, ``seg-max-adjust``)."""
+
+PLUG_FLUSH = 128 * 1024
+"""A request of so many bytes leaves the plug as soon as another one comes
+(``block/blk-mq.c: blk_add_rq_to_plug``, ``BLK_PLUG_FLUSH_SIZE``)."""
+
+MERGE_LIMIT = 1024 * PAGE
+"""QEMU makes one of requests that touch, if it finds them in the queue together
+(``hw/block/virtio-blk.c: submit_requests``): up to ``IOV_MAX`` segments. Whether it does is a race
+between guest and host, and it matters to the bucket, which lets the last request go at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,14 +159,21 @@ class StripePath:
     """Writes, and degraded reads, of RAID 4, 5 and 6.
 
     raid5d submits what is ready under one plug (``raid5d: blk_start_plug``), so pages that touch
-    merge into one request.
+    merge into one request. Stripe heads that are written whole go in batches of a chunk, member by
+    member (``stripe_add_to_batch_list``, ``ops_run_io``): from ``PLUG_FLUSH`` on, each chunk has
+    left the plug before the next row comes.
     """
 
-    cutting = Cutting(limit=BIO_LIMIT, joins=True)
-    cuttings = (Cutting(limit=SEGMENT_LIMIT, joins=True), Cutting(limit=PAGE, joins=False))
+    cuttings = (
+        Cutting(limit=MERGE_LIMIT, joins=True),
+        Cutting(limit=SEGMENT_LIMIT, joins=True),
+        Cutting(limit=PAGE, joins=False),
+    )
 
     def __init__(self, geometry: Geometry, direction: Direction, rules: StripeRules) -> None:
         self._geometry = geometry
+        limit = geometry.chunk if geometry.chunk >= PLUG_FLUSH else SEGMENT_LIMIT
+        self.cutting = Cutting(limit=min(limit, BIO_LIMIT), joins=True)
         self._stripes = StripeWork(geometry, rules)
         self.tally = self._stripes.tally
         self._enter = self._stripes.write if direction is Direction.WRITE else self._stripes.read
@@ -192,7 +207,7 @@ class _Cut:
     """Requests cut at chunks, each part handed on at once, without a plug."""
 
     cutting = Cutting(limit=BIO_LIMIT, joins=False)
-    cuttings = (Cutting(limit=BIO_LIMIT, joins=True),)
+    cuttings = (Cutting(limit=MERGE_LIMIT, joins=True),)
 
     def __init__(self, geometry: Geometry) -> None:
         self._geometry = geometry

@@ -13,7 +13,7 @@ from functools import partial
 from lab.theory.bitmap import Bitmap, BitmapPath
 from lab.theory.bucket import Direction, Limits, Meter, Unit
 from lab.theory.layout import Geometry
-from lab.theory.paths import SEGMENT_LIMIT, Cutting, Path, Stream, path_of
+from lab.theory.paths import BIO_LIMIT, SEGMENT_LIMIT, Cutting, Path, Stream, path_of
 from lab.theory.sequence import MemberLoad, Outcome, StreamClock
 from lab.theory.stripe import StripeRules, Tally
 
@@ -127,9 +127,10 @@ def _matters(
     """Whether another way of cutting is possible at all, and could be seen."""
     if any(limit.unit is Unit.OPERATIONS for each in limits for limit in each.limits):
         return True
-    if not geometry.has_parity or cutting.limit < SEGMENT_LIMIT:
+    if cutting.limit < SEGMENT_LIMIT:
         return False
-    return geometry.chunk > SEGMENT_LIMIT and stream.block > SEGMENT_LIMIT
+    whole = min(geometry.chunk, SEGMENT_LIMIT) if geometry.has_chunks else BIO_LIMIT
+    return stream.block > whole
 
 
 def _without_operations(limits: Limits) -> Limits:
