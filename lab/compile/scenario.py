@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from lab import catalog
 from lab.decode import Document, Override, first_wrong, override, read_file, validate
+from lab.disks import group_problems
 from lab.errors import InputError
 from lab.model.plugin import Problem
 from lab.model.scenario import Array, AxisValue, Cell, Disk, Filesystem, Guest, Scenario, Workload
@@ -118,22 +119,37 @@ def collapse(document: Document, overrides: Sequence[Override]) -> Document:
     matrix = document.data.get("matrix")
     if not isinstance(matrix, dict):
         return document
-    fixed = {".".join(o.path): o.value for o in overrides}
-    kept = {k: v for k, v in matrix.items() if k not in fixed}
+    fixed = {_by_name(o.path, document): o.value for o in overrides}
+    set_ = {axis: fixed[name] for axis in matrix if (name := _axis_name(axis, document)) in fixed}
+    kept = {k: v for k, v in matrix.items() if k not in set_}
     excludes = matrix.get("exclude")
     if isinstance(excludes, list):
         left = []
         for entry in excludes:
             if not isinstance(entry, dict):
                 left.append(entry)
-            elif all(same_value(entry[k], fixed[k]) for k in entry if k in fixed):
-                rest = {k: v for k, v in entry.items() if k not in fixed}
+            elif all(same_value(entry[k], set_[k]) for k in entry if k in set_):
+                rest = {k: v for k, v in entry.items() if k not in set_}
                 left.extend([rest] if rest else [])
         kept["exclude"] = left
     data = {**document.data, "matrix": kept}
     return Document(
         source=document.source, data=data, lines=document.lines, overrides=document.overrides
     )
+
+
+def _axis_name(axis: object, document: Document) -> str:
+    return _by_name(tuple(str(axis).split(".")), document)
+
+
+def _by_name(path: tuple[str, ...], document: Document) -> str:
+    """A dotted name in which a workload goes by its name, where its number was written."""
+    items = document.data.get(path[0])
+    if len(path) > 1 and isinstance(items, list) and path[1].isdigit():
+        item = items[int(path[1])] if int(path[1]) < len(items) else None
+        if isinstance(item, dict) and isinstance(item.get("name"), str):
+            path = (path[0], item["name"], *path[2:])
+    return ".".join(path)
 
 
 def expand(name: str, scenario: Scenario, document: Document) -> Iterator[Cell]:
@@ -263,6 +279,8 @@ def _refuse_problems(
     for index, disk in enumerate(disks):
         for problem in _disk_problems(disk):
             raise _wrong(problem, document, point, ("disks", index))
+    for index, problem in group_problems(disks):
+        raise _wrong(problem, document, point, ("disks", index))
     singles = [d for d in disks for _ in range(d.count)]
     if array is not None:
         missing = catalog.missing_plugin("arrays", array.kind)
@@ -325,7 +343,9 @@ def look_up(parts: dict[str, Any], dotted: str) -> Any:
             node = node.get(name)
         elif isinstance(node, tuple):
             if node and isinstance(node[0], Workload):
-                node = next((w for w in node if w.name == name), None)
+                named = next((w for w in node if w.name == name), None)
+                numbered = node[int(name)] if name.isdigit() and int(name) < len(node) else None
+                node = named or numbered
             elif name.isdigit():
                 node = node[int(name)] if int(name) < len(node) else None
             else:  # one kind of disk, written as a mapping
