@@ -14,7 +14,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from lab import catalog
-from lab.decode import Document, Override, first_wrong, override, read_file, validate
+from lab.decode import Document, Override, dotted, first_wrong, override, read_file, validate
 from lab.disks import group_problems
 from lab.errors import InputError
 from lab.model.plugin import Problem
@@ -192,7 +192,7 @@ def _cell(
             )
     seen = ("problems", id(parts["disks"]), id(parts["array"]), id(parts["workloads"]))
     if seen not in sections:
-        _refuse_problems(parts, document, point)
+        _refuse_problems(parts, scenario, document, point)
         sections[seen] = True
     written = {axis: _value_at(parts, axis, document) for axis in point}
     return Cell.model_construct(
@@ -271,9 +271,10 @@ def _check_workload(
 
 
 def _refuse_problems(
-    parts: dict[str, Any], document: Document, point: dict[str, AxisValue]
+    parts: dict[str, Any], scenario: Scenario, document: Document, point: dict[str, AxisValue]
 ) -> None:
     """Raise the first thing that no QEMU, mdadm or kernel would take."""
+    chosen = {*scenario.matrix.axes, *(dotted(path) for path in document.overrides)}
     disks: tuple[Disk, ...] = parts["disks"]
     array: Array | None = parts["array"]
     for index, disk in enumerate(disks):
@@ -287,6 +288,8 @@ def _refuse_problems(
         if missing:
             raise _wrong(Problem(key="array.kind", message=missing), document, point)
         for problem in catalog.array_kind(array.kind).problems(array, singles):
+            if problem.idle_by in chosen:
+                continue
             raise _wrong(problem, document, point)
     if len(singles) > 64:
         message = f"the disks add up to {len(singles)}; a guest holds 64"

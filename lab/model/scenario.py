@@ -209,6 +209,9 @@ class Array(Model):
     bitmap_chunk: Size | None = None
     bitmap_file: str | None = None
     """``bitmap: external``: the bitmap's path in the guest, on a file system of its own."""
+    bitmap_disk: int | None = Field(default=None, ge=1, le=64)
+    """``bitmap: external``: the disk, from 1, that gets an ext4 for the bitmap's file. It is never
+    a member, whatever the bitmap."""
     data_offset: Size | None = None
     metadata: str = "1.2"
     consistency_policy: str | None = None
@@ -223,6 +226,23 @@ class Array(Model):
     """``/dev/md/NAME``; these letters are the ones that every mdadm accepts."""
     sysfs: dict[str, str] = {}
     """Files below ``/sys/block/mdX/md/`` to write once the array runs (``stripe_cache_size``)."""
+    segments: int | None = Field(default=None, ge=1, le=16)
+    """``kind: segments``: into how many partitions each disk is cut, an array across each."""
+    volume: Literal["linear", "striped"] = "linear"
+    """``kind: segments``: how LVM puts the arrays together."""
+    stripe_size: Size | None = None
+    """``volume: striped``: LVM's ``--stripesize``, in bytes."""
+
+    @model_serializer(mode="wrap")
+    def _without_strangers(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What an array does not use it does not mention: its cells keep their names."""
+        data: dict[str, Any] = whole(self)
+        if self.kind != "segments":
+            for name in ("segments", "volume", "stripe_size"):
+                data.pop(name, None)
+        if self.bitmap_disk is None:
+            data.pop("bitmap_disk", None)
+        return data
 
     @field_validator("level", mode="before", json_schema_input_type=str | int)
     @classmethod
@@ -242,8 +262,29 @@ class Filesystem(Model):
 
     type: Literal["ext3", "ext4", "xfs"]
     options: tuple[str, ...] = ()
-    """Given to ``mkfs`` as they are."""
+    """Given to ``mkfs`` as they are, a word each."""
     mount_options: tuple[str, ...] = ()
+    lazy_init: bool = False
+    """ext3, ext4: inode tables and journal are zeroed by the kernel later, while workloads run,
+    instead of by mke2fs (``lazy_itable_init``, ``lazy_journal_init`` in ``mke2fs(8)``)."""
+
+    @field_validator("options")
+    @classmethod
+    def _not_lazy(cls, options: tuple[str, ...]) -> tuple[str, ...]:
+        for option in options:
+            if not option or not option.isprintable():
+                raise ValueError(f"{option!r} is not a word of a command")
+            if "lazy_itable_init" in option or "lazy_journal_init" in option:
+                raise ValueError(f"{option!r} is said by filesystem.lazy_init: set that instead")
+        if options and options[-1] == "-E":
+            raise ValueError("-E is followed by a word, as in [-E, nodiscard]")
+        return options
+
+    @model_validator(mode="after")
+    def _initialised(self) -> Filesystem:
+        if self.lazy_init and self.type == "xfs":
+            raise ValueError("xfs leaves nothing to be initialised later: remove lazy_init")
+        return self
 
 
 def _any_parameter(schema: dict[str, Any]) -> None:

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from lab import catalog
+from lab.compile.procedure import cell_procedure
 from lab.compile.scenario import MAX_CELLS, Compiled, cell_id, compile_scenario
 from lab.decode import parse_override
 from lab.errors import InputError
+from lab.model.procedure import GuestCommand
 from lab.model.scenario import Cell
 from tests.fakes import SCENARIO, with_matrix
 
@@ -96,6 +98,26 @@ def test_disks_that_share_a_group_share_its_limits(tmp_path: Path) -> None:
     assert "6291456 here and 5242880" in refused(tmp_path, axis)
     more = GROUPED.replace("4MiB, group", "5MiB, total_operations_per_second: 9, group")
     assert "9 here and there is no limit in disks[0]" in refused(tmp_path, more)
+
+
+def test_what_only_another_arm_uses_is_no_problem(tmp_path: Path) -> None:
+    """A bitmap's chunk, file and disk belong to the arms that have such a bitmap."""
+    own = "  bitmap_chunk: 64KiB\n  bitmap_disk: 4\n  sysfs: {bitmap/time_base: 2}\nworkloads:\n"
+    text = SCENARIO.replace("workloads:\n", own, 1)
+    assert "array.sysfs.bitmap/time_base" in refused(tmp_path, text)
+    arms = with_matrix("  array.bitmap: [none, internal, external]\n", text)
+    commands = [
+        "\n".join(s.script for s in cell_procedure(c, "/g").steps if isinstance(s, GuestCommand))
+        for c in compiled(tmp_path, arms).cells
+    ]
+    assert ["--bitmap-chunk=64K" in c for c in commands] == [False, True, True]
+    assert ["bitmap/time_base" in c for c in commands] == [False, True, True]
+    assert ["mkfs.ext4" in c for c in commands] == [False, False, True]
+    assert ["--bitmap=/mnt/bitmap/bench" in c for c in commands] == [False, False, True]
+    assert all("--raid-devices=3" in c for c in commands)
+    assert len(compiled(tmp_path, arms, "array.bitmap=none").cells) == 1
+    other = with_matrix("  array.chunk: [64KiB]\n", text)
+    assert "array.sysfs.bitmap/time_base" in refused(tmp_path, other)
 
 
 def test_excluded_cells_are_not_there(tmp_path: Path) -> None:

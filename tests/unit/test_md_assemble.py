@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from lab.arrays.md import ARRAY, create_command
+from lab.arrays.md import ARRAY
 from lab.mdfacts.geometry import geometry_of
 from lab.mdfacts.rules import array_problems
+from lab.mdsteps.build import create_command
 from lab.model.procedure import GuestCommand, Step, Verify, WaitFor
 from lab.model.scenario import Array
 from lab.units import GIB
@@ -400,6 +401,8 @@ def test_bitmaps_are_told_apart(sysfs: FakeSysfs) -> None:
     assert _wrong(sysfs, **asked, bitmap_chunk="64KiB") == set()
     assert _wrong(sysfs, **asked) == {"bitmap_chunk"}  # 64 MiB is mdadm's own
     sysfs.write(bitmap__location="file")
+    assert _wrong(sysfs, **{**ASKED, **EXTERNAL}) == {"bitmap_chunk"}  # 4 KiB is mdadm's own
+    sysfs.write(bitmap__chunksize=4096)
     assert _wrong(sysfs, **{**ASKED, **EXTERNAL}) == set()
     sysfs.write(bitmap_type="none bitmap [llbitmap]")
     assert _wrong(sysfs, **ASKED, bitmap="lockless") == set()
