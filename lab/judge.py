@@ -7,7 +7,7 @@ A claim about cells or workloads that are not there is ``not_tested``; one whose
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 from typing import assert_never
@@ -37,6 +37,10 @@ class Judged:
     """Values of the dotted names that claims use."""
     published: bool
     """Whether the cell is the one that was published, not changed by a ``--set``."""
+    bitmap: tuple[str, ...] = ()
+    """What its bitmap's cost hangs on; empty without one."""
+    bitmap_shares: Mapping[str, float] = field(default_factory=dict)
+    """Workload to the part of the disks' operations that can be writes of the bitmap, at most."""
 
 
 def judge(claims: Sequence[Claim], cells: Sequence[Judged]) -> tuple[ClaimResult, ...]:
@@ -48,6 +52,7 @@ def _judge(claim: Claim, cells: Sequence[Judged]) -> ClaimResult:
     expected = in_words(claim)
     try:
         holds, measured, reason = _hold(claim, cells)
+        _check_bitmaps(claim, cells)
     except _MissingError as missing:
         return ClaimResult(
             id=claim.id,
@@ -107,6 +112,60 @@ def _hold(claim: Claim, cells: Sequence[Judged]) -> tuple[bool, float, str]:
             return holds, values[-1], _list([monotonic.value] * len(values), values)
         case _:
             assert_never(claim.expect)
+
+
+LEAST_TOLERANCE = 0.02
+"""Nobody asks a measurement for more: a throttle is as exact."""
+
+
+def _tolerance(claim: Claim) -> float:
+    """By what part a figure must be able to move, so that the claim is put to the test."""
+    match claim.expect:
+        case Ratio() as ratio:
+            bounds = [b for b in (ratio.at_least, ratio.at_most) if b is not None and b > 0]
+            tolerance = min((1 - min(b, 1 / b) for b in bounds), default=0.0)
+        case Order() as order:
+            tolerance = order.margin
+        case Same() as same:
+            tolerance = same.within
+        case Monotonic() as monotonic:
+            tolerance = monotonic.tolerance
+        case _:
+            tolerance = 0.0
+    return max(tolerance, LEAST_TOLERANCE)
+
+
+def _compared(claim: Claim, cells: Sequence[Judged]) -> list[tuple[Value, Judged]]:
+    """The cells that a claim compares with each other, in its order."""
+    if isinstance(claim.expect, Monotonic):
+        along = claim.expect.along
+        picked = _cells(claim.expect.value, cells)
+        picked.sort(key=lambda cell: _place(cell, along))
+        return [(claim.expect.value, cell) for cell in picked]
+    return [(value, _cells(value, cells)[0]) for value in claim.values]
+
+
+def _check_bitmaps(claim: Claim, cells: Sequence[Judged]) -> None:
+    """Cells that differ in their bitmaps show no difference where neither writes one.
+
+    Then a claim that they are alike is as little borne out as one that they differ is refuted.
+    """
+    tolerance = _tolerance(claim)
+    for (one, left), (other, right) in pairwise(_compared(claim, cells)):
+        if left.bitmap == right.bitmap:
+            continue
+        shares = [
+            cell.bitmap_shares[value.workload]
+            for value, cell in ((one, left), (other, right))
+            if value.workload in cell.bitmap_shares
+        ]
+        if shares and max(shares) < tolerance:
+            raise _MissingError(
+                Verdict.INCONCLUSIVE,
+                f"the cells {left.result.id} and {right.result.id} cannot show a bitmap: at most "
+                f"{max(shares):.2%} of their disks' operations write it, and the claim is about "
+                f"{tolerance:.0%}; a smaller array.bitmap_chunk has more bits to set",
+            )
 
 
 def limits(bound: Bound) -> tuple[float, float]:
@@ -189,13 +248,14 @@ def _along(monotonic: Monotonic, cells: Sequence[Judged]) -> list[float]:
             Verdict.NOT_TESTED, f"this run has no two cells along {monotonic.along}"
         )
 
-    def place(cell: Judged) -> float:
-        at = cell.fields[monotonic.along]
-        return float(at) if isinstance(at, int | float) else 0.0
-
-    if all(isinstance(c.fields[monotonic.along], int | float) for c in picked):
-        picked.sort(key=place)
+    picked.sort(key=lambda cell: _place(cell, monotonic.along))
     return [_measured(monotonic.value, c.result) for c in picked]
+
+
+def _place(cell: Judged, along: str) -> float:
+    """Where a cell stands along an axis of numbers; words stay in the order of the axis."""
+    at = cell.fields.get(along)
+    return float(at) if isinstance(at, int | float) else 0.0
 
 
 def _show(value: Value, figure: float) -> str:
