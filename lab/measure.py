@@ -181,7 +181,7 @@ def bitmap_updated(shares: Mapping[str, float], updates: Mapping[str, float]) ->
     detail = f"of the disks' operations in {name}, at most {shares[name]:.2g} write the bitmap"
     if not passed:
         detail = (
-            f"{name} can set {updates[name]:.0f} bits of the bitmap, for which at most "
+            f"{name} can set a bit of the bitmap {updates[name]:.0f} times, for which at most "
             f"{shares[name]:.2%} of the disks' operations are needed: what is measured says "
             "nothing of a bitmap; a smaller array.bitmap_chunk has more bits"
         )

@@ -89,7 +89,7 @@ def _partitions(disks: Sequence[str], sizes: Sequence[int], count: int) -> Guest
         "done",
     ]
     forget = [
-        *(f"{words('partx', '--delete', disk)} || true" for disk in disks),
+        *(f"{words('partx', '--delete', '--nr', f'1:{count}', disk)} || true" for disk in disks),
         "udevadm settle --timeout=30",
         f'for part in {last}; do [ ! -b "$part" ] || exit 1; done',
     ]

@@ -121,8 +121,35 @@ def test_undo_stops_what_was_made_and_leaves_disks_alone() -> None:
     assert "virtio-disk" not in undo  # each is a file of the cell's, and goes with it
 
 
+def test_a_bitmap_on_a_disk_of_its_own_has_a_file_system_before_the_array_and_after_it() -> None:
+    fields = {"bitmap": "external", "bitmap_disk": 2}
+    steps = _steps(**fields)
+    made, verified, created = steps[0], steps[1], steps[2]
+    assert isinstance(made, GuestCommand)
+    assert isinstance(verified, Verify)
+    assert isinstance(created, GuestCommand)
+    assert "mkfs.ext4" in made.script
+    assert "virtio-disk2" in made.script
+    assert made.undo == "umount /mnt/bitmap"
+    assert verified.expect == {"type": "ext4", "on_its_disk": "yes"}
+    assert "--bitmap=/mnt/bitmap/bench" in created.script
+    assert "virtio-disk2" not in created.script
+    assert "--raid-devices=4" in created.script
+    assert "rm -f /dev/md/bench /mnt/bitmap/bench" in created.undo
+    without = _steps(**{**fields, "bitmap": "none"})
+    assert "mkfs" not in "".join(getattr(s, "script", "") for s in without)
+    assert "virtio-disk2" not in "".join(getattr(s, "script", "") for s in without)
+
+
 def test_every_script_is_posix_shell() -> None:
-    for fields in ({}, {"bitmap": "internal"}, EXTERNAL, {"level": 1, "write_mostly": [2]}):
+    elsewhere = {"bitmap": "external", "bitmap_disk": 1}
+    for fields in (
+        {},
+        {"bitmap": "internal"},
+        EXTERNAL,
+        elsewhere,
+        {"level": 1, "write_mostly": [2]},
+    ):
         for step in _steps(**fields, initial_sync="wait"):
             for script in (getattr(step, "script", ""), getattr(step, "undo", "")):
                 subprocess.run(["sh", "-n"], input=script, text=True, check=True)

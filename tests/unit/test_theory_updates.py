@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from lab.app.results import result_of
+from lab.compile.scenario import cell_id, compile_scenario
 from lab.judge import Judged, judge
 from lab.measure import bitmap_shares, bitmap_updated
 from lab.model.claim import Claim, Verdict
-from lab.model.result import CellMeasurement, CellResult, MemberCounters, Outcome
+from lab.model.procedure import Procedure
+from lab.model.result import CellMeasurement, CellResult, MemberCounters, Outcome, Result
 from lab.model.scenario import Array, Cell, Disk, Throttle, Workload
 from lab.predict import bitmap_updates as updates_of
+from lab.report.text import result_page
+from lab.store import RunStore, StoredCell, StoredOutcome, StoredRun
 from lab.theory import Direction, Load, Stream, bitmap_updates
 from lab.units import GIB, KIB, MIB
+from tests.fakes import raw_of
 
 RANDOM = Load(block=4096, read_share=0.0, depth=16, seconds=15.0)
 COARSE, FINE = "64MiB", "64KiB"
@@ -114,7 +123,7 @@ def test_the_share_is_of_all_operations() -> None:
 def test_a_cell_that_can_show_nothing_says_so() -> None:
     (check,) = bitmap_updated({"write": 0.01}, {"write": 16.0})
     assert not check.passed
-    assert "can set 16 bits" in check.detail
+    assert "can set a bit of the bitmap 16 times" in check.detail
     assert "1.00%" in check.detail
     assert "array.bitmap_chunk" in check.detail
     (check,) = bitmap_updated({"write": 0.4}, {"write": 2000.0})
@@ -199,3 +208,86 @@ def test_one_cell_that_can_show_it_is_enough() -> None:
     assert verdict([coarse, fine], **order)[0] is Verdict.HOLDS
     three = {"kind": "order", "values": [value("none"), value("coarse"), value("fine")]}
     assert verdict([NONE, coarse, fine], **three)[0] is Verdict.INCONCLUSIVE
+
+
+# --- from a scenario's file to its page ---------------------------------------------------------
+
+SCENARIO = """\
+title: A bitmap
+question: Does it cost anything?
+disks: {count: 8, size: 1GiB, throttle: {total_bytes_per_second: 5MiB}}
+array: {level: 5, chunk: 64KiB, bitmap: none, bitmap_chunk: CHUNK}
+workloads:
+  - {name: write, tool: dd, of: '{target}', bs: 448KiB, count: 200, oflag: direct}
+matrix:
+  array.bitmap: [none, internal]
+claims:
+  - id: harmless
+    says: It costs nothing
+    expect:
+      kind: ratio
+      of: {workload: write, where: {array.bitmap: internal}}
+      to: {workload: write, where: {array.bitmap: none}}
+      at_least: 0.95
+"""
+
+
+def ran(parent: Path, chunk: str) -> Result:
+    """The scenario as if it had run, every cell as fast as the others."""
+    path = parent / f"{chunk}.yaml"
+    path.write_text(SCENARIO.replace("CHUNK", chunk))
+    compiled = compile_scenario(path)
+    store = RunStore(parent / f"run-{chunk}")
+    (store.directory / "cells").mkdir(parents=True)
+    store.save_run(
+        StoredRun(
+            id=store.id,
+            scenario=compiled.name,
+            title=compiled.scenario.title,
+            question=compiled.scenario.question,
+            started="2026-11-20T12:00:00+00:00",
+            finished="2026-11-20T12:02:00+00:00",
+            environment={},
+            cells=tuple(StoredCell(id=cell_id(c), cell=c, published=True) for c in compiled.cells),
+            claims=compiled.scenario.claims,
+        )
+    )
+    for each in compiled.cells:
+        attempt = store.begin_cell(cell_id(each), each, Procedure(name="q", steps=()))
+        (attempt / "raw").mkdir()
+        for name, text in raw_of(each, 30.0).items():
+            (attempt / "raw" / name).write_text(text)
+        for name, writes in (("before", 0), ("after", 250)):
+            lines = [
+                f"disk disk{n} vd{n}\n 254 {n} vd{n} 0 0 0 0 {writes} 0 {writes * 128} 0 0 0 0\n"
+                for n in range(1, 9)
+            ]
+            (attempt / "raw" / f"write.1.{name}.txt").write_text("".join(lines))
+        (attempt / "raw" / "write.1.pressure.txt").write_text("wait=0.01\nseconds=3.1\n")
+        store.finish_cell(cell_id(each), attempt, StoredOutcome(outcome=Outcome.DONE))
+    return result_of(store)
+
+
+def page(result: Result) -> str:
+    console = Console(width=500, file=StringIO())
+    console.print(result_page(result, title="T", question=""))
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def test_sixteen_bits_are_no_evidence_that_a_bitmap_costs_nothing(tmp_path: Path) -> None:
+    coarse = ran(tmp_path, "64MiB")
+    assert [c.verdict for c in coarse.claims] == [Verdict.INCONCLUSIVE]
+    failed = [c for cell in coarse.cells for c in cell.checks if not c.passed]
+    assert [c.name for c in failed] == ["bitmap_updated"]
+    assert "write can set a bit of the bitmap 1 times" in page(coarse)
+    assert "cannot show a bitmap" in page(coarse)
+
+
+def test_the_same_figures_with_bits_enough_are(tmp_path: Path) -> None:
+    """The control."""
+    fine = ran(tmp_path, "64KiB")
+    assert [c.verdict for c in fine.claims] == [Verdict.HOLDS]
+    checks = [c for cell in fine.cells for c in cell.checks if c.name == "bitmap_updated"]
+    assert [c.passed for c in checks] == [True]
+    assert "cannot show a bitmap" not in page(fine)

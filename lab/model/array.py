@@ -1,0 +1,126 @@
+"""What a scenario has made of its disks: an array, and a file system on it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from lab.model.base import Model, Size
+
+
+class InitialSync(StrEnum):
+    """What becomes of the sync that mdadm starts when it makes a redundant array."""
+
+    ASSUME_CLEAN = "assume_clean"
+    """``--assume-clean``: true, not only assumed, on fresh all-zero disks."""
+    WAIT = "wait"
+    """Let mdadm start it, and wait for its end before the first workload."""
+    NONE = "none"
+    """Let mdadm start it, and run the workloads against it."""
+
+
+class Array(Model):
+    """An md array, in mdadm's words."""
+
+    kind: str = "md"
+    """An array kind, a file in ``lab/arrays/``."""
+    level: str = "raid5"
+    """0, 1, 4, 5, 6, 10 or mdadm's names for them."""
+    layout: str | None = None
+    """mdadm's ``--layout``; ``None`` is the level's default."""
+    chunk: Size | None = None
+    """``None`` is mdadm's 512 KiB, and none for RAID 1."""
+    component_size: Size | None = None
+    """``--size``: how much of each member is used; ``None`` is all."""
+    members: int | None = Field(default=None, ge=1, le=64)
+    """How many disks are active members; ``None``: all that are not spares."""
+    spares: int = Field(default=0, ge=0, le=63)
+    bitmap: str = "none"
+    """none, internal, external or lockless."""
+    bitmap_chunk: Size | None = None
+    bitmap_file: str | None = None
+    """``bitmap: external``: the bitmap's path in the guest, on a file system of its own."""
+    bitmap_disk: int | None = Field(default=None, ge=1, le=64)
+    """``bitmap: external``: the disk, from 1, that gets an ext4 for the bitmap's file. It is never
+    a member, whatever the bitmap."""
+    data_offset: Size | None = None
+    metadata: str = "1.2"
+    consistency_policy: str | None = None
+    """resync, bitmap or ppl; ``None`` leaves it to mdadm."""
+    initial_sync: InitialSync = InitialSync.ASSUME_CLEAN
+    write_mostly: tuple[int, ...] = ()
+    """Members, from 1, that RAID 1 reads from only when it must."""
+    write_behind: int | None = Field(default=None, ge=1, le=16383)
+    """Outstanding writes that write-mostly members may lag by; needs a bitmap."""
+    failfast: bool = False
+    name: str = Field(default="bench", pattern=r"^[a-z][a-z0-9_]{0,30}$")
+    """``/dev/md/NAME``; these letters are the ones that every mdadm accepts."""
+    sysfs: dict[str, str] = {}
+    """Files below ``/sys/block/mdX/md/`` to write once the array runs (``stripe_cache_size``)."""
+    segments: int | None = Field(default=None, ge=1, le=16)
+    """``kind: segments``: into how many partitions each disk is cut, an array across each."""
+    volume: Literal["linear", "striped"] = "linear"
+    """``kind: segments``: how LVM puts the arrays together."""
+    stripe_size: Size | None = None
+    """``volume: striped``: LVM's ``--stripesize``, in bytes."""
+
+    @model_serializer(mode="wrap")
+    def _without_strangers(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What an array does not use it does not mention: its cells keep their names."""
+        data: dict[str, Any] = whole(self)
+        if self.kind != "segments":
+            for name in ("segments", "volume", "stripe_size"):
+                data.pop(name, None)
+        if self.bitmap_disk is None:
+            data.pop("bitmap_disk", None)
+        return data
+
+    @field_validator("level", mode="before", json_schema_input_type=str | int)
+    @classmethod
+    def _level_words(cls, level: object) -> object:
+        return str(level) if isinstance(level, int) and not isinstance(level, bool) else level
+
+    @field_validator("sysfs", mode="before", json_schema_input_type=dict[str, str | int])
+    @classmethod
+    def _sysfs_words(cls, sysfs: object) -> object:
+        if not isinstance(sysfs, dict):
+            return sysfs
+        return {k: str(v) if isinstance(v, int) else v for k, v in sysfs.items()}
+
+
+class Filesystem(Model):
+    """A file system on the array."""
+
+    type: Literal["ext3", "ext4", "xfs"]
+    options: tuple[str, ...] = ()
+    """Given to ``mkfs`` as they are, a word each."""
+    mount_options: tuple[str, ...] = ()
+    lazy_init: bool = False
+    """ext3, ext4: inode tables and journal are zeroed by the kernel later, while workloads run,
+    instead of by mke2fs (``lazy_itable_init``, ``lazy_journal_init`` in ``mke2fs(8)``)."""
+
+    @field_validator("options")
+    @classmethod
+    def _not_lazy(cls, options: tuple[str, ...]) -> tuple[str, ...]:
+        for option in options:
+            if not option or not option.isprintable():
+                raise ValueError(f"{option!r} is not a word of a command")
+            if "lazy_itable_init" in option or "lazy_journal_init" in option:
+                raise ValueError(f"{option!r} is said by filesystem.lazy_init: set that instead")
+        if options and options[-1] == "-E":
+            raise ValueError("-E is followed by a word, as in [-E, nodiscard]")
+        return options
+
+    @model_validator(mode="after")
+    def _initialised(self) -> Filesystem:
+        if self.lazy_init and self.type == "xfs":
+            raise ValueError("xfs leaves nothing to be initialised later: remove lazy_init")
+        return self
