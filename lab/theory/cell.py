@@ -246,7 +246,8 @@ def setting_of(cell: Cell, work: Work) -> Setting:
         geometry = Geometry(level=Level.DISK, members=1, component=disks[0].size)
         members, rules, bitmap = disks, StripeRules(), None
     else:
-        if array.bitmap == "external" and array.bitmap_disk is not None:
+        file = array.bitmap == "external" and not only_reads(work)
+        if file and array.bitmap_disk is not None:
             aside = Limits.from_throttle(disks[array.bitmap_disk - 1].throttle)
         disks = list(without_bitmap_disk(array, disks))
         serials = list(without_bitmap_disk(array, serials))
