@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from lab import catalog
 from lab.errors import ToolError
-from lab.model.measurement import THROUGHPUT, UNCONTENDED, Check, Measurement, Prediction
+from lab.model.measurement import (
+    BITMAP_UPDATED,
+    THROUGHPUT,
+    UNCONTENDED,
+    Check,
+    Measurement,
+    Prediction,
+)
 from lab.model.plugin import Outputs
 from lab.model.result import MemberCounters
 from lab.model.scenario import Cell
@@ -128,6 +135,59 @@ def contention(
     return (Check(name=UNCONTENDED, passed=passed, detail=detail),)
 
 
+SHOWS = 0.02
+"""Part of the disks' operations below which no figure shows what they were for: a throttle's own
+error is as large."""
+_WRITES = 0.01
+"""Part of the disks' operations from which on a workload is one that writes."""
+
+
+def seconds_of(cell: Cell, raw: Mapping[str, str]) -> dict[str, float]:
+    """How long each workload's longest trial took, by the host's clock; of those that are known."""
+    found: dict[str, float] = {}
+    for workload in cell.workloads:
+        for trial in range(1, cell.trials + 1):
+            took = _pressure(raw.get(f"{workload.name}.{trial}.pressure.txt", "")).get("seconds")
+            if took is not None:
+                found[workload.name] = max(took, found.get(workload.name, 0.0))
+    return found
+
+
+def bitmap_shares(
+    counted: Sequence[MemberCounters], updates: Mapping[str, float]
+) -> dict[str, float]:
+    """What part of the disks' operations each workload's writes of the bitmap can be, at most.
+
+    ``updates``: how many there can be; each goes to every disk. Workloads that wrote nothing have
+    no share.
+    """
+    found: dict[str, float] = {}
+    for workload, most in updates.items():
+        for trial in {c.trial for c in counted if c.workload == workload}:
+            own = [c for c in counted if (c.workload, c.trial) == (workload, trial)]
+            operations, writes = sum(c.reads + c.writes for c in own), sum(c.writes for c in own)
+            if writes > _WRITES * operations:
+                share = min(most * len(own) / operations, 1.0)
+                found[workload] = max(share, found.get(workload, 0.0))
+    return found
+
+
+def bitmap_updated(shares: Mapping[str, float], updates: Mapping[str, float]) -> tuple[Check, ...]:
+    """Whether the cell can show its bitmap; nothing where it has none, or writes nothing."""
+    if not shares:
+        return ()
+    name = min(shares, key=lambda workload: shares[workload])
+    passed = shares[name] >= SHOWS
+    detail = f"of the disks' operations in {name}, at most {shares[name]:.2g} write the bitmap"
+    if not passed:
+        detail = (
+            f"{name} can set a bit of the bitmap {updates[name]:.0f} times, for which at most "
+            f"{shares[name]:.2%} of the disks' operations are needed: what is measured says "
+            "nothing of a bitmap; a smaller array.bitmap_chunk has more bits"
+        )
+    return (Check(name=BITMAP_UPDATED, passed=passed, detail=detail),)
+
+
 def _readable(cell: Cell, raw: Mapping[str, str]) -> tuple[Measurement, ...]:
     try:
         return measurements(cell, raw)
@@ -137,11 +197,22 @@ def _readable(cell: Cell, raw: Mapping[str, str]) -> tuple[Measurement, ...]:
 
 def _waiting(text: str) -> float | None:
     """Share of a step for which the guest's QEMU waited; ``None`` where nobody wrote it down."""
-    pairs = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-    try:
-        return float(pairs["wait"]) / max(float(pairs["seconds"]), 1e-9)
-    except (KeyError, ValueError):
+    pairs = _pressure(text)
+    if "wait" not in pairs or "seconds" not in pairs:
         return None
+    return pairs["wait"] / max(pairs["seconds"], 1e-9)
+
+
+def _pressure(text: str) -> dict[str, float]:
+    """``key=value`` lines with numbers; others are passed over."""
+    found = {}
+    for line in text.splitlines():
+        key, equals, value = line.partition("=")
+        try:
+            found[key] = float(value) if equals else 0.0
+        except ValueError:
+            continue
+    return found
 
 
 def environment(raw: Mapping[str, str]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Final
 
@@ -123,6 +123,23 @@ def durations(cell: Cell) -> dict[str, float]:
     rest = {name: work for name, work in known.items() if name not in timed}
     said = theory.predict(cell, rest)
     return timed | {p.workload: p.value for p in said if p.metric == SECONDS.name}
+
+
+def bitmap_updates(cell: Cell, seconds: Mapping[str, float]) -> dict[str, float]:
+    """The most bits that each workload can set in the seconds that it took; none without a bitmap.
+
+    A workload that is known to read sets none, and is left out.
+    """
+    known = works(cell)
+    found = {}
+    for name, took in seconds.items():
+        work = known.get(name)
+        if work is not None and theory.only_reads(work):
+            continue
+        updates = theory.bitmap_updates(cell, work, took)
+        if updates is not None:
+            found[name] = updates
+    return found
 
 
 def written(cell: Cell) -> int:

@@ -14,7 +14,7 @@ from lab.model.measurement import Prediction
 from lab.model.result import CellMeasurement, CellResult, Outcome, Result, Run
 from lab.model.scenario import AxisValue, Cell
 from lab.noise import disks_of, share_of
-from lab.predict import predictions
+from lab.predict import bitmap_updates, predictions
 from lab.store import RunStore, StoredCell, StoredOutcome, StoredRun
 
 
@@ -62,6 +62,7 @@ def _cell(store: RunStore, stored: StoredCell, run: StoredRun) -> Judged:
         checks=(*outcome.checks, *check_of(stored.cell, run.calibrations)),
         predictions=predictions(stored.cell),
     )
+    shares: dict[str, float] = {}
     if outcome.outcome is Outcome.DONE:
         try:
             found = measure.measurements(stored.cell, raw)
@@ -73,10 +74,28 @@ def _cell(store: RunStore, stored: StoredCell, run: StoredRun) -> Judged:
             measured = tuple(
                 CellMeasurement.of(m, share_of(run.noise, disks, m.metric)) for m in found
             )
-            result = result.model_copy(update={"measurements": measured, "counters": counted})
+            updates = bitmap_updates(stored.cell, measure.seconds_of(stored.cell, raw))
+            shares = measure.bitmap_shares(counted, updates)
+            checks = (*result.checks, *measure.bitmap_updated(shares, updates))
+            result = result.model_copy(
+                update={"measurements": measured, "counters": counted, "checks": checks}
+            )
     return Judged(
-        result=result, fields=fields_of(stored.cell, run.claims), published=stored.published
+        result=result,
+        fields=fields_of(stored.cell, run.claims),
+        published=stored.published,
+        bitmap=_bitmap_of(stored.cell),
+        bitmap_shares=shares,
     )
+
+
+def _bitmap_of(cell: Cell) -> tuple[str, ...]:
+    """What the bitmap's cost hangs on; empty without one."""
+    array = cell.array
+    if array is None or array.bitmap == "none":
+        return ()
+    base = array.sysfs.get("bitmap/time_base", "")
+    return (array.bitmap, str(array.bitmap_chunk), base, str(array.bitmap_disk))
 
 
 def fields_of(cell: Cell, claims: tuple[Claim, ...]) -> dict[str, AxisValue]:

@@ -8,7 +8,8 @@ How to add one
 
    * ``problems(array, disks)`` yields a ``Problem`` for everything that the tools or the kernel
      would refuse, under the field's dotted name: ``array.chunk``, ``disks.count``. A guest is
-     booted only when there are none.
+     booted only when there are none. ``idle_by`` names the field that leaves another one without
+     a use, such as a bitmap's chunk where there is no bitmap: in a matrix that is no problem.
    * ``target(array)`` is the path in the guest at which workloads are aimed.
    * ``assemble(array, disks, sizes)`` returns the steps that build it: see first that nothing is
      on the disks; then build, with an undo that is harmless where nothing was built; and end with
@@ -18,5 +19,5 @@ How to add one
 3. Nothing in the file may touch the world; it returns data. Scripts are POSIX sh (dash). Each step
    is a round trip of a tenth of a second or more: keep them few.
 4. What theory must know as well (layouts, sizes) belongs into a package of its own, as md's into
-   ``lab/mdfacts``.
+   ``lab/mdfacts``. The steps of one md array, of whatever devices, are in ``lab/mdsteps``.
 """

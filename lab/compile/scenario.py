@@ -14,7 +14,8 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from lab import catalog
-from lab.decode import Document, Override, first_wrong, override, read_file, validate
+from lab.decode import Document, Override, dotted, first_wrong, override, read_file, validate
+from lab.disks import group_problems
 from lab.errors import InputError
 from lab.model.filesystem import Filesystem
 from lab.model.measurement import COUNTERS
@@ -120,22 +121,37 @@ def collapse(document: Document, overrides: Sequence[Override]) -> Document:
     matrix = document.data.get("matrix")
     if not isinstance(matrix, dict):
         return document
-    fixed = {".".join(o.path): o.value for o in overrides}
-    kept = {k: v for k, v in matrix.items() if k not in fixed}
+    fixed = {_by_name(o.path, document): o.value for o in overrides}
+    set_ = {axis: fixed[name] for axis in matrix if (name := _axis_name(axis, document)) in fixed}
+    kept = {k: v for k, v in matrix.items() if k not in set_}
     excludes = matrix.get("exclude")
     if isinstance(excludes, list):
         left = []
         for entry in excludes:
             if not isinstance(entry, dict):
                 left.append(entry)
-            elif all(same_value(entry[k], fixed[k]) for k in entry if k in fixed):
-                rest = {k: v for k, v in entry.items() if k not in fixed}
+            elif all(same_value(entry[k], set_[k]) for k in entry if k in set_):
+                rest = {k: v for k, v in entry.items() if k not in set_}
                 left.extend([rest] if rest else [])
         kept["exclude"] = left
     data = {**document.data, "matrix": kept}
     return Document(
         source=document.source, data=data, lines=document.lines, overrides=document.overrides
     )
+
+
+def _axis_name(axis: object, document: Document) -> str:
+    return _by_name(tuple(str(axis).split(".")), document)
+
+
+def _by_name(path: tuple[str, ...], document: Document) -> str:
+    """A dotted name in which a workload goes by its name, where its number was written."""
+    items = document.data.get(path[0])
+    if len(path) > 1 and isinstance(items, list) and path[1].isdigit():
+        item = items[int(path[1])] if int(path[1]) < len(items) else None
+        if isinstance(item, dict) and isinstance(item.get("name"), str):
+            path = (path[0], item["name"], *path[2:])
+    return ".".join(path)
 
 
 def expand(name: str, scenario: Scenario, document: Document) -> Iterator[Cell]:
@@ -178,7 +194,7 @@ def _cell(
             )
     seen = ("problems", id(parts["disks"]), id(parts["array"]), id(parts["workloads"]))
     if seen not in sections:
-        _refuse_problems(parts, document, point)
+        _refuse_problems(parts, scenario, document, point)
         sections[seen] = True
     written = {axis: _value_at(parts, axis, document) for axis in point}
     return Cell.model_construct(
@@ -257,20 +273,25 @@ def _check_workload(
 
 
 def _refuse_problems(
-    parts: dict[str, Any], document: Document, point: dict[str, AxisValue]
+    parts: dict[str, Any], scenario: Scenario, document: Document, point: dict[str, AxisValue]
 ) -> None:
     """Raise the first thing that no QEMU, mdadm or kernel would take."""
+    chosen = {*scenario.matrix.axes, *(dotted(path) for path in document.overrides)}
     disks: tuple[Disk, ...] = parts["disks"]
     array: Array | None = parts["array"]
     for index, disk in enumerate(disks):
         for problem in _disk_problems(disk):
             raise _wrong(problem, document, point, ("disks", index))
+    for index, problem in group_problems(disks):
+        raise _wrong(problem, document, point, ("disks", index))
     singles = [d for d in disks for _ in range(d.count)]
     if array is not None:
         missing = catalog.missing_plugin("arrays", array.kind)
         if missing:
             raise _wrong(Problem(key="array.kind", message=missing), document, point)
         for problem in catalog.array_kind(array.kind).problems(array, singles):
+            if problem.idle_by in chosen:
+                continue
             raise _wrong(problem, document, point)
     if len(singles) > 64:
         message = f"the disks add up to {len(singles)}; a guest holds 64"
@@ -329,7 +350,9 @@ def look_up(parts: dict[str, Any], dotted: str) -> Any:
             node = node.get(name)
         elif isinstance(node, tuple):
             if node and isinstance(node[0], Workload):
-                node = next((w for w in node if w.name == name), None)
+                named = next((w for w in node if w.name == name), None)
+                numbered = node[int(name)] if name.isdigit() and int(name) < len(node) else None
+                node = named or numbered
             elif name.isdigit():
                 node = node[int(name)] if int(name) < len(node) else None
             else:  # one kind of disk, written as a mapping

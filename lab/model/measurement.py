@@ -76,6 +76,10 @@ UNCONTENDED = "uncontended"
 """Name of the check that every timed step of a cell had the processors it needed."""
 
 
+BITMAP_UPDATED = "bitmap_updated"
+"""Name of the check that a cell's writes could make md write the bitmap often enough to show."""
+
+
 class Check(Model):
     """A precondition that was read back, or a fact that was held against what was asked."""
 

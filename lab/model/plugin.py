@@ -25,6 +25,9 @@ class Problem:
     """Dotted name of the field that should change."""
     message: str
     """A sentence without the key: what was found, what was expected, what to do."""
+    idle_by: str = ""
+    """The field whose value leaves this one without a use. Where that is an axis, or was chosen
+    with ``--set``, other cells use it, and nothing is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from lab.judge import in_words, matches
 from lab.model.claim import Bound, Verdict
+from lab.model.measurement import BITMAP_UPDATED, Check
 from lab.model.result import CellResult, ClaimResult, Outcome, Result
 from lab.model.scenario import SERVED
 from lab.units import format_rate, format_seconds, format_size
@@ -91,6 +92,9 @@ def result_page(
     unfinished = [c for c in result.cells if c.outcome is not Outcome.DONE]
     if measured:
         parts += [_unfinished(cell) for cell in unfinished]
+        parts += [
+            _remark(cell.id, check.detail) for cell in result.cells for check in _silent(cell)
+        ]
         parts += [_claim(claim) for claim in result.claims]
         parts.append(_summary(result))
     return Group(*parts)
@@ -154,9 +158,16 @@ def _published(cell: CellResult, workload: str, metric: str, claims: Sequence[Cl
 
 
 def _unfinished(cell: CellResult) -> RenderableType:
-    return Padding(
-        Text(f"{cell.id}: {cell.outcome.value}: {cell.reason}", style="yellow"), (0, 0, 1, 0)
-    )
+    return _remark(cell.id, f"{cell.outcome.value}: {cell.reason}")
+
+
+def _silent(cell: CellResult) -> list[Check]:
+    """The check that a cell cannot show its bitmap, whatever is claimed of it."""
+    return [c for c in cell.checks if c.name == BITMAP_UPDATED and not c.passed]
+
+
+def _remark(cell: str, said: str) -> RenderableType:
+    return Padding(Text(f"{cell}: {said}", style="yellow"), (0, 0, 1, 0))
 
 
 def _claim(claim: ClaimResult) -> RenderableType:

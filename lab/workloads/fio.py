@@ -22,8 +22,8 @@ from lab.model.base import Model
 from lab.model.measurement import IOPS, SECONDS, THROUGHPUT, Metric
 from lab.model.plugin import Outputs, Stream, WorkloadTool
 from lab.model.procedure import words
+from lab.workloads import TARGET, aimed, checked
 
-TARGET: Final = "{target}"
 CUT: Final = "--8<-- fio log --8<--"
 """Begins a line in front of each log file, with its name, and the last line with ``end``."""
 
@@ -95,10 +95,8 @@ class FioParameters(Model):
 def _check(options: Mapping[str, Value]) -> None:
     """What fio would take, and the lab could not make sense of."""
     named = [str(options[key]) for key in ("filename", "directory") if key in options]
-    if named and not any(TARGET in name for name in named):
-        raise ValueError(
-            f"filename names something else than {TARGET}: leave it out to aim at the array"
-        )
+    if named:
+        aimed(" ".join(named), "leave filename out to aim at the array")
     if options.get("group_reporting") == 0:
         raise ValueError("group_reporting cannot be off: the lab reads one report for all jobs")
     if str(options.get("unified_rw_reporting", "none")) not in ("none", "0"):
@@ -138,7 +136,7 @@ class Fio(WorkloadTool):
     @override
     def script(self, parameters: Any, target: str) -> str:
         """One command; with logs, a directory for them, and their lines after fio's own."""
-        options = _checked(parameters).options
+        options = checked(FioParameters, parameters).options
         given = {"filename": TARGET} if "directory" not in options else {}
         command = ["fio", "--name=fio", "--output-format=json", "--group_reporting=1"]
         for name, value in {**given, **options}.items():
@@ -164,7 +162,7 @@ class Fio(WorkloadTool):
         ``ToolError``: no JSON of fio's, an error in it, a log that is cut off, or less done than
         was asked for.
         """
-        options = _checked(parameters).options
+        options = checked(FioParameters, parameters).options
         report, _, rest = outputs.stdout.partition(CUT)
         if any(options.get(log) for log in LOGS):
             logs(outputs.stdout)
@@ -199,14 +197,14 @@ class Fio(WorkloadTool):
     @override
     def destroys(self, parameters: Any) -> bool:
         """Whatever writes or trims the target itself."""
-        options = _checked(parameters).options
+        options = checked(FioParameters, parameters).options
         mode = str(options.get("rw", "read")).partition(":")[0]
         return mode not in ("read", "randread") and "directory" not in options
 
     @override
     def stream(self, parameters: Any) -> Stream | None:
         """Requests of one size with ``O_DIRECT``, where no option changes their order or number."""
-        return _stream(_checked(parameters).options)
+        return _stream(checked(FioParameters, parameters).options)
 
 
 def _as_text(name: str, value: Value) -> str:
@@ -353,12 +351,6 @@ def _stream(options: Mapping[str, Value]) -> Stream | None:
         repeats=bool(options.get("norandommap", 0)),
         jobs=jobs,
     )
-
-
-def _checked(parameters: Any) -> FioParameters:
-    if not isinstance(parameters, FioParameters):
-        raise TypeError(f"fio takes FioParameters, not {type(parameters).__name__}")
-    return parameters
 
 
 WORKLOAD: WorkloadTool = Fio()
