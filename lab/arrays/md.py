@@ -21,9 +21,11 @@ from lab.mdfacts.geometry import Geometry, geometry_of
 from lab.mdfacts.levels import Level
 from lab.mdfacts.options import read_back
 from lab.mdfacts.rules import array_problems
+from lab.mdfacts.support import unsupported
+from lab.model.image import ImageFacts
 from lab.model.plugin import ArrayKind, Problem
 from lab.model.procedure import GuestCommand, Step, Verify, WaitFor, words
-from lab.model.scenario import Array, Disk, InitialSync
+from lab.model.scenario import Array, Disk, Filesystem, InitialSync
 from lab.units import KIB
 
 SLOWEST: Final = 128 * KIB
@@ -43,13 +45,38 @@ class Md(ArrayKind):
         return array_problems(array, [disk.size for disk in disks])
 
     @override
+    def lacks(self, array: Array, facts: ImageFacts) -> Iterable[Problem]:
+        """What the image's kernel or mdadm is too old for, too new for, or built without."""
+        return unsupported(array, facts)
+
+    @override
     def target(self, array: Array) -> str:
         """The name that mdadm and udev keep, whatever number the kernel gives."""
         return f"/dev/md/{array.name}"
 
+    @property
+    @override
+    def filesystem(self) -> str | None:
+        """None: an array is a block device."""
+        return None
+
+    @override
+    def fresh(self, array: Array) -> str:
+        """md keeps nothing that the kernel does not drop for it."""
+        return ""
+
+    @override
+    def state(self, array: Array) -> str:
+        """All arrays, as the kernel shows them."""
+        return "cat /proc/mdstat"
+
     @override
     def assemble(
-        self, array: Array, disks: Sequence[str], sizes: Sequence[int]
+        self,
+        array: Array,
+        disks: Sequence[str],
+        sizes: Sequence[int],
+        filesystem: Filesystem | None,
     ) -> tuple[Step, ...]:
         """Create, wait where there is something to wait for, settings, read back."""
         shape = geometry_of(array, sizes)
@@ -143,11 +170,8 @@ def _create(array: Array, shape: Geometry, device: str, disks: Sequence[str]) ->
     make. ``MDADM_NO_UDEV`` has it make the name itself (``mdopen.c: create_mddev``).
     """
     create = create_command(array, shape, device, disks)
-    directory = (
-        words("mkdir", "-p", array.bitmap_file.rpartition("/")[0] or "/") + "\n"
-        if (array.bitmap_file)
-        else ""
-    )
+    above = (array.bitmap_file or "").rpartition("/")[0] or "/"
+    directory = f"{words('mkdir', '-p', above)}\n" if array.bitmap_file else ""
     write_mostly = "".join(
         f"b=$(readlink -f {shlex.quote(disks[member - 1])})\n"
         f'echo writemostly > "$md/dev-${{b##*/}}/state"\n'

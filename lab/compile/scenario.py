@@ -16,8 +16,9 @@ from pydantic import TypeAdapter, ValidationError
 from lab import catalog
 from lab.decode import Document, Override, first_wrong, override, read_file, validate
 from lab.errors import InputError
+from lab.model.guest import Guest
 from lab.model.plugin import Problem
-from lab.model.scenario import Array, AxisValue, Cell, Disk, Filesystem, Guest, Scenario, Workload
+from lab.model.scenario import Array, AxisValue, Cell, Disk, Filesystem, Scenario, Workload
 from lab.units import same_value
 
 MAX_CELLS: Final = 20_000
@@ -174,7 +175,8 @@ def _cell(
             raise document.wrong(
                 ("matrix", axis), f"an axis begins with one of {', '.join(SECTIONS)}"
             )
-    seen = ("problems", id(parts["disks"]), id(parts["array"]), id(parts["workloads"]))
+    checked = ("disks", "array", "filesystem", "workloads")
+    seen = ("problems", *(id(parts[section]) for section in checked))
     if seen not in sections:
         _refuse_problems(parts, document, point)
         sections[seen] = True
@@ -262,25 +264,41 @@ def _refuse_problems(
     array: Array | None = parts["array"]
     for index, disk in enumerate(disks):
         for problem in _disk_problems(disk):
-            raise _wrong(problem, document, point, ("disks", index))
+            raise wrong_at(problem, document, point, ("disks", index))
     singles = [d for d in disks for _ in range(d.count)]
     if array is not None:
         missing = catalog.missing_plugin("arrays", array.kind)
         if missing:
-            raise _wrong(Problem(key="array.kind", message=missing), document, point)
+            raise wrong_at(Problem(key="array.kind", message=missing), document, point)
         for problem in catalog.array_kind(array.kind).problems(array, singles):
-            raise _wrong(problem, document, point)
+            raise wrong_at(problem, document, point)
+    filesystem: Filesystem | None = parts["filesystem"]
+    if filesystem is not None:
+        for problem in _filesystem_problems(filesystem, array):
+            raise wrong_at(problem, document, point)
     if len(singles) > 64:
         message = f"the disks add up to {len(singles)}; a guest holds 64"
-        raise _wrong(Problem(key="disks.count", message=message), document, point)
+        raise wrong_at(Problem(key="disks.count", message=message), document, point)
     serials = [d.serial.replace("{index}", str(i)) for i, d in enumerate(singles, 1)]
     for serial in serials:
         if serials.count(serial) > 1:
             message = f"two disks would have the serial '{serial}': put {{index}} into it"
-            raise _wrong(Problem(key="disks.serial", message=message), document, point)
+            raise wrong_at(Problem(key="disks.serial", message=message), document, point)
     if parts["workloads"] and array is None and len(singles) != 1:
         message = f"the bare-disk workloads are aimed at one disk, and there are {len(singles)}"
-        raise _wrong(Problem(key="disks.count", message=message), document, point)
+        raise wrong_at(Problem(key="disks.count", message=message), document, point)
+
+
+def _filesystem_problems(filesystem: Filesystem, array: Array | None) -> Iterator[Problem]:
+    """A file system that only one kind of array makes, on another."""
+    for name in catalog.plugin_names("arrays"):
+        own = catalog.array_kind(name).filesystem
+        if own == filesystem.type and (array is None or array.kind != name):
+            message = f"'{own}' is made by an array of the kind {name}: set array.kind to {name}"
+            yield Problem(key="filesystem.type", message=message)
+        if own == filesystem.type and filesystem.mount_options:
+            message = f"'{own}' mounts itself by its properties: set them with options"
+            yield Problem(key="filesystem.mount_options", message=message)
 
 
 def _disk_problems(disk: Disk) -> Iterator[Problem]:
@@ -291,7 +309,7 @@ def _disk_problems(disk: Disk) -> Iterator[Problem]:
     yield from catalog.disk_model(disk.model).problems(disk)
 
 
-def _wrong(
+def wrong_at(
     problem: Problem,
     document: Document,
     point: dict[str, AxisValue],

@@ -22,38 +22,10 @@ from pydantic import (
 from lab.model.base import Model, Rate, Seconds, Size
 from lab.model.claim import Claim
 from lab.model.drive import HddParameters, SsdParameters
+from lab.model.guest import Guest
+from lab.model.zfs import ZfsParameters
 
 AxisValue = str | int | float | bool | None
-
-
-class Guest(Model):
-    """The virtual machine that holds the array."""
-
-    image: str = Field(default="debian-12", pattern=r"^[a-z0-9][a-z0-9.+-]*$")
-    """Name of a file in ``images/``, or of an imported image."""
-    cpus: int = Field(default=1, ge=1, le=64)
-    """Virtual CPUs."""
-    memory: Size = 512 * 1024**2
-    """Guest memory; at least 256 MiB."""
-    kernel_arguments: tuple[str, ...] = ()
-    """Added to the kernel's command line, each a word."""
-
-    @field_validator("memory")
-    @classmethod
-    def _enough_memory(cls, memory: int) -> int:
-        if memory < 256 * 1024**2:
-            raise ValueError("a Debian guest needs at least 256MiB to boot")
-        if memory % 1024**2:
-            raise ValueError("memory is given in whole MiB")
-        return memory
-
-    @field_validator("kernel_arguments")
-    @classmethod
-    def _words(cls, arguments: tuple[str, ...]) -> tuple[str, ...]:
-        for argument in arguments:
-            if not argument or any(c.isspace() or not c.isprintable() for c in argument):
-                raise ValueError(f"{argument!r} is not one printable word")
-        return arguments
 
 
 class DiskFormat(StrEnum):
@@ -189,12 +161,12 @@ class InitialSync(StrEnum):
 
 
 class Array(Model):
-    """An md array, in mdadm's words."""
+    """Disks combined: an md array, in mdadm's words, or a pool with ZFS's own in ``zfs``."""
 
     kind: str = "md"
     """An array kind, a file in ``lab/arrays/``."""
     level: str = "raid5"
-    """0, 1, 4, 5, 6, 10 or mdadm's names for them."""
+    """0, 1, 4, 5, 6, 10 or mdadm's names for them; of a pool, ``raidz2``, ``mirror`` and so on."""
     layout: str | None = None
     """mdadm's ``--layout``; ``None`` is the level's default."""
     chunk: Size | None = None
@@ -223,6 +195,16 @@ class Array(Model):
     """``/dev/md/NAME``; these letters are the ones that every mdadm accepts."""
     sysfs: dict[str, str] = {}
     """Files below ``/sys/block/mdX/md/`` to write once the array runs (``stripe_cache_size``)."""
+    zfs: ZfsParameters = ZfsParameters()
+    """``kind: zfs``: what a pool has and md does not."""
+
+    @model_serializer(mode="wrap")
+    def _without_strangers(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """md's arrays do not mention a pool's parameters, and keep their cells' names."""
+        data: dict[str, Any] = whole(self)
+        if self.kind != "zfs" and self.zfs == ZfsParameters():
+            data.pop("zfs", None)
+        return data
 
     @field_validator("level", mode="before", json_schema_input_type=str | int)
     @classmethod
@@ -240,9 +222,10 @@ class Array(Model):
 class Filesystem(Model):
     """A file system on the array."""
 
-    type: Literal["ext3", "ext4", "xfs"]
+    type: Literal["ext3", "ext4", "xfs", "zfs"]
+    """``zfs``: a dataset of the pool that ``array.kind: zfs`` makes."""
     options: tuple[str, ...] = ()
-    """Given to ``mkfs`` as they are."""
+    """Given to ``mkfs`` or ``zfs create`` as they are."""
     mount_options: tuple[str, ...] = ()
 
 
