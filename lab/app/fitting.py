@@ -45,18 +45,25 @@ def check_arrays(compiled: Compiled, cells: Sequence[Cell]) -> None:
             image = systems.find(cell.guest)
             facts[system] = facts_of(image.manifest) if image else None
         found = facts[system]
-        for problem in catalog.array_kind(array.kind).lacks(array, found) if found else ():
+        kind = catalog.array_kind(array.kind)
+        for problem in kind.lacks(array, found) if found else ():
             message = f"the image '{cell.guest.image}' cannot do this: {problem.message}"
-            told = Problem(key=problem.key, message=f"{message} ({_in_words(found, array)})")
+            others = _who_can(array, problem)
+            told = Problem(key=problem.key, message=f"{message} ({_in_words(found)}; {others})")
             raise wrong_at(told, compiled.document, cell.axes)
 
 
-def _in_words(facts: ImageFacts | None, array: Array) -> str:
-    """What the image has, and which ones have what the array needs."""
+def _in_words(facts: ImageFacts | None) -> str:
     kernel = (facts and facts.kernel_version) or "of unknown version"
     mdadm = (facts and facts.mdadm_version) or "of unknown version"
-    has = f"it has Linux {kernel} and mdadm {mdadm}"
-    able = systems.able(lambda found: not list(catalog.array_kind(array.kind).lacks(array, found)))
-    if not able:
-        return f"{has}; no image that is here has it"
-    return f"{has}; set guest.image to {' or '.join(able)}"
+    return f"it has Linux {kernel} and mdadm {mdadm}"
+
+
+def _who_can(array: Array, problem: Problem) -> str:
+    """Images that are here and can do it, and recipes that ask for what is missing."""
+    kind = catalog.array_kind(array.kind)
+    able = systems.able(
+        here=lambda facts: not list(kind.lacks(array, facts)),
+        asked_for=lambda facts: all(p.key != problem.key for p in kind.lacks(array, facts)),
+    )
+    return f"set guest.image to {' or '.join(able)}" if able else "no image that is here has it"

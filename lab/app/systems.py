@@ -56,11 +56,14 @@ def _variant(image: str, kernel: str) -> tuple[str, ImageRecipe]:
     return f"{image}+{short}", changed
 
 
-def able(does: Callable[[ImageFacts], bool]) -> list[str]:
+Does = Callable[[ImageFacts], bool]
+
+
+def able(*, here: Does, asked_for: Does) -> list[str]:
     """Names of images that can do something: those that are here, and recipes that ask for it."""
-    here = {i.name: i for i in reversed(images.list_images().images)}
-    names = [name for name, image in here.items() if does(facts_of(image.manifest))]
+    built = {i.name: i for i in reversed(images.list_images().images)}
+    names = [name for name, image in built.items() if here(facts_of(image.manifest))]
     for name in image_recipes.recipes():
-        if name not in here and does(facts_asked_for(image_recipes.load(name)[1])):
+        if name not in built and asked_for(facts_asked_for(image_recipes.load(name)[1])):
             names.append(f"{name} (`lab image build {name}`)")
     return names

@@ -189,7 +189,7 @@ def tree(tmp_path: Path) -> tuple[Path, Path]:
         'readlink) echo "$3" ;;\n'
         'dpkg-query) cat "$root/version-of-$5" ;;\n'
         'patch) shift 3; exec patch -d "$root/build" "$@" ;;\n'
-        'tar) source=$root$6; shift 6; '
+        "tar) source=$root$6; shift 6; "
         'exec tar -C "$root/build" --strip-components=1 -xf "$source" "$@" ;;\n'
         'make) for m in "$@"; do case $m in *.ko) cp "$root/build/drivers/md/md.c"'
         ' "$root/build/drivers/md/$m" ;; esac; done ;;\n'
