@@ -59,7 +59,7 @@ def run_scenario(
     for cell in cells:
         if cell.guest.system not in places:
             places[cell.guest.system] = prepare(cell.guest, progress)
-    check_arrays(compiled, cells)  # of images that had to be built
+    check_arrays(compiled, cells or (compiled.base,))  # of images that had to be built
     if resume is None:
         text = compiled.path.read_text(encoding="utf-8")
         store = RunStore.create(compiled.name, text, out)
