@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from lab.errors import InputError
 from lab.host import image_kernel, image_recipes, images
 from lab.model.guest import Guest, is_file
@@ -52,7 +54,11 @@ def _variant(image: str, kernel: str) -> tuple[str, ImageRecipe]:
         if is_file(kernel)
         else {"kernel_package": kernel}
     )
-    changed = ImageRecipe.model_validate(recipe.model_dump() | asked)
+    try:
+        changed = ImageRecipe.model_validate(recipe.model_dump() | asked)
+    except ValidationError as error:
+        reason = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
+        raise InputError(f"guest.kernel: '{kernel}' in the image '{image}': {reason}") from None
     return f"{image}+{short}", changed
 
 

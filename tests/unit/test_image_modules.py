@@ -361,7 +361,7 @@ def test_a_deb_makes_an_image_by_what_is_in_it(
 def test_a_kernel_of_ones_own_goes_with_no_modules_of_ones_own(tmp_path: Path) -> None:
     deb = tmp_path / "mine.deb"
     deb.write_bytes(b"deb")
-    with pytest.raises(ValueError, match="there are no headers for the kernel"):
+    with pytest.raises(InputError, match=r"guest\.kernel: .*there are no headers for the kernel"):
         systems.find(Guest(image="debian-12-zfs", kernel=str(deb)))
 
 
