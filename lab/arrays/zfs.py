@@ -4,8 +4,8 @@ Workloads with ``filesystem: {type: zfs}`` run on a dataset, mounted where other
 without one, or with another, they are aimed at a volume, a block device in the pool. ZFS gives each
 disk a partition table and begins at its first MiB. A pool needs no initial sync.
 
-What ZFS keeps in its ARC is not the kernel's page cache: before each workload ``zinject -a``
-flushes it (OpenZFS ``zio_inject.c: zio_inject_fault``, ``ZINJECT_FLUSH_ARC``).
+What ZFS keeps in its ARC is not the kernel's page cache: before each workload the pool is exported,
+which flushes all of it (OpenZFS ``spa.c: spa_unload``, ``arc_flush``), and imported again.
 """
 
 from __future__ import annotations
@@ -79,8 +79,16 @@ class Zfs(ArrayKind):
 
     @override
     def fresh(self, array: Array) -> str:
-        """The pool's transaction group is written, and the ARC flushed."""
-        return f"zpool sync {array.name}; zinject -a >/dev/null"
+        """The pool is exported and imported; a file system on the volume is mounted anew."""
+        name = array.name
+        return (
+            f"set -- $(grep ' {MOUNT} ' /proc/mounts || true)\n"
+            f"case ${{1-}} in /dev/zd*) umount {MOUNT} ;; esac\n"
+            f"zpool export {name}\n"
+            f"zpool import -d /dev/disk/by-id -o cachefile=none {name}\n"
+            "udevadm settle --timeout=60\n"
+            f'case ${{1-}} in /dev/zd*) mount -t "$3" -o "$4" {self.target(array)} {MOUNT} ;; esac'
+        )
 
     @override
     def state(self, array: Array) -> str:

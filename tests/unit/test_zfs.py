@@ -203,8 +203,43 @@ def test_file_system_workloads_run_on_the_dataset_with_an_empty_arc(tmp_path: Pa
     procedure = cell_procedure(compiled(tmp_path).base, "/g")
     (timed,) = (step for step in procedure.steps if isinstance(step, Timed))
     assert "/mnt/bench/data" in timed.script
-    assert "sync; zpool sync bench; zinject -a >/dev/null; echo 3 > " in timed.before
+    assert "\nzpool export bench\nzpool import -d /dev/disk/by-id " in timed.before
+    assert timed.before.index("zpool import") < timed.before.index("echo 3 > ")
     assert not any("mkfs" in getattr(step, "script", "") for step in procedure.steps)
+
+
+MOUNTS = "/dev/vda / ext4 rw 0 0\n{source} /mnt/bench {type} rw,noatime 0 0\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "type_", "done"),
+    [
+        (
+            "/dev/zd0",
+            "xfs",
+            ["umount /mnt/bench", "export", "import", "settle",
+             "mount -t xfs -o rw,noatime /dev/zvol/bench/volume /mnt/bench"],
+        ),
+        ("bench/data", "zfs", ["export", "import", "settle"]),
+    ],
+)  # fmt: skip
+def test_what_is_on_the_volume_is_mounted_anew(
+    tmp_path: Path, source: str, type_: str, done: list[str]
+) -> None:
+    for program in ("zpool", "umount", "mount", "udevadm"):
+        shown = '"${0##*/} $*"' if "mount" in program else '"$1"'
+        (tmp_path / program).write_text(f"#!/bin/sh\necho {shown}\n")
+        (tmp_path / program).chmod(0o755)
+    (tmp_path / "mounts").write_text(MOUNTS.format(source=source, type=type_))
+    script = ARRAY.fresh(pool()).replace("/proc/mounts", str(tmp_path / "mounts"))
+    ran = subprocess.run(
+        ["sh", "-euc", script],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout.splitlines() == done
 
 
 def test_another_file_system_is_made_on_the_volume(tmp_path: Path) -> None:
