@@ -14,10 +14,12 @@ from typing_extensions import override
 from lab.mdfacts.geometry import without_bitmap_disk
 from lab.mdfacts.options import BITMAP_MOUNT, bitmap_path
 from lab.mdfacts.rules import array_problems
+from lab.mdfacts.support import unsupported
 from lab.mdsteps.build import array_steps, device_of
+from lab.model.image import ImageFacts
 from lab.model.plugin import ArrayKind, Problem
 from lab.model.procedure import GuestCommand, Step, Verify, words
-from lab.model.scenario import Array, Disk
+from lab.model.scenario import Array, Disk, Filesystem
 
 
 class Md(ArrayKind):
@@ -35,13 +37,38 @@ class Md(ArrayKind):
             )
 
     @override
+    def lacks(self, array: Array, facts: ImageFacts) -> Iterable[Problem]:
+        """What the image's kernel or mdadm is too old for, too new for, or built without."""
+        return unsupported(array, facts)
+
+    @override
     def target(self, array: Array) -> str:
         """mdadm's own name for it."""
         return device_of(array)
 
+    @property
+    @override
+    def filesystem(self) -> str | None:
+        """None: an array is a block device."""
+        return None
+
+    @override
+    def fresh(self, array: Array) -> str:
+        """md keeps nothing that the kernel does not drop for it."""
+        return ""
+
+    @override
+    def state(self, array: Array) -> str:
+        """All arrays, as the kernel shows them."""
+        return "cat /proc/mdstat"
+
     @override
     def assemble(
-        self, array: Array, disks: Sequence[str], sizes: Sequence[int]
+        self,
+        array: Array,
+        disks: Sequence[str],
+        sizes: Sequence[int],
+        filesystem: Filesystem | None,
     ) -> tuple[Step, ...]:
         """The bitmap's file system, where it has one of its own; then the array."""
         members, sized = without_bitmap_disk(array, disks), without_bitmap_disk(array, sizes)

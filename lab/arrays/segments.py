@@ -22,10 +22,12 @@ from lab.mdfacts.segments import (
     segment_problems,
     segment_size,
 )
+from lab.mdfacts.support import unsupported
 from lab.mdsteps.build import array_steps, device_of
+from lab.model.image import ImageFacts
 from lab.model.plugin import ArrayKind, Problem
 from lab.model.procedure import GuestCommand, Step, Verify, words
-from lab.model.scenario import Array, Disk
+from lab.model.scenario import Array, Disk, Filesystem
 from lab.units import KIB, MIB
 
 GROUP: Final = "lab"
@@ -44,13 +46,40 @@ class Segments(ArrayKind):
         return segment_problems(array, [disk.size for disk in disks])
 
     @override
+    def lacks(self, array: Array, facts: ImageFacts) -> Iterable[Problem]:
+        """LVM, and what each of the md arrays needs."""
+        yield from unsupported(array, facts)
+        if facts.packages is not None and "lvm2" not in facts.packages:
+            yield Problem(key="array.kind", message="it has no LVM")
+
+    @override
     def target(self, array: Array) -> str:
         """The logical volume."""
         return f"/dev/{GROUP}/{array.name}"
 
+    @property
+    @override
+    def filesystem(self) -> str | None:
+        """None: a volume is a block device."""
+        return None
+
+    @override
+    def fresh(self, array: Array) -> str:
+        """Neither md nor LVM keeps anything that the kernel does not drop for it."""
+        return ""
+
+    @override
+    def state(self, array: Array) -> str:
+        """All arrays, as the kernel shows them, and the volume's table."""
+        return f"cat /proc/mdstat; dmsetup table {GROUP}-{array.name}"
+
     @override
     def assemble(
-        self, array: Array, disks: Sequence[str], sizes: Sequence[int]
+        self,
+        array: Array,
+        disks: Sequence[str],
+        sizes: Sequence[int],
+        filesystem: Filesystem | None,
     ) -> tuple[Step, ...]:
         """Partitions, the arrays, the volume; each read back."""
         shape = segment_geometry(array, sizes)

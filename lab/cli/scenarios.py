@@ -88,9 +88,12 @@ def check(
 ) -> None:
     """Check scenarios without booting: keys, types, md's and QEMU's own rules, every cell.
 
+    Images that are built are asked whether their kernel and mdadm know what an array needs.
+
     Examples: lab scenario check · lab scenario check my-own.yaml
     """
     from lab import catalog
+    from lab.app.fitting import check_images
     from lab.compile.scenario import compile_scenario
     from lab.errors import EXIT_INPUT, InputError
 
@@ -98,6 +101,7 @@ def check(
     for name, path in catalog.walk_scenarios(names or []):
         try:
             compiled = compile_scenario(path)
+            check_images(compiled)
         except InputError as error:
             wrong.append({"name": name, "error": str(error)})
             continue

@@ -7,11 +7,11 @@ what an earlier step returned. Disks go by serial, so their paths in the guest a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from lab import catalog
 from lab.compile.disks import Plugged, disk_steps, report_steps
 from lab.disks import guest_path
+from lab.model.plugin import MOUNT
 from lab.model.procedure import (
     GuestCommand,
     Procedure,
@@ -23,8 +23,6 @@ from lab.model.procedure import (
 from lab.model.scenario import Cell, Filesystem, Throttle
 from lab.theory.drive import full_cache_seconds
 from lab.units import MIB
-
-MOUNT: Final = "/mnt/bench"
 
 
 def cell_procedure(
@@ -40,12 +38,14 @@ def cell_procedure(
     expected = expected_seconds or {}
     steps = list(disk_steps(cell, guest_directory, plugged))
     target = target_of(cell)
-    if cell.array is not None:
-        kind = catalog.array_kind(cell.array.kind)
+    kind = catalog.array_kind(cell.array.kind) if cell.array else None
+    if cell.array and kind:
         paths = [guest_path(disk, serial) for serial, disk in cell.each_disk]
-        steps.extend(kind.assemble(cell.array, paths, [d.size for _, d in cell.each_disk]))
+        sizes = [d.size for _, d in cell.each_disk]
+        steps.extend(kind.assemble(cell.array, paths, sizes, cell.filesystem))
     if cell.filesystem is not None:
-        steps.extend(_filesystem(cell, target))
+        if kind is None or kind.filesystem != cell.filesystem.type:
+            steps.extend(_filesystem(cell, target))
         target = f"{MOUNT}/data"
     if cell.workloads:
         steps.append(_programs(cell))
@@ -64,11 +64,11 @@ def cell_procedure(
                     expected_seconds=expected.get(workload.name),
                 )
             )
-    if cell.array is not None:
+    if cell.array and kind:
         steps.append(
             GuestCommand(
                 label="the array's state at the end",
-                script="cat /proc/mdstat; dmesg | tail -n 40",
+                script=f"{kind.state(cell.array)}; dmesg | tail -n 40",
                 capture="end",
             )
         )
@@ -131,7 +131,8 @@ def _before(cell: Cell, target: str) -> str:
     drop = "echo 3 > /proc/sys/vm/drop_caches"
     if cell.filesystem is None and target:
         drop = f"blockdev --flushbufs {target}; echo 2 > /proc/sys/vm/drop_caches"
-    return f"sync; {drop}; sleep {max(rest, 0.2):.2f}\n{_counters(cell)}"
+    kept = catalog.array_kind(cell.array.kind).fresh(cell.array) if cell.array else ""
+    return f"sync; {kept and kept + '; '}{drop}; sleep {max(rest, 0.2):.2f}\n{_counters(cell)}"
 
 
 def _drain(throttle: Throttle) -> float:

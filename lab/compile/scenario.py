@@ -14,13 +14,12 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from lab import catalog
-from lab.decode import Document, Override, dotted, first_wrong, override, read_file, validate
-from lab.disks import group_problems
+from lab.compile.checks import check_claims, refuse_problems
+from lab.decode import Document, Override, first_wrong, override, read_file, validate
 from lab.errors import InputError
 from lab.model.filesystem import Filesystem
-from lab.model.measurement import COUNTERS
-from lab.model.plugin import Problem
-from lab.model.scenario import Array, AxisValue, Cell, Disk, Guest, Scenario, Workload
+from lab.model.guest import Guest
+from lab.model.scenario import Array, AxisValue, Cell, Disk, Scenario, Workload
 from lab.units import same_value
 
 MAX_CELLS: Final = 20_000
@@ -102,7 +101,7 @@ def _expand(
     if trials is not None:
         scenario = scenario.model_copy(update={"trials": trials})
     if not overrides:  # a --set may take away what a claim speaks of: it is not tested then
-        _check_claims(scenario, document)
+        check_claims(scenario, document)
     cells = tuple(expand(name, scenario, document))
     if not cells:
         raise document.wrong(("matrix",), "every cell is excluded")
@@ -192,9 +191,10 @@ def _cell(
             raise document.wrong(
                 ("matrix", axis), f"an axis begins with one of {', '.join(SECTIONS)}"
             )
-    seen = ("problems", id(parts["disks"]), id(parts["array"]), id(parts["workloads"]))
+    checked = ("disks", "array", "filesystem", "workloads")
+    seen = ("problems", *(id(parts[section]) for section in checked))
     if seen not in sections:
-        _refuse_problems(parts, scenario, document, point)
+        refuse_problems(parts, scenario, document, point)
         sections[seen] = True
     written = {axis: _value_at(parts, axis, document) for axis in point}
     return Cell.model_construct(
@@ -272,66 +272,6 @@ def _check_workload(
     return workload.model_copy(update={"parameters": dumped})
 
 
-def _refuse_problems(
-    parts: dict[str, Any], scenario: Scenario, document: Document, point: dict[str, AxisValue]
-) -> None:
-    """Raise the first thing that no QEMU, mdadm or kernel would take."""
-    chosen = {*scenario.matrix.axes, *(dotted(path) for path in document.overrides)}
-    disks: tuple[Disk, ...] = parts["disks"]
-    array: Array | None = parts["array"]
-    for index, disk in enumerate(disks):
-        for problem in _disk_problems(disk):
-            raise _wrong(problem, document, point, ("disks", index))
-    for index, problem in group_problems(disks):
-        raise _wrong(problem, document, point, ("disks", index))
-    singles = [d for d in disks for _ in range(d.count)]
-    if array is not None:
-        missing = catalog.missing_plugin("arrays", array.kind)
-        if missing:
-            raise _wrong(Problem(key="array.kind", message=missing), document, point)
-        for problem in catalog.array_kind(array.kind).problems(array, singles):
-            if problem.idle_by in chosen:
-                continue
-            raise _wrong(problem, document, point)
-    if len(singles) > 64:
-        message = f"the disks add up to {len(singles)}; a guest holds 64"
-        raise _wrong(Problem(key="disks.count", message=message), document, point)
-    serials = [d.serial.replace("{index}", str(i)) for i, d in enumerate(singles, 1)]
-    for serial in serials:
-        if serials.count(serial) > 1:
-            message = f"two disks would have the serial '{serial}': put {{index}} into it"
-            raise _wrong(Problem(key="disks.serial", message=message), document, point)
-    if parts["workloads"] and array is None and len(singles) != 1:
-        message = f"the bare-disk workloads are aimed at one disk, and there are {len(singles)}"
-        raise _wrong(Problem(key="disks.count", message=message), document, point)
-
-
-def _disk_problems(disk: Disk) -> Iterator[Problem]:
-    missing = catalog.missing_plugin("disks", disk.model)
-    if missing:
-        yield Problem(key="model", message=missing)
-        return
-    yield from catalog.disk_model(disk.model).problems(disk)
-
-
-def _wrong(
-    problem: Problem,
-    document: Document,
-    point: dict[str, AxisValue],
-    below: tuple[str | int, ...] = (),
-) -> InputError:
-    """The problem at the line of the axis or of the field that made it."""
-    named = (*below, *problem.key.split("."))
-    axis = ".".join(str(p) for p in named if not isinstance(p, int))
-    if axis in point:
-        return document.wrong(("matrix", axis), f"{point[axis]!r}: {problem.message}")
-    if not isinstance(document.data.get("disks"), list):
-        named = tuple(p for p in named if not isinstance(p, int))
-    others = ", ".join(f"{k}: {v}" for k, v in point.items())
-    where = f" (in the cell with {others})" if others else ""
-    return document.wrong(named, f"{problem.message}{where}")
-
-
 def _value_at(parts: dict[str, Any], axis: str, document: Document) -> AxisValue:
     """The validated value that an axis gave: sizes as numbers of bytes, the others as words."""
     value = look_up(parts, axis)
@@ -364,27 +304,3 @@ def look_up(parts: dict[str, Any], dotted: str) -> Any:
         if node is None:
             return None
     return getattr(node, "value", node)
-
-
-def _check_claims(scenario: Scenario, document: Document) -> None:
-    """Claims name workloads and metrics that exist."""
-    names = {w.name: w for w in scenario.workloads}
-    for index, claim in enumerate(scenario.claims):
-        for value in claim.values:
-            path = ("claims", index, "expect")
-            if value.workload not in names:
-                known = ", ".join(names) or "there are none"
-                raise document.wrong(path, f"there is no workload '{value.workload}' ({known})")
-            tool = names[value.workload].tool
-            if catalog.missing_plugin("workloads", tool):
-                continue
-            counted = [m.name for m in COUNTERS]
-            metrics = [m.name for m in catalog.workload(tool).metrics] + counted
-            if value.disk is not None and value.metric not in counted:
-                raise document.wrong(
-                    path, f"a single disk has {', '.join(counted)}, and no '{value.metric}'"
-                )
-            if value.metric not in metrics:
-                raise document.wrong(
-                    path, f"{tool} gives no '{value.metric}' (it gives {', '.join(metrics)})"
-                )

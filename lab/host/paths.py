@@ -10,6 +10,7 @@ guests    ``$XDG_STATE_HOME/lab/guests``  no: ``lab down`` and ``lab gc`` remove
 warm      ``$XDG_CACHE_HOME/lab/warm``    yes: the next guest of that kind boots cold
 host      ``$XDG_CACHE_HOME/lab/host``    yes: what was found out about this host
 plugins   ``$XDG_CACHE_HOME/lab/plugins`` yes: compiled again; not while guests run
+kernels   ``$XDG_CACHE_HOME/lab/kernels`` yes: copied again; not while guests run
 ========  ==============================  ============================================
 
 ``LAB_HOME`` puts all of it below one directory instead, which tests and CI use.
@@ -63,3 +64,8 @@ def host() -> Path:
 def plugins() -> Path:
     """Compiled plug-ins of the servers behind modelled disks."""
     return _base("XDG_CACHE_HOME", ".cache", "cache") / "plugins"
+
+
+def kernels() -> Path:
+    """Kernels of the user's own, as they were when a guest was to boot them."""
+    return _base("XDG_CACHE_HOME", ".cache", "cache") / "kernels"

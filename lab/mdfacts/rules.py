@@ -24,6 +24,7 @@ from lab.mdfacts.levels import NAMES, REFUSED, Level, copies, layout_names, layo
 from lab.mdfacts.options import SMALLEST_BITMAP_DISK, bitmap_problems, option_problems
 from lab.model.plugin import Problem
 from lab.model.scenario import Array, InitialSync
+from lab.model.zfs import ZfsParameters
 from lab.units import GIB, KIB, format_size
 
 METADATA = ("1.0", "1.1", "1.2")
@@ -34,6 +35,8 @@ def array_problems(array: Array, sizes: Sequence[int]) -> Iterable[Problem]:
 
     What cannot be judged before something else is mended is judged the next time.
     """
+    if array.zfs != ZfsParameters():
+        yield Problem(key="array.zfs", message="a pool has these and md does not: leave it out")
     level = NAMES.get(array.level)
     if level is None:
         yield _no_level(array.level)

@@ -13,6 +13,7 @@ from pydantic import (
 )
 
 from lab.model.base import Model, Size
+from lab.model.zfs import ZfsParameters
 
 
 class InitialSync(StrEnum):
@@ -27,12 +28,12 @@ class InitialSync(StrEnum):
 
 
 class Array(Model):
-    """An md array, in mdadm's words."""
+    """Disks combined: an md array, in mdadm's words, or a pool with ZFS's own in ``zfs``."""
 
     kind: str = "md"
     """An array kind, a file in ``lab/arrays/``."""
     level: str = "raid5"
-    """0, 1, 4, 5, 6, 10 or mdadm's names for them."""
+    """0, 1, 4, 5, 6, 10 or mdadm's names for them; of a pool, ``raidz2``, ``mirror`` and so on."""
     layout: str | None = None
     """mdadm's ``--layout``; ``None`` is the level's default."""
     chunk: Size | None = None
@@ -73,6 +74,9 @@ class Array(Model):
     stripe_size: Size | None = None
     """``volume: striped``: LVM's ``--stripesize``, in bytes."""
 
+    zfs: ZfsParameters = ZfsParameters()
+    """``kind: zfs``: what a pool has and md does not."""
+
     @model_serializer(mode="wrap")
     def _without_strangers(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """What an array does not use it does not mention: its cells keep their names."""
@@ -80,6 +84,8 @@ class Array(Model):
         if self.kind != "segments":
             for name in ("segments", "volume", "stripe_size"):
                 data.pop(name, None)
+        if self.kind != "zfs" and self.zfs == ZfsParameters():
+            data.pop("zfs", None)
         for name in ("missing", "bitmap_disk"):
             if data.get(name) is None:
                 data.pop(name, None)

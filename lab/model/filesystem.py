@@ -22,9 +22,10 @@ Words = Annotated[
 class Filesystem(Model):
     """A file system on the array."""
 
-    type: Literal["ext3", "ext4", "xfs"]
+    type: Literal["ext3", "ext4", "xfs", "zfs"]
+    """``zfs``: a dataset of the pool that ``array.kind: zfs`` makes."""
     options: Words = ()
-    """Given to ``mkfs`` as they are."""
+    """Given to ``mkfs`` or ``zfs create`` as they are."""
     mount_options: Words = ()
     lazy_init: bool = False
     """ext3, ext4: inode tables and journal are zeroed by the kernel later, while workloads run,
@@ -44,6 +45,8 @@ class Filesystem(Model):
 
     @model_validator(mode="after")
     def _initialised(self) -> Filesystem:
-        if self.lazy_init and self.type == "xfs":
-            raise ValueError("xfs leaves nothing to be initialised later: remove lazy_init")
+        if self.lazy_init and self.type not in ("ext3", "ext4"):
+            raise ValueError(
+                f"{self.type} leaves nothing to be initialised later: remove lazy_init"
+            )
         return self

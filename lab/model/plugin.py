@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from lab.model.base import Model
 from lab.model.drive import HardDrive, SolidStateDrive
+from lab.model.image import ImageFacts
 from lab.model.measurement import Metric
 from lab.model.procedure import Step
-from lab.model.scenario import Array, Disk, Workload
+from lab.model.scenario import Array, Disk, Filesystem, Workload
+
+MOUNT: Final = "/mnt/bench"
+"""Where a file system is mounted in the guest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,10 +163,31 @@ class ArrayKind(Protocol):
     def problems(self, array: Array, disks: Sequence[Disk]) -> Iterable[Problem]:
         """What no mdadm or kernel would take; ``disks`` has one entry for each single disk."""
 
+    def lacks(self, array: Array, facts: ImageFacts) -> Iterable[Problem]:
+        """What of the array an image's kernel or programs cannot do, as far as is known of them."""
+
     def target(self, array: Array) -> str:
         """Path of the block device in the guest."""
 
+    @property
+    def filesystem(self) -> str | None:
+        """The type of file system that only this kind makes; ``assemble`` makes and mounts it."""
+
+    def fresh(self, array: Array) -> str:
+        """Shell line that writes out and forgets what the kind itself keeps; empty: nothing."""
+
+    def state(self, array: Array) -> str:
+        """Shell line that prints the array's state, for the record."""
+
     def assemble(
-        self, array: Array, disks: Sequence[str], sizes: Sequence[int]
+        self,
+        array: Array,
+        disks: Sequence[str],
+        sizes: Sequence[int],
+        filesystem: Filesystem | None,
     ) -> tuple[Step, ...]:
-        """Steps that build the array on the disks (paths in the guest) and read it back."""
+        """Steps that build the array on the disks (paths in the guest) and read it back.
+
+        With a ``filesystem`` of the kind's own that is mounted at ``MOUNT`` afterwards; else there
+        is a block device at ``target``.
+        """

@@ -26,38 +26,9 @@ from lab.model.base import Model, Rate, Seconds, Size
 from lab.model.claim import Claim
 from lab.model.drive import HddParameters, SsdParameters
 from lab.model.filesystem import Filesystem as Filesystem
+from lab.model.guest import Guest
 
 AxisValue = str | int | float | bool | None
-
-
-class Guest(Model):
-    """The virtual machine that holds the array."""
-
-    image: str = Field(default="debian-12", pattern=r"^[a-z0-9][a-z0-9.+-]*$")
-    """Name of a file in ``images/``, or of an imported image."""
-    cpus: int = Field(default=1, ge=1, le=64)
-    """Virtual CPUs."""
-    memory: Size = 512 * 1024**2
-    """Guest memory; at least 256 MiB."""
-    kernel_arguments: tuple[str, ...] = ()
-    """Added to the kernel's command line, each a word."""
-
-    @field_validator("memory")
-    @classmethod
-    def _enough_memory(cls, memory: int) -> int:
-        if memory < 256 * 1024**2:
-            raise ValueError("a Debian guest needs at least 256MiB to boot")
-        if memory % 1024**2:
-            raise ValueError("memory is given in whole MiB")
-        return memory
-
-    @field_validator("kernel_arguments")
-    @classmethod
-    def _words(cls, arguments: tuple[str, ...]) -> tuple[str, ...]:
-        for argument in arguments:
-            if not argument or any(c.isspace() or not c.isprintable() for c in argument):
-                raise ValueError(f"{argument!r} is not one printable word")
-        return arguments
 
 
 class DiskFormat(StrEnum):

@@ -32,8 +32,8 @@ write."""
 
 _MIB = 1024**2
 
-PLUGS = {"debian-12": True, "debian-13": False}
-"""Whether an image's kernel (6.1, 6.12) plugs each write to a block device."""
+PLUGS = {"debian-12": True, "debian-12-zfs": True, "debian-13": False}
+"""Whether an image's own kernel (6.1, 6.12) plugs each write to a block device."""
 
 Work = Stream | Load
 """What a workload is to theory."""
@@ -285,7 +285,7 @@ def setting_of(cell: Cell, work: Work) -> Setting:
         groups=tuple(disk.throttle.group for disk in members),
         rules=rules,
         bitmap=bitmap,
-        plugged=PLUGS.get(cell.guest.image),
+        plugged=PLUGS.get(cell.guest.image) if cell.guest.kernel is None else None,
         serials=tuple(serials[: len(members)]),
         start=start,
         room=room,

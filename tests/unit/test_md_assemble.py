@@ -32,7 +32,7 @@ def _paths(count: int) -> list[str]:
 
 
 def _steps(count: int = 5, **fields: Any) -> tuple[Step, ...]:
-    return ARRAY.assemble(_array(**fields), _paths(count), [GIB] * count)
+    return ARRAY.assemble(_array(**fields), _paths(count), [GIB] * count, None)
 
 
 def _create(count: int = 5, **fields: Any) -> GuestCommand:

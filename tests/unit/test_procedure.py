@@ -16,6 +16,7 @@ from lab.compile.scenario import compile_scenario
 from lab.decode import parse_override
 from lab.disks.hdd import drive_of
 from lab.errors import InputError
+from lab.model.guest import Guest
 from lab.model.procedure import (
     AttachDisk,
     DetachDisk,
@@ -30,7 +31,7 @@ from lab.model.procedure import (
     WipeDisk,
     WriteFile,
 )
-from lab.model.scenario import Cell, Guest
+from lab.model.scenario import Cell
 from tests.fakes import SCENARIO
 
 SITE = Site(

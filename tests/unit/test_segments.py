@@ -12,6 +12,7 @@ import pytest
 from lab.arrays.md import ARRAY as MD
 from lab.arrays.segments import ARRAY
 from lab.mdfacts.segments import data_start, segment_geometry, segment_size, volume_bytes
+from lab.model.image import ImageFacts
 from lab.model.procedure import GuestCommand, Step, Verify
 from lab.model.scenario import Array, Cell, Disk, Throttle, Workload
 from lab.run import compare, read_pairs
@@ -32,7 +33,7 @@ def refusals(count: int = 4, size: int = GIB, **fields: Any) -> list[str]:
 
 def steps(count: int = 4, **fields: Any) -> tuple[Step, ...]:
     paths = [f"/dev/disk/by-id/virtio-disk{n}" for n in range(1, count + 1)]
-    return ARRAY.assemble(array(**fields), paths, [GIB] * count)
+    return ARRAY.assemble(array(**fields), paths, [GIB] * count, None)
 
 
 def volume(**fields: Any) -> Verify:
@@ -240,3 +241,15 @@ def test_what_leaves_the_first_segment_is_not_predicted() -> None:
     )
     assert why_not(cell(segments=1), everywhere) is None
     assert "stripes" in (why_not(cell(volume="striped"), stream(MIB)) or "")
+
+
+# --- on an image --------------------------------------------------------------------------------
+
+
+def test_an_image_without_lvm_is_named() -> None:
+    packages = frozenset({"mdadm", "lvm2"})
+    assert list(ARRAY.lacks(array(), ImageFacts(packages=packages))) == []
+    (found,) = ARRAY.lacks(array(), ImageFacts(packages=packages - {"lvm2"}))
+    assert (found.key, found.message) == ("array.kind", "it has no LVM")
+    (found,) = ARRAY.lacks(array(), ImageFacts(packages=packages - {"mdadm"}))
+    assert "no mdadm" in found.message
