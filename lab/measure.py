@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from lab import catalog
@@ -13,8 +14,10 @@ from lab.model.measurement import (
     Check,
     Measurement,
     Prediction,
+    Series,
+    SyncSeen,
 )
-from lab.model.plugin import Outputs
+from lab.model.plugin import Outputs, Traced
 from lab.model.result import MemberCounters
 from lab.model.scenario import Cell
 
@@ -30,11 +33,7 @@ def measurements(cell: Cell, raw: Mapping[str, str]) -> tuple[Measurement, ...]:
         parameters = tool.parameters.model_validate(workload.parameters)
         values: dict[str, list[float]] = {m.name: [] for m in tool.metrics}
         for trial in range(1, cell.trials + 1):
-            tag = f"{workload.name}.{trial}."
-            own = {k.removeprefix(tag): v for k, v in raw.items() if k.startswith(tag)}
-            outputs = Outputs(
-                stdout=own.pop("stdout.txt", ""), stderr=own.pop("stderr.txt", ""), files=own
-            )
+            outputs = _outputs(workload.name, trial, raw)
             for name, value in tool.parse(parameters, outputs).items():
                 values[name].append(value)
         found += [
@@ -45,6 +44,60 @@ def measurements(cell: Cell, raw: Mapping[str, str]) -> tuple[Measurement, ...]:
             if values[m.name]
         ]
     return tuple(found)
+
+
+def _outputs(workload: str, trial: int, raw: Mapping[str, str]) -> Outputs:
+    tag = f"{workload}.{trial}."
+    own = {k.removeprefix(tag): v for k, v in raw.items() if k.startswith(tag)}
+    return Outputs(stdout=own.pop("stdout.txt", ""), stderr=own.pop("stderr.txt", ""), files=own)
+
+
+def series(cell: Cell, raw: Mapping[str, str]) -> tuple[Series, ...]:
+    """How fast each workload was over time, where its tool kept that; unreadable ones left out."""
+    found: list[Series] = []
+    for workload in cell.workloads:
+        tool = catalog.workload(workload.tool)
+        if not isinstance(tool, Traced):
+            continue
+        parameters = tool.parameters.model_validate(workload.parameters)
+        for trial in range(1, cell.trials + 1):
+            try:
+                traces = tool.series(parameters, _outputs(workload.name, trial, raw))
+            except ToolError:
+                continue
+            found += [
+                Series(
+                    workload=workload.name,
+                    trial=trial,
+                    direction=direction,
+                    unit=unit,
+                    seconds=tuple(at for at, _ in trace),
+                    values=tuple(value for _, value in trace),
+                )
+                for (direction, unit), trace in traces.items()
+            ]
+    return tuple(found)
+
+
+_SYNC = re.compile(r"\b(resync|recovery|reshape|check|repair)\s*=\s*(PENDING|DELAYED|[\d.]+%)")
+
+
+def sync_seen(raw: Mapping[str, str]) -> SyncSeen | None:
+    """What the array was busy with beside the workloads, from ``/proc/mdstat`` before and after.
+
+    The line is that of the kernel's ``drivers/md/md.c: status_resync``; ``None``: nothing was.
+    """
+    texts = (raw.get("mdadm-create.txt", ""), raw.get("end.txt", ""))
+    seen = [_SYNC.search(text.partition("unused devices")[0]) for text in texts]
+    action = next((match[1] for match in seen if match), None)
+    if action is None:
+        return None
+    before, after = (_share(match[2]) if match else None for match in seen)
+    return SyncSeen(action=action, before=before, after=after)
+
+
+def _share(text: str) -> float:
+    return float(text[:-1]) / 100 if text.endswith("%") else 0.0
 
 
 def counters(cell: Cell, raw: Mapping[str, str]) -> tuple[MemberCounters, ...]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
-from lab import measure
+from lab import catalog, measure
 from lab.app.calibration import check_of
 from lab.compile.scenario import look_up
 from lab.errors import ToolError
+from lab.host import paths
 from lab.judge import Judged, judge
 from lab.model.claim import Claim, Verdict
 from lab.model.measurement import Prediction
@@ -117,6 +119,16 @@ def predicted(cell_id: str, cell: Cell) -> CellResult:
     return CellResult(
         id=cell_id, axes=cell.axes, outcome=Outcome.SKIPPED, reason="", predictions=expected
     )
+
+
+def typed_names(store: RunStore) -> tuple[str, str]:
+    """What to type for a run's scenario, and for the run: their names, or paths where those would
+    not be found."""
+    scenario, directory = store.load_run().scenario, store.directory.absolute()
+    if scenario not in catalog.scenarios():
+        scenario = shlex.quote(str(directory / "scenario.yaml"))
+    run = store.id if directory.parent == paths.runs() else shlex.quote(str(directory))
+    return scenario, run
 
 
 def summary(store: RunStore) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from lab.model.base import Model
 from lab.model.drive import HardDrive, SolidStateDrive
@@ -94,6 +94,10 @@ class Probe:
     """Share by which the measured value may be off."""
 
 
+Trace = tuple[tuple[float, float], ...]
+"""Seconds since the beginning, at the end of a span of time, and the value in it."""
+
+
 class WorkloadTool(Protocol):
     """What is done to a target, and how its output is read."""
 
@@ -120,6 +124,15 @@ class WorkloadTool(Protocol):
 
     def stream(self, parameters: Any) -> Stream | None:
         """The workload as a stream of like requests, where it is one; theory works with that."""
+
+
+@runtime_checkable
+class Traced(Protocol):
+    """A workload tool that can also tell how fast it was from moment to moment."""
+
+    def series(self, parameters: Any, outputs: Outputs) -> Mapping[tuple[str, str], Trace]:
+        """Direction and unit to moments, where it was asked to keep them; ``ToolError`` as
+        ``parse``."""
 
 
 class DiskModel(Protocol):

@@ -16,6 +16,7 @@ from lab.model.procedure import (
     GuestCommand,
     HostCommand,
     MakeDirectory,
+    Procedure,
     RestoreGuest,
     SaveGuest,
     StartGuest,
@@ -83,6 +84,13 @@ def _lines(plan: Plan) -> Iterator[str]:
         yield 'PID=$(cat "$DIRECTORY/run/qemu/lab.pid") && kill "$PID"'
         yield 'while kill -0 "$PID" 2>/dev/null; do sleep 0.1; done'
     yield 'rm -r "$DIRECTORY"'
+
+
+def cell_script(procedure: Procedure) -> str:
+    """A cell's commands as they were run, and how they were undone."""
+    lines = [line for step in procedure.steps for line in _step(step)]
+    undone = [line for step in reversed(procedure.steps) for line in _undo(step)]
+    return "\n".join([*lines, *(["# and back:", *undone] if undone else [])]) + "\n"
 
 
 def _plain(text: str) -> str:

@@ -9,7 +9,7 @@ the two read differently, such as ``4kB``, is refused. ``write_bw_log``, ``write
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pydantic import ConfigDict, model_validator
@@ -20,7 +20,7 @@ from lab.fiofacts import options as fio_options
 from lab.fiofacts.values import LOGS, Value, normal, unknown
 from lab.model.base import Model
 from lab.model.measurement import IOPS, SECONDS, THROUGHPUT, Metric
-from lab.model.plugin import Outputs, Stream, WorkloadTool
+from lab.model.plugin import Outputs, Stream, Trace, WorkloadTool
 from lab.model.procedure import words
 from lab.workloads import TARGET, aimed, checked
 
@@ -194,6 +194,17 @@ class Fio(WorkloadTool):
                 found["latency"] = weighted / found["iops"]
         return found
 
+    def series(self, parameters: Any, outputs: Outputs) -> Mapping[tuple[str, str], Trace]:
+        """All jobs' throughput from ``write_bw_log``, else their operations from
+        ``write_iops_log``, second by second."""
+        options = checked(FioParameters, parameters).options
+        kinds = [k for k in ("bw", "iops") if options.get(f"write_{k}_log")]
+        if not kinds:
+            return {}
+        span = options.get("log_avg_msec", 0)
+        found = {n: rows for n, rows in logs(outputs.stdout).items() if f"_{kinds[0]}." in n}
+        return _traced(found.values(), kinds[0], int(span) if isinstance(span, int) else 0)
+
     @override
     def destroys(self, parameters: Any) -> bool:
         """Whatever writes or trims the target itself."""
@@ -296,6 +307,27 @@ def logs(stdout: str) -> dict[str, tuple[tuple[int, int, int, int], ...]]:
     if not found:
         raise ToolError("fio wrote none of the logs that it was asked for")
     return found
+
+
+def _traced(
+    files: Iterable[tuple[tuple[int, int, int, int], ...]], kind: str, span: int
+) -> dict[tuple[str, str], Trace]:
+    """Values of all jobs' logs added up: averages of ``span`` milliseconds as fio wrote them, or,
+    where it wrote a line for each request, that second's bytes or requests."""
+    sums: dict[str, dict[int, float]] = {}
+    for rows in files:
+        for at, value, direction, size in rows:
+            own = sums.setdefault(DIRECTIONS[direction], {})
+            if span:
+                moment, amount = round(at / span) * span, value * (1024 if kind == "bw" else 1)
+            else:
+                moment, amount = (at // 1000 + 1) * 1000, size if kind == "bw" else 1
+            own[moment] = own.get(moment, 0.0) + amount
+    unit = (THROUGHPUT if kind == "bw" else IOPS).unit
+    return {
+        (direction, unit): tuple((at / 1000, value) for at, value in sorted(own.items()))
+        for direction, own in sums.items()
+    }
 
 
 _NEUTRAL: Final = frozenset(LOGS) | fio_options.words(
