@@ -86,6 +86,7 @@ def wanted(
                     "array": None,
                     "filesystem": None,
                     "workloads": tuple(p.workload for p in probes),
+                    "faults": (),
                     "trials": 1,
                 }
             )

@@ -22,6 +22,7 @@ from pydantic import (
 from lab.model.base import Model, Rate, Seconds, Size
 from lab.model.claim import Claim
 from lab.model.drive import HddParameters, SsdParameters
+from lab.model.fault import Fault
 
 AxisValue = str | int | float | bool | None
 
@@ -342,6 +343,7 @@ class Scenario(Model):
     """``none`` for the bare disks."""
     filesystem: Filesystem | None = None
     workloads: tuple[Workload, ...] = ()
+    faults: tuple[Fault, ...] = ()
     matrix: Matrix = Matrix()
     trials: int = Field(default=1, ge=1, le=1000)
     claims: tuple[Claim, ...] = ()
@@ -384,6 +386,7 @@ class Cell(Model):
     array: Array | None
     filesystem: Filesystem | None = None
     workloads: tuple[Workload, ...]
+    faults: tuple[Fault, ...] = ()
     trials: int = 1
     timeout: float = 900.0
 
