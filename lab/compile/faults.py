@@ -89,10 +89,9 @@ def fault_steps(
     fault = scene.fault
     kind = catalog.fault_kind(fault.fault)
     parameters = kind.parameters.model_validate(fault.parameters)
+    marked = f"echo '{mark(scene.tag)}' > /dev/kmsg\n"
     steps: list[Step] = [
-        GuestCommand(
-            label=f"{fault.name}: {fault.fault}", script=f"echo '{mark(scene.tag)}' > /dev/kmsg"
-        ),
+        GuestCommand(label=f"{fault.name}: {fault.fault}", script=marked),
         *kind.steps(parameters, scene),
     ]
     if kind.cuts and fault.during:
@@ -102,7 +101,8 @@ def fault_steps(
             workload=fault.name,
             trial=trial,
             before=counters,
-            script=BEGAN
+            script=(marked if kind.cuts else "")  # the log is a new one
+            + BEGAN
             + kind.script(parameters, scene)
             + (settle(scene.device, cell.timeout) if scene.device else ""),
             after=counters,

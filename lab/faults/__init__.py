@@ -171,11 +171,20 @@ def check(device: str, limit: float, action: str = "check") -> str:
 
 
 def assemble(scene: Scene, gone: Iterable[int] = ()) -> str:
-    """One command: the array from its members, by udev's names, without udev's help."""
+    """One list of commands: the array from its members, by udev's names, without udev's help.
+
+    Debian has arrays start as ``auto-read-only`` (``md_mod.start_ro``), which puts a resync off
+    until somebody writes: it is made writable.
+    """
     left = [d.path for n, d in enumerate(scene.disks, 1) if n not in set(gone)]
     bitmap = (f"--bitmap={scene.array.bitmap_file}",) if scene.array.bitmap_file else ()
     command = words("mdadm", "--assemble", scene.device, *bitmap, *left)
-    return f"MDADM_NO_UDEV=1 {command} </dev/null 2>&1"
+    writable = words("mdadm", "--readwrite", scene.device)
+    return (
+        f"MDADM_NO_UDEV=1 {command} </dev/null 2>&1 && {{\n"
+        f"{find(scene.device)}read -r was < $md/array_state\n"
+        f"[ $was != read-auto ] || {writable} 2>&1; }}"
+    )
 
 
 def settings(scene: Scene) -> str:

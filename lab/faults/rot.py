@@ -124,7 +124,7 @@ class Rot(FaultKind):
     def script(self, parameters: Any, scene: Scene) -> str:
         """The array comes back, with its settings."""
         gone = unplugged(scene)
-        return f"{assemble(scene, gone)}\nudevadm settle --timeout=30\n{settings(scene)}"
+        return f"{assemble(scene, gone)} || exit 1\nudevadm settle --timeout=30\n{settings(scene)}"
 
     @override
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:

@@ -97,6 +97,7 @@ def test_a_power_cut_comes_while_its_workload_runs_and_the_guest_boots_again(
     assert assembled.workload == "cut"
     assert "mdadm --assemble /dev/md/bench" in assembled.script
     assert "--run" not in assembled.script  # md decides whether it starts
+    assert "[ $was != read-auto ] || mdadm --readwrite /dev/md/bench" in assembled.script
     captures = [s.capture for s in steps[begin:] if isinstance(s, GuestCommand) and s.capture]
     assert captures == ["cut.1.book.kept", "cut.1.state", "cut.1.check", "end"]
     assert steps[begin + 1] == Pause(seconds=2.0)
@@ -503,6 +504,27 @@ def test_a_check_is_of_whole_arrays_only(md: Path) -> None:
     thread.join()
     (md / "degraded").write_text("1\n")
     assert in_shell(check("/dev/bench", 9), md).stdout == ""
+
+
+@pytest.mark.parametrize("state", ["read-auto", "clean"])
+def test_an_array_that_starts_read_only_is_made_writable(
+    tmp_path: Path, md: Path, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    """mdadm refuses to make writable what is writable already."""
+    (md / "array_state").write_text(f"{state}\n")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("mdadm", "udevadm"):
+        (programs / name).write_text(f'#!/bin/sh\necho "{name} $1" >> {tmp_path}/log\n')
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=":")
+    script = named(steps_of(tmp_path, CUT), "cut").script.replace("/dev/md/bench", "/dev/bench")
+    done = in_shell(script.replace("/dev/kmsg", "/dev/null"), md)
+    assert done.returncode == 0, done.stderr
+    assert "assembled=1" in done.stdout
+    called = (tmp_path / "log").read_text().splitlines()
+    assert called[0] == "mdadm --assemble"
+    assert ("mdadm --readwrite" in called) == (state == "read-auto")
 
 
 # --- what is measured ------------------------------------------------------------------------
