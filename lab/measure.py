@@ -7,49 +7,92 @@ from collections.abc import Mapping, Sequence
 
 from lab import catalog
 from lab.errors import ToolError
+from lab.faults import COMMON, common
+from lab.model.fault import Fault
 from lab.model.measurement import (
     BITMAP_UPDATED,
     THROUGHPUT,
     UNCONTENDED,
     Check,
     Measurement,
+    Metric,
     Prediction,
     Series,
     SyncSeen,
 )
-from lab.model.plugin import Outputs, Traced
+from lab.model.plugin import Keeper, Outputs, Traced
 from lab.model.result import MemberCounters
 from lab.model.scenario import Cell
+from lab.moments import begun, cut_short
 
 SECTOR = 512
 """``/proc/diskstats`` counts in these, whatever the device's blocks are."""
 
 
 def measurements(cell: Cell, raw: Mapping[str, str]) -> tuple[Measurement, ...]:
-    """Every metric of every workload, a value per trial; ``ToolError`` names what is unreadable."""
+    """Every metric of every workload and fault, a value per trial; ``ToolError`` names what is
+    unreadable. A workload that a fault cut short has none: what it told is the fault's."""
     found: list[Measurement] = []
+    cut = cut_short(cell)
     for workload in cell.workloads:
         tool = catalog.workload(workload.tool)
         parameters = tool.parameters.model_validate(workload.parameters)
-        values: dict[str, list[float]] = {m.name: [] for m in tool.metrics}
-        for trial in range(1, cell.trials + 1):
-            outputs = _outputs(workload.name, trial, raw)
-            for name, value in tool.parse(parameters, outputs).items():
-                values[name].append(value)
-        found += [
-            Measurement(
-                workload=workload.name, metric=m.name, unit=m.unit, values=tuple(values[m.name])
-            )
-            for m in tool.metrics
-            if values[m.name]
-        ]
+        if workload.name not in cut:
+            trials = [
+                tool.parse(parameters, _outputs(raw, f"{workload.name}.{trial}"))
+                for trial in range(1, cell.trials + 1)
+            ]
+            found += _each(workload.name, tool.metrics, trials)
+    for fault in cell.faults:
+        metrics = (*COMMON, *catalog.fault_kind(fault.fault).metrics)
+        trials = [_of_fault(cell, fault, raw, trial) for trial in range(1, cell.trials + 1)]
+        found += _each(fault.name, metrics, trials)
     return tuple(found)
 
 
-def _outputs(workload: str, trial: int, raw: Mapping[str, str]) -> Outputs:
-    tag = f"{workload}.{trial}."
-    own = {k.removeprefix(tag): v for k, v in raw.items() if k.startswith(tag)}
+def _outputs(raw: Mapping[str, str], tag: str) -> Outputs:
+    """The raw output that one trial of a workload, or of a fault, has left."""
+    own = {k.removeprefix(f"{tag}."): v for k, v in raw.items() if k.startswith(f"{tag}.")}
     return Outputs(stdout=own.pop("stdout.txt", ""), stderr=own.pop("stderr.txt", ""), files=own)
+
+
+def _each(
+    name: str, metrics: Sequence[Metric], trials: Sequence[Mapping[str, float]]
+) -> list[Measurement]:
+    found = []
+    for metric in metrics:
+        values = tuple(trial[metric.name] for trial in trials if metric.name in trial)
+        if values:
+            found.append(
+                Measurement(workload=name, metric=metric.name, unit=metric.unit, values=values)
+            )
+    return found
+
+
+def _of_fault(cell: Cell, fault: Fault, raw: Mapping[str, str], trial: int) -> dict[str, float]:
+    """What md did after a fault, what the disks did, and what became of acknowledged writes."""
+    kind = catalog.fault_kind(fault.fault)
+    outputs = _outputs(raw, f"{fault.name}.{trial}")
+    found = kind.parse(kind.parameters.model_validate(fault.parameters), outputs)
+    if cell.array is not None:
+        found |= common(outputs.stdout, outputs.files)
+    disks = [c for c in counters(cell, raw) if (c.workload, c.trial) == (fault.name, trial)]
+    if disks:
+        found["read_bytes"] = float(sum(d.read_bytes for d in disks))
+        found["written_bytes"] = float(sum(d.written_bytes for d in disks))
+    kept = []
+    for workload in begun(cell, fault):
+        tool = catalog.workload(workload.tool)
+        if isinstance(tool, Keeper):
+            told = raw.get(f"{workload.name}.{trial}.stdout.txt", "")
+            there = outputs.files.get(f"{workload.name}.kept.txt", "")
+            parameters = tool.parameters.model_validate(workload.parameters)
+            kept.append(tool.kept(parameters, told, there))
+    if kept:
+        found["acknowledged"] = float(sum(k.acknowledged for k in kept))
+        found["lost"] = float(sum(k.lost for k in kept))
+        found["intact"] = float(found["lost"] == 0)
+    return found
 
 
 def series(cell: Cell, raw: Mapping[str, str]) -> tuple[Series, ...]:
@@ -62,7 +105,7 @@ def series(cell: Cell, raw: Mapping[str, str]) -> tuple[Series, ...]:
         parameters = tool.parameters.model_validate(workload.parameters)
         for trial in range(1, cell.trials + 1):
             try:
-                traces = tool.series(parameters, _outputs(workload.name, trial, raw))
+                traces = tool.series(parameters, _outputs(raw, f"{workload.name}.{trial}"))
             except ToolError:
                 continue
             found += [
@@ -101,21 +144,31 @@ def _share(text: str) -> float:
 
 
 def counters(cell: Cell, raw: Mapping[str, str]) -> tuple[MemberCounters, ...]:
-    """What each disk did during each trial of each workload."""
+    """What each disk did during each trial of each workload and after each fault.
+
+    A disk that was pulled, or plugged in anew, in between has no figures there.
+    """
     found: list[MemberCounters] = []
-    for workload in cell.workloads:
+    for name in (*(w.name for w in cell.workloads), *(f.name for f in cell.faults)):
         for trial in range(1, cell.trials + 1):
-            tag = f"{workload.name}.{trial}"
+            tag = f"{name}.{trial}"
             before, after = raw.get(f"{tag}.before.txt"), raw.get(f"{tag}.after.txt")
             if before is None or after is None:
                 continue
             serials = [serial for serial, _ in cell.each_disk]
             old, new = _disks(before, serials), _disks(after, serials)
+            if cell.faults:
+                serials = [s for s in serials if s in old and s in new]
+            missing = sorted(set(serials) - (set(old) & set(new)))
+            if missing:
+                raise ToolError(
+                    f"/proc/diskstats has no line for {', '.join(missing)}: {after[:200]}"
+                )
             for serial in serials:
                 delta = [n - o for n, o in zip(new[serial], old[serial], strict=True)]
                 found.append(
                     MemberCounters(
-                        workload=workload.name,
+                        workload=name,
                         trial=trial,
                         serial=serial,
                         reads=delta[0],
@@ -138,10 +191,7 @@ def _disks(text: str, serials: Sequence[str]) -> dict[str, list[int]]:
             devices[words[2]] = words[1]
         elif len(words) >= 14 and words[2] in devices and all(w.isdecimal() for w in words[3:]):
             found[devices[words[2]]] = [int(w) for w in words[3:]]
-    missing = sorted(set(serials) - set(found))
-    if missing:
-        raise ToolError(f"/proc/diskstats has no line for {', '.join(missing)}: {text[:200]}")
-    return found
+    return {serial: found[serial] for serial in serials if serial in found}
 
 
 WAITING = 0.4

@@ -12,6 +12,7 @@ from lab.model.explanation import Explanation
 from lab.model.measurement import COUNTERS, IOPS, SECONDS, THROUGHPUT, Prediction
 from lab.model.plugin import Probe, Stream
 from lab.model.scenario import Cell, Disk
+from lab.moments import undisturbed
 from lab.theory.drive import NO_TIME, SMALL, figures, random_read_rate, sequential_read_rate
 
 GUEST_SHARE: Final = 0.08
@@ -90,7 +91,7 @@ def promises(disk: Disk, probes: Sequence[Probe], guest: GuestTimes = NO_TIME) -
 def works(cell: Cell) -> dict[str, theory.Stream | theory.Load]:
     """The workloads that theory knows, by name."""
     found: dict[str, theory.Stream | theory.Load] = {}
-    for workload in cell.workloads:
+    for workload in undisturbed(cell):
         tool = catalog.workload(workload.tool)
         stream = tool.stream(tool.parameters.model_validate(workload.parameters))
         if stream is not None:
@@ -195,5 +196,7 @@ def silences(cell: Cell) -> dict[str, str]:
             continue
         work = known.get(workload.name)
         reason = theory.why_not(cell, work) if work else None
+        if workload not in undisturbed(cell):
+            reason = "theory knows nothing of what follows a fault"
         found[workload.name] = reason or f"theory has no rule for what {workload.tool} does here"
     return found

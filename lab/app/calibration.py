@@ -132,6 +132,7 @@ def _wish(
             "array": None,
             "filesystem": None,
             "workloads": tuple(p.workload for p in probes),
+            "faults": (),
             "trials": 1,
         }
     )

@@ -335,7 +335,7 @@ class Dispatch:
             member = reserved[0]
         else:
             member = self._one_up(base)
-            self._array_only(member, base.model_copy(update={"workloads": ()}))
+            self._array_only(member, base.model_copy(update={"workloads": (), "faults": ()}))
         member.order(Keep())
         while member in self._crew.members:
             self._heard()

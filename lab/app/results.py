@@ -109,6 +109,7 @@ def fields_of(cell: Cell, claims: tuple[Claim, ...]) -> dict[str, AxisValue]:
         "array": cell.array,
         "filesystem": cell.filesystem,
         "workloads": cell.workloads,
+        "faults": cell.faults,
     }
     return {name: look_up(parts, name) for name in names} | dict(cell.axes)
 

@@ -15,7 +15,7 @@ from lab.mdfacts.geometry import without_bitmap_disk
 from lab.mdfacts.options import BITMAP_MOUNT, bitmap_path
 from lab.mdfacts.rules import array_problems
 from lab.mdfacts.support import unsupported
-from lab.mdsteps.build import array_steps, device_of
+from lab.mdsteps.build import array_steps, bitmap_mount_command, device_of
 from lab.model.image import ImageFacts
 from lab.model.plugin import ArrayKind, Problem
 from lab.model.procedure import GuestCommand, Step, Verify, words
@@ -85,7 +85,7 @@ def _bitmap_steps(array: Array, disks: Sequence[str]) -> tuple[Step, ...]:
         *("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"),
         disk,
     )
-    mount = words("mount", "-t", "ext4", "-o", "noatime", disk, BITMAP_MOUNT)
+    mount = bitmap_mount_command(disk)
     return (
         GuestCommand(
             label="ext4 for the bitmap",

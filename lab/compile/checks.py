@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from lab import catalog
+from lab.compile.faults import fault_problems
 from lab.decode import Document, dotted
 from lab.disks import group_problems
 from lab.errors import InputError
+from lab.model.fault import Fault
 from lab.model.filesystem import Filesystem
 from lab.model.measurement import COUNTERS
 from lab.model.plugin import Problem
-from lab.model.scenario import Array, AxisValue, Disk, Scenario
+from lab.model.scenario import Array, AxisValue, Cell, Disk, Scenario, Workload
+from lab.moments import metrics_of
 
 
 def refuse_problems(
@@ -86,29 +89,43 @@ def wrong_at(
         return document.wrong(("matrix", axis), f"{point[axis]!r}: {problem.message}")
     if not isinstance(document.data.get("disks"), list):
         named = tuple(p for p in named if not isinstance(p, int))
+    return document.wrong(named, f"{problem.message}{_where(point)}")
+
+
+def _where(point: dict[str, AxisValue]) -> str:
     others = ", ".join(f"{k}: {v}" for k, v in point.items())
-    where = f" (in the cell with {others})" if others else ""
-    return document.wrong(named, f"{problem.message}{where}")
+    return f" (in the cell with {others})" if others else ""
+
+
+def refuse_faults(cell: Cell, document: Document, point: dict[str, AxisValue]) -> None:
+    """Raise the first thing that is wrong with a cell's faults."""
+    for index, problem in fault_problems(cell):
+        axis = f"faults.{cell.faults[index].name}.{problem.key}"
+        if axis in point:
+            raise document.wrong(("matrix", axis), f"{point[axis]!r}: {problem.message}")
+        at: tuple[str | int, ...] = ("faults", index, *problem.key.split("."))
+        raise document.wrong(at, f"{problem.message}{_where(point)}")
 
 
 def check_claims(scenario: Scenario, document: Document) -> None:
-    """Claims name workloads and metrics that exist."""
-    names = {w.name: w for w in scenario.workloads}
+    """Claims name workloads, or faults, and metrics that exist."""
+    named: tuple[Workload | Fault, ...] = (*scenario.workloads, *scenario.faults)
+    names = {one.name: metrics_of(one) for one in named}
+    counted = [m.name for m in COUNTERS]
     for index, claim in enumerate(scenario.claims):
         for value in claim.values:
             path = ("claims", index, "expect")
             if value.workload not in names:
                 known = ", ".join(names) or "there are none"
                 raise document.wrong(path, f"there is no workload '{value.workload}' ({known})")
-            tool = names[value.workload].tool
-            if catalog.missing_plugin("workloads", tool):
+            tool, own = names[value.workload]
+            if not own:
                 continue
-            counted = [m.name for m in COUNTERS]
-            metrics = [m.name for m in catalog.workload(tool).metrics] + counted
             if value.disk is not None and value.metric not in counted:
                 raise document.wrong(
                     path, f"a single disk has {', '.join(counted)}, and no '{value.metric}'"
                 )
+            metrics = [*own, *counted]
             if value.metric not in metrics:
                 raise document.wrong(
                     path, f"{tool} gives no '{value.metric}' (it gives {', '.join(metrics)})"

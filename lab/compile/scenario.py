@@ -9,27 +9,30 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from lab import catalog
-from lab.compile.checks import check_claims, refuse_problems
+from lab.compile.checks import check_claims, refuse_faults, refuse_problems
 from lab.decode import Document, Override, first_wrong, override, read_file, validate
 from lab.errors import InputError
+from lab.model.base import Model
+from lab.model.fault import Fault
 from lab.model.filesystem import Filesystem
 from lab.model.guest import Guest
 from lab.model.scenario import Array, AxisValue, Cell, Disk, Scenario, Workload
 from lab.units import same_value
 
 MAX_CELLS: Final = 20_000
-SECTIONS: Final = ("guest", "disks", "array", "filesystem", "workloads")
+SECTIONS: Final = ("guest", "disks", "array", "filesystem", "workloads", "faults")
 _ADAPTERS: Final[dict[str, TypeAdapter[Any]]] = {
     "guest": TypeAdapter(Guest),
     "disks": TypeAdapter(tuple[Disk, ...]),
     "array": TypeAdapter(Array | None),
     "filesystem": TypeAdapter(Filesystem | None),
     "workloads": TypeAdapter(tuple[Workload, ...]),
+    "faults": TypeAdapter(tuple[Fault, ...]),
 }
 
 
@@ -52,17 +55,17 @@ def cell_id(cell: Cell) -> str:
     """A readable slug and 8 hex digits of everything that can change a number."""
     words = [re.sub(r"[^A-Za-z0-9]+", "-", str(v)).strip("-") for v in cell.axes.values()]
     slug = "-".join(w for w in words if w)[:60].strip("-") or "base"
-    return f"{slug}-{_digest(cell.model_dump(mode='json', exclude={'timeout', 'axes'}))}"
+    without = {"timeout", "axes"} | (set() if cell.faults else {"faults"})
+    return f"{slug}-{_digest(cell.model_dump(mode='json', exclude=without))}"
 
 
 def identity(cell: Cell) -> str:
-    """What a claim speaks of: disks, array, file system and workloads, whatever guest they are in.
+    """What a claim speaks of: disks, array, file system, workloads and faults, in any guest.
 
     A cell that ``--set`` made different has another identity, and no published figure.
     """
-    return _digest(
-        cell.model_dump(mode="json", include={"disks", "array", "filesystem", "workloads"})
-    )
+    spoken = {"disks", "array", "filesystem", "workloads"} | ({"faults"} if cell.faults else set())
+    return _digest(cell.model_dump(mode="json", include=spoken))
 
 
 def _digest(data: Any) -> str:
@@ -197,13 +200,15 @@ def _cell(
         refuse_problems(parts, scenario, document, point)
         sections[seen] = True
     written = {axis: _value_at(parts, axis, document) for axis in point}
-    return Cell.model_construct(
+    cell = Cell.model_construct(
         scenario=name,
         axes=written,
         trials=scenario.trials,
         timeout=scenario.timeout,
         **parts,
     )
+    refuse_faults(cell, document, point)
+    return cell
 
 
 def _section(
@@ -236,6 +241,8 @@ def _section(
             ) from None
     if section == "workloads":
         value = tuple(_check_workload(w, i, document, own) for i, w in enumerate(value))
+    if section == "faults":
+        value = tuple(_check_fault(f, i, document, own) for i, f in enumerate(value))
     return value
 
 
@@ -253,23 +260,47 @@ def _check_workload(
     if missing:
         raise document.wrong(("workloads", index, "tool"), missing)
     model = catalog.workload(workload.tool).parameters
+    return _with_parameters(workload, model, ("workloads", index), document, own)
+
+
+def _check_fault(fault: Fault, index: int, document: Document, own: dict[str, AxisValue]) -> Fault:
+    """The fault with its kind's parameters validated."""
+    missing = catalog.missing_plugin("faults", fault.fault)
+    if missing:
+        raise document.wrong(("faults", index, "fault"), missing)
+    model = catalog.fault_kind(fault.fault).parameters
+    return _with_parameters(fault, model, ("faults", index), document, own)
+
+
+_Named = TypeVar("_Named", Workload, Fault)
+
+
+def _with_parameters(
+    named: _Named,
+    model: type[Model],
+    at: tuple[str, int],
+    document: Document,
+    own: dict[str, AxisValue],
+) -> _Named:
+    """The plug-in's own parameters, which stand beside the name, checked by the plug-in's model."""
+    section, index = at
     try:
-        parameters = model.model_validate(workload.parameters)
+        parameters = model.model_validate(named.parameters)
     except ValidationError as error:
-        at = Document(
+        written = Document(
             source=document.source,
-            data={"workloads": [{}] * index + [workload.parameters]},
+            data={section: [{}] * index + [named.parameters]},
             lines=document.lines,
             overrides=document.overrides,
         )
 
         def moved(path: tuple[str | int, ...]) -> tuple[str | int, ...]:
-            axis = f"workloads.{workload.name}." + ".".join(str(p) for p in path[2:])
+            axis = f"{section}.{named.name}." + ".".join(str(p) for p in path[2:])
             return ("matrix", axis) if axis in own else path
 
-        raise first_wrong(error, at, below=("workloads", index), moved=moved) from None
+        raise first_wrong(error, written, below=at, moved=moved) from None
     dumped = parameters.model_dump(mode="json", by_alias=True)
-    return workload.model_copy(update={"parameters": dumped})
+    return named.model_copy(update={"parameters": dumped})
 
 
 def _value_at(parts: dict[str, Any], axis: str, document: Document) -> AxisValue:
@@ -289,7 +320,7 @@ def look_up(parts: dict[str, Any], dotted: str) -> Any:
         if isinstance(node, dict):
             node = node.get(name)
         elif isinstance(node, tuple):
-            if node and isinstance(node[0], Workload):
+            if node and isinstance(node[0], Workload | Fault):
                 named = next((w for w in node if w.name == name), None)
                 numbered = node[int(name)] if name.isdigit() and int(name) < len(node) else None
                 node = named or numbered
@@ -297,7 +328,7 @@ def look_up(parts: dict[str, Any], dotted: str) -> Any:
                 node = node[int(name)] if int(name) < len(node) else None
             else:  # one kind of disk, written as a mapping
                 node = getattr(node[0], name, None) if len(node) == 1 else None
-        elif isinstance(node, Workload):
+        elif isinstance(node, Workload | Fault):
             node = node.parameters.get(name, getattr(node, name, None))
         else:
             node = getattr(node, name, None)

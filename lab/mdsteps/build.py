@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from lab.mdfacts.geometry import Geometry, geometry_of, present
-from lab.mdfacts.options import bitmap_path, without_idle
+from lab.mdfacts.options import BITMAP_MOUNT, bitmap_path, without_idle
 from lab.mdsteps.readback import (
     BITMAP_SECONDS,
     dirty_bits_script,
@@ -38,6 +38,11 @@ SYNC_SPEED: Final = 1_000_000
 def device_of(array: Array) -> str:
     """The name that mdadm and udev keep, whatever number the kernel gives."""
     return f"/dev/md/{array.name}"
+
+
+def bitmap_mount_command(disk: str) -> str:
+    """Mounts the ext4 that has the bitmap's file."""
+    return words("mount", "-t", "ext4", "-o", "noatime", disk, BITMAP_MOUNT)
 
 
 def array_steps(

@@ -1,4 +1,4 @@
-"""What a newcomer's one file must offer: a workload, a disk model, an array kind.
+"""What a newcomer's one file must offer: a workload, a disk model, an array kind, a fault.
 
 Each file ends with an annotated constant (``WORKLOAD: WorkloadTool = Dd()``), so that mypy checks
 it in its own file. Plug-ins are pure: they return data, and never touch the world.
@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from lab.model.base import Model
 from lab.model.drive import HardDrive, SolidStateDrive
+from lab.model.fault import Fault
 from lab.model.image import ImageFacts
 from lab.model.measurement import Metric
 from lab.model.procedure import Step
@@ -135,6 +136,30 @@ class Traced(Protocol):
         ``parse``."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What became of acknowledged writes."""
+
+    acknowledged: int
+    """Blocks of which the host has been told that they are on the disks."""
+    lost: int
+    """Of those, the ones that are not as they were written."""
+
+
+@runtime_checkable
+class Keeper(Protocol):
+    """A workload that tells the host of each write that the disks have acknowledged.
+
+    A tool that has these methods too is asked after each fault whether its writes are still there.
+    """
+
+    def read_back(self, parameters: Any, target: str) -> str:
+        """Shell lines that look at every block that it may have written."""
+
+    def kept(self, parameters: Any, told: str, found: str) -> Kept:
+        """What it told while it ran, cut off or not, against what ``read_back`` printed."""
+
+
 class DiskModel(Protocol):
     """How a disk's speed comes about, and how it is realised on the host."""
 
@@ -204,3 +229,71 @@ class ArrayKind(Protocol):
         With a ``filesystem`` of the kind's own that is mounted at ``MOUNT`` afterwards; else there
         is a block device at ``target``.
         """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """One of a cell's disks, as a fault finds it."""
+
+    serial: str
+    disk: Disk
+    path: str
+    """In the guest."""
+    xml: str
+    """libvirt's ``<disk>``."""
+    xml_path: str
+    control: str
+    """Socket on which its server takes commands; empty: QEMU itself serves it."""
+    ready: Step
+    """What is set of it in a guest that finds it new, and read back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """Where and when a fault comes."""
+
+    fault: Fault
+    tag: str
+    """Its raw output begins so: ``NAME.TRIAL``."""
+    array: Array
+    device: str
+    """The array's path in the guest; empty: the cell has none, and ``array`` says nothing."""
+    disks: tuple[Standing, ...]
+    earlier: tuple[Fault, ...]
+    """The faults that came before it."""
+    boot: tuple[Step, ...]
+    """What waits for a guest that starts again."""
+    mount: str
+    """Shell line that mounts the file system; empty: there is none."""
+
+
+class FaultKind(Protocol):
+    """What goes wrong, or what md is told to do about it.
+
+    A fault has two parts: steps, and then shell lines in the guest. Members' counters are read
+    between the two, and again when md has nothing more to do.
+    """
+
+    @property
+    def parameters(self) -> type[Model]:
+        """The kind's parameters; unknown ones are refused."""
+
+    @property
+    def metrics(self) -> Sequence[Metric]:
+        """Every metric that ``parse`` may return, beside those that all faults have."""
+
+    @property
+    def cuts(self) -> bool:
+        """Whether the guest ends with it, and with the guest the workload that runs."""
+
+    def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
+        """What cannot be done here; keys are relative to the fault."""
+
+    def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
+        """What is done on the host, and what a guest needs after it."""
+
+    def script(self, parameters: Any, scene: Scene) -> str:
+        """Shell lines, run as root in the guest; what they print is kept."""
+
+    def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
+        """Metric name to value in base units; ``ToolError`` where it cannot be read."""

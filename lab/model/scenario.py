@@ -25,6 +25,7 @@ from lab.model.array import InitialSync as InitialSync
 from lab.model.base import Model, Rate, Seconds, Size
 from lab.model.claim import Claim
 from lab.model.drive import HddParameters, SsdParameters
+from lab.model.fault import Fault
 from lab.model.filesystem import Filesystem as Filesystem
 from lab.model.guest import Guest
 
@@ -248,6 +249,7 @@ class Scenario(Model):
     """``none`` for the bare disks."""
     filesystem: Filesystem | None = None
     workloads: tuple[Workload, ...] = ()
+    faults: tuple[Fault, ...] = ()
     matrix: Matrix = Matrix()
     trials: int = Field(default=1, ge=1, le=1000)
     claims: tuple[Claim, ...] = ()
@@ -290,6 +292,7 @@ class Cell(Model):
     array: Array | None
     filesystem: Filesystem | None = None
     workloads: tuple[Workload, ...]
+    faults: tuple[Fault, ...] = ()
     trials: int = 1
     timeout: float = 900.0
 

@@ -216,6 +216,10 @@ def scenario_page(compiled: Compiled, file: str) -> RenderableType:
             f"{k}={axis_value(k, v)}" for k, v in workload.parameters.items() if v is not None
         )
         grid.add_row("workload", f"{workload.name}: {workload.tool} {words}")
+    for fault in base.faults:
+        words = " ".join(f"{k}={v}" for k, v in fault.parameters.items() if v is not None)
+        when = f"{fault.at:g} s into" if fault.during else fault.moment
+        grid.add_row("fault", f"{fault.name}: {when} {fault.workload}: {fault.fault} {words}")
     for name, values in scenario.matrix.axes.items():
         grid.add_row("axis", f"{name}: {', '.join(axis_value(name, v) for v in values)}")
     product = prod(len(values) for values in scenario.matrix.axes.values())

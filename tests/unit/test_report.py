@@ -132,16 +132,23 @@ def test_figures_have_the_units_people_expect() -> None:
     assert axis_value("disks.throttle.total_bytes_per_second", 5 * 1024**2) == "5MiB"
 
 
+def table_of(text: str, claim: str) -> str:
+    """The figures, from their headings to the first claim."""
+    table, found, _ = text.partition(" published\n")[2].partition(f"\n{claim} ")
+    assert table
+    assert found
+    return table
+
+
 def test_trials_are_a_share_and_doubtful_figures_are_marked(tmp_path: Path) -> None:
     store = runs.theory_run(tmp_path, runs.LAYOUTS, contended=1)
     text = page(store)
     assert too_wide(text) == []
     marked = [line for line in text.splitlines() if re.search(r"±\d\.\d%\?", line)]
     assert len(marked) == 2  # the contended cell's two workloads
-    cells = text.partition(" published\n")[2].partition("\nFIX-1 ")[0]
-    assert len(re.findall(r"±\d\.\d%", cells)) == 48 * 2
+    assert len(re.findall(r"±\d\.\d%", table_of(text, "FIX-1"))) == 48 * 2
     assert "what is marked with ?: left-symmetric, chunk 16KiB, 5 disks" in " ".join(text.split())
-    assert "±" not in page(stored_run(tmp_path)).partition("S004-1")[0]
+    assert "±" not in table_of(page(stored_run(tmp_path)), "S004-1")
 
 
 def test_what_to_type_next_can_be_pasted(run: RunStore) -> None:
