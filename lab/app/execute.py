@@ -51,7 +51,7 @@ def run_scenario(
     ``texts`` are the ``--set`` as given. With ``resume`` the run goes on in its own directory, and
     the cells that are finished there are left alone.
     """
-    check_images(compiled)
+    check_images(compiled, {})
     sweep()
     warm.trim({r.warm for r in guests.every() if guests.is_alive(r)})
     cells = compiled.cells if how.workloads else ()
@@ -60,7 +60,7 @@ def run_scenario(
     for cell in cells:
         if cell.guest.system not in places:
             places[cell.guest.system] = prepare(cell.guest, progress)
-    check_arrays(compiled, cells or (compiled.base,))  # of images that had to be built
+    check_arrays(compiled, cells or (compiled.base,), {})  # of images that had to be built
     if resume is None:
         text = compiled.path.read_text(encoding="utf-8")
         store = RunStore.create(compiled.name, text, out)

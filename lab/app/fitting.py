@@ -13,11 +13,15 @@ from lab.model.image import ImageFacts, facts_of
 from lab.model.plugin import Problem
 from lab.model.scenario import Array, Cell
 
+Known = dict[tuple[str, str | None], ImageFacts | None]
+"""What is known of each image with its kernel; ``None``: it is not built."""
 
-def check_images(compiled: Compiled) -> None:
+
+def check_images(compiled: Compiled, facts: Known) -> None:
     """Every image that a cell names is here, or can be built, and has what the cell's array needs.
 
-    ``InputError`` names the key. An image that is not built yet is not judged.
+    ``InputError`` names the key. An image that is not built yet is not judged. ``facts`` keeps what
+    was found out, for the next scenario.
     """
     known = catalog.image_recipes()
     for cell in (compiled.base, *compiled.cells):
@@ -30,12 +34,11 @@ def check_images(compiled: Compiled) -> None:
                 f"there is no image '{name}': known are {', '.join(known)};"
                 " `lab image import` brings another",
             )
-    check_arrays(compiled, compiled.cells)
+    check_arrays(compiled, compiled.cells, facts)
 
 
-def check_arrays(compiled: Compiled, cells: Sequence[Cell]) -> None:
+def check_arrays(compiled: Compiled, cells: Sequence[Cell], facts: Known) -> None:
     """No cell's array needs what its image, where it is built, lacks; ``InputError`` else."""
-    facts: dict[tuple[str, str | None], ImageFacts | None] = {}
     seen: set[tuple[int, tuple[str, str | None]]] = set()
     for cell in cells:
         array, system = cell.array, cell.guest.system

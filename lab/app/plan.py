@@ -27,7 +27,7 @@ from lab.store import now
 
 def plan_of(compiled: Compiled) -> Plan:
     """The procedures of every guest and cell; what is missing on the host becomes a note."""
-    check_images(compiled)
+    check_images(compiled, {})
     notes: list[str] = []
     planned = []
     directory = str(paths.guests() / "gplan")

@@ -242,6 +242,36 @@ def test_settings_are_made_again_of_an_array_that_is_assembled(tmp_path: Path) -
     assert "printf '%s\\n' 512 > $md/stripe_cache_size" in scripts[1]
 
 
+def test_a_bitmaps_own_disk_is_no_member_and_is_mounted_before_the_array_is_assembled(
+    tmp_path: Path,
+) -> None:
+    aside = "array={level: 5, bitmap: external, bitmap_disk: 1, chunk: 64KiB}"
+    script = named(steps_of(tmp_path, CUT, aside), "cut").script
+    assembled = next(line for line in script.splitlines() if "mdadm --assemble" in line)
+    mounted, _, command = assembled.partition("MDADM_NO_UDEV=1")
+    assert "mount -t ext4 -o noatime /dev/disk/by-id/virtio-disk1 /mnt/bitmap" in mounted
+    assert "--bitmap=/mnt/bitmap/bench" in command
+    assert "virtio-disk1" not in command
+    assert "virtio-disk2" in command
+    assert "mdadm --examine-bitmap /mnt/bitmap/bench" in script
+    with pytest.raises(InputError, match="disk 1 has the bitmap's file"):
+        compiled(tmp_path, "  - {name: f, fault: fail, after: book, disk: 1}\n", aside)
+    compiled(tmp_path, "  - {name: f, fault: slow, after: book, disk: 1, stall: 1s}\n", model="hdd")
+
+
+def test_a_missing_member_is_none_until_it_is_added(tmp_path: Path) -> None:
+    short = "array.missing=2"
+    script = named(steps_of(tmp_path, CUT, short), "cut").script
+    command = next(line for line in script.splitlines() if "mdadm --assemble" in line)
+    assert "virtio-disk2" not in command
+    assert "virtio-disk3" in command
+    fails = "  - {name: f, fault: fail, after: book, disk: 2}\n"
+    with pytest.raises(InputError, match="disk 2 is no member of the array"):
+        compiled(tmp_path, fails, short)
+    back = "  - {name: b, fault: re_add, after: write, disk: 2, add: true}\n"
+    compiled(tmp_path, back + fails, short)
+
+
 def test_an_array_without_redundancy_survives_a_power_cut_too(tmp_path: Path) -> None:
     text = CUT.replace(", check: true", "")
     assert "--assemble" in named(steps_of(tmp_path, text, "array={level: 0}"), "cut").script

@@ -176,7 +176,7 @@ def check(tmp_path: Path, *sets: str) -> str:
     path.write_text(SCENARIO, encoding="utf-8")
     compiled = compile_scenario(path, overrides=[parse_override(s) for s in sets])
     try:
-        check_images(compiled)
+        check_images(compiled, {})
     except InputError as error:
         return error.message.replace(f"{tmp_path}/", "")
     return ""
