@@ -50,7 +50,12 @@ def picture(name: str) -> str:
     run = store.find(name)
     stored = run.load_run()
     page = result_page(
-        result_of(run), title=stored.title, question=stored.question, claims=stored.claims
+        result_of(run),
+        title=stored.title,
+        question=stored.question,
+        claims=stored.claims,
+        notes=stored.notes,
+        overrides=stored.overrides,
     )
     console = Console(
         record=True,

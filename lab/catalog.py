@@ -18,7 +18,7 @@ from typing import Any
 
 import lab
 from lab.errors import InputError
-from lab.model.plugin import ArrayKind, DiskModel, WorkloadTool
+from lab.model.plugin import ArrayKind, DiskModel, FaultKind, WorkloadTool
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
@@ -95,7 +95,7 @@ def _path(name: str, kind: str, known: dict[str, Path]) -> Path:
 
 @cache
 def plugin_names(package: str) -> tuple[str, ...]:
-    """Names of the plug-ins in ``lab/workloads``, ``lab/disks`` or ``lab/arrays``."""
+    """Names of the plug-ins in ``lab/workloads``, ``disks``, ``arrays`` or ``faults``."""
     module = import_module(f"lab.{package}")
     return tuple(sorted(m.name for m in iter_modules(module.__path__) if m.name[0] != "_"))
 
@@ -120,6 +120,12 @@ def disk_model(name: str) -> DiskModel:
 def array_kind(name: str) -> ArrayKind:
     """The array kind of that name, which must be in ``plugin_names("arrays")``."""
     kind: ArrayKind = _plugin("arrays", name, "ARRAY")
+    return kind
+
+
+def fault_kind(name: str) -> FaultKind:
+    """The kind of fault of that name, which must be in ``plugin_names("faults")``."""
+    kind: FaultKind = _plugin("faults", name, "FAULT")
     return kind
 
 

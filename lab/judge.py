@@ -10,7 +10,7 @@ lies wholly outside is refuted, and what does neither is inconclusive, as of two
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 from typing import assert_never
@@ -41,6 +41,11 @@ class Judged:
     """Values of the dotted names that claims use."""
     published: bool
     """Whether the cell is the one that was published, not changed by a ``--set``."""
+    bitmap: tuple[str, ...] = ()
+    """What its bitmap's cost hangs on; empty without one."""
+    bitmap_shares: Mapping[str, float] = field(default_factory=dict)
+    """Workload to the part of the disks' operations that can be writes of the bitmap, at most;
+    without those of which that says nothing."""
 
 
 def judge(claims: Sequence[Claim], cells: Sequence[Judged]) -> tuple[ClaimResult, ...]:
@@ -86,7 +91,10 @@ def _judge(claim: Claim, cells: Sequence[Judged]) -> ClaimResult:
             reason=str(missing),
         )
     verdict = _VERDICTS[holds]
-    if holds is None:
+    if unshown := _unshown_bitmap(claim, cells):
+        verdict = Verdict.INCONCLUSIVE
+        reason += f"; {unshown}"
+    elif holds is None:
         reason += f"; {_UNDECIDED}"
     elif not holds and (share := _guest_share(claim, measured, cells)):
         verdict = Verdict.INCONCLUSIVE
@@ -157,6 +165,59 @@ def _guest_share(claim: Claim, value: float, cells: Sequence[Judged]) -> float:
     too_low = value < low <= value * (1 + share)  # a rate
     too_high = value > high >= value / (1 + share)  # a time
     return share if too_low or too_high else 0.0
+
+
+LEAST_TOLERANCE = 0.02
+"""Nobody asks a measurement for more: a throttle is as exact."""
+
+
+def _tolerance(claim: Claim) -> float:
+    """By what part a figure must be able to move, so that the claim is put to the test."""
+    match claim.expect:
+        case Ratio() as wanted:
+            bounds = [b for b in (wanted.at_least, wanted.at_most) if b is not None and b > 0]
+            tolerance = min((1 - min(b, 1 / b) for b in bounds), default=0.0)
+        case Order() as order:
+            tolerance = order.margin
+        case Same() as same:
+            tolerance = same.within
+        case Monotonic() as monotonic:
+            tolerance = monotonic.tolerance
+        case _:
+            tolerance = 0.0
+    return max(tolerance, LEAST_TOLERANCE)
+
+
+def _compared(claim: Claim, cells: Sequence[Judged]) -> list[tuple[Value, Judged]]:
+    """The cells that a claim compares with each other, in its order."""
+    if isinstance(claim.expect, Monotonic):
+        value = claim.expect.value
+        return [(value, cell) for cell in _placed(_cells(value, cells), claim.expect.along)]
+    return [(value, _cells(value, cells)[0]) for value in claim.values]
+
+
+def _unshown_bitmap(claim: Claim, cells: Sequence[Judged]) -> str:
+    """Why cells that differ in their bitmaps can show no difference: neither writes one.
+
+    Then a claim that they are alike is as little borne out as one that they differ is refuted,
+    however narrow the figures' intervals are.
+    """
+    tolerance = _tolerance(claim)
+    for (one, left), (other, right) in pairwise(_compared(claim, cells)):
+        if left.bitmap == right.bitmap:
+            continue
+        shares = [
+            cell.bitmap_shares[value.workload]
+            for value, cell in ((one, left), (other, right))
+            if value.workload in cell.bitmap_shares
+        ]
+        if shares and max(shares) < tolerance:
+            return (
+                f"the cells {left.result.id} and {right.result.id} cannot show a bitmap: at most "
+                f"{max(shares):.2%} of their disks' operations write it, and the claim is about "
+                f"{tolerance:.0%}; a smaller array.bitmap_chunk has more bits to set"
+            )
+    return ""
 
 
 def _all(parts: Sequence[bool | None]) -> bool | None:
@@ -272,14 +333,16 @@ def _along(monotonic: Monotonic, cells: Sequence[Judged]) -> list[Interval]:
         raise _MissingError(
             Verdict.NOT_TESTED, f"this run has no two cells along {monotonic.along}"
         )
+    return [_measured(monotonic.value, c.result) for c in _placed(picked, monotonic.along)]
 
-    def place(cell: Judged) -> float:
-        at = cell.fields[monotonic.along]
-        return float(at) if isinstance(at, int | float) else 0.0
 
-    if all(isinstance(c.fields[monotonic.along], int | float) for c in picked):
-        picked.sort(key=place)
-    return [_measured(monotonic.value, c.result) for c in picked]
+def _placed(cells: Sequence[Judged], along: str) -> list[Judged]:
+    """In the order of an axis of numbers; words stay in the order of the axis."""
+    places = [c.fields.get(along) for c in cells]
+    numbers = [float(place) for place in places if isinstance(place, int | float)]
+    if len(numbers) < len(places):
+        return list(cells)
+    return [cell for _, cell in sorted(zip(numbers, cells, strict=True), key=lambda at: at[0])]
 
 
 def _show(value: Value, figure: Interval) -> str:

@@ -2,60 +2,173 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from lab import catalog
 from lab.errors import ToolError
-from lab.model.measurement import THROUGHPUT, UNCONTENDED, Check, Measurement, Prediction
-from lab.model.plugin import Outputs
+from lab.faults import COMMON, common
+from lab.model.fault import Fault
+from lab.model.measurement import (
+    BITMAP_UPDATED,
+    THROUGHPUT,
+    UNCONTENDED,
+    Check,
+    Measurement,
+    Metric,
+    Prediction,
+    Series,
+    SyncSeen,
+)
+from lab.model.plugin import Keeper, Outputs, Traced
 from lab.model.result import MemberCounters
 from lab.model.scenario import Cell
+from lab.moments import begun, cut_short
 
 SECTOR = 512
 """``/proc/diskstats`` counts in these, whatever the device's blocks are."""
 
 
 def measurements(cell: Cell, raw: Mapping[str, str]) -> tuple[Measurement, ...]:
-    """Every metric of every workload, a value per trial; ``ToolError`` names what is unreadable."""
+    """Every metric of every workload and fault, a value per trial; ``ToolError`` names what is
+    unreadable. A workload that a fault cut short has none: what it told is the fault's."""
     found: list[Measurement] = []
+    cut = cut_short(cell)
     for workload in cell.workloads:
         tool = catalog.workload(workload.tool)
         parameters = tool.parameters.model_validate(workload.parameters)
-        values: dict[str, list[float]] = {m.name: [] for m in tool.metrics}
-        for trial in range(1, cell.trials + 1):
-            tag = f"{workload.name}.{trial}."
-            own = {k.removeprefix(tag): v for k, v in raw.items() if k.startswith(tag)}
-            outputs = Outputs(
-                stdout=own.pop("stdout.txt", ""), stderr=own.pop("stderr.txt", ""), files=own
-            )
-            for name, value in tool.parse(parameters, outputs).items():
-                values[name].append(value)
-        found += [
-            Measurement(
-                workload=workload.name, metric=m.name, unit=m.unit, values=tuple(values[m.name])
-            )
-            for m in tool.metrics
-            if values[m.name]
-        ]
+        if workload.name not in cut:
+            trials = [
+                tool.parse(parameters, _outputs(raw, f"{workload.name}.{trial}"))
+                for trial in range(1, cell.trials + 1)
+            ]
+            found += _each(workload.name, tool.metrics, trials)
+    for fault in cell.faults:
+        metrics = (*COMMON, *catalog.fault_kind(fault.fault).metrics)
+        trials = [_of_fault(cell, fault, raw, trial) for trial in range(1, cell.trials + 1)]
+        found += _each(fault.name, metrics, trials)
     return tuple(found)
 
 
-def counters(cell: Cell, raw: Mapping[str, str]) -> tuple[MemberCounters, ...]:
-    """What each disk did during each trial of each workload."""
-    found: list[MemberCounters] = []
+def _outputs(raw: Mapping[str, str], tag: str) -> Outputs:
+    """The raw output that one trial of a workload, or of a fault, has left."""
+    own = {k.removeprefix(f"{tag}."): v for k, v in raw.items() if k.startswith(f"{tag}.")}
+    return Outputs(stdout=own.pop("stdout.txt", ""), stderr=own.pop("stderr.txt", ""), files=own)
+
+
+def _each(
+    name: str, metrics: Sequence[Metric], trials: Sequence[Mapping[str, float]]
+) -> list[Measurement]:
+    found = []
+    for metric in metrics:
+        values = tuple(trial[metric.name] for trial in trials if metric.name in trial)
+        if values:
+            found.append(
+                Measurement(workload=name, metric=metric.name, unit=metric.unit, values=values)
+            )
+    return found
+
+
+def _of_fault(cell: Cell, fault: Fault, raw: Mapping[str, str], trial: int) -> dict[str, float]:
+    """What md did after a fault, what the disks did, and what became of acknowledged writes."""
+    kind = catalog.fault_kind(fault.fault)
+    outputs = _outputs(raw, f"{fault.name}.{trial}")
+    found = kind.parse(kind.parameters.model_validate(fault.parameters), outputs)
+    if cell.array is not None:
+        found |= common(outputs.stdout, outputs.files)
+    disks = [c for c in counters(cell, raw) if (c.workload, c.trial) == (fault.name, trial)]
+    if disks:
+        found["read_bytes"] = float(sum(d.read_bytes for d in disks))
+        found["written_bytes"] = float(sum(d.written_bytes for d in disks))
+    kept = []
+    for workload in begun(cell, fault):
+        tool = catalog.workload(workload.tool)
+        if isinstance(tool, Keeper):
+            told = raw.get(f"{workload.name}.{trial}.stdout.txt", "")
+            there = outputs.files.get(f"{workload.name}.kept.txt", "")
+            parameters = tool.parameters.model_validate(workload.parameters)
+            kept.append(tool.kept(parameters, told, there))
+    if kept:
+        found["acknowledged"] = float(sum(k.acknowledged for k in kept))
+        found["lost"] = float(sum(k.lost for k in kept))
+        found["intact"] = float(found["lost"] == 0)
+    return found
+
+
+def series(cell: Cell, raw: Mapping[str, str]) -> tuple[Series, ...]:
+    """How fast each workload was over time, where its tool kept that; unreadable ones left out."""
+    found: list[Series] = []
     for workload in cell.workloads:
+        tool = catalog.workload(workload.tool)
+        if not isinstance(tool, Traced):
+            continue
+        parameters = tool.parameters.model_validate(workload.parameters)
         for trial in range(1, cell.trials + 1):
-            tag = f"{workload.name}.{trial}"
+            try:
+                traces = tool.series(parameters, _outputs(raw, f"{workload.name}.{trial}"))
+            except ToolError:
+                continue
+            found += [
+                Series(
+                    workload=workload.name,
+                    trial=trial,
+                    direction=direction,
+                    unit=unit,
+                    seconds=tuple(at for at, _ in trace),
+                    values=tuple(value for _, value in trace),
+                )
+                for (direction, unit), trace in traces.items()
+            ]
+    return tuple(found)
+
+
+_SYNC = re.compile(r"\b(resync|recovery|reshape|check|repair)\s*=\s*(PENDING|DELAYED|[\d.]+%)")
+
+
+def sync_seen(raw: Mapping[str, str]) -> SyncSeen | None:
+    """What the array was busy with beside the workloads, from ``/proc/mdstat`` before and after.
+
+    The line is that of the kernel's ``drivers/md/md.c: status_resync``; ``None``: nothing was.
+    """
+    texts = (raw.get("mdadm-create.txt", ""), raw.get("end.txt", ""))
+    seen = [_SYNC.search(text.partition("unused devices")[0]) for text in texts]
+    action = next((match[1] for match in seen if match), None)
+    if action is None:
+        return None
+    before, after = (_share(match[2]) if match else None for match in seen)
+    return SyncSeen(action=action, before=before, after=after)
+
+
+def _share(text: str) -> float:
+    return float(text[:-1]) / 100 if text.endswith("%") else 0.0
+
+
+def counters(cell: Cell, raw: Mapping[str, str]) -> tuple[MemberCounters, ...]:
+    """What each disk did during each trial of each workload and after each fault.
+
+    A disk that was pulled, or plugged in anew, in between has no figures there.
+    """
+    found: list[MemberCounters] = []
+    for name in (*(w.name for w in cell.workloads), *(f.name for f in cell.faults)):
+        for trial in range(1, cell.trials + 1):
+            tag = f"{name}.{trial}"
             before, after = raw.get(f"{tag}.before.txt"), raw.get(f"{tag}.after.txt")
             if before is None or after is None:
                 continue
             serials = [serial for serial, _ in cell.each_disk]
             old, new = _disks(before, serials), _disks(after, serials)
+            if cell.faults:
+                serials = [s for s in serials if s in old and s in new]
+            missing = sorted(set(serials) - (set(old) & set(new)))
+            if missing:
+                raise ToolError(
+                    f"/proc/diskstats has no line for {', '.join(missing)}: {after[:200]}"
+                )
             for serial in serials:
                 delta = [n - o for n, o in zip(new[serial], old[serial], strict=True)]
                 found.append(
                     MemberCounters(
-                        workload=workload.name,
+                        workload=name,
                         trial=trial,
                         serial=serial,
                         reads=delta[0],
@@ -78,10 +191,7 @@ def _disks(text: str, serials: Sequence[str]) -> dict[str, list[int]]:
             devices[words[2]] = words[1]
         elif len(words) >= 14 and words[2] in devices and all(w.isdecimal() for w in words[3:]):
             found[devices[words[2]]] = [int(w) for w in words[3:]]
-    missing = sorted(set(serials) - set(found))
-    if missing:
-        raise ToolError(f"/proc/diskstats has no line for {', '.join(missing)}: {text[:200]}")
-    return found
+    return {serial: found[serial] for serial in serials if serial in found}
 
 
 WAITING = 0.4
@@ -128,6 +238,59 @@ def contention(
     return (Check(name=UNCONTENDED, passed=passed, detail=detail),)
 
 
+SHOWS = 0.02
+"""Part of the disks' operations below which no figure shows what they were for: a throttle's own
+error is as large."""
+_WRITES = 0.01
+"""Part of the disks' operations from which on a workload is one that writes."""
+
+
+def seconds_of(cell: Cell, raw: Mapping[str, str]) -> dict[str, float]:
+    """How long each workload's longest trial took, by the host's clock; of those that are known."""
+    found: dict[str, float] = {}
+    for workload in cell.workloads:
+        for trial in range(1, cell.trials + 1):
+            took = _pressure(raw.get(f"{workload.name}.{trial}.pressure.txt", "")).get("seconds")
+            if took is not None:
+                found[workload.name] = max(took, found.get(workload.name, 0.0))
+    return found
+
+
+def bitmap_shares(
+    counted: Sequence[MemberCounters], updates: Mapping[str, float]
+) -> dict[str, float]:
+    """What part of the disks' operations each workload's writes of the bitmap can be, at most.
+
+    ``updates``: how many there can be; each goes to every disk. Workloads that wrote nothing have
+    no share.
+    """
+    found: dict[str, float] = {}
+    for workload, most in updates.items():
+        for trial in {c.trial for c in counted if c.workload == workload}:
+            own = [c for c in counted if (c.workload, c.trial) == (workload, trial)]
+            operations, writes = sum(c.reads + c.writes for c in own), sum(c.writes for c in own)
+            if writes > _WRITES * operations:
+                share = min(most * len(own) / operations, 1.0)
+                found[workload] = max(share, found.get(workload, 0.0))
+    return found
+
+
+def bitmap_updated(shares: Mapping[str, float], updates: Mapping[str, float]) -> tuple[Check, ...]:
+    """Whether the cell can show its bitmap; nothing where it has none, or writes nothing."""
+    if not shares:
+        return ()
+    name = min(shares, key=lambda workload: shares[workload])
+    passed = shares[name] >= SHOWS
+    detail = f"of the disks' operations in {name}, at most {shares[name]:.2g} write the bitmap"
+    if not passed:
+        detail = (
+            f"{name} can set a bit of the bitmap {updates[name]:.0f} times, for which at most "
+            f"{shares[name]:.2%} of the disks' operations are needed: what is measured says "
+            "nothing of a bitmap; a smaller array.bitmap_chunk has more bits"
+        )
+    return (Check(name=BITMAP_UPDATED, passed=passed, detail=detail),)
+
+
 def _readable(cell: Cell, raw: Mapping[str, str]) -> tuple[Measurement, ...]:
     try:
         return measurements(cell, raw)
@@ -137,11 +300,22 @@ def _readable(cell: Cell, raw: Mapping[str, str]) -> tuple[Measurement, ...]:
 
 def _waiting(text: str) -> float | None:
     """Share of a step for which the guest's QEMU waited; ``None`` where nobody wrote it down."""
-    pairs = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-    try:
-        return float(pairs["wait"]) / max(float(pairs["seconds"]), 1e-9)
-    except (KeyError, ValueError):
+    pairs = _pressure(text)
+    if "wait" not in pairs or "seconds" not in pairs:
         return None
+    return pairs["wait"] / max(pairs["seconds"], 1e-9)
+
+
+def _pressure(text: str) -> dict[str, float]:
+    """``key=value`` lines with numbers; others are passed over."""
+    found = {}
+    for line in text.splitlines():
+        key, equals, value = line.partition("=")
+        try:
+            found[key] = float(value) if equals else 0.0
+        except ValueError:
+            continue
+    return found
 
 
 def environment(raw: Mapping[str, str]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Final
 
@@ -12,6 +12,7 @@ from lab.model.explanation import Explanation
 from lab.model.measurement import COUNTERS, IOPS, SECONDS, THROUGHPUT, Prediction
 from lab.model.plugin import Probe, Stream
 from lab.model.scenario import Cell, Disk
+from lab.moments import undisturbed
 from lab.theory.drive import NO_TIME, SMALL, figures, random_read_rate, sequential_read_rate
 
 GUEST_SHARE: Final = 0.08
@@ -90,7 +91,7 @@ def promises(disk: Disk, probes: Sequence[Probe], guest: GuestTimes = NO_TIME) -
 def works(cell: Cell) -> dict[str, theory.Stream | theory.Load]:
     """The workloads that theory knows, by name."""
     found: dict[str, theory.Stream | theory.Load] = {}
-    for workload in cell.workloads:
+    for workload in undisturbed(cell):
         tool = catalog.workload(workload.tool)
         stream = tool.stream(tool.parameters.model_validate(workload.parameters))
         if stream is not None:
@@ -123,6 +124,23 @@ def durations(cell: Cell) -> dict[str, float]:
     rest = {name: work for name, work in known.items() if name not in timed}
     said = theory.predict(cell, rest)
     return timed | {p.workload: p.value for p in said if p.metric == SECONDS.name}
+
+
+def bitmap_updates(cell: Cell, seconds: Mapping[str, float]) -> dict[str, float]:
+    """The most bits that each workload can set in the seconds that it took; none without a bitmap.
+
+    A workload that is known to read sets none, and is left out.
+    """
+    known = works(cell)
+    found = {}
+    for name, took in seconds.items():
+        work = known.get(name)
+        if work is not None and theory.only_reads(work):
+            continue
+        updates = theory.bitmap_updates(cell, work, took)
+        if updates is not None:
+            found[name] = updates
+    return found
 
 
 def written(cell: Cell) -> int:
@@ -178,5 +196,7 @@ def silences(cell: Cell) -> dict[str, str]:
             continue
         work = known.get(workload.name)
         reason = theory.why_not(cell, work) if work else None
+        if workload not in undisturbed(cell):
+            reason = "theory knows nothing of what follows a fault"
         found[workload.name] = reason or f"theory has no rule for what {workload.tool} does here"
     return found

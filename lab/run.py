@@ -15,18 +15,25 @@ from lab.model.ports import Bench, Output, Save
 from lab.model.procedure import (
     AskServer,
     AttachDisk,
+    BeginWorkload,
     BuildPlugin,
     DetachDisk,
+    EndWorkload,
     GuestCommand,
     HostCommand,
+    LimitDisk,
     MakeDirectory,
+    Pause,
+    PowerCycle,
     Procedure,
     RestoreGuest,
     SaveGuest,
+    SpoilDisk,
     StartGuest,
     StartServer,
     Step,
     Timed,
+    UnplugDisk,
     Verify,
     WaitFor,
     WaitForSsh,
@@ -89,11 +96,19 @@ def label_of(step: Step) -> str:
             return f"plugging in {step.serial}"
         case WipeDisk():
             return f"wiping {step.serial}"
-        case DetachDisk():
+        case DetachDisk() | UnplugDisk():
             return f"unplugging {step.serial}"
+        case LimitDisk():
+            return f"limiting {step.serial}"
+        case SpoilDisk():
+            return f"spoiling {step.serial}"
+        case PowerCycle():
+            return "cutting the power"
+        case Pause():
+            return f"{step.seconds:g} seconds into it"
         case Verify():
             return f"checking {step.name}"
-        case Timed():
+        case Timed() | BeginWorkload() | EndWorkload():
             return step.workload
         case _:
             assert_never(step)
@@ -150,6 +165,20 @@ def run_step(step: Step, bench: Bench, undo: Undo, save: Save) -> tuple[Check, .
         case DetachDisk():
             bench.detach_disk(step)
             bench.remove(step.path)
+        case UnplugDisk():
+            bench.detach_disk(step)
+        case LimitDisk():
+            bench.limit_disk(step)
+        case SpoilDisk():
+            bench.spoil_disk(step)
+        case PowerCycle():
+            save(f"{step.capture}.txt", bench.power_cycle(step))
+        case Pause():
+            bench.pause(step.seconds)
+        case BeginWorkload():
+            _begin(step, bench, save)
+        case EndWorkload():
+            _end(step, bench, save)
         case GuestCommand():
             if step.undo:
                 undo.add(_undo_in_guest, bench, step)
@@ -280,6 +309,31 @@ def _timed(step: Timed, bench: Bench, save: Save) -> None:
         save(f"{tag}.after.txt", after)
     if output.status != 0:
         raise _failed(step.workload, replace(output, stdout=stdout))
+
+
+def _begin(step: BeginWorkload, bench: Bench, save: Save) -> None:
+    """What is read before a workload, and its start."""
+    tag = f"{step.workload}.{step.trial}"
+    if step.before:
+        output = bench.guest(step.before, 120.0)
+        save(f"{tag}.before.txt", output.stdout)
+        if output.status != 0:
+            raise _failed(f"before {step.workload}", output)
+    bench.begin(tag, step.script)
+
+
+def _end(step: EndWorkload, bench: Bench, save: Save) -> None:
+    """The end of a workload, its own or its guest's, and what is read after it."""
+    tag = f"{step.workload}.{step.trial}"
+    output = bench.end(tag, step.timeout, cut=step.cut)
+    save(f"{tag}.stdout.txt", output.stdout)
+    save(f"{tag}.stderr.txt", output.stderr)
+    if step.cut:
+        return
+    if output.status != 0:
+        raise _failed(step.workload, output)
+    if step.after:
+        save(f"{tag}.after.txt", bench.guest(step.after, 60.0).stdout)
 
 
 def _cut(text: str) -> tuple[str, str, str]:

@@ -11,20 +11,22 @@
     RUN/cells/ID/raw/…                 exactly what the tools printed: the primary record
     RUN/cells/.ID.N/                   a cell that did not finish, or its failed attempt: evidence
     RUN/result.json                    lab.result/1, made from the above
+    RUN/report.html                    the page of it, where `lab report` was asked for one
 
 Files are written by rename; a finished cell is never written again.
 """
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -94,9 +96,14 @@ def now() -> str:
 
 def write_json(path: Path, text: str) -> None:
     """Write by rename; ``HostError`` says where the disk is full."""
+    write_whole(path, text.encode())
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """A file that is there whole or not at all; ``HostError`` says where the disk is full."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        part.write_text(text, encoding="utf-8")
+        part.write_bytes(data)
         part.rename(path)
     except OSError as error:
         part.unlink(missing_ok=True)
@@ -181,7 +188,7 @@ class RunStore:
         return {
             path.name: path.read_text(encoding="utf-8", errors="replace")
             for path in sorted((directory / "raw").glob("*"))
-            if path.is_file() and not path.name.startswith(".")
+            if not path.name.startswith(".") and path.is_file() and os.access(path, os.R_OK)
         }
 
     def finish_cell(self, cell_id: str, attempt: Path, outcome: StoredOutcome) -> None:
@@ -192,6 +199,14 @@ class RunStore:
             attempt.rename(place)
         except OSError as error:
             raise HostError(f"'{place}' cannot be made: {error.strerror}") from error
+
+    def load_attempt(self, directory: Path) -> StoredOutcome:
+        """How an attempt ended; one that was cut off, or cannot be read, was lost."""
+        try:
+            return StoredOutcome.model_validate_json((directory / "outcome.json").read_bytes())
+        except (OSError, ValidationError):
+            reason = f"'{directory / 'outcome.json'}' is missing or cannot be read"
+            return StoredOutcome(outcome=Outcome.LOST, reason=reason)
 
     def load_cell(self, cell_id: str) -> FinishedCell | None:
         """A finished cell, or ``None``; unreadable raw files are passed over as empty."""
@@ -220,6 +235,37 @@ class RunStore:
         path = self.directory / "scenario.yaml"
         return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
+    def load_procedure(self, directory: Path) -> Procedure | None:
+        """Every command of a cell or an attempt, as run; ``None`` where it cannot be read."""
+        try:
+            return Procedure.model_validate_json((directory / "procedure.json").read_bytes())
+        except (OSError, ValidationError):
+            return None
+
+    def cell_directory(self, cell_id: str) -> Path:
+        """Where a finished cell lies."""
+        return self.directory / "cells" / cell_id
+
+    def attempts(self, cell_id: str) -> tuple[Path, ...]:
+        """Attempts at a cell that are not the cell, the first one first."""
+        found = [
+            d
+            for d in (self.directory / "cells").glob(f".{glob.escape(cell_id)}.*")
+            if d.is_dir() and d.suffix[1:].isdecimal()
+        ]
+        return tuple(sorted(found, key=lambda d: int(d.suffix[1:])))
+
+    def damage(self) -> tuple[str, ...]:
+        """What is not the lab's in here, or cannot be read: a sentence for each, with its path."""
+        ids = {cell.id for cell in self.load_run().cells}
+        return tuple(_damage(self.directory, ids))
+
+    def save_report(self, text: str) -> Path:
+        """Keep the report page beside what it was made from; where it is."""
+        path = self.directory / "report.html"
+        write_whole(path, text.encode())
+        return path
+
     def load_result(self) -> Result | None:
         """The result document as it was kept; ``None`` where there is none that can be read."""
         try:
@@ -244,6 +290,60 @@ def _parts(run_id: str) -> tuple[str, str, int]:
     """Scenario, time and number of a run, from the id that ``create`` gave it."""
     match = re.fullmatch(r"(.+)-(\d{8}-\d{6})(?:-(\d+))?", run_id)
     return (match[1], match[2], int(match[3] or 0)) if match else (run_id, "", 0)
+
+
+_WHOLE: Final[Mapping[str, type[Model]]] = {
+    "cell.json": Cell,
+    "procedure.json": Procedure,
+    "outcome.json": StoredOutcome,
+}
+"""Files of a cell, and what must be in them."""
+_OURS: Final = frozenset({"run.json", "scenario.yaml", "result.json", "report.html", "cells"})
+
+
+def _damage(directory: Path, cells: Collection[str]) -> Iterator[str]:
+    """What is foreign or broken in a run; logs and files that begin with a dot are passed over."""
+    for path in sorted(directory.iterdir()):
+        if path.name not in _OURS and path.suffix != ".log" and not path.name.startswith("."):
+            yield _foreign(path)
+    if (directory / "result.json").exists():
+        yield from _unreadable(directory / "result.json", Result)
+    for place in sorted((directory / "cells").glob("*")):
+        if place.name.startswith("."):
+            continue
+        if place.name not in cells or not place.is_dir():
+            yield _foreign(place)
+            continue
+        for name, model in _WHOLE.items():
+            yield from _unreadable(place / name, model)
+        for path in sorted(place.iterdir()):
+            if path.name not in {*_WHOLE, "events.jsonl", "raw"}:
+                yield _foreign(path)
+        for path in sorted((place / "raw").glob("*")):
+            if not path.name.startswith("."):
+                yield from _unreadable(path, None)
+
+
+def _foreign(path: Path) -> str:
+    return f"'{path}' is none of this run's files, and is passed over"
+
+
+def _unreadable(path: Path, model: type[Model] | None) -> Iterator[str]:
+    """A sentence where a file is missing or holds something else: a model, or any text."""
+    try:
+        data = path.read_bytes()
+        if model is None:
+            data.decode()
+        else:
+            model.model_validate_json(data)
+    except OSError as error:
+        yield f"'{path}' cannot be read: {error.strerror}"
+    except UnicodeDecodeError as error:
+        yield f"'{path}' is no text: byte {error.start} is not UTF-8"
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        what = ": ".join(filter(None, (".".join(str(p) for p in first["loc"]), first["msg"])))
+        yield f"'{path}' is cut off, or not what it should be: {what}"
 
 
 def every(directories: Sequence[Path] = ()) -> Iterator[RunStore]:

@@ -38,7 +38,15 @@ from lab.model.events import (
 )
 from lab.model.job import CellJob, End, GuestJob, Keep, Order
 from lab.model.measurement import Check
-from lab.model.procedure import GuestCommand, Step, Timed, WaitFor
+from lab.model.procedure import (
+    BeginWorkload,
+    EndWorkload,
+    GuestCommand,
+    Pause,
+    Step,
+    Timed,
+    WaitFor,
+)
 from lab.model.result import Outcome, PhaseSeconds
 from lab.run import Undo, label_of, run_procedure
 
@@ -199,7 +207,7 @@ class Worker:
         def on_step(step: Step) -> None:
             nonlocal phase
             watch.lap(phase)
-            if isinstance(step, Timed):
+            if isinstance(step, Timed | BeginWorkload):
                 phase = "workloads"
             if _waits(step):
                 self._turn.give(bench.record.pid)
@@ -247,7 +255,8 @@ class Worker:
 
 def _waits(step: Step) -> bool:
     """Whether a step leaves the processor to others: a workload waits for disks, as md's sync."""
-    return isinstance(step, Timed | WaitFor) or (isinstance(step, GuestCommand) and step.waits)
+    workload = Timed | BeginWorkload | Pause | EndWorkload
+    return isinstance(step, workload | WaitFor) or (isinstance(step, GuestCommand) and step.waits)
 
 
 def _save(directory: Path, name: str, text: str) -> None:

@@ -21,11 +21,15 @@ from lab.model.procedure import (
     AttachDisk,
     BuildPlugin,
     DetachDisk,
+    LimitDisk,
+    PowerCycle,
     Procedure,
     RestoreGuest,
     SaveGuest,
+    SpoilDisk,
     StartGuest,
     StartServer,
+    UnplugDisk,
     WipeDisk,
 )
 from lab.model.result import Outcome
@@ -78,6 +82,7 @@ class FakeBench:
         """What to raise when an entry of the log is made."""
         self.clock = 0.0
         self.server_answer = "ok {}"
+        self.begun = ("", "")
 
     def _told(self, *entry: str) -> None:
         self.log.append(entry)
@@ -134,8 +139,29 @@ class FakeBench:
     def wipe_disk(self, step: WipeDisk) -> None:
         self._told("wipe", step.serial)
 
-    def detach_disk(self, step: AttachDisk | DetachDisk) -> None:
+    def detach_disk(self, step: AttachDisk | DetachDisk | UnplugDisk) -> None:
         self._told("detach", step.serial)
+
+    def limit_disk(self, step: LimitDisk) -> None:
+        self._told("limit", step.serial, *(f"{k}={v}" for k, v in step.limits.items()))
+
+    def spoil_disk(self, step: SpoilDisk) -> None:
+        self._told("spoil", step.serial, str(step.offset), str(step.length))
+
+    def power_cycle(self, step: PowerCycle) -> str:
+        self._told("power cycle", *step.lose)
+        return "".join(f"{socket} ok 512\n" for socket in step.lose)
+
+    def begin(self, name: str, script: str) -> None:
+        self._told("begin", name)
+        self.begun = (name, script)
+
+    def end(self, name: str, timeout: float, *, cut: bool) -> Output:
+        self._told("end", name, "cut" if cut else "whole")
+        assert self.begun[0] == name
+        answer = self.answers.get(self.begun[1], said())
+        assert isinstance(answer, Output)
+        return answer
 
     def guest(self, script: str, timeout: float) -> Output:
         if CUT in script:

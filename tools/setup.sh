@@ -6,6 +6,7 @@
 # `.venv` complete is taken away before anything in it changes, and written last.
 #   PYTHON=/usr/bin/python3   the Python to build `.venv` with
 #   SKIP_PACKAGES=1           leave the system's packages alone
+#   WITH_BROWSER=1            install Chromium too (0.4 GB), in which tests open report pages; without it they are skipped
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -18,6 +19,8 @@ packages="
     nbdkit nbdkit-plugin-dev
     python3 python3-venv python3-dev libvirt-dev gcc libc6-dev pkgconf
 "
+
+[ -z "${WITH_BROWSER:-}" ] || packages="$packages chromium chromium-driver"
 
 say() {
     echo "setup: $*"

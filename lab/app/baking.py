@@ -10,8 +10,9 @@ from lab.app.kinds import Kinds
 from lab.errors import FullError
 from lab.host import accelerator, warm
 from lab.model.events import GuestStarted
+from lab.model.guest import Guest
 from lab.model.job import End, GuestJob
-from lab.model.scenario import Cell, Guest
+from lab.model.scenario import Cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,7 @@ class Baking:
                 why = member.trouble.message if member.trouble else "no reason was given"
                 self.say(f"the guest could not be saved, so each boots cold: {why}")
             else:
-                place = self.kinds.places[kind.image]
+                place = self.kinds.places[kind.system]
                 accelerator.remember_boot(place.accelerator.kind, state.boot_seconds)
         return cold
 

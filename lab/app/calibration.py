@@ -70,7 +70,7 @@ def kind_of(disk: Disk) -> dict[str, Any]:
 
 
 def wanted(
-    cells: Sequence[Cell], places: Mapping[str, Place]
+    cells: Sequence[Cell], places: Mapping[tuple[str, str | None], Place]
 ) -> tuple[list[Wanted], list[Calibration]]:
     """The kinds of disk that the cells use: those to be measured, and those that were before.
 
@@ -88,7 +88,7 @@ def wanted(
             missing[wish.key] = wish
 
     for cell in cells:
-        place = places[cell.guest.image]
+        place = places[cell.guest.system]
         for disk in cell.disks if cell.workloads else ():  # without, nothing is to be believed
             model = catalog.disk_model(disk.model)
             probes = model.probes(disk)
@@ -132,6 +132,7 @@ def _wish(
             "array": None,
             "filesystem": None,
             "workloads": tuple(p.workload for p in probes),
+            "faults": (),
             "trials": 1,
         }
     )

@@ -15,8 +15,8 @@ from lab.errors import EXIT_TROUBLE, FullError, HostError, InputError, LabError,
 from lab.host import guests
 from lab.host.process import Child
 from lab.model.events import Event, GuestGone, GuestKept, Trouble
+from lab.model.guest import Guest
 from lab.model.job import GuestJob, Order
-from lab.model.scenario import Guest
 
 _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 STOP_SECONDS = 60.0

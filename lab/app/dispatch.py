@@ -24,9 +24,10 @@ from lab.errors import FullError, TroubleError, unwritable
 from lab.host import accelerator, load, paths, warm
 from lab.host.process import uninterrupted
 from lab.model.events import CellFinished, CellStarted, Checked, Event, GuestStarted
+from lab.model.guest import Guest
 from lab.model.job import CellJob, End, Keep
 from lab.model.result import Outcome
-from lab.model.scenario import Cell, Guest
+from lab.model.scenario import Cell
 from lab.predict import durations
 from lab.store import RunStore, StoredOutcome
 
@@ -72,7 +73,7 @@ class Dispatch:
 
     store: RunStore
     compiled: Compiled
-    places: dict[str, Place]
+    places: dict[tuple[str, str | None], Place]
     watch: Watch
     say: Say
     how: How
@@ -334,7 +335,7 @@ class Dispatch:
             member = reserved[0]
         else:
             member = self._one_up(base)
-            self._array_only(member, base.model_copy(update={"workloads": ()}))
+            self._array_only(member, base.model_copy(update={"workloads": (), "faults": ()}))
         member.order(Keep())
         while member in self._crew.members:
             self._heard()

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from lab.app.dispatch import Dispatch, How, Say, Watch
 from lab.app.environment import host_facts
+from lab.app.fitting import check_arrays, check_images
 from lab.app.guests import sweep
 from lab.app.noise import noise_of
-from lab.app.place import Place, check_images, prepare
+from lab.app.place import Place, prepare
 from lab.app.results import result_of
 from lab.compile.scenario import Compiled, cell_id, identity
 from lab.host import (
@@ -50,15 +51,16 @@ def run_scenario(
     ``texts`` are the ``--set`` as given. With ``resume`` the run goes on in its own directory, and
     the cells that are finished there are left alone.
     """
-    check_images(compiled)
+    check_images(compiled, {})
     sweep()
     warm.trim({r.warm for r in guests.every() if guests.is_alive(r)})
     cells = compiled.cells if how.workloads else ()
-    place = prepare(compiled.base.guest.image, progress)
-    places = {compiled.base.guest.image: place}
+    place = prepare(compiled.base.guest, progress)
+    places = {compiled.base.guest.system: place}
     for cell in cells:
-        if cell.guest.image not in places:
-            places[cell.guest.image] = prepare(cell.guest.image, progress)
+        if cell.guest.system not in places:
+            places[cell.guest.system] = prepare(cell.guest, progress)
+    check_arrays(compiled, cells or (compiled.base,), {})  # of images that had to be built
     if resume is None:
         text = compiled.path.read_text(encoding="utf-8")
         store = RunStore.create(compiled.name, text, out)

@@ -27,7 +27,7 @@ def explanation_of_run(run: RunStore) -> tuple[CellExplanation, ...]:
         result = results[stored.id]
         found.append(
             explained.model_copy(
-                update={"workloads": tuple(_beside(e, result) for e in explained.workloads)}
+                update={"workloads": tuple(beside(e, result) for e in explained.workloads)}
             )
         )
     return tuple(found)
@@ -37,7 +37,8 @@ def _explained(name: str, cell: Cell) -> CellExplanation:
     return CellExplanation(id=name, axes=cell.axes, workloads=explanations(cell))
 
 
-def _beside(explanation: Explanation, result: CellResult) -> Explanation:
+def beside(explanation: Explanation, result: CellResult) -> Explanation:
+    """Theory's sentences with the cell's own figures and counters beside them."""
     measured = {
         m.metric: m.median for m in result.measurements if m.workload == explanation.workload
     }

@@ -20,9 +20,10 @@ from lab.compile.guest import (
 )
 from lab.host import accelerator, guests, hypervisor, keys, paths, warm
 from lab.host.warm import WarmState
+from lab.model.guest import Guest
 from lab.model.job import GuestJob
 from lab.model.procedure import AttachDisk, HostCommand
-from lab.model.scenario import Cell, Guest
+from lab.model.scenario import Cell
 
 
 def saved(state: WarmState) -> Saved:
@@ -41,14 +42,14 @@ class Kinds:
     """The guests that a run may need."""
 
     scenario: str
-    places: dict[str, Place]
-    """By the name of the image."""
+    places: dict[tuple[str, str | None], Place]
+    """By image and kernel."""
     at_once: int
     """Guests that may boot side by side."""
 
     def key(self, kind: Guest) -> str:
         """Everything that a restored guest must share with the one that was saved."""
-        place = self.places[kind.image]
+        place = self.places[kind.system]
         site = site_of(place, "/guest", as_root=accelerator.is_root())
         return warm.key_of(
             {
@@ -76,7 +77,7 @@ class Kinds:
         ``state`` has the disks already, but where it is to be saved with them.
         """
         job = self.job(cell.guest, state)
-        place = self.places[cell.guest.image]
+        place = self.places[cell.guest.system]
         site = site_of(place, str(paths.guests() / job.guest), as_root=accelerator.is_root())
         if save:
             procedure = disks_procedure(job.guest, site, saved(state), save, cell, job.scale)
@@ -87,10 +88,10 @@ class Kinds:
 
     def job(self, kind: Guest, state: WarmState | None, bake: str = "") -> GuestJob:
         """A guest restored from a state; or one that boots, and with ``bake`` is saved so."""
-        place = self.places[kind.image]
+        place = self.places[kind.system]
         name = guests.new_id()
         site = site_of(place, str(paths.guests() / name), as_root=accelerator.is_root())
-        image = f"{place.image.name}-{place.image.digest[:12]}"
+        image = place.image.directory.name
         scale = accelerator.slowness(place.accelerator.kind)
         if state is not None:
             return GuestJob(

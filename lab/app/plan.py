@@ -5,33 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from lab.app import systems
 from lab.app.dispatch import by_guest
-from lab.app.place import check_images
+from lab.app.fitting import check_images
 from lab.app.results import fields_of, predicted
 from lab.compile.cloud_init import Identity
 from lab.compile.guest import Site, guest_procedure
 from lab.compile.procedure import cell_procedure
 from lab.compile.scenario import Compiled, cell_id
 from lab.errors import HostError, InputError
-from lab.host import accelerator, images, keys, paths
+from lab.host import accelerator, keys, paths
 from lab.host.accelerator import EMULATOR, Accelerator
 from lab.judge import Judged, judge
 from lab.model.claim import Verdict
+from lab.model.guest import Guest
 from lab.model.plan import Plan, PlannedCell, PlannedGuest
 from lab.model.result import Result, Run
-from lab.model.scenario import Cell, Guest
+from lab.model.scenario import Cell
 from lab.store import now
 
 
 def plan_of(compiled: Compiled) -> Plan:
     """The procedures of every guest and cell; what is missing on the host becomes a note."""
-    check_images(compiled)
+    check_images(compiled, {})
     notes: list[str] = []
     planned = []
     directory = str(paths.guests() / "gplan")
     found = Accelerator(kind="tcg", reason="TCG")
     for guest, cells in by_guest(compiled.cells).items():
-        site, found = _site(guest.image, directory, notes)
+        site, found = _site(guest, directory, notes)
         planned.append(planned_guest(guest, cells, site))
     return Plan(
         scenario=compiled.name,
@@ -61,8 +63,8 @@ def planned_guest(guest: Guest, cells: Sequence[Cell], site: Site) -> PlannedGue
     )
 
 
-def _site(image_name: str, directory: str, notes: list[str]) -> tuple[Site, Accelerator]:
-    image = images.find(image_name)
+def _site(guest: Guest, directory: str, notes: list[str]) -> tuple[Site, Accelerator]:
+    image = systems.find(guest)
     try:
         emulator = accelerator.emulator()
         found = accelerator.find(image.kernel if image else None)
@@ -70,8 +72,8 @@ def _site(image_name: str, directory: str, notes: list[str]) -> tuple[Site, Acce
         notes.append(error.message)
         emulator, found = EMULATOR, Accelerator(kind="tcg", reason="TCG, because there is no QEMU")
     if image is None:
-        notes.append(f"the image '{image_name}' is not built yet: lab image build {image_name}")
-        base = paths.images() / image_name
+        notes.append(f"the image '{guest.image}' is not built yet: lab image build {guest.image}")
+        base = paths.images() / guest.image
         disk = base / "disk.qcow2"
         kernel: Path | None = base / "kernel"
         initrd: Path | None = base / "initrd"

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
-from lab import measure
+from lab import catalog, measure
 from lab.app.calibration import check_of
 from lab.compile.scenario import look_up
 from lab.errors import ToolError
+from lab.host import paths
 from lab.judge import Judged, judge
 from lab.model.claim import Claim, Verdict
 from lab.model.measurement import Prediction
 from lab.model.result import CellMeasurement, CellResult, Outcome, Result, Run
 from lab.model.scenario import AxisValue, Cell
 from lab.noise import disks_of, share_of
-from lab.predict import predictions
+from lab.predict import bitmap_updates, predictions
 from lab.store import RunStore, StoredCell, StoredOutcome, StoredRun
 
 
@@ -62,6 +64,7 @@ def _cell(store: RunStore, stored: StoredCell, run: StoredRun) -> Judged:
         checks=(*outcome.checks, *check_of(stored.cell, run.calibrations)),
         predictions=predictions(stored.cell),
     )
+    shares: dict[str, float] = {}
     if outcome.outcome is Outcome.DONE:
         try:
             found = measure.measurements(stored.cell, raw)
@@ -73,10 +76,28 @@ def _cell(store: RunStore, stored: StoredCell, run: StoredRun) -> Judged:
             measured = tuple(
                 CellMeasurement.of(m, share_of(run.noise, disks, m.metric)) for m in found
             )
-            result = result.model_copy(update={"measurements": measured, "counters": counted})
+            updates = bitmap_updates(stored.cell, measure.seconds_of(stored.cell, raw))
+            shares = measure.bitmap_shares(counted, updates)
+            checks = (*result.checks, *measure.bitmap_updated(shares, updates))
+            result = result.model_copy(
+                update={"measurements": measured, "counters": counted, "checks": checks}
+            )
     return Judged(
-        result=result, fields=fields_of(stored.cell, run.claims), published=stored.published
+        result=result,
+        fields=fields_of(stored.cell, run.claims),
+        published=stored.published,
+        bitmap=_bitmap_of(stored.cell),
+        bitmap_shares=shares,
     )
+
+
+def _bitmap_of(cell: Cell) -> tuple[str, ...]:
+    """What the bitmap's cost hangs on; empty without one."""
+    array = cell.array
+    if array is None or array.bitmap == "none":
+        return ()
+    base = array.sysfs.get("bitmap/time_base", "")
+    return (array.bitmap, str(array.bitmap_chunk), base, str(array.bitmap_disk))
 
 
 def fields_of(cell: Cell, claims: tuple[Claim, ...]) -> dict[str, AxisValue]:
@@ -88,6 +109,7 @@ def fields_of(cell: Cell, claims: tuple[Claim, ...]) -> dict[str, AxisValue]:
         "array": cell.array,
         "filesystem": cell.filesystem,
         "workloads": cell.workloads,
+        "faults": cell.faults,
     }
     return {name: look_up(parts, name) for name in names} | dict(cell.axes)
 
@@ -98,6 +120,16 @@ def predicted(cell_id: str, cell: Cell) -> CellResult:
     return CellResult(
         id=cell_id, axes=cell.axes, outcome=Outcome.SKIPPED, reason="", predictions=expected
     )
+
+
+def typed_names(store: RunStore) -> tuple[str, str]:
+    """What to type for a run's scenario, and for the run: their names, or paths where those would
+    not be found."""
+    scenario, directory = store.load_run().scenario, store.directory.absolute()
+    if scenario not in catalog.scenarios():
+        scenario = shlex.quote(str(directory / "scenario.yaml"))
+    run = store.id if directory.parent == paths.runs() else shlex.quote(str(directory))
+    return scenario, run
 
 
 def summary(store: RunStore) -> dict[str, Any]:

@@ -63,4 +63,4 @@ run = _group("run", "Run a scenario and take every guest down.")
 results = _group("results", "What came out of earlier runs.")
 schema = _group("schema", "JSON Schema, for editors and for other programs.")
 
-from lab.cli import doctor, guests, images, resulting, running, scenarios, schemas  # noqa: E402, F401
+from lab.cli import doctor, guests, images, reporting, resulting, running, scenarios, schemas  # noqa: E402, F401

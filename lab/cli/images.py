@@ -35,6 +35,10 @@ def build(
     refresh: Annotated[
         bool, typer.Option("--refresh", help="Build again, for newer packages.")
     ] = False,
+    accept_expired: Annotated[
+        bool,
+        typer.Option("--accept-expired", help="Take an archive whose Release file has expired."),
+    ] = False,
 ) -> None:
     """Build an image from Debian's own packages, without root.
 
@@ -44,7 +48,9 @@ def build(
     from lab.cli.progress import Spinner
 
     with Spinner("building the image") as spinner:
-        made = build_named(name, refresh=refresh, progress=spinner.show)
+        made = build_named(
+            name, refresh=refresh, accept_expired=accept_expired, progress=spinner.show
+        )
     typer.echo(f"{made.name} is in {home(made.directory)}")
 
 

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lab.cli.app import results
-from lab.cli.options import Json, RunName, console, home, print_json, share_option
+from lab.cli.options import Json, RunName, console, home, own_name, print_json, share_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from lab.model.result import Result
+    from lab.store import RunStore
 
 
 @results.command("list")
@@ -61,18 +64,43 @@ def show(name: RunName = "last", as_json: Json = False) -> None:
     """
     from lab import store
     from lab.app.results import result_of
-    from lab.report.text import result_page
 
     run = store.find(name)
     result = result_of(run)
     if as_json:
         print_json(result.model_dump(mode="json", by_alias=True))
+        tell_damage(run)
         return
+    print_result(run, result)
+    tell_damage(run)
+
+
+def print_result(run: RunStore, result: Result, *, scenario: str | None = None) -> None:
+    """The result page of a run; ``scenario`` is what the user called it, where somebody knows."""
+    from lab.app.results import typed_names
+    from lab.report.answer import steps
+    from lab.report.text import next_steps, result_page
+
     stored = run.load_run()
     out = console()
-    title, question = stored.title, stored.question
-    out.print(result_page(result, title=title, question=question, claims=stored.claims))
-    out.print(f"Kept in {home(run.directory)}", style="dim", soft_wrap=True)
+    out.print(
+        result_page(
+            result,
+            title=stored.title,
+            question=stored.question,
+            claims=stored.claims,
+            notes=stored.notes,
+            overrides=stored.overrides,
+        )
+    )
+    known, name = typed_names(run)
+    lines = steps(result, lab=own_name(), scenario=scenario or known, run=name)
+    out.print(next_steps(lines, home(run.directory)), soft_wrap=True)
+
+
+def tell_damage(run: RunStore) -> None:
+    """Name what is foreign or broken in a run; the rest has been shown."""
+    _tell(run.damage())
 
 
 @results.command()

@@ -14,11 +14,10 @@ from lab.cli.options import (
     Sets,
     Trials,
     compile_named,
-    console,
-    home,
     own_name,
     print_json,
 )
+from lab.cli.resulting import print_result
 
 if TYPE_CHECKING:
     from lab.app.dispatch import How
@@ -134,7 +133,7 @@ def _go(
     if as_json:
         print_json(done.result.model_dump(mode="json", by_alias=True))
     elif how.workloads:
-        _show(done, compiled.scenario.title, compiled.scenario.question)
+        print_result(done.store, done.result, scenario=name)
     if done.kept and not as_json:
         _say_kept(done.kept)
     raise typer.Exit(exit_status(done))
@@ -149,16 +148,6 @@ def exit_status(done: Done) -> int:
     refuted = any(c.verdict is Verdict.REFUTED for c in done.result.claims)
     failed = any(c.outcome is not Outcome.DONE for c in done.result.cells)
     return EXIT_REFUTED if refuted or failed else EXIT_DONE
-
-
-def _show(done: Done, title: str, question: str) -> None:
-    from lab.report.text import result_page
-
-    out = console()
-    stored = done.store.load_run()
-    page = result_page(done.result, title=title, question=question, claims=stored.claims)
-    out.print(page)
-    out.print(f"Kept in {home(done.store.directory)}", style="dim", soft_wrap=True)
 
 
 def _say_kept(guest: str) -> None:

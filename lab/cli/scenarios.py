@@ -88,16 +88,21 @@ def check(
 ) -> None:
     """Check scenarios without booting: keys, types, md's and QEMU's own rules, every cell.
 
+    Images that are built are asked whether their kernel and mdadm know what an array needs.
+
     Examples: lab scenario check · lab scenario check my-own.yaml
     """
     from lab import catalog
+    from lab.app.fitting import Known, check_images
     from lab.compile.scenario import compile_scenario
     from lab.errors import EXIT_INPUT, InputError
 
     good, wrong = [], []
+    facts: Known = {}
     for name, path in catalog.walk_scenarios(names or []):
         try:
             compiled = compile_scenario(path)
+            check_images(compiled, facts)
         except InputError as error:
             wrong.append({"name": name, "error": str(error)})
             continue

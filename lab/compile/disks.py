@@ -13,9 +13,10 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from lab import catalog
-from lab.disks import guest_path
+from lab.disks import control_path, guest_path
+from lab.model.plugin import Standing
 from lab.model.procedure import AttachDisk, DetachDisk, HostCommand, Step, Verify, WipeDisk
-from lab.model.scenario import CacheMode, Cell, Disk
+from lab.model.scenario import SERVED, CacheMode, Cell, Disk
 from lab.units import KIB
 
 EDGE: Final = 256 * KIB
@@ -57,7 +58,7 @@ def disk_steps(cell: Cell, guest_directory: str, plugged: Plugged | None) -> tup
     the cell after it.
     """
     directory = PurePosixPath(guest_directory) / "disks"
-    return (*_changes(cell, directory, plugged), _read_back(cell))
+    return (*_changes(cell, directory, plugged), _read_back("disks", cell.each_disk, blank=True))
 
 
 def _changes(cell: Cell, directory: PurePosixPath, plugged: Plugged | None) -> Iterator[Step]:
@@ -72,6 +73,8 @@ def _changes(cell: Cell, directory: PurePosixPath, plugged: Plugged | None) -> I
     there = of(plugged.disks if plugged else ())
     wanted = of(_slots(cell))
     fitting = {s for s in there.keys() & wanted.keys() if _alike(there[s], wanted[s])}
+    if cell.faults:  # who knows what becomes of them: they go with the cell
+        fitting = set()
     for serial, (_, path, xml) in there.items():
         if serial not in fitting:
             yield DetachDisk(serial=serial, xml=xml, path=path)
@@ -81,7 +84,7 @@ def _changes(cell: Cell, directory: PurePosixPath, plugged: Plugged | None) -> I
                 yield WipeDisk(serial=serial, path=path, size=disk.size)
             continue
         model = catalog.disk_model(disk.model)
-        lasting = plugged is not None and model.plain
+        lasting = plugged is not None and model.plain and not cell.faults
         for step in model.create(disk, path):
             if isinstance(step, HostCommand):
                 yield step.model_copy(update={"lasting": lasting})
@@ -100,6 +103,8 @@ def _alike(there: tuple[Disk, str, str], wanted: tuple[Disk, str, str]) -> bool:
 
 def lasting(cell: Cell) -> Plugged:
     """What a cell leaves plugged in."""
+    if cell.faults:
+        return NO_DISKS
     return Plugged(disks=tuple(s for s in _slots(cell) if catalog.disk_model(s[2].model).plain))
 
 
@@ -107,14 +112,36 @@ def _slots(cell: Cell) -> list[tuple[int, str, Disk]]:
     return [(index, serial, disk) for index, (serial, disk) in enumerate(cell.each_disk, 1)]
 
 
-def _read_back(cell: Cell) -> Verify:
-    """Every disk is there under its serial, with its size, the scheduler it should have, and blank.
+def standing(cell: Cell, guest_directory: str) -> tuple[Standing, ...]:
+    """Each of a cell's disks as a fault finds it, in order."""
+    directory = PurePosixPath(guest_directory) / "disks"
+    found = []
+    for index, serial, disk in _slots(cell):
+        path = str(directory / f"{serial}.{disk.format.value}")
+        found.append(
+            Standing(
+                serial=serial,
+                disk=disk,
+                path=guest_path(disk, serial),
+                xml=catalog.disk_model(disk.model).xml(disk, serial=serial, path=path, index=index),
+                xml_path=str(directory / f"{serial}.xml"),
+                control=control_path(path) if disk.model in SERVED else "",
+                ready=_read_back(f"{serial} again", ((serial, disk),), blank=False),
+            )
+        )
+    return tuple(found)
+
+
+def _read_back(name: str, disks: Sequence[tuple[str, Disk]], *, blank: bool) -> Verify:
+    """Every disk is there under its serial, with its size and the scheduler it should have.
+
+    With ``blank`` there is nothing on it.
 
     Under software emulation each process costs a hundredth of a second or more, so the shell does
     by itself whatever it can.
     """
-    paths = [guest_path(disk, serial) for serial, disk in cell.each_disk]
-    wanted = " ".join(f"{serial}:{disk.scheduler}" for serial, disk in cell.each_disk)
+    paths = [guest_path(disk, serial) for serial, disk in disks]
+    wanted = " ".join(f"{serial}:{disk.scheduler}" for serial, disk in disks)
     lines = [
         "udevadm settle --timeout=30",
         f"for path in {' '.join(paths)}; do",
@@ -130,13 +157,13 @@ def _read_back(cell: Cell) -> Verify:
         '  chosen=${schedulers#*\\[}; echo "$serial.scheduler=${chosen%%\\]*}"',
         "  shift",
         "done",
-        *_leftovers(paths),
+        *(_leftovers(paths) if blank else ()),
     ]
-    expect = {"leftovers": "0"} if paths else {}
-    for serial, disk in cell.each_disk:
+    expect = {"leftovers": "0"} if paths and blank else {}
+    for serial, disk in disks:
         expect[f"{serial}.bytes"] = str(disk.size)
         expect[f"{serial}.scheduler"] = disk.scheduler
-    for (serial, disk), path in zip(cell.each_disk, paths, strict=True):
+    for (serial, disk), path in zip(disks, paths, strict=True):
         rotational = catalog.disk_model(disk.model).rotational(disk)
         if rotational is None:
             continue
@@ -149,7 +176,7 @@ def _read_back(cell: Cell) -> Verify:
         ]
         expect[f"{serial}.rotational"] = str(int(rotational))
         expect[f"{serial}.write_cache"] = _WRITE_CACHE[disk.cache]
-    return Verify(name="disks", script="\n".join(lines), expect=expect, timeout=60.0)
+    return Verify(name=name, script="\n".join(lines), expect=expect, timeout=60.0)
 
 
 _WRITE_CACHE: Final = {

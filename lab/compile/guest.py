@@ -12,6 +12,7 @@ from typing import Final
 from lab.compile.cloud_init import Identity, meta_data, user_data
 from lab.compile.disks import NO_DISKS, Plugged, disk_files, disk_steps
 from lab.compile.domain_xml import NAME, Machine, domain_xml
+from lab.model.guest import Guest
 from lab.model.procedure import (
     GuestCommand,
     HostCommand,
@@ -24,7 +25,7 @@ from lab.model.procedure import (
     WaitForSsh,
     WriteFile,
 )
-from lab.model.scenario import Cell, Guest
+from lab.model.scenario import Cell
 from lab.units import MIB
 
 SETTLED: Final = """\

@@ -1,7 +1,9 @@
 """From an image's recipe to the commands that build it, and what must be found in the result. Pure.
 
-``mmdebstrap`` fills a directory and runs ``images/customize.sh`` in it; ``mke2fs -d`` makes a file
-system of the directory, ``qemu-img`` a qcow2 file of that, and ``debugfs`` reads it back. All but
+Where a recipe has modules of its own, ``mmdebstrap`` first fills a directory with compiler,
+headers and sources, and ``images/modules.sh`` builds them there; the directory is removed.
+``mmdebstrap`` then fills the image's own and runs ``images/customize.sh`` in it; ``mke2fs -d``
+makes a file system of it, ``qemu-img`` a qcow2 file of that, and ``debugfs`` reads it back. All but
 ``qemu-img`` run in a namespace whose root is the builder, so that no step needs to be root.
 """
 
@@ -15,7 +17,15 @@ from pathlib import Path
 from typing import Final
 
 from lab.errors import HostError, InputError, LabError, ToolError
-from lab.model.image import MDADM_CONF, ImageRecipe, says_auto_all
+from lab.model.image import RECORDED
+from lab.model.recipe import (
+    KERNEL_PREFIX,
+    MDADM_CONF,
+    Brought,
+    ImageRecipe,
+    ModulesRecipe,
+    says_auto_all,
+)
 from lab.units import MIB
 
 KILLED_WITH_US: Final = ("setpriv", "--pdeathsig", "KILL")
@@ -32,6 +42,8 @@ ENVIRONMENT: Final = {"INITRD": "No", "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "n
 
 MINIMUM_FREE: Final = 2500 * MIB
 """Bytes that must be free before a build begins."""
+MODULES_FREE: Final = 2000 * MIB
+"""Bytes that must be free beside them where modules are built."""
 
 
 def namespaced(argv: tuple[str, ...], *, root: bool) -> tuple[str, ...]:
@@ -45,6 +57,9 @@ class ImageBuild:
 
     files: Mapping[str, str]
     """Text by path below the working directory, written before the first command."""
+    modules: tuple[str, ...]
+    """What builds the recipe's modules and leaves them below ``modules/``; empty without any."""
+    remove_modules_root: tuple[str, ...]
     bootstrap: tuple[str, ...]
     make_disk: tuple[str, ...]
     remove_root: tuple[str, ...]
@@ -54,12 +69,15 @@ class ImageBuild:
 
 
 def compile_build(
-    recipe: ImageRecipe, *, customize: str, work: Path, root: bool = False
+    recipe: ImageRecipe, *, brought: Brought, work: Path, root: bool = False
 ) -> ImageBuild:
-    """The commands that build this recipe below ``work``; ``root`` as in `namespaced`."""
+    """The commands that build this recipe below ``work``; ``root`` as in `namespaced`.
+
+    A kernel of one's own is expected at ``work/kernel.deb``.
+    """
     files = {f"files{path}": text for path, text in recipe.files.items()}
+    files |= brought.hooks
     files |= {
-        "customize.sh": customize,
         "enabled": _lines(recipe.enabled_units),
         "masked": _lines(recipe.masked_units),
         "script": recipe.script,
@@ -67,36 +85,27 @@ def compile_build(
             ("rdump /etc found", *(f"dump {p} found/{_flat(p)}" for p in _elsewhere(recipe)))
         ),
     }
-    hook = shlex.join(["sh", f"{work}/customize.sh"]) + f' "$1" {shlex.quote(str(work))}'
-    valid_until = (
-        () if recipe.check_valid_until else ('--aptopt=Acquire::Check-Valid-Until "false"',)
-    )
+    kernel = () if recipe.kernel_file else (recipe.kernel_package,)
+    modules: tuple[str, ...] = ()
+    if recipe.modules is not None:
+        files |= _module_files(recipe.modules, brought)
+        needed = _needed(recipe, recipe.modules)
+        modules = namespaced(_bootstrap(recipe, needed, MODULES, work), root=root)
     return ImageBuild(
         files=files,
+        modules=modules,
+        remove_modules_root=namespaced(("rm", "-rf", f"{work}/{MODULES.root}"), root=root),
         bootstrap=namespaced(
-            (
-                "mmdebstrap",
-                "--mode=root",
-                "--format=directory",
-                f"--variant={recipe.variant}",
-                f"--components={','.join(recipe.components)}",
-                f"--include={','.join((recipe.kernel_package, *recipe.packages))}",
-                *(f"--dpkgopt=path-exclude={path}" for path in recipe.excluded_paths),
-                *valid_until,
-                f"--customize-hook={hook}",
-                recipe.suite,
-                f"{work}/root",
-            ),
-            root=root,
+            _bootstrap(recipe, (*kernel, *recipe.packages), IMAGE, work), root=root
         ),
         make_disk=namespaced(
             (
                 *("mke2fs", "-q", "-F", "-t", "ext4", "-L", "root", "-m", "0"),
-                *("-d", f"{work}/root", f"{work}/disk.raw", f"{recipe.disk_size // MIB}M"),
+                *("-d", f"{work}/{IMAGE.root}", f"{work}/disk.raw", f"{recipe.disk_size // MIB}M"),
             ),
             root=root,
         ),
-        remove_root=namespaced(("rm", "-rf", f"{work}/root"), root=root),
+        remove_root=namespaced(("rm", "-rf", f"{work}/{IMAGE.root}"), root=root),
         # debugfs splits its commands at blanks: only names relative to the working directory
         read_back=namespaced(("debugfs", "-f", "read_back", "disk.raw"), root=root),
         convert=(
@@ -104,6 +113,60 @@ def compile_build(
             *(f"{work}/disk.raw", f"{work}/image/disk.qcow2"),
         ),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """A root file system that a build makes."""
+
+    root: str
+    hook: str
+    """The lab's script that is run in it when all packages are there."""
+
+
+IMAGE: Final = Tree(root="root", hook="customize.sh")
+MODULES: Final = Tree(root="modules-root", hook="modules.sh")
+HOOKS: Final = (IMAGE.hook, MODULES.hook)
+
+
+def _bootstrap(
+    recipe: ImageRecipe, packages: tuple[str, ...], tree: Tree, work: Path
+) -> tuple[str, ...]:
+    """mmdebstrap's command line for a tree with these packages of the recipe's archive."""
+    hook = shlex.join(["sh", f"{work}/{tree.hook}"]) + f' "$1" {shlex.quote(str(work))}'
+    valid_until = (
+        () if recipe.check_valid_until else ('--aptopt=Acquire::Check-Valid-Until "false"',)
+    )
+    return (
+        "mmdebstrap",
+        "--mode=root",
+        "--format=directory",
+        f"--variant={recipe.variant}",
+        f"--components={','.join(recipe.components)}",
+        f"--include={','.join(packages)}",
+        *(f"--dpkgopt=path-exclude={path}" for path in recipe.excluded_paths),
+        *valid_until,
+        f"--customize-hook={hook}",
+        recipe.suite,
+        f"{work}/{tree.root}",
+    )
+
+
+def _needed(recipe: ImageRecipe, modules: ModulesRecipe) -> tuple[str, ...]:
+    """What must be in the tree that modules are built in; the headers bring their compiler."""
+    headers = f"linux-headers-{recipe.kernel_package.removeprefix(KERNEL_PREFIX)}"
+    tools = () if modules.dkms else ("make", "patch", "xz-utils")
+    return (headers, modules.source, *tools, *modules.packages)
+
+
+def _module_files(modules: ModulesRecipe, brought: Brought) -> dict[str, str]:
+    """What ``modules.sh`` reads."""
+    return {
+        "source": f"{modules.source}\n",
+        "options": _lines(tuple(f"{k}={v}" for k, v in modules.options.items())),
+        "build": _lines(modules.build),
+        **{f"patches/{n:04}": text for n, text in enumerate(brought.patches, 1)},
+    }
 
 
 def _lines(words: tuple[str, ...]) -> str:
@@ -184,12 +247,19 @@ def reason_of(log: str, *, suite: str) -> Reason | None:
     if re.search(r"Release file for .* is (expired|not valid anymore)", log):
         return Reason(
             says=f"the archive's Release file of '{suite}' has expired",
-            hint="to build from an old archive all the same, set check_valid_until: false",
+            hint="to build from an old archive all the same: lab image build NAME --accept-expired",
         )
     if re.search(r"NO_PUBKEY|public key is not available|is not signed", log):
         return Reason(
             says=f"this host does not know the key that signed '{suite}'",
             hint="apt install debian-archive-keyring",
+        )
+    failed = re.search(r"^modules: (.+)$", log, flags=re.MULTILINE)
+    if failed:
+        return Reason(
+            says=failed.group(1),
+            hint="correct modules in the image's recipe",
+            error=InputError,
         )
     if "Unable to locate package" in log or "has no installation candidate" in log:
         found = re.search(r"E: (?:Unable to locate package|Package) '?([a-z0-9.+-]+)", log)
@@ -223,6 +293,12 @@ class Found:
     packages: Mapping[str, str]
     """Version by name."""
     kernel_version: str
+    kernel_config: str
+    """The kernel's ``.config``."""
+    own_modules: tuple[str, ...]
+    """Names of the modules that were built for the image."""
+    module_files: tuple[str, ...]
+    """The file from which each of them would be loaded."""
     initrd: frozenset[str]
     """Paths in the initrd, without a leading slash."""
     files: Mapping[str, str]
@@ -245,11 +321,21 @@ def parse_packages(text: str) -> dict[str, str]:
     return packages
 
 
+def recorded_options(recipe: ImageRecipe, config: str) -> dict[str, str]:
+    """The kernel's options that the lab keeps with an image, as its modules see them."""
+    options = dict(re.findall(r"^(CONFIG_\w+)=(.+)$", config, flags=re.MULTILINE))
+    if not options:
+        raise ToolError("the kernel's configuration in the image's /boot is empty")
+    own = recipe.modules.options if recipe.modules else {}
+    whole = {k: v.strip('"') for k, v in {**options, **own}.items()}
+    return {k: v for k, v in sorted(whole.items()) if RECORDED.fullmatch(k) and v != "n"}
+
+
 def differences(recipe: ImageRecipe, found: Found) -> list[str]:
     """What the image has otherwise than its recipe asks; empty when all is as it should be."""
     wrong = [
         f"the package '{name}' is not installed"
-        for name in (recipe.kernel_package, *recipe.packages)
+        for name in (*(() if recipe.kernel_file else (recipe.kernel_package,)), *recipe.packages)
         if name not in found.packages
     ]
     for path, text in recipe.files.items():
@@ -269,6 +355,16 @@ def differences(recipe: ImageRecipe, found: Found) -> list[str]:
         wrong.append("there is no kernel")
     if not any(path.startswith(("usr/lib/modules/", "lib/modules/")) for path in found.initrd):
         wrong.append("the initrd has no kernel modules")
+    wrong += [
+        f"'{file}' would be loaded, and not the module that was built"
+        for file in found.module_files
+        if "/updates/" not in file
+    ]
+    if recipe.modules and not found.own_modules:
+        wrong.append(f"no module of '{recipe.modules.source}' is in it")
+    compilers = sorted(name for name in found.packages if re.fullmatch(r"(gcc|cpp)-\d+", name))
+    if compilers and not set(compilers) & set(recipe.packages):
+        wrong.append(f"the compiler '{compilers[0]}' has stayed in it")
     if "mdadm" in recipe.packages:
         if not says_auto_all(found.files.get(MDADM_CONF, "")):
             wrong.append(f"'{MDADM_CONF}' does not say 'AUTO -all'")

@@ -6,25 +6,29 @@ what an earlier step returned. Disks go by serial, so their paths in the guest a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping
 
 from lab import catalog
 from lab.compile.disks import Plugged, disk_steps, report_steps
+from lab.compile.faults import FILE, fault_steps, scene_of
 from lab.disks import guest_path
+from lab.model.fault import Fault
+from lab.model.plugin import MOUNT
 from lab.model.procedure import (
+    BeginWorkload,
+    EndWorkload,
     GuestCommand,
+    Pause,
     Procedure,
     Step,
     Timed,
     Verify,
     words,
 )
-from lab.model.scenario import Cell, Throttle
+from lab.model.scenario import Cell, Filesystem, Throttle, Workload
+from lab.moments import cut_short, in_order
 from lab.theory.drive import full_cache_seconds
 from lab.units import MIB
-
-MOUNT: Final = "/mnt/bench"
 
 
 def cell_procedure(
@@ -40,40 +44,85 @@ def cell_procedure(
     expected = expected_seconds or {}
     steps = list(disk_steps(cell, guest_directory, plugged))
     target = target_of(cell)
-    if cell.array is not None:
-        kind = catalog.array_kind(cell.array.kind)
+    kind = catalog.array_kind(cell.array.kind) if cell.array else None
+    if cell.array and kind:
         paths = [guest_path(disk, serial) for serial, disk in cell.each_disk]
-        steps.extend(kind.assemble(cell.array, paths, [d.size for _, d in cell.each_disk]))
+        sizes = [d.size for _, d in cell.each_disk]
+        steps.extend(kind.assemble(cell.array, paths, sizes, cell.filesystem))
     if cell.filesystem is not None:
-        steps.extend(_filesystem(cell, target))
-        target = f"{MOUNT}/data"
+        if kind is None or kind.filesystem != cell.filesystem.type:
+            steps.extend(_filesystem(cell, target))
+        target = FILE
     if cell.workloads:
         steps.append(_programs(cell))
     for trial in range(1, cell.trials + 1):
         for workload in cell.workloads:
-            tool = catalog.workload(workload.tool)
-            parameters = tool.parameters.model_validate(workload.parameters)
-            steps.append(
-                Timed(
-                    workload=workload.name,
-                    trial=trial,
-                    before=_before(cell, target),
-                    script=tool.script(parameters, target),
-                    after=_counters(cell),
-                    timeout=cell.timeout,
-                    expected_seconds=expected.get(workload.name),
-                )
-            )
-    if cell.array is not None:
+            timed = _timed(cell, workload, trial, target, expected.get(workload.name))
+            steps.extend(_with_faults(cell, timed, guest_directory))
+    if cell.array and kind:
         steps.append(
             GuestCommand(
                 label="the array's state at the end",
-                script="cat /proc/mdstat; dmesg | tail -n 40",
+                script=f"{kind.state(cell.array)}; dmesg | tail -n 40",
                 capture="end",
             )
         )
     steps.extend(report_steps(cell, guest_directory))
     return Procedure(name=cell.scenario, steps=tuple(steps))
+
+
+def _timed(
+    cell: Cell, workload: Workload, trial: int, target: str, expected: float | None
+) -> Timed:
+    """One workload, with what is read around it."""
+    tool = catalog.workload(workload.tool)
+    return Timed(
+        workload=workload.name,
+        trial=trial,
+        before=_before(cell, target),
+        script=tool.script(tool.parameters.model_validate(workload.parameters), target),
+        after=_counters(cell),
+        timeout=cell.timeout,
+        expected_seconds=expected,
+    )
+
+
+def _with_faults(cell: Cell, timed: Timed, guest_directory: str) -> Iterator[Step]:
+    """A workload, and the faults before, during and after it."""
+    faults = [f for f in in_order(cell) if f.workload == timed.workload]
+    device = target_of(cell) if cell.array is not None else ""
+    mount = _mount(cell, device) if cell.filesystem is not None else ""
+
+    def of(fault: Fault) -> tuple[list[Step], list[Step]]:
+        scene = scene_of(
+            cell, fault, guest_directory, device=device, trial=timed.trial, mount=mount
+        )
+        return fault_steps(cell, scene, timed.trial, _counters(cell))
+
+    def around(moment: str) -> Iterator[Step]:
+        for fault in faults:
+            if fault.moment == moment:
+                yield from (step for part in of(fault) for step in part)
+
+    yield from around("before")
+    during = [f for f in faults if f.moment == "during"]
+    if not during:
+        yield timed
+    else:
+        name, trial = timed.workload, timed.trial
+        yield BeginWorkload(workload=name, trial=trial, before=timed.before, script=timed.script)
+        later: list[Step] = []
+        gone = 0.0
+        for fault in during:
+            yield Pause(seconds=fault.at - gone)
+            gone = fault.at
+            now, then = of(fault)
+            yield from now
+            later += then
+        if name not in cut_short(cell):
+            yield EndWorkload(workload=name, trial=trial, after=timed.after, timeout=timed.timeout)
+        yield from later
+    yield from around("after")
 
 
 def target_of(cell: Cell) -> str:
@@ -131,7 +180,8 @@ def _before(cell: Cell, target: str) -> str:
     drop = "echo 3 > /proc/sys/vm/drop_caches"
     if cell.filesystem is None and target:
         drop = f"blockdev --flushbufs {target}; echo 2 > /proc/sys/vm/drop_caches"
-    return f"sync; {drop}; sleep {max(rest, 0.2):.2f}\n{_counters(cell)}"
+    kept = catalog.array_kind(cell.array.kind).fresh(cell.array) if cell.array else ""
+    return f"sync; {kept and kept + '; '}{drop}; sleep {max(rest, 0.2):.2f}\n{_counters(cell)}"
 
 
 def _drain(throttle: Throttle) -> float:
@@ -154,14 +204,41 @@ def _drain(throttle: Throttle) -> float:
     return longest
 
 
+def _mkfs_options(filesystem: Filesystem) -> list[str]:
+    """The scenario's own, and whether tables are written at once; mke2fs takes one ``-E``."""
+    options = list(filesystem.options)
+    if filesystem.type == "xfs":
+        return options
+    lazy = int(filesystem.lazy_init)
+    extended = [f"lazy_itable_init={lazy}", f"lazy_journal_init={lazy}"]
+    kept = []
+    while options:
+        word = options.pop(0)
+        if word == "-E":
+            extended.insert(0, options.pop(0))
+        else:
+            kept.append(word)
+    return ["-E", ",".join(extended), *kept]
+
+
+def _mount(cell: Cell, target: str) -> str:
+    """One line that mounts the file system."""
+    filesystem = cell.filesystem
+    assert filesystem is not None
+    options = ("-o", ",".join(filesystem.mount_options)) if filesystem.mount_options else ()
+    return words("mount", "-t", filesystem.type, *options, target, MOUNT) + "\n"
+
+
 def _filesystem(cell: Cell, target: str) -> tuple[Step, ...]:
     """Make the file system, mount it, and see that it is mounted."""
     filesystem = cell.filesystem
     assert filesystem is not None
     force = "-f" if filesystem.type == "xfs" else "-F"
-    options = ("-o", ",".join(filesystem.mount_options)) if filesystem.mount_options else ()
-    make = words(f"mkfs.{filesystem.type}", "-q", force, *filesystem.options, target)
-    mount = words("mount", "-t", filesystem.type, *options, target, MOUNT)
+    make = words(f"mkfs.{filesystem.type}", "-q", force, *_mkfs_options(filesystem), target)
+    mount = _mount(cell, target)
+    # Groups whose inode tables the kernel has still to zero (dumpe2fs(8), ext4's INODE_ZEROED).
+    left = f"dumpe2fs {target} 2>/dev/null | grep '^Group .* csum ' | grep -vc ITABLE_ZEROED"
+    written = filesystem.type != "xfs" and not filesystem.lazy_init
     return (
         GuestCommand(
             label=f"{filesystem.type} on the array",
@@ -175,7 +252,8 @@ def _filesystem(cell: Cell, target: str) -> tuple[Step, ...]:
             script=f'echo "type=$(findmnt -n -o FSTYPE {MOUNT})"\n'
             f'echo "source=$(readlink -f "$(findmnt -n -o SOURCE {MOUNT})")"\n'
             f'[ "$(readlink -f {target})" = "$(readlink -f "$(findmnt -n -o SOURCE {MOUNT})")" ]'
-            " && echo on_target=yes",
-            expect={"type": filesystem.type, "on_target": "yes"},
+            " && echo on_target=yes\n" + (f'echo "left_to_zero=$({left})"' if written else ""),
+            expect={"type": filesystem.type, "on_target": "yes"}
+            | ({"left_to_zero": "0"} if written else {}),
         ),
     )

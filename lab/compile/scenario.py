@@ -9,27 +9,30 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from lab import catalog
+from lab.compile.checks import check_claims, refuse_faults, refuse_problems
 from lab.decode import Document, Override, first_wrong, override, read_file, validate
 from lab.errors import InputError
+from lab.model.base import Model
+from lab.model.fault import Fault
 from lab.model.filesystem import Filesystem
-from lab.model.measurement import COUNTERS
-from lab.model.plugin import Problem
-from lab.model.scenario import Array, AxisValue, Cell, Disk, Guest, Scenario, Workload
+from lab.model.guest import Guest
+from lab.model.scenario import Array, AxisValue, Cell, Disk, Scenario, Workload
 from lab.units import same_value
 
 MAX_CELLS: Final = 20_000
-SECTIONS: Final = ("guest", "disks", "array", "filesystem", "workloads")
+SECTIONS: Final = ("guest", "disks", "array", "filesystem", "workloads", "faults")
 _ADAPTERS: Final[dict[str, TypeAdapter[Any]]] = {
     "guest": TypeAdapter(Guest),
     "disks": TypeAdapter(tuple[Disk, ...]),
     "array": TypeAdapter(Array | None),
     "filesystem": TypeAdapter(Filesystem | None),
     "workloads": TypeAdapter(tuple[Workload, ...]),
+    "faults": TypeAdapter(tuple[Fault, ...]),
 }
 
 
@@ -52,17 +55,17 @@ def cell_id(cell: Cell) -> str:
     """A readable slug and 8 hex digits of everything that can change a number."""
     words = [re.sub(r"[^A-Za-z0-9]+", "-", str(v)).strip("-") for v in cell.axes.values()]
     slug = "-".join(w for w in words if w)[:60].strip("-") or "base"
-    return f"{slug}-{_digest(cell.model_dump(mode='json', exclude={'timeout', 'axes'}))}"
+    without = {"timeout", "axes"} | (set() if cell.faults else {"faults"})
+    return f"{slug}-{_digest(cell.model_dump(mode='json', exclude=without))}"
 
 
 def identity(cell: Cell) -> str:
-    """What a claim speaks of: disks, array, file system and workloads, whatever guest they are in.
+    """What a claim speaks of: disks, array, file system, workloads and faults, in any guest.
 
     A cell that ``--set`` made different has another identity, and no published figure.
     """
-    return _digest(
-        cell.model_dump(mode="json", include={"disks", "array", "filesystem", "workloads"})
-    )
+    spoken = {"disks", "array", "filesystem", "workloads"} | ({"faults"} if cell.faults else set())
+    return _digest(cell.model_dump(mode="json", include=spoken))
 
 
 def _digest(data: Any) -> str:
@@ -101,7 +104,7 @@ def _expand(
     if trials is not None:
         scenario = scenario.model_copy(update={"trials": trials})
     if not overrides:  # a --set may take away what a claim speaks of: it is not tested then
-        _check_claims(scenario, document)
+        check_claims(scenario, document)
     cells = tuple(expand(name, scenario, document))
     if not cells:
         raise document.wrong(("matrix",), "every cell is excluded")
@@ -120,22 +123,37 @@ def collapse(document: Document, overrides: Sequence[Override]) -> Document:
     matrix = document.data.get("matrix")
     if not isinstance(matrix, dict):
         return document
-    fixed = {".".join(o.path): o.value for o in overrides}
-    kept = {k: v for k, v in matrix.items() if k not in fixed}
+    fixed = {_by_name(o.path, document): o.value for o in overrides}
+    set_ = {axis: fixed[name] for axis in matrix if (name := _axis_name(axis, document)) in fixed}
+    kept = {k: v for k, v in matrix.items() if k not in set_}
     excludes = matrix.get("exclude")
     if isinstance(excludes, list):
         left = []
         for entry in excludes:
             if not isinstance(entry, dict):
                 left.append(entry)
-            elif all(same_value(entry[k], fixed[k]) for k in entry if k in fixed):
-                rest = {k: v for k, v in entry.items() if k not in fixed}
+            elif all(same_value(entry[k], set_[k]) for k in entry if k in set_):
+                rest = {k: v for k, v in entry.items() if k not in set_}
                 left.extend([rest] if rest else [])
         kept["exclude"] = left
     data = {**document.data, "matrix": kept}
     return Document(
         source=document.source, data=data, lines=document.lines, overrides=document.overrides
     )
+
+
+def _axis_name(axis: object, document: Document) -> str:
+    return _by_name(tuple(str(axis).split(".")), document)
+
+
+def _by_name(path: tuple[str, ...], document: Document) -> str:
+    """A dotted name in which a workload goes by its name, where its number was written."""
+    items = document.data.get(path[0])
+    if len(path) > 1 and isinstance(items, list) and path[1].isdigit():
+        item = items[int(path[1])] if int(path[1]) < len(items) else None
+        if isinstance(item, dict) and isinstance(item.get("name"), str):
+            path = (path[0], item["name"], *path[2:])
+    return ".".join(path)
 
 
 def expand(name: str, scenario: Scenario, document: Document) -> Iterator[Cell]:
@@ -176,18 +194,21 @@ def _cell(
             raise document.wrong(
                 ("matrix", axis), f"an axis begins with one of {', '.join(SECTIONS)}"
             )
-    seen = ("problems", id(parts["disks"]), id(parts["array"]), id(parts["workloads"]))
+    checked = ("disks", "array", "filesystem", "workloads")
+    seen = ("problems", *(id(parts[section]) for section in checked))
     if seen not in sections:
-        _refuse_problems(parts, document, point)
+        refuse_problems(parts, scenario, document, point)
         sections[seen] = True
     written = {axis: _value_at(parts, axis, document) for axis in point}
-    return Cell.model_construct(
+    cell = Cell.model_construct(
         scenario=name,
         axes=written,
         trials=scenario.trials,
         timeout=scenario.timeout,
         **parts,
     )
+    refuse_faults(cell, document, point)
+    return cell
 
 
 def _section(
@@ -220,6 +241,8 @@ def _section(
             ) from None
     if section == "workloads":
         value = tuple(_check_workload(w, i, document, own) for i, w in enumerate(value))
+    if section == "faults":
+        value = tuple(_check_fault(f, i, document, own) for i, f in enumerate(value))
     return value
 
 
@@ -237,78 +260,47 @@ def _check_workload(
     if missing:
         raise document.wrong(("workloads", index, "tool"), missing)
     model = catalog.workload(workload.tool).parameters
+    return _with_parameters(workload, model, ("workloads", index), document, own)
+
+
+def _check_fault(fault: Fault, index: int, document: Document, own: dict[str, AxisValue]) -> Fault:
+    """The fault with its kind's parameters validated."""
+    missing = catalog.missing_plugin("faults", fault.fault)
+    if missing:
+        raise document.wrong(("faults", index, "fault"), missing)
+    model = catalog.fault_kind(fault.fault).parameters
+    return _with_parameters(fault, model, ("faults", index), document, own)
+
+
+_Named = TypeVar("_Named", Workload, Fault)
+
+
+def _with_parameters(
+    named: _Named,
+    model: type[Model],
+    at: tuple[str, int],
+    document: Document,
+    own: dict[str, AxisValue],
+) -> _Named:
+    """The plug-in's own parameters, which stand beside the name, checked by the plug-in's model."""
+    section, index = at
     try:
-        parameters = model.model_validate(workload.parameters)
+        parameters = model.model_validate(named.parameters)
     except ValidationError as error:
-        at = Document(
+        written = Document(
             source=document.source,
-            data={"workloads": [{}] * index + [workload.parameters]},
+            data={section: [{}] * index + [named.parameters]},
             lines=document.lines,
             overrides=document.overrides,
         )
 
         def moved(path: tuple[str | int, ...]) -> tuple[str | int, ...]:
-            axis = f"workloads.{workload.name}." + ".".join(str(p) for p in path[2:])
+            axis = f"{section}.{named.name}." + ".".join(str(p) for p in path[2:])
             return ("matrix", axis) if axis in own else path
 
-        raise first_wrong(error, at, below=("workloads", index), moved=moved) from None
+        raise first_wrong(error, written, below=at, moved=moved) from None
     dumped = parameters.model_dump(mode="json", by_alias=True)
-    return workload.model_copy(update={"parameters": dumped})
-
-
-def _refuse_problems(
-    parts: dict[str, Any], document: Document, point: dict[str, AxisValue]
-) -> None:
-    """Raise the first thing that no QEMU, mdadm or kernel would take."""
-    disks: tuple[Disk, ...] = parts["disks"]
-    array: Array | None = parts["array"]
-    for index, disk in enumerate(disks):
-        for problem in _disk_problems(disk):
-            raise _wrong(problem, document, point, ("disks", index))
-    singles = [d for d in disks for _ in range(d.count)]
-    if array is not None:
-        missing = catalog.missing_plugin("arrays", array.kind)
-        if missing:
-            raise _wrong(Problem(key="array.kind", message=missing), document, point)
-        for problem in catalog.array_kind(array.kind).problems(array, singles):
-            raise _wrong(problem, document, point)
-    if len(singles) > 64:
-        message = f"the disks add up to {len(singles)}; a guest holds 64"
-        raise _wrong(Problem(key="disks.count", message=message), document, point)
-    serials = [d.serial.replace("{index}", str(i)) for i, d in enumerate(singles, 1)]
-    for serial in serials:
-        if serials.count(serial) > 1:
-            message = f"two disks would have the serial '{serial}': put {{index}} into it"
-            raise _wrong(Problem(key="disks.serial", message=message), document, point)
-    if parts["workloads"] and array is None and len(singles) != 1:
-        message = f"the bare-disk workloads are aimed at one disk, and there are {len(singles)}"
-        raise _wrong(Problem(key="disks.count", message=message), document, point)
-
-
-def _disk_problems(disk: Disk) -> Iterator[Problem]:
-    missing = catalog.missing_plugin("disks", disk.model)
-    if missing:
-        yield Problem(key="model", message=missing)
-        return
-    yield from catalog.disk_model(disk.model).problems(disk)
-
-
-def _wrong(
-    problem: Problem,
-    document: Document,
-    point: dict[str, AxisValue],
-    below: tuple[str | int, ...] = (),
-) -> InputError:
-    """The problem at the line of the axis or of the field that made it."""
-    named = (*below, *problem.key.split("."))
-    axis = ".".join(str(p) for p in named if not isinstance(p, int))
-    if axis in point:
-        return document.wrong(("matrix", axis), f"{point[axis]!r}: {problem.message}")
-    if not isinstance(document.data.get("disks"), list):
-        named = tuple(p for p in named if not isinstance(p, int))
-    others = ", ".join(f"{k}: {v}" for k, v in point.items())
-    where = f" (in the cell with {others})" if others else ""
-    return document.wrong(named, f"{problem.message}{where}")
+    return named.model_copy(update={"parameters": dumped})
 
 
 def _value_at(parts: dict[str, Any], axis: str, document: Document) -> AxisValue:
@@ -328,40 +320,18 @@ def look_up(parts: dict[str, Any], dotted: str) -> Any:
         if isinstance(node, dict):
             node = node.get(name)
         elif isinstance(node, tuple):
-            if node and isinstance(node[0], Workload):
-                node = next((w for w in node if w.name == name), None)
+            if node and isinstance(node[0], Workload | Fault):
+                named = next((w for w in node if w.name == name), None)
+                numbered = node[int(name)] if name.isdigit() and int(name) < len(node) else None
+                node = named or numbered
             elif name.isdigit():
                 node = node[int(name)] if int(name) < len(node) else None
             else:  # one kind of disk, written as a mapping
                 node = getattr(node[0], name, None) if len(node) == 1 else None
-        elif isinstance(node, Workload):
+        elif isinstance(node, Workload | Fault):
             node = node.parameters.get(name, getattr(node, name, None))
         else:
             node = getattr(node, name, None)
         if node is None:
             return None
     return getattr(node, "value", node)
-
-
-def _check_claims(scenario: Scenario, document: Document) -> None:
-    """Claims name workloads and metrics that exist."""
-    names = {w.name: w for w in scenario.workloads}
-    for index, claim in enumerate(scenario.claims):
-        for value in claim.values:
-            path = ("claims", index, "expect")
-            if value.workload not in names:
-                known = ", ".join(names) or "there are none"
-                raise document.wrong(path, f"there is no workload '{value.workload}' ({known})")
-            tool = names[value.workload].tool
-            if catalog.missing_plugin("workloads", tool):
-                continue
-            counted = [m.name for m in COUNTERS]
-            metrics = [m.name for m in catalog.workload(tool).metrics] + counted
-            if value.disk is not None and value.metric not in counted:
-                raise document.wrong(
-                    path, f"a single disk has {', '.join(counted)}, and no '{value.metric}'"
-                )
-            if value.metric not in metrics:
-                raise document.wrong(
-                    path, f"{tool} gives no '{value.metric}' (it gives {', '.join(metrics)})"
-                )

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 from xml.etree import ElementTree as ET
@@ -37,7 +37,7 @@ from xml.etree import ElementTree as ET
 from lab.model.drive import HddParameters, SsdParameters
 from lab.model.plugin import Probe, Problem
 from lab.model.procedure import AskServer, BuildPlugin, HostCommand, StartServer, Step
-from lab.model.scenario import SERVED, Aio, CacheMode, Disk, DiskBus, DiskFormat, Workload
+from lab.model.scenario import SERVED, Aio, CacheMode, Disk, DiskBus, DiskFormat, Throttle, Workload
 from lab.units import GIB, MIB
 
 SERIAL_BYTES: Final = 20
@@ -84,6 +84,34 @@ def drive_problems(disk: Disk) -> Iterable[Problem]:
                 message=f"the disk model {disk.model!r} does not look at it: remove it, or set "
                 f"model to {wanted}",
             )
+
+
+def group_problems(disks: Sequence[Disk]) -> Iterable[tuple[int, Problem]]:
+    """Disks that share buckets and differ in their limits, by their place in the list.
+
+    QEMU would hold all of them to those of the last one that was plugged in:
+    ``block/throttle-groups.c: throttle_group_config`` writes into the group that all share.
+    """
+    first: dict[str, tuple[int, Throttle]] = {}
+    for index, disk in enumerate(disks):
+        limits = disk.throttle
+        if limits.group is None or not disk.count:
+            continue
+        number, others = first.setdefault(limits.group, (index, limits))
+        for name, value in limits:
+            other = getattr(others, name)
+            if value != other:
+                message = (
+                    f"{_limit(value)} here and {_limit(other)} in disks[{number}], which shares "
+                    f"the group {limits.group!r}: QEMU would hold all of the group to one of "
+                    "them, so give both the same limits, or groups of their own"
+                )
+                yield index, Problem(key=f"throttle.{name}", message=message)
+                break
+
+
+def _limit(value: int | None) -> str:
+    return "there is no limit" if value is None else str(value)
 
 
 def _serial_problems(disk: Disk) -> Iterable[Problem]:

@@ -16,7 +16,7 @@ from lab.errors import GuestError, HostError, ToolError, TroubleError, full, unw
 from lab.host import clock, guests, load, process, servers, shell, warm
 from lab.host.guests import GuestRecord
 from lab.host.hypervisor import Hypervisor, iotune_of
-from lab.host.shell import Shell, banner, reach
+from lab.host.shell import Running, Shell, banner, reach
 from lab.host.watchdog import Watchdog
 from lab.model.ports import Output
 from lab.model.procedure import (
@@ -24,10 +24,14 @@ from lab.model.procedure import (
     AttachDisk,
     BuildPlugin,
     DetachDisk,
+    LimitDisk,
+    PowerCycle,
     RestoreGuest,
     SaveGuest,
+    SpoilDisk,
     StartGuest,
     StartServer,
+    UnplugDisk,
     WipeDisk,
 )
 
@@ -64,6 +68,7 @@ class LiveBench:
         self._answered = self._answering = self._started = clock.now()
         self._restored = False
         self._servers: dict[str, servers.Server] = {}
+        self._running: dict[str, Running] = {}
         self._watchdog = Watchdog(self._hypervisor.completed, self._in_flight)
         self._asking = False
 
@@ -127,8 +132,11 @@ class LiveBench:
 
     def start_guest(self, step: StartGuest) -> None:
         """Start the domain, and write its process and port down."""
+        self._start(step.xml)
+
+    def _start(self, xml: str) -> None:
         self._started = clock.now()
-        self._hypervisor.start(step.xml)
+        self._hypervisor.start(xml)
         self.record = replace(self.record, pid=self._hypervisor.pid, port=self._hypervisor.port())
         guests.write(self.record)
 
@@ -158,6 +166,23 @@ class LiveBench:
         self._restored = True
         self.record = replace(self.record, pid=self._hypervisor.pid, port=self._hypervisor.port())
         guests.write(self.record)
+
+    def power_cycle(self, step: PowerCycle) -> str:
+        """Kill QEMU, have the servers lose their caches at once, and start the guest again.
+
+        What the servers brought to the medium in between, they did as drives do whose power fails
+        a moment after the host's. The guest's record keeps its owner throughout.
+        """
+        xml = self._hypervisor.definition()
+        guests.kill(self.record.path)
+        answers = [f"{socket} {servers.ask_line(socket, 'lose')}\n" for socket in step.lose]
+        for running in self._running.values():
+            running.over()
+        self.close()
+        self._hypervisor.forget()
+        self._restored = False
+        self._start(xml)
+        return "".join(answers)
 
     def attach(self) -> None:
         """Find a guest that another process started."""
@@ -246,10 +271,39 @@ class LiveBench:
         if left:
             raise GuestError(f"QEMU left {left} bytes on the disk '{step.serial}' when wiping it")
 
-    def detach_disk(self, step: AttachDisk | DetachDisk) -> None:
+    def limit_disk(self, step: LimitDisk) -> None:
+        """Give a plugged disk other limits, and see that it has them."""
+        self._hypervisor.limit(step.serial, step.limits)
+        found = {k: v for k, v in self.limits_of(step.serial).items() if k in step.limits}
+        if found != step.limits:
+            raise ToolError(f"QEMU has other limits for '{step.serial}' than asked: {found}")
+
+    def spoil_disk(self, step: SpoilDisk) -> None:
+        """Write bytes to a plugged disk that the guest knows nothing of."""
+        self._hypervisor.spoil(step.serial, step.offset, step.length, step.pattern)
+
+    def detach_disk(self, step: AttachDisk | DetachDisk | UnplugDisk) -> None:
         """Unplug a disk; a dead guest holds none."""
         if guests.qemu_pids(self.record.path):
             self._hypervisor.unplug(step.xml, step.serial)
+
+    def begin(self, name: str, script: str) -> None:
+        """Start shell lines in a shell of their own."""
+        if self._shell is None:
+            raise GuestError(f"there is no connection to the guest '{self.record.id}'")
+        self._running[name] = self._shell.start(script)
+
+    def end(self, name: str, timeout: float, *, cut: bool) -> Output:
+        """Wait until they have ended; with ``cut`` the guest did, and what they told is all."""
+        running = self._running.pop(name)
+        if cut:
+            return running.over()
+        self._answered = clock.now()
+        self._watchdog.begin()
+        try:
+            return running.end(timeout * self._scale)
+        finally:
+            self._watchdog.end()
 
     def guest(self, script: str, timeout: float) -> Output:
         """Run shell lines as root in the guest."""

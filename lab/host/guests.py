@@ -190,6 +190,18 @@ def is_owned(record: GuestRecord) -> bool:
     return bool(record.owner_pid) and started_ticks(record.owner_pid) == record.owner_started
 
 
+def kill(directory: Path) -> None:
+    """End the guest's QEMU as a power cut does: at once, and with no word to it; wait for that."""
+    for pid in qemu_pids(directory):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    clock.wait_until(
+        lambda: None if qemu_pids(directory) else True,
+        timeout=20,
+        reason=f"the killed QEMU of the guest in '{directory}' to end",
+    )
+
+
 def end_processes(directory: Path, *, grace: float = 3.0) -> None:
     """End the guest's QEMU, then its disks' servers, kindly and then not; return when all is gone.
 

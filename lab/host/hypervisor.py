@@ -14,60 +14,30 @@ import os
 import re
 import sys
 import threading
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 from xml.etree import ElementTree as ET
 
 from lab.errors import GuestError, HostError, TroubleError, full
-from lab.host import capabilities, clock, process
+from lab.host import capabilities, clock, drives, process
+from lab.host.drives import Completed
 
 SOCKET_LIMIT: Final = 107
 """Bytes in a unix socket's path, ``unix(7)``."""
-WIPE_BYTES: Final = 1024**3
-"""Zeroed by one request."""
 _MONITOR: Final = "/lib/qemu/domain-1-lab/monitor.sock"
-
-
-def _libvirt() -> Any:
-    try:
-        import libvirt
-    except ImportError as error:
-        raise HostError(
-            "libvirt is not installed for this Python",
-            hint="`make setup` installs it; `lab doctor` says what else is missing",
-        ) from error
-    return libvirt
 
 
 def require() -> None:
     """``HostError`` where this Python has no libvirt."""
-    _libvirt()
+    drives.load()
 
 
 def version() -> int:
     """libvirt's version as a number, ``major * 1000000 + minor * 1000 + release``."""
-    number: int = _libvirt().getVersion()
+    number: int = drives.load().getVersion()
     return number
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Completed:
-    """Requests that a disk has completed since it was plugged in, as QEMU counts them."""
-
-    reads: int
-    writes: int
-    flushes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Disk:
-    """A disk by libvirt's names."""
-
-    name: str
-    bus: str
-    alias: str
 
 
 class Hypervisor:
@@ -92,7 +62,7 @@ class Hypervisor:
                 f" '{_MONITOR}', {SOCKET_LIMIT} at most)",
                 hint="set LAB_HOME to a shorter directory",
             )
-        libvirt = _libvirt()
+        libvirt = drives.load()
         libvirt.registerErrorHandler(lambda _context, _error: None, None)
         capabilities.seed(self.root)
         libvirt.virEventRegisterDefaultImpl()
@@ -111,7 +81,7 @@ class Hypervisor:
         """Let go of libvirt; the guest goes on."""
         self._stop.set()
         if self._connection is not None:
-            with contextlib.suppress(_libvirt().libvirtError):
+            with contextlib.suppress(drives.load().libvirtError):
                 self._connection.close()
         self._connection = self._domain = None
 
@@ -124,7 +94,7 @@ class Hypervisor:
     def start(self, xml: str) -> None:
         """Start the domain; it is transient, and gone from libvirt when it ends."""
         self.open()
-        libvirt = _libvirt()
+        libvirt = drives.load()
         try:
             self._domain = self._connection.createXML(xml, 0)
         except libvirt.libvirtError as error:
@@ -133,7 +103,7 @@ class Hypervisor:
 
     def save(self, path: Path) -> None:
         """Save the guest's memory and devices to a file; the guest ends."""
-        libvirt = _libvirt()
+        libvirt = drives.load()
         try:
             self._domain.saveFlags(str(path), None, libvirt.VIR_DOMAIN_SAVE_RUNNING)
         except libvirt.libvirtError as error:
@@ -143,7 +113,7 @@ class Hypervisor:
     def restore(self, path: Path, saved_directory: str) -> None:
         """Start the guest that a file holds, with this root's files in place of the saved ones."""
         self.open()
-        libvirt = _libvirt()
+        libvirt = drives.load()
         try:
             xml = self._connection.saveImageGetXMLDesc(str(path), 0)
             xml = xml.replace(f"{saved_directory}/", f"{self.root}/")
@@ -156,7 +126,7 @@ class Hypervisor:
     def attach(self) -> None:
         """Find the guest that another process started in this root."""
         self.open()
-        libvirt = _libvirt()
+        libvirt = drives.load()
 
         def look() -> Any:
             try:
@@ -184,13 +154,13 @@ class Hypervisor:
         """The port of 127.0.0.1 that leads to the guest's SSH, as QEMU's own table has it."""
         import libvirt_qemu
 
-        libvirt = _libvirt()
+        libvirt = drives.load()
         try:
             table = libvirt_qemu.qemuMonitorCommand(
                 self._domain, "info usernet", libvirt_qemu.VIR_DOMAIN_QEMU_MONITOR_COMMAND_HMP
             )
         except libvirt.libvirtError as error:
-            raise GuestError(f"QEMU does not answer: {self._words(error)}") from error
+            raise GuestError(f"QEMU does not answer: {drives.words(error)}") from error
         found = re.search(r"HOST_FORWARD\]\s+\d+\s+127\.0\.0\.1\s+(\d+)", table)
         if found is None:
             raise GuestError(f"QEMU forwards no port to the guest; its table:\n{table}")
@@ -198,25 +168,25 @@ class Hypervisor:
 
     def plug(self, xml: str) -> None:
         """Hot-plug a device."""
-        libvirt = _libvirt()
+        libvirt = drives.load()
         try:
             self._domain.attachDeviceFlags(xml, libvirt.VIR_DOMAIN_AFFECT_LIVE)
         except libvirt.libvirtError as error:
             serial = ET.fromstring(xml).findtext("serial") or "device"
             raise HostError(
-                f"QEMU would not take the disk '{serial}': {self._words(error)}"
+                f"QEMU would not take the disk '{serial}': {drives.words(error)}"
             ) from error
 
     def unplug(self, xml: str, serial: str) -> None:
         """Hot-unplug a disk and wait until the guest has let go of it."""
-        libvirt = _libvirt()
+        libvirt = drives.load()
         try:
             self._domain.detachDeviceFlags(xml, libvirt.VIR_DOMAIN_AFFECT_LIVE)
         except libvirt.libvirtError as error:
             if not self._holds(serial):
                 return
             raise GuestError(
-                f"the guest would not let go of the disk '{serial}': {self._words(error)}"
+                f"the guest would not let go of the disk '{serial}': {drives.words(error)}"
             ) from error
         try:
             clock.wait_until(
@@ -228,120 +198,76 @@ class Hypervisor:
             raise GuestError(error.message) from error
 
     def wipe(self, serial: str, size: int) -> None:
-        """Have QEMU zero a disk of ``size`` bytes; its limits are lifted for that moment.
+        """Have QEMU zero a disk of ``size`` bytes, whatever its limits."""
+        drives.wipe(self._domain, serial, size)
 
-        The zeros go through the guest's own device (``qemu-io -d``), because no other writer may
-        open the file beside it. QEMU takes requests of less than 2 GiB (``BDRV_REQUEST_MAX_BYTES``)
-        and tells nobody of errors here: whoever wipes looks at the file afterwards.
-        """
-        import libvirt_qemu
-
-        libvirt = _libvirt()
-        disk = self._disks().get(serial)
-        if disk is None:
-            raise GuestError(f"the guest has no disk with the serial '{serial}'")
-        name, device, live = disk.name, disk.alias, libvirt.VIR_DOMAIN_AFFECT_LIVE
-        if disk.bus == "virtio":
-            device = f"/machine/peripheral/{device}/virtio-backend"
-        try:
-            limits = {
-                k: v for k, v in self._domain.blockIoTune(name, live).items() if type(v) is int
-            }
-            if any(limits.values()):
-                self._domain.setBlockIoTune(name, dict.fromkeys(limits, 0), live)
-            zeros = [
-                f"write -q -z -u {start} {min(WIPE_BYTES, size - start)}"
-                for start in range(0, size, WIPE_BYTES)
-            ]
-            # The flush writes qcow2's tables out of QEMU's cache (``qcow2_co_flush_to_os``).
-            for command in (*zeros, "flush"):
-                libvirt_qemu.qemuMonitorCommand(
-                    self._domain,
-                    f'qemu-io -d {device} "{command}"',
-                    libvirt_qemu.VIR_DOMAIN_QEMU_MONITOR_COMMAND_HMP,
-                )
-            if any(limits.values()):
-                self._domain.setBlockIoTune(name, {k: v for k, v in limits.items() if v}, live)
-        except libvirt.libvirtError as error:
-            raise GuestError(
-                f"the disk '{serial}' could not be wiped: {self._words(error)}"
-            ) from error
+    def spoil(self, serial: str, offset: int, length: int, pattern: int) -> None:
+        """Have QEMU write bytes to a disk that the guest knows nothing of."""
+        drives.spoil(self._domain, serial, offset, length, pattern)
 
     def limits(self, serial: str) -> dict[str, int]:
         """QEMU's throttle of the disk with that serial, by the names of ``<iotune>``."""
-        libvirt = _libvirt()
-        disk = self._disks().get(serial)
-        if disk is None:
-            raise GuestError(f"the guest has no disk with the serial '{serial}'")
+        return drives.limits(self._domain, serial)
+
+    def limit(self, serial: str, limits: Mapping[str, int]) -> None:
+        """Give a disk these limits and no others."""
+        drives.limit(self._domain, serial, limits)
+
+    def completed(self) -> dict[str, Completed]:
+        """What each data disk has completed so far, by serial."""
+        return drives.completed(self._connection, self._domain)
+
+    def definition(self) -> str:
+        """The domain as it is, with the disks that it has now, as XML that can be started again."""
+        libvirt = drives.load()
         try:
-            found: dict[str, int] = self._domain.blockIoTune(
-                disk.name, libvirt.VIR_DOMAIN_AFFECT_LIVE
-            )
+            xml: str = self._domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
         except libvirt.libvirtError as error:
-            raise GuestError(f"QEMU does not answer: {self._words(error)}") from error
-        return found
+            raise GuestError(f"libvirt does not know the guest: {drives.words(error)}") from error
+        return xml
+
+    def forget(self) -> None:
+        """Wait until libvirt has noticed that QEMU is gone; the name is free then."""
+        libvirt = drives.load()
+
+        def gone() -> bool | None:
+            try:
+                self._connection.lookupByName(self.name)
+            except libvirt.libvirtError:
+                return True
+            return None
+
+        clock.wait_until(gone, timeout=20, reason="libvirt to notice that QEMU is gone")
+        self._domain = None
 
     def stopped(self) -> str:
         """Why QEMU has stopped the guest, which it does when a disk's file cannot grow, or nothing.
 
         ``werror=enospc``, QEMU's default: the request waits, and so does the whole guest.
         """
-        libvirt = _libvirt()
+        libvirt = drives.load()
         if self._domain is None:
             return ""
         try:
             state, reason = self._domain.state()
             if (state, reason) != (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR):
                 return ""
-            names = {disk.name: serial for serial, disk in self._disks().items()}
+            names = {disk.name: serial for serial, disk in drives.drives(self._domain).items()}
             failed = self._domain.diskErrors()
         except libvirt.libvirtError:
             return ""  # it has ended, which others find
         which = ", ".join(f"'{names.get(name, name)}'" for name in sorted(failed))
         return f"QEMU stopped the guest, for it could not write to the file of its disk {which}"
 
-    def completed(self) -> dict[str, Completed]:
-        """What each data disk has completed so far, by serial."""
-        libvirt = _libvirt()
-        try:
-            serials = {disk.name: serial for serial, disk in self._disks().items()}
-            told = self._connection.domainListGetStats(
-                [self._domain], libvirt.VIR_DOMAIN_STATS_BLOCK
-            )[0][1]
-        except libvirt.libvirtError as error:
-            raise GuestError(f"QEMU does not answer: {self._words(error)}") from error
-        found = {}
-        for number in range(told.get("block.count", 0)):
-            serial = serials.get(told[f"block.{number}.name"])
-            if serial:
-                reads, writes, flushes = (
-                    told.get(f"block.{number}.{kind}.reqs", 0) for kind in ("rd", "wr", "fl")
-                )
-                found[serial] = Completed(reads=reads, writes=writes, flushes=flushes)
-        return found
-
-    def _disks(self) -> dict[str, _Disk]:
-        """The guest's disks that have a serial, by it."""
-        found = {}
-        for disk in ET.fromstring(self._domain.XMLDesc(0)).iter("disk"):
-            serial, target, alias = disk.findtext("serial"), disk.find("target"), disk.find("alias")
-            if serial and target is not None:
-                found[serial] = _Disk(
-                    name=target.get("dev", ""),
-                    bus=target.get("bus", ""),
-                    alias="" if alias is None else alias.get("name", ""),
-                )
-        return found
-
     def _holds(self, serial: str) -> bool:
         try:
-            return serial in self._disks()
-        except _libvirt().libvirtError:
+            return serial in drives.drives(self._domain)
+        except drives.load().libvirtError:
             return False
 
     def destroy(self) -> None:
         """End the guest at once; no error where it has ended already."""
-        libvirt = _libvirt()
+        libvirt = drives.load()
         if self._domain is None:
             return
         try:
@@ -351,19 +277,15 @@ class Hypervisor:
                 libvirt.VIR_ERR_NO_DOMAIN,
                 libvirt.VIR_ERR_OPERATION_INVALID,
             ):
-                raise HostError(f"QEMU would not end: {self._words(error)}") from error
+                raise HostError(f"QEMU would not end: {drives.words(error)}") from error
         self._domain = None
 
     @classmethod
     def _trouble(cls, sentence: str, error: Exception) -> HostError:
-        words = cls._words(error)
+        words = drives.words(error)
         if os.strerror(errno.ENOSPC) in words:
             return full(f"{sentence}: {words}")
         return HostError(f"{sentence}: {words}")
-
-    @staticmethod
-    def _words(error: Exception) -> str:
-        return str(error).strip().replace("\n", " ")
 
 
 def iotune_of(xml: str) -> dict[str, str]:
@@ -384,7 +306,7 @@ def try_open() -> str:
         "c = libvirt.open('qemu:///embed?root=' + sys.argv[1]); v = c.getLibVersion();"
         "print(f'{v // 1000000}.{v // 1000 % 1000}.{v % 1000}')"
     )
-    _libvirt()
+    drives.load()
     with TemporaryDirectory(prefix="lab-doctor-") as directory:
         done = process.run(
             [sys.executable, "-c", code, directory],

@@ -17,17 +17,8 @@ from lab.errors import HostError, LabError, ToolError
 from lab.host import image_recipes, image_store, image_workspace, process
 from lab.host.clock import now
 from lab.host.image_store import Progress
-from lab.model.image import (
-    Image,
-    ImageBoot,
-    ImageFile,
-    ImageManifest,
-    ImageRecipe,
-    ImageSource,
-    boot_files,
-    image_digest,
-    recipe_digest,
-)
+from lab.model.image import Image, ImageBoot, ImageFile, ImageManifest, ImageSource, boot_files
+from lab.model.recipe import Brought, ImageRecipe, image_digest, recipe_digest
 
 _TOOLS = {
     "mmdebstrap": "mmdebstrap",
@@ -57,8 +48,8 @@ def build(
     ``ToolError``: a package cannot be installed, or the result is not what the recipe asks for.
     """
     image_store.check_name(name)
-    customize = image_recipes.customize_script()
-    digest = recipe_digest(recipe, customize)
+    brought = image_recipes.brought(recipe)
+    digest = recipe_digest(recipe, brought)
 
     def waiting() -> None:
         progress(f"waiting for another process that is building '{name}'", None)
@@ -72,13 +63,14 @@ def build(
             progress(f"'{present.directory.name}' is there", 1.0)
             return present
         _check_host(name)
-        image_workspace.check_space(name, minimum_free)
+        more = image_build.MODULES_FREE if recipe.modules else 0
+        image_workspace.check_space(name, minimum_free + more)
         with image_workspace.workspace(name) as work:
-            found = _make(recipe, name=name, customize=customize, work=work, progress=progress)
+            found = _make(recipe, name=name, brought=brought, work=work, progress=progress)
             progress("hashing the files", 0.97)
             manifest = ImageManifest(
                 name=name,
-                digest=image_digest(recipe, customize, found.packages),
+                digest=image_digest(recipe, brought, found.packages),
                 recipe_digest=digest,
                 built=datetime.now(UTC),
                 source=ImageSource.BUILT,
@@ -87,6 +79,8 @@ def build(
                 packages=dict(found.packages),
                 kernel_version=found.kernel_version,
                 mdadm_version=found.packages.get("mdadm"),
+                kernel_options=image_build.recorded_options(recipe, found.kernel_config),
+                own_modules=found.own_modules,
             )
             shutil.copyfile(work / "build.log", work / "image" / "build.log")
             image = image_store.publish(work / "image", manifest)
@@ -110,20 +104,22 @@ def _facts(path: Path) -> ImageFile:
 
 
 def _make(
-    recipe: ImageRecipe, *, name: str, customize: str, work: Path, progress: Progress
+    recipe: ImageRecipe, *, name: str, brought: Brought, work: Path, progress: Progress
 ) -> Found:
     """Leave disk, kernel and initrd in ``work/image``, checked."""
-    plan = image_build.compile_build(recipe, customize=customize, work=work, root=os.geteuid() == 0)
+    plan = image_build.compile_build(recipe, brought=brought, work=work, root=os.geteuid() == 0)
     _write(plan, work)
-    log = work / "build.log"
+    if recipe.kernel_file:
+        shutil.copyfile(recipe.kernel_file, work / "kernel.deb")
+    log, modules_log = work / "build.log", work / "modules.log"
+    building = {**_environment(), **image_build.ENVIRONMENT, "TMPDIR": str(work / "tmp")}
     try:
+        if plan.modules:
+            progress("building kernel modules, beside the image", 0.0)
+            process.run(plan.modules, timeout=3600, log=modules_log, env=building)
+            _run(plan.remove_modules_root, work)
         with _following(log, progress):
-            process.run(
-                plan.bootstrap,
-                timeout=3600,
-                log=log,
-                env={**_environment(), **image_build.ENVIRONMENT, "TMPDIR": str(work / "tmp")},
-            )
+            process.run(plan.bootstrap, timeout=3600, log=log, env=building)
         progress("making the file system", 0.90)
         _run(plan.make_disk, work)
         _run(plan.remove_root, work)
@@ -138,7 +134,11 @@ def _make(
         progress("writing the qcow2 file", 0.94)
         _run(plan.convert, work)
     except (ToolError, HostError) as error:
-        text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+        text = "".join(
+            file.read_text(encoding="utf-8", errors="replace")
+            for file in (modules_log, log)
+            if file.exists()
+        )
         reason = image_build.reason_of(f"{text}\n{error}", suite=recipe.suite)
         if reason is None:
             raise
@@ -182,6 +182,9 @@ def _found(recipe: ImageRecipe, work: Path) -> Found:
     return Found(
         packages=image_build.parse_packages((found / "packages").read_text(encoding="utf-8")),
         kernel_version=(found / "kernel").read_text(encoding="utf-8").strip(),
+        kernel_config=(found / "config").read_text(encoding="utf-8"),
+        own_modules=tuple((found / "own_modules").read_text(encoding="utf-8").split()),
+        module_files=tuple((found / "module_files").read_text(encoding="utf-8").split()),
         initrd=frozenset((found / "initrd").read_text(encoding="utf-8").split("\n")),
         files=files,
         links={p.name: str(p.readlink()) for p in units.iterdir() if p.is_symlink()},

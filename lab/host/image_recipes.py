@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 from pathlib import Path
 
 import lab
 from lab import catalog, decode
-from lab.model.image import ImageRecipe
+from lab.compile.image_build import HOOKS
+from lab.decode import Document
+from lab.errors import InputError
+from lab.model.recipe import Brought, ImageRecipe, added
 
 
 def directory() -> Path:
@@ -28,10 +33,56 @@ def load(name_or_path: str) -> tuple[str, ImageRecipe]:
 
 
 def read(path: Path) -> ImageRecipe:
-    """The recipe in a file; ``InputError`` names the file, line and key that is wrong."""
-    return decode.validate(ImageRecipe, decode.read_file(path))
+    """The recipe in a file, with the one that it is added to; patches by their whole paths.
+
+    ``InputError`` names the file, line and key that is wrong.
+    """
+    recipe = decode.validate(ImageRecipe, _added_up(path, ()))
+    if recipe.modules is None:
+        return recipe
+    patches = tuple(str((path.parent / p).resolve()) for p in recipe.modules.patches)
+    return recipe.model_copy(
+        update={"modules": recipe.modules.model_copy(update={"patches": patches})}
+    )
 
 
-def customize_script() -> str:
-    """The hook that turns packages into a guest, ``images/customize.sh``."""
-    return (directory() / "customize.sh").read_text(encoding="utf-8")
+def _added_up(path: Path, above: tuple[str, ...]) -> Document:
+    document = decode.read_file(path)
+    name = document.data.get("base")
+    if not isinstance(name, str):
+        return document
+    if name in (path.stem, *above):
+        raise document.wrong(("base",), f"'{name}' is the base of itself")
+    known = recipes()
+    if name not in known:
+        raise document.wrong(("base",), f"there is no image '{name}': known are {', '.join(known)}")
+    read(known[name])  # what is wrong there is said of that file
+    below = _added_up(known[name], (path.stem, *above))
+    return dataclasses.replace(document, data=added(below.data, document.data))
+
+
+def brought(recipe: ImageRecipe) -> Brought:
+    """What the image is made of beside recipe and archive; ``InputError``: a file is not there."""
+    patches = recipe.modules.patches if recipe.modules else ()
+    return Brought(
+        hooks={name: (directory() / name).read_text(encoding="utf-8") for name in HOOKS},
+        patches=tuple(_patch(Path(path)) for path in patches),
+        kernel_sha256=_sha256(Path(recipe.kernel_file)) if recipe.kernel_file else None,
+    )
+
+
+def _patch(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"the patch '{path}' cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"the patch '{path}' is not UTF-8 text (byte {error.start})") from error
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"the kernel '{path}' cannot be read: {error.strerror}") from error

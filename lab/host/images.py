@@ -15,7 +15,8 @@ from lab.host.image_store import (
     remove,
     verify,
 )
-from lab.model.image import Image, ImageRecipe, recipe_digest
+from lab.model.image import Image
+from lab.model.recipe import ImageRecipe, recipe_digest
 
 __all__ = [
     "Inventory",
@@ -44,4 +45,4 @@ def find(name: str, recipe: ImageRecipe | None = None) -> Image | None:
         if path is None:
             return image_store.find_newest(name)
         recipe = image_recipes.read(path)
-    return image_store.find_by_recipe(name, recipe_digest(recipe, image_recipes.customize_script()))
+    return image_store.find_by_recipe(name, recipe_digest(recipe, image_recipes.brought(recipe)))

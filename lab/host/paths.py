@@ -5,11 +5,13 @@ what      where                           may be removed by hand
 ========  ==============================  ============================================
 images    ``$XDG_DATA_HOME/lab/images``   yes: built again, or imported again
 runs      ``$XDG_DATA_HOME/lab/runs``     yes: the results are gone then
+site      ``$XDG_DATA_HOME/lab/site``     yes: ``lab report --all`` makes it again
 keys      ``$XDG_DATA_HOME/lab/keys``     yes: made again; live guests become unreachable
 guests    ``$XDG_STATE_HOME/lab/guests``  no: ``lab down`` and ``lab gc`` remove them
 warm      ``$XDG_CACHE_HOME/lab/warm``    yes: the next guest of that kind boots cold
 host      ``$XDG_CACHE_HOME/lab/host``    yes: what was found out about this host
 plugins   ``$XDG_CACHE_HOME/lab/plugins`` yes: compiled again; not while guests run
+kernels   ``$XDG_CACHE_HOME/lab/kernels`` yes: copied again; not while guests run
 ========  ==============================  ============================================
 
 ``LAB_HOME`` puts all of it below one directory instead, which tests and CI use.
@@ -40,6 +42,11 @@ def runs() -> Path:
     return _base("XDG_DATA_HOME", ".local/share", "data") / "runs"
 
 
+def site() -> Path:
+    """The pages of all runs."""
+    return _base("XDG_DATA_HOME", ".local/share", "data") / "site"
+
+
 def keys() -> Path:
     """The lab's own SSH key pair."""
     return _base("XDG_DATA_HOME", ".local/share", "data") / "keys"
@@ -63,3 +70,8 @@ def host() -> Path:
 def plugins() -> Path:
     """Compiled plug-ins of the servers behind modelled disks."""
     return _base("XDG_CACHE_HOME", ".cache", "cache") / "plugins"
+
+
+def kernels() -> Path:
+    """Kernels of the user's own, as they were when a guest was to boot them."""
+    return _base("XDG_CACHE_HOME", ".cache", "cache") / "kernels"

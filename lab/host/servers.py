@@ -148,17 +148,22 @@ def _connect(path: str, timeout: float) -> socket.socket:
 
 def ask(step: AskServer) -> str:
     """The line with which the server answers."""
+    return ask_line(step.socket, step.line)
+
+
+def ask_line(socket: str, line: str) -> str:
+    """One line to the server behind a socket, and the line with which it answers."""
     try:
-        with contextlib.closing(_connect(step.socket, _ANSWER)) as connection:
-            connection.sendall(f"{step.line}\n".encode())
+        with contextlib.closing(_connect(socket, _ANSWER)) as connection:
+            connection.sendall(f"{line}\n".encode())
             with connection.makefile("r", encoding="utf-8") as answers:
                 answer = answers.readline()
     except OSError as error:
         raise GuestError(
-            f"the server behind '{step.socket}' does not answer: {error.strerror or error}"
+            f"the server behind '{socket}' does not answer: {error.strerror or error}"
         ) from error
     if not answer.endswith("\n"):
-        raise GuestError(f"the server behind '{step.socket}' ended instead of answering")
+        raise GuestError(f"the server behind '{socket}' ended instead of answering")
     return answer.rstrip("\n")
 
 

@@ -167,6 +167,20 @@ class Shell:
             seconds=clock.now() - started,
         )
 
+    def start(self, script: str) -> Running:
+        """Begin a script in a shell of its own, with ``set -e``, and go on."""
+        started = clock.now()
+
+        def still_time() -> None:
+            self._alive()
+            if clock.now() - started > 60.0:
+                raise GuestError("the guest did not take a script within 60 seconds")
+
+        channel = self._open(still_time)
+        text = f"(set -e; eval {shlex.quote(script)}) </dev/null\nexit $?\n"
+        _send(channel, text.encode(), still_time)
+        return Running(channel, self._alive)
+
     def _open(self, still_time: Callable[[], None]) -> paramiko.Channel:
         """A channel with a shell in it that waits for scripts."""
         transport = self._client.get_transport()
@@ -209,6 +223,61 @@ class Shell:
                 asked = clock.now()
         printed, _, status = bytes(out).rpartition(end)
         return int(status), printed, bytes(err[: -len(error_end)])
+
+
+class Running:
+    """A script that runs beside others; what it prints is taken in as it comes."""
+
+    def __init__(self, channel: paramiko.Channel, alive: Callable[[], None]) -> None:
+        self._channel, self._alive = channel, alive
+        self._out, self._err = bytearray(), bytearray()
+        self._began = self._ended = clock.now()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        self._channel.settimeout(_GLANCE)
+        while True:
+            while self._channel.recv_stderr_ready():
+                self._err += self._channel.recv_stderr(65536)
+            with suppress(TimeoutError):
+                got = self._channel.recv(65536)
+                if not got:
+                    break
+                self._out += got
+        with suppress(OSError):  # standard error ends with the channel
+            while got := self._channel.recv_stderr(65536):
+                self._err += got
+        self._ended = clock.now()
+
+    def end(self, timeout: float) -> Output:
+        """Wait for its end; ``GuestError`` where the guest dies, or takes too long."""
+        while self._reader.is_alive():
+            self._reader.join(1.0)
+            if self._reader.is_alive():
+                self._alive()
+                if clock.now() - self._began > timeout:
+                    raise GuestError(f"a workload had not ended after {timeout:.0f} seconds")
+        status = self._channel.recv_exit_status()
+        if status < 0:
+            self._alive()
+            raise GuestError("the SSH connection to the guest was lost")
+        return self._output(status)
+
+    def over(self) -> Output:
+        """What it had told when its guest ended under it."""
+        self._reader.join(5.0)  # the connection ends with QEMU
+        self._channel.close()
+        self._reader.join(5.0)
+        return self._output(-1)
+
+    def _output(self, status: int) -> Output:
+        return Output(
+            status=status,
+            stdout=self._out.decode(errors="replace"),
+            stderr=self._err.decode(errors="replace"),
+            seconds=self._ended - self._began,
+        )
 
 
 def _channel(transport: paramiko.Transport, still_time: Callable[[], None]) -> paramiko.Channel:

@@ -16,7 +16,7 @@ from typing import Final
 
 from lab.errors import GuestError
 from lab.host import clock
-from lab.host.hypervisor import Completed
+from lab.host.drives import Completed
 
 GLANCE: Final = 5.0
 """Seconds between two looks at QEMU's counters."""

@@ -33,6 +33,8 @@ LOCKLESS_BITMAP: Final = 128 * KIB
 PPL: Final = 1024 * KIB
 """mdadm's ``MULTIPLE_PPL_AREA_SIZE_SUPER1``."""
 
+T = TypeVar("T")
+
 _SECTOR: Final = 512
 _BITMAP_SUPERBLOCK: Final = 256
 
@@ -52,7 +54,7 @@ class Geometry:
     component_size: int
     """What is used of each member; 0 for RAID 0 and linear, which use all of each."""
     bitmap_chunk: int
-    """0 where there is no internal bitmap whose chunk is known."""
+    """0 where there is no bitmap whose chunk is known."""
 
     @property
     def copies(self) -> int:
@@ -91,10 +93,12 @@ def geometry_of(array: Array, sizes: Sequence[int]) -> Geometry:
         if array.component_size is None and level is Level.RAID1:
             component -= component % (64 * KIB)
     bitmap_chunk = 0
-    if array.bitmap == "internal" and level.redundant:
+    if array.bitmap in ("internal", "external") and level.redundant:
         covered = bitmap_covers(level, layout, members, component)
-        bitmap_chunk = array.bitmap_chunk or max(
-            DEFAULT_BITMAP_CHUNK, smallest_bitmap_chunk(component, covered)
+        bitmap_chunk = array.bitmap_chunk or (
+            external_bitmap_chunk(covered)
+            if array.bitmap == "external"
+            else max(DEFAULT_BITMAP_CHUNK, smallest_bitmap_chunk(component, covered))
         )
     return Geometry(
         level=level,
@@ -108,15 +112,18 @@ def geometry_of(array: Array, sizes: Sequence[int]) -> Geometry:
     )
 
 
+def without_bitmap_disk(array: Array, disks: Sequence[T]) -> Sequence[T]:
+    """What there is of each disk that may be a member: the bitmap's own disk is none."""
+    aside = array.bitmap_disk
+    return disks if aside is None else [*disks[: aside - 1], *disks[aside:]]
+
+
 def member_count(array: Array, disks: int) -> int:
     """Active members: those asked for, or all disks that are not spares."""
     return array.members if array.members is not None else disks - array.spares
 
 
-Item = TypeVar("Item")
-
-
-def present(array: Array, disks: Sequence[Item]) -> Sequence[Item]:
+def present(array: Array, disks: Sequence[T]) -> Sequence[T]:
     """Of all disks those of members and spares that are there."""
     used = disks[: member_count(array, len(disks)) + array.spares]
     if array.missing is None:
@@ -189,6 +196,14 @@ def smallest_bitmap_chunk(component: int, covered: int) -> int:
     while bits > most:
         chunk *= 2
         bits = (bits + 1) // 2
+    return chunk
+
+
+def external_bitmap_chunk(covered: int) -> int:
+    """mdadm's chunk of a bitmap in a file: 2^20 bits or fewer (``bitmap.c: CreateBitmap``)."""
+    chunk = SMALLEST_CHUNK
+    while -(-covered // chunk) > 1 << 20:
+        chunk *= 2
     return chunk
 
 

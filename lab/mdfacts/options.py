@@ -21,12 +21,16 @@ from lab.mdfacts.geometry import (
 from lab.mdfacts.levels import Level
 from lab.model.plugin import Problem
 from lab.model.scenario import Array
-from lab.units import GIB, KIB, format_size
+from lab.units import GIB, KIB, MIB, format_size
 
 BITMAPS: Final = ("none", "internal", "external", "lockless")
 POLICIES: Final = ("resync", "bitmap", "ppl")
 BAD_BLOCK_LOG: Final = 4 * KIB
 """mdadm puts it behind the bitmap, and over it where there is no room: ``write_init_super1``."""
+
+BITMAP_MOUNT: Final = "/mnt/bitmap"
+"""Where the file system on ``array.bitmap_disk`` is mounted."""
+SMALLEST_BITMAP_DISK: Final = 16 * MIB
 
 _SYSFS_KEY: Final = re.compile(r"[a-z][a-z0-9_]*(/[a-z][a-z0-9_]*)?")
 _NO_FILE_SYSTEM: Final = ("/dev/", "/proc/", "/sys/", "/run/")
@@ -65,6 +69,21 @@ MILLISECONDS: Final = ("safe_mode_delay", "bitmap/time_base")
 """Files that hold seconds with up to three decimals."""
 
 
+def bitmap_path(array: Array) -> str | None:
+    """The file of an external bitmap; ``None`` where there is none."""
+    if array.bitmap != "external":
+        return None
+    return array.bitmap_file or f"{BITMAP_MOUNT}/{array.name}"
+
+
+def without_idle(array: Array) -> Array:
+    """The array without what only the bitmap of another cell looks at."""
+    if array.bitmap in ("internal", "external"):
+        return array
+    sysfs = {k: v for k, v in array.sysfs.items() if not k.startswith("bitmap/")}
+    return array.model_copy(update={"bitmap_chunk": None, "sysfs": sysfs})
+
+
 def option_problems(array: Array, level: Level, members: int) -> Iterable[Problem]:
     """Policy, member flags and sysfs settings."""
     yield from _policy_problems(array, level)
@@ -90,6 +109,7 @@ def bitmap_problems(array: Array, level: Level, sizes: Sequence[int]) -> Iterabl
         )
         return
     yield from _bitmap_file_problems(array)
+    yield from _bitmap_disk_problems(array)
     if kind == "lockless" and array.metadata != "1.2":
         yield Problem(
             key="array.metadata",
@@ -103,18 +123,19 @@ def bitmap_problems(array: Array, level: Level, sizes: Sequence[int]) -> Iterabl
 
 def _bitmap_file_problems(array: Array) -> Iterable[Problem]:
     path = array.bitmap_file
-    if array.bitmap == "external" and path is None:
+    if array.bitmap == "external" and path is None and array.bitmap_disk is None:
         yield Problem(
             key="array.bitmap",
             message="an external bitmap is a file, and none is named: set bitmap_file to its "
             "path in the guest, such as /var/lib/bench-bitmap, on an ext4 that is not on the "
-            "array",
+            "array, or bitmap_disk to the number of a disk that gets an ext4 for it",
         )
     elif array.bitmap != "external" and path is not None:
         yield Problem(
             key="array.bitmap_file",
             message=f"{path!r} is only used by an external bitmap, and this one is "
             f"{array.bitmap}: set bitmap to external, or leave the file out",
+            idle_by="array.bitmap",
         )
     elif path is not None and (
         not re.fullmatch(r"(/[A-Za-z0-9._-]+)+", path)
@@ -128,11 +149,30 @@ def _bitmap_file_problems(array: Array) -> Iterable[Problem]:
         )
 
 
+def _bitmap_disk_problems(array: Array) -> Iterable[Problem]:
+    if array.bitmap_disk is None:
+        return
+    if array.bitmap != "external":
+        yield Problem(
+            key="array.bitmap_disk",
+            message=f"disk {array.bitmap_disk} is set aside for the file of an external bitmap, "
+            f"and this one is {array.bitmap}: set bitmap to external, or leave it out",
+            idle_by="array.bitmap",
+        )
+    elif array.bitmap_file is not None:
+        yield Problem(
+            key="array.bitmap_file",
+            message=f"{array.bitmap_file!r} names a file of the guest's own, and bitmap_disk a "
+            "disk for it: leave one of them out",
+        )
+
+
 def _bitmap_chunk_problems(array: Array) -> Iterable[Problem]:
     chunk = array.bitmap_chunk
     if chunk is None:
         return
     found = format_size(chunk)
+    idle_by = "" if array.bitmap in ("internal", "external") else "array.bitmap"
     if array.bitmap == "none":
         message = f"{found} is given, and there is no bitmap: set bitmap, or leave it out"
     elif array.bitmap == "lockless":
@@ -143,7 +183,7 @@ def _bitmap_chunk_problems(array: Array) -> Iterable[Problem]:
         message = f"{found} is more than a bitmap's superblock can hold safely: give 1GiB or less"
     else:
         return
-    yield Problem(key="array.bitmap_chunk", message=message)
+    yield Problem(key="array.bitmap_chunk", message=message, idle_by=idle_by)
 
 
 def _bitmap_fit_problems(array: Array, level: Level, sizes: Sequence[int]) -> Iterable[Problem]:
@@ -254,7 +294,12 @@ def _sysfs_problems(array: Array, level: Level, key: str, value: str) -> Iterabl
     elif key in RAID456 and level not in (Level.RAID4, Level.RAID5, Level.RAID6):
         message = f"only RAID 4, 5 and 6 have this file, and this is {level.title}: remove it"
     elif key.startswith("bitmap/") and array.bitmap not in ("internal", "external"):
-        message = f"the array has no such bitmap (bitmap is {array.bitmap}): remove it"
+        yield Problem(
+            key=f"array.sysfs.{key}",
+            message=f"the array has no such bitmap (bitmap is {array.bitmap}): remove it",
+            idle_by="array.bitmap",
+        )
+        return
     elif not value or len(value.split()) != 1 or not value.isprintable() or value == "system":
         message = f"{value!r} is not one word that the kernel would read back: give a number"
     elif key in MILLISECONDS and not _is_seconds(value):

@@ -18,11 +18,13 @@ from lab.mdfacts.geometry import (
     member_count,
     present,
     room_on,
+    without_bitmap_disk,
 )
 from lab.mdfacts.levels import NAMES, REFUSED, Level, copies, layout_names, layout_number
-from lab.mdfacts.options import bitmap_problems, option_problems
+from lab.mdfacts.options import SMALLEST_BITMAP_DISK, bitmap_problems, option_problems
 from lab.model.plugin import Problem
 from lab.model.scenario import Array, InitialSync
+from lab.model.zfs import ZfsParameters
 from lab.units import GIB, KIB, format_size
 
 METADATA = ("1.0", "1.1", "1.2")
@@ -33,10 +35,17 @@ def array_problems(array: Array, sizes: Sequence[int]) -> Iterable[Problem]:
 
     What cannot be judged before something else is mended is judged the next time.
     """
+    if array.zfs != ZfsParameters():
+        yield Problem(key="array.zfs", message="a pool has these and md does not: leave it out")
     level = NAMES.get(array.level)
     if level is None:
         yield _no_level(array.level)
         return
+    aside = list(_bitmap_disk_problems(array, sizes))
+    yield from aside
+    if aside:
+        return
+    sizes = without_bitmap_disk(array, sizes)
     shape = [
         *_member_problems(array, level, len(sizes)),
         *_missing_problems(array, level, len(sizes)),
@@ -51,6 +60,22 @@ def array_problems(array: Array, sizes: Sequence[int]) -> Iterable[Problem]:
         fit = list(_fit_problems(array, level, sizes))
         yield from fit
         yield from bitmap_problems(array, level, () if fit else sizes)
+
+
+def _bitmap_disk_problems(array: Array, sizes: Sequence[int]) -> Iterable[Problem]:
+    number = array.bitmap_disk
+    if number is None:
+        return
+    if number > len(sizes):
+        message = f"there is no disk {number}: they count from 1 to {len(sizes)}"
+    elif sizes[number - 1] < SMALLEST_BITMAP_DISK:
+        message = (
+            f"disk {number} has {format_size(sizes[number - 1])}, and an ext4 for the bitmap needs "
+            f"{format_size(SMALLEST_BITMAP_DISK)}: give it more"
+        )
+    else:
+        return
+    yield Problem(key="array.bitmap_disk", message=message)
 
 
 def _no_level(name: str) -> Problem:

@@ -1,122 +1,24 @@
-"""Guest images: the recipe, what was made of it, and where it lies. Pure."""
+"""Guest images: what was made of a recipe, what it can do, and where it lies. Pure."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
-from lab.model.base import Model, Size
+from lab.model.base import Model
 
 NAME: Final = r"^[a-z0-9][a-z0-9.+-]*$"
 """How an image may be called, here and in a scenario's ``guest.image``."""
 
-Package = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.+-]+$")]
-"""A package's name, Debian Policy 5.6.1."""
-
-Unit = Annotated[
-    str,
-    StringConstraints(pattern=r"^[\w@.:-]+\.(service|socket|timer|mount|automount|path|target)$"),
-]
-"""A systemd unit with its suffix."""
-
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
-NEEDED: Final = frozenset({"systemd-sysv", "openssh-server", "cloud-init", "initramfs-tools"})
-"""Without these a guest does not boot, or does not let the lab in."""
-
-MDADM_CONF: Final = "/etc/mdadm/mdadm.conf"
-
-
-class ImageRecipe(Model):
-    """What an image is built from; one file ``images/NAME.yaml``."""
-
-    description: str = Field(min_length=1)
-    """One line for ``lab image list``; changing it makes no other image."""
-    suite: str = Field(pattern=r"^[a-z][a-z0-9-]*$")
-    """Debian's code name of the release: ``bookworm``, ``trixie``, ``sid``."""
-    variant: Literal["minbase", "apt", "required", "important", "standard"] = "minbase"
-    """The packages to begin with, ``mmdebstrap(1)``."""
-    components: tuple[str, ...] = Field(default=("main",), min_length=1)
-    """Parts of the archive: ``main``, ``contrib``, …"""
-    check_valid_until: bool = True
-    """``false`` accepts an archive whose Release file has expired; to be asked for."""
-    disk_size: Size = 3 * 1024**3
-    """Size of the root file system as the guest sees it."""
-    kernel_package: Package
-    packages: tuple[Package, ...] = Field(min_length=1)
-    excluded_paths: tuple[str, ...] = ()
-    """Globs of paths that dpkg leaves out, ``path-exclude`` of ``dpkg(1)``."""
-    files: dict[str, str] = {}
-    """Content by absolute path; written over what the packages brought."""
-    enabled_units: tuple[Unit, ...] = ()
-    masked_units: tuple[Unit, ...] = ()
-    script: str = ""
-    """Shell commands run inside the image as root, before the initrd is made."""
-
-    @field_validator("components")
-    @classmethod
-    def _components(cls, components: tuple[str, ...]) -> tuple[str, ...]:
-        for component in components:
-            if not re.fullmatch(r"[a-z][a-z0-9./-]*", component):
-                raise ValueError(f"'{component}' is not the name of a component, such as main")
-        return components
-
-    @field_validator("disk_size")
-    @classmethod
-    def _whole_mebibytes(cls, size: int) -> int:
-        if size < 1024**3 or size % 1024**2:
-            raise ValueError("a root file system is at least 1GiB, in whole MiB")
-        return size
-
-    @field_validator("packages")
-    @classmethod
-    def _what_the_lab_needs(cls, packages: tuple[str, ...]) -> tuple[str, ...]:
-        missing = NEEDED - set(packages)
-        if missing:
-            raise ValueError(f"a guest needs the package '{min(missing)}' too")
-        twice = {p for p in packages if packages.count(p) > 1}
-        if twice:
-            raise ValueError(f"the package '{min(twice)}' is listed twice")
-        return packages
-
-    @field_validator("excluded_paths")
-    @classmethod
-    def _absolute_globs(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
-        for path in paths:
-            if not path.startswith("/") or not path.isprintable():
-                raise ValueError(f"'{path}' is not an absolute path")
-        return paths
-
-    @field_validator("files")
-    @classmethod
-    def _plain_paths(cls, files: dict[str, str]) -> dict[str, str]:
-        for path in files:
-            plain = str(PurePosixPath(path)) == path and ".." not in PurePosixPath(path).parts
-            if not re.fullmatch(r"/[\w@.:+/-]+", path) or not plain:
-                raise ValueError(f"'{path}' is not an absolute path of plain characters")
-        return files
-
-    @model_validator(mode="after")
-    def _no_array_by_itself(self) -> ImageRecipe:
-        if "mdadm" in self.packages and not says_auto_all(self.files.get(MDADM_CONF, "")):
-            raise ValueError(
-                f"an image with mdadm needs the line 'AUTO -all' in the file '{MDADM_CONF}', "
-                "or the guest assembles arrays by itself"
-            )
-        return self
-
-
-def says_auto_all(text: str) -> bool:
-    """Whether this ``mdadm.conf`` forbids automatic assembly."""
-    return any(line.split() == ["AUTO", "-all"] for line in text.splitlines())
+RECORDED: Final = re.compile(r"CONFIG_(BLK_DEV_MD|MD_\w+|BLK_DEV_DM|DM_RAID|HZ|PREEMPT\w*)")
+"""Options of the kernel that are kept with an image: what md can do, and how time is cut."""
 
 
 class ImageSource(StrEnum):
@@ -143,6 +45,17 @@ class ImageFile(Model):
     sha256: Sha256
 
 
+class ImageFacts(Model):
+    """What is known of an image's kernel and programs; ``None``: nobody knows."""
+
+    kernel_version: str | None = None
+    mdadm_version: str | None = None
+    packages: frozenset[str] | None = None
+    """Names of what is installed."""
+    kernel_options: dict[str, str] | None = None
+    own_modules: tuple[str, ...] = ()
+
+
 class ImageManifest(Model):
     """``manifest.json`` beside an image."""
 
@@ -162,6 +75,11 @@ class ImageManifest(Model):
     """Version by name; empty when imported."""
     kernel_version: str | None = None
     mdadm_version: str | None = None
+    kernel_options: dict[str, str] | None = None
+    """The kernel's options that `RECORDED` names, as its configuration has them, those of modules
+    built for the image over them; an option that is off is not there. ``None``: nobody knows."""
+    own_modules: tuple[str, ...] = ()
+    """Names of the modules that were built for the image."""
     origin: str | None = None
     """The file or URL that was imported."""
     checksum: str | None = None
@@ -176,6 +94,17 @@ class ImageManifest(Model):
             if "/" in file or file.startswith("."):
                 raise ValueError(f"'{file}' is not the name of a file beside the manifest")
         return self
+
+
+def facts_of(manifest: ImageManifest) -> ImageFacts:
+    """What is known of an image that is there."""
+    return ImageFacts(
+        kernel_version=manifest.kernel_version,
+        mdadm_version=manifest.mdadm_version,
+        packages=frozenset(manifest.packages) if manifest.packages else None,
+        kernel_options=manifest.kernel_options,
+        own_modules=manifest.own_modules,
+    )
 
 
 def boot_files(boot: ImageBoot) -> tuple[str, ...]:
@@ -214,24 +143,3 @@ def image_at(directory: Path, manifest: ImageManifest) -> Image:
 def directory_name(name: str, digest: str) -> str:
     """``debian-12-0123456789ab``."""
     return f"{name}-{digest[:12]}"
-
-
-def recipe_digest(recipe: ImageRecipe, customize: str) -> str:
-    """What of a recipe decides the image: all but its description, and the customize hook."""
-    return _digest({"recipe": _decisive(recipe), "customize": customize})
-
-
-def image_digest(recipe: ImageRecipe, customize: str, packages: Mapping[str, str]) -> str:
-    """The image's own name: its recipe, and every package with its version."""
-    return _digest(
-        {"recipe": _decisive(recipe), "customize": customize, "packages": dict(packages)}
-    )
-
-
-def _decisive(recipe: ImageRecipe) -> object:
-    return recipe.model_dump(mode="json", exclude={"description"})
-
-
-def _digest(value: object) -> str:
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode("ascii")).hexdigest()

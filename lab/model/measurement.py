@@ -72,8 +72,35 @@ class Prediction(Model):
     """Part by which the value may lie higher or lower, by what theory's rules leave open."""
 
 
+class Series(Model):
+    """How fast one trial of a workload was, moment by moment."""
+
+    workload: str
+    trial: int
+    direction: str
+    """read, write or trim."""
+    unit: str
+    seconds: tuple[float, ...]
+    """Since the workload began; the end of each span of time that a value speaks of."""
+    values: tuple[float, ...]
+
+
+class SyncSeen(Model):
+    """What ``/proc/mdstat`` said of a resync, recovery, reshape or check in a cell."""
+
+    action: str
+    before: float | None = None
+    """Part that was done when the array was made; ``None``: it was not under way."""
+    after: float | None = None
+    """Part that was done after the last workload; ``None``: it was over."""
+
+
 UNCONTENDED = "uncontended"
 """Name of the check that every timed step of a cell had the processors it needed."""
+
+
+BITMAP_UPDATED = "bitmap_updated"
+"""Name of the check that a cell's writes could make md write the bitmap often enough to show."""
 
 
 class Check(Model):

@@ -1,4 +1,4 @@
-"""What a newcomer's one file must offer: a workload, a disk model, an array kind.
+"""What a newcomer's one file must offer: a workload, a disk model, an array kind, a fault.
 
 Each file ends with an annotated constant (``WORKLOAD: WorkloadTool = Dd()``), so that mypy checks
 it in its own file. Plug-ins are pure: they return data, and never touch the world.
@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from lab.model.base import Model
 from lab.model.drive import HardDrive, SolidStateDrive
+from lab.model.fault import Fault
+from lab.model.image import ImageFacts
 from lab.model.measurement import Metric
 from lab.model.procedure import Step
-from lab.model.scenario import Array, Disk, Workload
+from lab.model.scenario import Array, Disk, Filesystem, Workload
+
+MOUNT: Final = "/mnt/bench"
+"""Where a file system is mounted in the guest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +30,9 @@ class Problem:
     """Dotted name of the field that should change."""
     message: str
     """A sentence without the key: what was found, what was expected, what to do."""
+    idle_by: str = ""
+    """The field whose value leaves this one without a use. Where that is an axis, or was chosen
+    with ``--set``, other cells use it, and nothing is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +95,10 @@ class Probe:
     """Share by which the measured value may be off."""
 
 
+Trace = tuple[tuple[float, float], ...]
+"""Seconds since the beginning, at the end of a span of time, and the value in it."""
+
+
 class WorkloadTool(Protocol):
     """What is done to a target, and how its output is read."""
 
@@ -113,6 +125,39 @@ class WorkloadTool(Protocol):
 
     def stream(self, parameters: Any) -> Stream | None:
         """The workload as a stream of like requests, where it is one; theory works with that."""
+
+
+@runtime_checkable
+class Traced(Protocol):
+    """A workload tool that can also tell how fast it was from moment to moment."""
+
+    def series(self, parameters: Any, outputs: Outputs) -> Mapping[tuple[str, str], Trace]:
+        """Direction and unit to moments, where it was asked to keep them; ``ToolError`` as
+        ``parse``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What became of acknowledged writes."""
+
+    acknowledged: int
+    """Blocks of which the host has been told that they are on the disks."""
+    lost: int
+    """Of those, the ones that are not as they were written."""
+
+
+@runtime_checkable
+class Keeper(Protocol):
+    """A workload that tells the host of each write that the disks have acknowledged.
+
+    A tool that has these methods too is asked after each fault whether its writes are still there.
+    """
+
+    def read_back(self, parameters: Any, target: str) -> str:
+        """Shell lines that look at every block that it may have written."""
+
+    def kept(self, parameters: Any, told: str, found: str) -> Kept:
+        """What it told while it ran, cut off or not, against what ``read_back`` printed."""
 
 
 class DiskModel(Protocol):
@@ -156,10 +201,99 @@ class ArrayKind(Protocol):
     def problems(self, array: Array, disks: Sequence[Disk]) -> Iterable[Problem]:
         """What no mdadm or kernel would take; ``disks`` has one entry for each single disk."""
 
+    def lacks(self, array: Array, facts: ImageFacts) -> Iterable[Problem]:
+        """What of the array an image's kernel or programs cannot do, as far as is known of them."""
+
     def target(self, array: Array) -> str:
         """Path of the block device in the guest."""
 
+    @property
+    def filesystem(self) -> str | None:
+        """The type of file system that only this kind makes; ``assemble`` makes and mounts it."""
+
+    def fresh(self, array: Array) -> str:
+        """Shell line that writes out and forgets what the kind itself keeps; empty: nothing."""
+
+    def state(self, array: Array) -> str:
+        """Shell line that prints the array's state, for the record."""
+
     def assemble(
-        self, array: Array, disks: Sequence[str], sizes: Sequence[int]
+        self,
+        array: Array,
+        disks: Sequence[str],
+        sizes: Sequence[int],
+        filesystem: Filesystem | None,
     ) -> tuple[Step, ...]:
-        """Steps that build the array on the disks (paths in the guest) and read it back."""
+        """Steps that build the array on the disks (paths in the guest) and read it back.
+
+        With a ``filesystem`` of the kind's own that is mounted at ``MOUNT`` afterwards; else there
+        is a block device at ``target``.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """One of a cell's disks, as a fault finds it."""
+
+    serial: str
+    disk: Disk
+    path: str
+    """In the guest."""
+    xml: str
+    """libvirt's ``<disk>``."""
+    xml_path: str
+    control: str
+    """Socket on which its server takes commands; empty: QEMU itself serves it."""
+    ready: Step
+    """What is set of it in a guest that finds it new, and read back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """Where and when a fault comes."""
+
+    fault: Fault
+    tag: str
+    """Its raw output begins so: ``NAME.TRIAL``."""
+    array: Array
+    device: str
+    """The array's path in the guest; empty: the cell has none, and ``array`` says nothing."""
+    disks: tuple[Standing, ...]
+    earlier: tuple[Fault, ...]
+    """The faults that came before it."""
+    boot: tuple[Step, ...]
+    """What waits for a guest that starts again."""
+    mount: str
+    """Shell line that mounts the file system; empty: there is none."""
+
+
+class FaultKind(Protocol):
+    """What goes wrong, or what md is told to do about it.
+
+    A fault has two parts: steps, and then shell lines in the guest. Members' counters are read
+    between the two, and again when md has nothing more to do.
+    """
+
+    @property
+    def parameters(self) -> type[Model]:
+        """The kind's parameters; unknown ones are refused."""
+
+    @property
+    def metrics(self) -> Sequence[Metric]:
+        """Every metric that ``parse`` may return, beside those that all faults have."""
+
+    @property
+    def cuts(self) -> bool:
+        """Whether the guest ends with it, and with the guest the workload that runs."""
+
+    def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
+        """What cannot be done here; keys are relative to the fault."""
+
+    def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
+        """What is done on the host, and what a guest needs after it."""
+
+    def script(self, parameters: Any, scene: Scene) -> str:
+        """Shell lines, run as root in the guest; what they print is kept."""
+
+    def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
+        """Metric name to value in base units; ``ToolError`` where it cannot be read."""

@@ -11,10 +11,14 @@ from lab.model.procedure import (
     AttachDisk,
     BuildPlugin,
     DetachDisk,
+    LimitDisk,
+    PowerCycle,
     RestoreGuest,
     SaveGuest,
+    SpoilDisk,
     StartGuest,
     StartServer,
+    UnplugDisk,
     WipeDisk,
 )
 
@@ -78,11 +82,26 @@ class Bench(Protocol):
     def wipe_disk(self, step: WipeDisk) -> None:
         """Make a plugged disk all zeros, whatever its limits, and be sure that it is."""
 
-    def detach_disk(self, step: AttachDisk | DetachDisk) -> None:
+    def detach_disk(self, step: AttachDisk | DetachDisk | UnplugDisk) -> None:
         """Unplug a disk, and return when it is gone."""
+
+    def limit_disk(self, step: LimitDisk) -> None:
+        """Give a plugged disk other limits."""
+
+    def spoil_disk(self, step: SpoilDisk) -> None:
+        """Write bytes to a plugged disk that the guest knows nothing of."""
+
+    def power_cycle(self, step: PowerCycle) -> str:
+        """End the guest as a power cut does and start it again; what the servers answered."""
 
     def guest(self, script: str, timeout: float) -> Output:
         """Run shell lines as root in the guest (``sh -e``, no standard input)."""
+
+    def begin(self, name: str, script: str) -> None:
+        """Start shell lines as root in a shell of their own, to be ended under that name."""
+
+    def end(self, name: str, timeout: float, *, cut: bool) -> Output:
+        """Wait until they have ended; with ``cut`` the guest did, and what they told is all."""
 
     def pressure(self) -> Mapping[str, float]:
         """How long the guest ran and had to wait, in seconds; only differences count."""

@@ -224,6 +224,77 @@ class Timed(Model):
     """For progress only."""
 
 
+class BeginWorkload(Model):
+    """Start a workload's own command in a shell of its own, and go on."""
+
+    kind: Literal["begin_workload"] = "begin_workload"
+    workload: str
+    trial: int
+    before: str = ""
+    """Shell lines before it: caches dropped, buckets dry, counters read."""
+    script: str
+
+
+class EndWorkload(Model):
+    """Wait for a workload that runs, and keep its output; or for what is left of it."""
+
+    kind: Literal["end_workload"] = "end_workload"
+    workload: str
+    trial: int
+    after: str = ""
+    """Shell lines after it: counters read."""
+    timeout: float
+    cut: bool = False
+    """Its guest was ended under it: what it had told by then is all there is."""
+
+
+class Pause(Model):
+    """Let time go by while a workload runs."""
+
+    kind: Literal["pause"] = "pause"
+    seconds: float
+
+
+class PowerCycle(Model):
+    """End QEMU as a power cut does (SIGKILL), and start the guest again from the same disks.
+
+    The disks' servers outlive QEMU; those of ``lose`` then lose what is in their volatile cache.
+    """
+
+    kind: Literal["power_cycle"] = "power_cycle"
+    lose: tuple[str, ...] = ()
+    """Control sockets."""
+    capture: str
+    """Name of the raw output: what each server answered."""
+
+
+class UnplugDisk(Model):
+    """Take a disk out of the running guest, whoever uses it; its file stays."""
+
+    kind: Literal["unplug_disk"] = "unplug_disk"
+    serial: str
+    xml: str
+
+
+class LimitDisk(Model):
+    """Give a plugged disk other limits, by libvirt's names; those left out are lifted."""
+
+    kind: Literal["limit_disk"] = "limit_disk"
+    serial: str
+    limits: dict[str, int]
+
+
+class SpoilDisk(Model):
+    """Write bytes to a disk behind the guest's back, as QEMU's block layer sees it."""
+
+    kind: Literal["spoil_disk"] = "spoil_disk"
+    serial: str
+    offset: int
+    length: int
+    pattern: int
+    """The byte that is written."""
+
+
 Step = Annotated[
     MakeDirectory
     | WriteFile
@@ -241,7 +312,14 @@ Step = Annotated[
     | GuestCommand
     | Verify
     | WaitFor
-    | Timed,
+    | Timed
+    | BeginWorkload
+    | EndWorkload
+    | Pause
+    | PowerCycle
+    | UnplugDisk
+    | LimitDisk
+    | SpoilDisk,
     Field(discriminator="kind"),
 ]
 

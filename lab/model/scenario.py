@@ -1,7 +1,8 @@
 """A scenario: one question, the guests, disks, array and workloads that answer it, and claims.
 
 The dotted names of these fields (``disks.throttle.total_bytes_per_second``) are a contract:
-``--set``, matrix axes, results and other programs use them.
+``--set``, matrix axes, results and other programs use them. What is on the disks stands in
+``lab.model.array`` and ``lab.model.filesystem`` and is found here too.
 """
 
 from __future__ import annotations
@@ -19,42 +20,16 @@ from pydantic import (
     model_validator,
 )
 
+from lab.model.array import Array as Array
+from lab.model.array import InitialSync as InitialSync
 from lab.model.base import Model, Rate, Seconds, Size
 from lab.model.claim import Claim
 from lab.model.drive import HddParameters, SsdParameters
-from lab.model.filesystem import Filesystem
+from lab.model.fault import Fault
+from lab.model.filesystem import Filesystem as Filesystem
+from lab.model.guest import Guest
 
 AxisValue = str | int | float | bool | None
-
-
-class Guest(Model):
-    """The virtual machine that holds the array."""
-
-    image: str = Field(default="debian-12", pattern=r"^[a-z0-9][a-z0-9.+-]*$")
-    """Name of a file in ``images/``, or of an imported image."""
-    cpus: int = Field(default=1, ge=1, le=64)
-    """Virtual CPUs."""
-    memory: Size = 512 * 1024**2
-    """Guest memory; at least 256 MiB."""
-    kernel_arguments: tuple[str, ...] = ()
-    """Added to the kernel's command line, each a word."""
-
-    @field_validator("memory")
-    @classmethod
-    def _enough_memory(cls, memory: int) -> int:
-        if memory < 256 * 1024**2:
-            raise ValueError("a Debian guest needs at least 256MiB to boot")
-        if memory % 1024**2:
-            raise ValueError("memory is given in whole MiB")
-        return memory
-
-    @field_validator("kernel_arguments")
-    @classmethod
-    def _words(cls, arguments: tuple[str, ...]) -> tuple[str, ...]:
-        for argument in arguments:
-            if not argument or any(c.isspace() or not c.isprintable() for c in argument):
-                raise ValueError(f"{argument!r} is not one printable word")
-        return arguments
 
 
 class DiskFormat(StrEnum):
@@ -178,77 +153,6 @@ def _as_disks(value: object) -> object:
     return value if isinstance(value, list | tuple) else [value]
 
 
-class InitialSync(StrEnum):
-    """What becomes of the sync that mdadm starts when it makes a redundant array."""
-
-    ASSUME_CLEAN = "assume_clean"
-    """``--assume-clean``: true, not only assumed, on fresh all-zero disks."""
-    WAIT = "wait"
-    """Let mdadm start it, and wait for its end before the first workload."""
-    NONE = "none"
-    """Let mdadm start it, and run the workloads against it."""
-
-
-class Array(Model):
-    """An md array, in mdadm's words."""
-
-    kind: str = "md"
-    """An array kind, a file in ``lab/arrays/``."""
-    level: str = "raid5"
-    """0, 1, 4, 5, 6, 10 or mdadm's names for them."""
-    layout: str | None = None
-    """mdadm's ``--layout``; ``None`` is the level's default."""
-    chunk: Size | None = None
-    """``None`` is mdadm's 512 KiB, and none for RAID 1."""
-    component_size: Size | None = None
-    """``--size``: how much of each member is used; ``None`` is all."""
-    members: int | None = Field(default=None, ge=1, le=64)
-    """How many disks are active members; ``None``: all that are not spares."""
-    missing: int | None = Field(default=None, ge=1, le=64)
-    """The member, from 1, that is not there: mdadm's word ``missing``. Its disk stays unused."""
-    spares: int = Field(default=0, ge=0, le=63)
-    bitmap: str = "none"
-    """none, internal, external or lockless."""
-    bitmap_chunk: Size | None = None
-    bitmap_file: str | None = None
-    """``bitmap: external``: the bitmap's path in the guest, on a file system of its own."""
-    data_offset: Size | None = None
-    metadata: str = "1.2"
-    consistency_policy: str | None = None
-    """resync, bitmap or ppl; ``None`` leaves it to mdadm."""
-    initial_sync: InitialSync = InitialSync.ASSUME_CLEAN
-    write_mostly: tuple[int, ...] = ()
-    """Members, from 1, that RAID 1 reads from only when it must."""
-    write_behind: int | None = Field(default=None, ge=1, le=16383)
-    """Outstanding writes that write-mostly members may lag by; needs a bitmap."""
-    failfast: bool = False
-    name: str = Field(default="bench", pattern=r"^[a-z][a-z0-9_]{0,30}$")
-    """``/dev/md/NAME``; these letters are the ones that every mdadm accepts."""
-    sysfs: dict[str, str] = {}
-    """Files below ``/sys/block/mdX/md/`` to write once the array runs (``stripe_cache_size``)."""
-
-    @model_serializer(mode="wrap")
-    def _without_absences(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Arrays with all their members do not mention it, and keep their cells' names."""
-        data: dict[str, Any] = whole(self)
-        if self.missing is None:
-            data.pop("missing", None)
-        return data
-
-    @field_validator("level", mode="before", json_schema_input_type=str | int)
-    @classmethod
-    def _level_words(cls, level: object) -> object:
-        return str(level) if isinstance(level, int) and not isinstance(level, bool) else level
-
-    @field_validator("sysfs", mode="before", json_schema_input_type=dict[str, str | int | None])
-    @classmethod
-    def _sysfs_words(cls, sysfs: object) -> object:
-        if not isinstance(sysfs, dict):
-            return sysfs
-        given = {k: v for k, v in sysfs.items() if v is not None}  # null: as the kernel has it
-        return {k: str(v) if isinstance(v, int) else v for k, v in given.items()}
-
-
 def _any_parameter(schema: dict[str, Any]) -> None:
     """JSON Schema of a workload as it is written: the tool's parameters beside its name."""
     schema["properties"].pop("parameters", None)
@@ -345,6 +249,7 @@ class Scenario(Model):
     """``none`` for the bare disks."""
     filesystem: Filesystem | None = None
     workloads: tuple[Workload, ...] = ()
+    faults: tuple[Fault, ...] = ()
     matrix: Matrix = Matrix()
     trials: int = Field(default=1, ge=1, le=1000)
     claims: tuple[Claim, ...] = ()
@@ -387,6 +292,7 @@ class Cell(Model):
     array: Array | None
     filesystem: Filesystem | None = None
     workloads: tuple[Workload, ...]
+    faults: tuple[Fault, ...] = ()
     trials: int = 1
     timeout: float = 900.0
 

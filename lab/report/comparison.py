@@ -14,7 +14,8 @@ from lab.model.comparison import CellChange, Change, Comparison, Difference, Fig
 from lab.model.history import History, Point
 from lab.model.noise import NoiseFloor
 from lab.noise import ENOUGH, USUAL
-from lab.report.text import SHOWN, axis_value, figure, plain_table
+from lab.report.figures import SHOWN, axis_value, figure
+from lab.report.text import plain_table
 from lab.stats import Spread, reach
 
 STYLES: Mapping[Change, str] = {

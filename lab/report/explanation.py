@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.model.explanation import CellExplanation, Explanation, MemberBytes
-from lab.report.text import axis_value, figure
+from lab.report.figures import axis_value, figure
 from lab.units import MIB
 
 

@@ -11,17 +11,25 @@ from lab.model.plan import Plan
 from lab.model.procedure import (
     AskServer,
     AttachDisk,
+    BeginWorkload,
     BuildPlugin,
     DetachDisk,
+    EndWorkload,
     GuestCommand,
     HostCommand,
+    LimitDisk,
     MakeDirectory,
+    Pause,
+    PowerCycle,
+    Procedure,
     RestoreGuest,
     SaveGuest,
+    SpoilDisk,
     StartGuest,
     StartServer,
     Step,
     Timed,
+    UnplugDisk,
     Verify,
     WaitFor,
     WaitForSsh,
@@ -85,6 +93,13 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield 'rm -r "$DIRECTORY"'
 
 
+def cell_script(procedure: Procedure) -> str:
+    """A cell's commands as they were run, and how they were undone."""
+    lines = [line for step in procedure.steps for line in _step(step)]
+    undone = [line for step in reversed(procedure.steps) for line in _undo(step)]
+    return "\n".join([*lines, *(["# and back:", *undone] if undone else [])]) + "\n"
+
+
 def _plain(text: str) -> str:
     """A text that stays in its comment, whatever line ends it has."""
     return " ".join(text.split())
@@ -94,12 +109,21 @@ def _comment(text: str) -> str:
     return f"# {_plain(text)}"
 
 
-def _here(command: str, text: str, *, variables: bool = False) -> Iterator[str]:
+_PORT: Final = (
+    "PORT=$(virsh -q -c \"$URI\" qemu-monitor-command lab --hmp 'info usernet' |",
+    "  sed -n 's/.*HOST_FORWARD\\] *[0-9]* *127.0.0.1 *\\([0-9]*\\).*/\\1/p')",
+)
+
+
+def _here(
+    command: str, text: str, *, variables: bool = False, background: bool = False
+) -> Iterator[str]:
     """A command that is given a text as its input."""
     mark = "END"
     while f"\n{mark}\n" in f"\n{text}\n":
         mark += "_"
-    yield f"{command} <<{mark}" if variables else f"{command} <<'{mark}'"
+    end = " &" if background else ""
+    yield f"{command} <<{mark}" if variables else f"{command} <<'{mark}'{end}"
     yield text.rstrip("\n")
     yield mark
 
@@ -117,8 +141,7 @@ def _step(step: Step) -> Iterator[str]:
         case StartGuest():
             yield from _here(f"cat > {shlex.quote(step.xml_path)}", step.xml)
             yield f'virsh -q -c "$URI" create {shlex.quote(step.xml_path)}'
-            yield "PORT=$(virsh -q -c \"$URI\" qemu-monitor-command lab --hmp 'info usernet' |"
-            yield "  sed -n 's/.*HOST_FORWARD\\] *[0-9]* *127.0.0.1 *\\([0-9]*\\).*/\\1/p')"
+            yield from _PORT
         case SaveGuest() | RestoreGuest():
             yield "# a warm state spares the boot; by hand the guest boots"
         case WaitForSsh():
@@ -142,6 +165,29 @@ def _step(step: Step) -> Iterator[str]:
             yield f'virsh -q -c "$URI" attach-device lab {shlex.quote(step.xml_path)} --live'
         case WipeDisk() | DetachDisk():
             yield "# by hand each cell has fresh disks"
+        case UnplugDisk():
+            yield from _here('virsh -q -c "$URI" detach-device lab /dev/stdin --live', step.xml)
+        case LimitDisk():
+            yield _comment(f"other limits for {step.serial}, whose name `virsh domblklist` has:")
+            limits = (f"--{k.replace('_', '-')} {v}" for k, v in step.limits.items())
+            words = " ".join(("blkdeviotune lab", f'"$NAME_OF_{step.serial}"', *limits))
+            yield f'virsh -q -c "$URI" {words} --live'
+        case SpoilDisk():
+            yield _comment(f"bytes of {step.serial}, whose device `info block` has:")
+            write = f"write -P {step.pattern} {step.offset} {step.length}"
+            command = f'qemu-io -d $DEVICE_OF_{step.serial} \\"{write}\\"'
+            yield f'virsh -q -c "$URI" qemu-monitor-command lab --hmp "{command}"'
+        case PowerCycle():
+            yield _comment("the power fails, and comes back:")
+            yield 'virsh -q -c "$URI" dumpxml lab --inactive > "$DIRECTORY/again.xml"'
+            yield 'PID=$(cat "$DIRECTORY/run/qemu/lab.pid") && kill -9 "$PID"'
+            for socket in step.lose:
+                yield f"python3 -c {shlex.quote(_ASK)} {shlex.join((socket, 'lose'))}"
+            yield 'while kill -0 "$PID" 2>/dev/null; do sleep 0.1; done'
+            yield 'virsh -q -c "$URI" create "$DIRECTORY/again.xml"'
+            yield from _PORT
+        case Pause():
+            yield f"sleep {step.seconds:g}"
         case GuestCommand():
             yield _comment(f"{step.label}:")
             yield from _here("guest", step.script)
@@ -153,6 +199,17 @@ def _step(step: Step) -> Iterator[str]:
             yield from _here("guest", step.script)
             if step.after:
                 yield _comment("and after it:")
+                yield from _here("guest", step.after)
+        case BeginWorkload():
+            yield _comment(f"before workload {step.workload}, trial {step.trial}:")
+            yield from _here("guest", step.before)
+            yield _comment(f"workload {step.workload}, trial {step.trial}, while the rest goes on:")
+            yield from _here("guest", step.script, background=True)
+            yield "WORKLOAD=$!"
+        case EndWorkload():
+            yield _comment(f"the end of workload {step.workload}, trial {step.trial}:")
+            yield 'wait "$WORKLOAD"'
+            if step.after:
                 yield from _here("guest", step.after)
         case Verify():
             expected = ", ".join(f"{k}={v}" for k, v in step.expect.items())

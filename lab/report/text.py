@@ -13,11 +13,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from lab.judge import in_words, matches
-from lab.model.claim import Bound, Verdict
+from lab.judge import in_words
+from lab.model.claim import Verdict
 from lab.model.result import CellResult, ClaimResult, Outcome, Result
 from lab.model.scenario import SERVED
-from lab.units import format_rate, format_seconds, format_size
+from lab.report.answer import answer, reliability
+from lab.report.figures import SHOWN, Row, axis_names, axis_value, figure, rows_of, spread
+from lab.units import format_size
 
 if TYPE_CHECKING:
     from lab.compile.scenario import Compiled
@@ -29,20 +31,12 @@ STYLES = {
     Verdict.INCONCLUSIVE: "yellow",
     Verdict.NOT_TESTED: "dim",
 }
-
 NUMBERS = (
     *("measured", "predicted", "published", "cells", "claims", "port"),
     *("holds", "refuted", "other", "first", "second", "change"),
     *("one run ±", "two runs ±"),
 )
 """Columns that stand to the right."""
-
-
-SHOWN = ("throughput", "iops", "seconds")
-"""Metrics that the page has room for; all are in the JSON."""
-
-SMALL = 128 * 1024
-"""Bytes of a request below which operations per second are shown, not bytes."""
 
 
 def plain_table(*headings: str) -> Table:
@@ -54,27 +48,6 @@ def plain_table(*headings: str) -> Table:
     return table
 
 
-def axis_value(name: str, value: object) -> str:
-    """An axis value as people write it; sizes with their unit."""
-    sizes = ("chunk", "size", "bs", "offset", "bytes_per_second")
-    if isinstance(value, int) and not isinstance(value, bool) and name.endswith(sizes):
-        return format_size(value)
-    return "default" if value is None else str(value)
-
-
-def figure(metric: str, value: float) -> str:
-    """A measured or predicted figure in the unit people expect."""
-    if metric == "throughput":
-        return format_rate(value)
-    if metric == "seconds":
-        return format_seconds(value)
-    if metric.endswith("iops"):
-        return f"{value:.4g}/s"
-    if "latency" in metric or "clat_" in metric:
-        return f"{value * 1000:.3g} ms"
-    return f"{value:.4g}"
-
-
 def result_page(
     result: Result,
     *,
@@ -82,87 +55,96 @@ def result_page(
     question: str,
     measured: bool = True,
     claims: Sequence[Claim] = (),
+    notes: str = "",
+    overrides: Sequence[str] = (),
 ) -> RenderableType:
-    """One screen: the question, the cells, the verdicts."""
+    """One screen: the question, the answer, the cells, the verdicts, and what to make of them."""
     parts: list[RenderableType] = [Text(title, style="bold")]
     if question:
         parts.append(Padding(Text(question.strip()), (0, 2)))
+    if measured:
+        parts.append(_answer(answer(result, claims)))
     parts.append(_cells(result, measured=measured, claims=claims))
     unfinished = [c for c in result.cells if c.outcome is not Outcome.DONE]
     if measured:
         parts += [_unfinished(cell) for cell in unfinished]
-        parts += [_claim(claim) for claim in result.claims]
+        width = max((len(c.verdict.value) for c in result.claims), default=0)
+        parts += [_claim(claim, width) for claim in result.claims]
+        parts += [
+            Padding(_point(head, text), (1, 0, 0, 0))
+            for head, text in reliability(result, notes=notes, overrides=overrides)
+        ]
         parts.append(_summary(result))
     return Group(*parts)
 
 
+def _answer(sentences: Sequence[str]) -> RenderableType:
+    grid = Table.grid(padding=(0, 1))
+    for number, sentence in enumerate(sentences):
+        first = number == 0
+        grid.add_row("→" if first else "", Text(sentence, style="bold" if first else ""))
+    return Padding(grid, (1, 2, 0, 2))
+
+
 def _cells(result: Result, *, measured: bool, claims: Sequence[Claim]) -> Table:
     axes = list(result.cells[0].axes) if result.cells else []
-    short = [name.rpartition(".")[2] for name in axes]
-    names = [s if short.count(s) == 1 else a for s, a in zip(short, axes, strict=True)]
-    headings = [*names, "workload"]
+    headings = [*axis_names(axes), "workload"]
     headings += ["measured", "predicted", "published"] if measured else ["predicted"]
     table = plain_table(*headings)
     for cell in result.cells:
-        rows = _rows(cell, measured=measured)
-        for number, (workload, metric, found, expected) in enumerate(rows):
-            own = [axis_value(a, cell.axes[a]) if number == 0 else "" for a in axes]
-            figures = [found, expected] if measured else [expected]
-            if measured:
-                figures.append(_published(cell, workload, metric, claims))
-            table.add_row(*own, workload, *figures)
+        own = [axis_value(a, cell.axes[a]) for a in axes]
+        rows = rows_of(cell, claims)
+        if not rows or (measured and not cell.measurements):
+            words = ["–", cell.outcome.value] if measured else ["–", "theory cannot say"]
+            table.add_row(*own, *words)
+            continue
+        for number, row in enumerate(rows):
+            table.add_row(
+                *(own if number == 0 else [""] * len(own)), *_figures(row, measured=measured)
+            )
     return table
 
 
-def _rows(cell: CellResult, *, measured: bool) -> list[tuple[str, str, str, str]]:
-    """Workload, metric, measured and predicted; seconds only where there is nothing better."""
-    expected = {(p.workload, p.metric): p.value for p in cell.predictions}
-    found = {(m.workload, m.metric): m.median for m in cell.measurements}
-    if not found and measured:
-        return [("–", "", cell.outcome.value, "")]
-    rows = []
-    for key in found or expected:
-        workload, metric = key
-        better = any(w == workload and m != "seconds" for w, m in (found or expected))
-        if (metric == "seconds" and better) or metric not in SHOWN:
-            continue
-        if metric in SHOWN[:2] and metric != _spoken(found or expected, workload):
-            continue
-        here = figure(metric, found[key]) if key in found else ""
-        there = figure(metric, expected[key]) if key in expected else ""
-        rows.append((workload, metric, here, there))
-    return rows or [("–", "", "", "theory cannot say")]
+def _figures(row: Row, *, measured: bool) -> list[str]:
+    """The workload and its figures; trials as the farther end of their interval."""
+    name = row.workload if row.metric in SHOWN else f"{row.workload} {row.metric}"
+    predicted = "" if row.predicted is None else figure(row.metric, row.predicted)
+    if not measured:
+        return [name, predicted]
+    found = ""
+    if row.measurement is not None:
+        mark = "?" if row.doubted else ""
+        trials = f" {spread(row.measurement)}".rstrip()
+        found = f"{figure(row.metric, row.measurement.median)}{trials}{mark}"
+    said = "" if row.published is None else figure(row.metric, row.published)
+    return [name, found, predicted, said]
 
 
-def _spoken(figures: Mapping[tuple[str, str], float], workload: str) -> str:
-    """Whether people speak of a workload's operations or of its bytes: of small ones, the first."""
-    operations = figures.get((workload, "iops"), 0.0)
-    small = figures.get((workload, "throughput"), 0.0) < SMALL * operations
-    return "iops" if small else "throughput"
+def _point(head: str, text: str) -> RenderableType:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(width=9)
+    grid.add_column(overflow="fold")
+    grid.add_row(Text(head, style="bold"), Text(text))
+    return grid
 
 
-def _published(cell: CellResult, workload: str, metric: str, claims: Sequence[Claim]) -> str:
-    for claim in claims:
-        expect = claim.expect
-        if claim.published is None or not isinstance(expect, Bound):
-            continue
-        value = expect.value
-        same = (value.workload, value.metric) == (workload, metric)
-        if same and matches(value.where, cell.axes):
-            return figure(metric, claim.published)
-    return ""
+def next_steps(steps: Sequence[tuple[str, str]], directory: str) -> RenderableType:
+    """Where everything lies, and what to type next; lines that can be pasted, so never folded."""
+    lines = [Text(f"Kept in {directory}", style="dim")]
+    for command, what in steps:
+        lines += [Text(f"{what}:", style="dim"), Text(f"  {command}")]
+    return Text("\n").join(lines)
 
 
 def _unfinished(cell: CellResult) -> RenderableType:
-    return Padding(
-        Text(f"{cell.id}: {cell.outcome.value}: {cell.reason}", style="yellow"), (0, 0, 1, 0)
-    )
+    said = f"{cell.id}: {cell.outcome.value}: {cell.reason}"
+    return Padding(Text(said, style="yellow"), (0, 0, 1, 0))
 
 
-def _claim(claim: ClaimResult) -> RenderableType:
+def _claim(claim: ClaimResult, width: int) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(min_width=6, max_width=8, overflow="fold")
-    grid.add_column(width=12)
+    grid.add_column(width=width)
     grid.add_column(overflow="fold")
     words = claim.verdict.value.replace("_", " ")
     says = Text(claim.says.strip())
@@ -234,6 +216,10 @@ def scenario_page(compiled: Compiled, file: str) -> RenderableType:
             f"{k}={axis_value(k, v)}" for k, v in workload.parameters.items() if v is not None
         )
         grid.add_row("workload", f"{workload.name}: {workload.tool} {words}")
+    for fault in base.faults:
+        words = " ".join(f"{k}={v}" for k, v in fault.parameters.items() if v is not None)
+        when = f"{fault.at:g} s into" if fault.during else fault.moment
+        grid.add_row("fault", f"{fault.name}: {when} {fault.workload}: {fault.fault} {words}")
     for name, values in scenario.matrix.axes.items():
         grid.add_row("axis", f"{name}: {', '.join(axis_value(name, v) for v in values)}")
     product = prod(len(values) for values in scenario.matrix.axes.values())

@@ -13,7 +13,9 @@
     scatter     where random requests fall
     concurrent  the event simulation of many requests, and of md's threads
     load        one load of many requests on one array
+    volume      what of an LVM volume over several arrays can be followed
     cell        a scenario's cell, and why theory may have nothing to say
+    updates     how often a workload can make md write the bitmap
     explain     why, in sentences
     answer      predictions and explanations of a scenario's cell
 
@@ -26,13 +28,14 @@ from __future__ import annotations
 from lab.theory.answer import explain, predict
 from lab.theory.bitmap import Bitmap
 from lab.theory.bucket import Direction, Limit, Limits, Scope, Unit
-from lab.theory.cell import UnknownError, why_not
+from lab.theory.cell import UnknownError, only_reads, why_not
 from lab.theory.layout import Geometry, Level, level_of
 from lab.theory.load import LoadPrediction, predict_load
 from lab.theory.paths import Load, Stream
 from lab.theory.prediction import Bottleneck, StreamPrediction, predict_stream
 from lab.theory.sequence import MemberLoad
 from lab.theory.stripe import StripeRules
+from lab.theory.updates import bitmap_updates
 
 __all__ = [
     "Bitmap",
@@ -51,8 +54,10 @@ __all__ = [
     "StripeRules",
     "Unit",
     "UnknownError",
+    "bitmap_updates",
     "explain",
     "level_of",
+    "only_reads",
     "predict",
     "predict_load",
     "predict_stream",

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from lab.errors import LabError
-from lab.mdfacts.geometry import geometry_of
+from lab.mdfacts.geometry import geometry_of, without_bitmap_disk
+from lab.mdfacts.options import without_idle
+from lab.mdfacts.segments import volume_bytes
 from lab.model.scenario import Array, Cell, Disk, InitialSync
 from lab.theory.bitmap import Bitmap
 from lab.theory.bucket import Direction, Limits, Unit
@@ -16,6 +18,7 @@ from lab.theory.paths import SEGMENT_LIMIT, Load, Stream
 from lab.theory.prediction import StreamPrediction, predict_stream
 from lab.theory.sequence import MemberLoad
 from lab.theory.stripe import PAGE, StripeRules
+from lab.theory.volume import first_segment, placed, stays
 
 LEAST_SECONDS = 0.25
 """A shorter stream is made of what theory leaves out: the guest's and the host's own time."""
@@ -29,8 +32,8 @@ write."""
 
 _MIB = 1024**2
 
-PLUGS = {"debian-12": True, "debian-13": False}
-"""Whether an image's kernel (6.1, 6.12) plugs each write to a block device."""
+PLUGS = {"debian-12": True, "debian-12-zfs": True, "debian-13": False}
+"""Whether an image's own kernel (6.1, 6.12) plugs each write to a block device."""
 
 Work = Stream | Load
 """What a workload is to theory."""
@@ -52,6 +55,12 @@ class Setting:
     """Of the members, in their order."""
     plugged: bool | None = None
     """Whether the guest's kernel plugs each write to a block device; ``None``: nobody knows."""
+    start: int = 0
+    """Byte of the array at which the target begins."""
+    room: int | None = None
+    """Bytes of the target, where it is less than the array."""
+    aside: Limits | None = None
+    """Of the disk that has the bitmap's file."""
 
 
 class UnknownError(Exception):
@@ -70,6 +79,7 @@ def why_not(cell: Cell, work: Work) -> str | None:
 def follow(setting: Setting, work: Work) -> Found:
     """What theory expects; ``UnknownError`` says why it expects nothing."""
     found: Found
+    work = placed(work, setting.start, setting.room)
     if isinstance(work, Stream):
         found = _follow(setting, work)
     else:
@@ -81,11 +91,24 @@ def follow(setting: Setting, work: Work) -> Found:
         for direction, size in moved:
             if size and not limits.limited(direction):
                 raise UnknownError(f"member {number} has no limit on its {direction}s")
+    if setting.aside is not None:
+        _check_aside(setting.aside, found.throughput / work.block)
     if found.seconds < LEAST_SECONDS:
         raise UnknownError(
             f"the stream is over within {found.seconds:.2g} s, before the buckets hold it"
         )
     return found
+
+
+def _check_aside(limits: Limits, pace: float) -> None:
+    """The bitmap's own disk never holds a write: each write of the array dirties a page at most."""
+    for limit in limits.limits:
+        need = pace if limit.unit is Unit.OPERATIONS else pace * PAGE
+        if limit.counts(Direction.WRITE) and need > limit.average:
+            raise UnknownError(
+                f"the disk with the bitmap's file may hold the writes: {limit.name} is "
+                f"{limit.average:g}, and the bitmap may need {need:.3g}"
+            )
 
 
 def _follow(setting: Setting, stream: Stream) -> StreamPrediction:
@@ -213,18 +236,39 @@ def setting_of(cell: Cell, work: Work) -> Setting:
     if cell.filesystem is not None:
         raise UnknownError("a file system decides where data goes, and theory does not know it")
     disks = [disk for _, disk in cell.each_disk]
-    array = cell.array
-    if array is None:
+    serials = [serial for serial, _ in cell.each_disk]
+    array, start = cell.array, 0
+    room: int | None = None
+    aside: Limits | None = None
+    if array is None or cell.array is None:
         if len(disks) != 1:
             raise UnknownError("without an array theory must know which one disk is meant")
         geometry = Geometry(level=Level.DISK, members=1, component=disks[0].size)
         members, rules, bitmap = disks, StripeRules(), None
     else:
+        file = array.bitmap == "external" and not only_reads(work)
+        if file and array.bitmap_disk is not None:
+            aside = Limits.from_throttle(disks[array.bitmap_disk - 1].throttle)
+        disks = list(without_bitmap_disk(array, disks))
+        serials = list(without_bitmap_disk(array, serials))
+        array = without_idle(array)
+        if array.kind == "segments":
+            if array.volume == "striped":
+                raise UnknownError("the volume's stripes go round arrays that share their disks")
+            segment = first_segment(array, disks)
+            array, disks, start = segment.array, list(segment.disks), segment.start
         members = disks[: array.members or max(len(disks) - array.spares, 0)]
         if array.members and array.members > len(disks):
             raise UnknownError(f"{array.members} members need more than {len(disks)} disks")
         geometry = _geometry(array, members)
-        reads_only = _only_reads(work)
+        if cell.array.kind == "segments":
+            room = volume_bytes(geometry.size, start)
+            if not stays(work, room, alone=cell.array.segments == 1):
+                raise UnknownError(
+                    "the workload goes beyond the first segment, and behind it lies another array "
+                    "on the same disks"
+                )
+        reads_only = only_reads(work)
         _check_array(array, geometry, reads_only=reads_only)
         rules = _rules(array)
         bitmap = None if reads_only else _bitmap(array, members)
@@ -241,12 +285,16 @@ def setting_of(cell: Cell, work: Work) -> Setting:
         groups=tuple(disk.throttle.group for disk in members),
         rules=rules,
         bitmap=bitmap,
-        plugged=PLUGS.get(cell.guest.image),
-        serials=tuple(serial for serial, _ in cell.each_disk[: len(members)]),
+        plugged=PLUGS.get(cell.guest.image) if cell.guest.kernel is None else None,
+        serials=tuple(serials[: len(members)]),
+        start=start,
+        room=room,
+        aside=aside,
     )
 
 
-def _only_reads(work: Work) -> bool:
+def only_reads(work: Work) -> bool:
+    """Whether a workload writes nothing."""
     return work.read_share >= 1 if isinstance(work, Load) else work.direction is Direction.READ
 
 

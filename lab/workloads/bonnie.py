@@ -19,8 +19,8 @@ from lab.model.base import Model, Size
 from lab.model.measurement import Metric
 from lab.model.plugin import Outputs, Stream, WorkloadTool
 from lab.model.procedure import words
+from lab.workloads import TARGET, aimed, checked
 
-TARGET: Final = "{target}"
 MIB: Final = 1024**2
 FORMAT: Final = "1.98"
 """Of the CSV, its first field; ``bon_csv2html(1)`` lists the fields, which are counted from 0."""
@@ -77,9 +77,7 @@ class BonnieParameters(Model):
     @field_validator("d")
     @classmethod
     def _below_the_target(cls, directory: str) -> str:
-        if TARGET not in directory:
-            raise ValueError(f"names something else than the target: write it as '{TARGET}/bonnie'")
-        return directory
+        return aimed(directory, f"write it as '{TARGET}/bonnie'")
 
     @field_validator("s", "r")
     @classmethod
@@ -148,7 +146,7 @@ class Bonnie(WorkloadTool):
     @override
     def script(self, parameters: Any, target: str) -> str:
         """As root, whom bonnie++ takes only by name; with ``-q`` the CSV is all of its output."""
-        p = _checked(parameters)
+        p = checked(BonnieParameters, parameters)
         directory = p.d.replace(TARGET, target)
         file = f"{p.s // MIB}:{p.io_chunk_size}:{p.seeks}:{p.seek_proc_count}" if p.s else "0"
         files = f"{p.n}:{p.max_size}:{p.min_size}:{p.num_dirs}" if p.n else "0"
@@ -182,7 +180,7 @@ class Bonnie(WorkloadTool):
         ``ToolError``: it is none, of another format, of other sizes, a test that was asked for is
         not in it, or all were too quick to be measured.
         """
-        p = _checked(parameters)
+        p = checked(BonnieParameters, parameters)
         lines = outputs.stdout.strip().splitlines()
         fields = lines[-1].split(",") if lines else []
         if len(fields) < FIELDS or fields[0] != FORMAT:
@@ -214,13 +212,13 @@ class Bonnie(WorkloadTool):
     @override
     def destroys(self, parameters: Any) -> bool:
         """Files are added to the target, and taken away again."""
-        _checked(parameters)
+        checked(BonnieParameters, parameters)
         return False
 
     @override
     def stream(self, parameters: Any) -> Stream | None:
         """Never one: it goes through the page cache and a file system."""
-        _checked(parameters)
+        checked(BonnieParameters, parameters)
         return None
 
 
@@ -254,12 +252,6 @@ def _seconds(test: str, text: str) -> float:
     if match is None:
         raise ToolError(f"bonnie++ gives {text!r} for the longest {test}, no time")
     return int(match[1]) * _UNITS[match[2]]
-
-
-def _checked(parameters: Any) -> BonnieParameters:
-    if not isinstance(parameters, BonnieParameters):
-        raise TypeError(f"bonnie takes BonnieParameters, not {type(parameters).__name__}")
-    return parameters
 
 
 WORKLOAD: WorkloadTool = Bonnie()

@@ -18,8 +18,7 @@ from lab.model.base import Model, Size
 from lab.model.measurement import SECONDS, THROUGHPUT, Metric
 from lab.model.plugin import Outputs, Stream, WorkloadTool
 from lab.model.procedure import words
-
-TARGET: Final = "{target}"
+from lab.workloads import TARGET, checked
 
 _COPIED: Final = re.compile(
     r"(?P<bytes>\d+) bytes? (?:\([^()]+\) )?copied, (?P<seconds>\d+(?:\.\d+)?(?:e[+-]?\d+)?) s, "
@@ -130,7 +129,7 @@ class Dd(WorkloadTool):
     @override
     def script(self, parameters: Any, target: str) -> str:
         """One line; dd prints its figures on stderr, in the C locale."""
-        p = _checked(parameters)
+        p = checked(DdParameters, parameters)
         operands: dict[str, str | int | None] = {
             "if": (p.if_ or "/dev/urandom").replace(TARGET, target),
             "of": (p.of or "/dev/null").replace(TARGET, target),
@@ -156,7 +155,7 @@ class Dd(WorkloadTool):
         if match is None:
             raise ToolError(f"dd's output cannot be read: {outputs.stderr.strip()!r}")
         copied, seconds = int(match["bytes"]), float(match["seconds"])
-        wanted = bytes_moved(_checked(parameters))
+        wanted = bytes_moved(checked(DdParameters, parameters))
         if (wanted is not None and copied < wanted) or copied == 0:
             raise ToolError(
                 f"dd copied {copied} bytes, short of the {wanted or 'target'} it was asked for: "
@@ -171,12 +170,12 @@ class Dd(WorkloadTool):
     @override
     def destroys(self, parameters: Any) -> bool:
         """A write to the target itself; a write to a file below it adds that file."""
-        return _checked(parameters).of == TARGET
+        return checked(DdParameters, parameters).of == TARGET
 
     @override
     def stream(self, parameters: Any) -> Stream | None:
         """A stream where the target is opened with ``O_DIRECT`` and the count is given."""
-        p = _checked(parameters)
+        p = checked(DdParameters, parameters)
         total = bytes_moved(p)
         writes = p.of == TARGET
         flags = (p.oflag if writes else p.iflag) or ""
@@ -191,12 +190,6 @@ class Dd(WorkloadTool):
             total=total,
             offset=blocks * p.bs,
         )
-
-
-def _checked(parameters: Any) -> DdParameters:
-    if not isinstance(parameters, DdParameters):
-        raise TypeError(f"dd takes DdParameters, not {type(parameters).__name__}")
-    return parameters
 
 
 WORKLOAD: WorkloadTool = Dd()

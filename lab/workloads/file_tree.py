@@ -11,16 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 from typing_extensions import override
 
-from lab import inguest
 from lab.errors import ToolError
 from lab.model.base import Model, Size
 from lab.model.measurement import SECONDS, Metric
 from lab.model.plugin import Outputs, Stream, WorkloadTool
+from lab.workloads import TARGET, aimed, checked, read_json, small, tree_command
 
-TARGET: Final = "{target}"
 Phase = Literal["write", "read", "unpack", "remove"]
 PHASES: Final[tuple[Phase, ...]] = ("write", "read", "unpack", "remove")
 
@@ -44,16 +43,12 @@ class FileTreeParameters(Model):
     @field_validator("directory")
     @classmethod
     def _below_the_target(cls, directory: str) -> str:
-        if TARGET not in directory:
-            raise ValueError(f"names something else than the target: write it as '{TARGET}/tree'")
-        return directory
+        return aimed(directory, f"write it as '{TARGET}/tree'")
 
     @field_validator("max_size")
     @classmethod
     def _small(cls, size: int) -> int:
-        if size > 64 * 1024**2:
-            raise ValueError("a tree is of small files, 64MiB at most: dd and fio write large ones")
-        return size
+        return small(size)
 
     @field_validator("phases")
     @classmethod
@@ -83,14 +78,6 @@ class _Report(BaseModel):
     phases: dict[str, _Phase]
 
 
-def _report(outputs: Outputs) -> _Report:
-    try:
-        return _Report.model_validate_json(outputs.stdout)
-    except ValidationError:
-        said = (outputs.stderr.strip() or outputs.stdout.strip())[-300:]
-        raise ToolError(f"file_tree's output is not the JSON that it prints: {said!r}") from None
-
-
 class FileTree(WorkloadTool):
     """Seconds of each phase."""
 
@@ -116,15 +103,9 @@ class FileTree(WorkloadTool):
     @override
     def script(self, parameters: Any, target: str) -> str:
         """One Python program: a process for each file would measure processes."""
-        p = _checked(parameters)
-        arguments = {
-            "directory": p.directory.replace(TARGET, target),
-            "phases": p.phases,
-            "tree": p.model_dump(exclude={"directory", "phases"}),
-            "scratch": "/var/tmp",  # noqa: S108  in the guest, on its own disk
-            "drop_caches": "/proc/sys/vm/drop_caches",
-        }
-        return inguest.command("tree", arguments) + "\n"
+        p = checked(FileTreeParameters, parameters)
+        tree = p.model_dump(exclude={"directory", "phases"})
+        return tree_command(p.directory.replace(TARGET, target), p.phases, tree)
 
     @override
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
@@ -133,8 +114,8 @@ class FileTree(WorkloadTool):
         ``ToolError``: a phase is missing, left files out, read other bytes than were written, or
         took no time.
         """
-        p = _checked(parameters)
-        report = _report(outputs)
+        p = checked(FileTreeParameters, parameters)
+        report = read_json(_Report, "file_tree", outputs)
         if report.files != p.files or tuple(report.phases) != p.phases:
             raise ToolError(
                 f"file_tree did {list(report.phases)} with {report.files} files, and was asked for "
@@ -159,20 +140,14 @@ class FileTree(WorkloadTool):
     @override
     def destroys(self, parameters: Any) -> bool:
         """Files are added to the target, and taken away again."""
-        _checked(parameters)
+        checked(FileTreeParameters, parameters)
         return False
 
     @override
     def stream(self, parameters: Any) -> Stream | None:
         """Never one: the file system decides what goes where."""
-        _checked(parameters)
+        checked(FileTreeParameters, parameters)
         return None
-
-
-def _checked(parameters: Any) -> FileTreeParameters:
-    if not isinstance(parameters, FileTreeParameters):
-        raise TypeError(f"file_tree takes FileTreeParameters, not {type(parameters).__name__}")
-    return parameters
 
 
 WORKLOAD: WorkloadTool = FileTree()

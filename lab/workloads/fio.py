@@ -9,7 +9,7 @@ the two read differently, such as ``4kB``, is refused. ``write_bw_log``, ``write
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pydantic import ConfigDict, model_validator
@@ -20,10 +20,10 @@ from lab.fiofacts import options as fio_options
 from lab.fiofacts.values import LOGS, Value, normal, unknown
 from lab.model.base import Model
 from lab.model.measurement import IOPS, SECONDS, THROUGHPUT, Metric
-from lab.model.plugin import Outputs, Stream, WorkloadTool
+from lab.model.plugin import Outputs, Stream, Trace, WorkloadTool
 from lab.model.procedure import words
+from lab.workloads import TARGET, aimed, checked
 
-TARGET: Final = "{target}"
 CUT: Final = "--8<-- fio log --8<--"
 """Begins a line in front of each log file, with its name, and the last line with ``end``."""
 
@@ -95,10 +95,8 @@ class FioParameters(Model):
 def _check(options: Mapping[str, Value]) -> None:
     """What fio would take, and the lab could not make sense of."""
     named = [str(options[key]) for key in ("filename", "directory") if key in options]
-    if named and not any(TARGET in name for name in named):
-        raise ValueError(
-            f"filename names something else than {TARGET}: leave it out to aim at the array"
-        )
+    if named:
+        aimed(" ".join(named), "leave filename out to aim at the array")
     if options.get("group_reporting") == 0:
         raise ValueError("group_reporting cannot be off: the lab reads one report for all jobs")
     if str(options.get("unified_rw_reporting", "none")) not in ("none", "0"):
@@ -138,7 +136,7 @@ class Fio(WorkloadTool):
     @override
     def script(self, parameters: Any, target: str) -> str:
         """One command; with logs, a directory for them, and their lines after fio's own."""
-        options = _checked(parameters).options
+        options = checked(FioParameters, parameters).options
         given = {"filename": TARGET} if "directory" not in options else {}
         command = ["fio", "--name=fio", "--output-format=json", "--group_reporting=1"]
         for name, value in {**given, **options}.items():
@@ -164,7 +162,7 @@ class Fio(WorkloadTool):
         ``ToolError``: no JSON of fio's, an error in it, a log that is cut off, or less done than
         was asked for.
         """
-        options = _checked(parameters).options
+        options = checked(FioParameters, parameters).options
         report, _, rest = outputs.stdout.partition(CUT)
         if any(options.get(log) for log in LOGS):
             logs(outputs.stdout)
@@ -196,17 +194,28 @@ class Fio(WorkloadTool):
                 found["latency"] = weighted / found["iops"]
         return found
 
+    def series(self, parameters: Any, outputs: Outputs) -> Mapping[tuple[str, str], Trace]:
+        """All jobs' throughput from ``write_bw_log``, else their operations from
+        ``write_iops_log``, second by second."""
+        options = checked(FioParameters, parameters).options
+        kinds = [k for k in ("bw", "iops") if options.get(f"write_{k}_log")]
+        if not kinds:
+            return {}
+        span = options.get("log_avg_msec", 0)
+        found = {n: rows for n, rows in logs(outputs.stdout).items() if f"_{kinds[0]}." in n}
+        return _traced(found.values(), kinds[0], int(span) if isinstance(span, int) else 0)
+
     @override
     def destroys(self, parameters: Any) -> bool:
         """Whatever writes or trims the target itself."""
-        options = _checked(parameters).options
+        options = checked(FioParameters, parameters).options
         mode = str(options.get("rw", "read")).partition(":")[0]
         return mode not in ("read", "randread") and "directory" not in options
 
     @override
     def stream(self, parameters: Any) -> Stream | None:
         """Requests of one size with ``O_DIRECT``, where no option changes their order or number."""
-        return _stream(_checked(parameters).options)
+        return _stream(checked(FioParameters, parameters).options)
 
 
 def _as_text(name: str, value: Value) -> str:
@@ -300,6 +309,27 @@ def logs(stdout: str) -> dict[str, tuple[tuple[int, int, int, int], ...]]:
     return found
 
 
+def _traced(
+    files: Iterable[tuple[tuple[int, int, int, int], ...]], kind: str, span: int
+) -> dict[tuple[str, str], Trace]:
+    """Values of all jobs' logs added up: averages of ``span`` milliseconds as fio wrote them, or,
+    where it wrote a line for each request, that second's bytes or requests."""
+    sums: dict[str, dict[int, float]] = {}
+    for rows in files:
+        for at, value, direction, size in rows:
+            own = sums.setdefault(DIRECTIONS[direction], {})
+            if span:
+                moment, amount = round(at / span) * span, value * (1024 if kind == "bw" else 1)
+            else:
+                moment, amount = (at // 1000 + 1) * 1000, size if kind == "bw" else 1
+            own[moment] = own.get(moment, 0.0) + amount
+    unit = (THROUGHPUT if kind == "bw" else IOPS).unit
+    return {
+        (direction, unit): tuple((at / 1000, value) for at, value in sorted(own.items()))
+        for direction, own in sums.items()
+    }
+
+
 _NEUTRAL: Final = frozenset(LOGS) | fio_options.words(
     """
     filename rw bs direct buffered ioengine iodepth numjobs size io_size offset runtime time_based
@@ -353,12 +383,6 @@ def _stream(options: Mapping[str, Value]) -> Stream | None:
         repeats=bool(options.get("norandommap", 0)),
         jobs=jobs,
     )
-
-
-def _checked(parameters: Any) -> FioParameters:
-    if not isinstance(parameters, FioParameters):
-        raise TypeError(f"fio takes FioParameters, not {type(parameters).__name__}")
-    return parameters
 
 
 WORKLOAD: WorkloadTool = Fio()

@@ -19,6 +19,7 @@ from lab.model.base import Model
 from lab.model.measurement import SECONDS, Metric
 from lab.model.plugin import Outputs, Stream, WorkloadTool
 from lab.model.procedure import words
+from lab.workloads import checked
 
 _FORCE: Final = {"ext2": "-F", "ext3": "-F", "ext4": "-F", "xfs": "-f"}
 
@@ -68,7 +69,7 @@ class Mkfs(WorkloadTool):
     @override
     def script(self, parameters: Any, target: str) -> str:
         """Wipe, make, and ask what is there now."""
-        p = _checked(parameters)
+        p = checked(MkfsParameters, parameters)
         make = [f"mkfs.{p.type}", "-q", _FORCE[p.type], *p.options, target]
         refusal = f"mkfs makes a file system on the array: leave filesystem out, {target} is none"
         return (
@@ -81,7 +82,7 @@ class Mkfs(WorkloadTool):
     @override
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
         """``ToolError``: no time, or not the file system that was asked for."""
-        p = _checked(parameters)
+        p = checked(MkfsParameters, parameters)
         first, _, rest = outputs.stdout.partition("\n")
         try:
             timed = _Timed.model_validate_json(first)
@@ -101,20 +102,14 @@ class Mkfs(WorkloadTool):
     @override
     def destroys(self, parameters: Any) -> bool:
         """Always."""
-        _checked(parameters)
+        checked(MkfsParameters, parameters)
         return True
 
     @override
     def stream(self, parameters: Any) -> Stream | None:
         """Never one."""
-        _checked(parameters)
+        checked(MkfsParameters, parameters)
         return None
-
-
-def _checked(parameters: Any) -> MkfsParameters:
-    if not isinstance(parameters, MkfsParameters):
-        raise TypeError(f"mkfs takes MkfsParameters, not {type(parameters).__name__}")
-    return parameters
 
 
 WORKLOAD: WorkloadTool = Mkfs()

@@ -12,19 +12,17 @@ On a file system the target is a file: give its ``size``, and fio writes it befo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 from typing_extensions import override
 
 from lab.errors import ToolError
 from lab.model.base import Model, Size
-from lab.model.measurement import IOPS, SECONDS, THROUGHPUT, Metric
+from lab.model.measurement import IOPS, LATENCY, SECONDS, THROUGHPUT, Metric
 from lab.model.plugin import Outputs, Stream, WorkloadTool
 from lab.model.procedure import words
-
-TARGET: Final = "{target}"
-LATENCY: Final = Metric(name="latency", unit="s", better="lower")
+from lab.workloads import TARGET, aimed, checked
 
 
 class SeekParameters(Model):
@@ -50,8 +48,7 @@ class SeekParameters(Model):
 
     @model_validator(mode="after")
     def _possible(self) -> SeekParameters:
-        if TARGET not in self.filename:
-            raise ValueError(f"filename names something else than {TARGET}: leave it out")
+        aimed(self.filename, "leave filename out to aim at the array")
         if self.bs < 1 or self.blockalign < 1:
             raise ValueError("bs and blockalign are at least one byte: write bs as 32KiB")
         if self.direct and (self.bs % 512 or self.blockalign % 512):
@@ -107,7 +104,7 @@ class Seek(WorkloadTool):
     @override
     def script(self, parameters: Any, target: str) -> str:
         """One line. ``io_size``: with ``number_ios`` fio ends when ``size`` was moved once."""
-        p = _checked(parameters)
+        p = checked(SeekParameters, parameters)
         options: dict[str, str | int | None] = {
             "name": "seek",
             "output-format": "json",
@@ -133,7 +130,7 @@ class Seek(WorkloadTool):
 
         ``ToolError``: no JSON of fio's, an error in it, or not as many requests as asked for.
         """
-        p = _checked(parameters)
+        p = checked(SeekParameters, parameters)
         start = outputs.stdout.find("{\n")
         try:
             job = _Report.model_validate_json(outputs.stdout[max(start, 0) :]).jobs[0]
@@ -163,13 +160,13 @@ class Seek(WorkloadTool):
     @override
     def destroys(self, parameters: Any) -> bool:
         """Writes to the target itself do; a file beside it is only added."""
-        p = _checked(parameters)
+        p = checked(SeekParameters, parameters)
         return p.rw == "randwrite" and p.filename == TARGET
 
     @override
     def stream(self, parameters: Any) -> Stream | None:
         """A stream where requests begin at multiples of their size, and nothing is flushed."""
-        p = _checked(parameters)
+        p = checked(SeekParameters, parameters)
         flushed = p.sync and p.rw == "randwrite"
         if p.blockalign != p.bs or not p.direct or flushed or p.filename != TARGET:
             return None
@@ -181,12 +178,6 @@ class Seek(WorkloadTool):
             span=p.size,
             repeats=True,
         )
-
-
-def _checked(parameters: Any) -> SeekParameters:
-    if not isinstance(parameters, SeekParameters):
-        raise TypeError(f"seek takes SeekParameters, not {type(parameters).__name__}")
-    return parameters
 
 
 WORKLOAD: WorkloadTool = Seek()

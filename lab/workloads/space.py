@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, field_validator
 from typing_extensions import override
 
-from lab import inguest
 from lab.errors import ToolError
 from lab.model.base import Model, Size
 from lab.model.measurement import SECONDS, Metric, MetricKind
 from lab.model.plugin import Outputs, Stream, WorkloadTool
-
-TARGET: Final = "{target}"
+from lab.workloads import TARGET, aimed, checked, read_json, small, tree_command
 
 
 def _counted(name: str) -> Metric:
@@ -42,16 +40,12 @@ class SpaceParameters(Model):
     @field_validator("directory")
     @classmethod
     def _below_the_target(cls, directory: str) -> str:
-        if TARGET not in directory:
-            raise ValueError(f"names something else than the target: write it as '{TARGET}/files'")
-        return directory
+        return aimed(directory, f"write it as '{TARGET}/files'")
 
     @field_validator("size")
     @classmethod
     def _small(cls, size: int) -> int:
-        if size > 64 * 1024**2:
-            raise ValueError("the files are small, 64MiB at most")
-        return size
+        return small(size)
 
 
 class _Write(BaseModel):
@@ -95,31 +89,21 @@ class Space(WorkloadTool):
     @override
     def script(self, parameters: Any, target: str) -> str:
         """The program of ``file_tree``, with files of one size that are only written."""
-        p = _checked(parameters)
-        arguments = {
-            "directory": p.directory.replace(TARGET, target),
-            "phases": ["write"],
-            "tree": {
-                "seed": 1,
-                "files": p.files,
-                "min_size": p.size,
-                "max_size": p.size,
-                "files_per_directory": p.files_per_directory,
-            },
-            "scratch": "/var/tmp",  # noqa: S108  in the guest, and unused
-            "drop_caches": "/proc/sys/vm/drop_caches",
+        p = checked(SpaceParameters, parameters)
+        tree = {
+            "seed": 1,
+            "files": p.files,
+            "min_size": p.size,
+            "max_size": p.size,
+            "files_per_directory": p.files_per_directory,
         }
-        return inguest.command("tree", arguments) + "\n"
+        return tree_command(p.directory.replace(TARGET, target), ["write"], tree)
 
     @override
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
         """``ToolError``: not all files are there, or they take less room than they hold."""
-        p = _checked(parameters)
-        try:
-            wrote = _Report.model_validate_json(outputs.stdout).phases.write
-        except ValidationError:
-            said = (outputs.stderr.strip() or outputs.stdout.strip())[-300:]
-            raise ToolError(f"space's output is not the JSON that it prints: {said!r}") from None
+        p = checked(SpaceParameters, parameters)
+        wrote = read_json(_Report, "space", outputs).phases.write
         if wrote.files != p.files or wrote.bytes != p.files * p.size:
             raise ToolError(
                 f"space found {wrote.files} files with {wrote.bytes} bytes, and was asked for "
@@ -141,20 +125,14 @@ class Space(WorkloadTool):
     @override
     def destroys(self, parameters: Any) -> bool:
         """Files are added to the target, and stay."""
-        _checked(parameters)
+        checked(SpaceParameters, parameters)
         return False
 
     @override
     def stream(self, parameters: Any) -> Stream | None:
         """Never one: the file system decides what goes where."""
-        _checked(parameters)
+        checked(SpaceParameters, parameters)
         return None
-
-
-def _checked(parameters: Any) -> SpaceParameters:
-    if not isinstance(parameters, SpaceParameters):
-        raise TypeError(f"space takes SpaceParameters, not {type(parameters).__name__}")
-    return parameters
 
 
 WORKLOAD: WorkloadTool = Space()

@@ -32,7 +32,7 @@ from tests.fakes import SCENARIO
 PLACES = cast(
     "dict[str, Place]",
     {
-        "debian-12": SimpleNamespace(
+        ("debian-12", None): SimpleNamespace(
             image=SimpleNamespace(digest="0" * 64), accelerator=SimpleNamespace(kind="tcg")
         )
     },
@@ -108,8 +108,10 @@ def test_a_kind_of_disk_is_measured_once(tmp_path: Path) -> None:
     assert remembered.passed
     faster = cell(tmp_path, "disks.throttle={total_bytes_per_second: 6MiB}")
     assert len(calibration.wanted([faster], PLACES)[0]) == 1
-    other_image: dict[str, Any] = {"debian-12": SimpleNamespace(**vars(PLACES["debian-12"]))}
-    other_image["debian-12"].image = SimpleNamespace(digest="1" * 64)
+    other_image: dict[Any, Any] = {
+        ("debian-12", None): SimpleNamespace(**vars(PLACES["debian-12", None]))
+    }
+    other_image["debian-12", None].image = SimpleNamespace(digest="1" * 64)
     assert len(calibration.wanted([one], other_image)[0]) == 1
 
 

@@ -69,7 +69,7 @@ def test_values_have_one_spelling(name: str, given: object, kept: object) -> Non
         ({"runtime": "soon"}, "not a time"),
         ({"iodepth": "deep"}, "whole number"),
         ({"direct": "perhaps"}, "true or false"),
-        ({"filename": "/dev/sda"}, "leave it out"),
+        ({"filename": "/dev/sda"}, "leave filename out"),
         ({"group_reporting": False}, "one report"),
         ({"unified_rw_reporting": "mixed"}, "which way"),
         ({"rw": "randwrote"}, "none of fio's"),

@@ -187,6 +187,20 @@ def test_removing_a_guest_ends_its_qemu_and_no_other_process() -> None:
     assert not record.path.exists()
 
 
+def test_a_power_cut_ends_qemu_and_leaves_the_disks_servers_and_the_guests_owner() -> None:
+    record = made()
+    with (
+        process("nbdkit", f"file={record.path}/disks/disk1.raw") as server,
+        process(QEMU, disk_of(record)) as qemu,
+    ):
+        guests.kill(record.path)
+        assert Path(f"/proc/{qemu}/cmdline").read_bytes() == b""
+        assert Path(f"/proc/{server}/cmdline").read_bytes() != b""
+        assert guests.is_owned(record)
+        assert guests.abandoned() == []  # gc leaves it alone while it starts again
+        guests.kill(record.path)  # nothing is left to end
+
+
 def test_several_live_guests_must_be_named() -> None:
     one, two = made("g1"), made("g2")
     with process(QEMU, disk_of(one)) as first, process(QEMU, disk_of(two)) as second:

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MODULE_LINES = 400
 PURE = {
     *("units", "errors", "model", "decode", "mdfacts", "theory", "compile"),
-    *("workloads", "disks", "arrays", "judge", "measure", "predict", "report"),
+    *("workloads", "disks", "arrays", "faults", "moments", "judge", "measure", "predict", "report"),
     *("stats", "noise", "compare"),
 }
 

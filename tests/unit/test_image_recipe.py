@@ -17,9 +17,10 @@ from lab.compile.image_build import Found, compile_build
 from lab.errors import HostError, InputError, ToolError
 from lab.host import image_recipes, images
 from lab.host.image_build import has_subordinates
-from lab.model.image import MDADM_CONF, ImageRecipe, image_digest, recipe_digest
+from lab.model.recipe import MDADM_CONF, Brought, ImageRecipe, image_digest, recipe_digest
 
 HOOK = "#!/bin/sh\n"
+HOOKS = Brought(hooks={"customize.sh": HOOK, "modules.sh": HOOK})
 
 
 def debian() -> ImageRecipe:
@@ -31,7 +32,7 @@ def changed(**fields: Any) -> ImageRecipe:
 
 
 def bootstrap(recipe: ImageRecipe, *, root: bool = True) -> tuple[str, ...]:
-    return compile_build(recipe, customize=HOOK, work=Path("/w"), root=root).bootstrap
+    return compile_build(recipe, brought=HOOKS, work=Path("/w"), root=root).bootstrap
 
 
 def test_every_recipe_in_images_is_valid_and_holds_what_measures() -> None:
@@ -94,26 +95,26 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 
 
 def test_the_digest_is_of_what_decides_the_image() -> None:
-    digest = recipe_digest(debian(), HOOK)
-    assert recipe_digest(debian(), HOOK) == digest
-    assert recipe_digest(changed(description="another"), HOOK) == digest
+    digest = recipe_digest(debian(), HOOKS)
+    assert recipe_digest(debian(), HOOKS) == digest
+    assert recipe_digest(changed(description="another"), HOOKS) == digest
     reordered = dict(reversed(debian().files.items()))
-    assert recipe_digest(changed(files=reordered), HOOK) == digest
+    assert recipe_digest(changed(files=reordered), HOOKS) == digest
     others = [
-        recipe_digest(changed(suite="trixie"), HOOK),
-        recipe_digest(changed(disk_size="4GiB"), HOOK),
-        recipe_digest(changed(script="true\n"), HOOK),
-        recipe_digest(changed(masked_units=()), HOOK),
-        recipe_digest(changed(files={**debian().files, "/etc/motd": "hello\n"}), HOOK),
-        recipe_digest(debian(), HOOK + "true\n"),
+        recipe_digest(changed(suite="trixie"), HOOKS),
+        recipe_digest(changed(disk_size="4GiB"), HOOKS),
+        recipe_digest(changed(script="true\n"), HOOKS),
+        recipe_digest(changed(masked_units=()), HOOKS),
+        recipe_digest(changed(files={**debian().files, "/etc/motd": "hello\n"}), HOOKS),
+        recipe_digest(debian(), Brought(hooks={**HOOKS.hooks, "modules.sh": "true\n"})),
     ]
     assert len({digest, *others}) == 1 + len(others)
 
 
 def test_a_new_version_of_any_package_is_another_image() -> None:
-    old = image_digest(debian(), HOOK, {"mdadm": "4.2-5", "fio": "3.33-3"})
-    assert image_digest(debian(), HOOK, {"fio": "3.33-3", "mdadm": "4.2-5"}) == old
-    assert image_digest(debian(), HOOK, {"fio": "3.33-3", "mdadm": "4.2-6"}) != old
+    old = image_digest(debian(), HOOKS, {"mdadm": "4.2-5", "fio": "3.33-3"})
+    assert image_digest(debian(), HOOKS, {"fio": "3.33-3", "mdadm": "4.2-5"}) == old
+    assert image_digest(debian(), HOOKS, {"fio": "3.33-3", "mdadm": "4.2-6"}) != old
 
 
 def test_an_expired_archive_is_accepted_only_when_asked_for() -> None:
@@ -130,7 +131,7 @@ def test_only_a_user_needs_subordinate_users() -> None:
 
 
 def test_no_command_names_an_archive() -> None:
-    plan = compile_build(debian(), customize=HOOK, work=Path("/w"))
+    plan = compile_build(debian(), brought=HOOKS, work=Path("/w"))
     everything = (*plan.bootstrap, *plan.make_disk, *plan.read_back, *plan.convert)
     assert not any("://" in word for word in everything)
 
@@ -138,7 +139,7 @@ def test_no_command_names_an_archive() -> None:
 def test_the_hook_survives_a_directory_with_blanks_and_quotes(tmp_path: Path) -> None:
     work = tmp_path / "a b'c$d"
     work.mkdir()
-    plan = compile_build(debian(), customize=HOOK, work=work)
+    plan = compile_build(debian(), brought=HOOKS, work=work)
     (work / "customize.sh").write_text('printf "%s\\n" "$@"\n', encoding="utf-8")
     hook = next(a for a in plan.bootstrap if a.startswith("--customize-hook="))
     # As mmdebstrap runs it.
@@ -152,17 +153,18 @@ def test_the_hook_survives_a_directory_with_blanks_and_quotes(tmp_path: Path) ->
 
 
 def test_the_files_of_the_recipe_are_written_where_the_hook_looks() -> None:
-    plan = compile_build(debian(), customize=HOOK, work=Path("/w"))
+    plan = compile_build(debian(), brought=HOOKS, work=Path("/w"))
     assert plan.files[f"files{MDADM_CONF}"].startswith("AUTO -all\n")
     assert plan.files["enabled"] == "systemd-networkd.service\n"
     assert "fstrim.timer" in plan.files["masked"].splitlines()
     assert plan.files["customize.sh"] == HOOK
 
 
-def test_the_customize_script_is_a_shell_script() -> None:
-    path = image_recipes.directory() / "customize.sh"
-    assert path.read_text(encoding="utf-8") == image_recipes.customize_script()
-    subprocess.run(["sh", "-n", str(path)], check=True)
+def test_the_hooks_are_shell_scripts() -> None:
+    for name, text in image_recipes.brought(debian()).hooks.items():
+        path = image_recipes.directory() / name
+        assert path.read_text(encoding="utf-8") == text
+        subprocess.run(["sh", "-n", str(path)], check=True)
 
 
 # --- the read-back --------------------------------------------------------------------------
@@ -173,6 +175,9 @@ def found() -> Found:
     return Found(
         packages=dict.fromkeys((recipe.kernel_package, *recipe.packages), "1.0"),
         kernel_version="6.1.0-56-cloud-amd64",
+        kernel_config="CONFIG_MD_RAID456=m\n",
+        own_modules=(),
+        module_files=(),
         initrd=frozenset({"usr/lib/modules/6.1.0-56-cloud-amd64/kernel/fs/ext4/ext4.ko"}),
         files={**recipe.files, "/etc/machine-id": ""},
         links=dict.fromkeys(recipe.masked_units, "/dev/null"),
@@ -215,6 +220,14 @@ def _without(values: Any, key: str) -> dict[str, str]:
         (
             replace(found(), initrd=found().initrd | {"usr/sbin/mdadm"}),
             "the initrd holds mdadm",
+        ),
+        (
+            replace(found(), packages={**found().packages, "gcc-12": "12.2"}),
+            "the compiler 'gcc-12' has stayed in it",
+        ),
+        (
+            replace(found(), module_files=("/lib/modules/6.1/kernel/drivers/md/md-mod.ko",)),
+            "would be loaded, and not the module that was built",
         ),
     ],
 )

@@ -18,15 +18,8 @@ import pytest
 
 from lab.errors import HostError, InputError
 from lab.host import image_store, image_workspace, images, paths
-from lab.model.image import (
-    Image,
-    ImageBoot,
-    ImageFile,
-    ImageManifest,
-    ImageRecipe,
-    ImageSource,
-    recipe_digest,
-)
+from lab.model.image import Image, ImageBoot, ImageFile, ImageManifest, ImageSource
+from lab.model.recipe import ImageRecipe, recipe_digest
 
 BEGAN = datetime(2024, 1, 1, tzinfo=UTC)
 RECIPE = ImageRecipe(
@@ -91,7 +84,7 @@ def test_the_inventory_is_json() -> None:
 def test_a_changed_recipe_is_not_served_an_old_image() -> None:
     from lab.host import image_recipes
 
-    digest = recipe_digest(RECIPE, image_recipes.customize_script())
+    digest = recipe_digest(RECIPE, image_recipes.brought(RECIPE))
     image = plant(recipe=digest)
     assert images.find("mine", RECIPE) == image
     assert images.find("mine", RECIPE.model_copy(update={"suite": "trixie"})) is None

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from lab import catalog
+from lab.compile.procedure import cell_procedure
 from lab.compile.scenario import MAX_CELLS, Compiled, cell_id, compile_scenario
 from lab.decode import parse_override
 from lab.errors import InputError
+from lab.model.procedure import GuestCommand
 from lab.model.scenario import Cell
 from tests.fakes import SCENARIO, with_matrix
 
@@ -76,6 +78,48 @@ def test_disks_in_a_list_are_axes_by_their_number(tmp_path: Path) -> None:
     assert "it has 0 to 1" in refused(tmp_path, with_matrix("  disks.2.count: [1]\n", listed))
 
 
+GROUPED = SCENARIO.replace(
+    "disks:\n  count: 4\n  size: 1GiB\n  throttle:\n    total_bytes_per_second: 5MiB\n",
+    "disks:\n"
+    "  - {count: 3, size: 1GiB, throttle: {total_bytes_per_second: 5MiB, group: usb}}\n"
+    "  - {size: 2GiB, throttle: {total_bytes_per_second: 4MiB, group: usb}}\n",
+)
+
+
+def test_disks_that_share_a_group_share_its_limits(tmp_path: Path) -> None:
+    said = refused(tmp_path, GROUPED)
+    assert ":5: disks[1].throttle.total_bytes_per_second: 4194304 here and 5242880 in" in said
+    assert "groups of their own" in said
+    alike = GROUPED.replace("4MiB", "5MiB")
+    assert len(compiled(tmp_path, alike).cells[0].each_disk) == 4
+    apart = GROUPED.replace("4MiB, group: usb", "4MiB, group: other")
+    assert len(compiled(tmp_path, apart).cells[0].each_disk) == 4
+    axis = with_matrix("  disks.1.throttle.total_bytes_per_second: [5MiB, 6MiB]\n", GROUPED)
+    assert "6291456 here and 5242880" in refused(tmp_path, axis)
+    more = GROUPED.replace("4MiB, group", "5MiB, total_operations_per_second: 9, group")
+    assert "9 here and there is no limit in disks[0]" in refused(tmp_path, more)
+
+
+def test_what_only_another_arm_uses_is_no_problem(tmp_path: Path) -> None:
+    """A bitmap's chunk, file and disk belong to the arms that have such a bitmap."""
+    own = "  bitmap_chunk: 64KiB\n  bitmap_disk: 4\n  sysfs: {bitmap/time_base: 2}\nworkloads:\n"
+    text = SCENARIO.replace("workloads:\n", own, 1)
+    assert "array.sysfs.bitmap/time_base" in refused(tmp_path, text)
+    arms = with_matrix("  array.bitmap: [none, internal, external]\n", text)
+    commands = [
+        "\n".join(s.script for s in cell_procedure(c, "/g").steps if isinstance(s, GuestCommand))
+        for c in compiled(tmp_path, arms).cells
+    ]
+    assert ["--bitmap-chunk=64K" in c for c in commands] == [False, True, True]
+    assert ["bitmap/time_base" in c for c in commands] == [False, True, True]
+    assert ["mkfs.ext4" in c for c in commands] == [False, False, True]
+    assert ["--bitmap=/mnt/bitmap/bench" in c for c in commands] == [False, False, True]
+    assert all("--raid-devices=3" in c for c in commands)
+    assert len(compiled(tmp_path, arms, "array.bitmap=none").cells) == 1
+    other = with_matrix("  array.chunk: [64KiB]\n", text)
+    assert "array.sysfs.bitmap/time_base" in refused(tmp_path, other)
+
+
 def test_excluded_cells_are_not_there(tmp_path: Path) -> None:
     text = with_matrix(TWO + "  exclude:\n  - {array.chunk: 64KiB, disks.count: 4}\n")
     assert (65536, 4) not in points(compiled(tmp_path, text).cells)
@@ -92,6 +136,22 @@ def test_a_set_collapses_an_axis_and_its_excludes(tmp_path: Path) -> None:
         assert all(c.array and c.array.chunk == 65536 for c in found.cells)
     other = compiled(tmp_path, text, "array.chunk=256KiB")
     assert points(other.cells) == [(3,), (4,), (5,)]
+
+
+@pytest.mark.parametrize("axis", ["workloads.write.bs", "workloads.0.bs"])
+@pytest.mark.parametrize("name", ["write", "0"])
+def test_a_workload_is_the_same_axis_by_its_name_and_by_its_number(
+    tmp_path: Path, axis: str, name: str
+) -> None:
+    text = with_matrix(
+        f"  {axis}: [192KiB, 384KiB]\n{CHUNKS}  exclude: [{{{axis}: 384KiB, array.chunk: 64KiB}}]\n"
+    )
+    assert [p[0] for p in points(compiled(tmp_path, text).cells)] == [196608, 196608, 393216]
+    found = compiled(tmp_path, text, f"workloads.{name}.bs=384KiB").cells
+    assert points(found) == [(131072,)]
+    assert found[0].workloads[0].parameters["bs"] == 393216
+    other = compiled(tmp_path, text, f"workloads.{name}.count=7").cells
+    assert len(other) == 3
 
 
 def test_the_cell_that_was_asked_for_by_name_is_run_though_it_was_excluded(tmp_path: Path) -> None:

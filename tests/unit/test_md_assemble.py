@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from lab.arrays.md import ARRAY, create_command
+from lab.arrays.md import ARRAY
 from lab.mdfacts.geometry import geometry_of
 from lab.mdfacts.rules import array_problems
+from lab.mdsteps.build import create_command
 from lab.model.procedure import GuestCommand, Step, Verify, WaitFor
 from lab.model.scenario import Array
 from lab.units import GIB
@@ -31,7 +32,7 @@ def _paths(count: int) -> list[str]:
 
 
 def _steps(count: int = 5, **fields: Any) -> tuple[Step, ...]:
-    return ARRAY.assemble(_array(**fields), _paths(count), [GIB] * count)
+    return ARRAY.assemble(_array(**fields), _paths(count), [GIB] * count, None)
 
 
 def _create(count: int = 5, **fields: Any) -> GuestCommand:
@@ -120,8 +121,35 @@ def test_undo_stops_what_was_made_and_leaves_disks_alone() -> None:
     assert "virtio-disk" not in undo  # each is a file of the cell's, and goes with it
 
 
+def test_a_bitmap_on_a_disk_of_its_own_has_a_file_system_before_the_array_and_after_it() -> None:
+    fields = {"bitmap": "external", "bitmap_disk": 2}
+    steps = _steps(**fields)
+    made, verified, created = steps[0], steps[1], steps[2]
+    assert isinstance(made, GuestCommand)
+    assert isinstance(verified, Verify)
+    assert isinstance(created, GuestCommand)
+    assert "mkfs.ext4" in made.script
+    assert "virtio-disk2" in made.script
+    assert made.undo == "umount /mnt/bitmap"
+    assert verified.expect == {"type": "ext4", "on_its_disk": "yes"}
+    assert "--bitmap=/mnt/bitmap/bench" in created.script
+    assert "virtio-disk2" not in created.script
+    assert "--raid-devices=4" in created.script
+    assert "rm -f /dev/md/bench /mnt/bitmap/bench" in created.undo
+    without = _steps(**{**fields, "bitmap": "none"})
+    assert "mkfs" not in "".join(getattr(s, "script", "") for s in without)
+    assert "virtio-disk2" not in "".join(getattr(s, "script", "") for s in without)
+
+
 def test_every_script_is_posix_shell() -> None:
-    for fields in ({}, {"bitmap": "internal"}, EXTERNAL, {"level": 1, "write_mostly": [2]}):
+    elsewhere = {"bitmap": "external", "bitmap_disk": 1}
+    for fields in (
+        {},
+        {"bitmap": "internal"},
+        EXTERNAL,
+        elsewhere,
+        {"level": 1, "write_mostly": [2]},
+    ):
         for step in _steps(**fields, initial_sync="wait"):
             for script in (getattr(step, "script", ""), getattr(step, "undo", "")):
                 subprocess.run(["sh", "-n"], input=script, text=True, check=True)
@@ -400,6 +428,8 @@ def test_bitmaps_are_told_apart(sysfs: FakeSysfs) -> None:
     assert _wrong(sysfs, **asked, bitmap_chunk="64KiB") == set()
     assert _wrong(sysfs, **asked) == {"bitmap_chunk"}  # 64 MiB is mdadm's own
     sysfs.write(bitmap__location="file")
+    assert _wrong(sysfs, **{**ASKED, **EXTERNAL}) == {"bitmap_chunk"}  # 4 KiB is mdadm's own
+    sysfs.write(bitmap__chunksize=4096)
     assert _wrong(sysfs, **{**ASKED, **EXTERNAL}) == set()
     sysfs.write(bitmap_type="none bitmap [llbitmap]")
     assert _wrong(sysfs, **ASKED, bitmap="lockless") == set()
@@ -541,6 +571,13 @@ def test_a_missing_member_keeps_its_place_and_its_disk_is_left_alone() -> None:
     assert named[:3] == [_paths(5)[0], "missing", _paths(5)[2]]
     assert len(named) == 5
     assert _paths(5)[1] not in _used(_steps(level=5, missing=2))
+
+
+def test_write_mostly_speaks_of_members_whichever_is_missing() -> None:
+    script = _create(level=1, missing=1, write_mostly=(3,)).script
+    paths = _paths(5)
+    assert f"readlink -f {paths[2]})" in script
+    assert f"readlink -f {paths[3]})" not in script
 
 
 def test_an_array_without_a_member_is_read_back_as_degraded() -> None:

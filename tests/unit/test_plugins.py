@@ -15,6 +15,7 @@ CONSTANTS = {
     "workloads": ("WORKLOAD", "WorkloadTool"),
     "disks": ("DISK", "DiskModel"),
     "arrays": ("ARRAY", "ArrayKind"),
+    "faults": ("FAULT", "FaultKind"),
 }
 FILES = [
     (package, path)

@@ -15,6 +15,8 @@ from lab.compile.procedure import cell_procedure, patience_of
 from lab.compile.scenario import compile_scenario
 from lab.decode import parse_override
 from lab.disks.hdd import drive_of
+from lab.errors import InputError
+from lab.model.guest import Guest
 from lab.model.procedure import (
     AttachDisk,
     DetachDisk,
@@ -29,7 +31,7 @@ from lab.model.procedure import (
     WipeDisk,
     WriteFile,
 )
-from lab.model.scenario import Cell, Guest
+from lab.model.scenario import Cell
 from tests.fakes import SCENARIO
 
 SITE = Site(
@@ -200,6 +202,42 @@ def test_a_file_system_is_unmounted_again(tmp_path: Path) -> None:
     (made,) = [s for s in steps if isinstance(s, GuestCommand) and "mkfs.xfs" in s.script]
     assert made.undo == "umount /mnt/bench"
     assert [s.name for s in steps if isinstance(s, Verify)].count("filesystem") == 1
+
+
+@pytest.mark.parametrize(
+    ("filesystem", "command", "left"),
+    [
+        ("type: ext4", "-E lazy_itable_init=0,lazy_journal_init=0 /dev", True),
+        ("type: ext3, options: [-E, nodiscard, -m, '0']", "-E nodiscard,lazy_itable_init=0,", True),
+        ("type: ext4, lazy_init: true", "-E lazy_itable_init=1,lazy_journal_init=1 /dev", False),
+        ("type: xfs, options: [-m, reflink=0]", "mkfs.xfs -q -f -m reflink=0 /dev", False),
+    ],
+)
+def test_mkfs_writes_its_tables_before_anything_is_measured(
+    tmp_path: Path, filesystem: str, command: str, left: bool
+) -> None:
+    steps = cell_procedure(compiled(tmp_path, f"filesystem={{{filesystem}}}"), "/g").steps
+    (made,) = [s for s in steps if isinstance(s, GuestCommand) and "mkfs." in s.script]
+    assert command in made.script
+    assert made.script.count(" -E ") == (0 if "xfs" in filesystem else 1)
+    (read,) = [s for s in steps if isinstance(s, Verify) and s.name == "filesystem"]
+    assert ("left_to_zero" in read.expect) is left
+
+
+@pytest.mark.parametrize(
+    ("filesystem", "said"),
+    [
+        ("type: xfs, lazy_init: true", "nothing to be initialised later"),
+        ("type: ext4, options: [-E, lazy_itable_init=1]", "said by filesystem.lazy_init"),
+        ("type: ext4, options: [-E]", "-E is followed by a word"),
+        ("type: ext4, options: ['']", "not a word"),
+    ],
+)
+def test_options_that_contradict_the_file_system(
+    tmp_path: Path, filesystem: str, said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        compiled(tmp_path, f"filesystem={{{filesystem}}}")
 
 
 def test_every_script_is_one_that_a_shell_can_read(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -17,17 +18,21 @@ from lab.app.plan import prediction_of
 from lab.app.results import result_of
 from lab.compile.scenario import compile_scenario
 from lab.model.claim import Claim
-from lab.model.result import ClaimResult, Result
-from lab.report.text import axis_value, figure, result_page, scenario_page
+from lab.model.result import CellMeasurement, CellResult, ClaimResult, Outcome, Result, Run
+from lab.report.answer import steps
+from lab.report.figures import axis_value, figure, rows_of
+from lab.report.text import next_steps, result_page, scenario_page
 from lab.store import RunStore
+from tests import runs
 from tests.fakes import stored_run
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "report"
 
 
-def text_of(page: RenderableType, width: int = 80) -> str:
+def text_of(page: RenderableType, width: int = 80, *, soft: bool = False) -> str:
     out = io.StringIO()
-    Console(file=out, width=width, highlight=False, markup=False, emoji=False).print(page)
+    console = Console(file=out, width=width, highlight=False, markup=False, emoji=False)
+    console.print(page, soft_wrap=soft)
     return "".join(line.rstrip() + "\n" for line in out.getvalue().splitlines())
 
 
@@ -125,3 +130,50 @@ def test_figures_have_the_units_people_expect() -> None:
     assert axis_value("disks.count", 5) == "5"
     assert axis_value("array.layout", None) == "default"
     assert axis_value("disks.throttle.total_bytes_per_second", 5 * 1024**2) == "5MiB"
+
+
+def table_of(text: str, claim: str) -> str:
+    """The figures, from their headings to the first claim."""
+    table, found, _ = text.partition(" published\n")[2].partition(f"\n{claim} ")
+    assert table
+    assert found
+    return table
+
+
+def test_trials_are_a_share_and_doubtful_figures_are_marked(tmp_path: Path) -> None:
+    store = runs.theory_run(tmp_path, runs.LAYOUTS, contended=1)
+    text = page(store)
+    assert too_wide(text) == []
+    marked = [line for line in text.splitlines() if re.search(r"±\d\.\d%\?", line)]
+    assert len(marked) == 2  # the contended cell's two workloads
+    assert len(re.findall(r"±\d\.\d%", table_of(text, "FIX-1"))) == 48 * 2
+    assert "what is marked with ?: left-symmetric, chunk 16KiB, 5 disks" in " ".join(text.split())
+    assert "±" not in table_of(page(stored_run(tmp_path)), "S004-1")
+
+
+def test_what_to_type_next_can_be_pasted(run: RunStore) -> None:
+    lines = steps(result_of(run), lab="lab", scenario="raid5-parity-last", run=run.id)
+    text = text_of(next_steps(lines, "~/" + "x" * 100), soft=True)
+    commands = [line.strip() for line in text.splitlines() if line.startswith("  ")]
+    assert commands == [command for command, _ in lines]
+    assert commands[0] == f"lab report {run.id}"
+
+
+def test_a_tool_with_names_of_its_own_for_its_figures_is_shown() -> None:
+    own = [
+        CellMeasurement(workload="t", metric=m, unit="s", values=(v,), median=v)
+        for m, v in (("read_seconds", 2.0), ("write_seconds", 3.0))
+    ]
+    cell = CellResult(id="c", axes={}, outcome=Outcome.DONE, measurements=tuple(own))
+    assert [r.metric for r in rows_of(cell)] == ["read_seconds", "write_seconds"]
+    plain = own[0].model_copy(update={"metric": "seconds"})
+    both = cell.model_copy(update={"measurements": (plain, *own)})
+    assert [r.metric for r in rows_of(both)] == ["seconds"]
+    assert len(rows_of(both, all_=True)) == 3
+    result = Result(
+        run=Run(id="r", scenario="s", started="2025-01-01T00:00:00+00:00"),
+        environment={},
+        cells=(cell,),
+        claims=(),
+    )
+    assert "t read_seconds" in text_of(result_page(result, title="T", question=""))

@@ -216,7 +216,7 @@ def test_fields_are_looked_up_by_their_dotted_names(plain: Compiled) -> None:
         ("count: 4", "count: 65", "q.yaml:4: disks.count: "),
         ("count: 4", "count: 4\n  serial: same", "q.yaml:5: disks.serial: 4 disks would all be"),
         ("  size: 1GiB", "  model: throtle", "q.yaml:5: disks.model: there is no 'throtle' in lab"),
-        ("  level: 5", "  kind: zfs", "q.yaml:9: array.kind: there is no 'zfs' in lab/arrays"),
+        ("  level: 5", "  kind: zsf", "q.yaml:9: array.kind: there is no 'zsf' in lab/arrays"),
         ("\narray:\n", "\nx:\n", "q.yaml:8: x: unknown key 'x'"),
         ("  component_size: 256MiB", "  component_size: 2GiB", "q.yaml:12: array.component_size: "),
     ],

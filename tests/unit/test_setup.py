@@ -51,10 +51,10 @@ class Checkout:
     def write(self, name: str, text: str) -> None:
         (self.base / name).write_text(text)
 
-    def setup(self) -> subprocess.CompletedProcess[str]:
+    def setup(self, **more: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [self.tree / "tools/setup.sh"],
-            env={"PATH": str(self.base / "bin"), "PYTHON": str(self.base / "bin/python")},
+            env={"PATH": str(self.base / "bin"), "PYTHON": str(self.base / "bin/python")} | more,
             capture_output=True,
             text=True,
             check=False,
@@ -156,6 +156,14 @@ def test_without_root_and_sudo_the_packages_are_named(checkout: Checkout) -> Non
     assert "neither root" in done.stderr
     assert "--no-install-recommends xorriso gcc" in done.stderr
     assert checkout.log() == []
+
+
+def test_the_browser_comes_only_where_it_is_asked_for(checkout: Checkout) -> None:
+    checkout.write("missing", "chromium\nchromium-driver\n")
+    assert checkout.setup().returncode == 0
+    done = checkout.setup(WITH_BROWSER="1")
+    assert done.returncode == 3
+    assert "--no-install-recommends chromium chromium-driver" in done.stderr
 
 
 @pytest.mark.parametrize("root", [True, False])

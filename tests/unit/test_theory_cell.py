@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from lab.model.filesystem import Filesystem
-from lab.model.scenario import Array, Cell, Disk, Throttle, Workload
-from lab.theory import Direction, Stream, predict, why_not
+from lab.model.scenario import Array, Cell, Disk, Filesystem, Throttle, Workload
+from lab.theory import Direction, Stream, explain, predict, why_not
 
 MIB = 1024**2
 
@@ -172,3 +171,38 @@ def test_a_missing_member_is_not_read_from_and_the_others_are_read_more() -> Non
     )
     assert short["read"] == pytest.approx(whole["read"] * 5 / 4, rel=0.03)
     assert short["write"] == pytest.approx(whole["write"], rel=0.03)
+
+
+BESIDE = Disk(serial="fast", size=64 * MIB, model="none")
+
+
+def aside(**throttle: int) -> Cell:
+    """Four members, a bitmap in a file, and the disk that the file is on."""
+    fast = BESIDE
+    if throttle:
+        fast = Disk(serial="fast", size=64 * MIB, throttle=Throttle(**throttle))
+    array = {"bitmap": "external", "bitmap_disk": 1, "bitmap_chunk": 65536}
+    return cell(disks=(fast, disk(count=4)), array=array)
+
+
+def test_a_bitmap_on_a_fast_disk_costs_nothing_and_its_disk_is_no_member() -> None:
+    with_file = {(p.workload, p.metric): p.value for p in predict(aside(), STREAMS)}
+    without = {
+        (p.workload, p.metric): p.value for p in predict(cell(disks=(disk(count=4),)), STREAMS)
+    }
+    assert with_file == without
+    assert with_file
+    explained = explain(aside(), "write", WRITE)
+    assert [m.serial for m in explained.members] == ["disk2", "disk3", "disk4", "disk5"]
+
+
+def test_a_bitmap_on_a_slow_disk_may_cost_something() -> None:
+    assert why_not(aside(total_operations_per_second=100), WRITE) is None
+    assert "total_operations_per_second is 5" in (
+        why_not(aside(total_operations_per_second=5), WRITE) or ""
+    )
+    assert why_not(aside(read_bytes_per_second=1), WRITE) is None
+    assert "write_bytes_per_second is 4096" in (
+        why_not(aside(write_bytes_per_second=4096), WRITE) or ""
+    )
+    assert why_not(aside(write_bytes_per_second=4096), READ) is None

@@ -9,7 +9,7 @@ import pytest
 
 from lab.errors import GuestError
 from lab.host import watchdog
-from lab.host.hypervisor import Completed
+from lab.host.drives import Completed
 from lab.host.watchdog import Watchdog
 
 PATIENCE = 0.1

@@ -1,0 +1,63 @@
+"""Screenshots of report pages from stored runs: ``docs/make_screenshots.py RUN...``.
+
+Each run gives ``docs/report-SCENARIO.png``, the top of its page on a desk, and
+``docs/report-SCENARIO-phone.png``. Needs Chromium with its driver: ``WITH_BROWSER=1 make setup``.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+
+from lab import store
+from lab.app.report import write_report
+
+PLACE: Final = Path(__file__).parent
+SIZES: Final = {"": (1280, 2000, 0.7), "-phone": (390, 1100, 1.0)}
+"""Width and height in CSS pixels, and how many pixels the picture has for each."""
+OPTIONS: Final = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    "--hide-scrollbars",
+)
+
+
+def screenshots(name: str, driver: webdriver.Chrome, directory: Path) -> None:
+    """Both pictures of a run, given as `lab report` takes it."""
+    run = store.find(name)
+    page = write_report(run, directory / f"{run.id}.html", "lab")
+    for ending, (width, height, scale) in SIZES.items():
+        driver.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": width < 600},
+        )
+        driver.get(page.as_uri())
+        driver.save_screenshot(str(PLACE / f"report-{run.load_run().scenario}{ending}.png"))
+
+
+def main(names: list[str]) -> None:
+    """Start one browser for all runs."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or "chromium"
+    with TemporaryDirectory() as directory:
+        for option in (*OPTIONS, f"--user-data-dir={directory}/profile"):
+            options.add_argument(option)
+        service = Service(shutil.which("chromedriver") or "chromedriver")
+        driver = webdriver.Chrome(options=options, service=service)
+        try:
+            for name in names:
+                screenshots(name, driver, Path(directory))
+        finally:
+            driver.quit()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("usage: .venv/bin/python docs/make_screenshots.py RUN...")
+    main(sys.argv[1:])

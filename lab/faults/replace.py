@@ -1,0 +1,100 @@
+"""A member is replaced while it still works, ``mdadm --replace``: the array is never degraded.
+
+md copies from the member itself, and drops it when the copy is whole (``mdadm(8)``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pydantic import Field
+from typing_extensions import override
+
+from lab.faults import (
+    Position,
+    array_problems,
+    disk,
+    disk_problems,
+)
+from lab.model.base import Model
+from lab.model.measurement import Metric
+from lab.model.plugin import FaultKind, Outputs, Problem, Scene
+from lab.model.procedure import Step, words
+
+
+class ReplaceParameters(Model):
+    """Which disk, and what takes its place."""
+
+    disk: Position
+    with_: Position = Field(alias="with")
+    """A spare of the array."""
+
+
+class Replace(FaultKind):
+    """``mdadm --replace --with``."""
+
+    @property
+    @override
+    def parameters(self) -> type[Model]:
+        """The kind's parameters."""
+        return ReplaceParameters
+
+    @property
+    @override
+    def metrics(self) -> Sequence[Metric]:
+        """Those of every fault."""
+        return ()
+
+    @property
+    @override
+    def cuts(self) -> bool:
+        """The guest goes on."""
+        return False
+
+    @override
+    def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
+        """There are such a member and such a spare."""
+        p = _checked(parameters)
+        yield from array_problems(scene)
+        yield from disk_problems(scene, p.disk)
+        yield from disk_problems(scene, p.with_, "with")
+        if scene.earlier:  # what is a spare by then, mdadm knows
+            return
+        members = len(scene.disks) - scene.array.spares
+        if p.disk > members:
+            yield Problem(
+                key="disk", message=f"disk {p.disk} is a spare: give one of 1 to {members}"
+            )
+        if p.with_ <= members:
+            yield Problem(
+                key="with",
+                message=f"disk {p.with_} is no spare: array.spares is {scene.array.spares}, and the"
+                " spares are the last disks",
+            )
+
+    @override
+    def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
+        """Nothing on the host."""
+        return ()
+
+    @override
+    def script(self, parameters: Any, scene: Scene) -> str:
+        """One command."""
+        p = _checked(parameters)
+        old, new = disk(scene, p.disk).path, disk(scene, p.with_).path
+        return words("mdadm", scene.device, "--replace", old, "--with", new) + " 2>&1\n"
+
+    @override
+    def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
+        """Nothing of its own."""
+        return {}
+
+
+def _checked(parameters: Any) -> ReplaceParameters:
+    if not isinstance(parameters, ReplaceParameters):
+        raise TypeError(f"{type(parameters).__name__} are not the parameters of replace")
+    return parameters
+
+
+FAULT: FaultKind = Replace()

@@ -1,0 +1,81 @@
+"""md is told to compare all members (``check``), or to make them agree (``repair``).
+
+``repair`` recomputes parity from the data, and of copies keeps the first (``md.rst``,
+``sync_action``; ``raid5.c: handle_parity_checks5``): what was wrong in the data stays wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from typing_extensions import override
+
+from lab.faults import (
+    array_problems,
+    counted,
+    find,
+    number,
+)
+from lab.model.base import Model
+from lab.model.measurement import Metric
+from lab.model.plugin import FaultKind, Outputs, Problem, Scene
+from lab.model.procedure import Step
+
+
+class SyncActionParameters(Model):
+    """What md is to do."""
+
+    action: Literal["check", "repair"]
+
+
+class SyncAction(FaultKind):
+    """What is written to ``sync_action``."""
+
+    @property
+    @override
+    def parameters(self) -> type[Model]:
+        """The kind's parameters."""
+        return SyncActionParameters
+
+    @property
+    @override
+    def metrics(self) -> Sequence[Metric]:
+        """What md counted on its way."""
+        return (counted("action_mismatch_cnt", "sectors"),)
+
+    @property
+    @override
+    def cuts(self) -> bool:
+        """The guest goes on."""
+        return False
+
+    @override
+    def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
+        """There is an array that can be compared."""
+        yield from array_problems(scene)
+
+    @override
+    def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
+        """Nothing on the host."""
+        return ()
+
+    @override
+    def script(self, parameters: Any, scene: Scene) -> str:
+        """It is busy from this moment on."""
+        return f"{find(scene.device)}echo {_checked(parameters).action} > $md/sync_action\n"
+
+    @override
+    def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
+        """``mismatch_cnt`` as the action left it, in sectors."""
+        after = outputs.files.get("state.txt", "")
+        return {"action_mismatch_cnt": number(after, "mismatch_cnt")}
+
+
+def _checked(parameters: Any) -> SyncActionParameters:
+    if not isinstance(parameters, SyncActionParameters):
+        raise TypeError(f"{type(parameters).__name__} are not the parameters of sync_action")
+    return parameters
+
+
+FAULT: FaultKind = SyncAction()

@@ -1,0 +1,71 @@
+"""A guest, as a scenario asks for it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
+
+from lab.model.base import Model, Size
+
+
+def is_file(kernel: str) -> bool:
+    """Whether ``guest.kernel`` names a file, and not a package."""
+    return "/" in kernel or kernel.endswith(".deb")
+
+
+class Guest(Model):
+    """The virtual machine that holds the array."""
+
+    image: str = Field(default="debian-12", pattern=r"^[a-z0-9][a-z0-9.+-]*$")
+    """Name of a file in ``images/``, or of an imported image."""
+    kernel: str | None = Field(default=None, pattern=r"^\S+$")
+    """Another kernel than the image's: a package of its archive (``linux-image-amd64``), a
+    ``.deb``, or a file that QEMU loads (``./bzImage``); ``None``: the image's own."""
+    cpus: int = Field(default=1, ge=1, le=64)
+    """Virtual CPUs."""
+    memory: Size = 512 * 1024**2
+    """Guest memory; at least 256 MiB."""
+    kernel_arguments: tuple[str, ...] = ()
+    """Added to the kernel's command line, each a word."""
+
+    @property
+    def system(self) -> tuple[str, str | None]:
+        """What it boots: image and kernel."""
+        return self.image, self.kernel
+
+    @model_serializer(mode="wrap")
+    def _without_its_absence(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Guests with the image's own kernel do not mention it, and keep their cells' names."""
+        data: dict[str, Any] = whole(self)
+        if self.kernel is None:
+            data.pop("kernel", None)
+        return data
+
+    @field_validator("kernel")
+    @classmethod
+    def _package_or_file(cls, kernel: str | None) -> str | None:
+        if kernel is None or is_file(kernel) or re.fullmatch(r"linux-image-[a-z0-9.+-]+", kernel):
+            return kernel
+        raise ValueError(
+            f"'{kernel}' is neither a kernel's package, such as linux-image-amd64, nor a file, "
+            f"which is given with a slash: ./{kernel}"
+        )
+
+    @field_validator("memory")
+    @classmethod
+    def _enough_memory(cls, memory: int) -> int:
+        if memory < 256 * 1024**2:
+            raise ValueError("a Debian guest needs at least 256MiB to boot")
+        if memory % 1024**2:
+            raise ValueError("memory is given in whole MiB")
+        return memory
+
+    @field_validator("kernel_arguments")
+    @classmethod
+    def _words(cls, arguments: tuple[str, ...]) -> tuple[str, ...]:
+        for argument in arguments:
+            if not argument or any(c.isspace() or not c.isprintable() for c in argument):
+                raise ValueError(f"{argument!r} is not one printable word")
+        return arguments

@@ -1,0 +1,135 @@
+"""The answer to a scenario's question, and what bears on it: sentences made from the verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import Final
+
+from lab.model.claim import Bound, Claim, Verdict
+from lab.model.measurement import BITMAP_UPDATED
+from lab.model.result import ClaimResult, Outcome, Result
+from lab.report.figures import contended, rows_of
+
+COUNTED: Final = {
+    Verdict.HOLDS: ("holds", "hold"),
+    Verdict.REFUTED: ("is refuted", "are refuted"),
+    Verdict.INCONCLUSIVE: ("is inconclusive", "are inconclusive"),
+    Verdict.NOT_TESTED: ("was not tested", "were not tested"),
+}
+
+
+CONCLUSIONS: Final = 3
+"""Claims that hold and are repeated in the answer; the others are below it."""
+
+
+def answer(result: Result, claims: Sequence[Claim] = ()) -> tuple[str, ...]:
+    """Sentences: what the verdicts come to, what was refuted and what follows, and how near the
+    figures are to the published ones and to theory's."""
+    unfinished = sum(c.outcome is not Outcome.DONE for c in result.cells)
+    missing = f"{unfinished} of {len(result.cells)} cells did not finish: what they would have said"
+    return (
+        *_verdicts(result.claims),
+        *_conclusions(result.claims, claims),
+        *_nearness(result),
+        *((f"{missing} is not known.",) if unfinished else ()),
+    )
+
+
+def _conclusions(found: Sequence[ClaimResult], claims: Sequence[Claim]) -> Iterator[str]:
+    """What was refuted, and the claims that hold figures against each other and bear out."""
+    for claim in found:
+        if claim.verdict is Verdict.REFUTED:
+            yield f"Refuted: {_sentence(claim.says)} ({claim.id}; {claim.reason})."
+    compares = {claim.id for claim in claims if not isinstance(claim.expect, Bound)}
+    held = [c for c in found if c.verdict is Verdict.HOLDS and c.id in compares]
+    for claim in held[:CONCLUSIONS]:
+        yield f"Holds: {_sentence(claim.says)} ({claim.id}; {claim.reason})."
+
+
+def _verdicts(claims: Sequence[ClaimResult]) -> Iterator[str]:
+    if not claims:
+        yield "The scenario makes no claims: the figures stand for themselves."
+        return
+    counts = [(v, sum(c.verdict is v for c in claims)) for v in Verdict]
+    said = [(v, n) for v, n in counts if n]
+    if len(said) == 1:
+        verdict, number = said[0]
+        whole = "The one claim" if number == 1 else f"All {number} claims"
+        yield f"{whole} {COUNTED[verdict][number > 1]}."
+    else:
+        (first, number), *rest = said
+        noun = "claims" if len(claims) > 1 else "claim"
+        words = [f"{number} of {len(claims)} {noun} {COUNTED[first][number > 1]}"]
+        words += [f"{n} {COUNTED[v][n > 1]}" for v, n in rest]
+        yield ", ".join(words) + "."
+
+
+def _sentence(text: str) -> str:
+    """Somebody's words in a line, without the stop that follows our own."""
+    return " ".join(text.split()).rstrip(".")
+
+
+def _nearness(result: Result) -> Iterator[str]:
+    """How far the measured figures are from the published ones, and from theory, at the most."""
+    beside = [
+        abs(c.measured / c.published - 1)
+        for c in result.claims
+        if c.published and c.measured is not None and c.verdict is Verdict.HOLDS
+    ]
+    if beside:
+        what = "figure that holds is" if len(beside) == 1 else "figures that hold are"
+        yield f"Published {what} met within {max(beside):.1%}."
+    off = [
+        abs(row.off)
+        for cell in result.cells
+        for row in rows_of(cell)
+        if row.off is not None and not row.doubted
+    ]
+    if off:
+        middle = f"{median(off):.1%} in the median and " if len(off) > 2 else ""
+        figures = "one figure" if len(off) == 1 else f"{len(off)} figures"
+        yield f"Theory is off by {middle}{max(off):.1%} at most, over {figures}."
+
+
+def reliability(
+    result: Result, *, notes: str = "", overrides: Sequence[str] = ()
+) -> Iterator[tuple[str, str]]:
+    """What was changed, scaled, contended, read back wrong or cannot show its bitmap: a heading and
+    its text."""
+    if overrides:
+        yield "changed", "by --set " + ", ".join(overrides)
+    if notes:
+        yield "notes", " ".join(notes.split())
+    doubts = list(contended(result.cells))
+    if doubts:
+        yield "doubtful", "what is marked with ?: " + "; ".join(doubts)
+    failed = [(cell, check) for cell in result.cells for check in cell.checks if not check.passed]
+    silent = [f"{cell.id}: {c.detail}" for cell, c in failed if c.name == BITMAP_UPDATED]
+    if silent:
+        yield "bitmap", "; ".join(silent)
+    wrong = [
+        f"{cell.id}: {check.name}: {check.detail}"
+        for cell, check in failed
+        if check.name != BITMAP_UPDATED and not any(check.detail in doubt for doubt in doubts)
+    ]
+    if wrong:
+        yield "read back", "; ".join(wrong)
+
+
+def steps(
+    result: Result, *, lab: str, scenario: str, run: str, reported: bool = False
+) -> tuple[tuple[str, str], ...]:
+    """What to type next, and what it is for; ``lab``, ``scenario`` and ``run`` as they are called
+    here."""
+    found = []
+    if any(c.outcome is Outcome.SKIPPED for c in result.cells):
+        found.append(
+            (f"{lab} run scenario {scenario} --resume {run}", "the cells that are missing")
+        )
+    if any(contended(result.cells)):
+        found.append((f"{lab} run scenario {scenario} --jobs 1", "again, one guest at a time"))
+    if not reported:
+        found.append((f"{lab} report {run}", "pictures, commands and evidence in one page"))
+    found.append((f"{lab} scenario explain {scenario} --run {run}", "why each is as fast as it is"))
+    return tuple(found)

@@ -1,0 +1,57 @@
+"""Everything that a report page shows, gathered before a line of it is drawn."""
+
+from __future__ import annotations
+
+from lab.model.base import Model
+from lab.model.claim import Claim
+from lab.model.explanation import Explanation
+from lab.model.measurement import Series, SyncSeen
+from lab.model.result import CellResult, Outcome, Result
+from lab.model.scenario import Cell, Source
+
+
+class Evidence(Model):
+    """A piece of raw output, by its file's name."""
+
+    name: str
+    text: str
+
+
+class Attempt(Model):
+    """An attempt that did not become the cell, or the cell's own end where it failed."""
+
+    name: str
+    outcome: Outcome
+    reason: str
+    evidence: tuple[Evidence, ...]
+    """Console, the kernel's messages, and what the tools said."""
+
+
+class PageCell(Model):
+    """One cell, with what lies beside its figures."""
+
+    result: CellResult
+    cell: Cell
+    explanations: tuple[Explanation, ...] = ()
+    series: tuple[Series, ...] = ()
+    sync: SyncSeen | None = None
+    commands: str = ""
+    """The stored procedure as shell lines; empty where there is none that can be read."""
+    failures: tuple[Attempt, ...] = ()
+
+
+class Page(Model):
+    """One run, whole."""
+
+    result: Result
+    title: str
+    question: str
+    source: Source | None = None
+    notes: str = ""
+    overrides: tuple[str, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    cells: tuple[PageCell, ...] = ()
+    damage: tuple[str, ...] = ()
+    """Foreign and broken files, a sentence for each."""
+    steps: tuple[tuple[str, str], ...] = ()
+    """What to type next, and what it is for."""

@@ -1,0 +1,175 @@
+"""Figures and axis values as people write them, and which of a cell's figures they speak of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from lab.judge import matches
+from lab.model.calibration import CALIBRATED
+from lab.model.claim import Bound, Claim
+from lab.model.measurement import UNCONTENDED
+from lab.model.result import CellMeasurement, CellResult
+from lab.model.scenario import AxisValue
+from lab.units import format_rate, format_seconds, format_size
+
+SHOWN: Final = ("throughput", "iops", "seconds")
+"""Metrics that a page has room for; all are in the JSON."""
+
+SMALL: Final = 128 * 1024
+"""Bytes of a request below which operations per second are shown, not bytes."""
+
+DOUBTS: Final = (UNCONTENDED, CALIBRATED)
+"""Checks that leave a figure standing, and say not to rely on it."""
+
+_SIZES: Final = ("chunk", "size", "bs", "offset", "bytes_per_second")
+
+
+def axis_value(name: str, value: object) -> str:
+    """An axis value as people write it; sizes with their unit."""
+    if isinstance(value, int) and not isinstance(value, bool) and name.endswith(_SIZES):
+        return format_size(value)
+    return "default" if value is None else str(value)
+
+
+def axis_names(axes: Sequence[str]) -> list[str]:
+    """The last part of each dotted name, where that tells them apart."""
+    short = [name.rpartition(".")[2] for name in axes]
+    return [s if short.count(s) == 1 else a for s, a in zip(short, axes, strict=True)]
+
+
+def axes_text(axes: Mapping[str, AxisValue]) -> str:
+    """A point of the matrix in one line: ``parity-last, 5 disks, chunk 64KiB``."""
+    words = []
+    for name, (axis, value) in zip(axis_names(list(axes)), axes.items(), strict=True):
+        text = axis_value(axis, value)
+        if axis == "disks.count":
+            words.append(f"{text} disks")
+        elif isinstance(value, str):
+            words.append(text)
+        else:
+            words.append(f"{name.replace('_', ' ')} {text}")
+    return ", ".join(words)
+
+
+def figure(metric: str, value: float) -> str:
+    """A measured or predicted figure in the unit people expect."""
+    if metric == "throughput" or metric.endswith("_throughput"):
+        return format_rate(value)
+    if metric == "seconds" or metric.endswith("_seconds"):
+        return format_seconds(value)
+    if metric.endswith("iops"):
+        return f"{value:.4g}/s"
+    if "latency" in metric or "clat_" in metric:
+        return f"{value * 1000:.3g} ms"
+    return f"{value:.4g}"
+
+
+def percent(share: float) -> str:
+    """A difference with its sign, and none where it is nothing: ``+1.3%``, ``0.0%``."""
+    return f"{share:+.1%}" if abs(share) >= 0.0005 else "0.0%"
+
+
+def interval(measurement: CellMeasurement) -> tuple[float, float]:
+    """Where a measurement's median lies, the host's noise counted in: its error bar, wherever one
+    is shown."""
+    found = measurement.interval
+    return found.low, found.high
+
+
+def spread(measurement: CellMeasurement) -> str:
+    """How far the interval's farther end is from the median; empty for a single trial."""
+    if len(measurement.values) < 2 or not measurement.median:
+        return ""
+    low, high = interval(measurement)
+    off = max(measurement.median - low, high - measurement.median) / abs(measurement.median)
+    return f"±{off:.1%}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One figure of one workload in one cell, with all that stands beside it."""
+
+    cell: CellResult
+    workload: str
+    metric: str
+    measurement: CellMeasurement | None = None
+    predicted: float | None = None
+    published: float | None = None
+
+    @property
+    def measured(self) -> float | None:
+        """The median."""
+        return self.measurement.median if self.measurement else None
+
+    @property
+    def doubted(self) -> bool:
+        """Whether the cell was contended, or its disks are not as they should be."""
+        return any(c.name in DOUBTS and not c.passed for c in self.cell.checks)
+
+    @property
+    def off(self) -> float | None:
+        """By which part the measured figure differs from the predicted one."""
+        if self.measured is None or not self.predicted:
+            return None
+        return self.measured / self.predicted - 1
+
+
+def rows_of(cell: CellResult, claims: Sequence[Claim] = (), *, all_: bool = False) -> list[Row]:
+    """The figures that people speak of, or all; seconds only where there is nothing better."""
+    expected = {(p.workload, p.metric): p.value for p in cell.predictions}
+    found = {(m.workload, m.metric): m for m in cell.measurements}
+    figures = {key: m.median for key, m in found.items()} or expected
+    workloads = list(dict.fromkeys(workload for workload, _ in figures))
+    return [
+        Row(
+            cell=cell,
+            workload=workload,
+            metric=metric,
+            measurement=found.get((workload, metric)),
+            predicted=expected.get((workload, metric)),
+            published=published(cell, workload, metric, claims),
+        )
+        for workload in workloads
+        for metric in _metrics(figures, workload, all_=all_)
+    ]
+
+
+def _metrics(figures: Mapping[tuple[str, str], float], workload: str, *, all_: bool) -> list[str]:
+    """Throughput or operations, else seconds, else whatever the tool has names of its own for."""
+    own = [m for w, m in figures if w == workload]
+    if all_:
+        return own
+    best = [m for m in own if m in SHOWN[:2] and m == _spoken(figures, workload)]
+    return best or [m for m in own if m in SHOWN] or own
+
+
+def _spoken(figures: Mapping[tuple[str, str], float], workload: str) -> str:
+    """Whether people speak of a workload's operations or of its bytes: of small ones, the first."""
+    operations = figures.get((workload, "iops"), 0.0)
+    small = figures.get((workload, "throughput"), 0.0) < SMALL * operations
+    return "iops" if small else "throughput"
+
+
+def published(
+    cell: CellResult, workload: str, metric: str, claims: Sequence[Claim]
+) -> float | None:
+    """What somebody published of this figure, where a claim says so."""
+    for claim in claims:
+        expect = claim.expect
+        if claim.published is None or not isinstance(expect, Bound):
+            continue
+        value = expect.value
+        same = (value.workload, value.metric) == (workload, metric)
+        if same and matches(value.where, cell.axes):
+            return claim.published
+    return None
+
+
+def contended(cells: Sequence[CellResult]) -> Iterator[str]:
+    """What was contended or not as it should be, a sentence for each cell."""
+    for cell in cells:
+        for check in cell.checks:
+            if check.name in DOUBTS and not check.passed:
+                yield f"{axes_text(cell.axes) or cell.id}: {check.detail}"

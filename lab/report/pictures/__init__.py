@@ -1,0 +1,177 @@
+"""Which pictures a run gets: chosen by the axes that its cells differ in.
+
+Two axes of depth and jobs, or two with three values each: a map. An axis of numbers: curves along
+it, for the number of disks with N·B and (N-1)·B. Anything else: bars. Then for each cell the bytes
+of its members, and its workloads over time where they kept a log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Final
+
+from lab.model.scenario import AxisValue, Cell
+from lab.report.document import Page, PageCell
+from lab.report.figures import Row, axes_text, rows_of
+from lab.report.pictures.bars import bars
+from lab.report.pictures.curves import DISKS, curves
+from lab.report.pictures.draw import Picture
+from lab.report.pictures.heat import heat
+from lab.report.pictures.members import members
+from lab.report.pictures.points import at, is_numeric, varying
+from lab.report.pictures.traces import traces
+
+BARS: Final = 24
+"""More bars than this are not taken in: further axes are held where the first cell has them."""
+CURVES: Final = 8
+"""As many as there are colours and shapes."""
+PANELS: Final = 4
+"""Pictures of one kind for one workload; beyond, one where the first cell has its axes."""
+CELLS: Final = 12
+"""More cells than this get no picture of their own each; their figures are in the tables."""
+
+_DEPTH: Final = ("iodepth", "numjobs")
+_Values = Mapping[str, tuple[AxisValue, ...]]
+
+
+def pictures_of(page: Page) -> tuple[Picture, ...]:
+    """Every picture of a run: figures first, then members, then time."""
+    return (*figure_pictures(page), *cell_pictures(page))
+
+
+def figure_pictures(page: Page) -> tuple[Picture, ...]:
+    """Pictures of figures, by workload and metric."""
+    rows = [
+        row
+        for cell in page.result.cells
+        for row in rows_of(cell, page.claims)
+        if row.measured is not None
+    ]
+    cells = {cell.result.id: cell.cell for cell in page.cells}
+    if rows and not varying(rows):
+        return tuple(_single(rows))
+    kinds = dict.fromkeys((row.workload, row.metric) for row in rows)
+    own = [[r for r in rows if (r.workload, r.metric) == kind] for kind in kinds]
+    return (
+        *(picture for some in own for picture in _bars(some, rows)),
+        *(picture for some in own for picture in _along_axes(some, cells)),
+    )
+
+
+def cell_pictures(page: Page) -> tuple[Picture, ...]:
+    """Pictures of single cells: of all, or of those that the bars show."""
+    found: list[Picture] = []
+    for cell in shown_cells(page):
+        picture = members(cell)
+        found += [picture] if picture else []
+        found += traces(cell)
+    return tuple(found)
+
+
+def shown_cells(page: Page) -> tuple[PageCell, ...]:
+    """The cells that get pictures of their own."""
+    if len(page.cells) <= CELLS:
+        return page.cells
+    rows = [row for cell in page.result.cells for row in rows_of(cell)]
+    kept, _ = _narrowed(rows, varying(rows), CELLS)
+    ids = {row.cell.id for row in kept}
+    return tuple(c for c in page.cells if c.result.id in ids)
+
+
+def _single(rows: Sequence[Row]) -> Iterator[Picture]:
+    """One cell: its workloads beside each other."""
+    for metric in dict.fromkeys(row.metric for row in rows):
+        own = [row for row in rows if row.metric == metric]
+        yield bars(own, (), title=metric.replace("_", " "), beside=own)
+
+
+def _title(rows: Sequence[Row]) -> str:
+    return f"{rows[0].workload}, {rows[0].metric.replace('_', ' ')}"
+
+
+def _bars(rows: Sequence[Row], all_: Sequence[Row]) -> Iterator[Picture]:
+    """One workload's cells, on the scale that all workloads of that metric share."""
+    axes = varying(rows)
+    words = [a for a in axes if not is_numeric(axes[a])]
+    if words or not (_curved(axes) or _pair(axes)):
+        kept, fixed = _narrowed(rows, axes, BARS)
+        beside = [row for row in all_ if row.metric == rows[0].metric]
+        yield bars(kept, list(varying(kept)), title=_title(rows), fixed=fixed, beside=beside)
+
+
+def _along_axes(rows: Sequence[Row], cells: Mapping[str, Cell]) -> Iterator[Picture]:
+    """One workload's cells as maps of two axes, and as curves along axes of numbers."""
+    axes = varying(rows)
+    pair = _pair(axes)
+    if pair:
+        for fixed, own in _panels(rows, axes, pair):
+            if len({tuple(r.cell.axes[a] for a in pair) for r in own}) == len(own) > 1:
+                yield heat(own, *pair, title=_title(rows), fixed=fixed)
+    for axis in _curved(axes):
+        apart = _apart({a: v for a, v in axes.items() if a != axis})
+        for fixed, own in _panels(rows, axes, (axis, *apart)):
+            if len({r.cell.axes[axis] for r in own}) > 1:
+                yield curves(own, axis, apart, title=_title(rows), fixed=fixed, cells=cells)
+
+
+def _curved(axes: _Values) -> list[str]:
+    """Axes of numbers that are worth a curve: three values, or disks, or nothing else."""
+    if _is_depth(_pair(axes)):
+        return []
+    numbers = [a for a, values in axes.items() if is_numeric(values)]
+    return [a for a in numbers if a == DISKS or len(axes[a]) > 2 or len(axes) == 1]
+
+
+def _is_depth(pair: tuple[str, str] | None) -> bool:
+    return pair is not None and all(a.endswith(_DEPTH) for a in pair)
+
+
+def _pair(axes: _Values) -> tuple[str, str] | None:
+    """The two axes of a map: across the numbers, down the others."""
+    depth = [a for end in _DEPTH for a in axes if a.endswith(f".{end}")]
+    if len(depth) == 2:
+        return depth[0], depth[1]
+    many = sorted((a for a in axes if len(axes[a]) > 2), key=lambda a: -len(axes[a]))[:2]
+    if len(many) < 2 or len(axes[many[0]]) * len(axes[many[1]]) < 12:
+        return None
+    numbers = [a for a in many if is_numeric(axes[a])]
+    across = numbers[0] if numbers else many[0]
+    return across, next(a for a in many if a != across)
+
+
+def _apart(axes: _Values) -> tuple[str, ...]:
+    """Axes that tell curves apart: as many as there are colours for, words before numbers."""
+    chosen: list[str] = []
+    count = 1
+    for axis in sorted(axes, key=lambda a: is_numeric(axes[a])):
+        if count * len(axes[axis]) <= CURVES:
+            chosen.append(axis)
+            count *= len(axes[axis])
+    return tuple(a for a in axes if a in chosen)
+
+
+def _panels(
+    rows: Sequence[Row], axes: _Values, inside: Sequence[str]
+) -> Iterator[tuple[str, list[Row]]]:
+    """Rows by the axes that are not in the picture: what they share, and they themselves."""
+    outside = [a for a in axes if a not in inside]
+    points = [dict(zip(outside, p, strict=True)) for p in product(*(axes[a] for a in outside))]
+    if len(points) > PANELS:
+        points = [{a: rows[0].cell.axes[a] for a in outside}]
+    for point in points:
+        own = [row for row in rows if at(row, point)]
+        if own:
+            yield axes_text(point), own
+
+
+def _narrowed(rows: Sequence[Row], axes: _Values, most: int) -> tuple[list[Row], str]:
+    """Rows with one axis after another held, numbers first, until they are few enough."""
+    kept, held = list(rows), dict[str, AxisValue]()
+    order = sorted(axes, key=lambda a: (a == DISKS, not is_numeric(axes[a]), -len(axes[a])))
+    for axis in order:
+        if len({row.cell.id for row in kept}) <= most:
+            break
+        held[axis] = rows[0].cell.axes[axis]
+        kept = [row for row in kept if at(row, held)]
+    return kept, axes_text({a: held[a] for a in axes if a in held})

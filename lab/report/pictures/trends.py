@@ -1,0 +1,102 @@
+"""How a scenario's figures moved from run to run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from lab.report.document import Page
+from lab.report.figures import Row, axes_text, rows_of
+from lab.report.pictures import CURVES
+from lab.report.pictures.draw import SERIES, SHAPES, UPRIGHT, WIDTH, Picture
+from lab.report.pictures.points import mark, scale_of, slug
+
+HEIGHT = 240
+
+
+def trends(pages: Sequence[Page]) -> Iterator[Picture]:
+    """A picture for each workload and metric over runs of one scenario, the oldest first.
+
+    Cells beyond as many as can be told apart are left to the table.
+    """
+    found: dict[tuple[str, str], list[tuple[Page, Row]]] = {}
+    for page in pages:
+        for cell in page.result.cells:
+            for row in rows_of(cell, page.claims):
+                if row.measured is not None:
+                    found.setdefault((row.workload, row.metric), []).append((page, row))
+    for (workload, metric), rows in found.items():
+        ids = list(dict.fromkeys(row.cell.id for _, row in rows))[:CURVES]
+        yield _trend(workload, metric, [(p, r) for p, r in rows if r.cell.id in ids])
+
+
+def _trend(workload: str, metric: str, rows: Sequence[tuple[Page, Row]]) -> Picture:
+    measure = scale_of([row for _, row in rows])
+    values = [
+        mark(row, (), measure)
+        | {
+            "started": page.result.run.started,
+            "curve": axes_text(row.cell.axes) or row.cell.id,
+            "tip": f"{page.result.run.id}: {mark(row, (), measure)['tip']}",
+        }
+        for page, row in rows
+    ]
+    names = list(dict.fromkeys(v["curve"] for v in values))
+    ends = [SERIES[i % len(SERIES)] for i in range(len(names))]
+    shapes = [SHAPES[i % len(SHAPES)] for i in range(len(names))]
+    x = {
+        "field": "started",
+        "type": "temporal",
+        "title": "run started",
+        "axis": {"grid": False, "tickCount": 5, "labelOverlap": True, "format": "%d %b %H:%M"},
+    }
+    y: dict[str, Any] = {
+        "field": "measured",
+        "type": "quantitative",
+        "title": measure.title,
+        "axis": UPRIGHT,
+    }
+    legend = {"symbolSize": 80} if len(names) > 1 else None
+    curve = {"field": "curve", "type": "nominal", "sort": names, "legend": legend}
+    colour = {**curve, "scale": {"domain": names, "range": ends}}
+    shape = {**curve, "scale": {"domain": names, "range": shapes}}
+    words = metric.replace("_", " ")
+    return Picture(
+        name=slug("trend", rows[0][0].result.run.scenario, workload, metric),
+        title=f"{workload}, {words}",
+        subtitle="medians of each run · whisker: their intervals · pale: doubtful",
+        caption="; ".join(v["tip"] for v in values),
+        spec={
+            "width": WIDTH,
+            "height": HEIGHT,
+            "autosize": {"type": "fit-x", "contains": "padding"},
+            "data": {"values": values},
+            "layer": [
+                {
+                    "mark": {"type": "line", "strokeWidth": 1.5},
+                    "encoding": {"x": x, "y": y, "color": colour},
+                },
+                {
+                    "transform": [{"filter": "isValid(datum.low)"}],
+                    "mark": {"type": "errorbar", "ticks": {"size": 6}},
+                    "encoding": {
+                        "x": x,
+                        "y": {**y, "field": "low"},
+                        "y2": {"field": "high"},
+                        "color": colour,
+                    },
+                },
+                {
+                    "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
+                    "encoding": {
+                        "x": x,
+                        "y": y,
+                        "color": colour,
+                        "shape": shape,
+                        "fillOpacity": {"field": "opacity", "type": "quantitative", "scale": None},
+                        "description": {"field": "tip", "type": "nominal"},
+                    },
+                },
+            ],
+        },
+    )

@@ -1,0 +1,77 @@
+"""The page of all runs: what became of each, and how each scenario's figures moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lab.model.claim import Verdict
+from lab.report.answer import answer
+from lab.report.document import Page
+from lab.report.figures import axes_text, figure, rows_of, spread
+from lab.report.html import drawn, mood, render, when, where
+from lab.report.pictures.trends import trends
+from lab.report.tables import Line, Table, columns
+
+
+def index_page(pages: Sequence[Page], broken: Sequence[str]) -> str:
+    """The index; ``pages`` have the newest run first, ``broken`` names what cannot be read."""
+    names = dict.fromkeys(page.result.run.scenario for page in pages)
+    own = {n: [p for p in pages if p.result.run.scenario == n] for n in names}
+    return render(
+        "index.html.j2",
+        broken=broken,
+        verdicts=[v.value.replace("_", " ") for v in Verdict],
+        runs=[_run(page) for page in pages],
+        scenarios=[_scenario(name, runs) for name, runs in own.items()],
+    )
+
+
+def _run(page: Page) -> dict[str, Any]:
+    result = page.result
+    counts = [(sum(c.verdict is v for c in result.claims), v.value) for v in Verdict]
+    return {
+        "id": result.run.id,
+        "started": when(result.run.started),
+        "cells": len(result.cells),
+        "verdicts": [(str(n) if n else "", style) for n, style in counts],
+        "where": where(result),
+    }
+
+
+def _scenario(name: str, pages: Sequence[Page]) -> dict[str, Any]:
+    last, oldest_first = pages[0], pages[::-1]
+    return {
+        "name": name,
+        "title": last.title,
+        "question": last.question,
+        "last": last.result.run.id,
+        "answer": answer(last.result, last.claims),
+        "mood": mood(last.result),
+        "count": len(pages),
+        "pictures": drawn([*trends(oldest_first)]) if len(pages) > 1 else [],
+        "table": _table(oldest_first),
+    }
+
+
+def _table(pages: Sequence[Page]) -> Table:
+    """Every figure that people speak of, of every run."""
+    lines = [
+        Line(
+            values=(
+                page.result.run.id,
+                axes_text(cell.axes) or cell.id,
+                row.workload,
+                row.metric.replace("_", " "),
+                figure(row.metric, row.measurement.median),
+                spread(row.measurement),
+            ),
+            style="doubted" if row.doubted else "",
+        )
+        for page in pages
+        for cell in page.result.cells
+        for row in rows_of(cell, page.claims)
+        if row.measurement is not None
+    ]
+    heads = columns(["run", "cell", "workload", "metric"], ["median", "trials within"])
+    return Table(columns=heads, rows=tuple(lines))

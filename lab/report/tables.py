@@ -1,0 +1,209 @@
+"""Every number of a run as tables, and every fact as a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from lab.model.base import Model
+from lab.model.result import CellResult, Outcome
+from lab.report.document import Page
+from lab.report.figures import (
+    SHOWN,
+    Row,
+    axes_text,
+    axis_names,
+    axis_value,
+    figure,
+    interval,
+    percent,
+    rows_of,
+)
+from lab.units import format_seconds, format_size
+
+
+class Column(Model):
+    """A heading; numbers stand to the right."""
+
+    name: str
+    number: bool = False
+
+
+class Line(Model):
+    """One row of a table, as text."""
+
+    values: tuple[str, ...]
+    style: str = ""
+
+
+class Table(Model):
+    """Headings and rows."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[Line, ...]
+    caption: str = ""
+
+
+def columns(words: Sequence[str], numbers: Sequence[str]) -> tuple[Column, ...]:
+    """Headings of words, then of numbers."""
+    return (*(Column(name=w) for w in words), *(Column(name=n, number=True) for n in numbers))
+
+
+def figures_table(page: Page) -> Table:
+    """What was measured beside what was predicted and published, a row for each figure."""
+    axes = list(page.result.cells[0].axes) if page.result.cells else []
+    lines = []
+    for cell in page.result.cells:
+        own = [axis_value(a, cell.axes[a]) for a in axes]
+        rows = rows_of(cell, page.claims) if cell.measurements else []
+        if not rows:
+            lines.append(Line(values=(*own, "–", cell.outcome.value, *[""] * 5), style="doubted"))
+        lines += [_line(own, row) for row in rows]
+    return Table(
+        columns=columns(
+            [*axis_names(axes), "workload"],
+            ["measured", "trials", "from – to", "predicted", "off theory", "published"],
+        ),
+        rows=tuple(lines),
+        caption="Medians of the trials, and where they may lie. The other metrics are with each "
+        "cell below.",
+    )
+
+
+def _line(own: Sequence[str], row: Row) -> Line:
+    name = row.workload if row.metric in SHOWN else f"{row.workload} {row.metric}"
+    metric = row.metric
+
+    def say(value: float | None) -> str:
+        return "" if value is None else figure(metric, value)
+
+    trials, span = "", ""
+    if row.measurement is not None:
+        trials = str(len(row.measurement.values))
+        low, high = interval(row.measurement)
+        span = f"{say(low)} – {say(high)}" if len(row.measurement.values) > 1 else ""
+    measured = say(row.measured) + (" ?" if row.doubted else "")
+    off = "" if row.off is None else percent(row.off)
+    return Line(
+        values=(*own, name, measured, trials, span, say(row.predicted), off, say(row.published)),
+        style="doubted" if row.doubted else "",
+    )
+
+
+def metrics_table(cell: CellResult) -> Table:
+    """Every metric of a cell, each trial of it."""
+    lines = []
+    for row in rows_of(cell, all_=True):
+        if row.measurement is None:
+            continue
+        said = [figure(row.metric, v) for v in row.measurement.values]
+        expected = "" if row.predicted is None else figure(row.metric, row.predicted)
+        off = "" if row.off is None else percent(row.off)
+        exact = f"{row.measurement.median:.10g} {row.measurement.unit}".strip()
+        name = row.metric.replace("_", " ")
+        lines.append(Line(values=(row.workload, name, ", ".join(said), exact, expected, off)))
+    heads = columns(["workload", "metric"], ["trials", "median, exactly", "theory", "off theory"])
+    return Table(columns=heads, rows=tuple(lines))
+
+
+def members_table(page: Page) -> Table:
+    """What every disk did in every trial, as the guest's kernel counted it."""
+    lines = [
+        Line(
+            values=(
+                axes_text(cell.axes) or cell.id,
+                c.workload,
+                str(c.trial),
+                c.serial,
+                f"{c.read_bytes:,}",
+                f"{c.written_bytes:,}",
+                f"{c.reads:,}",
+                f"{c.writes:,}",
+                f"{c.flushes:,}",
+            )
+        )
+        for cell in page.result.cells
+        for c in cell.counters
+    ]
+    return Table(
+        columns=columns(
+            ["cell", "workload", "trial", "disk"],
+            ["bytes read", "bytes written", "reads", "writes", "flushes"],
+        ),
+        rows=tuple(lines),
+    )
+
+
+def series_table(page: Page) -> Table:
+    """Each moment of each log."""
+    lines = [
+        Line(
+            values=(
+                axes_text(cell.result.axes) or cell.result.id,
+                *(s.workload, str(s.trial), s.direction),
+                f"{at:g}",
+                figure("throughput" if s.unit == "B/s" else "iops", value),
+            )
+        )
+        for cell in page.cells
+        for s in cell.series
+        for at, value in zip(s.seconds, s.values, strict=True)
+    ]
+    heads = columns(["cell", "workload", "trial", "direction"], ["until second", "value"])
+    return Table(columns=heads, rows=tuple(lines))
+
+
+def checks_table(cell: CellResult) -> Table:
+    """What was read back before and while it was measured."""
+    lines = [
+        Line(
+            values=(c.name, "yes" if c.passed else "NO", c.detail),
+            style="" if c.passed else "doubted",
+        )
+        for c in cell.checks
+    ]
+    return Table(columns=columns(["check", "as it should be", "detail"], []), rows=tuple(lines))
+
+
+def calibrations_table(environment: Mapping[str, Any]) -> Table:
+    """What the scenario's kinds of disk did bare, beside what their models promise."""
+    lines = []
+    for found in environment.get("calibrations", ()):
+        disk = found.get("disk", {})
+        name = " ".join(str(disk[k]) for k in ("model", "preset") if disk.get(k))
+        if found.get("problem"):
+            lines.append(Line(values=(name, found["problem"], *[""] * 4), style="doubted"))
+        for p in found.get("points", ()):
+            off = p["measured"] / p["expected"] - 1 if p["expected"] else 0.0
+            said = [figure(p["metric"], p[k]) for k in ("measured", "expected")]
+            style = "" if abs(off) <= p["tolerance"] else "doubted"
+            values = (name, p["name"], *said, percent(off), f"{p['tolerance']:.0%}")
+            lines.append(Line(values=values, style=style))
+    heads = columns(["disk", "point"], ["measured", "promised", "off", "allowed"])
+    return Table(columns=heads, rows=tuple(lines))
+
+
+def facts(environment: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """The environment, a line for each fact."""
+    for name, value in environment.items():
+        if name == "calibrations":
+            continue
+        words = f"{prefix}{name}".replace("_", " ")
+        if isinstance(value, Mapping):
+            yield from facts(value, f"{words} ")
+        elif name.startswith("memory") and isinstance(value, int):
+            yield words, format_size(value) if value % 2**20 == 0 else f"{value / 2**30:.1f} GiB"
+        else:
+            yield words, str(value)
+
+
+def time_of(cell: CellResult) -> str:
+    """Where a cell's time went, in words."""
+    if cell.outcome is Outcome.SKIPPED:
+        return ""
+    parts = [
+        f"{name} {format_seconds(value)}"
+        for name, value in cell.seconds.model_dump().items()
+        if name != "total" and value >= 0.05
+    ]
+    return f"{format_seconds(cell.seconds.total)}" + (f": {', '.join(parts)}" if parts else "")

@@ -1,0 +1,696 @@
+"""Faults become steps at their moment, and what md, disks and ledger say becomes metrics."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab import catalog, measure
+from lab.app.plan import plan_of
+from lab.compile.disks import NO_DISKS, Plugged, lasting
+from lab.compile.procedure import cell_procedure
+from lab.compile.scenario import Compiled, cell_id, compile_scenario, identity
+from lab.decode import parse_override
+from lab.errors import InputError, ToolError
+from lab.faults import BEGAN, check, common, settle, state
+from lab.model.plugin import Outputs
+from lab.model.procedure import (
+    AskServer,
+    AttachDisk,
+    BeginWorkload,
+    EndWorkload,
+    GuestCommand,
+    LimitDisk,
+    Pause,
+    PowerCycle,
+    Procedure,
+    SpoilDisk,
+    Step,
+    Timed,
+    UnplugDisk,
+    Verify,
+    WipeDisk,
+)
+from lab.moments import cut_short, in_order, undisturbed
+from lab.predict import predictions, silences
+from lab.report.plan import as_script
+from lab.run import Undo, run_procedure
+from tests.fakes import SCENARIO, FakeBench, said
+from tests.unit.test_measure import counters
+
+BASE = (
+    SCENARIO
+    + """\
+  - name: book
+    tool: ledger
+    size: 1MiB
+    count: 64
+"""
+)
+CUT = "  - {name: cut, fault: power_cut, during: book, at: 2s, check: true}\n"
+
+
+def compiled(directory: Path, faults: str, *sets: str, model: str = "throttle") -> Compiled:
+    path = directory / "q.yaml"
+    text = f"{BASE}faults:\n{faults}" if faults else BASE
+    if model != "throttle":
+        limit = "  throttle:\n    total_bytes_per_second: 5MiB\n"
+        assert limit in text
+        text = text.replace(limit, f"  model: {model}\n")
+    path.write_text(text)
+    return compile_scenario(path, overrides=[parse_override(s) for s in sets])
+
+
+def steps_of(directory: Path, faults: str, *sets: str) -> list[Step]:
+    return list(cell_procedure(compiled(directory, faults, *sets).base, "/state/g1").steps)
+
+
+def named(steps: Sequence[Step], name: str) -> Timed:
+    return next(s for s in steps if isinstance(s, Timed) and s.workload == name)
+
+
+# --- what compiles ---------------------------------------------------------------------------
+
+
+def test_a_power_cut_comes_while_its_workload_runs_and_the_guest_boots_again(
+    tmp_path: Path,
+) -> None:
+    steps = steps_of(tmp_path, CUT)
+    begin = next(i for i, s in enumerate(steps) if isinstance(s, BeginWorkload))
+    kinds = [s.kind for s in steps[begin:]]
+    assert kinds[:6] == [
+        *("begin_workload", "pause", "guest_command", "power_cycle", "wait_for_ssh"),
+        "guest_command",
+    ]
+    assert kinds[6:10] == ["verify"] * 4  # each disk's settings, which the kernel has forgotten
+    ended, assembled = steps[begin + 10], steps[begin + 11]
+    assert isinstance(ended, EndWorkload)
+    assert ended.cut
+    assert isinstance(assembled, Timed)
+    assert assembled.workload == "cut"
+    assert "mdadm --assemble /dev/md/bench" in assembled.script
+    assert "--run" not in assembled.script  # md decides whether it starts
+    assert "[ $was != read-auto ] || mdadm --readwrite /dev/md/bench" in assembled.script
+    captures = [s.capture for s in steps[begin:] if isinstance(s, GuestCommand) and s.capture]
+    assert captures == ["cut.1.book.kept", "cut.1.state", "cut.1.check", "end"]
+    assert steps[begin + 1] == Pause(seconds=2.0)
+
+
+def test_disks_of_a_guest_that_starts_again_are_not_asked_whether_they_are_blank(
+    tmp_path: Path,
+) -> None:
+    steps = steps_of(tmp_path, CUT)
+    again = [s for s in steps if isinstance(s, Verify) and s.name.endswith("again")]
+    assert [s.name for s in again] == [f"disk{n} again" for n in (1, 2, 3, 4)]
+    assert not any("leftovers" in s.expect or "leftovers" in s.script for s in again)
+    first = next(s for s in steps if isinstance(s, Verify) and s.name == "disks")
+    assert first.expect["leftovers"] == "0"
+
+
+def test_faults_come_in_the_order_of_their_workloads(tmp_path: Path) -> None:
+    faults = """\
+  - {name: late, fault: fail, after: read, disk: 2}
+  - {name: third, fault: sync_action, during: write, at: 3s, action: check}
+  - {name: first, fault: sync_action, before: write, action: check}
+  - {name: second, fault: sync_action, during: write, at: 1s, action: check}
+"""
+    cell = compiled(tmp_path, faults).base
+    assert [f.name for f in in_order(cell)] == ["first", "second", "third", "late"]
+    steps = list(cell_procedure(cell, "/g").steps)
+    told = [
+        getattr(s, "workload", None) or f"{s.seconds:g} s"
+        for s in steps
+        if isinstance(s, Timed | BeginWorkload | EndWorkload | Pause)
+    ]
+    assert told == [
+        *("first", "write", "1 s", "second", "2 s", "third", "write", "read", "late", "book")
+    ]
+    assert [w.name for w in undisturbed(cell)] == []
+    assert cut_short(cell) == set()
+
+
+def test_theory_is_silent_from_the_first_fault_on(tmp_path: Path) -> None:
+    longer = ("workloads.write.count=400", "workloads.read.count=400")
+    quiet = compiled(tmp_path, "", *longer).base
+    late = "  - {name: late, fault: fail, after: write, disk: 2}\n"
+    later = compiled(tmp_path, late, *longer).base
+    assert {p.workload for p in predictions(quiet)} == {"write", "read"}
+    assert {p.workload for p in predictions(later)} == {"write"}
+    assert "follows a fault" in silences(later)["read"]
+    assert "follows a fault" not in silences(quiet).get("book", "")
+
+
+def test_disks_that_faults_have_met_are_no_other_cells(tmp_path: Path) -> None:
+    quiet, cut = compiled(tmp_path, "").base, compiled(tmp_path, CUT).base
+    assert len(lasting(quiet).disks) == 4
+    assert lasting(cut) == NO_DISKS
+    steps = cell_procedure(cut, "/g", plugged=lasting(quiet)).steps
+    assert not [s for s in steps if isinstance(s, WipeDisk)]
+    assert [s.kind for s in steps][:4] == ["detach_disk"] * 4
+    assert {s.lasting for s in steps if isinstance(s, AttachDisk)} == {False}
+    assert {
+        s.lasting
+        for s in cell_procedure(quiet, "/g", plugged=Plugged()).steps
+        if isinstance(s, AttachDisk)
+    } == {True}
+
+
+def test_a_cell_without_faults_keeps_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "q.yaml"
+    path.write_text(SCENARIO)
+    assert cell_id(compile_scenario(path).base) == "base-544505eb"
+    other = compiled(tmp_path, CUT).base
+    assert cell_id(other) != cell_id(compiled(tmp_path, "").base)
+    assert identity(other) != identity(compiled(tmp_path, "").base)
+
+
+STEPS = {
+    "  - {name: f, fault: pull, after: book, disk: 2}": UnplugDisk,
+    "  - {name: f, fault: slow, during: book, disk: 2, total_bytes_per_second: 1MiB}": LimitDisk,
+    "  - {name: f, fault: rot, after: book, disk: 2}": SpoilDisk,
+    "  - {name: f, fault: power_cut, after: book}": PowerCycle,
+}
+
+
+@pytest.mark.parametrize(("fault", "kind"), STEPS.items(), ids=lambda v: getattr(v, "__name__", ""))
+def test_what_happens_on_the_host_is_a_step(tmp_path: Path, fault: str, kind: type) -> None:
+    steps = steps_of(tmp_path, f"{fault}\n")
+    (found,) = [s for s in steps if isinstance(s, kind)]
+    assert getattr(found, "serial", "disk2") == "disk2"
+    after = steps.index(found)
+    assert any(isinstance(s, Timed) and s.workload == "f" for s in steps[after:])
+    assert not any(isinstance(s, Timed) and s.workload == "f" for s in steps[:after])
+
+
+def test_limits_are_told_by_libvirts_names(tmp_path: Path) -> None:
+    fault = (
+        "  - {name: f, fault: slow, after: book, disk: 3, read_operations_per_second: 20,"
+        " write_bytes_per_second: 1MiB}\n"
+    )
+    (limit,) = [s for s in steps_of(tmp_path, fault) if isinstance(s, LimitDisk)]
+    assert limit.limits == {"read_iops_sec": 20, "write_bytes_sec": 1048576}
+
+
+def test_modelled_disks_are_told_over_their_sockets(tmp_path: Path) -> None:
+    faults = """\
+  - {name: bad, fault: io_error, before: book, disk: 2, offset: 8KiB, length: 4KiB, times: 2}
+  - {name: rotten, fault: rot, before: book, disk: 3, offset: 4KiB}
+  - {name: still, fault: slow, during: book, disk: 1, stall: 2s}
+  - {name: cut, fault: power_cut, after: book, lose_cache: true}
+"""
+    steps = cell_procedure(compiled(tmp_path, faults, model="hdd").base, "/state/g1").steps
+    offset = 2 * 1024**2  # of 1 GiB members: 12 KiB, 4 KiB for a bitmap, 1 MiB; rounded up
+    lines = [s.line for s in steps if isinstance(s, AskServer) and s.line != "stats"]
+    assert lines == [
+        f"error read {offset + 8192} 4096 2",
+        f"rot {offset + 4096} 4096 165",
+        "stall 2",
+    ]
+    (cycle,) = [s for s in steps if isinstance(s, PowerCycle)]
+    assert cycle.lose == tuple(f"/state/g1/disks/disk{n}.control" for n in (1, 2, 3, 4))
+
+
+def test_a_pulled_disk_is_plugged_in_before_it_is_added(tmp_path: Path) -> None:
+    faults = """\
+  - {name: out, fault: pull, after: write, disk: 2}
+  - {name: in, fault: re_add, after: read, disk: 2}
+"""
+    steps = steps_of(tmp_path, faults)
+    attached = [s.serial for s in steps if isinstance(s, AttachDisk)]
+    assert attached == ["disk1", "disk2", "disk3", "disk4", "disk2"]
+    only = steps_of(tmp_path, "  - {name: in, fault: re_add, after: read, disk: 2}\n")
+    assert [s.serial for s in only if isinstance(s, AttachDisk)] == attached[:4]
+    cut = steps_of(tmp_path, faults + "  - {name: cut, fault: power_cut, before: read}\n")
+    assembled = named(cut, "cut").script
+    assert "virtio-disk1" in assembled
+    assert "virtio-disk2" not in assembled
+
+
+def test_settings_are_made_again_of_an_array_that_is_assembled(tmp_path: Path) -> None:
+    scripts = [
+        named(steps_of(tmp_path, CUT, *sets), "cut").script
+        for sets in ((), ("array.sysfs={stripe_cache_size: 512}",))
+    ]
+    assert "stripe_cache_size" not in scripts[0]
+    assert "printf '%s\\n' 512 > $md/stripe_cache_size" in scripts[1]
+
+
+def test_a_bitmaps_own_disk_is_no_member_and_is_mounted_before_the_array_is_assembled(
+    tmp_path: Path,
+) -> None:
+    aside = "array={level: 5, bitmap: external, bitmap_disk: 1, chunk: 64KiB}"
+    script = named(steps_of(tmp_path, CUT, aside), "cut").script
+    assembled = next(line for line in script.splitlines() if "mdadm --assemble" in line)
+    mounted, _, command = assembled.partition("MDADM_NO_UDEV=1")
+    assert "mount -t ext4 -o noatime /dev/disk/by-id/virtio-disk1 /mnt/bitmap" in mounted
+    assert "--bitmap=/mnt/bitmap/bench" in command
+    assert "virtio-disk1" not in command
+    assert "virtio-disk2" in command
+    assert "mdadm --examine-bitmap /mnt/bitmap/bench" in script
+    with pytest.raises(InputError, match="disk 1 has the bitmap's file"):
+        compiled(tmp_path, "  - {name: f, fault: fail, after: book, disk: 1}\n", aside)
+    compiled(tmp_path, "  - {name: f, fault: slow, after: book, disk: 1, stall: 1s}\n", model="hdd")
+
+
+def test_a_missing_member_is_none_until_it_is_added(tmp_path: Path) -> None:
+    short = "array.missing=2"
+    script = named(steps_of(tmp_path, CUT, short), "cut").script
+    command = next(line for line in script.splitlines() if "mdadm --assemble" in line)
+    assert "virtio-disk2" not in command
+    assert "virtio-disk3" in command
+    fails = "  - {name: f, fault: fail, after: book, disk: 2}\n"
+    with pytest.raises(InputError, match="disk 2 is no member of the array"):
+        compiled(tmp_path, fails, short)
+    back = "  - {name: b, fault: re_add, after: write, disk: 2, add: true}\n"
+    compiled(tmp_path, back + fails, short)
+
+
+def test_an_array_without_redundancy_survives_a_power_cut_too(tmp_path: Path) -> None:
+    text = CUT.replace(", check: true", "")
+    assert "--assemble" in named(steps_of(tmp_path, text, "array={level: 0}"), "cut").script
+
+
+BAD = {
+    "  - {name: f, fault: melt, after: book}": "faults[0].fault: there is no 'melt' in lab/faults",
+    "  - {name: f, fault: fail, disk: 1}": "a fault has one moment, and none is given",
+    "  - {name: f, fault: fail, after: book, before: read, disk: 1}": "before and after is given",
+    "  - {name: f, fault: fail, after: book, at: 2s, disk: 1}": "at counts from the start",
+    "  - {name: f, fault: fail, after: booking, disk: 1}": "after: there is no workload 'booking'",
+    "  - {name: book, fault: fail, after: book, disk: 1}": "'book' is the name of a workload",
+    "  - {name: f, fault: fail, after: book, disk: 5}": "there is no disk 5: the cell has 4",
+    "  - {name: f, fault: fail, after: book, disk: 0}": "greater than or equal to 1; found 0",
+    "  - {name: f, fault: fail, after: book, disc: 1}": "faults[0].disc",
+    "  - {name: f, fault: rot, during: book, disk: 1}": "f, fault: rot",
+    "  - {name: f, fault: rot, after: book, disk: 1, length: 100}": "not a number of sectors",
+    "  - {name: f, fault: rot, after: book, disk: 1, offset: 300MiB}": "beyond the member's data",
+    "  - {name: f, fault: io_error, after: book, disk: 1}": "io_error needs a modelled disk",
+    "  - {name: f, fault: slow, after: book, disk: 1, stall: 2s}": "does not stall on command",
+    "  - {name: f, fault: slow, after: book, disk: 1}": "says nothing slow",
+    "  - {name: f, fault: power_cut, after: book, lose_cache: true}": "have no volatile cache",
+    "  - {name: f, fault: replace, after: book, disk: 1, with: 2}": "disk 2 is no spare",
+    "  - {name: f, fault: sync_action, after: book, action: mend}": "'check' or 'repair'",
+}
+
+
+@pytest.mark.parametrize(("fault", "message"), BAD.items(), ids=range(len(BAD)))
+def test_what_cannot_be_done_is_said_with_its_place(
+    tmp_path: Path, fault: str, message: str
+) -> None:
+    if "fault: rot, during" in fault:
+        message = "during: the array is stopped for it, and book would run on it"
+    with pytest.raises(InputError) as caught:
+        compiled(tmp_path, f"{fault}\n")
+    assert message in caught.value.message
+    line = len(BASE.splitlines()) + 2
+    assert f"q.yaml:{line}: faults[0]" in caught.value.message
+
+
+def test_what_follows_a_fault_is_held_against_it(tmp_path: Path) -> None:
+    pulled = "  - {name: out, fault: pull, after: write, disk: 2}\n"
+    with pytest.raises(InputError, match="disk 2 was pulled before"):
+        compiled(tmp_path, pulled + "  - {name: f, fault: fail, after: read, disk: 2}\n")
+    cut = "  - {name: cut, fault: power_cut, during: book, at: 1s}\n"
+    with pytest.raises(InputError, match="'book' has ended by then: 'cut' cuts it short"):
+        compiled(tmp_path, cut + "  - {name: f, fault: fail, during: book, at: 2s, disk: 2}\n")
+    with pytest.raises(InputError, match="has one trial, and 3 are asked for"):
+        compiled(tmp_path, cut, "trials=3")
+    with pytest.raises(InputError, match="needs an md array with redundancy"):
+        compiled(tmp_path, pulled, "array={level: 0}")
+    with pytest.raises(InputError, match="a file system is mounted from it"):
+        compiled(
+            tmp_path, "  - {name: f, fault: rot, after: book, disk: 2}\n", "filesystem={type: xfs}"
+        )
+
+
+def test_an_axis_may_be_a_faults_and_is_named_where_it_is_wrong(tmp_path: Path) -> None:
+    matrix = "matrix={faults.cut.force: [true, false]}"
+    cells = compiled(tmp_path, CUT, matrix).cells
+    assert [c.axes for c in cells] == [{"faults.cut.force": True}, {"faults.cut.force": False}]
+    assert [c.faults[0].parameters["force"] for c in cells] == [True, False]
+    with pytest.raises(InputError, match=r"faults\.cut\.lose_cache: True: disks of the model"):
+        compiled(tmp_path, CUT, "matrix={faults.cut.lose_cache: [true, false]}")
+
+
+def test_claims_may_speak_of_a_faults_metrics_and_of_no_others(tmp_path: Path) -> None:
+    claim = (
+        "claims:\n  - id: a\n    says: b\n"
+        "    expect: {kind: bound, value: {workload: cut, metric: METRIC}, at_most: 0}\n"
+    )
+    for metric in ("lost", "mismatch_cnt", "dirty_bits"):
+        compiled(tmp_path, CUT + claim.replace("METRIC", metric))
+    with pytest.raises(InputError, match="power_cut gives no 'noticed'"):
+        compiled(tmp_path, CUT + claim.replace("METRIC", "noticed"))
+
+
+def test_a_plan_has_the_faults_in_shell(tmp_path: Path) -> None:
+    faults = CUT + (
+        "  - {name: dry, fault: slow, before: read, disk: 1, total_bytes_per_second: 1MiB}\n"
+        "  - {name: out, fault: pull, after: read, disk: 2}\n"
+        "  - {name: in, fault: re_add, before: book, disk: 2}\n"
+        "  - {name: rot, fault: rot, before: book, disk: 3}\n"
+    )
+    text = as_script(plan_of(compiled(tmp_path, faults)))
+    for words in (
+        'kill -9 "$PID"',
+        "dumpxml lab --inactive",
+        "sleep 2",
+        "blkdeviotune lab",
+        "detach-device lab /dev/stdin --live",
+        "write -P 165",
+        'wait "$WORKLOAD"' if "cut" not in text else "WORKLOAD=$!",
+        "mdadm /dev/md/bench --re-add",
+    ):
+        assert words in text, words
+    done = subprocess.run(["sh", "-n"], input=text, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+
+
+def test_procedures_with_faults_survive_being_written_and_read(tmp_path: Path) -> None:
+    procedure = cell_procedure(compiled(tmp_path, CUT).base, "/g")
+    assert Procedure.model_validate_json(procedure.model_dump_json()) == procedure
+
+
+# --- what runs -------------------------------------------------------------------------------
+
+
+def run(steps: Sequence[Step], bench: FakeBench) -> dict[str, str]:
+    saved: dict[str, str] = {}
+    procedure = Procedure(name="p", steps=tuple(steps))
+    run_procedure(
+        procedure, bench, Undo(), saved.__setitem__, lambda step: None, lambda check: None
+    )
+    return saved
+
+
+def test_a_workload_that_is_cut_short_is_no_failure_and_one_that_fails_is() -> None:
+    steps = (
+        BeginWorkload(workload="w", trial=1, before="look", script="work"),
+        Pause(seconds=2),
+        PowerCycle(lose=("/s",), capture="c.1.power"),
+        EndWorkload(workload="w", trial=1, timeout=9, cut=True),
+    )
+    bench = FakeBench()
+    bench.answers["work"] = said("0\n1\n", status=-1)
+    saved = run(steps, bench)
+    assert saved["w.1.stdout.txt"] == "0\n1\n"
+    assert saved["c.1.power.txt"] == "/s ok 512\n"
+    assert bench.clock == 2
+    order = [entry[0] for entry in bench.log]
+    assert order == ["guest", "begin", "power cycle", "end"]
+    with pytest.raises(ToolError, match="'w' ended with status -1"):
+        run((*steps[:2], steps[3].model_copy(update={"cut": False, "after": "look"})), bench)
+
+
+def test_a_workload_that_outlives_a_fault_is_read_around() -> None:
+    bench = FakeBench()
+    bench.answers["look"] = said("counters\n")
+    bench.answers["work"] = said("done\n")
+    saved = run(
+        (
+            BeginWorkload(workload="w", trial=1, before="look", script="work"),
+            LimitDisk(serial="disk1", limits={"total_bytes_sec": 5}),
+            SpoilDisk(serial="disk2", offset=512, length=512, pattern=1),
+            UnplugDisk(serial="disk3", xml="<disk/>"),
+            EndWorkload(workload="w", trial=1, after="look", timeout=9),
+        ),
+        bench,
+    )
+    assert saved == {
+        "w.1.before.txt": "counters\n",
+        "w.1.stdout.txt": "done\n",
+        "w.1.stderr.txt": "",
+        "w.1.after.txt": "counters\n",
+    }
+    assert ("limit", "disk1", "total_bytes_sec=5") in bench.log
+    assert ("spoil", "disk2", "512", "512") in bench.log
+    assert ("detach", "disk3") in bench.log
+
+
+# --- the scripts, in a shell, over files in place of sysfs -----------------------------------
+
+
+@pytest.fixture
+def md(tmp_path: Path) -> Path:
+    """An array's directory, as the kernel shows it."""
+    directory = tmp_path / "sys" / "bench" / "md"
+    directory.mkdir(parents=True)
+    for name, text in {
+        "array_state": "clean",
+        "raid_disks": "4",
+        "degraded": "0",
+        "sync_action": "idle",
+        "mismatch_cnt": "8",
+    }.items():
+        (directory / name).write_text(f"{text}\n")
+    for disk, (slot, member) in {
+        "vdc": ("0", "in_sync"),
+        "vdd": ("1", "in_sync,want_replacement"),
+        "vde": ("none", "faulty"),
+        "vdf": ("3", "in_sync"),
+    }.items():
+        (directory / f"dev-{disk}").mkdir()
+        for name, text in {"slot": slot, "state": member, "errors": "8"}.items():
+            (directory / f"dev-{disk}" / name).write_text(f"{text}\n")
+    return directory
+
+
+def in_shell(script: str, md: Path) -> subprocess.CompletedProcess[str]:
+    ours = script.replace("/sys/block", str(md.parent.parent)).replace("/run/lab", str(md))
+    ours = ours.replace("dmesg >", "printf 'old\\nlab: fault cut.1\\nnew\\n' >")
+    return subprocess.run(
+        ["sh", "-e"], input=ours, capture_output=True, text=True, check=False, timeout=30
+    )
+
+
+def later(seconds: float, md: Path, **files: str) -> threading.Thread:
+    def write() -> None:
+        time.sleep(seconds)
+        for name, text in files.items():
+            (md / name).write_text(f"{text}\n")
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    return thread
+
+
+def test_waiting_for_md_takes_as_long_as_md_does(md: Path) -> None:
+    (md / "sync_action").write_text("recover\n")
+    (md / "degraded").write_text("1\n")
+    thread = later(0.6, md, sync_action="idle", degraded="0")
+    done = in_shell(BEGAN + settle("/dev/bench", 20), md)
+    thread.join()
+    assert done.returncode == 0, done.stderr
+    found = common(done.stdout, {})
+    assert 0.4 < found["seconds"] < 3
+    assert found["degraded_most"] == 1
+
+
+def test_an_idle_array_has_synced_nothing_in_no_time(md: Path) -> None:
+    found = common(in_shell(BEGAN + settle("/dev/bench", 20), md).stdout, {})
+    assert found == {"seconds": pytest.approx(0, abs=0.2), "degraded_most": 0, "synced": 0}
+
+
+def test_md_that_is_never_done_is_given_up(md: Path) -> None:
+    (md / "sync_action").write_text("resync\n")
+    done = in_shell(BEGAN + settle("/dev/bench", 0.5), md)
+    assert done.returncode != 0
+    assert "still busy with resync" in done.stderr
+
+
+def test_an_array_that_was_not_started_has_no_state_to_wait_for(md: Path) -> None:
+    (md / "sync_action").unlink()
+    done = in_shell(BEGAN + settle("/dev/bench", 20), md)
+    assert done.returncode == 0
+    assert common(done.stdout, {"state.txt": ""})["synced"] == 0
+
+
+def test_the_state_counts_members_by_what_md_calls_them(md: Path) -> None:
+    (md / "degraded").write_text("1\n")
+    shown = in_shell(state("/dev/bench", "cut.1").replace("/proc/mdstat", "/dev/null"), md)
+    assert shown.returncode == 0, shown.stderr
+    assert "old" not in shown.stdout  # the kernel's log begins with the fault
+    assert shown.stdout.endswith("lab: fault cut.1\nnew\n")
+    settled = in_shell(BEGAN + settle("/dev/bench", 20), md).stdout
+    found = common(settled, {"state.txt": shown.stdout})
+    assert (found["in_sync"], found["faulty"], found["missing"]) == (3, 1, 1)
+    assert (found["degraded"], found["errors"]) == (1, 32)
+
+
+def test_a_check_is_of_whole_arrays_only(md: Path) -> None:
+    whole = in_shell(check("/dev/bench", 0.5), md)
+    assert "does not end" in whole.stderr  # nobody here does what sync_action says
+    assert (md / "sync_action").read_text() == "check\n"
+    thread = later(0.3, md, sync_action="idle")
+    assert (
+        "mismatch_cnt=8\n" in in_shell(check("/dev/bench", 9).replace("echo check", ":"), md).stdout
+    )
+    thread.join()
+    (md / "degraded").write_text("1\n")
+    assert in_shell(check("/dev/bench", 9), md).stdout == ""
+
+
+@pytest.mark.parametrize("state", ["read-auto", "clean"])
+def test_an_array_that_starts_read_only_is_made_writable(
+    tmp_path: Path, md: Path, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    """mdadm refuses to make writable what is writable already."""
+    (md / "array_state").write_text(f"{state}\n")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("mdadm", "udevadm"):
+        (programs / name).write_text(f'#!/bin/sh\necho "{name} $1" >> {tmp_path}/log\n')
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=":")
+    script = named(steps_of(tmp_path, CUT), "cut").script.replace("/dev/md/bench", "/dev/bench")
+    done = in_shell(script.replace("/dev/kmsg", "/dev/null"), md)
+    assert done.returncode == 0, done.stderr
+    assert "assembled=1" in done.stdout
+    called = (tmp_path / "log").read_text().splitlines()
+    assert called[0] == "mdadm --assemble"
+    assert ("mdadm --readwrite" in called) == (state == "read-auto")
+
+
+# --- what is measured ------------------------------------------------------------------------
+
+STATE = """\
+array_state=clean
+raid_disks=4
+degraded=0
+sync_action=idle
+mismatch_cnt=0
+member vdc 0 0 in_sync
+member vdd 1 8 in_sync
+member vde 2 0 in_sync
+member vdf 3 0 in_sync
+[   11.100000] md: resync of RAID array md127
+[   12.350000] md: md127: resync done.
+[   20.100000] md/raid:md127: read error corrected (8 sectors at 16 on vdd)
+"""
+SETTLED = "began=10.50\nended=14.00\ndegraded_most=0\nassembled=1\ndirty_bits=7\n"
+
+
+def raw(told: str = "0\n1\n2\n", intact: str = "[[0, 1], [3, 9]]") -> dict[str, str]:
+    found = {
+        "cut.1.stdout.txt": SETTLED,
+        "cut.1.stderr.txt": "",
+        "cut.1.before.txt": counters(0),
+        "cut.1.after.txt": counters(1),
+        "cut.1.state.txt": STATE,
+        "cut.1.check.txt": "mismatch_cnt=0\n",
+        "cut.1.power.txt": "",
+        "cut.1.book.kept.txt": f'{{"intact": {intact}, "looked_at": 64, "errors": 0}}\n',
+        "book.1.before.txt": counters(0),
+        "book.1.stdout.txt": told,
+    }
+    for name, seconds in (("write", 0.5), ("read", 0.25)):
+        found[f"{name}.1.stdout.txt"] = ""
+        found[f"{name}.1.stderr.txt"] = (
+            "10+0 records in\n10+0 records out\n"
+            f"1966080 bytes (2.0 MB) copied, {seconds} s, 4 MB/s\n"
+        )
+    return found
+
+
+def measured(directory: Path, raw: dict[str, str], name: str = "cut") -> dict[str, float]:
+    cell = compiled(directory, CUT).base
+    found = measure.measurements(cell, raw)
+    return {m.metric: m.median for m in found if m.workload == name}
+
+
+def test_a_fault_measures_md_the_disks_and_what_was_acknowledged(tmp_path: Path) -> None:
+    found = measured(tmp_path, raw())
+    assert found["seconds"] == 3.5
+    assert found["sync_seconds"] == 1.25
+    assert (found["synced"], found["assembled"], found["forced"]) == (1, 1, 0)
+    assert (found["dirty_bits"], found["errors"], found["mismatch_cnt"]) == (7, 8, 0)
+    assert found["read_bytes"] == 512 * 8 * (1 + 2 + 3 + 4)
+    assert found["written_bytes"] == 512 * 16 * 4
+    assert (found["acknowledged"], found["lost"], found["intact"]) == (3, 1, 0)
+    assert measured(tmp_path, raw(), "book") == {}
+    assert set(measured(tmp_path, raw(), "write")) == {"throughput", "seconds"}
+
+
+def test_blocks_that_were_never_told_are_not_missed(tmp_path: Path) -> None:
+    assert measured(tmp_path, raw(told="0\n1\n"))["lost"] == 0
+    assert measured(tmp_path, raw(told="0\n1\n2"))["acknowledged"] == 2  # cut in the middle
+    assert measured(tmp_path, raw(intact="[]"))["lost"] == 3
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "message"),
+    [
+        ("cut.1.stdout.txt", "nothing\n", "nothing said what 'ended' is"),
+        ("cut.1.book.kept.txt", "Traceback\n", "did not read its blocks back"),
+        ("cut.1.book.kept.txt", '{"intact": [], "looked_at": 3, "errors": 0}', "looked at 3"),
+        ("book.1.stdout.txt", "0\n2\n1\n", "in another order"),
+    ],
+)
+def test_what_cannot_be_read_is_no_figure(
+    tmp_path: Path, key: str, text: str, message: str
+) -> None:
+    with pytest.raises(ToolError, match=message):
+        measured(tmp_path, {**raw(), key: text})
+
+
+def test_a_disk_that_was_pulled_has_no_counters_and_others_have(tmp_path: Path) -> None:
+    gone = "\n".join(line for line in counters(1).splitlines() if " vdd " not in line) + "\n"
+    cell = compiled(tmp_path, CUT).base
+    found = measure.counters(cell, {**raw(), "cut.1.after.txt": gone})
+    assert [c.serial for c in found] == ["disk1", "disk3", "disk4"]
+    quiet = compiled(tmp_path, "").base
+    texts = {"book.1.before.txt": counters(0), "book.1.after.txt": gone}
+    with pytest.raises(ToolError, match="no line for disk2"):
+        measure.counters(quiet, texts)
+
+
+PARSED: dict[str, tuple[dict[str, Any], Outputs, dict[str, float]]] = {
+    "io_error": (
+        {"disk": 1},
+        Outputs(stdout="", stderr="", files={"state.txt": STATE}),
+        {"corrected": 1},
+    ),
+    "pull": ({"disk": 1}, Outputs(stdout="noticed=1\n", stderr="", files={}), {"noticed": 1}),
+    "re_add": (
+        {"disk": 1},
+        Outputs(stdout="mdadm: re-added\nre_added=1\n", stderr="", files={}),
+        {"re_added": 1},
+    ),
+    "sync_action": (
+        {"action": "check"},
+        Outputs(stdout="", stderr="", files={"state.txt": STATE}),
+        {"action_mismatch_cnt": 0},
+    ),
+    "power_cut": (
+        {},
+        Outputs(
+            stdout="assembled=0\nforced=1\n",
+            stderr="",
+            files={"power.txt": "/a ok 512\n/b ok 1024\n"},
+        ),
+        {"assembled": 0, "forced": 1, "cache_lost_bytes": 1536},
+    ),
+    "fail": ({"disk": 1}, Outputs(stdout="", stderr="", files={}), {}),
+    "replace": ({"disk": 1, "with": 2}, Outputs(stdout="", stderr="", files={}), {}),
+    "rot": ({"disk": 1}, Outputs(stdout="", stderr="", files={}), {}),
+    "slow": ({"disk": 1}, Outputs(stdout="", stderr="", files={}), {}),
+}
+
+
+@pytest.mark.parametrize("name", catalog.plugin_names("faults"))
+def test_every_kind_reads_what_is_its_own(name: str) -> None:
+    given, outputs, expected = PARSED[name]
+    kind = catalog.fault_kind(name)
+    parameters = kind.parameters.model_validate(given)
+    assert kind.parse(parameters, outputs) == expected
+    declared = [m.name for m in kind.metrics]
+    assert set(expected) <= set(declared)
+    for metric in expected if name not in ("io_error", "power_cut") else ():
+        with pytest.raises(ToolError, match=re.escape(f"'{metric.removeprefix('action_')}'")):
+            kind.parse(parameters, Outputs(stdout="", stderr="", files={}))

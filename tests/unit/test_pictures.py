@@ -1,0 +1,279 @@
+"""Pictures: chosen by the axes, drawn from the run's own figures, the same wherever they are looked
+at."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from lab import measure
+from lab.app.report import page_of
+from lab.model.measurement import SyncSeen
+from lab.report.document import Page
+from lab.report.pictures import cell_pictures, figure_pictures, pictures_of
+from lab.report.pictures.curves import disk_limit
+from lab.report.pictures.draw import INK, MUTED, SERIES, Picture, png, svg, whole
+from lab.report.pictures.traces import sync_words
+from lab.report.pictures.trends import trends
+from lab.units import MIB
+from lab.workloads.fio import CUT
+from tests import runs
+from tests.fakes import stored_run
+
+Pages = dict[str, Page]
+GOLDEN = Path(__file__).parents[1] / "golden" / "workloads" / "fio" / "mixed-log"
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
+    base = tmp_path_factory.mktemp("runs")
+    stores = {
+        "main": stored_run(base / "main"),
+        "layouts": runs.theory_run(base, runs.LAYOUTS, name="layouts", contended=1),
+        "bitmap": runs.theory_run(base, runs.BITMAP, name="bitmap"),
+        "depth": runs.theory_run(base, runs.DEPTH, name="depth"),
+    }
+    return {name: page_of(store) for name, store in stores.items()}
+
+
+def named(page: Page, name: str) -> Picture:
+    [found] = [p for p in pictures_of(page) if p.name == name]
+    return found
+
+
+def values_of(picture: Picture) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = picture.spec["data"]["values"]
+    return found
+
+
+def test_pictures_follow_the_axes(pages: Pages) -> None:
+    names = {name: [p.name for p in figure_pictures(page)] for name, page in pages.items()}
+    assert names["bitmap"] == ["write-iops", "write-iops-by-bitmap-chunk"]
+    assert names["depth"] == ["read-iops-by-numjobs-and-iodepth"]
+    layouts = set(names["layouts"])
+    assert {
+        *("write-throughput-chunk-16kib", "read-throughput-chunk-16kib"),
+        *("write-throughput-by-layout-and-chunk-3-disks", "write-throughput-by-chunk-5-disks"),
+        *("read-throughput-by-disks-chunk-512kib",),
+    } <= layouts
+    assert not any("over-time" in name for name in layouts)
+    assert set(names["main"]) == {
+        f"{w}-throughput-by-disks" for w in ("write", "read", "write-stripe")
+    }
+
+
+def test_each_cell_shows_its_members_and_its_logs_but_not_of_too_many(pages: Pages) -> None:
+    bitmap = [p.name for p in cell_pictures(pages["bitmap"])]
+    assert [n.startswith("members-") for n in bitmap] == [True, False] * 6
+    assert sum(n.startswith("over-time-write-") for n in bitmap) == 6
+    assert len(pages["layouts"].cells) == 48
+    assert len(cell_pictures(pages["layouts"])) == 12
+
+
+def test_bars_are_the_figures_with_theory_and_their_intervals(pages: Pages) -> None:
+    page = pages["layouts"]
+    picture = named(page, "read-throughput-chunk-16kib")
+    values = values_of(picture)
+    cells = [c for c in page.result.cells if c.axes["array.chunk"] == 16384]
+    assert len(values) == len(cells) == 12
+    for value, cell in zip(values, cells, strict=True):
+        [found] = [m for m in cell.measurements if (m.workload, m.metric) == ("read", "throughput")]
+        [theory] = [p for p in cell.predictions if (p.workload, p.metric) == ("read", "throughput")]
+        assert value["measured"] == found.median / 1e6
+        assert (value["low"], value["high"]) == (
+            found.interval.low / 1e6,
+            found.interval.high / 1e6,
+        )
+        assert value["low"] < min(found.values) / 1e6  # the host's noise is in it
+        assert value["high"] > max(found.values) / 1e6
+        assert value["predicted"] == theory.value / 1e6
+        assert f"{len(found.values)} trials" in value["tip"]
+    pale = [v["label"] for v in values if v["opacity"] < 1]
+    assert pale == ["left-symmetric, 5 disks"]
+
+
+def test_the_number_of_disks_has_what_they_could_do_at_most(pages: Pages) -> None:
+    picture = named(pages["main"], "read-throughput-by-disks")
+    layers = [x for x in picture.spec["layer"] if x["mark"]["type"] == "line" and "data" in x]
+    [lines] = [layer["data"]["values"] for layer in layers]
+    disk = 5 * MIB
+    assert {(v["of"], v["at"]): v["limit"] for v in lines} == {
+        **{("N·B", n): n * disk / 1e6 for n in (3, 5)},
+        **{("(N-1)·B", n): (n - 1) * disk / 1e6 for n in (3, 5)},
+    }
+    cell = pages["main"].cells[0].cell
+    assert disk_limit(cell, "throughput") == 5 * MIB
+    assert disk_limit(cell, "iops") is None
+    other = cell.disks[0].model_copy(update={"model": "none"})
+    assert disk_limit(cell.model_copy(update={"disks": (other,)}), "throughput") is None
+
+
+def test_a_cell_without_the_axis_is_a_line_across(pages: Pages) -> None:
+    values = values_of(named(pages["bitmap"], "write-iops-by-bitmap-chunk"))
+    assert [(v["curve"], v["at"]) for v in values if v["lonely"]] == [("none", "default")]
+    by_disks = values_of(named(pages["main"], "write-throughput-by-disks"))
+    assert not any(v["lonely"] for v in by_disks)
+
+
+def test_a_parity_disks_load_is_counted(pages: Pages) -> None:
+    page = pages["layouts"]
+    cell = next(
+        c.result
+        for c in page.cells
+        if c.result.axes == {"array.layout": "parity-last", "array.chunk": 16384, "disks.count": 5}
+    )
+    values = values_of(named(page, f"members-{cell.id}"))
+    read = {v["disk"]: v["amount"] for v in values if (v["workload"], v["way"]) == ("read", "read")}
+    counted = {c.serial: c.read_bytes / MIB for c in cell.counters if c.workload == "read"}
+    assert read == counted
+    assert read["disk5"] == 0 < read["disk1"]  # parity is never read
+    theory = {v["disk"] for v in values if v["way"] == "theory"}
+    assert theory == set(counted)
+
+
+def test_time_is_the_tools_log_with_the_resync_that_was_seen(pages: Pages) -> None:
+    cell = pages["depth"].cells[4]
+    picture = named(pages["depth"], f"over-time-read-{cell.result.id}")
+    values = values_of(picture)
+    assert [v["at"] for v in values] == [float(s) for s in range(1, 9)]
+    log = cell.series[0].values
+    assert [v["value"] for v in values] == [x / 1e3 for x in log]
+    assert "a resync under way from the beginning, 0% done then and 32%" in picture.subtitle
+    assert picture.spec["layer"][0]["mark"]["type"] == "rect"
+    quiet = next(p for p in cell_pictures(pages["bitmap"]) if p.name.startswith("over-time"))
+    assert "resync" not in quiet.subtitle
+    assert all(layer["mark"]["type"] != "rect" for layer in quiet.spec["layer"])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("resync =  0.4% (1/9)", "", "over before the cell's end"),
+        ("", "recovery = 50.0% (1/2)", "a recovery that began meanwhile, 50% done"),
+        ("resync=DELAYED", "resync =100.0% (9/9)", "0% done then and 100% at the cell's end"),
+        ("", "", ""),
+        ("bitmap: 0/8 pages", "check the log", ""),
+    ],
+)
+def test_mdstat_is_read_as_the_kernel_prints_it(before: str, after: str, words: str) -> None:
+    raw = {"mdadm-create.txt": f"md0 : active\n {before}\n", "end.txt": f"md0 : active\n {after}\n"}
+    seen = measure.sync_seen(raw)
+    assert (seen is None) == (not words)
+    assert words in sync_words(seen)
+    # What dmesg says after /proc/mdstat is no resync.
+    noise = {"end.txt": "md0 : active\nunused devices: <none>\n[1.0] resync = 12.0% (1/9)\n"}
+    assert measure.sync_seen(noise) is None
+
+
+def test_a_log_is_read_for_all_jobs_and_directions(pages: Pages) -> None:
+    cell = pages["depth"].cells[0].cell
+    [work] = cell.workloads
+    golden = json.loads((GOLDEN / "expected.json").read_text())
+    tool = measure.catalog.workload("fio")
+    parameters = tool.parameters.model_validate(golden["parameters"]).model_dump()
+    changed = cell.model_copy(
+        update={"workloads": (work.model_copy(update={"parameters": parameters}),)}
+    )
+    stdout = (GOLDEN / "stdout").read_text()
+    found = measure.series(changed, {"read.1.stdout.txt": stdout})
+    assert {(s.direction, s.unit): (s.seconds, s.values) for s in found} == {
+        ("read", "B/s"): ((1.0, 2.0), (804 * 1024.0, 800 * 1024.0)),
+        ("write", "B/s"): ((1.0, 2.0), (404 * 1024.0, 400 * 1024.0)),
+    }
+    two = stdout.replace(
+        f"{CUT} log_iops", f"{CUT} log_bw.2.log\n1000, 96, 0, 0, 0\n{CUT} log_iops"
+    )
+    [read, _] = measure.series(changed, {"read.1.stdout.txt": two})
+    assert read.values == (900 * 1024.0, 800 * 1024.0)
+    cut = stdout.partition(f"{CUT} end")[0]
+    assert measure.series(changed, {"read.1.stdout.txt": cut}) == ()
+
+
+def test_a_log_of_single_requests_is_added_up_by_seconds(pages: Pages) -> None:
+    cell = pages["depth"].cells[0].cell
+    [work] = cell.workloads
+    single = {k: v for k, v in work.parameters.items() if k != "log_avg_msec"}
+    changed = cell.model_copy(
+        update={"workloads": (work.model_copy(update={"parameters": single}),)}
+    )
+    log = "10, 400, 0, 4096, 0\n990, 400, 0, 4096, 0\n1000, 400, 0, 8192, 0\n"
+    text = f"{{}}\n{CUT} log_bw.1.log\n{log}{CUT} end\n"
+    [found] = measure.series(changed, {"read.1.stdout.txt": text})
+    assert (found.seconds, found.values) == ((1.0, 2.0), (8192.0, 8192.0))
+
+
+def test_svg_says_in_words_what_it_shows_and_png_is_the_same_picture(pages: Pages) -> None:
+    picture = named(pages["main"], "read-throughput-by-disks")
+    drawn = svg(picture)
+    root = ElementTree.fromstring(drawn)
+    titles = [e.text or "" for e in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert sum("measured 20.8 MB/s" in t for t in titles) == 2  # the point, and what was published
+    assert root.get("role") == "img"
+    assert picture.title in str(root.get("aria-label"))
+    pixels = png(drawn)
+    assert pixels[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", pixels[16:24])
+    assert (width, height) == (2 * float(root.get("width", 0)), 2 * float(root.get("height", 0)))
+    assert "http" not in drawn.replace("http://www.w3.org/", "")
+
+
+def test_every_picture_is_well_formed_fits_and_has_a_name_of_its_own(pages: Pages) -> None:
+    for page in (pages["main"], pages["bitmap"], pages["depth"]):
+        pictures = pictures_of(page)
+        assert len({p.name for p in pictures}) == len(pictures)
+        for picture in pictures:
+            root = ElementTree.fromstring(svg(picture))
+            assert 400 < float(root.get("width", 0)) < 520
+            assert picture.caption
+
+
+def test_a_figure_that_changes_changes_its_picture(tmp_path: Path) -> None:
+    specs = []
+    for drift in (1.0, 0.9):
+        store = runs.theory_run(tmp_path / str(drift), runs.SMALL, drift=drift)
+        specs.append([whole(p) for p in figure_pictures(page_of(store))])
+    assert len(specs[0]) == len(specs[1]) == 1
+    slow, fast = (s[0]["data"]["values"][0]["measured"] for s in (specs[1], specs[0]))
+    assert slow == pytest.approx(0.9 * fast)
+
+
+def test_trends_go_through_the_runs_in_time(tmp_path: Path) -> None:
+    days = ("20260101-120000", "20260102-120000", "20260103-120000")
+    pages = [page_of(runs.theory_run(tmp_path, runs.SMALL, stamp=day)) for day in days]
+    [picture] = trends(pages)
+    found = values_of(picture)
+    assert [v["started"][:10] for v in found[::2]] == ["2026-01-01", "2026-01-02", "2026-01-03"]
+    assert {v["curve"] for v in found} == {"left-symmetric", "parity-last"}
+
+
+def _contrast(one: str, other: str) -> float:
+    """Ratio of two colours' luminance, as WCAG 2.1 defines it."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_text_can_be_read_and_colours_told_apart() -> None:
+    assert _contrast("#ffffff", "#000000") == pytest.approx(21)
+    assert min(_contrast("#ffffff", c) for c in (INK, MUTED)) >= 4.5
+    assert len(set(SERIES)) == len(SERIES)
+    style = (Path(measure.__file__).parent / "report/templates/style.css").read_text()
+    dark = style.partition("figure svg > rect")[2]
+    for colour in (INK, MUTED, SERIES[0]):
+        assert f'[fill="{colour}"]' in dark
+        assert f'[stroke="{colour}"]' in dark
+
+
+def test_nothing_seen_of_a_resync_is_no_words() -> None:
+    assert sync_words(None) == ""
+    assert "check" in sync_words(SyncSeen(action="check", before=0.1, after=0.2))

@@ -1,0 +1,378 @@
+"""Report pages: everything of a run is on them, nothing of other people's is obeyed, and a broken
+file is named while the rest is shown."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from lab.app.report import page_of, write_report, write_site
+from lab.app.results import result_of
+from lab.errors import InputError
+from lab.host import paths
+from lab.model.claim import Verdict
+from lab.model.result import Outcome
+from lab.report.answer import answer, reliability, steps
+from lab.report.document import Page
+from lab.report.html import run_page
+from lab.report.tables import members_table, series_table
+from lab.store import RunStore
+from tests import runs
+from tests.fakes import Cli, stored_run
+
+REFERENCES = ("href", "src", "xlink:href", "srcset", "action")
+
+
+class Reader(HTMLParser):
+    """What a page refers to, its ids, its text, and whether its elements are closed."""
+
+    VOID = frozenset({"meta", "link", "br", "hr", "img", "input"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.foreign: list[str] = []
+        self.scripts = 0
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.words: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.scripts += tag == "script"
+        if tag not in self.VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            if name.startswith("on"):
+                self.scripts += 1
+            if name == "id":
+                self.ids.append(value or "")
+            if name in REFERENCES and value and value.startswith("#"):
+                self.links.append(value[1:])
+            elif name in REFERENCES and value != "data:,":
+                self.foreign.append(f"{tag} {value}")
+            if "url(" in (value or "").replace("url(#", ""):
+                self.foreign.append(f"{tag} {value}")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, f"</{tag}> closes something else"
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunStore:
+    return stored_run(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def bitmap(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    """A fixture's page, gathered once."""
+    store = runs.theory_run(tmp_path_factory.mktemp("b"), runs.BITMAP, contended=1)
+    return page_of(store)
+
+
+def test_a_page_stands_alone_and_is_well_formed(run: RunStore) -> None:
+    page = Reader(run_page(page_of(run)))
+    assert page.foreign == []
+    assert page.scripts == 0
+    assert page.open == []
+    assert len(set(page.ids)) == len(page.ids)
+    assert set(page.links) <= set(page.ids)
+    assert {"claims", "pictures", "figures", "failures", "cells", "environment"} <= set(page.links)
+
+
+def test_the_reader_notices_what_does_not_stand_alone() -> None:
+    planted = (
+        "<p onclick='x()'><a href='http://a/b'>c</a><img src='d.png'><i style='f: url(e)'></i></p>"
+    )
+    found = Reader(f"{planted}<script>x()</script>")
+    assert [f.partition(" ")[0] for f in found.foreign] == ["a", "img", "i"]
+    assert found.scripts == 2
+    with pytest.raises(AssertionError, match="closes something else"):
+        Reader("<p><b>x</p>")
+
+
+def test_question_and_answer_come_first_and_every_claim_has_its_reason(run: RunStore) -> None:
+    text = Reader(run_page(page_of(run))).text
+    stored, result = run.load_run(), result_of(run)
+    places = [text.index(" ".join(words.split())) for words in (stored.question, "3 of 7 claims")]
+    assert places == sorted(places)
+    assert places[-1] < text.index("S004-1")
+    for claim in result.claims:
+        assert " ".join(claim.reason.split()) in text
+        assert " ".join(claim.says.split()) in text
+
+
+def test_every_number_is_in_a_table(bitmap: Page) -> None:
+    page = bitmap
+    text = Reader(run_page(page)).text
+    assert sum(len(c.result.measurements) for c in page.cells) > 40
+    for cell in page.result.cells:
+        for measurement in cell.measurements:
+            assert f"{measurement.median:.10g} {measurement.unit}" in text
+    members, series = members_table(page), series_table(page)
+    assert len(members.rows) == sum(len(c.counters) for c in page.result.cells) == 6 * 3 * 4
+    assert (
+        len(series.rows) == sum(len(s.values) for c in page.cells for s in c.series) == 6 * 3 * 10
+    )
+    assert {len(row.values) for row in (*members.rows, *series.rows)} == {9, 6}
+    for row in (members.rows[0], series.rows[-1]):
+        assert " ".join(row.values) in text
+
+
+def test_the_exact_commands_are_there(bitmap: Page) -> None:
+    text = Reader(run_page(bitmap)).text
+    first = bitmap.cells[0].commands
+    for words in ("qemu-img create", "mdadm --create /dev/md/bench", "fio --name", "# and back"):
+        assert words in first
+    assert all(" ".join(cell.commands.split()) in text for cell in bitmap.cells)
+    assert "--bitmap-chunk=4096K" in text
+
+
+def test_a_lost_cell_brings_its_console_and_its_attempts(tmp_path: Path) -> None:
+    store = runs.theory_run(tmp_path, runs.SMALL, lost=1)
+    stored = store.load_run().cells[1]
+    attempt = store.begin_cell(stored.id, stored.cell, runs.cell_procedure(stored.cell, "/guest"))
+    (attempt / "raw").mkdir()
+    (attempt / "raw" / "console.txt").write_text("BUG: the first time\n")
+    page = page_of(store)
+    assert [bool(c.failures) for c in page.cells].count(True) == 1
+    assert [f.name for f in page.cells[1].failures] == ["attempt 1", "the cell itself"]
+    text = Reader(run_page(page)).text
+    assert "Kernel panic - not syncing: <fixture>" in text
+    assert "BUG: the first time" in text
+    assert "1 of 2 cells did not finish" in text
+
+
+def test_other_peoples_words_are_no_markup(tmp_path: Path) -> None:
+    evil = "</pre></title><script>alert(1)</script><img src=x onerror=alert(1)>"
+    store = runs.theory_run(tmp_path, runs.SMALL, lost=0)
+    run = store.load_run()
+    store.save_run(
+        run.model_copy(
+            update={
+                "title": evil,
+                "question": evil,
+                "notes": evil,
+                "overrides": (evil,),
+                "environment": {"host": {evil: evil}},
+            }
+        )
+    )
+    raw = store.cell_directory(run.cells[0].id) / "raw"
+    (raw / "console.txt").write_text(evil)
+    page = Reader(run_page(page_of(store)))
+    assert page.scripts == 0
+    assert page.foreign == []
+    assert page.open == []
+    assert page.text.count("<script>alert(1)</script>") >= 6
+
+
+def test_the_answer_is_made_from_the_verdicts(run: RunStore) -> None:
+    result, claims = result_of(run), run.load_run().claims
+    said = " ".join(answer(result, claims))
+    assert said.startswith("3 of 7 claims hold, 1 is refuted, 3 are inconclusive.")
+    assert "Refuted: Three disks with parity-last read 10.7 MB/s (S004-6;" in said
+    assert "1 of 3 cells did not finish" in said
+    held = [c.model_copy(update={"verdict": Verdict.HOLDS}) for c in result.claims]
+    all_hold = " ".join(answer(result.model_copy(update={"claims": tuple(held)}), claims))
+    assert all_hold.startswith("All 7 claims hold.")
+    assert "Holds: Refuting the post's conclusion" in all_hold
+    assert "Refuted:" not in all_hold
+    none = answer(result.model_copy(update={"claims": ()}))
+    assert none[0] == "The scenario makes no claims: the figures stand for themselves."
+
+
+def test_what_was_contended_or_changed_is_said(tmp_path: Path) -> None:
+    result = result_of(runs.theory_run(tmp_path, runs.SMALL, contended=1))
+    said = dict(reliability(result, notes="Scaled  down.", overrides=("trials=2",)))
+    assert said["changed"] == "by --set trials=2"
+    assert said["notes"] == "Scaled down."
+    assert "parity-last: the guest waited" in said["doubtful"]
+    quiet = result_of(runs.theory_run(tmp_path / "q", runs.SMALL))
+    assert dict(reliability(quiet)) == {}
+    lines = steps(result, lab="lab", scenario="s", run="r")
+    assert [c for c, _ in lines] == [
+        *("lab run scenario s --jobs 1", "lab report r", "lab scenario explain s --run r")
+    ]
+
+
+DAMAGE = {
+    "a foreign file": ("notes.txt", b"mine", "none of this run's files"),
+    "a foreign cell": ("cells/other/x", b"", "cells/other' is none of this run's files"),
+    "a cut off outcome": ("cells/CELL/outcome.json", b'{"outcome": "do', "outcome.json' is cut"),
+    "a cut off procedure": ("cells/CELL/procedure.json", b'{"name"', "procedure.json' is cut off"),
+    "another document": ("cells/CELL/cell.json", b'{"a": 1}', "not what it should be: unknown key"),
+    "a cut off result": ("result.json", b'{"schema": "lab', "result.json' is cut off"),
+    "bytes": ("cells/CELL/raw/write.1.stderr.txt", b"\xff\xfe\x00", "is no text: byte 0"),
+    "a foreign directory": ("cells/CELL/raw/deep/x", b"", "raw/deep' cannot be read"),
+}
+
+
+def plant(store: RunStore, kind: str) -> str:
+    """Damage a run; what must be said of it."""
+    name, data, says = DAMAGE[kind]
+    path = store.directory / name.replace("CELL", store.load_run().cells[0].id)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return says
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_broken_or_foreign_file_is_named(run: RunStore, kind: str) -> None:
+    assert run.damage() == ()
+    says = plant(run, kind)
+    [sentence] = run.damage()
+    assert says in sentence
+    assert str(run.directory) in sentence
+    assert result_of(run).cells[1].outcome is Outcome.DONE
+
+
+def test_the_rest_is_shown_beside_what_is_broken(cli: Cli) -> None:
+    store = stored_run(paths_of(cli))
+    says = [plant(store, kind) for kind in DAMAGE]
+    shown = cli("results", "show", store.id)
+    assert all(words in shown.stderr for words in says)
+    assert shown.stderr.count("lab: ") == len(says)
+    assert "10.7 MB/s" in shown.stdout
+    found = cli("results", "show", store.id, "--json")
+    assert found.json["cells"][1]["outcome"] == "done"
+    assert found.stderr == shown.stderr
+    done = cli("report", store.id)
+    assert done.status == 0, done.stderr
+    assert done.stderr == shown.stderr
+    page = Reader((store.directory / "report.html").read_text(encoding="utf-8"))
+    assert all(words in page.text for words in says)
+    assert "10.7 MB/s" in page.text
+    assert page.open == []
+
+
+def paths_of(cli: Cli) -> Path:
+    """Where that command line keeps its runs."""
+    directory = cli.home / "data" / "runs"
+    directory.mkdir(parents=True)
+    return directory
+
+
+def test_a_run_that_cannot_be_read_is_named_by_the_site(cli: Cli) -> None:
+    directory = paths_of(cli)
+    good = stored_run(directory)
+    broken = directory / "broken-20250101-000000"
+    broken.mkdir()
+    (broken / "run.json").write_text('{"id": "x"')
+    done = cli("report", "--all", "--out", "site")
+    assert done.status == 0
+    assert str(broken / "run.json") in done.stderr
+    index = Reader((cli.base / "site" / "index.html").read_text(encoding="utf-8"))
+    assert str(broken / "run.json") in index.text
+    assert index.foreign == [f"a {good.id}.html"] * 2
+    page = Reader((cli.base / "site" / f"{good.id}.html").read_text(encoding="utf-8"))
+    assert page.foreign == ["a index.html"]
+    assert cli("report", "--all").stdout == "Written to ~/h/data/site/index.html\n"
+
+
+def test_pictures_are_written_as_svg_and_png(cli: Cli) -> None:
+    store = stored_run(paths_of(cli))
+    done = cli("report", "last", "--out", "page.html", "--pictures", "p", "--json")
+    assert done.json["page"] == str(cli.base / "page.html")
+    names = sorted(p.name for p in (cli.base / "p").iterdir())
+    assert sorted(Path(p).name for p in done.json["pictures"]) == names
+    assert {"write-throughput-by-disks.svg", "write-throughput-by-disks.png"} <= set(names)
+    assert not (store.directory / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("nobody",), "there is no run 'nobody'"),
+        (("--all",), "there is no run to report on"),
+        (("--all", "--pictures", "p"), "leave out --all"),
+    ],
+)
+def test_what_cannot_be_reported_is_a_sentence(cli: Cli, args: tuple[str, ...], says: str) -> None:
+    done = cli("report", *args)
+    assert done.status == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_site_shows_how_figures_moved(tmp_path: Path) -> None:
+    days = {"20260101-120000": 1.0, "20260102-120000": 0.9}
+    stores = [
+        runs.theory_run(tmp_path, runs.SMALL, stamp=s, drift=d, name="d") for s, d in days.items()
+    ]
+    index = write_site(stores[::-1], tmp_path / "site", "lab", lambda _: None)
+    page = Reader(index.read_text(encoding="utf-8"))
+    assert page.open == []
+    assert "trend-d-read-throughput" in page.ids
+    assert "Over its 2 runs" in page.text
+    one = write_site(stores[:1], tmp_path / "one", "lab", lambda _: None)
+    assert "trend-d-read-throughput" not in Reader(one.read_text(encoding="utf-8")).ids
+    with pytest.raises(InputError, match="no run to report on"):
+        write_site([], tmp_path / "none", "lab", lambda _: None)
+
+
+_WITHOUT = """
+import sys
+for name in ("libvirt", "libvirt_qemu", "paramiko"):
+    sys.modules[name] = None
+if sys.argv[1] == "control":
+    import libvirt
+import lab.cli
+lab.cli.main()
+"""
+
+
+def test_reports_need_neither_libvirt_nor_qemu(tmp_path: Path) -> None:
+    store = stored_run(tmp_path)
+    empty = tmp_path / "bin"
+    empty.mkdir()
+    environment = {"PATH": str(empty), "HOME": str(tmp_path), "LAB_HOME": str(tmp_path / "h")}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+
+    def lab(*args: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", _WITHOUT, *args],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            env=environment,
+            cwd=tmp_path,
+        )
+
+    done = lab("report", str(store.directory))
+    assert done.returncode == 0, done.stderr
+    assert "</html>" in (store.directory / "report.html").read_text(encoding="utf-8")
+    verdicts = json.loads(lab("results", "show", str(store.directory), "--json").stdout)["claims"]
+    assert [v["verdict"] for v in verdicts].count("holds") == 3
+    control = lab("control")
+    assert control.returncode != 0
+    assert "import of libvirt halted" in control.stderr
+
+
+def test_a_page_goes_where_it_is_asked_to(tmp_path: Path, lab_home: Path) -> None:
+    store = stored_run(tmp_path)
+    assert write_report(store, None, "lab") == store.directory / "report.html"
+    assert write_report(store, tmp_path, "lab") == tmp_path / f"{store.id}.html"
+    assert write_report(store, tmp_path / "deep" / "x.html", "lab").exists()
+    assert store.damage() == ()
+    assert not paths.site().exists()
