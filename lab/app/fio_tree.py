@@ -21,6 +21,7 @@ from lab.errors import InputError
 from lab.fiofacts.values import LOGS
 from lab.model.result import Outcome
 from lab.model.scenario import Cell, Workload
+from lab.moments import cut_short
 from lab.store import RunStore, StoredCell
 from lab.workloads import fio
 
@@ -34,8 +35,9 @@ def fio_tree(run: RunStore, cells: Sequence[StoredCell]) -> dict[str, str]:
         finished = run.load_cell(stored.id)
         if finished is None or finished.outcome.outcome is not Outcome.DONE:
             continue
+        cut = cut_short(stored.cell)
         for workload in stored.cell.workloads:
-            if workload.tool == "fio":
+            if workload.tool == "fio" and workload.name not in cut:
                 trials = [
                     finished.raw.get(f"{workload.name}.{trial}.stdout.txt", "")
                     for trial in range(1, stored.cell.trials + 1)

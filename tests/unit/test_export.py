@@ -135,6 +135,20 @@ def test_fio_plot_reads_the_logs_too(tmp_path: Path) -> None:
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+CUT = "faults: [{name: cut, fault: power_cut, during: mixed, at: 1s}]\n"
+
+
+@pytest.mark.parametrize(("faults", "found"), [("", {"mixed", "random"}), (CUT, {"random"})])
+def test_what_a_power_cut_ended_has_printed_nothing_for_fio_plot(
+    tmp_path: Path, faults: str, found: set[str]
+) -> None:
+    recorded = {"random": "random-write"} | ({} if faults else {"mixed": "mixed-log"})
+    run = fio_run(tmp_path, RANDOM + MIXED + faults, recorded, depths=(0,))
+    modes = {"randrw": "mixed", "randwrite": "random"}
+    tree = fio_tree(run, run.load_run().cells)
+    assert {modes[Path(name).name.partition("-")[0]] for name in tree if "json" in name} == found
+
+
 def test_the_directories_are_those_that_bench_fio_makes(tmp_path: Path) -> None:
     from bench_fio.benchlib.supporting import generate_output_directory
 
