@@ -27,8 +27,8 @@ disks:
   throttle: {total_bytes_per_second: 5MiB}
 array: {level: 5, layout: left-symmetric, chunk: 64KiB, component_size: 64MiB}
 workloads:
-  - {name: write, tool: dd, of: '{target}', bs: 1MiB, count: 24, oflag: direct}
-  - {name: read, tool: dd, if: '{target}', bs: 1MiB, count: 24, iflag: direct}
+  - {name: write, tool: dd, of: '{target}', bs: 1MiB, count: 96, oflag: direct}
+  - {name: read, tool: dd, if: '{target}', bs: 1MiB, count: 96, iflag: direct}
 matrix:
   array.layout:
     [left-symmetric, left-asymmetric, right-symmetric, right-asymmetric, parity-first, parity-last]
@@ -112,7 +112,7 @@ question: What do three disks read?
 disks: {count: 3, size: 1GiB, throttle: {total_bytes_per_second: 5MiB}}
 array: {level: 5, chunk: 64KiB, component_size: 64MiB}
 workloads:
-  - {name: read, tool: dd, if: '{target}', bs: 1MiB, count: 24, iflag: direct}
+  - {name: read, tool: dd, if: '{target}', bs: 1MiB, count: 96, iflag: direct}
 matrix:
   array.layout: [left-symmetric, parity-last]
 """

@@ -23,7 +23,7 @@ from lab.theory.volume import first_segment, placed, stays
 LEAST_SECONDS = 0.25
 """A shorter stream is made of what theory leaves out: the guest's and the host's own time."""
 
-MOST_DOUBT = 0.02
+MOST_DOUBT = 0.03
 """Share of the time that may hang on how requests are cut."""
 
 MOST_ORDER_DOUBT = 0.12
