@@ -132,7 +132,7 @@ def test_a_guest_whose_power_was_cut_is_a_live_guest_as_others(
 ) -> None:
     record, _ = cut
     assert guests.is_alive(record)
-    (row,) = [r for r in lab_home.json("ps") if r["id"] == record.id]
+    (row,) = [r for r in lab_home.json("ps")["guests"] if r["id"] == record.id]
     assert row["state"] == "up"
     said = lab_home.run("ssh", record.id, "--root", "--", "cat /proc/uptime; ls /dev/md")
     assert said.returncode == 0, said.stderr
