@@ -10,11 +10,15 @@ from typing import Any, Final
 from lab import store
 from lab.errors import InputError
 from lab.model.calibration import CALIBRATED
-from lab.model.measurement import UNCONTENDED
+from lab.model.measurement import SECONDS, UNCONTENDED
 from lab.model.noise import NoiseFloor
 from lab.model.result import CellResult, Outcome
 from lab.noise import Repetition, disks_of, floors
 from lab.store import RunStore, StoredRun
+
+SHORTEST: Final = 3.0
+"""Seconds of a step from which on it tells how far others scatter: what a guest and its host add
+by chance is a larger share of a shorter one."""
 
 LATEST: Final = 40
 """Runs that are looked at, the newest first: a run may not wait long for this."""
@@ -60,9 +64,15 @@ def _of_run(run: RunStore, stored: StoredRun) -> Iterator[Repetition]:
     image = json.dumps(stored.environment.get("image"), sort_keys=True)
     for cell in result.cells if result else ():
         if cell.id in cells and _undoubted(cell):
+            # After a fault md's own pace is measured, and a short step scatters more than others.
             names = {workload.name for workload in cells[cell.id].workloads}
+            short = {
+                one.workload
+                for one in cell.measurements
+                if one.metric == SECONDS.name and one.median < SHORTEST
+            }
             for one in cell.measurements:
-                if one.workload not in names:  # after a fault md's own pace is measured
+                if one.workload not in names - short:
                     continue
                 yield Repetition(
                     what=(cell.id, image, one.workload, one.metric),

@@ -360,9 +360,7 @@ def test_disks_that_stop_are_noticed_and_those_that_are_slow_or_idle_are_not(
     write = "dd if=/dev/zero of=/dev/md/bench bs=1M oflag=direct count="
 
     def limit(serial: str, rate: int) -> None:
-        hypervisor = bench._hypervisor
-        name = hypervisor._disks()[serial].name
-        hypervisor._domain.setBlockIoTune(name, {"total_bytes_sec": rate}, 1)
+        bench._hypervisor.limit(serial, {"total_bytes_sec": rate})
 
     bench.expect_io_within(6.0)
     try:

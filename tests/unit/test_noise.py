@@ -105,6 +105,30 @@ def test_runs_on_this_host_are_compared_with_each_other(lab_home: Path) -> None:
     assert found["throughput"].disks == "throttle"
 
 
+@pytest.mark.parametrize(("seconds", "freedom"), [(2.9, 0), (3.1, 6)])
+def test_short_steps_say_nothing_of_longer_ones(
+    lab_home: Path, seconds: float, freedom: int
+) -> None:
+    for number, faster in ((1, 1.0), (2, 1.5)):
+        run = again(number, faster=faster)
+        result = run.load_result()
+        assert result is not None
+        cells = tuple(
+            cell.model_copy(
+                update={
+                    "measurements": tuple(
+                        m.model_copy(update={"median": seconds}) if m.metric == "seconds" else m
+                        for m in cell.measurements
+                    )
+                }
+            )
+            for cell in result.cells
+        )
+        run.save_result(result.model_copy(update={"cells": cells}))
+    found = {f.metric: f.freedom for f in noise_of(HERE)}
+    assert found.get("throughput", 0) == freedom
+
+
 def test_other_hosts_and_doubtful_cells_are_left_out(lab_home: Path) -> None:
     again(1)
     again(2, faster=1.5, host={"name": "elsewhere"})
