@@ -18,8 +18,8 @@ from lab.host.turns import LOW, Turn
 
 def seen():
     group = Path("/proc/self/autogroup")
-    words = group.read_text().split() if group.exists() else ["none"]
-    return f"{words[-1]} {os.getpriority(os.PRIO_PROCESS, 0)}"
+    words = group.read_text().split() if group.exists() else []
+    return f"{words[-1] if words else 'none'} {os.getpriority(os.PRIO_PROCESS, 0)}"
 
 turn, said = Turn(), [seen()]
 turn.take()
@@ -31,7 +31,10 @@ print(LOW, *said, sep=", ")
 
 
 def told(*, session: bool) -> list[str]:
-    """Niceness of the session's group and of the thread: before, with a turn, after it."""
+    """Niceness of the session's group and of the thread: before, with a turn, after it.
+
+    The session of the first process has no group of its own: its file is there, and is empty.
+    """
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         capture_output=True,
