@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lab.model.matrix import Matrix
 from lab.model.result import Result
 from lab.model.scenario import Scenario
 
@@ -13,6 +14,14 @@ def scenario_schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **Scenario.model_json_schema(mode="validation"),
+    }
+
+
+def matrix_schema() -> dict[str, Any]:
+    """Of a matrix of scenarios."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **Matrix.model_json_schema(mode="validation"),
     }
 
 

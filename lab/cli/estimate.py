@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lab.compile.scenario import cell_id
+from lab.compile.schedule import CELL_SECONDS, GUEST_SECONDS
 from lab.model.scenario import Cell
 from lab.predict import durations
 
-GUEST_SECONDS = {"kvm": 10.0, "tcg": 40.0}
-"""All of a guest's start, until the first has told better."""
-CELL_SECONDS = {"kvm": 4.0, "tcg": 12.0}
-"""What a cell takes beyond its workloads, until the first has told better."""
 UNKNOWN_SECONDS = 20.0
 """A workload that theory says nothing of."""
 FOLLOWED = 100

@@ -78,6 +78,12 @@ def compile_scenario(
 ) -> Compiled:
     """Read, override, validate, and expand; ``InputError`` names file, line and key."""
     original = read_file(path)
+    if "scenarios" in original.data:
+        raise InputError(
+            f"{original.place(('scenarios',))}: scenarios: this is a matrix of scenarios, and no"
+            " scenario",
+            hint=f"run it with: lab run matrix {path}",
+        )
     cells, scenario, document = _expand(path.stem, original, overrides, trials)
     published = cells
     if overrides:
