@@ -10,15 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import ValidationError
+
 from lab import catalog
 from lab.compile.scenario import Compiled, compile_scenario
 from lab.decode import Document, Override, override, read_file, validate
 from lab.errors import InputError
 from lab.model.guest import Guest
-from lab.model.matrix import SYSTEM, Exclude, Matrix, ScenarioEntry
+from lab.model.matrix import Exclude, Matrix, ScenarioEntry
 from lab.model.scenario import Cell
 
 MAX_PARTS: Final = 2_000
+_FILES: Final = (".yaml", ".yml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,11 +113,11 @@ class _Shelf:
         own = tuple(_override(name, value) for name, value in sets.items())
         system = (_override("guest.image", image),)
         system += (_override("guest.kernel", kernel),) if kernel else ()
-        scenario, compiled, broken = entry.name, None, ""
+        scenario = Path(entry.name).stem if entry.name.endswith(_FILES) else entry.name
+        compiled, broken = None, ""
         try:
             path = self._path(entry.name)
-            scenario = path.stem
-            compiled = self._compiled(path, entry.trials, own, system)
+            compiled = self._compiled(path, entry.trials, (*own, *system))
         except InputError as error:
             broken = str(error)
         system_name = "+".join([image, *([Path(kernel).name] if kernel else [])])
@@ -130,42 +133,44 @@ class _Shelf:
         )
 
     def _path(self, name: str) -> Path:
-        if name.endswith((".yaml", ".yml")):
+        if name.endswith(_FILES):
             return catalog.scenario_path(str(self._directory / name))
         return catalog.scenario_path(name)
 
     def _compiled(
-        self,
-        path: Path,
-        trials: int | None,
-        own: tuple[Override, ...],
-        system: tuple[Override, ...],
+        self, path: Path, trials: int | None, overrides: tuple[Override, ...]
     ) -> Compiled:
-        key = json.dumps([str(path), trials, [o.text for o in own]])
+        """As ``compile_scenario`` makes it; what only guests differ in is compiled once."""
+        guests = tuple(one for one in overrides if one.path[0] == "guest")
+        others = tuple(one for one in overrides if one.path[0] != "guest")
+        key = json.dumps([str(path), trials, [one.text for one in others]])
         if key not in self._known:
             try:
-                self._known[key] = compile_scenario(path, overrides=own, trials=trials)
+                self._known[key] = compile_scenario(path, overrides=others, trials=trials)
             except InputError as error:
                 self._known[key] = error
         found = self._known[key]
         if isinstance(found, InputError):
             raise found
-        if any(axis in SYSTEM for axis in found.scenario.matrix.axes):
-            return compile_scenario(path, overrides=(*own, *system), trials=trials)
-        return booting(found, system)
+        if any(axis.startswith("guest.") for axis in found.scenario.matrix.axes):
+            return compile_scenario(path, overrides=overrides, trials=trials)
+        try:
+            return in_other_guests(found, guests)
+        except ValidationError:  # said with the place of what is wrong
+            return compile_scenario(path, overrides=overrides, trials=trials)
 
 
-def booting(compiled: Compiled, system: tuple[Override, ...]) -> Compiled:
-    """The same cells in guests with another image and kernel.
+def in_other_guests(compiled: Compiled, overrides: tuple[Override, ...]) -> Compiled:
+    """The same cells in guests that are changed so, as if compiled with those ``--set``.
 
-    As if it had been compiled with those ``--set``; no other field of a cell hangs on them.
+    No other field of a cell hangs on its guest, and what was published speaks of any.
     """
-    update = {"kernel": None} | {o.path[-1]: o.value for o in system}
+    update = {one.path[-1]: one.value for one in overrides}
     guests: dict[Guest, Guest] = {}
 
     def moved(guest: Guest) -> Guest:
         if guest not in guests:
-            guests[guest] = guest.model_copy(update=update)
+            guests[guest] = Guest.model_validate({**guest.model_dump(), **update})
         return guests[guest]
 
     def cell(one: Cell) -> Cell:
@@ -175,7 +180,7 @@ def booting(compiled: Compiled, system: tuple[Override, ...]) -> Compiled:
     return dataclasses.replace(
         compiled,
         scenario=scenario.model_copy(update={"guest": moved(scenario.guest)}),
-        document=override(compiled.document, system),
+        document=override(compiled.document, overrides),
         cells=tuple(cell(one) for one in compiled.cells),
         base=cell(compiled.base),
     )
