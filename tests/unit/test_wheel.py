@@ -17,7 +17,7 @@ import pytest
 pytestmark = pytest.mark.packaging
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ("lab", "scenarios", "images", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = ("lab", "scenarios", "matrices", "images", "pyproject.toml", "README.md", "LICENSE")
 
 
 def run(*command: str | Path, cwd: Path, home: Path | None = None) -> str:
