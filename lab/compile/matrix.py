@@ -111,8 +111,8 @@ class _Shelf:
         self, entry: ScenarioEntry, image: str, kernel: str | None, sets: Mapping[str, Any]
     ) -> Part:
         own = tuple(_override(name, value) for name, value in sets.items())
-        system = (_override("guest.image", image),)
-        system += (_override("guest.kernel", kernel),) if kernel else ()
+        booted = {"guest.image": image} | ({"guest.kernel": kernel} if kernel else {})
+        system = tuple(_override(name, value) for name, value in booted.items())
         scenario = Path(entry.name).stem if entry.name.endswith(_FILES) else entry.name
         compiled, broken = None, ""
         try:

@@ -10,7 +10,14 @@ import re
 from datetime import date
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from lab.model.base import Model, Seconds
 from lab.model.guest import Guest
@@ -65,10 +72,14 @@ class KernelEntry(Model):
     kernel: str | None = None
     set: Sets = {}
 
-    @model_validator(mode="after")
-    def _as_guests_have_it(self) -> KernelEntry:
-        Guest(kernel=self.kernel)
-        return self
+    @field_validator("kernel")
+    @classmethod
+    def _as_guests_have_it(cls, kernel: str | None) -> str | None:
+        try:
+            return Guest(kernel=kernel).kernel
+        except ValidationError as error:
+            reason = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
+            raise ValueError(reason) from None
 
 
 class Include(Model):
@@ -123,7 +134,8 @@ def _entries(key: str, schema: Any) -> BeforeValidator:
             return value
         return [v if isinstance(v, dict | Model) else {key: v} for v in value]
 
-    return BeforeValidator(whole, json_schema_input_type=schema)
+    some = Annotated[tuple[schema, ...], Field(min_length=1)]
+    return BeforeValidator(whole, json_schema_input_type=some)
 
 
 class Matrix(Model):
@@ -131,15 +143,15 @@ class Matrix(Model):
 
     title: str = Field(min_length=1)
     notes: str = ""
-    scenarios: Annotated[
-        tuple[ScenarioEntry, ...], _entries("name", tuple[str | ScenarioEntry, ...])
-    ] = Field(min_length=1)
-    images: Annotated[tuple[ImageEntry, ...], _entries("image", tuple[str | ImageEntry, ...])] = (
-        Field(min_length=1)
+    scenarios: Annotated[tuple[ScenarioEntry, ...], _entries("name", str | ScenarioEntry)] = Field(
+        min_length=1
     )
-    kernels: Annotated[
-        tuple[KernelEntry, ...], _entries("kernel", tuple[str | KernelEntry | None, ...])
-    ] = (KernelEntry(),)
+    images: Annotated[tuple[ImageEntry, ...], _entries("image", str | ImageEntry)] = Field(
+        min_length=1
+    )
+    kernels: Annotated[tuple[KernelEntry, ...], _entries("kernel", str | KernelEntry | None)] = (
+        Field(default=(KernelEntry(),), min_length=1)
+    )
     set: Sets = {}
     """Overrides in every part."""
     include: tuple[Include, ...] = ()
@@ -148,7 +160,7 @@ class Matrix(Model):
 
     @model_validator(mode="after")
     def _excludes_name_what_is_there(self) -> Matrix:
-        known = {
+        known: dict[str, list[str | None]] = {
             "scenario": [s.name for s in self.scenarios],
             "image": [i.image for i in self.images],
             "kernel": [k.kernel for k in self.kernels],

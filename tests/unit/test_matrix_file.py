@@ -7,12 +7,14 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from lab import catalog
 from lab.app.matrix import host_of, plan_of
+from lab.app.schema import matrix_schema
 from lab.compile.matrix import CompiledMatrix, compile_matrix
 from lab.compile.scenario import cell_id, compile_scenario
-from lab.decode import parse_override
+from lab.decode import parse_override, read_file, read_text
 from lab.errors import InputError
 from lab.model.night import State
 from tests.fakes import SCENARIO, Cli, with_matrix
@@ -117,6 +119,8 @@ def test_a_broken_scenario_breaks_its_own_parts_only(tmp_path: Path) -> None:
         (("chunk: 128KiB", "chunk x: 1"), "'array.chunk x' is no dotted name"),
         (("array.chunk", "guest.image"), "'guest.image' is for `images` and `kernels` to say"),
         (("debian-12", "Debian 12"), "m.yaml:5: images"),
+        (("images:", "kernels: [bzImage]\nimages:"), "which is given with a slash: ./bzImage"),
+        (("images:", "kernels: []\nimages:"), "m.yaml:5: kernels"),
         (("trials: 2", "trials: 0"), "m.yaml:4: scenarios[1].trials"),
         (
             ("title:", "exclude: [{image: debian-7, reason: old}]\ntitle:"),
@@ -246,3 +250,13 @@ def test_ten_thousand_cells_are_planned_in_two_seconds(
     took = time.process_time() - began
     assert sum(p.cells for p in night.parts if p.state is State.WAITING) == CELLS // 2
     assert took < 2
+
+
+def test_the_schema_takes_what_the_lab_takes() -> None:
+    schema = Draft202012Validator(matrix_schema())
+    shipped = read_file(catalog.matrix_path("nightly")).data
+    kernels = MATRIX + "kernels: [null, {kernel: ./bzImage, set: {guest.cpus: 2}}]\n"
+    for data in (shipped, read_text(MATRIX, source="m").data, read_text(kernels, source="m").data):
+        assert list(schema.iter_errors(data)) == []
+        assert list(schema.iter_errors({**data, "images": []})) != []
+        assert list(schema.iter_errors({**data, "imagse": ["debian-12"]})) != []

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -348,3 +349,41 @@ def test_a_badge_says_how_things_stand(verdicts: list[Verdict], words: str, colo
     picture = ET.fromstring(text)
     assert picture.get("aria-label") == f"a <lab> & more: {words}"
     assert colour in text
+
+
+def why(world: World) -> list[str]:
+    planned = plan_of(world.compiled(), host_of(None), runs=list(store.every()))
+    return [p.why for p in planned.parts if p.id == "good@debian-12"]
+
+
+def rewritten(number: int, verdict: Verdict) -> None:
+    """The verdict of the n-th run of the good scenario on debian-12, the newest first."""
+    runs = [r for r in store.every() if r.scenario_name == "good"]
+    mine = [r for r in runs if r.load_run().cells[0].cell.guest.image == "debian-12"]
+    result = mine[number].load_result()
+    assert result is not None
+    claims = tuple(c.model_copy(update={"verdict": verdict}) for c in result.claims)
+    mine[number].save_result(result.model_copy(update={"claims": claims}))
+
+
+def test_why_a_part_is_informative(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert why(world) == ["never run here"]
+    for _ in range(2):
+        world.night(world.compiled())
+    assert why(world) == ["last run 2026-01-01"]
+    rewritten(1, Verdict.REFUTED)
+    assert why(world) == ["a verdict flipped when it was last run"]
+    rewritten(0, Verdict.INCONCLUSIVE)
+    assert why(world) == ["unclear when it was last run"]
+    manifest = SimpleNamespace(
+        kernel_version="6.12",
+        mdadm_version="4.4-1",
+        packages={},
+        kernel_options=None,
+        own_modules=(),
+    )
+    image = SimpleNamespace(digest=None, manifest=manifest)
+    monkeypatch.setattr("lab.app.matrix.systems.find", lambda _guest: image)
+    assert why(world) == ["unclear when it was last run"]
+    manifest.mdadm_version = "4.5-1"
+    assert why(world) == ["image, kernel or mdadm changed since"]

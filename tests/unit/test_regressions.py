@@ -94,7 +94,7 @@ def test_a_small_change_matters_where_it_refutes_a_claim() -> None:
 def test_the_same_version_on_both_sides_names_nothing() -> None:
     """A host that got slower, or another QEMU: no version of the guest's is to blame."""
     assert regressions([sighting(10e6), sighting(8e6, night=2)]) == ()
-    nights = history(10e6, 10e6, 8e6, 8e6) + [sighting(10e6, KERNELS[2], night=2)]
+    nights = [*history(10e6, 10e6, 8e6, 8e6), sighting(10e6, KERNELS[2], night=2)]
     assert regressions(nights) == ()
 
 
