@@ -143,14 +143,18 @@ def plan_of(
         budget=budget,
         parts=tuple(p.model_copy(update=told) if p.id in left else p for p in parts),
         expected=compiled.matrix.expected,
-        notes=(*_notes(mine), *expired(compiled.matrix.expected, day)),
+        notes=(
+            *_notes([p for p in mine if planned[p.id][1]]),
+            *expired(compiled.matrix.expected, day),
+        ),
     )
 
 
 def _notes(parts: Sequence[Part]) -> list[str]:
+    """Images that the parts need and that are not there yet."""
     found = {}
     for part in parts:
-        if part.compiled and not part.broken:
+        if part.compiled:
             guest = part.compiled.base.guest
             if guest.system not in found:
                 found[guest.system] = systems.find(guest) is not None

@@ -238,7 +238,8 @@ def _follow(part: NightPart, compiled: Compiled, how: How, *, verbose: bool) -> 
     from lab.cli.progress import Progress
     from lab.units import format_seconds
 
-    sys.stderr.write(f"{part.id}: {part.cells} cells, about {format_seconds(part.seconds)}\n")
+    cells = f"{part.cells} cell{'s' if part.cells != 1 else ''}"
+    sys.stderr.write(f"{part.id}: {cells}, about {format_seconds(part.seconds)}\n")
     with Progress(compiled, how=how, verbose=verbose) as progress:
         yield Follower(
             watch=progress.watch,

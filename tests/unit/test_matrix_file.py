@@ -215,6 +215,20 @@ def test_a_plan_says_what_it_takes_and_leaves_nothing_behind(cli: Cli) -> None:
     assert (ended.status, "there is no directory" in ended.stderr) == (2, True)
 
 
+def test_a_part_that_cannot_be_run_is_planned_as_such(cli: Cli) -> None:
+    cli.file(SCENARIO, "q.yaml")
+    cli.file(SCENARIO.replace("layout: left-symmetric", "layout: sideways"), "r.yaml")
+    kernels = "kernels: [null, ./there-is-none]\n"
+    cli.file(MATRIX.replace("q.yaml", "{name: q.yaml, set: {disks.count: 5}}") + kernels, "m.yaml")
+    night = cli("run", "matrix", "m.yaml", "--plan", "--budget", "1h", "--json").json
+    parts = {p["id"]: p for p in night["parts"]}
+    assert len(parts) == 8
+    assert parts["q@debian-12"]["state"] == "waiting"
+    assert "array.layout" in parts["r@debian-13"]["reason"]
+    assert "Cannot be run: r@debian-12: " in cli("run", "matrix", "m.yaml", "--plan").stdout
+    assert cli("matrix", "check", "m.yaml").status == 2
+
+
 def test_a_small_budget_names_what_it_leaves_out(cli: Cli) -> None:
     cli.file(SCENARIO + CLAIM, "q.yaml")
     cli.file(SCENARIO + CLAIM, "r.yaml")

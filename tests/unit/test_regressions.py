@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.app.report import page_of, write_site
 from lab.app.results import result_of
 from lab.app.trend import regressions_of
 from lab.model.claim import Verdict
@@ -17,6 +18,7 @@ from lab.model.noise import NoiseFloor
 from lab.model.result import CellMeasurement
 from lab.noise import USUAL
 from lab.regressions import Sighting, regressions
+from lab.report.pictures.trends import trends
 from lab.store import RunStore
 from tests.runs import SMALL, theory_run
 
@@ -221,3 +223,36 @@ def test_two_nights_from_raw_output_to_the_first_bad_version(tmp_path: Path) -> 
     assert regressions_of(runs[:2]) == ()
     (runs[2].directory / "run.json").write_text("{")
     assert regressions_of(runs) == ()
+
+
+def test_the_site_says_what_got_worse_and_draws_each_image_by_itself(tmp_path: Path) -> None:
+    runs = [
+        kept(tmp_path, day, kernel, drift)
+        for day, kernel, drift in (
+            (1, "6.1.0-56-amd64", 1.0),
+            (2, "6.17.2-amd64", 0.8),
+            (3, "6.1.0-56-amd64", 1.0),
+        )
+    ]
+    for run, image in zip(runs, ("old", "new", "old"), strict=True):
+        stored = run.load_run()
+        named = {**stored.environment["image"], "name": image}
+        environment = {**stored.environment, "image": named}
+        run.save_run(stored.model_copy(update={"environment": environment}))
+    pages = [page_of(run) for run in runs]
+    curves = {
+        value["curve"] for picture in trends(pages) for value in picture.spec["data"]["values"]
+    }
+    assert curves == {
+        f"{image}, {layout}"
+        for image in ("old", "new")
+        for layout in ("left-symmetric", "parity-last")
+    }
+    site = write_site(runs[::-1], tmp_path / "site", "lab", print)
+    page = site.read_text()
+    assert "What got worse with a version" in page
+    assert "first bad: Linux 6.17.2-amd64; good before: Linux 6.1.0-56-amd64" in page
+    same = write_site([runs[2], runs[0]], tmp_path / "same", "lab", print).read_text()
+    assert "What got worse" not in same
+    assert "2 hold" not in (tmp_path / "same" / "badge.svg").read_text()
+    assert "raid-lab: 1 hold" in (tmp_path / "same" / "badge.svg").read_text()
