@@ -3,7 +3,7 @@
 How to add one
 --------------
 1. Write ``lab/disks/NAME.py``. Scenarios then say ``disks.model: NAME``; nothing is registered.
-2. Give it a class with the methods of ``lab.model.plugin.DiskModel``, and end the file with
+2. Give it a class that has what ``lab.model.plugin.DiskModel`` demands, and end the file with
    ``DISK: DiskModel = YourClass()``, so that mypy checks it there:
 
    * ``problems(disk)`` yields a ``Problem`` for every field that QEMU or libvirt would refuse.
