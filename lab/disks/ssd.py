@@ -111,10 +111,10 @@ class SolidState(DiskModel):
         return drive_of(disk)
 
     @override
-    def costless(self, disk: Disk) -> Disk | None:
+    def costless(self, disk: Disk, pace: float = 0.0) -> Disk | None:
         """Channels that are done at once."""
         nothing = SsdParameters(
-            overhead=0,
+            overhead=pace,
             read_latency=0,
             write_latency=0,
             flush_latency=0,

@@ -200,8 +200,9 @@ class DiskModel(Protocol):
         """The drive that it models; ``None``: it models none."""
         return None
 
-    def costless(self, disk: Disk) -> Disk | None:
-        """A disk by the same way whose drive takes no time; ``None``: it models no drive."""
+    def costless(self, disk: Disk, pace: float = 0.0) -> Disk | None:
+        """A disk by the same way whose drive takes no time, or ``pace`` seconds for each command;
+        ``None``: it models no drive."""
         return None
 
     @abstractmethod
