@@ -23,7 +23,7 @@ from lab.compile.scenario import Compiled, cell_id, identity
 from lab.errors import FullError, TroubleError, unwritable
 from lab.host import accelerator, load, paths, warm
 from lab.host.process import uninterrupted
-from lab.model.events import CellFinished, CellStarted, Checked, Event, GuestStarted
+from lab.model.events import CellFinished, CellStarted, Checked, Event, GuestStarted, Pulse
 from lab.model.guest import Guest
 from lab.model.job import CellJob, End, Keep
 from lab.model.result import Outcome
@@ -41,7 +41,8 @@ TRIES = 2
 REPEATS = 2
 """How often a contended cell is repeated alone: what takes the host's time may be gone by then."""
 
-Watch = Callable[[Event], None]
+Watch = Callable[[str, Event | None], None]
+"""Told a guest's id and what its worker tells of it; ``None``: the worker has ended."""
 Say = Callable[[str], None]
 
 
@@ -124,8 +125,10 @@ class Dispatch:
         while self._pending or self._running:
             if not self._crew.members:
                 raise TroubleError("there are cells left, and no guest that could run them")
-            self._hear(*self._crew.heard.get())
-            self._fill()
+            member, event = self._crew.heard.get()
+            self._hear(member, event)
+            if not isinstance(event, Pulse):  # it changes nothing that cells wait for
+                self._fill()
 
     def _jobs(self) -> int:
         if self.how.jobs is not None:
@@ -225,8 +228,7 @@ class Dispatch:
                 self._finished(member, task, event)
             case _:
                 pass
-        if event is not None:
-            self.watch(event)
+        self.watch(member.job.guest, event)
 
     def _finished(self, member: Member, task: Task, event: CellFinished) -> None:
         """A cell came to its end: it is kept, or it gets another turn and this one is evidence."""
@@ -285,7 +287,7 @@ class Dispatch:
             reason = str(member.trouble or "the worker of its guest ended in the middle")
             lost = CellFinished(cell=task.id, outcome=Outcome.LOST, reason=reason)
             self._finished(member, task, lost)
-            self.watch(lost)
+            self.watch(member.job.guest, lost)
             return
         if member.trouble is None:
             return
@@ -323,8 +325,7 @@ class Dispatch:
     def _heard(self) -> Heard:
         member, event = self._crew.heard.get()
         self._crew.note(member, event)
-        if event is not None:
-            self.watch(event)
+        self.watch(member.job.guest, event)
         return member, event
 
     def _keep(self) -> str:

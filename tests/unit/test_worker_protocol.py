@@ -19,6 +19,7 @@ from lab.model.events import (
     GuestGone,
     GuestKept,
     GuestStarted,
+    Pulse,
     StepStarted,
     Trouble,
 )
@@ -108,6 +109,7 @@ EVENTS: list[Event] = [
     GuestStarted(guest="g1", seconds=1.5),
     CellStarted(cell="c1"),
     StepStarted(cell="c1", label="write", expected_seconds=2),
+    Pulse(seconds=2.0, processor=0.7, read_bytes=1, written_bytes=2),
     Checked(cell=None, check=Check(name="array", passed=False, detail="é\n")),
     CellFinished(cell="c1", outcome=Outcome.LOST, reason="gone", seconds=PhaseSeconds(total=3)),
     GuestKept(guest="g1"),
