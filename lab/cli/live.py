@@ -5,6 +5,7 @@ Whatever the width, a figure is whole or not there; names and steps give way fir
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 from typing import Final
 
@@ -27,8 +28,9 @@ NAME: Final = (16, 30)
 """The least and the most of a line that a cell's name gets."""
 FIGURES: Final = (5, 13, 13)
 """Columns of the processor's share and of both rates, with the space before them."""
-OTHER_LINES: Final = 6
-"""Heading, bar, columns' names, what waits, a note, the cursor."""
+NOTE_LINES: Final = 2
+OTHER_LINES: Final = 6 + NOTE_LINES
+"""Heading, bar, columns' names, how many more guests, what waits, the cursor, and a note."""
 
 
 def clock(seconds: float) -> str:
@@ -128,7 +130,8 @@ def screen(
         names = [watched.name(cell) for cell in watched.waiting]
         parts.append(_line(_waiting(names, width), width))
     if note:
-        parts.append(_line(cut(note, width), width, "yellow"))
+        lines = textwrap.wrap(note, width, max_lines=NOTE_LINES, placeholder=" …")
+        parts += [_line(line, width, "yellow") for line in lines]
     return Group(*parts)
 
 

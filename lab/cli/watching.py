@@ -21,6 +21,8 @@ from lab.model.result import Outcome
 BOOT_SECONDS: Final = {"kvm": 8.0, "tcg": 27.0}
 FRESH: Final = 5.0
 """Seconds for which a pulse is what happens now."""
+AT_MOST: Final = 0.5
+"""Seconds of the step before that a pulse may have in it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,8 +40,10 @@ class Working:
     pulsed: float = 0.0
 
     def now(self, at: float) -> Pulse | None:
-        """The last pulse, if it is of this moment and of this step."""
-        return self.pulse if self.pulsed >= self.since and at - self.pulsed <= FRESH else None
+        """The last pulse, if it is of this moment, and of this step alone."""
+        if self.pulse is None or at - self.pulsed > FRESH:
+            return None
+        return self.pulse if self.pulsed - self.pulse.seconds >= self.since - AT_MOST else None
 
 
 @dataclass(slots=True, kw_only=True)
