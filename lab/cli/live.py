@@ -22,11 +22,13 @@ SHORT: Final = 2.0
 """Seconds; a step that takes less needs no clock."""
 WIDEST: Final = 100
 """Columns that are used of a wider terminal: what is further apart is not read as one line."""
-COLUMNS: Final = 70
+COLUMNS: Final = 74
 """A terminal this wide has each guest in one line."""
-NAME: Final = (16, 30)
-"""The least and the most of a line that a cell's name gets."""
-FIGURES: Final = (5, 13, 13)
+NAME, DOING = 16, 28
+"""The least of a line that a cell's name and its step get."""
+LATE: Final = 1.15
+"""Parts of its expected time after which a step is said to be late."""
+FIGURES: Final = (5, 12, 12)
 """Columns of the processor's share and of both rates, with the space before them."""
 NOTE_LINES: Final = 2
 OTHER_LINES: Final = 6 + NOTE_LINES
@@ -85,7 +87,7 @@ def spent(guest: Working, at: float) -> str:
     seconds = at - guest.since
     if guest.expected is None:
         return f"{seconds:.0f} s" if seconds >= SHORT else ""
-    if seconds <= guest.expected:
+    if seconds <= guest.expected * LATE:
         return f"{seconds:.0f} of about {guest.expected:.0f} s"
     return f"{seconds:.0f} s, expected {guest.expected:.0f}"
 
@@ -118,8 +120,8 @@ def screen(
     room = max(height - OTHER_LINES, 1) // (1 if wide else 2)
     busy = watched.busy
     shown = busy[: max(room, 1)]
-    name = min(max((cell_len(watched.name(g.cell)) for g in shown), default=0), NAME[1])
-    name = max(name, NAME[0])
+    longest = max((cell_len(watched.name(g.cell)) for g in shown), default=0)
+    name = max(min(longest, width - 2 - DOING - sum(FIGURES)), NAME)
     if wide and shown:
         parts.append(_columns(name, width))
     for guest in shown:

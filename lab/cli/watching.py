@@ -21,6 +21,8 @@ from lab.model.result import Outcome
 BOOT_SECONDS: Final = {"kvm": 8.0, "tcg": 27.0}
 FRESH: Final = 5.0
 """Seconds for which a pulse is what happens now."""
+OTHERS: Final = {"calibration-": "disks, bare", "array": "the base cell"}
+"""What workers are given besides cells, by how its id begins."""
 AT_MOST: Final = 0.5
 """Seconds of the step before that a pulse may have in it."""
 
@@ -122,5 +124,9 @@ class Watched:
         return sum(outcome is Outcome.DONE for outcome in self.ended.values())
 
     def name(self, cell: str | None) -> str:
-        """What people call a cell; what is none of the run's has only its id."""
-        return "a guest" if cell is None else self.names.get(cell, cell)
+        """What people call a cell, and what is none of the run's own."""
+        if cell is None:
+            return "a guest"
+        return self.names.get(cell) or next(
+            (name for start, name in OTHERS.items() if cell.startswith(start)), cell
+        )
