@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +16,7 @@ from rich.cells import set_cell_size
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
+from rich.segment import Segment, SegmentLines
 from rich.table import Table
 from rich.text import Text
 
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 TITLE_WIDTH, CLOCK_WIDTH, BAR_WIDTH = 20, 24, 30
 NOTED: Final = 60.0
 """Seconds for which a note stays in sight."""
+ECHO: Final = 2
+"""Columns that stay free for the ``^C`` that a terminal writes: it begins no new line then."""
 QUIET: Final = 60.0
 """Seconds without a line, after which a log gets one that says how things stand."""
 CLOSE: Final = 10.0
@@ -51,6 +54,8 @@ class InPlace:
         self.console = console or console_of(stderr=True)
         self._render = render
         self._width = self.console.width
+        self._lengths: list[int] = []
+        """Of the lines that were drawn last."""
         self._live: Live | None = None
         # FORCE_COLOR, which rich takes for a terminal, makes none of a CI's log.
         self.shown = self.console.file.isatty() and not self.console.is_dumb_terminal
@@ -80,13 +85,18 @@ class InPlace:
 
         rich goes up as many lines as it has drawn: here it learns how many there are now.
         """
-        width, before = self.console.width, self._width
-        self._width = width
+        width = self.console.width
         drawn = self._live._live_render if self._live else None
-        if drawn and drawn._shape and width < before:
-            across, lines = drawn._shape
-            drawn._shape = (width, lines * -(-min(across, before) // width))
-        return self._render()
+        if drawn and drawn._shape and width < self._width:
+            drawn._shape = (width, folded(self._lengths, width))
+        lines = self.console.render_lines(self._render(), pad=False)
+        self._width, self._lengths = width, [Segment.get_line_length(line) for line in lines]
+        return SegmentLines(lines, new_lines=True)
+
+
+def folded(lengths: Sequence[int], width: int) -> int:
+    """How many rows lines of these lengths take where each is folded at a width."""
+    return sum(max(-(-length // width), 1) for length in lengths)
 
 
 class Display:
@@ -268,7 +278,7 @@ class Progress:
         return screen(
             self._watched,
             at,
-            width=self._place.console.width,
+            width=max(self._place.console.width - ECHO, 1),
             height=self._place.console.height,
             note=self._note if at - self._noted < NOTED else "",
             stopping=self._stopping,

@@ -23,7 +23,7 @@ from lab.app.dispatch import How
 from lab.cli import progress
 from lab.cli.estimate import CELL_SECONDS, GUEST_SECONDS, Estimate
 from lab.cli.live import clock, log_line, screen, time_left
-from lab.cli.progress import Display, Progress
+from lab.cli.progress import Display, Progress, folded
 from lab.cli.watching import FRESH, Watched
 from lab.compile.scenario import cell_id, compile_scenario
 from lab.decode import parse_override
@@ -387,6 +387,13 @@ def test_the_time_left_of_the_recorded_run_comes_true() -> None:
         if at <= now:
             wrong.take(at, guest, event)
     assert wrong.left(now).seconds != pytest.approx(done - now, rel=0.2)
+
+
+def test_a_narrower_terminal_has_folded_what_was_drawn() -> None:
+    assert folded([80, 80, 12, 0], 80) == 4
+    assert folded([80, 80, 12, 0], 50) == 6
+    assert folded([80, 80, 12, 0], 40) == 6
+    assert folded([81], 80) == 2
 
 
 # -- a log
