@@ -154,8 +154,8 @@ class Cells:
         axes = list(self.cells[0].axes) if self.cells else []
         heads = ["measured", "predicted", "published"] if self.measured else ["predicted"]
         right = len(heads)
-        table, tables, sentences = [[*axis_names(axes), "workload", *heads]], [], []
-        tables.append(["", *heads])
+        table, tables = [[*axis_names(axes), "workload", *heads]], [["", *heads]]
+        sentences: list[RenderableType] = []
         for cell, rows in zip(self.cells, self.rows, strict=True):
             own = [axis_value(axis, cell.axes[axis]) for axis in axes]
             above = axes_text(cell.axes) or cell.id

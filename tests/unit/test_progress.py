@@ -8,7 +8,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
+import termios
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -430,6 +433,47 @@ def test_a_log_of_a_long_step_has_a_line_a_minute(
     assert all("write, " in line and "read 5.0 MB/s" in line for line in lines)
     follower.note("the host is slow")
     assert capsys.readouterr().err.endswith("the host is slow\n")
+
+
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch, **variables: str) -> str:
+    """What a terminal gets of a run that has just begun, by these variables of the environment."""
+    for name in ("NO_COLOR", "FORCE_COLOR", "TERM", "COLORTERM", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in ({"TERM": "xterm"} | variables).items():
+        monkeypatch.setenv(name, value)
+    master, slave = os.openpty()
+    termios.tcsetwinsize(slave, (24, 80))
+    with os.fdopen(slave, "w") as file:
+        with Progress(COMPILED, how=How(), verbose=False, console=Console(file=file)) as follower:
+            ready(follower)
+            follower.watch("g1", StepStarted(cell=None, label="booting"))
+            time.sleep(0.6)
+        file.flush()
+        said = os.read(master, 65536).decode()
+    os.close(master)
+    return said
+
+
+def test_a_terminal_gets_a_display_that_is_gone_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = on_a_terminal(monkeypatch)
+    assert "0 of 3 cells done, 3 waiting" in said
+    assert "booting, " in said
+    assert re.search(r"\x1b\[\d*;?3[0-9]m", said)
+    lines = 5
+    assert said.endswith("\x1b[1A\x1b[2K" * lines)
+    assert not re.search(r"\x1b\[\d*;?3[0-9]m", on_a_terminal(monkeypatch, NO_COLOR="1"))
+
+
+def test_a_dumb_terminal_and_a_log_in_colour_get_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = on_a_terminal(monkeypatch, TERM="dumb")
+    assert "\x1b" not in said
+    assert len(said.splitlines()) == 1
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with Progress(COMPILED, how=How(), verbose=False) as follower:
+        ready(follower)
+    assert "\x1b[1A" not in capsys.readouterr().err
 
 
 def test_ctrl_c_is_said_while_guests_are_taken_down() -> None:
