@@ -7,6 +7,7 @@ then, as a log can bear it. With ``--verbose`` a line per event, on both.
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
 from types import FrameType, TracebackType
@@ -183,6 +184,7 @@ class Progress:
         self._getting_ready = Display(console)
         self._place = InPlace(self.render, self._getting_ready.place.console)
         self._watched: Watched | None = None
+        self._telling = threading.Lock()  # the display is drawn by a thread of its own
         self._note, self._noted = "", 0.0
         self._stopping = self._building = False
         self._handlers: dict[signal.Signals, Any] = {}
@@ -237,7 +239,8 @@ class Progress:
         if watched is None:  # there is nothing to watch before `ready`
             return
         at = time.monotonic()
-        watched.take(at, guest, event)
+        with self._telling:
+            watched.take(at, guest, event)
         match event:
             case GuestStarted():
                 self.say(f"guest {event.guest} is up after {format_seconds(event.seconds)}")
@@ -275,14 +278,15 @@ class Progress:
         if self._watched is None:
             return self._getting_ready.render()
         at = time.monotonic()
-        return screen(
-            self._watched,
-            at,
-            width=max(self._place.console.width - ECHO, 1),
-            height=self._place.console.height,
-            note=self._note if at - self._noted < NOTED else "",
-            stopping=self._stopping,
-        )
+        with self._telling:
+            return screen(
+                self._watched,
+                at,
+                width=max(self._place.console.width - ECHO, 1),
+                height=self._place.console.height,
+                note=self._note if at - self._noted < NOTED else "",
+                stopping=self._stopping,
+            )
 
     def note(self, text: str) -> None:
         """Something that whoever looks should know: it stays in sight for a while."""
