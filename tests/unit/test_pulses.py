@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+from lab.app.crew import Crew
+from lab.app.dispatch import Dispatch, How
 from lab.host import load
 from lab.host.drives import Completed
 from lab.host.pulses import STALE, Pulses
-from lab.model.events import Pulse
+from lab.model.events import Event, Pulse, StepStarted
 
 
 def disk(read: int, written: int) -> Completed:
@@ -72,3 +77,25 @@ def test_the_processor_time_of_a_process_is_what_it_used() -> None:
     used = load.processor(os.getpid()) - before
     assert 0.15 <= used <= 1.0
     assert load.processor(2**22 + 1) == 0.0  # no process has this id
+
+
+def test_a_pulse_is_watched_and_in_no_cells_log(tmp_path: Path) -> None:
+    seen: list[tuple[str, Event | None]] = []
+    run = Dispatch(
+        store=cast("Any", None),
+        compiled=cast("Any", None),
+        places={},
+        watch=lambda guest, event: seen.append((guest, event)),
+        say=print,
+        how=How(),
+    )
+    run._crew = Crew(directory=tmp_path)
+    run._running = {"g1": cast("Any", SimpleNamespace(id="c1", directory=tmp_path))}
+    member = cast("Any", SimpleNamespace(job=SimpleNamespace(guest="g1")))
+    step = StepStarted(cell="c1", label="write")
+    pulse = Pulse(seconds=2, processor=1, read_bytes=3, written_bytes=4)
+    for event in (pulse, step, pulse):
+        run._hear(member, event)
+    assert seen == [("g1", pulse), ("g1", step), ("g1", pulse)]
+    (line,) = (tmp_path / "events.jsonl").read_text().splitlines()
+    assert '"kind":"step"' in line
