@@ -23,6 +23,7 @@ from lab.model.result import CellMeasurement, CellResult, ClaimResult, Outcome, 
 from lab.report.answer import steps
 from lab.report.figures import axis_value, figure, rows_of, spread
 from lab.report.screen import abridged, next_steps, result_page
+from lab.report.summary import overview
 from lab.report.text import scenario_page
 from lab.store import RunStore
 from tests import runs
@@ -122,6 +123,35 @@ def test_hundreds_of_figures_are_a_screen(tmp_path: Path, width: int) -> None:
         mine = [m.median for m in found if m.workload == workload]
         for value in (min(mine), max(mine)):
             assert figure("throughput", value) in text
+
+
+def test_an_axis_of_many_values_shows_its_ends_and_medians_are_of_their_own_cells() -> None:
+    cells = [
+        CellResult(
+            id=f"c{n}-{layout}",
+            axes={"array.chunk": n * 1024, "array.layout": layout},
+            outcome=Outcome.DONE,
+            measurements=(
+                CellMeasurement(
+                    workload="w", metric="throughput", unit="B/s", values=(v,), median=v
+                ),
+            ),
+        )
+        for n in range(1, 21)
+        for layout, v in (("left", n * 1e6), ("right", n * 3e6))
+    ]
+    found = overview(cells, [rows_of(c) for c in cells])
+    assert (found.cells, found.figures, found.workloads) == (40, 40, ("w",))
+    medians = {m.name: m.figures for m in found.medians}
+    assert medians["left"] == ("10.5 MB/s",)  # of 1 to 20
+    assert medians["right"] == ("31.5 MB/s",)
+    assert medians["chunk 2KiB"] == ("4.0 MB/s",)  # of 2 and 6
+    assert medians["chunk: 12 more values"] == ("",)
+    assert len(medians) == 4 + 1 + 4 + 2
+    ((low, middle, high),) = [e.lines for e in found.extremes]
+    assert low == ("lowest", "1.0 MB/s", "chunk 1KiB, left")
+    assert middle[1] == "15.5 MB/s"  # the 20th is 15, the 21st 16
+    assert high == ("highest", "60.0 MB/s", "chunk 20KiB, right")
 
 
 def test_a_few_figures_are_shown_whole(run: RunStore) -> None:
