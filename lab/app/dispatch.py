@@ -23,7 +23,15 @@ from lab.compile.scenario import Compiled, cell_id, identity
 from lab.errors import FullError, TroubleError, unwritable
 from lab.host import accelerator, load, paths, warm
 from lab.host.process import uninterrupted
-from lab.model.events import CellFinished, CellStarted, Checked, Event, GuestStarted, Pulse
+from lab.model.events import (
+    CellAgain,
+    CellFinished,
+    CellStarted,
+    Checked,
+    Event,
+    GuestStarted,
+    Pulse,
+)
 from lab.model.guest import Guest
 from lab.model.job import CellJob, End, Keep
 from lab.model.result import Outcome
@@ -212,9 +220,12 @@ class Dispatch:
             except OSError as error:
                 raise unwritable(task.directory / "events.jsonl", error) from error
         self._crew.note(member, event)
+        if event is not None:
+            self.watch(member.job.guest, event)
         match event:
             case None:
                 self._ended(member, task)
+                self.watch(member.job.guest, None)
             case GuestStarted():
                 member.up, member.busy = True, False
             case CellStarted() if task is not None:
@@ -228,7 +239,6 @@ class Dispatch:
                 self._finished(member, task, event)
             case _:
                 pass
-        self.watch(member.job.guest, event)
 
     def _finished(self, member: Member, task: Task, event: CellFinished) -> None:
         """A cell came to its end: it is kept, or it gets another turn and this one is evidence."""
@@ -255,6 +265,7 @@ class Dispatch:
         if again:
             self.store.keep_attempt(task.directory, outcome)
             self._pending.append(task)
+            self.watch(member.job.guest, CellAgain(cell=task.id))
             return
         if task.wish is not None:
             self._calibrated(task, task.wish, outcome)
@@ -286,8 +297,8 @@ class Dispatch:
             del self._running[member.job.guest]
             reason = str(member.trouble or "the worker of its guest ended in the middle")
             lost = CellFinished(cell=task.id, outcome=Outcome.LOST, reason=reason)
-            self._finished(member, task, lost)
             self.watch(member.job.guest, lost)
+            self._finished(member, task, lost)
             return
         if member.trouble is None:
             return

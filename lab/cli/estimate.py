@@ -70,10 +70,14 @@ class Estimate:
         self._starting = None
         self._guest_seen = True
 
-    def cell_starts(self, cell: str, at: float) -> None:
-        """A cell's first step begins; of one that was done, because it is repeated."""
+    def cell_again(self, cell: str) -> None:
+        """A cell that was done is to be repeated."""
         if cell in self._all:
             self._cells[cell] = self._all[cell]
+
+    def cell_starts(self, cell: str, at: float) -> None:
+        """A cell's first step begins."""
+        self.cell_again(cell)
         self._running[cell] = at
         self._side_by_side = max(self._side_by_side, len(self._running))
 

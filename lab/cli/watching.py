@@ -8,6 +8,7 @@ from typing import Final
 
 from lab.cli.estimate import Estimate, Left
 from lab.model.events import (
+    CellAgain,
     CellFinished,
     CellStarted,
     Event,
@@ -92,6 +93,9 @@ class Watched:
                     self.ended[event.cell] = event.outcome
                 known.cell, known.idle, known.since = None, True, at
                 known.step, known.expected = "up" if whole else "ending", None
+            case CellAgain():
+                self.ended.pop(event.cell, None)
+                self.estimate.cell_again(event.cell)
             case GuestKept():
                 known.idle, known.step = True, "stays up"
             case _:

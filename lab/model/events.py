@@ -79,6 +79,13 @@ class CellFinished(Told):
     seconds: PhaseSeconds = PhaseSeconds()
 
 
+class CellAgain(Told):
+    """A cell that ended gets another turn: told by who gives the orders, not by a worker."""
+
+    kind: Literal["cell_again"] = "cell_again"
+    cell: str
+
+
 class GuestKept(Told):
     """The guest stays up, as it was asked to."""
 
@@ -113,6 +120,7 @@ Event = Annotated[
     | Pulse
     | Checked
     | CellFinished
+    | CellAgain
     | GuestKept
     | GuestGone
     | Trouble,

@@ -13,6 +13,7 @@ import signal
 import termios
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,6 +32,7 @@ from lab.cli.watching import FRESH, Watched
 from lab.compile.scenario import cell_id, compile_scenario
 from lab.decode import parse_override
 from lab.model.events import (
+    CellAgain,
     CellFinished,
     CellStarted,
     Event,
@@ -285,6 +287,18 @@ def test_lost_cells_are_no_done_ones_and_their_guests_go() -> None:
     assert shown(run, 42)[0].startswith("0 of 3 cells done, 1 running, 2 waiting")
 
 
+def test_a_cell_that_gets_another_turn_is_not_done() -> None:
+    run = writing()
+    for cell in IDS:
+        run.take(40, "g1", CellStarted(cell=cell))
+        run.take(60, "g1", CellFinished(cell=cell, outcome=Outcome.DONE))
+    assert shown(run, 61)[0].startswith("3 of 3 cells done")
+    assert run.left(61).seconds < 5
+    run.take(61, "g1", CellAgain(cell=IDS[0]))
+    assert shown(run, 61)[0].startswith("2 of 3 cells done, 1 waiting")
+    assert run.left(61).seconds > WORKLOADS[0]
+
+
 def test_more_guests_than_lines_are_counted() -> None:
     run = watched()
     for number in range(40):
@@ -449,9 +463,13 @@ def on_a_terminal(monkeypatch: pytest.MonkeyPatch, **variables: str) -> str:
             follower.watch("g1", StepStarted(cell=None, label="booting"))
             time.sleep(0.6)
         file.flush()
-        said = os.read(master, 65536).decode()
+        os.set_blocking(master, False)
+        said = b""
+        with suppress(BlockingIOError):
+            while piece := os.read(master, 65536):
+                said += piece
     os.close(master)
-    return said
+    return said.decode()
 
 
 def test_a_terminal_gets_a_display_that_is_gone_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from lab.model.events import (
+    CellAgain,
     CellFinished,
     CellStarted,
     Checked,
@@ -112,6 +113,7 @@ EVENTS: list[Event] = [
     Pulse(seconds=2.0, processor=0.7, read_bytes=1, written_bytes=2),
     Checked(cell=None, check=Check(name="array", passed=False, detail="é\n")),
     CellFinished(cell="c1", outcome=Outcome.LOST, reason="gone", seconds=PhaseSeconds(total=3)),
+    CellAgain(cell="c1"),
     GuestKept(guest="g1"),
     GuestGone(guest="g1", left="a file"),
     Trouble(message="no", hint="do", exit_status=3),
