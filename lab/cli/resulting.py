@@ -57,7 +57,14 @@ def _tell(broken: Sequence[str]) -> None:
 
 
 @results.command()
-def show(name: RunName = "last", as_json: Json = False) -> None:
+def show(
+    name: RunName = "last",
+    whole: Annotated[
+        bool,
+        typer.Option("--whole", help="Every figure, claim and note, however long that gets."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Show what came out of a run, made again from its raw output.
 
     Examples: lab results show · lab results show raid5-parity-last --json
@@ -71,15 +78,18 @@ def show(name: RunName = "last", as_json: Json = False) -> None:
         print_json(result.model_dump(mode="json", by_alias=True))
         tell_damage(run)
         return
-    print_result(run, result)
+    print_result(run, result, whole=whole)
     tell_damage(run)
 
 
-def print_result(run: RunStore, result: Result, *, scenario: str | None = None) -> None:
-    """The result page of a run; ``scenario`` is what the user called it, where somebody knows."""
+def print_result(
+    run: RunStore, result: Result, *, scenario: str | None = None, whole: bool = False
+) -> None:
+    """The result page of a run, one screen of it or the ``whole``; ``scenario`` is what the user
+    called it, where somebody knows."""
     from lab.app.results import typed_names
     from lab.report.answer import steps
-    from lab.report.text import next_steps, result_page
+    from lab.report.screen import abridged, next_steps, result_page
 
     stored = run.load_run()
     out = console()
@@ -91,10 +101,13 @@ def print_result(run: RunStore, result: Result, *, scenario: str | None = None) 
             claims=stored.claims,
             notes=stored.notes,
             overrides=stored.overrides,
+            whole=whole,
         )
     )
     known, name = typed_names(run)
     lines = steps(result, lab=own_name(), scenario=scenario or known, run=name)
+    if not whole and abridged(result, notes=stored.notes):
+        lines = ((f"{own_name()} results show {name} --whole", "every figure and reason"), *lines)
     out.print(next_steps(lines, home(run.directory)), soft_wrap=True)
 
 

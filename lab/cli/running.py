@@ -126,7 +126,7 @@ def _go(
             how=how,
             resume=store,
             watch=progress.watch,
-            say=progress.say,
+            say=progress.note,
             progress=progress.image,
             ready=progress.ready,
         )

@@ -147,7 +147,7 @@ def predict(
     Example: lab scenario predict raid5-parity-last
     """
     from lab.app.plan import prediction_of
-    from lab.report.text import result_page
+    from lab.report.screen import result_page
 
     compiled = compile_named(name, sets, trials)
     result = prediction_of(compiled)

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
@@ -16,8 +16,10 @@ from lab.errors import GuestError, HostError, ToolError, TroubleError, full, unw
 from lab.host import clock, guests, load, process, servers, shell, warm
 from lab.host.guests import GuestRecord
 from lab.host.hypervisor import Hypervisor, iotune_of
+from lab.host.pulses import Pulses
 from lab.host.shell import Running, Shell, banner, reach
 from lab.host.watchdog import Watchdog
+from lab.model.events import Pulse
 from lab.model.ports import Output
 from lab.model.procedure import (
     AskServer,
@@ -57,6 +59,7 @@ class LiveBench:
         *,
         silence: float = SILENCE,
         scale: float = 1.0,
+        tell: Callable[[Pulse], None] = lambda _pulse: None,
     ) -> None:
         self.record = record
         self._silence = silence * scale
@@ -69,7 +72,8 @@ class LiveBench:
         self._restored = False
         self._servers: dict[str, servers.Server] = {}
         self._running: dict[str, Running] = {}
-        self._watchdog = Watchdog(self._hypervisor.completed, self._in_flight)
+        pulses = Pulses(lambda: load.processor(self.record.pid), tell)
+        self._watchdog = Watchdog(self._hypervisor.completed, self._in_flight, pulses.take)
         self._asking = False
 
     def expect_io_within(self, patience: float) -> None:
