@@ -36,7 +36,7 @@ def list_(as_json: Json = False) -> None:
         except InputError as error:
             broken.append(str(error))
         else:
-            broken += [sentence for sentence in (run.complaint(),) if sentence]
+            broken += run.complaints()
     if as_json:
         print_json({"runs": rows, "broken": broken})
         return
@@ -121,11 +121,14 @@ def compare(
     from lab.app.compare import comparison_of
     from lab.report.comparison import comparison_page
 
-    found = comparison_of(store.find(first), store.find(second), share_option("--least", least))
+    runs = store.find(first), store.find(second)
+    found = comparison_of(*runs, share_option("--least", least))
     if as_json:
         print_json(found.model_dump(mode="json", by_alias=True))
     else:
         console().print(comparison_page(found))
+    for run in runs:
+        tell_damage(run)
 
 
 @results.command()
@@ -204,9 +207,15 @@ def export(
 
     if form not in {f.value for f in Form}:
         raise InputError(f"--format: '{form}' is none of them: {', '.join(f.value for f in Form)}")
-    files = write(store.find(name), Form(form), out, cell)
+    run = store.find(name)
+    try:
+        files = write(run, Form(form), out, cell)
+    except InputError:
+        tell_damage(run)  # it may be the reason
+        raise
     if as_json:
         print_json({"format": form, "files": [str(file) for file in files]})
     else:
         several = f"{len(files)} files" if len(files) > 1 else "1 file"
         sys.stdout.write(f"{several} written: {home(out)}\n")
+    tell_damage(run)
