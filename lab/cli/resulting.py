@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lab.cli import completion
 from lab.cli.app import results
 from lab.cli.options import Json, RunName, console, home, own_name, print_json, share_option
 
@@ -138,7 +139,13 @@ def history(
     ],
     scenario: Annotated[
         str | None,
-        typer.Option("--scenario", metavar="NAME", help="Only its runs.", show_default=False),
+        typer.Option(
+            "--scenario",
+            metavar="NAME",
+            help="Only its runs.",
+            autocompletion=completion.scenario_names,
+            show_default=False,
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -186,7 +193,13 @@ def export(
         ),
     ],
     form: Annotated[
-        str, typer.Option("--format", metavar="FORM", help="csv, parquet, fio or bundle.")
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORM",
+            help="csv, parquet, fio or bundle.",
+            autocompletion=completion.export_forms,
+        ),
     ],
     name: RunName = "last",
     cell: Annotated[
