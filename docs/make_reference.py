@@ -24,8 +24,9 @@ from lab.cli.app import app
 from lab.disks import hdd, ssd
 from lab.faults import COMMON
 from lab.model import claim, measurement
+from lab.model.fault import Fault
 from lab.model.result import Result
-from lab.model.scenario import Fault, Matrix, Scenario, Workload
+from lab.model.scenario import Matrix, Scenario, Workload
 from lab.units import format_size, parse_rate, parse_seconds, parse_size
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -46,8 +47,9 @@ LIMITS: Final = (("ge", "at least"), ("gt", "more than"), ("le", "at most"), ("l
 
 
 def plain(text: str | None) -> str:
-    """A docstring as Markdown, on one line."""
-    return " ".join(inspect.cleandoc(text or "").replace("``", "`").split())
+    """A docstring as Markdown, on one line; nothing is ``null`` in YAML."""
+    words = inspect.cleandoc(text or "").replace("``", "`").replace("`None`", "`null`")
+    return " ".join(words.split())
 
 
 def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -147,7 +149,11 @@ def chapters(first: type[BaseModel], hidden: Mapping[type[BaseModel], Iterable[s
 
 def scenario_page() -> str:
     """Every field of a scenario file."""
-    hidden = {Workload: ("parameters",), Fault: ("parameters",), Matrix: ("axes",)}
+    hidden: dict[type[BaseModel], tuple[str, ...]] = {
+        Workload: ("parameters",),
+        Fault: ("parameters",),
+        Matrix: ("axes",),
+    }
     about = (
         "A dotted name (`array.chunk`) is what `--set`, a matrix axis and a result call a field. "
         "A workload's parameters stand beside its name and tool, and are in "
@@ -202,15 +208,20 @@ def faults_page() -> str:
     return text
 
 
+PRESETS: Final = {
+    "hdd": {preset: asdict(drive) for preset, drive in hdd.PRESETS.items()},
+    "ssd": {preset: asdict(drive) for preset, drive in ssd.PRESETS.items()},
+}
+
+
 def disks_page() -> str:
     """Disk models, and the presets of those that have any."""
     text = f"# Disk models\n\n{HEAD}\nTheir fields are in [scenario files](scenario.md#disk).\n"
     for name in catalog.plugin_names("disks"):
         text += f"\n## {name}\n\n{about_file('disks', name)}\n"
-        presets = {"hdd": hdd.PRESETS, "ssd": ssd.PRESETS}.get(name, {})
-        if presets:
+        figures = PRESETS.get(name)
+        if figures:
             text += "\nPresets, in seconds, bytes and bytes per second:\n\n"
-            figures = {preset: asdict(drive) for preset, drive in presets.items()}
             text += "| figure | " + " | ".join(f"`{p}`" for p in figures) + " |\n"
             text += "|---" * (len(figures) + 1) + "|\n"
             for key in next(iter(figures.values())):
