@@ -257,9 +257,9 @@ for line in sys.stdin:
 class LabServer:
     """Runs ``lab`` command lines, each in a process of its own that has imported it already."""
 
-    def __init__(self) -> None:
+    def __init__(self, *before: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _SERVER],
+            [*before, sys.executable, "-c", _SERVER],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lab.cli import completion
 from lab.cli.app import results
 from lab.cli.options import Json, RunName, console, home, own_name, print_json, share_option
 
@@ -36,7 +37,7 @@ def list_(as_json: Json = False) -> None:
         except InputError as error:
             broken.append(str(error))
         else:
-            broken += [sentence for sentence in (run.complaint(),) if sentence]
+            broken += run.complaints()
     if as_json:
         print_json({"runs": rows, "broken": broken})
         return
@@ -134,11 +135,14 @@ def compare(
     from lab.app.compare import comparison_of
     from lab.report.comparison import comparison_page
 
-    found = comparison_of(store.find(first), store.find(second), share_option("--least", least))
+    runs = store.find(first), store.find(second)
+    found = comparison_of(*runs, share_option("--least", least))
     if as_json:
         print_json(found.model_dump(mode="json", by_alias=True))
     else:
         console().print(comparison_page(found))
+    for run in runs:
+        tell_damage(run)
 
 
 @results.command()
@@ -148,7 +152,13 @@ def history(
     ],
     scenario: Annotated[
         str | None,
-        typer.Option("--scenario", metavar="NAME", help="Only its runs.", show_default=False),
+        typer.Option(
+            "--scenario",
+            metavar="NAME",
+            help="Only its runs.",
+            autocompletion=completion.scenario_names,
+            show_default=False,
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -196,7 +206,13 @@ def export(
         ),
     ],
     form: Annotated[
-        str, typer.Option("--format", metavar="FORM", help="csv, parquet, fio or bundle.")
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORM",
+            help="csv, parquet, fio or bundle.",
+            autocompletion=completion.export_forms,
+        ),
     ],
     name: RunName = "last",
     cell: Annotated[
@@ -217,9 +233,15 @@ def export(
 
     if form not in {f.value for f in Form}:
         raise InputError(f"--format: '{form}' is none of them: {', '.join(f.value for f in Form)}")
-    files = write(store.find(name), Form(form), out, cell)
+    run = store.find(name)
+    try:
+        files = write(run, Form(form), out, cell)
+    except InputError:
+        tell_damage(run)  # it may be the reason
+        raise
     if as_json:
         print_json({"format": form, "files": [str(file) for file in files]})
     else:
         several = f"{len(files)} files" if len(files) > 1 else "1 file"
         sys.stdout.write(f"{several} written: {home(out)}\n")
+    tell_damage(run)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lab.cli import completion
 from lab.cli.app import run, up
 from lab.cli.options import (
     Json,
@@ -73,7 +74,11 @@ def run_scenario(
     resume: Annotated[
         str | None,
         typer.Option(
-            "--resume", metavar="RUN", help="Go on with a run that stopped.", show_default=False
+            "--resume",
+            metavar="RUN",
+            help="Go on with a run that stopped.",
+            autocompletion=completion.run_names,
+            show_default=False,
         ),
     ] = None,
     as_json: Json = False,

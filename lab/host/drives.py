@@ -23,7 +23,8 @@ def load() -> Any:
     except ImportError as error:
         raise HostError(
             "libvirt is not installed for this Python",
-            hint="`make setup` installs it; `lab doctor` says what else is missing",
+            hint="guests need it, stored runs do not: `make setup` installs it, and elsewhere"
+            " `pip install 'raid-lab[guests]'`; `lab doctor` says what else is missing",
         ) from error
     return libvirt
 

@@ -100,6 +100,18 @@ def test_wheel_holds_nothing_else(built: Built) -> None:
     assert {top for top in tops if not top.endswith(".dist-info")} == {"lab"}
 
 
+def test_only_guests_need_libvirt(built: Built) -> None:
+    with zipfile.ZipFile(built.wheel) as wheel:
+        [name] = [n for n in wheel.namelist() if n.endswith(".dist-info/METADATA")]
+        needed = [
+            line
+            for line in wheel.read(name).decode().splitlines()
+            if line.startswith("Requires-Dist: libvirt")
+        ]
+    assert len(needed) == 1
+    assert "extra == 'guests'" in needed[0]
+
+
 def test_installed_package_is_not_the_checkout(built: Built, tmp_path: Path) -> None:
     place = run(built.python, "-c", "import lab; print(lab.__file__)", cwd=tmp_path).strip()
     assert Path(place).is_relative_to(built.python.parents[1])
