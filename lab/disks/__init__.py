@@ -155,6 +155,8 @@ these strays by 2 %: three times that is within the 8 % that are allowed, and le
 """
 STREAM_SECONDS: Final = 3
 """Of a stream, whose requests are alike; and the least of any other probe of a drive."""
+STREAM_REQUESTS: Final = 40
+"""The least of a stream, however slow: one more or less at its end is then 2.5 %."""
 WARM_SECONDS: Final = 1
 """Before each measurement: fio begins, and an emulated guest translates its code."""
 GUEST_SECONDS: Final = 1
@@ -186,10 +188,11 @@ _FLUSHED: Final[dict[str, str | int]] = {"rw": "randwrite", "bs": 4096, "fsync":
 _ONE_PLACE: Final[dict[str, str | int]] = {**_FLUSHED, "size": 4096, "norandommap": 1}
 
 
-def drive_probes(access: float, *, span: int | None, turns: bool) -> tuple[Probe, ...]:
+def drive_probes(access: float, *, rate: float, span: int | None, turns: bool) -> tuple[Probe, ...]:
     """What a modelled drive is held against: the figures of ``lab.theory.drive``.
 
-    ``access``: mean seconds of its random requests, which decide how long to measure. ``span``:
+    ``access``: mean seconds of its random requests, and ``rate``: bytes per second at its
+    beginning, which decide how long to measure. ``span``:
     bytes at its beginning that its stream goes over, again and again; ``None``: all.
     ``turns``: it has a speed of rotation, which one place written again and again shows without
     chance, and without the guest: its time passes while the platter comes round.
@@ -200,11 +203,12 @@ def drive_probes(access: float, *, span: int | None, turns: bool) -> tuple[Probe
     rotation = ("revolutions", "revolutions", "iops", 0.08, STREAM_SECONDS, _ONE_PLACE)
     seconds = max(STREAM_SECONDS, math.ceil(PROBE_REQUESTS * access))
     within = {"size": span // MIB * MIB} if span else {}
+    stream = max(STREAM_SECONDS, math.ceil(STREAM_REQUESTS * MIB / rate))
     found = (
         ("random_read_1", "random_read_1", "iops", 0.08, seconds, _READ),
         ("random_read_16", "random_read_16", "iops", 0.08, seconds, {**_READ, "iodepth": 16}),
         (
-            *("sequential", "sequential_outer", "throughput", 0.08, STREAM_SECONDS),
+            *("sequential", "sequential_outer", "throughput", 0.08, stream),
             {**_STREAM, "iodepth": 2, **within},
         ),
         ("flush", "flush", "iops", 0.12, seconds, _FLUSHED),

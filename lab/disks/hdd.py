@@ -188,7 +188,7 @@ class HardDisk(DiskModel):
         """Random reads, a stream, and writes that are flushed."""
         drive = drive_of(disk)
         zone = min(disk.size, max(STREAM_SPAN, disk.size // drive.zones))
-        return drive_probes(drive.access, span=zone, turns=drive.rpm > 0)
+        return drive_probes(drive.access, rate=drive.outer_rate, span=zone, turns=drive.rpm > 0)
 
     @override
     def drive(self, disk: Disk) -> HardDrive | SolidStateDrive | None:

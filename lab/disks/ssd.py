@@ -103,7 +103,8 @@ class SolidState(DiskModel):
     @override
     def probes(self, disk: Disk) -> tuple[Probe, ...]:
         """Random reads, a stream, and writes that are flushed."""
-        return drive_probes(drive_of(disk).read_latency, span=None, turns=False)
+        drive = drive_of(disk)
+        return drive_probes(drive.read_latency, rate=drive.link_rate, span=None, turns=False)
 
     @override
     def drive(self, disk: Disk) -> HardDrive | SolidStateDrive | None:

@@ -28,6 +28,7 @@ from lab.model.calibration import Calibration, GuestTimes
 from lab.model.drive import HardDrive
 from lab.model.scenario import Cell
 from lab.theory.drive import figures
+from lab.units import MIB
 from tests.fakes import SCENARIO
 
 PLACES = cast(
@@ -413,3 +414,16 @@ def test_a_disk_waits_until_the_guests_own_time_is_known(
         run._running = {"g1": task}
         assert run._next() is None
         run._running = {}
+
+
+def test_a_slow_stream_is_measured_for_as_long_as_it_takes(tmp_path: Path) -> None:
+    """2.2 MB/s in 3 s are six requests, and a seventh was called 12.5 % too fast."""
+
+    def seconds(*sets: str) -> float:
+        _, disk = pair(tmp_path, *HDD, *sets)
+        (stream,) = [p for p in disk.probes if p.workload.name == "sequential"]
+        return float(stream.workload.parameters["runtime"])
+
+    assert seconds() == 3
+    slow = seconds("disks.hdd.outer_rate=2.2MB", "disks.hdd.inner_rate=2.2MB")
+    assert slow * 2.2e6 / MIB >= 40
