@@ -97,7 +97,7 @@ def _compiled(words: Mapping[str, Any], place: str, path: Path) -> Compiled:
         changed = override(document, changes).data
         return compile_document(path, Document(source=place, data=changed))
     except InputError as error:
-        raise _in_the_markers_words(error, place, words) from None
+        raise in_the_markers_words(error, place, words) from None
 
 
 def _value(word: str, value: Any) -> Any:
@@ -107,8 +107,8 @@ def _value(word: str, value: Any) -> Any:
     return value
 
 
-def _in_the_markers_words(error: InputError, place: str, words: Mapping[str, Any]) -> InputError:
-    """The same sentence, with the marker's word for the field that is wrong."""
+def in_the_markers_words(error: InputError, place: str, words: Mapping[str, Any]) -> InputError:
+    """The same sentence, with the marker's word for the field that is wrong, where one is."""
     message = error.message.removeprefix(f"{place}: ")
     field, colon, rest = message.partition(": ")
     for word, name in FIELDS.items():

@@ -10,9 +10,9 @@ from typing import Any, Literal, overload
 
 import pytest
 
-from lab.app.lending import Lender
+from lab.app.lending import Lender, Loan
 from lab.errors import InputError, LabError
-from lab.testing.asked import Asked, asked_for
+from lab.testing.asked import Asked, asked_for, in_the_markers_words
 from lab.testing.guests import LabArray, LabGuest
 from lab.testing.plugin import LENT
 
@@ -67,7 +67,7 @@ class Pool:
         path = Path(caller.f_code.co_filename)
         place = f"{path.name}:{caller.f_lineno}"
         asked = asked_for(words, array="level" in words, place=place, path=path)
-        loan = self._lender.lend(asked.compiled, fresh=asked.fresh)
+        loan = self._loan(asked)
         try:
             yield LabArray(loan) if "level" in words else LabGuest(loan)
         finally:
@@ -76,6 +76,13 @@ class Pool:
     def close(self) -> None:
         """End every guest."""
         self._lender.close()
+
+    def _loan(self, asked: Asked) -> Loan:
+        try:
+            return self._lender.lend(asked.compiled, fresh=asked.fresh)
+        except InputError as error:  # only the image can tell that it lacks something
+            place = asked.compiled.document.source
+            raise in_the_markers_words(error, place, asked.words) from None
 
     def _of(self, holder: pytest.Item | pytest.Collector, asked: Asked) -> LabGuest | None:
         """What tests of the same scope, with the same words, have; a dead one is given up."""
@@ -90,7 +97,7 @@ class Pool:
         asked: Asked,
         at_the_end: Callable[[Callable[[], object]], None],
     ) -> LabGuest:
-        loan = self._lender.lend(asked.compiled, fresh=asked.fresh)
+        loan = self._loan(asked)
         guest = LabArray(loan) if asked.compiled.base.array else LabGuest(loan)
         held: Held = (holder, asked, guest)
         self._held.append(held)

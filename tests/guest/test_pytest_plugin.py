@@ -119,7 +119,10 @@ def test_a_scenario_is_run_once_by_two_processes_and_each_claim_is_a_test(
     assert lab_home.left() == []
 
 
-def test_a_killed_pytest_leaves_no_guest(lab_home: Home, image: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
+def test_a_pytest_that_is_stopped_leaves_no_guest(
+    lab_home: Home, image: str, tmp_path: Path, ending: signal.Signals
+) -> None:
     (tmp_path / "test_it.py").write_text(
         "import pytest, time\n"
         "@pytest.mark.lab(disks=1)\n"
@@ -139,7 +142,7 @@ def test_a_killed_pytest_leaves_no_guest(lab_home: Home, image: str, tmp_path: P
             time.sleep(0.05)
         assert [r for r in guests.every() if r.id not in known and guests.is_alive(r)]
     finally:
-        process.send_signal(signal.SIGKILL)
+        process.send_signal(ending)
         process.wait()
     lab_home.wait_until_nothing_is_left(20)
     assert lab_home.left() == []

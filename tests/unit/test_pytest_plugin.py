@@ -13,11 +13,14 @@ from typing import Any
 
 import pytest
 
+from lab.app import lending
 from lab.errors import InputError
 from lab.host.once import once
+from lab.testing import pool
 from lab.testing.asked import FIELDS, asked_for
 from lab.testing.guests import pairs
 from lab.testing.scenarios import looks_like_one
+from tests import still
 from tests.fakes import PLUGIN
 from tests.runs import SMALL
 
@@ -43,83 +46,21 @@ claims:
 """
 SCENARIO = SMALL + CLAIMS
 
-ENGINE = """\
-import os, pathlib, time
-import pytest
-from lab.app import execute, lending
-from lab.app.execute import Done
-from lab.app.results import result_of
-from lab.errors import GuestError, HostError
-from lab.host.guests import GuestRecord
-from lab.model.ports import Output
-from tests.runs import theory_run
-
-COUNT = pathlib.Path(os.environ["COUNT"])
-
-def run_scenario(compiled, **_how):
-    with COUNT.open("a") as file:
-        file.write(f"{compiled.name} {os.getpid()}\\n")
-    time.sleep(0.5)
-    if "trouble" in compiled.name:
-        raise HostError("there is no QEMU", hint="install it")
-    store = theory_run(COUNT.parent / f"runs-{os.getpid()}", compiled.path.read_text(), lost=0)
-    result = result_of(store)
-    store.save_result(result)
-    return Done(store=store, result=result, kept=None)
-
-execute.run_scenario = run_scenario
-
-class Visit:
-    def __init__(self, name):
-        self.name, self.dead = name, False
-        self.record = GuestRecord(id=name, directory="/nowhere", scenario="q", image="i",
-                                  created="", owner_pid=0, owner_started=0)
-    def run(self, script, timeout):
-        if self.dead or script == "die":
-            self.dead = True
-            raise GuestError(f"the guest '{self.name}' panicked", hint="its last words")
-        status = int(script.removeprefix("exit ")) if script.startswith("exit ") else 0
-        return Output(status=status, stdout=script, stderr="", seconds=0.0)
-    def alive(self):
-        return not self.dead
-    def console(self, lines):
-        return "Kernel panic - not syncing: planted" if self.dead else ""
-
-class Lender:
-    def __init__(self, *, directory, say, progress):
-        self.number = 0
-    def lend(self, compiled, *, fresh):
-        self.number += 1
-        tell("lend", compiled.base.guest.image, len(compiled.base.each_disk), fresh)
-        return lending.Loan(member=None, cell=compiled.base, visit=Visit(f"g{self.number}"),
-                            traces="")
-    def take_back(self, loan):
-        tell("back", loan.visit.name)
-    def close(self):
-        tell("close")
-
-def tell(*words):
-    with COUNT.open("a") as file:
-        print(*words, file=file)
-
-lending.Lender = Lender
-"""
-
 
 @pytest.fixture(autouse=True)
-def engine(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An inner pytest whose engine stands still; the file in which it is written what was asked."""
     count = tmp_path / "count"
     count.touch()
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("COUNT", str(count))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    pytester.makeconftest(ENGINE)
+    still.install(monkeypatch.setattr)
     return count
 
 
 def run(pytester: pytest.Pytester, *words: str) -> pytest.RunResult:
-    return pytester.runpytest_subprocess(*PLUGIN, *words)
+    return pytester.runpytest_inprocess(*PLUGIN, *words)
 
 
 def scenario(pytester: pytest.Pytester, name: str = "question", text: str = SCENARIO) -> str:
@@ -181,11 +122,11 @@ def test_a_run_that_failed_fails_every_claim_with_one_sentence(
 def test_several_processes_run_a_scenario_once(
     pytester: pytest.Pytester, engine: Path, words: tuple[str, ...]
 ) -> None:
+    pytester.makeconftest(still.IN_A_CONFTEST)
     files = [scenario(pytester), scenario(pytester, "trouble")]
-    found = run(pytester, *words, *files)
+    found = pytester.runpytest_subprocess(*PLUGIN, *words, *files)
     found.assert_outcomes(passed=1, failed=7, skipped=2)
-    ran = [line.split()[0] for line in engine.read_text().splitlines()]
-    assert sorted(ran) == ["question", "trouble"]
+    assert sorted(engine.read_text().splitlines()) == ["run question", "run trouble"]
 
 
 def test_only_what_was_named_or_matches_is_collected(pytester: pytest.Pytester) -> None:
@@ -426,6 +367,18 @@ def test_a_wrong_marker_is_one_sentence_and_nothing_is_lent(
     assert engine.read_text() == "close\n"
 
 
+def test_an_image_that_is_not_there_is_the_markers_word_too(
+    lab_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "Lender", lending.Lender)
+    real = pool.Pool(tmp_path)
+    place = r"test_pytest_plugin.py:\d+: @pytest.mark.lab: image: there is no image 'debian-1'"
+    with pytest.raises(InputError, match=place), real.borrow(disks=1, image="debian-1"):
+        pytest.fail("it was lent")
+    real.close()
+    assert not lab_home.exists()
+
+
 # -- what it costs, and what several processes share
 
 
@@ -441,9 +394,8 @@ def test_a_project_that_does_not_use_it_imports_nothing_of_the_lab(
             assert not {"pydantic", "paramiko", "libvirt", "rich"} & set(sys.modules)
         """
     )
-    (pytester.path / "conftest.py").unlink()
     (pytester.path / "other.yaml").write_text(SCENARIO)
-    run(pytester).assert_outcomes(passed=1)
+    pytester.runpytest_subprocess(*PLUGIN).assert_outcomes(passed=1)
 
 
 def test_the_plugins_own_modules_take_no_time(tmp_path: Path) -> None:
@@ -459,6 +411,7 @@ def test_the_plugins_own_modules_take_no_time(tmp_path: Path) -> None:
 WORK = """\
 import sys, time, pathlib
 from lab.host.once import once
+from lab.testing import pool
 def work():
     with open(sys.argv[2], "a") as file: file.write("x")
     time.sleep(0.3)
