@@ -109,14 +109,17 @@ def test_a_scenario_is_run_once_by_two_processes_and_each_claim_is_a_test(
 ) -> None:
     (pytester.path / "question.yaml").write_text(SCENARIO)
     found = pytester.runpytest_subprocess(*PLUGIN, "-n", "2", "-rs", "question.yaml")
+    assert len(list(lab_home.path.glob("data/runs/question-*"))) == 1
+    assert lab_home.left() == []
+    if "was contended" in found.stdout.str():
+        found.assert_outcomes(passed=1, skipped=3)
+        pytest.skip("the host was too busy for a verdict")
     found.assert_outcomes(passed=2, failed=1, skipped=1)
     found.stdout.fnmatch_lines(
         ["refuted: Far too much", "  * was measured*", "  expected: at least*"]
     )
     found.stdout.fnmatch_lines(["SKIPPED * not tested: this run has no cell with array.level: 6"])
     found.stdout.no_fnmatch_line("*Traceback*")
-    assert len(list(lab_home.path.glob("data/runs/question-*"))) == 1
-    assert lab_home.left() == []
 
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
