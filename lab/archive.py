@@ -167,6 +167,17 @@ def write_tree(files: Mapping[str, str], directory: Path) -> list[Path]:
     return [directory / name for name in files]
 
 
+def write_text(text: str, path: Path) -> None:
+    """Write a new file, whole or not at all."""
+    part = _part_of(path)
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.rename(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise unwritable(path, error) from error
+
+
 def _part_of(path: Path) -> Path:
     """A name beside a path that is not there yet."""
     if path.exists() or path.is_symlink():

@@ -66,6 +66,10 @@ workloads:
 """
 
 
+PLUGIN = ("-p", "lab.testing.plugin", "-p", "xdist", "-p", "no:cacheprovider")
+"""For a pytest that loads nothing by itself (``PYTEST_DISABLE_PLUGIN_AUTOLOAD``)."""
+
+
 def with_matrix(matrix: str, text: str = SCENARIO) -> str:
     return f"{text}matrix:\n{matrix}"
 

@@ -66,7 +66,8 @@ def run_names(incomplete: str) -> list[str]:
 
 def export_forms(incomplete: str) -> list[str]:
     """What a run can be written as."""
-    return [form for form in ("csv", "parquet", "fio", "bundle") if form.startswith(incomplete)]
+    forms = ("csv", "parquet", "fio", "bundle", "junit")
+    return [form for form in forms if form.startswith(incomplete)]
 
 
 def set_keys(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:

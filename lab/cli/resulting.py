@@ -210,7 +210,7 @@ def export(
         typer.Option(
             "--format",
             metavar="FORM",
-            help="csv, parquet, fio or bundle.",
+            help="csv, parquet, fio, bundle or junit.",
             autocompletion=completion.export_forms,
         ),
     ],
@@ -221,9 +221,11 @@ def export(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a run for other programs: tables, fio's own JSON for fio-plot, or a cell to run again.
+    """Write a run for other programs: tables, fio's own JSON for fio-plot, a cell to run again,
+    or JUnit's XML with a test case for each claim.
 
     Examples: lab results export last --format csv --out last.csv
+    · lab results export RUN --format junit --out junit.xml
     · lab results export RUN --format bundle --cell ID --out bundle
     """
     from lab import store

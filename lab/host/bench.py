@@ -327,11 +327,7 @@ class LiveBench:
 
     def _alive(self, *, ask: bool) -> None:
         """Raise ``GuestError`` with the console's last lines where the guest has died or hangs."""
-        tail = guests.console_tail(self.record.path, lines=40)
-        if guests.PANIC in tail:
-            raise self._dead(f"the guest '{self.record.id}' panicked")
-        if not guests.qemu_pids(self.record.path):
-            raise self._dead(f"the guest '{self.record.id}' ended by itself: its QEMU is gone")
+        guests.require_alive(self.record)
         if why := self._hypervisor.stopped():
             raise full(why)
         if ask and not self._asking:
@@ -367,12 +363,7 @@ class LiveBench:
         return None
 
     def _dead(self, sentence: str) -> GuestError:
-        tail = guests.console_tail(self.record.path)
-        since = " since it was restored" if self.record.warm else ""
-        where = (
-            f"the last lines of its console:\n{tail}" if tail else f"its console is empty{since}"
-        )
-        return GuestError(sentence, hint=where)
+        return guests.dead(self.record, sentence)
 
     def pressure(self) -> Mapping[str, float]:
         """How long the guest's QEMU ran and had to wait, and the host's pressure."""

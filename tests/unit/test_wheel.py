@@ -130,5 +130,12 @@ def test_installed_package_finds_its_scenarios_and_images(built: Built, tmp_path
     assert set(listed) == {name for name in data_files() if name.endswith(".yaml")}
 
 
+def test_pytest_finds_the_plugin(built: Built, tmp_path: Path) -> None:
+    said = run(built.python, "-m", "pytest", "--markers", cwd=tmp_path, home=tmp_path)
+    assert "@pytest.mark.lab(disks=N" in said
+    said = run(built.python, "-m", "pytest", "-p", "no:lab", "--markers", cwd=tmp_path)
+    assert "@pytest.mark.lab" not in said
+
+
 def test_installed_command_runs_elsewhere(built: Built, tmp_path: Path) -> None:
     run(built.python.parent / "lab", "--help", cwd=tmp_path, home=tmp_path)
