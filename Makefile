@@ -8,7 +8,7 @@ STATUS_FILE ?=
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fix lock wheel bench bench-quick clean
+.PHONY: help setup demo test check fix lock reference wheel bench bench-quick clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ fix: setup ## let ruff format and mend what it can
 
 lock: ## pin the dependencies anew, with hashes (UPGRADE=1: to the newest versions)
 	@tools/lock.sh
+
+reference: setup ## make docs/reference and the scenarios' JSON Schema from the models
+	$(BIN)/python -m docs.make_reference
 
 wheel: setup ## build dist/*.tar.gz, and from it dist/*.whl
 	$(BIN)/python -m build --no-isolation

@@ -155,7 +155,7 @@ class Worker:
             host_key=self.job.host_key,
             warm=self.job.warm,
         )
-        return LiveBench(record, key, scale=self.job.scale)
+        return LiveBench(record, key, scale=self.job.scale, tell=self.emit)
 
     def _bring_up(self, bench: LiveBench, undo: Undo) -> None:
         """The guest's own procedure; its captures go beside each cell's raw output."""

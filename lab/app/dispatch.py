@@ -24,7 +24,15 @@ from lab.compile.scenario import Compiled, cell_id, identity
 from lab.errors import FullError, TroubleError, unwritable
 from lab.host import load, paths, warm
 from lab.host.process import uninterrupted
-from lab.model.events import CellFinished, CellStarted, Checked, Event, GuestStarted
+from lab.model.events import (
+    CellAgain,
+    CellFinished,
+    CellStarted,
+    Checked,
+    Event,
+    GuestStarted,
+    Pulse,
+)
 from lab.model.guest import Guest
 from lab.model.job import CellJob, End, Keep
 from lab.model.result import Outcome
@@ -39,7 +47,8 @@ TRIES = 2
 REPEATS = 3
 """How often a contended cell is repeated: what takes the host's time may be gone by then."""
 
-Watch = Callable[[Event], None]
+Watch = Callable[[str, Event | None], None]
+"""Told a guest's id and what its worker tells of it; ``None``: the worker has ended."""
 Say = Callable[[str], None]
 
 
@@ -127,8 +136,10 @@ class Dispatch:
         while self._pending or self._running:
             if not self._crew.members:
                 raise TroubleError("there are cells left, and no guest that could run them")
-            self._hear(*self._crew.heard.get())
-            self._fill()
+            member, event = self._crew.heard.get()
+            self._hear(member, event)
+            if not isinstance(event, Pulse):  # it changes nothing that cells wait for
+                self._fill()
 
     def _fill(self) -> None:
         """Start what fits: in guests that stand idle, or in new ones; end what nobody needs."""
@@ -213,9 +224,12 @@ class Dispatch:
             except OSError as error:
                 raise unwritable(task.directory / "events.jsonl", error) from error
         self._crew.note(member, event)
+        if event is not None:
+            self.watch(member.job.guest, event)
         match event:
             case None:
                 self._ended(member, task)
+                self.watch(member.job.guest, None)
             case GuestStarted():
                 member.up, member.busy = True, False
             case CellStarted() if task is not None:
@@ -229,8 +243,6 @@ class Dispatch:
                 self._finished(member, task, event)
             case _:
                 pass
-        if event is not None:
-            self.watch(event)
 
     def _finished(self, member: Member, task: Task, event: CellFinished) -> None:
         """A cell came to its end: it is kept, or it gets another turn and this one is evidence."""
@@ -259,6 +271,7 @@ class Dispatch:
         if again:
             self.store.keep_attempt(task.directory, outcome)
             self._pending.append(task)
+            self.watch(member.job.guest, CellAgain(cell=task.id))
             return
         if task.wish is not None:
             self._calibrated(task, task.wish, outcome)
@@ -290,8 +303,8 @@ class Dispatch:
             del self._running[member.job.guest]
             reason = str(member.trouble or "the worker of its guest ended in the middle")
             lost = CellFinished(cell=task.id, outcome=Outcome.LOST, reason=reason)
+            self.watch(member.job.guest, lost)
             self._finished(member, task, lost)
-            self.watch(lost)
             return
         if member.trouble is None:
             return
@@ -329,8 +342,7 @@ class Dispatch:
     def _heard(self) -> Heard:
         member, event = self._crew.heard.get()
         self._crew.note(member, event)
-        if event is not None:
-            self.watch(event)
+        self.watch(member.job.guest, event)
         return member, event
 
     def _keep(self) -> str:

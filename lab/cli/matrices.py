@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lab.cli import completion
 from lab.cli.app import matrix, run
 from lab.cli.options import Json, console, home, print_json
 from lab.cli.running import Cold, Jobs, Out, Verbose, how_of
@@ -23,18 +24,12 @@ if TYPE_CHECKING:
     from lab.model.night import NightPart, NightResult
 
 
-def _matrix_names(incomplete: str) -> list[str]:
-    from lab import catalog
-
-    return [name for name in catalog.matrices() if name.startswith(incomplete)]
-
-
 MatrixName = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
         help="A matrix' name, or the path of a .yaml file.",
-        autocompletion=_matrix_names,
+        autocompletion=completion.matrix_names,
         show_default=False,
     ),
 ]
@@ -278,7 +273,7 @@ def _write_site(out: Path, found: NightResult) -> None:
         sys.stderr.write(f"lab: {text}\n")
 
     try:
-        write_site(runs_of(found.night, list(store.every())), out, own_name(), say, found)
+        write_site(runs_of(found.night, list(store.every())), out, own_name(), say, night=found)
     except InputError as error:  # nothing was run: that is told, and is not what the matrix is for
         say(str(error))
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lab.cli import completion
 from lab.cli.app import run, up
 from lab.cli.options import (
     Json,
@@ -75,7 +76,11 @@ def run_scenario(
     resume: Annotated[
         str | None,
         typer.Option(
-            "--resume", metavar="RUN", help="Go on with a run that stopped.", show_default=False
+            "--resume",
+            metavar="RUN",
+            help="Go on with a run that stopped.",
+            autocompletion=completion.run_names,
+            show_default=False,
         ),
     ] = None,
     junit: Annotated[
@@ -148,7 +153,7 @@ def _go(
             how=how,
             resume=store,
             watch=progress.watch,
-            say=progress.say,
+            say=progress.note,
             progress=progress.image,
             ready=ready,
         )

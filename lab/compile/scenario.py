@@ -77,7 +77,17 @@ def compile_scenario(
     path: Path, *, overrides: Sequence[Override] = (), trials: int | None = None
 ) -> Compiled:
     """Read, override, validate, and expand; ``InputError`` names file, line and key."""
-    original = read_file(path)
+    return compile_document(path, read_file(path), overrides=overrides, trials=trials)
+
+
+def compile_document(
+    path: Path,
+    original: Document,
+    *,
+    overrides: Sequence[Override] = (),
+    trials: int | None = None,
+) -> Compiled:
+    """The same, of a document that was read, or made; ``path`` is where it comes from."""
     if "scenarios" in original.data:
         raise InputError(
             f"{original.place(('scenarios',))}: scenarios: this is a matrix of scenarios, and no"

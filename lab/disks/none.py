@@ -7,20 +7,13 @@ from collections.abc import Iterable
 from typing_extensions import override
 
 from lab.disks import as_text, create_file, drive_element, drive_problems
-from lab.model.drive import HardDrive, SolidStateDrive
-from lab.model.plugin import DiskModel, Probe, Problem
+from lab.model.plugin import DiskModel, Problem
 from lab.model.procedure import Step
 from lab.model.scenario import Disk
 
 
 class Unlimited(DiskModel):
     """What it measures is the host: for programs, not for claims about disks."""
-
-    @property
-    @override
-    def plain(self) -> bool:
-        """A file."""
-        return True
 
     @override
     def problems(self, disk: Disk) -> Iterable[Problem]:
@@ -35,21 +28,6 @@ class Unlimited(DiskModel):
                 )
 
     @override
-    def probes(self, disk: Disk) -> tuple[Probe, ...]:
-        """Nobody says how fast it is."""
-        return ()
-
-    @override
-    def drive(self, disk: Disk) -> HardDrive | SolidStateDrive | None:
-        """None."""
-        return None
-
-    @override
-    def costless(self, disk: Disk) -> Disk | None:
-        """It models no drive."""
-        return None
-
-    @override
     def create(self, disk: Disk, path: str) -> tuple[Step, ...]:
         """A sparse file."""
         return create_file(disk, path)
@@ -58,21 +36,6 @@ class Unlimited(DiskModel):
     def xml(self, disk: Disk, *, serial: str, path: str, index: int) -> str:
         """``<disk>`` without ``<iotune>``."""
         return as_text(drive_element(disk, serial=serial, path=path, index=index))
-
-    @override
-    def rotational(self, disk: Disk) -> bool | None:
-        """What the bus makes of it."""
-        return None
-
-    @override
-    def bytes_per_second(self, disk: Disk) -> float:
-        """No limit."""
-        return 0.0
-
-    @override
-    def report(self, disk: Disk, path: str) -> tuple[Step, ...]:
-        """Nothing was counted."""
-        return ()
 
 
 DISK: DiskModel = Unlimited()

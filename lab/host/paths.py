@@ -6,6 +6,7 @@ what      where                           may be removed by hand
 images    ``$XDG_DATA_HOME/lab/images``   yes: built again, or imported again
 runs      ``$XDG_DATA_HOME/lab/runs``     yes: the results are gone then
 nights    ``$XDG_DATA_HOME/lab/nights``   yes: which runs belong to which matrix is gone then
+schema    ``$XDG_DATA_HOME/lab/schema``   yes: ``lab schema scenario --install`` writes it again
 site      ``$XDG_DATA_HOME/lab/site``     yes: ``lab report --all`` makes it again
 keys      ``$XDG_DATA_HOME/lab/keys``     yes: made again; live guests become unreachable
 guests    ``$XDG_STATE_HOME/lab/guests``  no: ``lab down`` and ``lab gc`` remove them
@@ -51,6 +52,11 @@ def nights() -> Path:
 def site() -> Path:
     """The pages of all runs."""
     return _base("XDG_DATA_HOME", ".local/share", "data") / "site"
+
+
+def schema() -> Path:
+    """The JSON Schema that new scenarios name for editors."""
+    return _base("XDG_DATA_HOME", ".local/share", "data") / "schema"
 
 
 def keys() -> Path:

@@ -323,7 +323,7 @@ def test_the_report_has_every_part_a_page_for_each_run_and_a_badge(
 ) -> None:
     found = world.night(world.compiled(expecting("bad")))
     runs = night.runs_of(found.night, list(store.every()))
-    index = write_site(runs, tmp_path / "site", "lab", print, found)
+    index = write_site(runs, tmp_path / "site", "lab", print, night=found)
     page = index.read_text()
     assert "A short night" in page
     assert all(f'href="{r.id}.html"' in page for r in runs)
