@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from datetime import date
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -227,6 +228,31 @@ def test_a_part_that_cannot_be_run_is_planned_as_such(cli: Cli) -> None:
     assert "array.layout" in parts["r@debian-13"]["reason"]
     assert "Cannot be run: r@debian-12: " in cli("run", "matrix", "m.yaml", "--plan").stdout
     assert cli("matrix", "check", "m.yaml").status == 2
+
+
+def test_a_matrix_that_can_run_nothing_says_so_everywhere(cli: Cli) -> None:
+    cli.file(SCENARIO + CLAIM, "q.yaml")
+    cli.file(SCENARIO + CLAIM, "r.yaml")
+    cli.file(MATRIX.replace("debian-1", "nowhere-1"), "m.yaml")
+    asked = ("run", "matrix", "m.yaml", "--junit", "junit.xml", "--report", "site")
+    ended = cli(*asked)
+    assert ended.status == 3
+    assert "0 of 4 parts done, 4 broken" in ended.stdout
+    assert "there is no image 'nowhere-12'" in " ".join(ended.stderr.split())
+    assert "there is no run to report on" in ended.stderr
+    document = ET.parse(cli.base / "junit.xml").getroot()
+    assert (document.get("tests"), document.get("errors")) == ("4", "4")
+    told = cli(*asked, "--json").json
+    assert told["schema"] == "lab.matrix/1"
+    assert {p["part"]["state"] for p in told["parts"]} == {"broken"}
+    nights = sorted((cli.home / "data" / "nights").iterdir())
+    assert len(nights) == 2
+    assert (nights[0] / "matrix.yaml").read_text() == (cli.base / "m.yaml").read_text()
+    again = cli("run", "matrix", "m.yaml", "--resume", "m")
+    assert (again.status, "4 broken" in again.stdout) == (3, True)
+    assert len(list((cli.home / "data" / "nights").iterdir())) == 2
+    wrong = cli("run", "matrix", "m.yaml", "--resume", "last", "--budget", "1h")
+    assert (wrong.status, "leave out the other options" in wrong.stderr) == (2, True)
 
 
 def test_a_small_budget_names_what_it_leaves_out(cli: Cli) -> None:
