@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lab import catalog
 from lab.model.scenario import Cell, Disk
-from lab.units import GIB, MIB
+from lab.units import GIB, KIB, MIB
 
 UNKNOWN_SECONDS = 60.0
 """What a workload counts for that theory knows nothing of."""
@@ -17,6 +17,9 @@ CELL_SECONDS = {"kvm": 4.0, "tcg": 12.0}
 """What a cell takes beyond its workloads, until the first has told better."""
 RESERVE = GIB
 """Memory and disk space, bytes each, that is left to the host."""
+LARGEST_REQUEST = 1280 * KIB
+"""Bytes of a guest's request at most (``include/linux/blkdev.h: BLK_DEF_MAX_SECTORS_CAP``), of
+which a limit on operations lets so many through."""
 SHARE = 0.5
 """Part of the host's measured throughput that the limits of all running disks may add up to."""
 
@@ -57,12 +60,27 @@ def need_of(cell: Cell, memory: int, written: int) -> Need:
 
 
 def rate_of(disk: Disk) -> float:
-    """Bytes per second that a disk's limits let through; 0 where they let all through."""
+    """Bytes per second that a disk's limits let through at most; 0 where they let all through."""
     t = disk.throttle
-    bytes_ = t.total_bytes_per_second or (
-        (t.read_bytes_per_second or 0) + (t.write_bytes_per_second or 0)
-    )
-    return float(bytes_) or catalog.disk_model(disk.model).bytes_per_second(disk)
+    bounds = [
+        float(limit * size)
+        for limit, size in (
+            (t.total_bytes_per_second, 1),
+            (t.total_operations_per_second, LARGEST_REQUEST),
+        )
+        if limit
+    ]
+    read = _least(t.read_bytes_per_second, t.read_operations_per_second)
+    write = _least(t.write_bytes_per_second, t.write_operations_per_second)
+    if read and write:
+        bounds.append(read + write)
+    return min(bounds, default=catalog.disk_model(disk.model).bytes_per_second(disk))
+
+
+def _least(bytes_: int | None, operations: int | None) -> float:
+    """The lesser of two limits on one direction; 0: it has none."""
+    given = [float(bytes_ or 0), float((operations or 0) * LARGEST_REQUEST)]
+    return min((g for g in given if g), default=0.0)
 
 
 def fits(need: Need, running: Sequence[Need], room: Room) -> bool:

@@ -88,7 +88,7 @@ class ScenarioFile(pytest.File):
                 out=None,
                 how=How(),
                 resume=None,
-                watch=lambda _event: None,
+                watch=lambda _guest, _event: None,
                 say=lambda _text: None,
                 progress=lambda _text, _fraction: None,
                 ready=lambda _store, _place: None,

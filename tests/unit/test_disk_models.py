@@ -22,6 +22,7 @@ from lab.model.scenario import Cell, Disk
 from lab.report.plan import as_script
 from lab.run import Undo, label_of, run_step
 from lab.theory.drive import random_read_rate
+from lab.units import KIB, MIB
 from tests.fakes import SCENARIO, FakeBench
 from tests.unit.test_plan import planned, unreadable
 
@@ -191,6 +192,25 @@ def test_a_modelled_disks_rate_is_known_to_the_schedule() -> None:
     assert rate_of(Disk.model_validate({"model": "hdd"})) == 142_000_000
     assert rate_of(Disk.model_validate({"model": "ssd"})) == 470_000_000
     assert rate_of(Disk.model_validate({"model": "none"})) == 0
+
+
+@pytest.mark.parametrize(
+    ("limits", "rate"),
+    [
+        ({"total_bytes_per_second": 5 * MIB}, 5 * MIB),
+        ({"read_bytes_per_second": MIB, "write_bytes_per_second": 2 * MIB}, 3 * MIB),
+        ({"read_bytes_per_second": MIB}, 0),  # what is written has no limit
+        ({"total_operations_per_second": 50}, 50 * 1280 * KIB),
+        ({"total_operations_per_second": 50, "total_bytes_per_second": MIB}, MIB),
+        ({"read_operations_per_second": 10, "write_bytes_per_second": MIB}, 12800 * KIB + MIB),
+        ({}, 0),
+    ],
+)
+def test_what_a_throttle_lets_through_is_known_to_the_schedule(
+    limits: dict[str, int], rate: int
+) -> None:
+    """A limit on operations too: cells of such disks ran one after the other."""
+    assert rate_of(Disk.model_validate({"model": "throttle", "throttle": limits})) == rate
 
 
 def test_a_server_ends_after_its_disk_is_unplugged_and_before_its_file_goes(
