@@ -96,18 +96,18 @@ def run_night(compiled: CompiledMatrix, directory: Path, night: Night, ways: Way
 
     A budget that is used up leaves out what would end after it. A full disk ends all.
     """
-    began = clock.now()
+    began, first = clock.now(), True
     parts = {part.id: part for part in compiled.parts}
     for number, planned in enumerate(night.parts):
         if planned.state is not State.WAITING:
             continue
         spent = clock.now() - began
-        if night.budget is not None and spent + planned.seconds > night.budget and spent > 0:
+        if night.budget is not None and not first and spent + planned.seconds > night.budget:
             reason = "the budget was used up by parts that took longer than planned"
             update = {"state": State.LEFT_OUT, "reason": reason}
             night = _put(directory, night, number, planned.model_copy(update=update))
         else:
-            night = _one(directory, night, number, parts[planned.id], ways)
+            night, first = _one(directory, night, number, parts[planned.id], ways), False
         ways.ended(night.parts[number])
     night = night.model_copy(update={"finished": now()})
     nights.save(directory, night)
