@@ -56,8 +56,8 @@ def _added_up(path: Path, above: tuple[str, ...]) -> Document:
     known = recipes()
     if name not in known:
         raise document.wrong(("base",), f"there is no image '{name}': known are {', '.join(known)}")
-    read(known[name])  # what is wrong there is said of that file
     below = _added_up(known[name], (path.stem, *above))
+    decode.validate(ImageRecipe, below)  # what is wrong there is said of that file
     return dataclasses.replace(document, data=added(below.data, document.data))
 
 
