@@ -39,9 +39,9 @@ SHARED: Final = 6
 """Guests at once by which shares are cut, on whatever host: those of two processors without KVM."""
 WORDS: Final = {
     Reason.NEVER: "never run here",
-    Reason.CHANGED: "image, kernel or mdadm changed since",
-    Reason.UNCLEAR: "unclear when it was last run",
-    Reason.FLIPPED: "a verdict flipped when it was last run",
+    Reason.CHANGED: "system has changed",
+    Reason.UNCLEAR: "unclear last time",
+    Reason.FLIPPED: "flipped last time",
     Reason.KNOWN: "",
 }
 
