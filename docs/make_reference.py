@@ -24,6 +24,7 @@ from lab.cli.app import app
 from lab.disks import hdd, ssd
 from lab.faults import COMMON
 from lab.model import claim, measurement
+from lab.model import matrix as night
 from lab.model.fault import Fault
 from lab.model.result import Result
 from lab.model.scenario import Matrix, Scenario, Workload
@@ -163,6 +164,15 @@ def scenario_page() -> str:
     return f"# Scenario files\n\n{HEAD}\n{about}\n{UNITS}{chapters(Scenario, hidden)}"
 
 
+def matrix_page() -> str:
+    """Every field of a matrix of scenarios."""
+    about = (
+        "A file in `matrices/`, run by `lab run matrix NAME`. A scenario, image or kernel is a"
+        " name, or a mapping with a `set`. Exit statuses, budgets and shares are in the README.\n"
+    )
+    return f"# Matrices of scenarios\n\n{HEAD}\n{about}\n{chapters(night.Matrix, {})}"
+
+
 def about_file(package: str, name: str) -> str:
     """What a plug-in's file says of itself."""
     module = inspect.getmodule(type(_plugin(package, name)))
@@ -294,6 +304,7 @@ def pages() -> dict[Path, str]:
     made = {
         "commands": commands_page,
         "scenario": scenario_page,
+        "matrix": matrix_page,
         "workloads": workloads_page,
         "disks": disks_page,
         "arrays": arrays_page,

@@ -1,4 +1,4 @@
-"""What there is: scenarios, images and plug-ins, each found by its file's name.
+"""What there is: scenarios, matrices, images and plug-ins, each found by its file's name.
 
 Nothing is registered anywhere. A file ``lab/workloads/fio.py`` is the workload ``fio``; a file
 ``scenarios/raid5-layouts.yaml`` is the scenario ``raid5-layouts``.
@@ -57,6 +57,11 @@ def image_directories() -> tuple[Path, ...]:
     return _directories("images")
 
 
+def matrix_directories() -> tuple[Path, ...]:
+    """Where matrices of scenarios are looked for, in order."""
+    return _directories("matrices")
+
+
 def _files(directories: tuple[Path, ...]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for directory in directories:
@@ -70,6 +75,11 @@ def scenarios() -> dict[str, Path]:
     return _files(scenario_directories())
 
 
+def matrices() -> dict[str, Path]:
+    """Every matrix of scenarios by name."""
+    return _files(matrix_directories())
+
+
 def image_recipes() -> dict[str, Path]:
     """Every image recipe by name."""
     return _files(image_directories())
@@ -78,6 +88,11 @@ def image_recipes() -> dict[str, Path]:
 def scenario_path(name: str) -> Path:
     """The file of a scenario given by name, or by a path that ends in ``.yaml``."""
     return _path(name, "scenario", scenarios())
+
+
+def matrix_path(name: str) -> Path:
+    """The file of a matrix given by name, or by a path that ends in ``.yaml``."""
+    return _path(name, "matrix", matrices())
 
 
 def image_recipe_path(name: str) -> Path:

@@ -99,6 +99,11 @@ class RunStore:
         """The run's id is its directory's name."""
         return self.directory.name
 
+    @property
+    def scenario_name(self) -> str:
+        """The scenario's name, as the run's id has it: what a listing can tell at once."""
+        return _parts(self.id)[0]
+
     def save_run(self, run: StoredRun) -> None:
         """Keep what the run is about."""
         write_json(self.directory / "run.json", run.model_dump_json(indent=1))

@@ -10,7 +10,7 @@ import random
 from pathlib import Path
 
 from lab.compile.procedure import cell_procedure
-from lab.compile.scenario import cell_id, compile_scenario, identity
+from lab.compile.scenario import Compiled, cell_id, compile_scenario, identity
 from lab.model.measurement import Check
 from lab.model.result import Outcome, PhaseSeconds
 from lab.model.scenario import Cell, InitialSync, Workload
@@ -130,13 +130,15 @@ def theory_run(
     drift: float = 1.0,
     contended: int | None = None,
     lost: int | None = None,
+    compiled: Compiled | None = None,
 ) -> RunStore:
     """A run of a scenario with theory's figures times ``drift``; cells by number may have gone
-    wrong."""
+    wrong. ``compiled``: what somebody has made of it already."""
     parent.mkdir(parents=True, exist_ok=True)
-    source = parent / f".{name}.yaml"
-    source.write_text(text, encoding="utf-8")
-    compiled = compile_scenario(source)
+    if compiled is None:
+        source = parent / f".{name}.yaml"
+        source.write_text(text, encoding="utf-8")
+        compiled = compile_scenario(source)
     scenario = compiled.scenario
     store = RunStore(parent / f"{name}-{stamp}")
     (store.directory / "cells").mkdir(parents=True)

@@ -34,7 +34,7 @@ THE_RUN: Final = "the run"
 
 def junit_of(store: RunStore, trouble: str = "") -> str:
     """The document of a run as far as it is known; ``trouble``: what ended it too early."""
-    return junit_xml(_suite(store, trouble))
+    return junit_xml(suite_of(store, trouble))
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def kept_up(path: Path | None, compiled: Compiled) -> Iterator[Callable[[RunStor
     if path is None:
         yield lambda _store: None
         return
-    _check(path)
+    check_file(path)
     told: list[RunStore] = []
 
     def begun(store: RunStore) -> None:
@@ -65,7 +65,8 @@ def kept_up(path: Path | None, compiled: Compiled) -> Iterator[Callable[[RunStor
     write_whole(path, junit_of(told[0]).encode())
 
 
-def _check(path: Path) -> None:
+def check_file(path: Path) -> None:
+    """``InputError`` where no file can be made there."""
     if path.is_dir():
         raise InputError(f"--junit {path}: is a directory, and the name of a file is needed")
     if not path.absolute().parent.is_dir():
@@ -100,7 +101,8 @@ def _broken(why: str) -> Case:
     return Case(name=THE_RUN, ending="error", kind="stopped", reason=why)
 
 
-def _suite(store: RunStore, trouble: str) -> Suite:
+def suite_of(store: RunStore, trouble: str = "") -> Suite:
+    """A run's test cases; ``trouble``: what ended it too early."""
     run = store.load_run()
     ended = run.finished is not None and not trouble
     result = (store.load_result() if ended else None) or result_of(store)

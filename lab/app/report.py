@@ -9,8 +9,10 @@ from typing import Final
 from lab import measure
 from lab.app.explain import beside
 from lab.app.results import result_of, typed_names
+from lab.app.trend import regressions_of
 from lab.errors import InputError, unwritable
 from lab.model.measurement import Check
+from lab.model.night import NightResult, State
 from lab.model.result import CellResult, Outcome
 from lab.predict import explanations
 from lab.report.answer import steps
@@ -126,11 +128,13 @@ def write_site(
     say: Callable[[str], None],
     *,
     strays: Sequence[str] = (),
+    night: NightResult | None = None,
 ) -> Path:
-    """A page for each run, and an index with what became of each and how figures moved.
+    """A page for each run, an index with what became of each and how figures moved, and a badge.
 
-    A run that cannot be read is named, there and through ``say``, and so is what lies among them
-    and is none (``strays``); ``InputError``: no run can be read.
+    With ``night`` index and badge are of that matrix; else the badge is of each scenario's last run
+    on each image. A run that cannot be read is named, there and through ``say``, and so is what
+    lies among them and is none (``strays``); ``InputError``: no run can be read.
     """
     from lab.report.html import run_page
     from lab.report.site import index_page
@@ -153,8 +157,26 @@ def write_site(
     if not pages:
         raise InputError("there is no run to report on", hint="`lab up scenario NAME` makes one")
     index = directory / "index.html"
-    _write(index, index_page(pages, broken))
+    worse = night.regressions if night else regressions_of(runs)
+    _write(index, index_page(pages, broken, worse, night))
+    _write(directory / "badge.svg", _badge(pages, night))
     return index
+
+
+def _badge(pages: Sequence[Page], night: NightResult | None) -> str:
+    from lab.report.badge import night_badge, verdicts_badge
+
+    if night is not None:
+        claims = [claim for part in night.parts for claim in part.claims]
+        broken = sum(p.part.state is State.BROKEN or bool(p.failed_cells) for p in night.parts)
+        fails = sum(claim.fails for claim in claims)
+        return night_badge(night.night.matrix, [c.ending for c in claims], fails, broken)
+    last: dict[tuple[str, str], Page] = {}
+    for page in pages:
+        image = (page.result.environment.get("image") or {}).get("name", "")
+        last.setdefault((page.result.run.scenario, image), page)
+    verdicts = [claim.verdict for page in last.values() for claim in page.result.claims]
+    return verdicts_badge("raid-lab", verdicts)
 
 
 def _write(path: Path, page: str | bytes) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from lab import catalog
 from lab.errors import unwritable
 from lab.host import paths
+from lab.model.matrix import Matrix
 from lab.model.result import Result
 from lab.model.scenario import Scenario
 from lab.store import write_whole
@@ -19,6 +20,14 @@ def scenario_schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **Scenario.model_json_schema(mode="validation"),
+    }
+
+
+def matrix_schema() -> dict[str, Any]:
+    """Of a matrix of scenarios."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **Matrix.model_json_schema(mode="validation"),
     }
 
 

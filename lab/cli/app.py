@@ -58,9 +58,19 @@ def _group(name: str, text: str) -> typer.Typer:
 
 image = _group("image", "Guest images: built from Debian's own packages, or brought.")
 scenario = _group("scenario", "Look at scenarios without booting anything.")
+matrix = _group("matrix", "Matrices of scenarios, images and kernels.")
 up = _group("up", "Run a scenario and leave its guest up, to play in.")
-run = _group("run", "Run a scenario and take every guest down.")
+run = _group("run", "Run a scenario, or a matrix of them, and take every guest down.")
 results = _group("results", "What came out of earlier runs.")
 schema = _group("schema", "JSON Schema, for editors and for other programs.")
-
-from lab.cli import doctor, guests, images, reporting, resulting, running, scenarios, schemas  # noqa: E402, F401
+from lab.cli import (  # noqa: E402
+    doctor,  # noqa: F401
+    guests,  # noqa: F401
+    images,  # noqa: F401
+    matrices,  # noqa: F401
+    reporting,  # noqa: F401
+    resulting,  # noqa: F401
+    running,  # noqa: F401
+    scenarios,  # noqa: F401
+    schemas,  # noqa: F401
+)

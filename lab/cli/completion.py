@@ -25,6 +25,13 @@ def scenario_names(incomplete: str) -> list[str]:
     return [name for name in catalog.scenarios() if name.startswith(incomplete)]
 
 
+def matrix_names(incomplete: str) -> list[str]:
+    """Of matrices of scenarios."""
+    from lab import catalog
+
+    return [name for name in catalog.matrices() if name.startswith(incomplete)]
+
+
 def image_names(incomplete: str) -> list[str]:
     """Of images, built or not."""
     from lab import catalog

@@ -10,13 +10,10 @@ from dataclasses import dataclass
 from statistics import median
 
 from lab.compile.scenario import cell_id
+from lab.compile.schedule import CELL_SECONDS, GUEST_SECONDS
 from lab.model.scenario import Cell
 from lab.predict import durations
 
-GUEST_SECONDS = {"kvm": 10.0, "tcg": 40.0}
-"""All of a guest's start, until the first has told better."""
-CELL_SECONDS = {"kvm": 4.0, "tcg": 12.0}
-"""What a cell takes beyond its workloads, until the first has told better."""
 FOLLOWED = 100
 """Theory takes milliseconds for a cell: of more cells than these, the others are an average."""
 

@@ -61,7 +61,7 @@ def up_scenario(
 
     Examples: lab up scenario raid5-parity-last · lab up scenario raid5-parity-last --no-run
     """
-    how = _how(jobs, keep=True, workloads=not no_run, cold=cold)
+    how = how_of(jobs, keep=True, workloads=not no_run, cold=cold)
     _go(name, sets, trials, out, how, resume=None, as_json=as_json, verbose=verbose)
 
 
@@ -101,11 +101,12 @@ def run_scenario(
     lab run scenario raid5-parity-last --set 'matrix={}' --set array.layout=left-asymmetric ·
     lab run scenario raid5-parity-last --resume last · lab run scenario degraded --junit junit.xml
     """
-    how = _how(jobs, keep=False, workloads=True, cold=cold)
+    how = how_of(jobs, keep=False, workloads=True, cold=cold)
     _go(name, sets, trials, out, how, resume=resume, as_json=as_json, verbose=verbose, junit=junit)
 
 
-def _how(jobs: str, *, keep: bool, workloads: bool, cold: bool) -> How:
+def how_of(jobs: str, *, keep: bool, workloads: bool, cold: bool) -> How:
+    """The options as the use case wants them; ``InputError``: a number that is none."""
     from lab.app.dispatch import How
     from lab.errors import InputError
 

@@ -1,4 +1,4 @@
-"""``lab schema``: scenario, result."""
+"""``lab schema``: scenario, matrix, result."""
 
 from __future__ import annotations
 
@@ -28,6 +28,17 @@ def scenario(
         sys.stdout.write(f"Written to {home(install_scenario_schema())}\n")
     else:
         print_json(scenario_schema())
+
+
+@schema.command()
+def matrix() -> None:
+    """Print the JSON Schema of a matrix of scenarios.
+
+    Example: lab schema matrix > matrix.schema.json
+    """
+    from lab.app.schema import matrix_schema
+
+    print_json(matrix_schema())
 
 
 @schema.command()

@@ -88,6 +88,12 @@ def compile_document(
     trials: int | None = None,
 ) -> Compiled:
     """The same, of a document that was read, or made; ``path`` is where it comes from."""
+    if "scenarios" in original.data:
+        raise InputError(
+            f"{original.place(('scenarios',))}: scenarios: this is a matrix of scenarios, and no"
+            " scenario",
+            hint=f"run it with: lab run matrix {path}",
+        )
     cells, scenario, document = _expand(path.stem, original, overrides, trials)
     published = cells
     if overrides:

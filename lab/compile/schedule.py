@@ -11,6 +11,10 @@ from lab.units import GIB, KIB, MIB
 
 UNKNOWN_SECONDS = 60.0
 """What a workload counts for that theory knows nothing of."""
+GUEST_SECONDS = {"kvm": 10.0, "tcg": 40.0}
+"""All of a guest's start, until the first has told better."""
+CELL_SECONDS = {"kvm": 4.0, "tcg": 12.0}
+"""What a cell takes beyond its workloads, until the first has told better."""
 RESERVE = GIB
 """Memory and disk space, bytes each, that is left to the host."""
 LARGEST_REQUEST = 1280 * KIB

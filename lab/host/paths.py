@@ -5,6 +5,7 @@ what      where                           may be removed by hand
 ========  ==============================  ============================================
 images    ``$XDG_DATA_HOME/lab/images``   yes: built again, or imported again
 runs      ``$XDG_DATA_HOME/lab/runs``     yes: the results are gone then
+nights    ``$XDG_DATA_HOME/lab/nights``   yes: which runs belong to which matrix is gone then
 schema    ``$XDG_DATA_HOME/lab/schema``   yes: ``lab schema scenario --install`` writes it again
 site      ``$XDG_DATA_HOME/lab/site``     yes: ``lab report --all`` makes it again
 keys      ``$XDG_DATA_HOME/lab/keys``     yes: made again; live guests become unreachable
@@ -41,6 +42,11 @@ def images() -> Path:
 def runs() -> Path:
     """Run directories."""
     return _base("XDG_DATA_HOME", ".local/share", "data") / "runs"
+
+
+def nights() -> Path:
+    """Which runs a matrix made, one directory for each time that it was run."""
+    return _base("XDG_DATA_HOME", ".local/share", "data") / "nights"
 
 
 def site() -> Path:

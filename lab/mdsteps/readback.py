@@ -88,9 +88,10 @@ def _read(array: Array, device: str, disks: Sequence[str]) -> str:
         'elif [ -e "$md/bitmap/location" ]; then\n'
         '  read -r kind < "$md/bitmap/location"\n'
         "  case $kind in file) kind=external ;; [+-]*) kind=internal ;; esac\n"
-        '  read -r chunk < "$md/bitmap/chunksize"\n'
-        '  read -r backlog < "$md/bitmap/backlog"\n'
-        '  read -r base < "$md/bitmap/time_base"\n'
+        # Linux 7.2 has but the first of these files where there is no bitmap.
+        '  [ ! -e "$md/bitmap/chunksize" ] || read -r chunk < "$md/bitmap/chunksize"\n'
+        '  [ ! -e "$md/bitmap/backlog" ] || read -r backlog < "$md/bitmap/backlog"\n'
+        '  [ ! -e "$md/bitmap/time_base" ] || read -r base < "$md/bitmap/time_base"\n'
         "fi\n"
         'echo "bitmap=$kind"\necho "bitmap_chunk=$chunk"\n'
         'echo "write_behind=$backlog"\necho "bitmap_seconds=$base"\n'

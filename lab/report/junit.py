@@ -1,4 +1,4 @@
-"""A run as JUnit's XML, which CI servers read: a test case for each claim.
+"""Runs as JUnit's XML, which CI servers read: a suite for each, a test case for each claim.
 
 There is no standard. What Jenkins' xUnit plug-in takes (``junit-10.xsd``) is the narrowest of those
 in use: a case has a name, a class name and a time; facts about the run stand on its suite.
@@ -46,21 +46,31 @@ class Suite:
     out: str = ""
 
 
-def junit_xml(suite: Suite) -> str:
+def junit_xml(*suites: Suite) -> str:
     """The whole document."""
-    counts = {
-        "tests": str(len(suite.cases)),
-        "failures": _count(suite, "failure"),
-        "errors": _count(suite, "error"),
+    time = _time(sum(suite.seconds for suite in suites))
+    root = ET.Element("testsuites", {"name": "lab", **_counts(*suites), "time": time})
+    root.extend(_suite(suite) for suite in suites)
+    ET.indent(root, " ")
+    text: str = ET.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def _counts(*suites: Suite) -> dict[str, str]:
+    return {
+        "tests": str(sum(len(suite.cases) for suite in suites)),
+        "failures": _count("failure", *suites),
+        "errors": _count("error", *suites),
     }
-    root = ET.Element("testsuites", {"name": "lab", **counts, "time": _time(suite.seconds)})
-    within = ET.SubElement(
-        root,
+
+
+def _suite(suite: Suite) -> ET.Element:
+    within = ET.Element(
         "testsuite",
         {
             "name": _clean(suite.name),
-            **counts,
-            "skipped": _count(suite, "skipped"),
+            **_counts(suite),
+            "skipped": _count("skipped", suite),
             "time": _time(suite.seconds),
             "timestamp": _clean(suite.started),
             "hostname": _clean(suite.host),
@@ -73,9 +83,7 @@ def junit_xml(suite: Suite) -> str:
         within.append(_case(case, suite.name))
     if suite.out:
         ET.SubElement(within, "system-out").text = _clean(suite.out)
-    ET.indent(root, " ")
-    text: str = ET.tostring(root, encoding="unicode")
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+    return within
 
 
 def _case(case: Case, suite: str) -> ET.Element:
@@ -93,8 +101,8 @@ def _case(case: Case, suite: str) -> ET.Element:
     return made
 
 
-def _count(suite: Suite, ending: Ending) -> str:
-    return str(sum(case.ending == ending for case in suite.cases))
+def _count(ending: Ending, *suites: Suite) -> str:
+    return str(sum(case.ending == ending for suite in suites for case in suite.cases))
 
 
 def _time(seconds: float) -> str:

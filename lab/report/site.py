@@ -6,25 +6,56 @@ from collections.abc import Sequence
 from typing import Any
 
 from lab.model.claim import Verdict
+from lab.model.night import NightResult, Regression
 from lab.report.answer import answer
 from lab.report.document import Page
 from lab.report.figures import axes_text, figure, rows_of, spread
 from lab.report.html import drawn, mood, render, when, where
+from lab.report.night import LEGEND, regression_sentence, summary, system_of
 from lab.report.pictures.trends import trends
 from lab.report.tables import Line, Table, columns
 
 
-def index_page(pages: Sequence[Page], broken: Sequence[str]) -> str:
-    """The index; ``pages`` have the newest run first, ``broken`` names what cannot be read."""
+def index_page(
+    pages: Sequence[Page],
+    broken: Sequence[str],
+    regressions: Sequence[Regression] = (),
+    night: NightResult | None = None,
+) -> str:
+    """The index; ``pages`` have the newest run first, ``broken`` names what cannot be read.
+
+    ``night``: the matrix that the page is of.
+    """
     names = dict.fromkeys(page.result.run.scenario for page in pages)
     own = {n: [p for p in pages if p.result.run.scenario == n] for n in names}
     return render(
         "index.html.j2",
         broken=broken,
+        regressions=[regression_sentence(one) for one in regressions],
+        night=night and {"title": night.night.title, "table": _night(night)},
         verdicts=[v.value.replace("_", " ") for v in Verdict],
         runs=[_run(page) for page in pages],
         scenarios=[_scenario(name, runs) for name, runs in own.items()],
     )
+
+
+def _night(night: NightResult) -> Table:
+    """A night's parts, and what became of each."""
+    lines = [
+        Line(
+            values=(
+                found.part.scenario,
+                system_of(found.part),
+                f"Linux {found.kernel}, mdadm {found.mdadm}" if found.kernel else "",
+                summary(found),
+                found.part.reason.partition("\n")[0],
+            ),
+            style="" if not any(c.fails for c in found.claims) else "doubted",
+        )
+        for found in night.parts
+    ]
+    heads = columns(["scenario", "image", "measured under", "claims", "reason"], [])
+    return Table(columns=heads, rows=tuple(lines), caption=LEGEND)
 
 
 def _run(page: Page) -> dict[str, Any]:

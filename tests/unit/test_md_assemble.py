@@ -422,6 +422,16 @@ def test_an_array_that_is_not_there_fails_every_key(sysfs: FakeSysfs) -> None:
     assert wrong >= {"state", "level", "component_size", "disk1.slot", "sysfs.stripe_cache_size"}
 
 
+def test_newer_kernels_without_a_bitmap_have_fewer_files(sysfs: FakeSysfs) -> None:
+    for name in ("chunksize", "backlog", "time_base"):
+        (sysfs.md / "bitmap" / name).unlink()
+    assert _wrong(sysfs, **ASKED) == set()
+    sysfs.write(bitmap__location="+8")
+    assert "bitmap" in _wrong(sysfs, **ASKED)
+    asked = {**ASKED, "bitmap": "internal"}
+    assert "bitmap_chunk" in _wrong(sysfs, **asked, bitmap_chunk="64KiB")
+
+
 def test_bitmaps_are_told_apart(sysfs: FakeSysfs) -> None:
     sysfs.write(bitmap__location="+8", bitmap__chunksize=65536, consistency_policy="bitmap")
     asked = {**ASKED, "bitmap": "internal"}

@@ -1,4 +1,4 @@
-"""The built package works where no checkout is, with its scenarios and images inside."""
+"""The built package works where no checkout is, with its scenarios, matrices and images inside."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 pytestmark = pytest.mark.packaging
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ("lab", "scenarios", "images", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = ("lab", "scenarios", "matrices", "images", "pyproject.toml", "README.md", "LICENSE")
 
 
 def run(*command: str | Path, cwd: Path, home: Path | None = None) -> str:
@@ -55,7 +55,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
         else:
             shutil.copy(ROOT / name, source)
     # Something to find even before the first scenario and image are written.
-    for kind in ("scenarios", "images"):
+    for kind in ("scenarios", "matrices", "images"):
         (source / kind / "planted.yaml").write_text("planted: true\n")
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", base, cwd=source)
     [wheel] = base.glob("*.whl")
@@ -72,7 +72,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 
 def data_files() -> set[str]:
-    kinds = ("scenarios", "images")
+    kinds = ("scenarios", "matrices", "images")
     found = {
         str(path.relative_to(ROOT))
         for kind in kinds
@@ -122,7 +122,8 @@ def test_installed_package_finds_its_scenarios_and_images(built: Built, tmp_path
         pytest.skip("lab.catalog is not here yet")
     code = (
         "from lab import catalog\n"
-        "for d in (*catalog.scenario_directories(), *catalog.image_directories()):\n"
+        "found = (catalog.scenario_directories, catalog.matrix_directories)\n"
+        "for d in (*(d for f in found for d in f()), *catalog.image_directories()):\n"
         "    for f in sorted(d.rglob('*.yaml')):\n"
         "        print(d.name + '/' + str(f.relative_to(d)))\n"
     )

@@ -30,13 +30,24 @@ def trends(pages: Sequence[Page]) -> Iterator[Picture]:
         yield _trend(workload, metric, [(p, r) for p, r in rows if r.cell.id in ids])
 
 
+def _image(page: Page) -> str:
+    return str((page.result.environment.get("image") or {}).get("name", ""))
+
+
+def _curve(row: Row, image: str) -> str:
+    """A cell's name; where there are several images, cells of each are a curve of their own."""
+    own = axes_text(row.cell.axes)
+    return ", ".join(filter(None, (image, own))) or row.cell.id
+
+
 def _trend(workload: str, metric: str, rows: Sequence[tuple[Page, Row]]) -> Picture:
     measure = scale_of([row for _, row in rows])
+    images = {_image(page) for page, _ in rows}
     values = [
         mark(row, (), measure)
         | {
             "started": page.result.run.started,
-            "curve": axes_text(row.cell.axes) or row.cell.id,
+            "curve": _curve(row, _image(page) if len(images) > 1 else ""),
             "tip": f"{page.result.run.id}: {mark(row, (), measure)['tip']}",
         }
         for page, row in rows

@@ -1,0 +1,89 @@
+"""Stored runs as sightings of figures: what got worse, and with which version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from lab import catalog
+from lab.app.results import fields_of, result_of
+from lab.compile.scenario import identity
+from lab.errors import InputError
+from lab.excuses import systems
+from lab.judge import matches
+from lab.model.calibration import CALIBRATED
+from lab.model.matrix import SYSTEM
+from lab.model.measurement import UNCONTENDED
+from lab.model.night import Regression
+from lab.model.result import CellResult, Outcome, Result
+from lab.model.scenario import Cell
+from lab.noise import disks_of
+from lab.regressions import Sighting, regressions
+from lab.store import RunStore, StoredRun
+
+FACTS: Final = ("accelerator", "qemu", "libvirt", "lab")
+"""Of the environment, beside Linux and mdadm: what else may change a figure."""
+
+
+def regressions_of(runs: Sequence[RunStore], since: str = "") -> tuple[Regression, ...]:
+    """What got worse over these runs with a version; those seen first since then are new.
+
+    A run that cannot be read is passed over: who lists runs names it.
+    """
+    return regressions((one for run in runs for one in _sightings(run)), since)
+
+
+def _sightings(run: RunStore) -> Iterator[Sighting]:
+    try:
+        stored = run.load_run()
+        result = run.load_result() or result_of(run)
+    except InputError:
+        return
+    cells = {cell.id: cell.cell for cell in stored.cells}
+    for found in result.cells:
+        if found.id in cells and _undoubted(found):
+            yield from _of_cell(stored, result, found, cells[found.id])
+
+
+def _undoubted(cell: CellResult) -> bool:
+    failed = {check.name for check in cell.checks if not check.passed}
+    return cell.outcome is Outcome.DONE and not failed & {UNCONTENDED, CALIBRATED}
+
+
+def _of_cell(
+    stored: StoredRun, result: Result, found: CellResult, cell: Cell
+) -> Iterator[Sighting]:
+    kernel, mdadm = systems(result)
+    if kernel is None or mdadm is None:
+        return
+    verdicts = {claim.id: claim.verdict for claim in result.claims}
+    fields = fields_of(cell, stored.claims)
+    better = {
+        (workload.name, metric.name): metric.better
+        for workload in cell.workloads
+        for metric in catalog.workload(workload.tool).metrics
+    }
+    figures = {(one.workload, one.metric): one for one in found.measurements}
+    for claim in stored.claims:
+        spoken = {
+            (value.workload, value.metric)
+            for value in claim.values
+            if value.disk is None and matches(value.where, fields)
+        }
+        for key in sorted(spoken & figures.keys() & better.keys()):
+            yield Sighting(
+                scenario=stored.scenario,
+                claim=claim.id,
+                cell=f"{identity(cell)} {cell.guest.cpus} {cell.guest.memory}",
+                axes={name: value for name, value in found.axes.items() if name not in SYSTEM},
+                kernel=kernel,
+                mdadm=mdadm,
+                run=stored.id,
+                started=stored.started,
+                figure=figures[key],
+                better=better[key],
+                disks=disks_of(cell),
+                noise=stored.noise,
+                verdict=verdicts[claim.id],
+                facts={name: str(stored.environment.get(name)) for name in FACTS},
+            )

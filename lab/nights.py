@@ -1,0 +1,81 @@
+"""Nights: one directory for each time that a matrix was run, which names its runs.
+
+::
+
+    NIGHT/night.json      the parts, and what became of each; lab.night/1
+    NIGHT/matrix.yaml     the file as it was
+    NIGHT/PART.log        where a mistake in the lab itself broke a part
+
+The runs themselves lie with all others: a night is a list of them.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from lab.errors import HostError, InputError, unwritable
+from lab.host import paths
+from lab.model.night import Night
+from lab.store import write_whole
+
+
+def create(matrix: str, text: str) -> Path:
+    """A new night's directory."""
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    for number in range(1000):
+        directory = paths.nights() / (f"{matrix}-{stamp}" + (f"-{number}" if number else ""))
+        try:
+            directory.mkdir(parents=True)
+            (directory / "matrix.yaml").write_text(text, encoding="utf-8")
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise unwritable(directory, error, "made") from error
+        return directory
+    raise HostError(f"there are a thousand nights called '{matrix}-{stamp}'")
+
+
+def save(directory: Path, night: Night) -> None:
+    """Keep what became of it so far."""
+    write_whole(directory / "night.json", night.model_dump_json(by_alias=True, indent=1).encode())
+
+
+def load(directory: Path) -> Night:
+    """What became of it; ``InputError`` where the file is missing or not ours."""
+    path = directory / "night.json"
+    try:
+        return Night.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"'{directory}' is no run of a matrix: '{path}' cannot be read") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise InputError(f"'{path}' is cut off, or not the lab's: {key}: {first['msg']}") from None
+
+
+def _parts(name: str) -> tuple[str, str, int]:
+    """Matrix, time and number of a night, from the name that ``create`` gave it."""
+    match = re.fullmatch(r"(.+)-(\d{8}-\d{6})(?:-(\d+))?", name)
+    return (match[1], match[2], int(match[3] or 0)) if match else (name, "", 0)
+
+
+def every() -> list[Path]:
+    """Every night's directory, the newest first."""
+    found = [d for d in paths.nights().glob("*") if (d / "night.json").exists()]
+    return sorted(found, key=lambda d: (*_parts(d.name)[1:], d.name), reverse=True)
+
+
+def find(name: str) -> Path:
+    """A night by its id, its directory, ``last``, or the last one of a matrix by its name."""
+    if "/" in name or Path(name, "night.json").exists():
+        return Path(name)
+    for directory in every():
+        if name in ("last", directory.name, _parts(directory.name)[0]):
+            return directory
+    raise InputError(
+        f"no matrix was run as '{name}'", hint=f"what was run lies in '{paths.nights()}'"
+    )

@@ -1,0 +1,258 @@
+"""The first bad version: named where a version makes the difference, and never by noise."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lab.app.report import page_of, write_site
+from lab.app.results import result_of
+from lab.app.trend import regressions_of
+from lab.model.claim import Verdict
+from lab.model.measurement import Measurement
+from lab.model.noise import NoiseFloor
+from lab.model.result import CellMeasurement
+from lab.noise import USUAL
+from lab.regressions import Sighting, regressions
+from lab.report.pictures.trends import trends
+from lab.store import RunStore
+from tests.runs import SMALL, theory_run
+
+KERNELS = ("6.1.0-56-amd64", "6.12.90+deb13-amd64", "6.12.117+deb13-amd64", "7.2.13+deb14-amd64")
+
+
+def sighting(
+    value: float,
+    kernel: str = KERNELS[0],
+    mdadm: str = "4.2-5",
+    *,
+    night: int = 1,
+    claim: str = "ONE",
+    verdict: Verdict = Verdict.HOLDS,
+) -> Sighting:
+    one = Measurement(workload="write", metric="throughput", unit="B/s", values=(value,))
+    return Sighting(
+        scenario="s",
+        claim=claim,
+        cell="c",
+        axes={"disks.count": 5},
+        kernel=kernel,
+        mdadm=mdadm,
+        run=f"s-{night}",
+        started=f"2026-03-{night:02}T01:00:00+00:00",
+        figure=CellMeasurement.of(one, 0),
+        better="higher",
+        disks="throttle",
+        noise=(),
+        verdict=verdict,
+        facts={"qemu": "7.2"},
+    )
+
+
+def history(*values: float, night: int = 1) -> list[Sighting]:
+    return [sighting(v, k, night=night) for v, k in zip(values, KERNELS, strict=True)]
+
+
+def test_the_first_bad_version_is_named_with_the_last_good_one() -> None:
+    (found,) = regressions(history(10e6, 10.01e6, 8e6, 8.02e6))
+    assert found.named == "Linux 6.12.117+deb13-amd64"
+    assert found.good == "Linux 6.12.90+deb13-amd64, mdadm 4.2-5"
+    assert found.change == pytest.approx(8.02 / 10.01 - 1)
+    assert found.between == ()
+    assert found.also == ()
+
+
+def test_versions_stand_in_their_own_order_whenever_they_were_run() -> None:
+    sightings = history(10e6, 10e6, 8e6, 8e6)
+    for night, one in enumerate(reversed(sightings), 1):
+        sightings[sightings.index(one)] = replace(one, started=f"2026-03-{night:02}T01:00:00+00:00")
+    assert regressions(sightings)[0].named == "Linux 6.12.117+deb13-amd64"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (10e6, 10e6, 10e6, 10e6),  # nothing
+        (8e6, 8e6, 10e6, 10e6),  # better
+        (10e6, 8e6, 8e6, 10e6),  # worse, and good again
+        (10e6, 10e6, 9.99e6, 9.98e6),  # within noise
+        (10e6, 10e6, 9.7e6, 9.7e6),  # more than noise, and less than what matters
+    ],
+)
+def test_nothing_is_named_where_nothing_that_matters_got_worse(values: Sequence[float]) -> None:
+    assert regressions(history(*values)) == ()
+
+
+def test_a_small_change_matters_where_it_refutes_a_claim() -> None:
+    sightings = history(10e6, 10e6, 9.7e6, 9.7e6)
+    sightings[2:] = [replace(one, verdict=Verdict.REFUTED) for one in sightings[2:]]
+    assert [r.named for r in regressions(sightings)] == ["Linux 6.12.117+deb13-amd64"]
+
+
+def test_the_same_version_on_both_sides_names_nothing() -> None:
+    """A host that got slower, or another QEMU: no version of the guest's is to blame."""
+    assert regressions([sighting(10e6), sighting(8e6, night=2)]) == ()
+    nights = [*history(10e6, 10e6, 8e6, 8e6), sighting(10e6, KERNELS[2], night=2)]
+    assert regressions(nights) == ()
+
+
+def test_mdadm_or_both_are_named() -> None:
+    (found,) = regressions([sighting(10e6), sighting(8e6, mdadm="4.4-11")])
+    assert found.named == "mdadm 4.4-11"
+    (found,) = regressions([sighting(10e6), sighting(8e6, KERNELS[1], "4.4-11")])
+    assert found.named == "Linux 6.12.90+deb13-amd64 or mdadm 4.4-11"
+
+
+def test_what_else_differs_and_what_noise_hides_is_said() -> None:
+    vague = replace(sighting(8.9e6, KERNELS[1]), noise=(floor(0.06),))
+    other = replace(sighting(8e6, KERNELS[2]), facts={"qemu": "8.0"})
+    (found,) = regressions([sighting(10e6), vague, other])
+    assert found.named == "Linux 6.12.117+deb13-amd64"
+    assert found.between == ("Linux 6.12.90+deb13-amd64, mdadm 4.2-5",)
+    assert found.also == ("qemu 8.0 in place of 7.2",)
+
+
+def floor(deviation: float, freedom: int = 30) -> NoiseFloor:
+    return NoiseFloor(
+        disks="throttle", metric="throughput", deviation=deviation, freedom=freedom, runs=9
+    )
+
+
+def test_figures_of_unknown_noise_name_nothing() -> None:
+    unknown = [replace(one, disks="hdd") for one in history(10e6, 10e6, 5e6, 5e6)]
+    assert regressions(unknown) == ()
+
+
+def test_times_get_worse_when_they_get_longer() -> None:
+    def timed(value: float, kernel: str) -> Sighting:
+        one = Measurement(workload="write", metric="seconds", unit="s", values=(value,))
+        whole = sighting(1, kernel)
+        return replace(whole, figure=CellMeasurement.of(one, 0), better="lower")
+
+    assert regressions([timed(10, KERNELS[0]), timed(8, KERNELS[1])]) == ()
+    assert len(regressions([timed(8, KERNELS[0]), timed(10, KERNELS[1])])) == 1
+
+
+def test_what_was_seen_before_this_night_is_not_new() -> None:
+    sightings = history(10e6, 10e6, 8e6, 8e6) + history(10e6, 10e6, 8e6, 8e6, night=9)
+    assert [r.new for r in regressions(sightings, "2026-03-01T00:00:00+00:00")] == [True]
+    assert [r.new for r in regressions(sightings, "2026-03-09T00:00:00+00:00")] == [False]
+
+
+TIMES = 200
+
+
+def simulated(seed: int, drop: float) -> list[list[str]]:
+    """What is named in histories of four versions and three nights, with the usual noise."""
+    chance = random.Random(seed)
+    named = []
+    for _ in range(TIMES):
+        sightings = [
+            sighting(
+                1e7 * chance.gauss(1, USUAL.deviation) * (drop if n > 1 else 1), k, night=night
+            )
+            for night in range(1, 4)
+            for n, k in enumerate(KERNELS)
+        ]
+        named.append([r.named for r in regressions(sightings)])
+    return named
+
+
+def test_noise_alone_names_nothing() -> None:
+    assert sum(bool(names) for names in simulated(1, 1.0)) <= 0.01 * TIMES
+
+
+def test_a_drop_is_found_in_noise_at_the_version_that_brought_it() -> None:
+    found = simulated(2, 0.9)
+    assert sum(names == ["Linux 6.12.117+deb13-amd64"] for names in found) >= 0.95 * TIMES
+
+
+def test_without_the_noise_floor_noise_would_name_versions() -> None:
+    """The negative control: were the noise taken for a tenth of what it is, it would be seen."""
+    chance = random.Random(3)
+    loud = 0
+    for _ in range(TIMES):
+        sightings = [
+            replace(sighting(1e7 * chance.gauss(1, 0.04), kernel), noise=(floor(USUAL.deviation),))
+            for kernel in KERNELS
+        ]
+        loud += bool(regressions(sightings))
+    assert loud > 0.2 * TIMES
+
+
+CLAIM = """claims:
+  - id: FIX
+    says: With parity-last it reads 10 MB/s or more
+    expect:
+      kind: bound
+      value: {workload: read, where: {array.layout: parity-last}}
+      at_least: 10MB/s
+"""
+
+
+def kept(parent: Path, day: int, kernel: str, drift: float) -> RunStore:
+    """A stored run, whose raw output has the kernel's name in it."""
+    run = theory_run(parent, SMALL + CLAIM, stamp=f"202601{day:02}-120000", drift=drift)
+    environment = {"image": {"name": "i", "kernel": kernel, "mdadm": "4.2-5", "digest": kernel}}
+    stored = run.load_run()
+    run.save_run(stored.model_copy(update={"environment": {**stored.environment, **environment}}))
+    for cell in stored.cells:
+        path = run.cell_directory(cell.id) / "raw" / "environment.txt"
+        path.write_text(f"kernel={kernel}\nmdadm=mdadm - v4.2\n")
+    run.save_result(result_of(run))
+    return run
+
+
+def test_two_nights_from_raw_output_to_the_first_bad_version(tmp_path: Path) -> None:
+    runs = [
+        kept(tmp_path, 1, "6.1.0-56-amd64", 1.0),
+        kept(tmp_path, 2, "6.16.9-amd64", 1.001),
+        kept(tmp_path, 3, "6.17.2-amd64", 0.8),
+    ]
+    (found,) = regressions_of(runs, "2026-01-03")
+    assert (found.claim, found.axes) == ("FIX", {"array.layout": "parity-last"})
+    assert (found.workload, found.metric) == ("read", "throughput")
+    assert found.named == "Linux 6.17.2-amd64"
+    assert found.good == "Linux 6.16.9-amd64, mdadm 4.2-5"
+    assert found.change == pytest.approx(-0.2, abs=0.01)
+    assert found.new
+    assert regressions_of(runs[:2]) == ()
+    (runs[2].directory / "run.json").write_text("{")
+    assert regressions_of(runs) == ()
+
+
+def test_the_site_says_what_got_worse_and_draws_each_image_by_itself(tmp_path: Path) -> None:
+    runs = [
+        kept(tmp_path, day, kernel, drift)
+        for day, kernel, drift in (
+            (1, "6.1.0-56-amd64", 1.0),
+            (2, "6.17.2-amd64", 0.8),
+            (3, "6.1.0-56-amd64", 1.0),
+        )
+    ]
+    for run, image in zip(runs, ("old", "new", "old"), strict=True):
+        stored = run.load_run()
+        named = {**stored.environment["image"], "name": image}
+        environment = {**stored.environment, "image": named}
+        run.save_run(stored.model_copy(update={"environment": environment}))
+    pages = [page_of(run) for run in runs]
+    curves = {
+        value["curve"] for picture in trends(pages) for value in picture.spec["data"]["values"]
+    }
+    assert curves == {
+        f"{image}, {layout}"
+        for image in ("old", "new")
+        for layout in ("left-symmetric", "parity-last")
+    }
+    site = write_site(runs[::-1], tmp_path / "site", "lab", print)
+    page = site.read_text()
+    assert "What got worse with a version" in page
+    assert "first bad: Linux 6.17.2-amd64; good before: Linux 6.1.0-56-amd64" in page
+    same = write_site([runs[2], runs[0]], tmp_path / "same", "lab", print).read_text()
+    assert "What got worse" not in same
+    assert "2 hold" not in (tmp_path / "same" / "badge.svg").read_text()
+    assert "raid-lab: 1 hold" in (tmp_path / "same" / "badge.svg").read_text()

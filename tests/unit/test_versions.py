@@ -1,0 +1,60 @@
+"""Versions in their order, and in ranges."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from lab.versions import age, in_range, parse_range
+
+OLDEST_FIRST = [
+    "6.1.0-9-amd64",
+    "6.1.0-56-cloud-amd64",
+    "6.12.9+deb13-amd64",
+    "6.12.117+deb13-amd64",
+    "6.18-rc4",
+    "6.18~rc5-1",
+    "6.18",
+    "6.18.1",
+    "7.2.13+deb14-cloud-amd64",
+]
+
+
+def test_older_versions_stand_before_newer_ones() -> None:
+    mixed = list(OLDEST_FIRST)
+    random.Random(1).shuffle(mixed)
+    assert sorted(mixed, key=age) == OLDEST_FIRST
+    assert sorted(["4.4-11", "4.10-1", "4.4-2", "4.2-5"], key=age) == [
+        "4.2-5",
+        "4.4-2",
+        "4.4-11",
+        "4.10-1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "bounds", "there"),
+    [
+        ("6.12.57+deb13-amd64", ">=6.12", True),
+        ("6.12.57", "==6.12", True),
+        ("6.12.57", "<=6.12", True),
+        ("6.12.57", ">6.12", False),
+        ("6.12.57", "==6.12.5", False),
+        ("6.13", ">6.12 <6.18", True),
+        ("6.18.2", ">6.12, <6.18", False),
+        ("4.4", "==4.4.0", True),
+        ("7", "<6.18", False),
+        ("6", "<6.18", True),
+        (None, ">=1", False),
+        ("unknown", "<9", False),
+    ],
+)
+def test_a_bound_is_as_exact_as_it_is_written(version: str, bounds: str, there: bool) -> None:
+    assert in_range(version, bounds) is there
+
+
+@pytest.mark.parametrize("text", ["", "6.12", "=>6", ">=6.12 or so", "~=4", ">=a"])
+def test_what_is_no_range_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no range of versions"):
+        parse_range(text)

@@ -1,0 +1,115 @@
+"""The CI files: right by their services' schemas and linters, and doing what the lab can do."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from tests.fakes import Cli
+
+ROOT = Path(__file__).resolve().parents[2]
+GITHUB = ROOT / ".github/workflows/nightly.yml"
+GITLAB = ROOT / ".gitlab-ci.yml"
+SCHEMAS = {GITHUB: "vendor.github-workflows", GITLAB: "vendor.gitlab-ci"}
+
+
+def ran(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def program(name: str) -> str:
+    """A linter beside this Python, or on PATH; skipped where it is not installed."""
+    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+@pytest.mark.parametrize("file", SCHEMAS)
+def test_each_file_is_what_its_service_reads(file: Path, tmp_path: Path) -> None:
+    check = (program("check-jsonschema"), "--builtin-schema", SCHEMAS[file])
+    ended = ran(*check, file)
+    assert ended.returncode == 0, ended.stdout
+    wrong = tmp_path / "wrong.yml"
+    spoilt = file.read_text().replace("runs-on:", "runs-on-:").replace("parallel: 4", "parallel: x")
+    wrong.write_text(spoilt)
+    assert ran(*check, wrong).returncode == 1
+
+
+def test_the_workflow_is_safe_by_its_linter(tmp_path: Path) -> None:
+    """Pinned actions, no credentials left behind, nothing expanded in a shell."""
+    zizmor = (program("zizmor"), "--offline", "--no-progress", "--quiet")
+    ended = ran(*zizmor, GITHUB)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    wrong = tmp_path / "wrong.yml"
+    wrong.write_text(re.sub(r"actions/cache@\w+", "actions/cache@v4", GITHUB.read_text()))
+    assert ran(*zizmor, wrong).returncode != 0
+
+
+def test_the_workflow_is_right_by_actionlint(tmp_path: Path) -> None:
+    """A Go program: tried wherever somebody has it."""
+    actionlint = program("actionlint")
+    ended = ran(actionlint, GITHUB)
+    assert ended.returncode == 0, ended.stdout
+    wrong = tmp_path / "wrong.yml"
+    wrong.write_text(GITHUB.read_text().replace("matrix.shard", "matrix.shart"))
+    assert "shart" in ran(actionlint, wrong).stdout
+
+
+def document(file: Path) -> Any:
+    return YAML(typ="safe", pure=True).load(file.read_text())
+
+
+def lines(file: Path) -> Iterator[str]:
+    """Every line of shell."""
+    for job in document(file).get("jobs", document(file)).values():
+        if not isinstance(job, dict):
+            continue
+        steps = [step.get("run", "") for step in job.get("steps", ()) if isinstance(step, dict)]
+        for text in (*steps, *job.get("script", ()), *job.get("before_script", ())):
+            yield from text.splitlines()
+
+
+@pytest.mark.parametrize("file", SCHEMAS)
+def test_what_they_run_is_there(file: Path, cli: Cli) -> None:
+    """Each make target, and each command and option of the lab."""
+    commands = [line.strip() for line in lines(file)]
+    targets = {line.split()[1] for line in commands if line.startswith("make ")}
+    makefile = (ROOT / "Makefile").read_text()
+    assert targets <= set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    ours = [line.split()[1:] for line in commands if line.startswith(".venv/bin/lab ")]
+    assert [words[0] for words in ours] == ["doctor", "run", "report"]
+    for words in ours:
+        verbs = words[: next((i for i, w in enumerate(words) if w.startswith("-")), len(words))]
+        known = cli(*[v for v in verbs if v != "nightly"], "--help")
+        assert known.status == 0
+        for option in (word for word in words if word.startswith("--")):
+            assert option in known.stdout
+
+
+def test_all_shares_are_run() -> None:
+    shards = document(GITHUB)["jobs"]["matrix"]["strategy"]["matrix"]["shard"]
+    assert shards == [f"{n}/{len(shards)}" for n in range(1, len(shards) + 1)]
+    assert document(GITLAB)["matrix"]["parallel"] == len(shards)
+    assert '"$CI_NODE_INDEX/$CI_NODE_TOTAL"' in GITLAB.read_text()
+
+
+def test_what_takes_minutes_is_kept_for_the_next_night() -> None:
+    kept = [
+        step["with"]["path"]
+        for job in document(GITHUB)["jobs"].values()
+        for step in job["steps"]
+        if "actions/cache@" in step.get("uses", "")
+    ]
+    for place in ("share/lab/images", "cache/lab/warm", "share/lab/runs"):
+        assert any(place in path for path in kept)
+    cached = [path for one in document(GITLAB)["matrix"]["cache"] for path in one["paths"]]
+    assert {".lab/data/images", ".lab/cache/warm"} <= set(cached)
