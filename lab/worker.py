@@ -42,6 +42,7 @@ from lab.model.procedure import (
     BeginWorkload,
     EndWorkload,
     GuestCommand,
+    PassDisk,
     Pause,
     Step,
     Timed,
@@ -96,6 +97,7 @@ class Worker:
         self._captured: dict[str, str] = dict(job.captures)
         self._cell_job: CellJob | None = None
         self._turn = Turn()
+        self._left: list[LabError] = []
 
     def emit(self, event: Event) -> None:
         """Tell one thing; a lab that no longer listens is no reason to stop cleaning up."""
@@ -141,7 +143,7 @@ class Worker:
         if kept and bench is not None:
             self._keep(bench)
             return status
-        left = "; ".join(e.message for e in undo.unwind())
+        left = "; ".join(e.message for e in (*self._left, *undo.unwind()))
         self.emit(GuestGone(guest=self.job.guest, left=left))
         return status
 
@@ -172,8 +174,8 @@ class Worker:
         """One order after another; whether the guest is to be kept.
 
         A cell stays as it is until the next one comes: the last one's array is what is kept, and
-        of a guest that ends nothing needs to be taken apart. After a cell that did not come to its
-        end the guest is not to be trusted.
+        of a guest that ends nothing needs to be taken apart, but for real disks, which the guest
+        gives back blank. After a cell that did not come to its end the guest is not to be trusted.
         """
         assembled = Undo()
         boot = self._boot
@@ -186,11 +188,19 @@ class Worker:
                     boot = 0.0
                     self.emit(finished)
                     if finished.outcome is not Outcome.DONE:
+                        self._give_back(assembled, finished.outcome)
                         return False
                 case Keep():
                     return self._cell_job is not None
                 case End():
+                    self._give_back(assembled, Outcome.DONE)
                     return False
+
+    def _give_back(self, assembled: Undo, outcome: Outcome) -> None:
+        """Take the last cell apart where it has real disks, and a guest that can still do it."""
+        steps = self._cell_job.procedure.steps if self._cell_job else ()
+        if outcome is not Outcome.LOST and any(isinstance(s, PassDisk) for s in steps):
+            self._left += assembled.unwind()
 
     def _cell(self, bench: LiveBench, cell: CellJob, assembled: Undo, boot: float) -> CellFinished:
         """Take the cell before apart, run this one; how to take it apart is in ``assembled``."""

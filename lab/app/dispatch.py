@@ -57,6 +57,8 @@ class How:
     """Guests at once; ``None``: as many as the host has room for."""
     cold: bool = False
     """Boot every guest, and neither use nor make a warm state."""
+    erase: tuple[str, ...] = ()
+    """Serials of real disks that may be written to."""
 
 
 def by_guest(cells: Sequence[Cell]) -> dict[Guest, list[Cell]]:
@@ -128,6 +130,8 @@ class Dispatch:
             self._fill()
 
     def _jobs(self) -> int:
+        if any(disk.device for cell in self.compiled.cells for disk in cell.disks):
+            return 1  # a real disk is in one guest at a time
         if self.how.jobs is not None:
             return self.how.jobs
         place = next(iter(self.places.values()))
@@ -183,7 +187,7 @@ class Dispatch:
         if task.wish is not None and (guest := task.wish.times()) is not None:
             task.expected = task.wish.expected(guest)
         seconds = durations(task.cell)
-        procedure = cell_procedure(task.cell, directory, seconds, member.plugged)
+        procedure = cell_procedure(task.cell, directory, seconds, member.plugged, self.how.erase)
         member.plugged = lasting(task.cell)
         task.directory = self.store.begin_cell(task.id, task.cell, procedure)
         task.started, task.checks = False, []
@@ -362,9 +366,8 @@ class Dispatch:
         """Make an array in a guest and run nothing on it."""
         place = self.store.directory / f"array-{member.job.guest}"
         place.mkdir()
-        procedure = cell_procedure(
-            cell, str(paths.guests() / member.job.guest), plugged=member.plugged
-        )
+        directory = str(paths.guests() / member.job.guest)
+        procedure = cell_procedure(cell, directory, None, member.plugged, self.how.erase)
         order = CellJob(
             id="array", procedure=procedure, directory=str(place), target=target_of(cell)
         )

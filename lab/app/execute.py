@@ -12,6 +12,7 @@ from lab.app.fitting import check_arrays, check_images
 from lab.app.guests import sweep
 from lab.app.noise import noise_of
 from lab.app.place import Place, prepare
+from lab.app.real import check_real
 from lab.app.results import result_of
 from lab.compile.scenario import Compiled, cell_id, identity
 from lab.host import (
@@ -55,6 +56,7 @@ def run_scenario(
     sweep()
     warm.trim({r.warm for r in guests.every() if guests.is_alive(r)})
     cells = compiled.cells if how.workloads else ()
+    check_real(cells or (compiled.base,), how.erase)
     place = prepare(compiled.base.guest, progress)
     places = {compiled.base.guest.system: place}
     for cell in cells:

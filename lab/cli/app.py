@@ -61,6 +61,7 @@ scenario = _group("scenario", "Look at scenarios without booting anything.")
 up = _group("up", "Run a scenario and leave its guest up, to play in.")
 run = _group("run", "Run a scenario and take every guest down.")
 results = _group("results", "What came out of earlier runs.")
+disk = _group("disk", "Real disks: which may be passed through, and what they do.")
 schema = _group("schema", "JSON Schema, for editors and for other programs.")
 
-from lab.cli import doctor, guests, images, reporting, resulting, running, scenarios, schemas  # noqa: E402, F401
+from lab.cli import disks, doctor, guests, images, reporting, resulting, running, scenarios, schemas  # noqa: E402, F401

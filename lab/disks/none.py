@@ -61,8 +61,8 @@ class Unlimited(DiskModel):
 
     @override
     def rotational(self, disk: Disk) -> bool | None:
-        """What the bus makes of it."""
-        return None
+        """What the real disk does; of a file, what the bus makes of it."""
+        return disk.device_rotational
 
     @override
     def bytes_per_second(self, disk: Disk) -> float:

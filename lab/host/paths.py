@@ -6,6 +6,7 @@ what      where                           may be removed by hand
 images    ``$XDG_DATA_HOME/lab/images``   yes: built again, or imported again
 runs      ``$XDG_DATA_HOME/lab/runs``     yes: the results are gone then
 site      ``$XDG_DATA_HOME/lab/site``     yes: ``lab report --all`` makes it again
+profiles  ``$XDG_DATA_HOME/lab/profiles`` yes: ``lab disk calibrate`` makes them again
 keys      ``$XDG_DATA_HOME/lab/keys``     yes: made again; live guests become unreachable
 guests    ``$XDG_STATE_HOME/lab/guests``  no: ``lab down`` and ``lab gc`` remove them
 warm      ``$XDG_CACHE_HOME/lab/warm``    yes: the next guest of that kind boots cold
@@ -45,6 +46,11 @@ def runs() -> Path:
 def site() -> Path:
     """The pages of all runs."""
     return _base("XDG_DATA_HOME", ".local/share", "data") / "site"
+
+
+def profiles() -> Path:
+    """Real disks as they were measured."""
+    return _base("XDG_DATA_HOME", ".local/share", "data") / "profiles"
 
 
 def keys() -> Path:
