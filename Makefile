@@ -8,7 +8,7 @@ STATUS_FILE ?=
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fix lock wheel bench bench-quick clean
+.PHONY: help setup demo test check fix lock reference wheel bench bench-quick clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,7 +21,7 @@ demo: setup ## from a fresh machine to a verdict: boot guests, measure RAID 5, c
 
 # No caches (pytest's, Hypothesis' examples): what an earlier run found may not decide this one.
 test: setup ## run all tests, real guests too, but the slow ones (PYTEST_ARGS=… passes options; LAB_HOME is respected)
-	@$(BIN)/python -m pytest -p no:cacheprovider --hypothesis-profile=thorough -m "not slow" $(PYTEST_ARGS); status=$$?; \
+	@$(BIN)/python -m pytest -p no:cacheprovider --hypothesis-profile=thorough --durations=30 --durations-min=5 -m "not slow" $(PYTEST_ARGS); status=$$?; \
 	if [ -n "$(STATUS_FILE)" ]; then echo $$status >"$(STATUS_FILE)"; else exit $$status; fi
 
 check: setup ## format, lint, types, layers and the tests that need no guest: under 20 seconds
@@ -33,6 +33,9 @@ fix: setup ## let ruff format and mend what it can
 
 lock: ## pin the dependencies anew, with hashes (UPGRADE=1: to the newest versions)
 	@tools/lock.sh
+
+reference: setup ## make docs/reference and the scenarios' JSON Schema from the models
+	$(BIN)/python -m docs.make_reference
 
 wheel: setup ## build dist/*.tar.gz, and from it dist/*.whl
 	$(BIN)/python -m build --no-isolation

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from lab import store
 from lab.app.results import result_of
-from lab.report.text import result_page
+from lab.report.screen import result_page
 
 PICTURE = Path(__file__).parent / "raid5-parity-last.svg"
 TEMPLATE = """\
@@ -56,6 +56,7 @@ def picture(name: str) -> str:
         claims=stored.claims,
         notes=stored.notes,
         overrides=stored.overrides,
+        whole=False,
     )
     console = Console(
         record=True,

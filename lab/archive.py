@@ -5,6 +5,7 @@ Nothing is imported and no database is kept: ``result.json`` of every run is rea
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -63,31 +64,50 @@ def _connect() -> duckdb.DuckDBPyConnection:
     )
 
 
-def points(runs: Sequence[RunStore]) -> tuple[list[Point], list[RunStore]]:
-    """Every figure in the results of these runs, the oldest first; and the runs without any result.
+def points(
+    runs: Sequence[RunStore],
+) -> tuple[list[Point], list[RunStore], list[RunStore]]:
+    """Every figure in the results of these runs, the oldest first; the runs without any result; and
+    those with a result whose ``run.json`` nobody can read.
 
     A result that is cut off, or not the lab's, is none.
     """
     files = [
-        str(file)
+        glob.escape(str(file))
         for run in runs
         for name in ("run.json", "result.json")
-        if (file := run.directory / name).is_file()
+        if _is_text(file := run.directory / name)
+        if os.access(file, os.R_OK) and file.is_file()
     ]
     if not files:
-        return [], list(runs)
+        return [], list(runs), []
     with _connect() as database:
         database.execute("set variable files = ?", [files])
         database.execute(_DOCUMENTS)
         good = database.execute(
-            "select filename from documents where document ->> 'schema' = 'lab.result/1'"
+            "select filename from documents"
+            " where document ->> 'schema' = 'lab.result/1' or document ->> 'schema_' = 'lab.run/1'"
         ).fetchall()
         asked = database.execute(_POINTS)
         names = [column[0] for column in asked.description or ()]
         rows = [dict(zip(names, row, strict=True)) for row in asked.fetchall()]
     readable = {name for (name,) in good}
     missing = [run for run in runs if str(run.directory / "result.json") not in readable]
-    return [_point(row) for row in rows], missing
+    doubtful = [
+        run
+        for run in runs
+        if run not in missing and str(run.directory / "run.json") not in readable
+    ]
+    return [_point(row) for row in rows], missing, doubtful
+
+
+def _is_text(path: Path) -> bool:
+    """Whether the path can be told to a database: a name on disk is any bytes."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _point(row: Mapping[str, Any]) -> Point:
@@ -145,6 +165,17 @@ def write_tree(files: Mapping[str, str], directory: Path) -> list[Path]:
     except OSError as error:
         raise unwritable(directory, error) from error
     return [directory / name for name in files]
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write a new file, whole or not at all."""
+    part = _part_of(path)
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.rename(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise unwritable(path, error) from error
 
 
 def _part_of(path: Path) -> Path:

@@ -14,12 +14,16 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import lab
 from lab.errors import InputError
-from lab.model.plugin import ArrayKind, DiskModel, FaultKind, WorkloadTool
 
+if TYPE_CHECKING:  # completion finds names without the models, which take long to import
+    from lab.model.plugin import ArrayKind, DiskModel, FaultKind, WorkloadTool
+
+SCHEMA: Final = "scenario.schema.json"
+"""Beside scenarios: their JSON Schema, which their first line names for editors."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 
@@ -27,16 +31,25 @@ def _directories(kind: str) -> tuple[Path, ...]:
     """The user's own files first, then those that came with the lab."""
     config = os.environ.get("XDG_CONFIG_HOME", "")
     own = (Path(config) if config.startswith("/") else Path.home() / ".config") / "lab" / kind
+    return tuple(d for d in (own, _shipped(kind)) if d.is_dir())
+
+
+def _shipped(kind: str) -> Path:
+    """Those that came with the lab."""
     package = Path(lab.__file__).parent
-    shipped = package / "data" / kind
-    if not shipped.is_dir():  # a checkout: the wheel copies these folders into the package
-        shipped = package.parent / kind
-    return tuple(d for d in (own, shipped) if d.is_dir())
+    directory = package / "data" / kind
+    # In a checkout they lie beside the package; the wheel copies them into it.
+    return directory if directory.is_dir() else package.parent / kind
 
 
 def scenario_directories() -> tuple[Path, ...]:
     """Where scenarios are looked for, in order."""
     return _directories("scenarios")
+
+
+def schema_path() -> Path:
+    """The JSON Schema of scenario files that lies beside those that came with the lab."""
+    return _shipped("scenarios") / SCHEMA
 
 
 def image_directories() -> tuple[Path, ...]:

@@ -256,6 +256,17 @@ def seconds_of(cell: Cell, raw: Mapping[str, str]) -> dict[str, float]:
     return found
 
 
+def busy(cell: Cell, raw: Mapping[str, str]) -> float | None:
+    """Processors that the guest's QEMU kept busy in its busiest timed step; ``None``: unknown."""
+    found = []
+    for workload in cell.workloads:
+        for trial in range(1, cell.trials + 1):
+            pairs = _pressure(raw.get(f"{workload.name}.{trial}.pressure.txt", ""))
+            if "cpu" in pairs and pairs.get("seconds"):
+                found.append(pairs["cpu"] / pairs["seconds"])
+    return max(found, default=None)
+
+
 def bitmap_shares(
     counted: Sequence[MemberCounters], updates: Mapping[str, float]
 ) -> dict[str, float]:

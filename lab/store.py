@@ -22,63 +22,22 @@ import glob
 import json
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
 
 from pydantic import ValidationError
 
+from lab import damage
 from lab.errors import HostError, InputError, unwritable
 from lab.host import leftovers, paths
-from lab.model.base import Model
-from lab.model.calibration import Calibration
-from lab.model.claim import Claim
-from lab.model.measurement import Check
-from lab.model.noise import NoiseFloor
 from lab.model.procedure import Procedure
-from lab.model.result import Outcome, PhaseSeconds, Result
-from lab.model.scenario import Cell, Source
-
-
-class StoredCell(Model):
-    """One cell of a run, and whether published figures speak of it."""
-
-    id: str
-    cell: Cell
-    published: bool
-
-
-class StoredRun(Model):
-    """What a run is about; everything else can be made again from it and the raw output."""
-
-    schema_: str = "lab.run/1"
-    id: str
-    scenario: str
-    title: str
-    question: str
-    source: Source | None = None
-    notes: str = ""
-    overrides: tuple[str, ...] = ()
-    started: str
-    finished: str | None = None
-    environment: dict[str, Any]
-    cells: tuple[StoredCell, ...]
-    claims: tuple[Claim, ...]
-    calibrations: tuple[Calibration, ...] = ()
-    """What the scenario's disks did, bare."""
-    noise: tuple[NoiseFloor, ...] = ()
-    """How far the same cells came out differently on this host before."""
-
-
-class StoredOutcome(Model):
-    """How a cell ended."""
-
-    outcome: Outcome
-    reason: str = ""
-    seconds: PhaseSeconds = PhaseSeconds()
-    checks: tuple[Check, ...] = ()
+from lab.model.result import Outcome, Result
+from lab.model.scenario import Cell
+from lab.model.stored import StoredCell as StoredCell
+from lab.model.stored import StoredOutcome as StoredOutcome
+from lab.model.stored import StoredRun as StoredRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,9 +107,16 @@ class RunStore:
         """What the run is about; ``InputError`` where the file is missing or not ours."""
         path = self.directory / "run.json"
         try:
-            return StoredRun.model_validate_json(path.read_bytes())
+            data = path.read_bytes()
         except OSError as error:
-            raise InputError(f"'{self.directory}' is no run: '{path}' cannot be read") from error
+            raise InputError(
+                f"'{self.directory}' is no run: '{path}' cannot be read: {error.strerror}"
+            ) from error
+        other = damage.other_form(data, StoredRun)
+        if other:
+            raise InputError(f"'{path}' {other}")
+        try:
+            return StoredRun.model_validate_json(data)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             key = ".".join(str(p) for p in first["loc"]) or "the file"
@@ -187,8 +153,8 @@ class RunStore:
         """Raw output in the directory of a cell, or of an attempt at one."""
         return {
             path.name: path.read_text(encoding="utf-8", errors="replace")
-            for path in sorted((directory / "raw").glob("*"))
-            if not path.name.startswith(".") and path.is_file() and os.access(path, os.R_OK)
+            for path in damage.listed(directory / "raw")
+            if os.access(path, os.R_OK) and path.is_file()
         }
 
     def finish_cell(self, cell_id: str, attempt: Path, outcome: StoredOutcome) -> None:
@@ -213,27 +179,31 @@ class RunStore:
         directory = self.directory / "cells" / cell_id
         try:
             outcome = StoredOutcome.model_validate_json((directory / "outcome.json").read_bytes())
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
-        except ValidationError:
+        except (OSError, ValidationError):
             outcome = StoredOutcome(
                 outcome=Outcome.FAILED, reason=f"'{directory}/outcome.json' cannot be read"
             )
         return FinishedCell(outcome=outcome, raw=self.raw(directory))
 
     def texts(self, cell_id: str) -> dict[str, str]:
-        """Every file of a finished cell by its name below the cell's directory."""
+        """Every readable file of a finished cell by its name below the cell's directory."""
         directory = self.directory / "cells" / cell_id
         return {
             str(path.relative_to(directory)): path.read_text(encoding="utf-8", errors="replace")
-            for path in sorted(directory.rglob("*"))
-            if path.is_file() and not path.name.startswith(".")
+            for parent, _, names in os.walk(directory)
+            for path in sorted(Path(parent, name) for name in names)
+            if not path.name.startswith(".") and os.access(path, os.R_OK) and path.is_file()
         }
 
     def scenario_text(self) -> str:
-        """The scenario's file as it was; empty where somebody removed it."""
+        """The scenario's file as it was; empty where nobody can read it any more."""
         path = self.directory / "scenario.yaml"
-        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+        try:
+            return path.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
 
     def load_procedure(self, directory: Path) -> Procedure | None:
         """Every command of a cell or an attempt, as run; ``None`` where it cannot be read."""
@@ -257,13 +227,12 @@ class RunStore:
 
     def damage(self) -> tuple[str, ...]:
         """What is not the lab's in here, or cannot be read: a sentence for each, with its path."""
-        ids = {cell.id for cell in self.load_run().cells}
-        return tuple(_damage(self.directory, ids))
+        return tuple(damage.in_run(self.directory, {cell.id for cell in self.load_run().cells}))
 
     def save_report(self, text: str) -> Path:
         """Keep the report page beside what it was made from; where it is."""
         path = self.directory / "report.html"
-        write_whole(path, text.encode())
+        write_whole(path, text.encode(errors="backslashreplace"))
         return path
 
     def load_result(self) -> Result | None:
@@ -273,12 +242,13 @@ class RunStore:
         except (OSError, ValidationError):
             return None
 
-    def complaint(self) -> str:
-        """Why the kept result is made again; empty where it can be read, or none was kept."""
-        path = self.directory / "result.json"
-        if not path.is_file() or self.load_result() is not None:
-            return ""
-        return f"'{path}' is cut off or not the lab's: it is made again from the raw output"
+    def complaints(self) -> tuple[str, ...]:
+        """What of the kept result and the cells cannot be read, without a look into the cells."""
+        return tuple(damage.at_a_glance(self.directory))
+
+    def closed(self) -> tuple[str, ...]:
+        """The sentence that nobody can look into its cells, where that is so."""
+        return tuple(damage.closed(self.directory / "cells"))
 
     def save_result(self, result: Result) -> None:
         """Keep the result document beside what it was made from."""
@@ -292,68 +262,13 @@ def _parts(run_id: str) -> tuple[str, str, int]:
     return (match[1], match[2], int(match[3] or 0)) if match else (run_id, "", 0)
 
 
-_WHOLE: Final[Mapping[str, type[Model]]] = {
-    "cell.json": Cell,
-    "procedure.json": Procedure,
-    "outcome.json": StoredOutcome,
-}
-"""Files of a cell, and what must be in them."""
-_OURS: Final = frozenset({"run.json", "scenario.yaml", "result.json", "report.html", "cells"})
-
-
-def _damage(directory: Path, cells: Collection[str]) -> Iterator[str]:
-    """What is foreign or broken in a run; logs and files that begin with a dot are passed over."""
-    for path in sorted(directory.iterdir()):
-        if path.name not in _OURS and path.suffix != ".log" and not path.name.startswith("."):
-            yield _foreign(path)
-    if (directory / "result.json").exists():
-        yield from _unreadable(directory / "result.json", Result)
-    for place in sorted((directory / "cells").glob("*")):
-        if place.name.startswith("."):
-            continue
-        if place.name not in cells or not place.is_dir():
-            yield _foreign(place)
-            continue
-        for name, model in _WHOLE.items():
-            yield from _unreadable(place / name, model)
-        for path in sorted(place.iterdir()):
-            if path.name not in {*_WHOLE, "events.jsonl", "raw"}:
-                yield _foreign(path)
-        for path in sorted((place / "raw").glob("*")):
-            if not path.name.startswith("."):
-                yield from _unreadable(path, None)
-
-
-def _foreign(path: Path) -> str:
-    return f"'{path}' is none of this run's files, and is passed over"
-
-
-def _unreadable(path: Path, model: type[Model] | None) -> Iterator[str]:
-    """A sentence where a file is missing or holds something else: a model, or any text."""
-    try:
-        data = path.read_bytes()
-        if model is None:
-            data.decode()
-        else:
-            model.model_validate_json(data)
-    except OSError as error:
-        yield f"'{path}' cannot be read: {error.strerror}"
-    except UnicodeDecodeError as error:
-        yield f"'{path}' is no text: byte {error.start} is not UTF-8"
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        what = ": ".join(filter(None, (".".join(str(p) for p in first["loc"]), first["msg"])))
-        yield f"'{path}' is cut off, or not what it should be: {what}"
-
-
 def every(directories: Sequence[Path] = ()) -> Iterator[RunStore]:
-    """Every run, newest first."""
+    """Every run, newest first; ``InputError`` where the directory of all runs cannot be read."""
     found = [
-        d
+        path
         for parent in directories or (paths.runs(),)
-        if parent.is_dir()
-        for d in parent.iterdir()
-        if (d / "run.json").exists()
+        for path in damage.entries(parent)
+        if not damage.no_run(path)
     ]
     found.sort(key=lambda d: (*_parts(d.name)[1:], d.name), reverse=True)
     yield from (RunStore(d) for d in found)
@@ -362,11 +277,10 @@ def every(directories: Sequence[Path] = ()) -> Iterator[RunStore]:
 def strays(directories: Sequence[Path] = ()) -> list[str]:
     """A sentence for everything that lies among the runs and is none."""
     return [
-        f"'{path}' is no run: " + ("it has no run.json" if path.is_dir() else "it is a file")
+        sentence
         for parent in directories or (paths.runs(),)
-        if parent.is_dir()
-        for path in sorted(parent.iterdir())
-        if not path.name.startswith(".") and not (path / "run.json").exists()
+        for path in damage.entries(parent)
+        if not path.name.startswith(".") and (sentence := damage.no_run(path))
     ]
 
 
@@ -381,7 +295,7 @@ def collect_garbage() -> list[str]:
 
 def find(name: str) -> RunStore:
     """A run by its id, its directory, or ``last``; a scenario's name means its last run."""
-    if "/" in name or Path(name, "run.json").exists():
+    if "/" in name or not damage.no_run(Path(name)):
         return RunStore(Path(name))
     runs = list(every())
     for run in runs:

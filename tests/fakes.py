@@ -67,6 +67,10 @@ workloads:
 """
 
 
+PLUGIN = ("-p", "lab.testing.plugin", "-p", "xdist", "-p", "no:cacheprovider")
+"""For a pytest that loads nothing by itself (``PYTEST_DISABLE_PLUGIN_AUTOLOAD``)."""
+
+
 def with_matrix(matrix: str, text: str = SCENARIO) -> str:
     return f"{text}matrix:\n{matrix}"
 
@@ -264,9 +268,9 @@ for line in sys.stdin:
 class LabServer:
     """Runs ``lab`` command lines, each in a process of its own that has imported it already."""
 
-    def __init__(self) -> None:
+    def __init__(self, *before: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _SERVER],
+            [*before, sys.executable, "-c", _SERVER],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

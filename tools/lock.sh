@@ -40,5 +40,5 @@ compile() {
 
 compile requirements/lock.in lock
 compile requirements/build.in build
-compile pyproject.toml runtime
+compile pyproject.toml runtime --extra guests
 compile requirements/dev.in dev --constraint requirements/build.txt --constraint requirements/runtime.txt

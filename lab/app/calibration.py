@@ -6,6 +6,8 @@ marks the cells that use such disks, and claims about them are inconclusive.
 
 A modelled disk is held against what its drive would do for this guest. So the guest's own time per
 request comes first: a cell with a disk of the same server that takes no time, once for all of them.
+A hard disk lets the guest rest between requests, and who has rested takes longer: what a guest then
+takes is measured on a disk that takes a time that is known.
 """
 
 from __future__ import annotations
@@ -16,10 +18,11 @@ from typing import Any
 
 from lab import catalog, measure
 from lab.app.place import Place
-from lab.disks import guest_probes
+from lab.disks import PACE, guest_probes, paced_probes
 from lab.errors import ToolError
 from lab.host import calibrations, servers
 from lab.model.calibration import CALIBRATED, Calibration, CalibrationPoint, GuestTimes
+from lab.model.drive import HardDrive
 from lab.model.measurement import IOPS, Check, Prediction
 from lab.model.plugin import Probe
 from lab.model.procedure import BuildPlugin
@@ -42,6 +45,8 @@ class Wanted:
     """The disk takes no time: it is the guest that is measured."""
     first: str = ""
     """Key of the guest's own time, which must be known before; empty: no drive is modelled."""
+    pace: float = 0.0
+    """Seconds that the disk takes for each command, where it is the guest that is measured."""
 
     @property
     def id(self) -> str:
@@ -99,6 +104,10 @@ def wanted(
                 guest = _wish(costless, guest_probes(), cell, place, own=True)
                 want(guest)
                 first = guest.key
+            if isinstance(model.drive(disk), HardDrive) and (paced := model.costless(disk, PACE)):
+                guest = _wish(paced, paced_probes(), cell, place, own=True, first=first, pace=PACE)
+                want(guest)
+                first = guest.key
             want(_wish(disk, probes, cell, place, first=first))
     return list(missing.values()), list(known.values())
 
@@ -111,6 +120,7 @@ def _wish(
     *,
     own: bool = False,
     first: str = "",
+    pace: float = 0.0,
 ) -> Wanted:
     """A kind of disk, named by all of this host that makes it faster or slower."""
     steps = catalog.disk_model(disk.model).create(disk, "/disk1.raw")
@@ -136,7 +146,7 @@ def _wish(
             "trials": 1,
         }
     )
-    return Wanted(key=key, disk=disk, probes=probes, cell=bare, own=own, first=first)
+    return Wanted(key=key, disk=disk, probes=probes, cell=bare, own=own, first=first, pace=pace)
 
 
 def standing(
@@ -171,8 +181,7 @@ def calibrate(
         return nothing.model_copy(update={"problem": error.message})
     if wish.own:
         rates = {p.workload.name: found[p.workload.name, IOPS.name].median for p in wish.probes}
-        times = GuestTimes.model_validate({name: 1 / rate for name, rate in rates.items()})
-        return nothing.model_copy(update={"guest": times})
+        return nothing.model_copy(update={"guest": _guest_times(rates, wish.pace, guest)})
     promised = {(p.workload, p.metric): p.value for p in wish.expected()}
     expected = {(p.workload, p.metric): p.value for p in wish.expected(guest or NO_TIME)}
     points = []
@@ -196,6 +205,18 @@ def calibrate(
             )
         )
     return nothing.model_copy(update={"points": tuple(points), "guest": guest})
+
+
+def _guest_times(rates: Mapping[str, float], pace: float, before: GuestTimes | None) -> GuestTimes:
+    """Probe to requests in a second, as seconds that the guest takes of each, less the disk's own.
+
+    A write and its flush are two commands. What was not measured is as it was ``before``.
+    """
+    commands = {"flush": 2}
+    times = {
+        name: max(0.0, 1 / rate - commands.get(name, 1) * pace) for name, rate in rates.items()
+    }
+    return GuestTimes.model_validate({**(before.model_dump() if before else {}), **times})
 
 
 def check_of(cell: Cell, known: Sequence[Calibration]) -> tuple[Check, ...]:

@@ -12,6 +12,7 @@ from lab import measure
 from lab.app.baking import Baking
 from lab.app.calibration import Wanted, conclude, standing, wanted
 from lab.app.crew import Crew, Heard, Member
+from lab.app.crowd import Crowd
 from lab.app.kinds import Kinds
 from lab.app.place import Place
 from lab.app.task import Task, calibration_of, task_of
@@ -21,9 +22,17 @@ from lab.compile.guest import memory_of
 from lab.compile.procedure import cell_procedure, patience_of, target_of
 from lab.compile.scenario import Compiled, cell_id, identity
 from lab.errors import FullError, TroubleError, unwritable
-from lab.host import accelerator, load, paths, warm
+from lab.host import load, paths, warm
 from lab.host.process import uninterrupted
-from lab.model.events import CellFinished, CellStarted, Checked, Event, GuestStarted
+from lab.model.events import (
+    CellAgain,
+    CellFinished,
+    CellStarted,
+    Checked,
+    Event,
+    GuestStarted,
+    Pulse,
+)
 from lab.model.guest import Guest
 from lab.model.job import CellJob, End, Keep
 from lab.model.result import Outcome
@@ -32,16 +41,14 @@ from lab.predict import durations
 from lab.store import RunStore, StoredOutcome
 
 _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
-GUESTS_PER_CPU = {"tcg": 3, "kvm": 4}
-"""With ``--jobs auto``. A throttled guest waits more than it computes: about a tenth of a core."""
-
 TRIES = 2
 """How many guests of a kind may come to nothing, one after the other, before the run ends."""
 
-REPEATS = 2
-"""How often a contended cell is repeated alone: what takes the host's time may be gone by then."""
+REPEATS = 3
+"""How often a contended cell is repeated: what takes the host's time may be gone by then."""
 
-Watch = Callable[[Event], None]
+Watch = Callable[[str, Event | None], None]
+"""Told a guest's id and what its worker tells of it; ``None``: the worker has ended."""
 Say = Callable[[str], None]
 
 
@@ -81,6 +88,7 @@ class Dispatch:
     how: How
     _crew: Crew = field(init=False)
     _kinds: Kinds = field(init=False)
+    _crowd: Crowd = field(init=False)
     _pending: list[Task] = field(default_factory=list)
     _running: dict[str, Task] = field(default_factory=dict)
     """By the id of the guest that has it."""
@@ -93,7 +101,11 @@ class Dispatch:
     def run(self, cells: Sequence[Cell]) -> str | None:
         """Every cell; the id of the guest that was left up."""
         self._crew = Crew(directory=self.store.directory)
-        self._kinds = Kinds(scenario=self.compiled.name, places=self.places, at_once=self._jobs())
+        place = next(iter(self.places.values()))
+        self._crowd = Crowd(kind=place.accelerator.kind, jobs=self.how.jobs)
+        self._kinds = Kinds(
+            scenario=self.compiled.name, places=self.places, at_once=self._crowd.limit
+        )
         base = self.compiled.base
         self._base = next((cell_id(c) for c in cells if identity(c) == identity(base)), "")
         missing, known = wanted(cells, self.places)
@@ -126,16 +138,10 @@ class Dispatch:
         while self._pending or self._running:
             if not self._crew.members:
                 raise TroubleError("there are cells left, and no guest that could run them")
-            self._hear(*self._crew.heard.get())
-            self._fill()
-
-    def _jobs(self) -> int:
-        if any(disk.device for cell in self.compiled.cells for disk in cell.disks):
-            return 1  # a real disk is in one guest at a time
-        if self.how.jobs is not None:
-            return self.how.jobs
-        place = next(iter(self.places.values()))
-        return GUESTS_PER_CPU[place.accelerator.kind] * accelerator.cpus()
+            member, event = self._crew.heard.get()
+            self._hear(member, event)
+            if not isinstance(event, Pulse):  # it changes nothing that cells wait for
+                self._fill()
 
     def _fill(self) -> None:
         """Start what fits: in guests that stand idle, or in new ones; end what nobody needs."""
@@ -148,8 +154,7 @@ class Dispatch:
                 continue
             coming = [m for m in self._crew.members if not m.up and m.kind == task.cell.guest]
             wanted = [t for t in self._pending if t.cell.guest == task.cell.guest]
-            room = len(self._crew.members) < self._jobs() and self._memory_for(task.cell.guest)
-            if len(coming) < len(wanted) and (room or not self._crew.members):
+            if len(coming) < len(wanted) and (not self._crew.members or self._bears(task)):
                 self._start(task.cell)
                 continue
             break
@@ -167,20 +172,28 @@ class Dispatch:
         running = list(self._running.values())
         if any(t.alone for t in running):
             return None
-        room = schedule.Room(
-            memory=load.available_memory(), space=load.free_space(), rate=load.throughput()
-        )
-        under_way = {t.wish.key for t in (*self._pending, *running) if t.wish}
+        room, all_of_it = self._crowd.room(), (*self._pending, *running)
+        needs = [self._crowd.need(t, all_of_it) for t in running]
+        under_way = {t.wish.key for t in all_of_it if t.wish}
         for task in self._pending:
             if (task.alone and running) or (task.wish and task.wish.first in under_way):
                 continue
-            if schedule.fits(task.need, [t.need for t in running], room):
+            if schedule.fits(self._crowd.need(task, all_of_it), needs, room):
                 return task
         return None
 
-    def _memory_for(self, kind: Guest) -> bool:
-        coming = sum(memory_of(m.kind) for m in self._crew.members if not m.up)
-        return load.available_memory() - coming > memory_of(kind) + schedule.RESERVE
+    def _bears(self, task: Task) -> bool:
+        """Whether the host has room for one more guest, beside those that run or come up."""
+        coming = [m for m in self._crew.members if not m.up]
+        running = list(self._running.values())
+        need = self._crowd.need(task, (*self._pending, *running))
+        beside = [self._crowd.need(t, (*self._pending, *running)) for t in running]
+        memory = load.available_memory() - sum(memory_of(m.kind) for m in coming)
+        return (
+            len(self._crew.members) < self._crowd.limit
+            and memory > memory_of(task.cell.guest) + schedule.RESERVE
+            and schedule.fits(need, [*beside, *[need] * len(coming)], self._crowd.room())
+        )
 
     def _give(self, member: Member, task: Task) -> None:
         directory = str(paths.guests() / member.job.guest)
@@ -213,9 +226,12 @@ class Dispatch:
             except OSError as error:
                 raise unwritable(task.directory / "events.jsonl", error) from error
         self._crew.note(member, event)
+        if event is not None:
+            self.watch(member.job.guest, event)
         match event:
             case None:
                 self._ended(member, task)
+                self.watch(member.job.guest, None)
             case GuestStarted():
                 member.up, member.busy = True, False
             case CellStarted() if task is not None:
@@ -229,8 +245,6 @@ class Dispatch:
                 self._finished(member, task, event)
             case _:
                 pass
-        if event is not None:
-            self.watch(event)
 
     def _finished(self, member: Member, task: Task, event: CellFinished) -> None:
         """A cell came to its end: it is kept, or it gets another turn and this one is evidence."""
@@ -240,9 +254,11 @@ class Dispatch:
             raw = self.store.raw(task.directory)
             contention = measure.contention(task.cell, raw, task.expected)
             checks += contention
+            crowded = self._crowd.learn(task, raw) and not task.repeats and not task.alone
             if any(not c.passed for c in contention) and task.repeats < REPEATS:
-                self.say(f"{task.id} is repeated alone: {contention[0].detail}")
-                task.alone = again = True
+                how = "with fewer beside it" if crowded else "alone"
+                self.say(f"{task.id} is repeated {how}: {contention[0].detail}")
+                task.alone, again = not crowded, True
                 task.repeats += 1
         elif event.outcome is Outcome.LOST and not task.retry:
             first = event.reason.splitlines()[0]
@@ -257,6 +273,7 @@ class Dispatch:
         if again:
             self.store.keep_attempt(task.directory, outcome)
             self._pending.append(task)
+            self.watch(member.job.guest, CellAgain(cell=task.id))
             return
         if task.wish is not None:
             self._calibrated(task, task.wish, outcome)
@@ -288,8 +305,8 @@ class Dispatch:
             del self._running[member.job.guest]
             reason = str(member.trouble or "the worker of its guest ended in the middle")
             lost = CellFinished(cell=task.id, outcome=Outcome.LOST, reason=reason)
+            self.watch(member.job.guest, lost)
             self._finished(member, task, lost)
-            self.watch(lost)
             return
         if member.trouble is None:
             return
@@ -327,8 +344,7 @@ class Dispatch:
     def _heard(self) -> Heard:
         member, event = self._crew.heard.get()
         self._crew.note(member, event)
-        if event is not None:
-            self.watch(event)
+        self.watch(member.job.guest, event)
         return member, event
 
     def _keep(self) -> str:

@@ -90,7 +90,8 @@ def _libvirt() -> Finding:
             good=False,
             needed=True,
             detail=error.message,
-            mend="make setup, or: sudo apt-get install libvirt-daemon-system libvirt-dev",
+            mend="make setup, or: sudo apt-get install libvirt-daemon-system libvirt-dev gcc"
+            " pkgconf && pip install 'raid-lab[guests]'",
         )
     return Finding(name="libvirt", good=True, needed=True, detail=f"{version}, embedded driver")
 

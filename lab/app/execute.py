@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab.app.dispatch import Dispatch, How, Say, Watch
@@ -56,7 +56,8 @@ def run_scenario(
     sweep()
     warm.trim({r.warm for r in guests.every() if guests.is_alive(r)})
     cells = compiled.cells if how.workloads else ()
-    check_real(cells or (compiled.base,), how.erase)
+    if check_real(cells or (compiled.base,), how.erase):
+        how = replace(how, jobs=1)  # a real disk is in one guest at a time
     place = prepare(compiled.base.guest, progress)
     places = {compiled.base.guest.system: place}
     for cell in cells:

@@ -1,4 +1,4 @@
-"""A run's figures for other programs: tables, fio's own JSON, and a cell that runs elsewhere."""
+"""A run for other programs: tables, fio's own JSON, JUnit, and a cell that runs elsewhere."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from lab import archive
 from lab.app.bundle import bundle_of
 from lab.app.fio_tree import fio_tree
+from lab.app.junit import junit_of
 from lab.app.results import result_of
 from lab.errors import InputError
 from lab.model.result import CellResult, Result
@@ -24,6 +25,7 @@ class Form(StrEnum):
     PARQUET = "parquet"
     FIO = "fio"
     BUNDLE = "bundle"
+    JUNIT = "junit"
 
 
 def export(run: RunStore, form: Form, out: Path, cell: str | None) -> list[Path]:
@@ -35,6 +37,11 @@ def export(run: RunStore, form: Form, out: Path, cell: str | None) -> list[Path]
     chosen = [c for c in stored.cells if cell is None or c.id == cell]
     if not chosen:
         raise InputError(f"'{run.id}' has no cell '{cell}' (there are: {_ids(stored.cells)})")
+    if form is Form.JUNIT:
+        if cell is not None:
+            raise InputError("--cell: JUnit is of a whole run, whose claims compare its cells")
+        archive.write_text(junit_of(run), out)
+        return [out]
     if form is Form.FIO:
         return archive.write_tree(fio_tree(run, chosen), out)
     if form is Form.BUNDLE:

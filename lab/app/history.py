@@ -19,12 +19,16 @@ def history_of(metric: str, scenario: str | None) -> History:
 
     ``InputError`` where there is no such metric, or no run of that scenario.
     """
-    found, missing = archive.points(list(store.every()))
+    runs = list(store.every())
+    found, missing, doubtful = archive.points(runs)
     broken = list(store.strays())
     for run in missing:
         again, sentences = _again(run)
         found += again
         broken += sentences
+    for run in doubtful:
+        broken += _again(run)[1]
+    broken += [s for run in runs if run not in (*missing, *doubtful) for s in run.closed()]
     if scenario is not None:
         known = sorted({point.scenario for point in found})
         found = [point for point in found if point.scenario == scenario]
@@ -63,7 +67,7 @@ def _again(run: RunStore) -> tuple[list[Point], list[str]]:
         for cell in result.cells
         for one in cell.measurements
     ]
-    return found, [sentence for sentence in (run.complaint(),) if sentence]
+    return found, list(run.complaints())
 
 
 def _with_changes(points: list[Point]) -> tuple[Point, ...]:

@@ -9,6 +9,7 @@ from lab.app import systems
 from lab.app.dispatch import by_guest
 from lab.app.fitting import check_images
 from lab.app.results import fields_of, predicted
+from lab.app.schema import first_line
 from lab.compile.cloud_init import Identity
 from lab.compile.guest import Site, guest_procedure
 from lab.compile.procedure import cell_procedure
@@ -167,7 +168,7 @@ def write_new(path: Path) -> None:
         raise InputError(f"'{path}' should end in .yaml, so that it can be given to `lab up`")
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(_NEW)
+            file.write(first_line(path) + _NEW)
     except FileExistsError:
         raise InputError(f"'{path}' is there already, and is not written over") from None
     except OSError as error:

@@ -13,10 +13,11 @@ from lab.model.scenario import Cell, Disk
 from lab.predict import written
 
 
-def check_real(cells: Sequence[Cell], erase: Sequence[str]) -> None:
+def check_real(cells: Sequence[Cell], erase: Sequence[str]) -> bool:
     """Refuse what the guard would refuse, before anything is booted; ``InputError`` says why.
 
     It is no more than a word in time: the guard looks again when it opens the disk.
+    Returns whether there are real disks at all.
     """
     disks = {d.device: d for cell in cells for d in cell.disks if d.device is not None}
     for serial in erase:
@@ -37,6 +38,7 @@ def check_real(cells: Sequence[Cell], erase: Sequence[str]) -> None:
     for device, disk in disks.items():
         if sentence := real.objections(device, disk.size, disk.device_serial or ""):
             raise InputError(sentence, hint=real.advice(sentence))
+    return bool(disks)
 
 
 def _only_read(cell: Cell, disk: Disk) -> None:

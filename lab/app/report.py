@@ -98,7 +98,7 @@ def write_report(store: RunStore, out: Path | None, lab: str) -> Path:
     if out is None:
         return store.save_report(text)
     place = out / f"{store.id}.html" if out.is_dir() else out
-    _write(place, text.encode())
+    _write(place, text)
     return place
 
 
@@ -111,7 +111,7 @@ def write_pictures(store: RunStore, directory: Path) -> tuple[Path, ...]:
     for picture in pictures_of(page_of(store)):
         drawn = svg(picture)
         for path, data in (
-            (directory / f"{picture.name}.svg", drawn.encode()),
+            (directory / f"{picture.name}.svg", drawn),
             (directory / f"{picture.name}.png", png(drawn)),
         ):
             _write(path, data)
@@ -120,17 +120,25 @@ def write_pictures(store: RunStore, directory: Path) -> tuple[Path, ...]:
 
 
 def write_site(
-    runs: Sequence[RunStore], directory: Path, lab: str, say: Callable[[str], None]
+    runs: Sequence[RunStore],
+    directory: Path,
+    lab: str,
+    say: Callable[[str], None],
+    *,
+    strays: Sequence[str] = (),
 ) -> Path:
     """A page for each run, and an index with what became of each and how figures moved.
 
-    A run that cannot be read is named, there and through ``say``; ``InputError``: none can be.
+    A run that cannot be read is named, there and through ``say``, and so is what lies among them
+    and is none (``strays``); ``InputError``: no run can be read.
     """
     from lab.report.html import run_page
     from lab.report.site import index_page
 
     pages: list[Page] = []
-    broken: list[str] = []
+    broken: list[str] = list(strays)
+    for sentence in strays:
+        say(sentence)
     for store in runs:
         try:
             page = page_of(store, lab)
@@ -138,16 +146,20 @@ def write_site(
             broken.append(str(error))
             say(str(error))
             continue
-        _write(directory / f"{store.id}.html", run_page(page, index="index.html").encode())
+        _write(directory / f"{store.id}.html", run_page(page, index="index.html"))
         pages.append(page)
+        for sentence in page.damage:
+            say(sentence)
     if not pages:
         raise InputError("there is no run to report on", hint="`lab up scenario NAME` makes one")
     index = directory / "index.html"
-    _write(index, index_page(pages, broken).encode())
+    _write(index, index_page(pages, broken))
     return index
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write(path: Path, page: str | bytes) -> None:
+    """A page, or a picture; what of a file's name is no text is written as escapes."""
+    data = page.encode(errors="backslashreplace") if isinstance(page, str) else page
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

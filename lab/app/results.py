@@ -51,7 +51,9 @@ def result_of(store: RunStore) -> Result:
 def _cell(store: RunStore, stored: StoredCell, run: StoredRun) -> Judged:
     finished = store.load_cell(stored.id)
     if finished is None:
-        outcome = StoredOutcome(outcome=Outcome.SKIPPED, reason="the run ended before it")
+        gone = "its files are not there any more"
+        reason = gone if run.finished else "the run ended before it"
+        outcome = StoredOutcome(outcome=Outcome.SKIPPED, reason=reason)
         raw: dict[str, str] = {}
     else:
         outcome, raw = finished.outcome, finished.raw

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+from lab import catalog
+from lab.errors import unwritable
+from lab.host import paths
 from lab.model.result import Result
 from lab.model.scenario import Scenario
+from lab.store import write_whole
 
 
 def scenario_schema() -> dict[str, Any]:
@@ -14,6 +20,39 @@ def scenario_schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **Scenario.model_json_schema(mode="validation"),
     }
+
+
+def as_text(document: dict[str, Any]) -> str:
+    """A document as it is printed and kept."""
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def install_scenario_schema() -> Path:
+    """Keep the scenarios' schema where new scenarios name it; its path."""
+    place = paths.schema() / catalog.SCHEMA
+    text = as_text(scenario_schema())
+    try:
+        if place.is_file() and place.read_text(encoding="utf-8") == text:
+            return place
+        place.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(place, error) from error
+    write_whole(place, text.encode())
+    return place
+
+
+def first_line(scenario: Path) -> str:
+    """The comment by which editors find the schema of a scenario in that file.
+
+    Its name alone where it lies beside the file, as in a checkout; else the URI of the kept one,
+    which is written. https://github.com/redhat-developer/yaml-language-server, "Using inlined
+    schema".
+    """
+    if (scenario.parent / catalog.SCHEMA).is_file():
+        place = catalog.SCHEMA
+    else:
+        place = install_scenario_schema().as_uri()
+    return f"# yaml-language-server: $schema={place}\n"
 
 
 def result_schema() -> dict[str, Any]:

@@ -28,7 +28,7 @@ class Task:
     wish: Wanted | None = None
     """It measures bare disks, and is no cell of the scenario."""
     alone: bool = False
-    """Nothing may run beside it: it was contended, or its disks are modelled and not yet known."""
+    """Nothing may run beside it: contended without a crowd, or its modelled disks are not known."""
     repeats: int = 0
     """How often it was repeated for that."""
     retry: bool = False

@@ -3,7 +3,7 @@
 How to add one
 --------------
 1. Write ``lab/arrays/NAME.py``. Scenarios then say ``array.kind: NAME``; nothing is registered.
-2. Give it a class with the members of ``lab.model.plugin.ArrayKind``, and end the file with
+2. Give it a class that has what ``lab.model.plugin.ArrayKind`` demands, and end the file with
    ``ARRAY: ArrayKind = YourClass()``, so that mypy checks it there:
 
    * ``problems(array, disks)`` yields a ``Problem`` for everything that the tools or the kernel

@@ -46,17 +46,6 @@ class Md(ArrayKind):
         """mdadm's own name for it."""
         return device_of(array)
 
-    @property
-    @override
-    def filesystem(self) -> str | None:
-        """None: an array is a block device."""
-        return None
-
-    @override
-    def fresh(self, array: Array) -> str:
-        """md keeps nothing that the kernel does not drop for it."""
-        return ""
-
     @override
     def state(self, array: Array) -> str:
         """All arrays, as the kernel shows them."""

@@ -57,17 +57,6 @@ class Segments(ArrayKind):
         """The logical volume."""
         return f"/dev/{GROUP}/{array.name}"
 
-    @property
-    @override
-    def filesystem(self) -> str | None:
-        """None: a volume is a block device."""
-        return None
-
-    @override
-    def fresh(self, array: Array) -> str:
-        """Neither md nor LVM keeps anything that the kernel does not drop for it."""
-        return ""
-
     @override
     def state(self, array: Array) -> str:
         """All arrays, as the kernel shows them, and the volume's table."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -27,6 +28,8 @@ def main() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # the caller closed it, as in `lab doctor >&-`
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
+    if isinstance(sys.stdout, TextIOWrapper):  # names of files need not be text
+        sys.stdout.reconfigure(errors="backslashreplace")
     for kind in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(kind, _interrupt)
     try:

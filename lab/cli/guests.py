@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from lab.cli import completion
 from lab.cli.app import app
 from lab.cli.options import GuestName, Json, console, print_json
 
@@ -36,6 +37,7 @@ def ssh(
         typer.Argument(
             metavar="[GUEST] [-- CMD…]",
             help="A guest, where there are several; and a command to run instead of a shell.",
+            autocompletion=completion.guest_names,
             show_default=False,
         ),
     ] = None,
@@ -80,7 +82,11 @@ def console_(
 def down(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[GUEST…]", help="Ids or scenarios; all guests, if none."),
+        typer.Argument(
+            metavar="[GUEST…]",
+            help="Ids or scenarios; all guests, if none.",
+            autocompletion=completion.guest_names,
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -11,34 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lab.cli import completion
+
 if TYPE_CHECKING:
     from rich.console import Console
 
     from lab.compile.scenario import Compiled
-
-
-def _scenario_names(incomplete: str) -> list[str]:
-    from lab import catalog
-
-    return [name for name in catalog.scenarios() if name.startswith(incomplete)]
-
-
-def _image_names(incomplete: str) -> list[str]:
-    from lab import catalog
-
-    return [name for name in catalog.image_recipes() if name.startswith(incomplete)]
-
-
-def _guest_names(incomplete: str) -> list[str]:
-    from lab.host import guests
-
-    return [r.id for r in guests.every() if r.id.startswith(incomplete)]
-
-
-def _run_names(incomplete: str) -> list[str]:
-    from lab import store
-
-    return [r.id for r in store.every() if r.id.startswith(incomplete)]
 
 
 ScenarioName = Annotated[
@@ -46,14 +24,17 @@ ScenarioName = Annotated[
     typer.Argument(
         metavar="NAME",
         help="A scenario's name, or the path of a .yaml file.",
-        autocompletion=_scenario_names,
+        autocompletion=completion.scenario_names,
         show_default=False,
     ),
 ]
 ImageName = Annotated[
     str,
     typer.Argument(
-        metavar="NAME", help="An image's name.", autocompletion=_image_names, show_default=False
+        metavar="NAME",
+        help="An image's name.",
+        autocompletion=completion.image_names,
+        show_default=False,
     ),
 ]
 RunName = Annotated[
@@ -61,7 +42,7 @@ RunName = Annotated[
     typer.Argument(
         metavar="RUN",
         help="A run's id or directory, a scenario's name for its last run, or 'last'.",
-        autocompletion=_run_names,
+        autocompletion=completion.run_names,
     ),
 ]
 GuestName = Annotated[
@@ -69,7 +50,7 @@ GuestName = Annotated[
     typer.Argument(
         metavar="[GUEST]",
         help="A guest's id or its scenario's name; needed where there are several.",
-        autocompletion=_guest_names,
+        autocompletion=completion.guest_names,
         show_default=False,
     ),
 ]
@@ -80,6 +61,7 @@ Sets = Annotated[
         metavar="PATH=VALUE",
         help="Override a field by its dotted name (repeatable): --set array.chunk=256KiB,"
         " --set workloads.write.bs=2MiB, --set 'matrix={}'.",
+        autocompletion=completion.set_keys,
         show_default=False,
     ),
 ]

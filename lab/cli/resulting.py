@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lab.cli import completion
 from lab.cli.app import results
 from lab.cli.options import Json, RunName, console, home, own_name, print_json, share_option
 
@@ -36,7 +37,7 @@ def list_(as_json: Json = False) -> None:
         except InputError as error:
             broken.append(str(error))
         else:
-            broken += [sentence for sentence in (run.complaint(),) if sentence]
+            broken += run.complaints()
     if as_json:
         print_json({"runs": rows, "broken": broken})
         return
@@ -57,7 +58,14 @@ def _tell(broken: Sequence[str]) -> None:
 
 
 @results.command()
-def show(name: RunName = "last", as_json: Json = False) -> None:
+def show(
+    name: RunName = "last",
+    whole: Annotated[
+        bool,
+        typer.Option("--whole", help="Every figure, claim and note, however long that gets."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Show what came out of a run, made again from its raw output.
 
     Examples: lab results show · lab results show raid5-parity-last --json
@@ -71,15 +79,18 @@ def show(name: RunName = "last", as_json: Json = False) -> None:
         print_json(result.model_dump(mode="json", by_alias=True))
         tell_damage(run)
         return
-    print_result(run, result)
+    print_result(run, result, whole=whole)
     tell_damage(run)
 
 
-def print_result(run: RunStore, result: Result, *, scenario: str | None = None) -> None:
-    """The result page of a run; ``scenario`` is what the user called it, where somebody knows."""
+def print_result(
+    run: RunStore, result: Result, *, scenario: str | None = None, whole: bool = False
+) -> None:
+    """The result page of a run, one screen of it or the ``whole``; ``scenario`` is what the user
+    called it, where somebody knows."""
     from lab.app.results import typed_names
     from lab.report.answer import steps
-    from lab.report.text import next_steps, result_page
+    from lab.report.screen import abridged, next_steps, result_page
 
     stored = run.load_run()
     out = console()
@@ -91,10 +102,13 @@ def print_result(run: RunStore, result: Result, *, scenario: str | None = None) 
             claims=stored.claims,
             notes=stored.notes,
             overrides=stored.overrides,
+            whole=whole,
         )
     )
     known, name = typed_names(run)
     lines = steps(result, lab=own_name(), scenario=scenario or known, run=name)
+    if not whole and abridged(result, notes=stored.notes):
+        lines = ((f"{own_name()} results show {name} --whole", "every figure and reason"), *lines)
     out.print(next_steps(lines, home(run.directory)), soft_wrap=True)
 
 
@@ -121,11 +135,14 @@ def compare(
     from lab.app.compare import comparison_of
     from lab.report.comparison import comparison_page
 
-    found = comparison_of(store.find(first), store.find(second), share_option("--least", least))
+    runs = store.find(first), store.find(second)
+    found = comparison_of(*runs, share_option("--least", least))
     if as_json:
         print_json(found.model_dump(mode="json", by_alias=True))
     else:
         console().print(comparison_page(found))
+    for run in runs:
+        tell_damage(run)
 
 
 @results.command()
@@ -135,7 +152,13 @@ def history(
     ],
     scenario: Annotated[
         str | None,
-        typer.Option("--scenario", metavar="NAME", help="Only its runs.", show_default=False),
+        typer.Option(
+            "--scenario",
+            metavar="NAME",
+            help="Only its runs.",
+            autocompletion=completion.scenario_names,
+            show_default=False,
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -183,7 +206,13 @@ def export(
         ),
     ],
     form: Annotated[
-        str, typer.Option("--format", metavar="FORM", help="csv, parquet, fio or bundle.")
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORM",
+            help="csv, parquet, fio, bundle or junit.",
+            autocompletion=completion.export_forms,
+        ),
     ],
     name: RunName = "last",
     cell: Annotated[
@@ -192,9 +221,11 @@ def export(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a run for other programs: tables, fio's own JSON for fio-plot, or a cell to run again.
+    """Write a run for other programs: tables, fio's own JSON for fio-plot, a cell to run again,
+    or JUnit's XML with a test case for each claim.
 
     Examples: lab results export last --format csv --out last.csv
+    · lab results export RUN --format junit --out junit.xml
     · lab results export RUN --format bundle --cell ID --out bundle
     """
     from lab import store
@@ -204,9 +235,15 @@ def export(
 
     if form not in {f.value for f in Form}:
         raise InputError(f"--format: '{form}' is none of them: {', '.join(f.value for f in Form)}")
-    files = write(store.find(name), Form(form), out, cell)
+    run = store.find(name)
+    try:
+        files = write(run, Form(form), out, cell)
+    except InputError:
+        tell_damage(run)  # it may be the reason
+        raise
     if as_json:
         print_json({"format": form, "files": [str(file) for file in files]})
     else:
         several = f"{len(files)} files" if len(files) > 1 else "1 file"
         sys.stdout.write(f"{several} written: {home(out)}\n")
+    tell_damage(run)

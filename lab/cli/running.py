@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lab.cli import completion
 from lab.cli.app import run, up
 from lab.cli.options import (
     Json,
@@ -22,6 +23,8 @@ from lab.cli.resulting import print_result
 if TYPE_CHECKING:
     from lab.app.dispatch import How
     from lab.app.execute import Done
+    from lab.app.place import Place
+    from lab.store import RunStore
 
 Out = Annotated[
     Path | None,
@@ -85,7 +88,20 @@ def run_scenario(
     resume: Annotated[
         str | None,
         typer.Option(
-            "--resume", metavar="RUN", help="Go on with a run that stopped.", show_default=False
+            "--resume",
+            metavar="RUN",
+            help="Go on with a run that stopped.",
+            autocompletion=completion.run_names,
+            show_default=False,
+        ),
+    ] = None,
+    junit: Annotated[
+        Path | None,
+        typer.Option(
+            "--junit",
+            metavar="FILE",
+            help="Write JUnit's XML, a test case for each claim, however the run ends.",
+            show_default=False,
         ),
     ] = None,
     as_json: Json = False,
@@ -95,10 +111,10 @@ def run_scenario(
 
     Examples: lab run scenario raid5-parity-last --json ·
     lab run scenario raid5-parity-last --set 'matrix={}' --set array.layout=left-asymmetric ·
-    lab run scenario raid5-parity-last --resume last
+    lab run scenario raid5-parity-last --resume last · lab run scenario degraded --junit junit.xml
     """
     how = _how(jobs, keep=False, workloads=True, cold=cold, erase=erase)
-    _go(name, sets, trials, out, how, resume=resume, as_json=as_json, verbose=verbose)
+    _go(name, sets, trials, out, how, resume=resume, as_json=as_json, verbose=verbose, junit=junit)
 
 
 def _how(jobs: str, *, keep: bool, workloads: bool, cold: bool, erase: list[str] | None) -> How:
@@ -123,14 +139,24 @@ def _go(
     resume: str | None,
     as_json: bool,
     verbose: bool,
+    junit: Path | None = None,
 ) -> None:
     from lab.app import execute
+    from lab.app.junit import kept_up
     from lab.app.resume import stored
     from lab.cli.progress import Progress
 
     compiled = compile_named(name, sets, trials)
     store = stored(resume, compiled, sets or []) if resume else None
-    with Progress(compiled, how=how, verbose=verbose) as progress:
+    with (
+        kept_up(junit, compiled) as begun,
+        Progress(compiled, how=how, verbose=verbose) as progress,
+    ):
+
+        def ready(run: RunStore, place: Place) -> None:
+            begun(run)
+            progress.ready(run, place)
+
         done = execute.run_scenario(
             compiled,
             texts=sets or [],
@@ -138,9 +164,9 @@ def _go(
             how=how,
             resume=store,
             watch=progress.watch,
-            say=progress.say,
+            say=progress.note,
             progress=progress.image,
-            ready=progress.ready,
+            ready=ready,
         )
     if as_json:
         print_json(done.result.model_dump(mode="json", by_alias=True))

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from lab.cli import completion
 from lab.cli.app import scenario
 from lab.cli.options import (
     Json,
@@ -83,7 +84,12 @@ def show(name: ScenarioName, sets: Sets = None, as_json: Json = False) -> None:
 @scenario.command()
 def check(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[FILE…]", help="Names or files; all, if none.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE…]",
+            help="Names or files; all, if none.",
+            autocompletion=completion.scenario_names,
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -149,7 +155,7 @@ def predict(
     Example: lab scenario predict raid5-parity-last
     """
     from lab.app.plan import prediction_of
-    from lab.report.text import result_page
+    from lab.report.screen import result_page
 
     compiled = compile_named(name, sets, trials)
     result = prediction_of(compiled)
@@ -171,6 +177,7 @@ def explain(
             metavar="RUN",
             help="Put a run's figures and its disks' counters beside theory's: an id, a directory,"
             " or 'last'.",
+            autocompletion=completion.run_names,
             show_default=False,
         ),
     ] = None,

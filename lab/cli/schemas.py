@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Annotated
+
+import typer
+
 from lab.cli.app import schema
-from lab.cli.options import print_json
+from lab.cli.options import home, print_json
 
 
 @schema.command()
-def scenario() -> None:
+def scenario(
+    install: Annotated[
+        bool,
+        typer.Option("--install", help="Keep it where new scenarios tell editors that it is."),
+    ] = False,
+) -> None:
     """Print the JSON Schema of a scenario file.
 
-    Example: lab schema scenario > scenario.schema.json
+    Examples: lab schema scenario > scenario.schema.json · lab schema scenario --install
     """
-    from lab.app.schema import scenario_schema
+    from lab.app.schema import install_scenario_schema, scenario_schema
 
-    print_json(scenario_schema())
+    if install:
+        sys.stdout.write(f"Written to {home(install_scenario_schema())}\n")
+    else:
+        print_json(scenario_schema())
 
 
 @schema.command()

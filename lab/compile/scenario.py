@@ -86,7 +86,18 @@ def compile_scenario(
 
     ``known`` tells of the real disks that the scenario names.
     """
-    original = read_file(path)
+    return compile_document(path, read_file(path), overrides=overrides, trials=trials, known=known)
+
+
+def compile_document(
+    path: Path,
+    original: Document,
+    *,
+    overrides: Sequence[Override] = (),
+    trials: int | None = None,
+    known: Known = nobody,
+) -> Compiled:
+    """The same, of a document that was read, or made; ``path`` is where it comes from."""
     cells, scenario, document = _expand(path, original, overrides, trials, known)
     published = cells
     if overrides:

@@ -27,6 +27,8 @@ class Need:
     """Bytes that its disks may grow to."""
     rate: float
     """Bytes per second that its disks' limits allow together; 0 where a disk has none."""
+    cores: float = 0.0
+    """Processors that its guest keeps busy in its busiest step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,8 @@ class Room:
     space: int
     rate: float
     """Bytes per second that the host itself moves, measured."""
+    cores: float
+    """Processors that may be busy."""
 
 
 def need_of(cell: Cell, memory: int, written: int) -> Need:
@@ -68,4 +72,6 @@ def fits(need: Need, running: Sequence[Need], room: Room) -> bool:
         return False
     if need.rate == 0.0 or any(r.rate == 0.0 for r in running):
         return False  # a disk without limits is measured alone
+    if need.cores + sum(r.cores for r in running) > room.cores:
+        return False
     return need.rate + sum(r.rate for r in running) <= SHARE * room.rate

@@ -3,7 +3,7 @@
 How to add one
 --------------
 1. Write ``lab/disks/NAME.py``. Scenarios then say ``disks.model: NAME``; nothing is registered.
-2. Give it a class with the methods of ``lab.model.plugin.DiskModel``, and end the file with
+2. Give it a class that has what ``lab.model.plugin.DiskModel`` demands, and end the file with
    ``DISK: DiskModel = YourClass()``, so that mypy checks it there:
 
    * ``problems(disk)`` yields a ``Problem`` for every field that QEMU or libvirt would refuse.
@@ -160,10 +160,17 @@ these strays by 2 %: three times that is within the 8 % that are allowed, and le
 """
 STREAM_SECONDS: Final = 3
 """Of a stream, whose requests are alike; and the least of any other probe of a drive."""
+STREAM_REQUESTS: Final = 40
+"""The least of a stream, however slow: one more or less at its end is then 2.5 %."""
 WARM_SECONDS: Final = 1
 """Before each measurement: fio begins, and an emulated guest translates its code."""
 GUEST_SECONDS: Final = 1
 """Of each measurement of the guest's own time: some hundred requests, alike."""
+PACE: Final = 0.010
+"""Seconds that a paced disk takes for each command, as a hard disk does: a guest that rests as long
+takes some 1.8 ms to go on, and one that does not 0.4 (emulated; three drives agreed)."""
+PACED_SECONDS: Final = 3
+"""Of each measurement with such a disk."""
 COSTLESS_SIZE: Final = GIB
 """Of the disk that takes no time, whatever the size of those that are held against it."""
 STREAM_SPAN: Final = 16 * MIB
@@ -186,10 +193,11 @@ _FLUSHED: Final[dict[str, str | int]] = {"rw": "randwrite", "bs": 4096, "fsync":
 _ONE_PLACE: Final[dict[str, str | int]] = {**_FLUSHED, "size": 4096, "norandommap": 1}
 
 
-def drive_probes(access: float, *, span: int | None, turns: bool) -> tuple[Probe, ...]:
+def drive_probes(access: float, *, rate: float, span: int | None, turns: bool) -> tuple[Probe, ...]:
     """What a modelled drive is held against: the figures of ``lab.theory.drive``.
 
-    ``access``: mean seconds of its random requests, which decide how long to measure. ``span``:
+    ``access``: mean seconds of its random requests, and ``rate``: bytes per second at its
+    beginning, which decide how long to measure. ``span``:
     bytes at its beginning that its stream goes over, again and again; ``None``: all.
     ``turns``: it has a speed of rotation, which one place written again and again shows without
     chance, and without the guest: its time passes while the platter comes round.
@@ -200,11 +208,12 @@ def drive_probes(access: float, *, span: int | None, turns: bool) -> tuple[Probe
     rotation = ("revolutions", "revolutions", "iops", 0.08, STREAM_SECONDS, _ONE_PLACE)
     seconds = max(STREAM_SECONDS, math.ceil(PROBE_REQUESTS * access))
     within = {"size": span // MIB * MIB} if span else {}
+    stream = max(STREAM_SECONDS, math.ceil(STREAM_REQUESTS * MIB / rate))
     found = (
         ("random_read_1", "random_read_1", "iops", 0.08, seconds, _READ),
         ("random_read_16", "random_read_16", "iops", 0.08, seconds, {**_READ, "iodepth": 16}),
         (
-            *("sequential", "sequential_outer", "throughput", 0.08, STREAM_SECONDS),
+            *("sequential", "sequential_outer", "throughput", 0.08, stream),
             {**_STREAM, "iodepth": 2, **within},
         ),
         ("flush", "flush", "iops", 0.12, seconds, _FLUSHED),
@@ -220,6 +229,14 @@ def drive_probes(access: float, *, span: int | None, turns: bool) -> tuple[Probe
             tolerance=allowed,
         )
         for name, figure, metric, allowed, long, options in found
+    )
+
+
+def paced_probes() -> tuple[Probe, ...]:
+    """Those of the guest's times for which it rests in between, on a disk that takes ``PACE``."""
+    found = (("random_read_1", _READ), ("flush", _FLUSHED))
+    return tuple(
+        Probe(workload=_fio(name, PACED_SECONDS, options), metric="iops") for name, options in found
     )
 
 

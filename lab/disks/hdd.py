@@ -188,7 +188,7 @@ class HardDisk(DiskModel):
         """Random reads, a stream, and writes that are flushed."""
         drive = drive_of(disk)
         zone = min(disk.size, max(STREAM_SPAN, disk.size // drive.zones))
-        return drive_probes(drive.access, span=zone, turns=drive.rpm > 0)
+        return drive_probes(drive.access, rate=drive.outer_rate, span=zone, turns=drive.rpm > 0)
 
     @override
     def drive(self, disk: Disk) -> HardDrive | SolidStateDrive | None:
@@ -196,11 +196,11 @@ class HardDisk(DiskModel):
         return drive_of(disk)
 
     @override
-    def costless(self, disk: Disk) -> Disk | None:
+    def costless(self, disk: Disk, pace: float = 0.0) -> Disk | None:
         """An arm that is everywhere at once, over platters that stand still."""
         nothing = HddParameters(
             rpm=0,
-            overhead=0,
+            overhead=pace,
             track_to_track=0,
             average_seek=0,
             full_stroke=0,

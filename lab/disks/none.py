@@ -7,20 +7,13 @@ from collections.abc import Iterable
 from typing_extensions import override
 
 from lab.disks import as_text, create_file, drive_element, drive_problems
-from lab.model.drive import HardDrive, SolidStateDrive
-from lab.model.plugin import DiskModel, Probe, Problem
+from lab.model.plugin import DiskModel, Problem
 from lab.model.procedure import Step
 from lab.model.scenario import Disk
 
 
 class Unlimited(DiskModel):
     """What it measures is the host: for programs, not for claims about disks."""
-
-    @property
-    @override
-    def plain(self) -> bool:
-        """A file."""
-        return True
 
     @override
     def problems(self, disk: Disk) -> Iterable[Problem]:
@@ -33,21 +26,6 @@ class Unlimited(DiskModel):
                     message="the disk model 'none' has no limits: remove the throttle, or set "
                     "model to throttle",
                 )
-
-    @override
-    def probes(self, disk: Disk) -> tuple[Probe, ...]:
-        """Nobody says how fast it is."""
-        return ()
-
-    @override
-    def drive(self, disk: Disk) -> HardDrive | SolidStateDrive | None:
-        """None."""
-        return None
-
-    @override
-    def costless(self, disk: Disk) -> Disk | None:
-        """It models no drive."""
-        return None
 
     @override
     def create(self, disk: Disk, path: str) -> tuple[Step, ...]:
@@ -63,16 +41,6 @@ class Unlimited(DiskModel):
     def rotational(self, disk: Disk) -> bool | None:
         """What the real disk does; of a file, what the bus makes of it."""
         return disk.device_rotational
-
-    @override
-    def bytes_per_second(self, disk: Disk) -> float:
-        """No limit."""
-        return 0.0
-
-    @override
-    def report(self, disk: Disk, path: str) -> tuple[Step, ...]:
-        """Nothing was counted."""
-        return ()
 
 
 DISK: DiskModel = Unlimited()

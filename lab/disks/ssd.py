@@ -103,7 +103,8 @@ class SolidState(DiskModel):
     @override
     def probes(self, disk: Disk) -> tuple[Probe, ...]:
         """Random reads, a stream, and writes that are flushed."""
-        return drive_probes(drive_of(disk).read_latency, span=None, turns=False)
+        drive = drive_of(disk)
+        return drive_probes(drive.read_latency, rate=drive.link_rate, span=None, turns=False)
 
     @override
     def drive(self, disk: Disk) -> HardDrive | SolidStateDrive | None:
@@ -111,10 +112,10 @@ class SolidState(DiskModel):
         return drive_of(disk)
 
     @override
-    def costless(self, disk: Disk) -> Disk | None:
+    def costless(self, disk: Disk, pace: float = 0.0) -> Disk | None:
         """Channels that are done at once."""
         nothing = SsdParameters(
-            overhead=0,
+            overhead=pace,
             read_latency=0,
             write_latency=0,
             flush_latency=0,

@@ -15,7 +15,6 @@ from xml.etree import ElementTree as ET
 from typing_extensions import override
 
 from lab.disks import as_text, create_file, drive_element, drive_problems
-from lab.model.drive import HardDrive, SolidStateDrive
 from lab.model.plugin import DiskModel, Probe, Problem
 from lab.model.procedure import Step
 from lab.model.scenario import Disk, Throttle, Workload
@@ -173,12 +172,6 @@ def _streams(disk: Disk, way: str) -> Iterable[Probe]:
 class Throttled(DiskModel):
     """A disk that moves so many bytes, or does so many operations, in a second, and no more."""
 
-    @property
-    @override
-    def plain(self) -> bool:
-        """A file behind limits."""
-        return True
-
     @override
     def problems(self, disk: Disk) -> Iterable[Problem]:
         """The fields that all models share, and QEMU's rules for limits."""
@@ -194,16 +187,6 @@ class Throttled(DiskModel):
         if disk.device is not None:
             return ()
         return tuple(probe for way in ("write", "read") for probe in _streams(disk, way))
-
-    @override
-    def drive(self, disk: Disk) -> HardDrive | SolidStateDrive | None:
-        """None."""
-        return None
-
-    @override
-    def costless(self, disk: Disk) -> Disk | None:
-        """It models no drive."""
-        return None
 
     @override
     def create(self, disk: Disk, path: str) -> tuple[Step, ...]:
@@ -227,16 +210,6 @@ class Throttled(DiskModel):
     def rotational(self, disk: Disk) -> bool | None:
         """What the real disk does; of a file, what the bus makes of it."""
         return disk.device_rotational
-
-    @override
-    def bytes_per_second(self, disk: Disk) -> float:
-        """None beside the throttle itself."""
-        return 0.0
-
-    @override
-    def report(self, disk: Disk, path: str) -> tuple[Step, ...]:
-        """Nothing was counted."""
-        return ()
 
 
 DISK: DiskModel = Throttled()

@@ -7,7 +7,7 @@ How to add one
 2. Declare the kind's parameters as a ``lab.model.base.Model``. A disk is ``disk: Position``, its
    place in the cell, from 1. ``name``, ``before``, ``after``, ``during``, ``at`` and ``check``
    are every fault's own.
-3. Give the file a class with the members of ``lab.model.plugin.FaultKind``, and end it with
+3. Give the file a class that has what ``lab.model.plugin.FaultKind`` demands, and end it with
    ``FAULT: FaultKind = YourClass()``, so that mypy checks it there:
 
    * ``problems(parameters, scene)`` yields a ``Problem`` for whatever cannot be done there.

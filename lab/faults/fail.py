@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from typing_extensions import override
@@ -14,9 +14,8 @@ from lab.faults import (
     disk_problems,
 )
 from lab.model.base import Model
-from lab.model.measurement import Metric
-from lab.model.plugin import FaultKind, Outputs, Problem, Scene
-from lab.model.procedure import Step, words
+from lab.model.plugin import FaultKind, Problem, Scene, checked
+from lab.model.procedure import words
 
 
 class FailParameters(Model):
@@ -36,33 +35,16 @@ class Fail(FaultKind):
         """The kind's parameters."""
         return FailParameters
 
-    @property
-    @override
-    def metrics(self) -> Sequence[Metric]:
-        """Those of every fault."""
-        return ()
-
-    @property
-    @override
-    def cuts(self) -> bool:
-        """The guest goes on."""
-        return False
-
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
         """There is such a member."""
         yield from array_problems(scene)
-        yield from disk_problems(scene, _checked(parameters).disk)
-
-    @override
-    def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
-        """Nothing on the host."""
-        return ()
+        yield from disk_problems(scene, checked(FailParameters, parameters).disk)
 
     @override
     def script(self, parameters: Any, scene: Scene) -> str:
         """md lets go of a failed member a moment later, when its requests have ended."""
-        p = _checked(parameters)
+        p = checked(FailParameters, parameters)
         path = disk(scene, p.disk).path
         script = words("mdadm", scene.device, "--fail", path) + " 2>&1\n"
         if p.remove:
@@ -72,17 +54,6 @@ class Fail(FaultKind):
                 "  tries=$((tries + 1)); [ $tries -lt 50 ]; sleep 0.1\ndone\n"
             )
         return script
-
-    @override
-    def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        """Nothing of its own."""
-        return {}
-
-
-def _checked(parameters: Any) -> FailParameters:
-    if not isinstance(parameters, FailParameters):
-        raise TypeError(f"{type(parameters).__name__} are not the parameters of fail")
-    return parameters
 
 
 FAULT: FaultKind = Fail()

@@ -23,7 +23,7 @@ from lab.faults import (
 )
 from lab.model.base import Model, Size
 from lab.model.measurement import Metric
-from lab.model.plugin import FaultKind, Outputs, Problem, Scene
+from lab.model.plugin import FaultKind, Outputs, Problem, Scene, checked
 from lab.model.procedure import AskServer, Step
 
 
@@ -62,16 +62,10 @@ class IoError(FaultKind):
         """How often md mended a member."""
         return (counted("corrected"),)
 
-    @property
-    @override
-    def cuts(self) -> bool:
-        """The guest goes on."""
-        return False
-
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
         """Only a server can fail on command, within its disk."""
-        p = _checked(parameters)
+        p = checked(IoErrorParameters, parameters)
         yield from disk_problems(scene, p.disk)
         if p.disk > len(scene.disks):
             return
@@ -90,7 +84,7 @@ class IoError(FaultKind):
     @override
     def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
         """The server is told."""
-        p = _checked(parameters)
+        p = checked(IoErrorParameters, parameters)
         broken = disk(scene, p.disk)
         times = "" if p.times is None else f" {p.times}"
         return (
@@ -103,11 +97,6 @@ class IoError(FaultKind):
         )
 
     @override
-    def script(self, parameters: Any, scene: Scene) -> str:
-        """Nothing in the guest."""
-        return ""
-
-    @override
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
         """Lines of the kernel's log, ``raid5.c`` and ``raid1.c`` have the same words."""
         return {
@@ -117,12 +106,6 @@ class IoError(FaultKind):
 
 def _first_byte(p: IoErrorParameters, scene: Scene) -> int:
     return data_offset(scene) + p.offset
-
-
-def _checked(parameters: Any) -> IoErrorParameters:
-    if not isinstance(parameters, IoErrorParameters):
-        raise TypeError(f"{type(parameters).__name__} are not the parameters of io_error")
-    return parameters
 
 
 FAULT: FaultKind = IoError()

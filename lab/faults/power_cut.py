@@ -31,7 +31,7 @@ from lab.faults import (
 from lab.mdsteps.readback import dirty_bits_script
 from lab.model.base import Model
 from lab.model.measurement import Metric
-from lab.model.plugin import FaultKind, Outputs, Problem, Scene
+from lab.model.plugin import FaultKind, Outputs, Problem, Scene, checked
 from lab.model.procedure import PowerCycle, Step, words
 
 _LOST: Final = re.compile(r" ok (\d+)$", re.MULTILINE)
@@ -76,7 +76,7 @@ class PowerCut(FaultKind):
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
         """Only modelled disks have a cache of their own."""
-        p = _checked(parameters)
+        p = checked(PowerCutParameters, parameters)
         if scene.device and scene.array.kind != "md":
             yield Problem(
                 key="fault",
@@ -94,7 +94,11 @@ class PowerCut(FaultKind):
     @override
     def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
         """QEMU is killed and started, and the guest boots to the end."""
-        lose = tuple(d.control for d in scene.disks) if _checked(parameters).lose_cache else ()
+        lose = (
+            tuple(d.control for d in scene.disks)
+            if checked(PowerCutParameters, parameters).lose_cache
+            else ()
+        )
         gone = unplugged(scene)
         return (
             PowerCycle(lose=lose, capture=f"{scene.tag}.power"),
@@ -107,7 +111,7 @@ class PowerCut(FaultKind):
         """The array is assembled; what was mounted is mounted again."""
         if not scene.device:
             return ""
-        p, gone = _checked(parameters), unplugged(scene)
+        p, gone = checked(PowerCutParameters, parameters), unplugged(scene)
         command = assemble(scene, gone)
         first = next(disk(scene, n).path for n in members(scene) if n not in gone)
         bits = dirty_bits_script(scene.array, [first])
@@ -131,12 +135,6 @@ class PowerCut(FaultKind):
         answers = outputs.files.get("power.txt", "")
         found["cache_lost_bytes"] = sum(float(n) for n in _LOST.findall(answers))
         return found
-
-
-def _checked(parameters: Any) -> PowerCutParameters:
-    if not isinstance(parameters, PowerCutParameters):
-        raise TypeError(f"{type(parameters).__name__} are not the parameters of power_cut")
-    return parameters
 
 
 FAULT: FaultKind = PowerCut()

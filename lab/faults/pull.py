@@ -23,7 +23,7 @@ from lab.faults import (
 )
 from lab.model.base import Model
 from lab.model.measurement import Metric
-from lab.model.plugin import FaultKind, Outputs, Problem, Scene
+from lab.model.plugin import FaultKind, Outputs, Problem, Scene, checked
 from lab.model.procedure import Step, UnplugDisk
 
 
@@ -48,22 +48,16 @@ class Pull(FaultKind):
         """Whether md noticed."""
         return (counted("noticed", better="higher"),)
 
-    @property
-    @override
-    def cuts(self) -> bool:
-        """The guest goes on."""
-        return False
-
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
         """There is such a disk."""
         yield from array_problems(scene)
-        yield from disk_problems(scene, _checked(parameters).disk)
+        yield from disk_problems(scene, checked(PullParameters, parameters).disk)
 
     @override
     def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
         """QEMU unplugs it; its file stays."""
-        pulled = disk(scene, _checked(parameters).disk)
+        pulled = disk(scene, checked(PullParameters, parameters).disk)
         return (UnplugDisk(serial=pulled.serial, xml=pulled.xml),)
 
     @override
@@ -84,12 +78,6 @@ class Pull(FaultKind):
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
         """Whether the array was degraded within ten seconds."""
         return {"noticed": number(outputs.stdout, "noticed")}
-
-
-def _checked(parameters: Any) -> PullParameters:
-    if not isinstance(parameters, PullParameters):
-        raise TypeError(f"{type(parameters).__name__} are not the parameters of pull")
-    return parameters
 
 
 FAULT: FaultKind = Pull()

@@ -22,7 +22,7 @@ from lab.faults import (
 )
 from lab.model.base import Model
 from lab.model.measurement import Metric
-from lab.model.plugin import FaultKind, Outputs, Problem, Scene
+from lab.model.plugin import FaultKind, Outputs, Problem, Scene, checked
 from lab.model.procedure import AttachDisk, Step, words
 
 _LEFT: Final = ("failed", "detached")
@@ -52,22 +52,16 @@ class ReAdd(FaultKind):
         """Whether md took it back as what it was."""
         return (counted("re_added", better="higher"),)
 
-    @property
-    @override
-    def cuts(self) -> bool:
-        """The guest goes on."""
-        return False
-
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
         """There is such a disk."""
         yield from array_problems(scene)
-        yield from disk_problems(scene, _checked(parameters).disk)
+        yield from disk_problems(scene, checked(ReAddParameters, parameters).disk)
 
     @override
     def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
         """A disk that was pulled is plugged in again."""
-        p = _checked(parameters)
+        p = checked(ReAddParameters, parameters)
         if p.disk not in unplugged(scene):
             return ()
         back = disk(scene, p.disk)
@@ -79,7 +73,7 @@ class ReAdd(FaultKind):
     @override
     def script(self, parameters: Any, scene: Scene) -> str:
         """What is left of it in the array goes first."""
-        p = _checked(parameters)
+        p = checked(ReAddParameters, parameters)
         path = disk(scene, p.disk).path
         lines = [
             *(f"mdadm {scene.device} --remove {which} 2>&1 || true" for which in _LEFT),
@@ -97,12 +91,6 @@ class ReAdd(FaultKind):
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
         """What mdadm said to it."""
         return {"re_added": number(outputs.stdout, "re_added")}
-
-
-def _checked(parameters: Any) -> ReAddParameters:
-    if not isinstance(parameters, ReAddParameters):
-        raise TypeError(f"{type(parameters).__name__} are not the parameters of re_add")
-    return parameters
 
 
 FAULT: FaultKind = ReAdd()

@@ -5,7 +5,7 @@ md copies from the member itself, and drops it when the copy is whole (``mdadm(8
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import Field
@@ -18,9 +18,8 @@ from lab.faults import (
     disk_problems,
 )
 from lab.model.base import Model
-from lab.model.measurement import Metric
-from lab.model.plugin import FaultKind, Outputs, Problem, Scene
-from lab.model.procedure import Step, words
+from lab.model.plugin import FaultKind, Problem, Scene, checked
+from lab.model.procedure import words
 
 
 class ReplaceParameters(Model):
@@ -40,22 +39,10 @@ class Replace(FaultKind):
         """The kind's parameters."""
         return ReplaceParameters
 
-    @property
-    @override
-    def metrics(self) -> Sequence[Metric]:
-        """Those of every fault."""
-        return ()
-
-    @property
-    @override
-    def cuts(self) -> bool:
-        """The guest goes on."""
-        return False
-
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
         """There are such a member and such a spare."""
-        p = _checked(parameters)
+        p = checked(ReplaceParameters, parameters)
         yield from array_problems(scene)
         yield from disk_problems(scene, p.disk)
         yield from disk_problems(scene, p.with_, "with")
@@ -74,27 +61,11 @@ class Replace(FaultKind):
             )
 
     @override
-    def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
-        """Nothing on the host."""
-        return ()
-
-    @override
     def script(self, parameters: Any, scene: Scene) -> str:
         """One command."""
-        p = _checked(parameters)
+        p = checked(ReplaceParameters, parameters)
         old, new = disk(scene, p.disk).path, disk(scene, p.with_).path
         return words("mdadm", scene.device, "--replace", old, "--with", new) + " 2>&1\n"
-
-    @override
-    def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        """Nothing of its own."""
-        return {}
-
-
-def _checked(parameters: Any) -> ReplaceParameters:
-    if not isinstance(parameters, ReplaceParameters):
-        raise TypeError(f"{type(parameters).__name__} are not the parameters of replace")
-    return parameters
 
 
 FAULT: FaultKind = Replace()

@@ -8,7 +8,7 @@ member of a left-symmetric RAID 5 is parity.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 
 from pydantic import ValidationInfo, field_validator
@@ -26,8 +26,7 @@ from lab.faults import (
     unplugged,
 )
 from lab.model.base import Model, Size
-from lab.model.measurement import Metric
-from lab.model.plugin import FaultKind, Outputs, Problem, Scene
+from lab.model.plugin import FaultKind, Problem, Scene, checked
 from lab.model.procedure import AskServer, GuestCommand, SpoilDisk, Step, words
 
 PATTERN: Final = 0xA5
@@ -60,22 +59,10 @@ class Rot(FaultKind):
         """The kind's parameters."""
         return RotParameters
 
-    @property
-    @override
-    def metrics(self) -> Sequence[Metric]:
-        """Those of every fault."""
-        return ()
-
-    @property
-    @override
-    def cuts(self) -> bool:
-        """The guest goes on."""
-        return False
-
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
         """Nothing uses the array, and the bytes are a member's data."""
-        p = _checked(parameters)
+        p = checked(RotParameters, parameters)
         yield from array_problems(scene)
         yield from disk_problems(scene, p.disk)
         if scene.fault.moment == "during":
@@ -100,7 +87,7 @@ class Rot(FaultKind):
     @override
     def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
         """No copy of the bytes is in the guest when they change."""
-        p = _checked(parameters)
+        p = checked(RotParameters, parameters)
         rotten, first = disk(scene, p.disk), geometry(scene).data_offset + p.offset
         stop = GuestCommand(
             label=f"stop {scene.device}",
@@ -125,17 +112,6 @@ class Rot(FaultKind):
         """The array comes back, with its settings."""
         gone = unplugged(scene)
         return f"{assemble(scene, gone)} || exit 1\nudevadm settle --timeout=30\n{settings(scene)}"
-
-    @override
-    def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        """Nothing of its own."""
-        return {}
-
-
-def _checked(parameters: Any) -> RotParameters:
-    if not isinstance(parameters, RotParameters):
-        raise TypeError(f"{type(parameters).__name__} are not the parameters of rot")
-    return parameters
 
 
 FAULT: FaultKind = Rot()

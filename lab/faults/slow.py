@@ -6,7 +6,7 @@ is changed while the guest runs; a modelled disk stalls.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import Field
@@ -19,8 +19,7 @@ from lab.faults import (
     served,
 )
 from lab.model.base import Model, Rate, Seconds
-from lab.model.measurement import Metric
-from lab.model.plugin import FaultKind, Outputs, Problem, Scene
+from lab.model.plugin import FaultKind, Problem, Scene, checked
 from lab.model.procedure import AskServer, LimitDisk, Step
 
 
@@ -56,22 +55,10 @@ class Slow(FaultKind):
         """The kind's parameters."""
         return SlowParameters
 
-    @property
-    @override
-    def metrics(self) -> Sequence[Metric]:
-        """Those of every fault."""
-        return ()
-
-    @property
-    @override
-    def cuts(self) -> bool:
-        """The guest goes on."""
-        return False
-
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
         """Limits are QEMU's, and a stall is a server's."""
-        p = _checked(parameters)
+        p = checked(SlowParameters, parameters)
         yield from disk_problems(scene, p.disk)
         if p.disk > len(scene.disks):
             return
@@ -105,7 +92,7 @@ class Slow(FaultKind):
     @override
     def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
         """QEMU, or the server, is told."""
-        p = _checked(parameters)
+        p = checked(SlowParameters, parameters)
         slowed = disk(scene, p.disk)
         if p.stall is None:
             return (LimitDisk(serial=slowed.serial, limits=p.limits),)
@@ -117,22 +104,6 @@ class Slow(FaultKind):
                 capture=f"{scene.tag}.server",
             ),
         )
-
-    @override
-    def script(self, parameters: Any, scene: Scene) -> str:
-        """Nothing in the guest."""
-        return ""
-
-    @override
-    def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        """Nothing of its own."""
-        return {}
-
-
-def _checked(parameters: Any) -> SlowParameters:
-    if not isinstance(parameters, SlowParameters):
-        raise TypeError(f"{type(parameters).__name__} are not the parameters of slow")
-    return parameters
 
 
 FAULT: FaultKind = Slow()

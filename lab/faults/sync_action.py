@@ -19,8 +19,7 @@ from lab.faults import (
 )
 from lab.model.base import Model
 from lab.model.measurement import Metric
-from lab.model.plugin import FaultKind, Outputs, Problem, Scene
-from lab.model.procedure import Step
+from lab.model.plugin import FaultKind, Outputs, Problem, Scene, checked
 
 
 class SyncActionParameters(Model):
@@ -44,38 +43,22 @@ class SyncAction(FaultKind):
         """What md counted on its way."""
         return (counted("action_mismatch_cnt", "sectors"),)
 
-    @property
-    @override
-    def cuts(self) -> bool:
-        """The guest goes on."""
-        return False
-
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
         """There is an array that can be compared."""
         yield from array_problems(scene)
 
     @override
-    def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
-        """Nothing on the host."""
-        return ()
-
-    @override
     def script(self, parameters: Any, scene: Scene) -> str:
         """It is busy from this moment on."""
-        return f"{find(scene.device)}echo {_checked(parameters).action} > $md/sync_action\n"
+        action = checked(SyncActionParameters, parameters).action
+        return f"{find(scene.device)}echo {action} > $md/sync_action\n"
 
     @override
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
         """``mismatch_cnt`` as the action left it, in sectors."""
         after = outputs.files.get("state.txt", "")
         return {"action_mismatch_cnt": number(after, "mismatch_cnt")}
-
-
-def _checked(parameters: Any) -> SyncActionParameters:
-    if not isinstance(parameters, SyncActionParameters):
-        raise TypeError(f"{type(parameters).__name__} are not the parameters of sync_action")
-    return parameters
 
 
 FAULT: FaultKind = SyncAction()

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
@@ -17,8 +17,10 @@ from lab.host import clock, guests, load, process, servers, shell, warm
 from lab.host.guests import GuestRecord
 from lab.host.handover import Passed
 from lab.host.hypervisor import Hypervisor
+from lab.host.pulses import Pulses
 from lab.host.shell import Running, Shell, banner, reach
 from lab.host.watchdog import Watchdog
+from lab.model.events import Pulse
 from lab.model.ports import Output
 from lab.model.procedure import (
     AskServer,
@@ -59,6 +61,7 @@ class LiveBench:
         *,
         silence: float = SILENCE,
         scale: float = 1.0,
+        tell: Callable[[Pulse], None] = lambda _pulse: None,
     ) -> None:
         self.record = record
         self._silence = silence * scale
@@ -72,7 +75,8 @@ class LiveBench:
         self._restored = False
         self._servers: dict[str, servers.Server] = {}
         self._running: dict[str, Running] = {}
-        self._watchdog = Watchdog(self._hypervisor.completed, self._in_flight)
+        pulses = Pulses(lambda: load.processor(self.record.pid), tell)
+        self._watchdog = Watchdog(self._hypervisor.completed, self._in_flight, pulses.take)
         self._asking = False
 
     def expect_io_within(self, patience: float) -> None:
@@ -332,11 +336,7 @@ class LiveBench:
 
     def _alive(self, *, ask: bool) -> None:
         """Raise ``GuestError`` with the console's last lines where the guest has died or hangs."""
-        tail = guests.console_tail(self.record.path, lines=40)
-        if guests.PANIC in tail:
-            raise self._dead(f"the guest '{self.record.id}' panicked")
-        if not guests.qemu_pids(self.record.path):
-            raise self._dead(f"the guest '{self.record.id}' ended by itself: its QEMU is gone")
+        guests.require_alive(self.record)
         if why := self._hypervisor.stopped():
             raise full(why)
         if ask and not self._asking:
@@ -372,12 +372,7 @@ class LiveBench:
         return None
 
     def _dead(self, sentence: str) -> GuestError:
-        tail = guests.console_tail(self.record.path)
-        since = " since it was restored" if self.record.warm else ""
-        where = (
-            f"the last lines of its console:\n{tail}" if tail else f"its console is empty{since}"
-        )
-        return GuestError(sentence, hint=where)
+        return guests.dead(self.record, sentence)
 
     def pressure(self) -> Mapping[str, float]:
         """How long the guest's QEMU ran and had to wait, and the host's pressure."""

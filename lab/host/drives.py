@@ -23,7 +23,8 @@ def load() -> Any:
     except ImportError as error:
         raise HostError(
             "libvirt is not installed for this Python",
-            hint="`make setup` installs it; `lab doctor` says what else is missing",
+            hint="guests need it, stored runs do not: `make setup` installs it, and elsewhere"
+            " `pip install 'raid-lab[guests]'`; `lab doctor` says what else is missing",
         ) from error
     return libvirt
 
@@ -35,11 +36,14 @@ def words(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completed:
-    """Requests that a disk has completed since it was plugged in, as QEMU counts them."""
+    """Requests that a disk has completed since it was plugged in, and their bytes, as QEMU counts
+    them."""
 
     reads: int
     writes: int
     flushes: int
+    read_bytes: int = 0
+    written_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,5 +171,11 @@ def completed(connection: Any, domain: Any) -> dict[str, Completed]:
             reads, writes, flushes = (
                 told.get(f"block.{number}.{kind}.reqs", 0) for kind in ("rd", "wr", "fl")
             )
-            found[serial] = Completed(reads=reads, writes=writes, flushes=flushes)
+            found[serial] = Completed(
+                reads=reads,
+                writes=writes,
+                flushes=flushes,
+                read_bytes=told.get(f"block.{number}.rd.bytes", 0),
+                written_bytes=told.get(f"block.{number}.wr.bytes", 0),
+            )
     return found

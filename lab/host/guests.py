@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
 
-from lab.errors import HostError, InputError, unwritable
+from lab.errors import GuestError, HostError, InputError, unwritable
 from lab.host import clock, paths
 
 RECORD = "guest.json"
@@ -309,3 +309,19 @@ def console_tail(directory: Path, lines: int = 15) -> str:
     if panic is not None:
         return "\n".join(found[max(0, panic - 3) : panic - 3 + lines])
     return "\n".join(found[-lines:])
+
+
+def dead(record: GuestRecord, sentence: str) -> GuestError:
+    """The sentence, and the last lines of the guest's console."""
+    tail = console_tail(record.path)
+    since = " since it was restored" if record.warm else ""
+    where = f"the last lines of its console:\n{tail}" if tail else f"its console is empty{since}"
+    return GuestError(sentence, hint=where)
+
+
+def require_alive(record: GuestRecord) -> None:
+    """Raise ``GuestError`` where the guest has panicked, or its QEMU is gone."""
+    if PANIC in console_tail(record.path, lines=40):
+        raise dead(record, f"the guest '{record.id}' panicked")
+    if not qemu_pids(record.path):
+        raise dead(record, f"the guest '{record.id}' ended by itself: its QEMU is gone")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -12,6 +13,8 @@ from lab.host import clock, paths
 
 SAMPLE: Final = 128 * 1024**2
 """Bytes written and read once per host boot, to find out what the host moves."""
+REMEMBERED: Final = 2000
+"""Cells of which it is known how busy they keep a processor."""
 
 
 def available_memory() -> int:
@@ -44,10 +47,7 @@ def throughput() -> float:
     except (OSError, ValueError, TypeError, KeyError):
         pass
     rate = _measure()
-    memory.parent.mkdir(parents=True, exist_ok=True)
-    part = memory.with_name(f".{memory.name}.{os.getpid()}")
-    part.write_text(json.dumps({"boot": boot, "bytes_per_second": rate}), encoding="utf-8")
-    part.rename(memory)
+    _write(memory, {"boot": boot, "bytes_per_second": rate})
     return rate
 
 
@@ -67,6 +67,47 @@ def _measure() -> float:
     finally:
         path.unlink(missing_ok=True)
     return 2 * SAMPLE / max(clock.now() - began, 1e-6)
+
+
+def busy_cells(kind: str) -> dict[str, float]:
+    """Cell to the processors that its busiest step kept busy here, by accelerator."""
+    try:
+        known = json.loads((paths.host() / "busy.json").read_text(encoding="utf-8"))[kind]
+        return {str(cell): float(cores) for cell, cores in known.items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
+
+
+def keep_busy_cell(kind: str, cell: str, cores: float) -> None:
+    """Remember a cell's; the oldest of very many are forgotten. What cannot be kept is not."""
+    memory = paths.host() / "busy.json"
+    kept = {name: busy_cells(name) for name in ("tcg", "kvm")}
+    kept[kind].pop(cell, None)
+    kept[kind][cell] = round(cores, 3)
+    kept[kind] = dict(list(kept[kind].items())[-REMEMBERED:])
+    with contextlib.suppress(OSError):
+        _write(memory, kept)
+
+
+def _write(memory: Path, facts: object) -> None:
+    """Replace a small file in one go."""
+    memory.parent.mkdir(parents=True, exist_ok=True)
+    part = memory.with_name(f".{memory.name}.{os.getpid()}")
+    part.write_text(json.dumps(facts), encoding="utf-8")
+    part.rename(memory)
+
+
+def processor(pid: int) -> float:
+    """Seconds of processor time that a process has had, its ended threads' too; 0 where it is gone.
+
+    ``utime`` and ``stime`` of ``/proc/PID/stat`` (``proc(5)``), in steps of 10 ms.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return 0.0
+    user, system = stat.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def pressure(pid: int) -> dict[str, float]:

@@ -124,6 +124,8 @@ def completed(domain: Any) -> dict[str, Completed]:
                     reads=stats["rd_operations"],
                     writes=stats["wr_operations"],
                     flushes=stats["flush_operations"],
+                    read_bytes=stats["rd_bytes"],
+                    written_bytes=stats["wr_bytes"],
                 )
     return found
 

@@ -5,6 +5,7 @@ what      where                           may be removed by hand
 ========  ==============================  ============================================
 images    ``$XDG_DATA_HOME/lab/images``   yes: built again, or imported again
 runs      ``$XDG_DATA_HOME/lab/runs``     yes: the results are gone then
+schema    ``$XDG_DATA_HOME/lab/schema``   yes: ``lab schema scenario --install`` writes it again
 site      ``$XDG_DATA_HOME/lab/site``     yes: ``lab report --all`` makes it again
 profiles  ``$XDG_DATA_HOME/lab/profiles`` yes: ``lab disk calibrate`` makes them again
 keys      ``$XDG_DATA_HOME/lab/keys``     yes: made again; live guests become unreachable
@@ -51,6 +52,11 @@ def site() -> Path:
 def profiles() -> Path:
     """Real disks as they were measured."""
     return _base("XDG_DATA_HOME", ".local/share", "data") / "profiles"
+
+
+def schema() -> Path:
+    """The JSON Schema that new scenarios name for editors."""
+    return _base("XDG_DATA_HOME", ".local/share", "data") / "schema"
 
 
 def keys() -> Path:

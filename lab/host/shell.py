@@ -11,13 +11,15 @@ import importlib
 import io
 import shlex
 import socket
+import stat
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
-from lab.errors import GuestError
+from lab.errors import GuestError, ToolError
 from lab.host import clock
 from lab.model.ports import Output
 
@@ -28,6 +30,8 @@ BANNER_SECONDS: Final = 5.0
 """QEMU's user network accepts connections long before sshd lives: without a limit on the
 banner, a client waits for minutes."""
 _PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
+COPY_SECONDS: Final = 60.0
+"""For which no byte of a file may pass."""
 _GLANCE: Final = 0.2
 """Seconds between two looks at standard error and the clock."""
 
@@ -180,6 +184,39 @@ class Shell:
         text = f"(set -e; eval {shlex.quote(script)}) </dev/null\nexit $?\n"
         _send(channel, text.encode(), still_time)
         return Running(channel, self._alive)
+
+    def put(self, source: Path, target: str) -> None:
+        """Copy a file into the guest, with its mode; ``ToolError`` says what was refused."""
+
+        def move(files: paramiko.SFTPClient) -> None:
+            files.put(str(source), target)
+            files.chmod(target, stat.S_IMODE(source.stat().st_mode))
+
+        self._copy(move, f"'{source}' could not be copied to '{target}' in the guest")
+
+    def get(self, source: str, target: Path) -> None:
+        """Copy a file out of the guest; ``ToolError`` says what was refused."""
+        self._copy(
+            lambda files: files.get(source, str(target)),
+            f"'{source}' in the guest could not be copied to '{target}'",
+        )
+
+    def _copy(self, move: Callable[[paramiko.SFTPClient], object], failed: str) -> None:
+        """One transfer over SFTP; a guest that takes nothing for so long has died."""
+        import paramiko
+
+        try:
+            with self._client.open_sftp() as files:
+                channel = files.get_channel()
+                if channel is not None:
+                    channel.settimeout(COPY_SECONDS)
+                move(files)
+        except (paramiko.SSHException, TimeoutError, EOFError) as error:
+            self._alive()
+            raise GuestError(f"the SSH connection to the guest was lost: {error}") from error
+        except OSError as error:
+            self._alive()
+            raise ToolError(f"{failed}: {error.strerror or error}") from error
 
     def _open(self, still_time: Callable[[], None]) -> paramiko.Channel:
         """A channel with a shell in it that waits for scripts."""

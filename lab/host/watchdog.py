@@ -1,7 +1,7 @@
 """A watchdog for guests whose I/O has stopped: QEMU has had throttles that never woke up.
 
 While a command runs in the guest, QEMU's own counters of completed requests are looked at every
-few seconds. Where no disk has completed anything for too long, the guest is asked whether requests
+two seconds. Where no disk has completed anything for too long, the guest is asked whether requests
 are in flight: a workload that only thinks has none, and is left alone.
 
 QEMU is asked in a thread, for libvirt waits for a stopped QEMU without a limit; that such a guest
@@ -10,6 +10,7 @@ hangs is found on SSH.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -18,8 +19,10 @@ from lab.errors import GuestError
 from lab.host import clock
 from lab.host.drives import Completed
 
-GLANCE: Final = 5.0
+GLANCE: Final = 2.0
 """Seconds between two looks at QEMU's counters."""
+ANSWER: Final = 0.5
+"""Seconds that a look waits for QEMU's answer, which takes a few milliseconds."""
 JOIN: Final = 5.0
 """Seconds that an answer under way may take when the command has ended."""
 
@@ -31,19 +34,25 @@ class Watchdog:
         self,
         completed: Callable[[], Mapping[str, Completed]],
         in_flight: Callable[[], Mapping[str, int]],
+        heard: Callable[[float, Mapping[str, Completed]], None],
     ) -> None:
         self.patience = 0.0
         """Seconds without a completed request before the guest is asked; 0: no watchdog."""
         self._completed = completed
         self._in_flight = in_flight
         """Requests by disk that the guest's kernel waits for."""
+        self._heard = heard
+        """Takes each answer of QEMU and its time, in the thread that looks."""
+        self._answer: tuple[float, Mapping[str, Completed]] | None = None
         self._asking: threading.Thread | None = None
         self._counters: Mapping[str, Completed] = {}
-        self._asked = self._moved = clock.now()
+        self._moved = clock.now()
+        self._asked = -math.inf
 
     def begin(self) -> None:
         """A command begins: what was before it does not count."""
-        self._asked = self._moved = clock.now()
+        self._moved = clock.now()
+        self._asked = -math.inf
 
     def end(self) -> None:
         """The command has ended: nobody else asks QEMU now."""
@@ -53,12 +62,17 @@ class Watchdog:
     def look(self) -> None:
         """Raise ``GuestError`` where requests are in flight and none has ended for too long."""
         now = clock.now()
-        if not self.patience:
-            return
-        if now - self._asked >= min(GLANCE, self.patience / 2) and not self._busy():
+        glance = min(GLANCE, self.patience / 2) if self.patience else GLANCE
+        if now - self._asked >= glance and not self._busy():
             self._asked = now
             self._asking = threading.Thread(target=self._ask, daemon=True)
             self._asking.start()
+            self._asking.join(ANSWER)
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            self._heard(*answer)
+        if not self.patience:
+            return
         if self._busy() or now - self._moved < self.patience:
             return
         waiting = {name: n for name, n in self._in_flight().items() if n}
@@ -83,6 +97,7 @@ class Watchdog:
             found = self._completed()
         except GuestError:
             return  # it has ended, or no longer answers: others look for that
+        self._answer = (clock.now(), found)
         if found != self._counters:
             self._counters = found
             self._moved = clock.now()

@@ -45,24 +45,30 @@ class Array(Model):
     missing: int | None = Field(default=None, ge=1, le=64)
     """The member, from 1, that is not there: mdadm's word ``missing``. Its disk stays unused."""
     spares: int = Field(default=0, ge=0, le=63)
+    """``--spare-devices``: the last disks, that step in for a member that fails."""
     bitmap: str = "none"
     """none, internal, external or lockless."""
     bitmap_chunk: Size | None = None
+    """``--bitmap-chunk``: how much of the array a bit stands for; ``None`` is mdadm's choice."""
     bitmap_file: str | None = None
     """``bitmap: external``: the bitmap's path in the guest, on a file system of its own."""
     bitmap_disk: int | None = Field(default=None, ge=1, le=64)
     """``bitmap: external``: the disk, from 1, that gets an ext4 for the bitmap's file. It is never
     a member, whatever the bitmap."""
     data_offset: Size | None = None
+    """``--data-offset``: where data begin on each member; ``None`` is mdadm's choice."""
     metadata: str = "1.2"
+    """``--metadata``: the superblock's version."""
     consistency_policy: str | None = None
     """resync, bitmap or ppl; ``None`` leaves it to mdadm."""
     initial_sync: InitialSync = InitialSync.ASSUME_CLEAN
+    """Leave it out (true on disks that read as zeros), wait for it, or run beside it."""
     write_mostly: tuple[int, ...] = ()
     """Members, from 1, that RAID 1 reads from only when it must."""
     write_behind: int | None = Field(default=None, ge=1, le=16383)
     """Outstanding writes that write-mostly members may lag by; needs a bitmap."""
     failfast: bool = False
+    """``--failfast``: a member's first error counts, without the driver's retries."""
     name: str = Field(default="bench", pattern=r"^[a-z][a-z0-9_]{0,30}$")
     """``/dev/md/NAME``; these letters are the ones that every mdadm accepts."""
     sysfs: dict[str, str] = {}

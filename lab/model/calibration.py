@@ -20,7 +20,8 @@ time itself known to a tenth, the disk's part is still known to some 3 %."""
 class GuestTimes(Model):
     """What guest, QEMU and server take of each request, in seconds, however fast the disk is.
 
-    Measured on a disk whose model takes no time, by the probes that the fields are named after.
+    Measured on a disk whose model takes no time, by the probes that the fields are named after;
+    for hard disks ``random_read_1`` and ``flush`` on one that lets the guest rest in between.
     """
 
     random_read_1: float

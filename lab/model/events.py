@@ -2,7 +2,8 @@
 
 ``guest_started`` once per guest; then for each cell ``cell_started``, any number of ``step``
 and ``check``, and one ``cell_finished``; at the end ``guest_kept`` or ``guest_gone``.
-``trouble`` may come at any time, and is the last one before the end.
+``trouble`` may come at any time, and is the last one before the end. ``pulse`` comes every few
+seconds while a command runs in the guest: for whoever watches, and kept nowhere.
 """
 
 from __future__ import annotations
@@ -47,6 +48,19 @@ class StepStarted(Told):
     expected_seconds: float | None = None
 
 
+class Pulse(Told):
+    """What the guest did in the last moment; of the guest, so that no cell's log has it."""
+
+    kind: Literal["pulse"] = "pulse"
+    seconds: float
+    """How long that moment was."""
+    processor: float
+    """Seconds of processor time that QEMU had in it."""
+    read_bytes: int
+    """By all data disks, as QEMU counts what it has completed."""
+    written_bytes: int
+
+
 class Checked(Told):
     """A precondition was read back."""
 
@@ -63,6 +77,13 @@ class CellFinished(Told):
     outcome: Outcome
     reason: str = ""
     seconds: PhaseSeconds = PhaseSeconds()
+
+
+class CellAgain(Told):
+    """A cell that ended gets another turn: told by who gives the orders, not by a worker."""
+
+    kind: Literal["cell_again"] = "cell_again"
+    cell: str
 
 
 class GuestKept(Told):
@@ -96,8 +117,10 @@ Event = Annotated[
     GuestStarted
     | CellStarted
     | StepStarted
+    | Pulse
     | Checked
     | CellFinished
+    | CellAgain
     | GuestKept
     | GuestGone
     | Trouble,

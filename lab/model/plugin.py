@@ -1,14 +1,18 @@
 """What a newcomer's one file must offer: a workload, a disk model, an array kind, a fault.
 
 Each file ends with an annotated constant (``WORKLOAD: WorkloadTool = Dd()``), so that mypy checks
-it in its own file. Plug-ins are pure: they return data, and never touch the world.
+it in its own file. Abstract members are demanded of it; what the others return here is what they
+mean for most. Plug-ins are pure: they return data, and never touch the world.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol, TypeVar, runtime_checkable
+
+from pydantic import BaseModel
 
 from lab.model.base import Model
 from lab.model.drive import HardDrive, SolidStateDrive
@@ -18,8 +22,17 @@ from lab.model.measurement import Metric
 from lab.model.procedure import Step
 from lab.model.scenario import Array, Disk, Filesystem, Workload
 
+P = TypeVar("P", bound=BaseModel)
+
 MOUNT: Final = "/mnt/bench"
 """Where a file system is mounted in the guest."""
+
+
+def checked(kind: type[P], parameters: object) -> P:
+    """A plug-in's parameters as its own kind; ``TypeError``: they are another's."""
+    if not isinstance(parameters, kind):
+        raise TypeError(f"{kind.__name__} are wanted, not {type(parameters).__name__}")
+    return parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,28 +116,35 @@ class WorkloadTool(Protocol):
     """What is done to a target, and how its output is read."""
 
     @property
+    @abstractmethod
     def parameters(self) -> type[Model]:
         """The tool's parameters; unknown ones are refused."""
 
     @property
+    @abstractmethod
     def programs(self) -> Sequence[str]:
         """Programs that must be in the guest."""
 
     @property
+    @abstractmethod
     def metrics(self) -> Sequence[Metric]:
         """Every metric that ``parse`` may return."""
 
+    @abstractmethod
     def script(self, parameters: Any, target: str) -> str:
         """Shell lines, run as root in the guest, aimed at ``target``."""
 
+    @abstractmethod
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
         """Metric name to value in base units; ``ToolError`` where it cannot be read."""
 
+    @abstractmethod
     def destroys(self, parameters: Any) -> bool:
         """Whether the data on the target is gone afterwards."""
 
     def stream(self, parameters: Any) -> Stream | None:
         """The workload as a stream of like requests, where it is one; theory works with that."""
+        return None
 
 
 @runtime_checkable
@@ -166,57 +186,75 @@ class DiskModel(Protocol):
     @property
     def plain(self) -> bool:
         """Whether it is a file that QEMU itself serves: QEMU can wipe it for the next cell."""
+        return True
 
+    @abstractmethod
     def problems(self, disk: Disk) -> Iterable[Problem]:
         """What is wrong with the parameters; keys are relative to the disk."""
 
     def probes(self, disk: Disk) -> tuple[Probe, ...]:
         """What to measure on the bare disk, in seconds altogether; empty: nothing is promised."""
+        return ()
 
     def drive(self, disk: Disk) -> HardDrive | SolidStateDrive | None:
         """The drive that it models; ``None``: it models none."""
+        return None
 
-    def costless(self, disk: Disk) -> Disk | None:
-        """A disk by the same way whose drive takes no time; ``None``: it models no drive."""
+    def costless(self, disk: Disk, pace: float = 0.0) -> Disk | None:
+        """A disk by the same way whose drive takes no time, or ``pace`` seconds for each command;
+        ``None``: it models no drive."""
+        return None
 
+    @abstractmethod
     def create(self, disk: Disk, path: str) -> tuple[Step, ...]:
         """Make the disk's file at ``path``, and start what serves it, if something does."""
 
+    @abstractmethod
     def xml(self, disk: Disk, *, serial: str, path: str, index: int) -> str:
         """libvirt's ``<disk>`` element for the ``index``-th disk, from 1."""
 
     def rotational(self, disk: Disk) -> bool | None:
         """What the guest's kernel is to think of the disk; ``None``: what the bus makes of it."""
+        return None
 
     def bytes_per_second(self, disk: Disk) -> float:
         """The most that the model lets through, beside ``throttle``; 0: it has no limit."""
+        return 0.0
 
     def report(self, disk: Disk, path: str) -> tuple[Step, ...]:
         """Steps after the workloads that keep what the model has counted."""
+        return ()
 
 
 class ArrayKind(Protocol):
     """Disks combined in the guest."""
 
+    @abstractmethod
     def problems(self, array: Array, disks: Sequence[Disk]) -> Iterable[Problem]:
         """What no mdadm or kernel would take; ``disks`` has one entry for each single disk."""
 
+    @abstractmethod
     def lacks(self, array: Array, facts: ImageFacts) -> Iterable[Problem]:
         """What of the array an image's kernel or programs cannot do, as far as is known of them."""
 
+    @abstractmethod
     def target(self, array: Array) -> str:
         """Path of the block device in the guest."""
 
     @property
     def filesystem(self) -> str | None:
         """The type of file system that only this kind makes; ``assemble`` makes and mounts it."""
+        return None
 
     def fresh(self, array: Array) -> str:
         """Shell line that writes out and forgets what the kind itself keeps; empty: nothing."""
+        return ""
 
+    @abstractmethod
     def state(self, array: Array) -> str:
         """Shell line that prints the array's state, for the record."""
 
+    @abstractmethod
     def assemble(
         self,
         array: Array,
@@ -275,25 +313,32 @@ class FaultKind(Protocol):
     """
 
     @property
+    @abstractmethod
     def parameters(self) -> type[Model]:
         """The kind's parameters; unknown ones are refused."""
 
     @property
     def metrics(self) -> Sequence[Metric]:
         """Every metric that ``parse`` may return, beside those that all faults have."""
+        return ()
 
     @property
     def cuts(self) -> bool:
         """Whether the guest ends with it, and with the guest the workload that runs."""
+        return False
 
+    @abstractmethod
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
         """What cannot be done here; keys are relative to the fault."""
 
     def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
         """What is done on the host, and what a guest needs after it."""
+        return ()
 
     def script(self, parameters: Any, scene: Scene) -> str:
         """Shell lines, run as root in the guest; what they print is kept."""
+        return ""
 
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
         """Metric name to value in base units; ``ToolError`` where it cannot be read."""
+        return {}

@@ -107,13 +107,19 @@ class Disk(Model):
     """One kind of virtual drive, ``count`` times; or a real one."""
 
     count: int = Field(default=1, ge=0, le=64)
+    """How many of this kind."""
     size: Size = 20 * 1024**3
+    """As the guest sees it; a multiple of 4 KiB. The host gives space for what is written."""
     format: DiskFormat = DiskFormat.QCOW2
+    """How its bytes lie in its file on the host."""
     bus: DiskBus = DiskBus.VIRTIO
+    """What the guest's driver sees: virtio-blk, or virtio-scsi."""
     serial: str = "disk{index}"
     """The drive's serial, by which the guest finds it; ``{index}`` counts from 1."""
     cache: CacheMode = CacheMode.UNSAFE
+    """QEMU's cache mode, ``qemu-system(1)``; ``unsafe`` drops flushes."""
     aio: Aio = Aio.THREADS
+    """How QEMU hands requests to the host; ``native`` needs ``cache: none`` or ``directsync``."""
     lazy_refcounts: bool = False
     """qcow2 only: put off reference counts, ``qemu-img(1)``."""
     scheduler: Literal["none", "mq-deadline", "bfq", "kyber"] = "none"
@@ -121,6 +127,7 @@ class Disk(Model):
     model: str = "throttle"
     """A disk model, a file in ``lab/disks/``; or ``profile:FILE``, a disk that was measured."""
     throttle: Throttle = Throttle()
+    """``model: throttle``: limits, per disk."""
     preset: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9_]*$")
     """Figures of a real drive, by the name that ``lab/disks/hdd.py`` or ``ssd.py`` has for them."""
     hdd: HddParameters = HddParameters()
@@ -192,6 +199,7 @@ class Workload(Model):
     model_config = ConfigDict(json_schema_extra=_any_parameter)
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,40}$")
+    """What claims, ``--set`` and results call it."""
     tool: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
     """A workload, a file in ``lab/workloads/``."""
     parameters: dict[str, Any] = {}
@@ -262,8 +270,11 @@ class Scenario(Model):
     """One file in ``scenarios/``: one question."""
 
     title: str = Field(min_length=1)
+    """One line, for lists and pages."""
     question: str = Field(min_length=1)
+    """What is asked, as a question."""
     source: Source | None = None
+    """Who asked it, or answered it, first."""
     notes: str = ""
     """What was scaled, and why it does not matter; where it would."""
     guest: Guest = Guest()
@@ -275,11 +286,17 @@ class Scenario(Model):
     array: Array | None = None
     """``none`` for the bare disks."""
     filesystem: Filesystem | None = None
+    """Made on the array; ``None``: workloads are aimed at the block device."""
     workloads: tuple[Workload, ...] = ()
+    """In this order, one after the other."""
     faults: tuple[Fault, ...] = ()
+    """What goes wrong, and when."""
     matrix: Matrix = Matrix()
+    """Lists of values; each point of their product is a cell."""
     trials: int = Field(default=1, ge=1, le=1000)
+    """How often each workload is repeated in a cell, in rounds."""
     claims: tuple[Claim, ...] = ()
+    """What somebody says of the cells' figures, in a form that can be checked."""
     timeout: Seconds = 900.0
     """Longest time that one workload may take."""
 

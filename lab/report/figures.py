@@ -79,10 +79,10 @@ def interval(measurement: CellMeasurement) -> tuple[float, float]:
 
 
 def spread(measurement: CellMeasurement) -> str:
-    """How far the interval's farther end is from the median; empty for a single trial."""
-    if len(measurement.values) < 2 or not measurement.median:
-        return ""
+    """How far the interval's farther end is from the median; empty where it has no width."""
     low, high = interval(measurement)
+    if low == high or not measurement.median:
+        return ""
     off = max(measurement.median - low, high - measurement.median) / abs(measurement.median)
     return f"±{off:.1%}"
 

@@ -81,7 +81,7 @@ def _line(own: Sequence[str], row: Row) -> Line:
     if row.measurement is not None:
         trials = str(len(row.measurement.values))
         low, high = interval(row.measurement)
-        span = f"{say(low)} – {say(high)}" if len(row.measurement.values) > 1 else ""
+        span = f"{say(low)} – {say(high)}" if low < high else ""
     measured = say(row.measured) + (" ?" if row.doubted else "")
     off = "" if row.off is None else percent(row.off)
     return Line(

@@ -14,23 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.judge import in_words
-from lab.model.claim import Verdict
-from lab.model.result import CellResult, ClaimResult, Outcome, Result
 from lab.model.scenario import SERVED
-from lab.report.answer import answer, reliability
-from lab.report.figures import SHOWN, Row, axis_names, axis_value, figure, rows_of, spread
+from lab.report.figures import axis_value
 from lab.units import format_size
 
 if TYPE_CHECKING:
     from lab.compile.scenario import Compiled
-    from lab.model.claim import Claim
 
-STYLES = {
-    Verdict.HOLDS: "green",
-    Verdict.REFUTED: "red",
-    Verdict.INCONCLUSIVE: "yellow",
-    Verdict.NOT_TESTED: "dim",
-}
 NUMBERS = (
     *("measured", "predicted", "published", "cells", "claims", "port"),
     *("holds", "refuted", "other", "first", "second", "change"),
@@ -46,131 +36,6 @@ def plain_table(*headings: str) -> Table:
         right = heading in NUMBERS
         table.add_column(heading, justify="right" if right else "left", overflow="fold")
     return table
-
-
-def result_page(
-    result: Result,
-    *,
-    title: str,
-    question: str,
-    measured: bool = True,
-    claims: Sequence[Claim] = (),
-    notes: str = "",
-    overrides: Sequence[str] = (),
-) -> RenderableType:
-    """One screen: the question, the answer, the cells, the verdicts, and what to make of them."""
-    parts: list[RenderableType] = [Text(title, style="bold")]
-    if question:
-        parts.append(Padding(Text(question.strip()), (0, 2)))
-    if measured:
-        parts.append(_answer(answer(result, claims)))
-    parts.append(_cells(result, measured=measured, claims=claims))
-    unfinished = [c for c in result.cells if c.outcome is not Outcome.DONE]
-    if measured:
-        parts += [_unfinished(cell) for cell in unfinished]
-        width = max((len(c.verdict.value) for c in result.claims), default=0)
-        parts += [_claim(claim, width) for claim in result.claims]
-        parts += [
-            Padding(_point(head, text), (1, 0, 0, 0))
-            for head, text in reliability(result, notes=notes, overrides=overrides)
-        ]
-        parts.append(_summary(result))
-    return Group(*parts)
-
-
-def _answer(sentences: Sequence[str]) -> RenderableType:
-    grid = Table.grid(padding=(0, 1))
-    for number, sentence in enumerate(sentences):
-        first = number == 0
-        grid.add_row("→" if first else "", Text(sentence, style="bold" if first else ""))
-    return Padding(grid, (1, 2, 0, 2))
-
-
-def _cells(result: Result, *, measured: bool, claims: Sequence[Claim]) -> Table:
-    axes = list(result.cells[0].axes) if result.cells else []
-    headings = [*axis_names(axes), "workload"]
-    headings += ["measured", "predicted", "published"] if measured else ["predicted"]
-    table = plain_table(*headings)
-    for cell in result.cells:
-        own = [axis_value(a, cell.axes[a]) for a in axes]
-        rows = rows_of(cell, claims)
-        if not rows or (measured and not cell.measurements):
-            words = ["–", cell.outcome.value] if measured else ["–", "theory cannot say"]
-            table.add_row(*own, *words)
-            continue
-        for number, row in enumerate(rows):
-            table.add_row(
-                *(own if number == 0 else [""] * len(own)), *_figures(row, measured=measured)
-            )
-    return table
-
-
-def _figures(row: Row, *, measured: bool) -> list[str]:
-    """The workload and its figures; trials as the farther end of their interval."""
-    name = row.workload if row.metric in SHOWN else f"{row.workload} {row.metric}"
-    predicted = "" if row.predicted is None else figure(row.metric, row.predicted)
-    if not measured:
-        return [name, predicted]
-    found = ""
-    if row.measurement is not None:
-        mark = "?" if row.doubted else ""
-        trials = f" {spread(row.measurement)}".rstrip()
-        found = f"{figure(row.metric, row.measurement.median)}{trials}{mark}"
-    said = "" if row.published is None else figure(row.metric, row.published)
-    return [name, found, predicted, said]
-
-
-def _point(head: str, text: str) -> RenderableType:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(width=9)
-    grid.add_column(overflow="fold")
-    grid.add_row(Text(head, style="bold"), Text(text))
-    return grid
-
-
-def next_steps(steps: Sequence[tuple[str, str]], directory: str) -> RenderableType:
-    """Where everything lies, and what to type next; lines that can be pasted, so never folded."""
-    lines = [Text(f"Kept in {directory}", style="dim")]
-    for command, what in steps:
-        lines += [Text(f"{what}:", style="dim"), Text(f"  {command}")]
-    return Text("\n").join(lines)
-
-
-def _unfinished(cell: CellResult) -> RenderableType:
-    said = f"{cell.id}: {cell.outcome.value}: {cell.reason}"
-    return Padding(Text(said, style="yellow"), (0, 0, 1, 0))
-
-
-def _claim(claim: ClaimResult, width: int) -> RenderableType:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(min_width=6, max_width=8, overflow="fold")
-    grid.add_column(width=width)
-    grid.add_column(overflow="fold")
-    words = claim.verdict.value.replace("_", " ")
-    says = Text(claim.says.strip())
-    tested = claim.verdict is not Verdict.NOT_TESTED
-    reason = claim.reason + (f"; expected {claim.expected}" if claim.expected and tested else "")
-    says.append(f"\n{reason}", style="dim")
-    grid.add_row(claim.id, Text(words, style=STYLES[claim.verdict]), says)
-    return grid
-
-
-def _counted(number: int, verdict: Verdict) -> str:
-    words = verdict.value.replace("_", " ")
-    return f"{number} {'hold' if verdict is Verdict.HOLDS and number > 1 else words}"
-
-
-def _summary(result: Result) -> RenderableType:
-    counts = {v: sum(c.verdict is v for c in result.claims) for v in Verdict}
-    said = ", ".join(_counted(n, v) for v, n in counts.items() if n)
-    done = sum(c.outcome is Outcome.DONE for c in result.cells)
-    accelerator = result.environment.get("accelerator", "?")
-    guest = result.environment.get("guest", {})
-    mdadm = guest.get("mdadm", "").removeprefix("mdadm - v").partition(" ")[0] or "?"
-    where = f"{str(accelerator).upper()}, Linux {guest.get('kernel', '?')}, mdadm {mdadm}"
-    text = Text(f"\nClaims: {said or 'none'}. Cells: {done} of {len(result.cells)} done.\n")
-    text.append(f"Measured under {where}.", style="dim")
-    return text
 
 
 def scenario_table(rows: Sequence[Mapping[str, Any]]) -> Table:

@@ -72,7 +72,7 @@ class Requesters:
     def of(cls, alone: float, each: float) -> Requesters:
         """``alone``: seconds of a request that has no other beside it; ``each``: between many.
 
-        Against a drive that takes no time this gives both back.
+        Against a drive that takes no time this gives both back, if the guest's were measured so.
         """
         serial = min(alone, each)
         return cls(serial=serial, beside=alone - serial)

@@ -6,7 +6,7 @@ How to add one
 2. Declare the tool's parameters as a ``lab.model.base.Model``, under the tool's own names (a
    field alias where the name is a word of Python's). Sizes are ``Size``, so that people write
    ``1MiB``. Refuse in a validator what the tool would refuse, in a sentence that says what to do.
-3. Give the file a class with the members of ``lab.model.plugin.WorkloadTool``, and end it with
+3. Give the file a class that has what ``lab.model.plugin.WorkloadTool`` demands, and end it with
    ``WORKLOAD: WorkloadTool = YourClass()``, so that mypy checks it there:
 
    * ``script(parameters, target)`` returns shell lines for the guest's ``/bin/sh`` (dash), with
@@ -45,13 +45,6 @@ LARGEST_SMALL_FILE: Final = 64 * 1024**2
 """Bytes of a file in a tree: the program in the guest makes each in memory."""
 
 P = TypeVar("P", bound=BaseModel)
-
-
-def checked(kind: type[P], parameters: object) -> P:
-    """A tool's parameters as its own kind; ``TypeError``: they are another tool's."""
-    if not isinstance(parameters, kind):
-        raise TypeError(f"{kind.__name__} are wanted, not {type(parameters).__name__}")
-    return parameters
 
 
 def aimed(path: str, advice: str) -> str:

@@ -17,9 +17,9 @@ from typing_extensions import override
 from lab.errors import ToolError
 from lab.model.base import Model, Size
 from lab.model.measurement import Metric
-from lab.model.plugin import Outputs, Stream, WorkloadTool
+from lab.model.plugin import Outputs, Stream, WorkloadTool, checked
 from lab.model.procedure import words
-from lab.workloads import TARGET, aimed, checked
+from lab.workloads import TARGET, aimed
 
 MIB: Final = 1024**2
 FORMAT: Final = "1.98"

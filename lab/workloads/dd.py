@@ -16,9 +16,9 @@ from typing_extensions import override
 from lab.errors import ToolError
 from lab.model.base import Model, Size
 from lab.model.measurement import SECONDS, THROUGHPUT, Metric
-from lab.model.plugin import Outputs, Stream, WorkloadTool
+from lab.model.plugin import Outputs, Stream, WorkloadTool, checked
 from lab.model.procedure import words
-from lab.workloads import TARGET, checked
+from lab.workloads import TARGET
 
 _COPIED: Final = re.compile(
     r"(?P<bytes>\d+) bytes? (?:\([^()]+\) )?copied, (?P<seconds>\d+(?:\.\d+)?(?:e[+-]?\d+)?) s, "

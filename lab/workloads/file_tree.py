@@ -17,8 +17,8 @@ from typing_extensions import override
 from lab.errors import ToolError
 from lab.model.base import Model, Size
 from lab.model.measurement import SECONDS, Metric
-from lab.model.plugin import Outputs, Stream, WorkloadTool
-from lab.workloads import TARGET, aimed, checked, read_json, small, tree_command
+from lab.model.plugin import Outputs, Stream, WorkloadTool, checked
+from lab.workloads import TARGET, aimed, read_json, small, tree_command
 
 Phase = Literal["write", "read", "unpack", "remove"]
 PHASES: Final[tuple[Phase, ...]] = ("write", "read", "unpack", "remove")

@@ -20,9 +20,9 @@ from lab.fiofacts import options as fio_options
 from lab.fiofacts.values import LOGS, Value, normal, unknown
 from lab.model.base import Model
 from lab.model.measurement import IOPS, SECONDS, THROUGHPUT, Metric
-from lab.model.plugin import Outputs, Stream, Trace, WorkloadTool
+from lab.model.plugin import Outputs, Stream, Trace, WorkloadTool, checked
 from lab.model.procedure import words
-from lab.workloads import TARGET, aimed, checked
+from lab.workloads import TARGET, aimed
 
 CUT: Final = "--8<-- fio log --8<--"
 """Begins a line in front of each log file, with its name, and the last line with ``end``."""

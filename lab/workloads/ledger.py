@@ -18,7 +18,7 @@ from lab import inguest
 from lab.errors import ToolError
 from lab.model.base import Model, Size
 from lab.model.measurement import IOPS, SECONDS, Metric
-from lab.model.plugin import Keeper, Kept, Outputs, Stream, WorkloadTool
+from lab.model.plugin import Keeper, Kept, Outputs, WorkloadTool, checked
 
 TARGET: Final = "{target}"
 
@@ -115,7 +115,7 @@ class Ledger(WorkloadTool, Keeper):
         return self._command(parameters, target, "read")
 
     def _command(self, parameters: Any, target: str, mode: str) -> str:
-        p = _checked(parameters)
+        p = checked(LedgerParameters, parameters)
         arguments = {
             "mode": mode,
             "path": p.file.replace(TARGET, target),
@@ -127,7 +127,7 @@ class Ledger(WorkloadTool, Keeper):
     @override
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
         """Its last line; ``ToolError``: it was cut off, or told less than it wrote."""
-        count = _checked(parameters).count
+        count = checked(LedgerParameters, parameters).count
         lines = outputs.stdout.strip().splitlines()
         try:
             told = _Told.model_validate_json(lines[-1] if lines else "")
@@ -145,7 +145,7 @@ class Ledger(WorkloadTool, Keeper):
             answer = _Found.model_validate_json(found)
         except ValidationError:
             raise ToolError(f"ledger did not read its blocks back: {found[-300:]!r}") from None
-        if answer.looked_at != _checked(parameters).count:
+        if answer.looked_at != checked(LedgerParameters, parameters).count:
             raise ToolError(f"ledger looked at {answer.looked_at} blocks only")
         known = acknowledged(told)
         there = sum(max(0, min(last, known - 1) - first + 1) for first, last in answer.intact)
@@ -154,12 +154,7 @@ class Ledger(WorkloadTool, Keeper):
     @override
     def destroys(self, parameters: Any) -> bool:
         """It writes to the target itself, or to a file on it."""
-        return _checked(parameters).file == TARGET
-
-    @override
-    def stream(self, parameters: Any) -> Stream | None:
-        """Theory has no rule for a flush after each write."""
-        return None
+        return checked(LedgerParameters, parameters).file == TARGET
 
 
 def acknowledged(told: str) -> int:
@@ -169,12 +164,6 @@ def acknowledged(told: str) -> int:
     if [int(n) for n in numbers] != list(range(len(numbers))):
         raise ToolError("ledger told its blocks in another order than it wrote them")
     return len(numbers)
-
-
-def _checked(parameters: Any) -> LedgerParameters:
-    if not isinstance(parameters, LedgerParameters):
-        raise TypeError(f"ledger takes LedgerParameters, not {type(parameters).__name__}")
-    return parameters
 
 
 WORKLOAD: WorkloadTool = Ledger()

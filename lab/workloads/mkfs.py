@@ -17,9 +17,8 @@ from lab import inguest
 from lab.errors import ToolError
 from lab.model.base import Model
 from lab.model.measurement import SECONDS, Metric
-from lab.model.plugin import Outputs, Stream, WorkloadTool
+from lab.model.plugin import Outputs, Stream, WorkloadTool, checked
 from lab.model.procedure import words
-from lab.workloads import checked
 
 _FORCE: Final = {"ext2": "-F", "ext3": "-F", "ext4": "-F", "xfs": "-f"}
 

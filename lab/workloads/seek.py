@@ -20,9 +20,9 @@ from typing_extensions import override
 from lab.errors import ToolError
 from lab.model.base import Model, Size
 from lab.model.measurement import IOPS, LATENCY, SECONDS, THROUGHPUT, Metric
-from lab.model.plugin import Outputs, Stream, WorkloadTool
+from lab.model.plugin import Outputs, Stream, WorkloadTool, checked
 from lab.model.procedure import words
-from lab.workloads import TARGET, aimed, checked
+from lab.workloads import TARGET, aimed
 
 
 class SeekParameters(Model):

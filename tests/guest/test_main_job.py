@@ -122,7 +122,8 @@ def test_a_stored_run_is_read_measured_and_judged_again(lab_home: Home, document
     (run,) = [r for r in lab_home.json("results", "list")["runs"] if r["id"] == again["run"]["id"]]
     assert (run["holds"], run["refuted"], run["state"]) == (7, 0, "finished")
     page = lab_home.run("results", "show", "raid5-parity-last").stdout
-    assert "Claims: 7 hold." in page
+    assert "All 7 claims hold." in page
+    assert "3 of 3 cells done" in page
     assert max(len(line) for line in page.splitlines()) <= 80
 
 

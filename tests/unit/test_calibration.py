@@ -16,17 +16,19 @@ import pytest
 
 from lab import catalog
 from lab.app import calibration
+from lab.app.crowd import Crowd
 from lab.app.dispatch import Dispatch, How
 from lab.app.place import Place
 from lab.app.task import calibration_of
 from lab.compile.scenario import compile_scenario
 from lab.decode import parse_override
-from lab.disks import hdd
+from lab.disks import PACE, hdd
 from lab.host import calibrations, load
 from lab.model.calibration import Calibration, GuestTimes
 from lab.model.drive import HardDrive
 from lab.model.scenario import Cell
 from lab.theory.drive import figures
+from lab.units import MIB
 from tests.fakes import SCENARIO
 
 PLACES = cast(
@@ -188,16 +190,28 @@ def fio(wish: calibration.Wanted, rates: dict[str, float]) -> dict[str, str]:
     return raw
 
 
-def pair(tmp_path: Path, *sets: str) -> tuple[calibration.Wanted, calibration.Wanted]:
-    (own, disk), known = calibration.wanted([cell(tmp_path, *(sets or HDD))], PLACES)
+def pair(tmp_path: Path, *sets: str) -> tuple[list[calibration.Wanted], calibration.Wanted]:
+    """What measures the guest, in order, and the disk itself."""
+    (*own, disk), known = calibration.wanted([cell(tmp_path, *(sets or HDD))], PLACES)
     assert known == []
     return own, disk
 
 
-def guest_seen(own: calibration.Wanted, guest: GuestTimes = GUEST) -> Calibration:
-    return calibration.conclude(
-        own, fio(own, {k: 1 / v for k, v in guest.model_dump().items() if v})
-    )
+COLD = 1.5
+"""A guest that did not rest takes so much less."""
+
+
+def guest_seen(own: list[calibration.Wanted], guest: GuestTimes = GUEST) -> Calibration:
+    """The guest's time as it is found: in haste first, then as it is."""
+    times = guest.model_dump()
+    hasty, *paced = own
+    hurried = {k: v / COLD if k in ("random_read_1", "flush") else v for k, v in times.items()}
+    found = calibration.conclude(hasty, fio(hasty, {k: 1 / v for k, v in hurried.items()}))
+    for wish in paced:
+        commands = {"random_read_1": 1, "flush": 2}
+        rates = {k: 1 / (times[k] + n * PACE) for k, n in commands.items()}
+        found = calibration.conclude(wish, fio(wish, rates))
+    return found
 
 
 def seen(disk: calibration.Wanted, drive: HardDrive, guest: GuestTimes) -> dict[str, str]:
@@ -220,24 +234,30 @@ DRIVE = hdd.PRESETS["hdd_7200"]
 
 
 def test_the_guests_own_time_is_measured_first_and_once(tmp_path: Path) -> None:
-    own, disk = pair(tmp_path)
-    assert own.own
-    assert disk.first == own.key
-    assert own.expected() == ()
+    (hasty, paced), disk = pair(tmp_path)
+    assert hasty.own
+    assert paced.own
+    assert (hasty.first, paced.first, disk.first) == ("", hasty.key, paced.key)
+    assert hasty.expected() == paced.expected() == ()
     assert disk.times() is None
-    kept = guest_seen(own)
+    kept = guest_seen([hasty, paced])
     assert kept.passed
     assert disk.times() == kept.guest
     assert kept.guest is not None
-    assert kept.guest.flush == pytest.approx(GUEST.flush, rel=1e-3)
+    for name, seconds in GUEST.model_dump().items():
+        assert getattr(kept.guest, name) == pytest.approx(seconds, rel=0.01), name
+    haste = paced.times()
+    assert haste is not None
+    assert haste.random_read_1 == pytest.approx(GUEST.random_read_1 / COLD, rel=0.01)
     cells = [
         cell(tmp_path, *HDD, more)
         for more in ("disks.count=3", "disks.preset=hdd_10000", "disks.size=2GiB")
     ]
     missing, known = calibration.wanted(cells, PLACES)
-    assert known == [kept]  # every drive behind such a server, whatever its figures
-    assert [(w.own, w.first) for w in missing] == [(False, own.key)] * 3
-    (scsi, _), _ = calibration.wanted([cell(tmp_path, *HDD, "disks.bus=scsi")], PLACES)
+    assert kept in known  # every drive behind such a server, whatever its figures
+    assert len(known) == 2
+    assert [(w.own, w.first) for w in missing] == [(False, paced.key)] * 3
+    (scsi, *_), _ = calibration.wanted([cell(tmp_path, *HDD, "disks.bus=scsi")], PLACES)
     assert scsi.own  # another way through the guest
 
 
@@ -245,7 +265,7 @@ def test_the_guests_own_time_is_measured_first_and_once(tmp_path: Path) -> None:
 def test_the_disk_that_takes_no_time_is_one_that_a_cell_can_have(
     tmp_path: Path, model: str
 ) -> None:
-    own, _ = pair(tmp_path, f"disks.model={model}", "disks.throttle={}")
+    (own, *paced), _ = pair(tmp_path, f"disks.model={model}", "disks.throttle={}")
     plugin = catalog.disk_model(model)
     assert list(plugin.problems(own.disk)) == []
     drive = plugin.drive(own.disk)
@@ -255,6 +275,13 @@ def test_the_disk_that_takes_no_time_is_one_that_a_cell_can_have(
     assert alone.flush < 1e-6
     assert figures(drive, GUEST).random_read_1 == pytest.approx(1 / GUEST.random_read_1, rel=0.01)
     assert set(GuestTimes.model_fields) == {p.workload.name for p in own.probes}
+    assert len(paced) == (1 if model == "hdd" else 0)  # where a guest rests in between
+    for wish in paced:
+        assert list(plugin.problems(wish.disk)) == []
+        slow = plugin.drive(wish.disk)
+        assert slow is not None
+        assert figures(slow).random_read_1 == pytest.approx(1 / PACE, rel=1e-4)
+        assert figures(slow).flush == pytest.approx(2 * PACE, rel=1e-4)
 
 
 def test_a_modelled_disk_is_held_against_its_drive_as_this_guest_sees_it(tmp_path: Path) -> None:
@@ -332,7 +359,8 @@ def test_a_guest_that_is_too_slow_for_the_disk_is_told_from_a_disk_that_is_off(
 
 def test_without_the_guests_own_time_nothing_is_said_of_the_disk(tmp_path: Path) -> None:
     own, disk = pair(tmp_path)
-    assert not calibration.conclude(own, {}, "the host was too busy").passed
+    assert not calibration.conclude(own[0], {}, "the host was too busy").passed
+    assert not calibration.conclude(own[1], fio(own[1], {"random_read_1": 90, "flush": 45})).passed
     found = calibration.conclude(disk, seen(disk, DRIVE, GUEST))
     assert "the guest's own time, which is part of it, could not be measured" in found.detail
     assert calibration.wanted([cell(tmp_path, *HDD)], PLACES)[1] == []  # nothing was kept
@@ -377,10 +405,25 @@ def test_a_disk_waits_until_the_guests_own_time_is_known(
         say=print,
         how=How(),
     )
-    first, second = calibration_of(own), calibration_of(disk)
-    run._pending = [second, first]
-    assert run._next() is first
-    run._pending, run._running = [second], {"g1": first}
-    assert run._next() is None
-    run._running = {}
-    assert run._next() is second
+    run._crowd = Crowd(kind="tcg", jobs=None)
+    first, second, third = (calibration_of(wish) for wish in (*own, disk))
+    run._pending = [third, second, first]
+    for task in (first, second, third):
+        assert run._next() is task
+        run._pending.remove(task)
+        run._running = {"g1": task}
+        assert run._next() is None
+        run._running = {}
+
+
+def test_a_slow_stream_is_measured_for_as_long_as_it_takes(tmp_path: Path) -> None:
+    """2.2 MB/s in 3 s are six requests, and a seventh was called 12.5 % too fast."""
+
+    def seconds(*sets: str) -> float:
+        _, disk = pair(tmp_path, *HDD, *sets)
+        (stream,) = [p for p in disk.probes if p.workload.name == "sequential"]
+        return float(stream.workload.parameters["runtime"])
+
+    assert seconds() == 3
+    slow = seconds("disks.hdd.outer_rate=2.2MB", "disks.hdd.inner_rate=2.2MB")
+    assert slow * 2.2e6 / MIB >= 40

@@ -181,7 +181,7 @@ def test_a_noisy_hosts_history_calls_less_a_change(lab_home: Path) -> None:
 
 
 def test_no_files_are_no_question_for_a_database() -> None:
-    assert archive.points([]) == ([], [])
+    assert archive.points([]) == ([], [], [])
 
 
 def test_the_command_line_compares_and_exports(cli: Cli, lab_home: Path) -> None:

@@ -80,9 +80,23 @@ def test_a_plug_in_has_the_members_of_its_protocol(package: str, path: Path) -> 
     constant, protocol = CONSTANTS[package]
     plugin = getattr(__import__(f"lab.{package}.{path.stem}", fromlist=[constant]), constant)
     model = __import__("lab.model.plugin", fromlist=[protocol])
-    members = [m for m in vars(getattr(model, protocol)) if not m.startswith("_")]
-    assert members
+    contract = getattr(model, protocol)
+    assert contract.__abstractmethods__
+    members = [m for m in vars(contract) if not m.startswith("_")]
     for member in members:
         own = next((c for c in type(plugin).__mro__ if member in vars(c)), None)
         assert own is not None, member
-        assert own.__module__ == f"lab.{package}.{path.stem}", member
+        here = own.__module__ == f"lab.{package}.{path.stem}"
+        assert here or (own is contract and member not in own.__abstractmethods__), member
+
+
+@pytest.mark.parametrize("package", CONSTANTS)
+def test_what_is_demanded_has_no_answer_of_its_own_and_the_rest_has(package: str) -> None:
+    contract = getattr(__import__("lab.model.plugin", fromlist=["x"]), CONSTANTS[package][1])
+    tree = ast.parse((ROOT / "model/plugin.py").read_text(encoding="utf-8"))
+    (node,) = [n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == contract.__name__]
+    methods = [n for n in node.body if isinstance(n, ast.FunctionDef)]
+    assert methods
+    for method in methods:
+        answers = any(isinstance(n, ast.Return) for n in ast.walk(method))
+        assert answers is (method.name not in contract.__abstractmethods__), method.name

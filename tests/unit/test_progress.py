@@ -1,28 +1,58 @@
-"""What a person sees while a run goes on, and how the time it should take is made."""
+"""What a person sees while a run goes on, and how the time it should take is made.
+
+``golden/progress`` has what the workers of a real run told, and when; and screens of it.
+"""
 
 from __future__ import annotations
 
 import io
+import json
+import os
+import re
+import signal
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 from rich.console import Console
 
 from lab import catalog
 from lab.app.dispatch import How
 from lab.cli import progress
 from lab.cli.estimate import CELL_SECONDS, GUEST_SECONDS, Estimate
-from lab.cli.progress import Display, clock
+from lab.cli.live import clock, log_line, screen, time_left
+from lab.cli.progress import Display, Progress, folded
+from lab.cli.watching import FRESH, Watched
 from lab.compile.scenario import cell_id, compile_scenario
 from lab.decode import parse_override
-from lab.model.events import CellFinished, CellStarted
+from lab.model.events import (
+    CellAgain,
+    CellFinished,
+    CellStarted,
+    Event,
+    GuestGone,
+    GuestStarted,
+    Pulse,
+    StepStarted,
+)
 from lab.model.result import Outcome, PhaseSeconds
+from lab.report.figures import axes_text
 
 PATH = catalog.scenario_path("raid5-parity-last")
-CELLS = compile_scenario(PATH).cells
+COMPILED = compile_scenario(PATH)
+CELLS = COMPILED.cells
+IDS = [cell_id(c) for c in CELLS]
+NAMES = {cell_id(c): axes_text(c.axes) for c in CELLS}
 WORKLOADS = [19.4, 29.3, 16.4]
 """Seconds of the three cells' dd by theory: five disks, three, and five with left-symmetric."""
+GOLDEN = Path(__file__).parents[1] / "golden" / "progress"
+EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 
 
 @pytest.fixture
@@ -39,6 +69,23 @@ def lines_of(display: Display, width: int = 80) -> list[str]:
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
+def watched() -> Watched:
+    return Watched(names=NAMES, kind="tcg", began=0.0, estimate=Estimate(CELLS, "tcg"))
+
+
+def shown(run: Watched, at: float, width: int = 80, height: int = 24, **how: Any) -> list[str]:
+    out = io.StringIO()
+    console = Console(file=out, width=width, highlight=False, markup=False)
+    console.print(screen(run, at, width=width, height=height, **how))
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def ready(run: Progress, id_: str = "run-1") -> None:
+    place = SimpleNamespace(accelerator=SimpleNamespace(kind="tcg", reason="TCG, because"))
+    store = SimpleNamespace(id=id_, has_cell=lambda _cell: False)
+    run.ready(store, place)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.4, "0:00"), (59.9, "0:59"), (84, "1:24"), (3661, "1:01:01")]
 )
@@ -49,24 +96,24 @@ def test_a_clock(seconds: float, text: str) -> None:
 def test_an_estimate_begins_with_theory_and_learns_from_what_is_done() -> None:
     estimate = Estimate(CELLS, "tcg")
     whole = GUEST_SECONDS["tcg"] + 3 * CELL_SECONDS["tcg"] + sum(WORKLOADS)
-    assert estimate.left(0) == pytest.approx(whole, abs=0.5)
+    assert estimate.left(0).seconds == pytest.approx(whole, abs=0.5)
 
     estimate.guest_starts(0)
     estimate.guest_starts(4)  # its next step is no other guest
-    assert estimate.left(10) == pytest.approx(whole - 10, abs=0.5)
+    assert estimate.left(10).seconds == pytest.approx(whole - 10, abs=0.5)
     estimate.guest_is_up(50)
     after = 3 * CELL_SECONDS["tcg"] + sum(WORKLOADS)
-    assert estimate.left(50) == pytest.approx(after, abs=0.5)
+    assert estimate.left(50).seconds == pytest.approx(after, abs=0.5)
 
     first = cell_id(CELLS[0])
     estimate.cell_starts(first, 50)
-    assert estimate.left(55) == pytest.approx(after - 5, abs=0.5)
+    assert estimate.left(55).seconds == pytest.approx(after - 5, abs=0.5)
     # it takes longer than thought: it is as good as done, and the others are still to come
-    assert estimate.left(500) == pytest.approx(
+    assert estimate.left(500).seconds == pytest.approx(
         2 * CELL_SECONDS["tcg"] + sum(WORKLOADS[1:]), abs=0.5
     )
     estimate.cell_ends(first, 50 + WORKLOADS[0] + 20)
-    assert estimate.left(100) == pytest.approx(2 * 20 + sum(WORKLOADS[1:]), abs=1.0)
+    assert estimate.left(100).seconds == pytest.approx(2 * 20 + sum(WORKLOADS[1:]), abs=1.0)
 
 
 def test_a_lost_guest_is_one_more_to_start() -> None:
@@ -76,9 +123,9 @@ def test_a_lost_guest_is_one_more_to_start() -> None:
     first = cell_id(CELLS[0])
     estimate.cell_starts(first, 30)
     estimate.cell_ends(first, 31)
-    before = estimate.left(31)
+    before = estimate.left(31).seconds
     estimate.guest_starts(31)
-    assert estimate.left(31) == pytest.approx(before + 30)
+    assert estimate.left(31).seconds == pytest.approx(before + 30)
 
 
 def test_a_cell_that_is_repeated_takes_its_time_again() -> None:
@@ -87,25 +134,45 @@ def test_a_cell_that_is_repeated_takes_its_time_again() -> None:
         estimate.cell_starts(cell_id(cell), 0)
         estimate.cell_ends(cell_id(cell), 40)
     estimate.guest_is_up(40)
-    assert estimate.left(40) == 0
+    assert estimate.left(40).seconds == 0
     estimate.cell_starts(cell_id(CELLS[0]), 50)
-    assert estimate.left(50) > WORKLOADS[0]
+    assert estimate.left(50).seconds > WORKLOADS[0]
 
 
 def test_a_repeated_cell_is_counted_once(capsys: pytest.CaptureFixture[str]) -> None:
-    cells = [cell_id(c) for c in CELLS]
-    follower = progress.Progress(compile_scenario(PATH), how=How(), verbose=True)
-    place = SimpleNamespace(accelerator=SimpleNamespace(kind="tcg", reason="TCG, because"))
-    follower.ready(SimpleNamespace(id="run-1"), place)  # type: ignore[arg-type]
+    follower = Progress(COMPILED, how=How(), verbose=True)
+    ready(follower)
     titles = []
-    for cell in (*cells, cells[0]):
-        follower.watch(CellStarted(cell=cell))
+    for cell in (*IDS, IDS[0]):
+        follower.watch("g1", CellStarted(cell=cell))
         titles.append(follower.title())
-        follower.watch(CellFinished(cell=cell, outcome=Outcome.DONE, seconds=PhaseSeconds()))
+        done = CellFinished(cell=cell, outcome=Outcome.DONE, seconds=PhaseSeconds())
+        follower.watch("g1", done)
         titles.append(follower.title())
     assert [int(t.split()[0]) for t in titles] == [0, 1, 1, 2, 2, 3, 2, 3]
     assert all(t.endswith(" of 3 cells done") for t in titles)
     assert "run-1" in capsys.readouterr().err
+
+
+def test_what_theory_does_not_know_is_told_by_finished_cells_only() -> None:
+    cells = compile_scenario(catalog.scenario_path("faults")).cells
+    assert cells[0].faults
+    many = [c.model_copy(update={"axes": {"disks.count": n}}) for n, c in enumerate(cells * 3)]
+    estimate = Estimate(many, "tcg")
+    estimate.guest_starts(0)
+    estimate.guest_is_up(1)
+    left = estimate.left(1)
+    assert (left.seconds, left.unknown) == (0.0, len(many))
+    assert time_left(left) == "time left unknown"
+    names = [cell_id(c) for c in many]
+    estimate.cell_starts(names[0], 10)
+    estimate.cell_ends(names[0], 20, whole=False)  # it was lost: that tells nothing
+    assert estimate.left(20).unknown == len(many) - 1
+    estimate.cell_starts(names[1], 20)
+    estimate.cell_ends(names[1], 80)
+    left = estimate.left(80)
+    assert left.unknown == 0
+    assert left.seconds == pytest.approx(60 * (len(many) - 2))
 
 
 def test_many_cells_are_not_all_followed_through() -> None:
@@ -113,24 +180,7 @@ def test_many_cells_are_not_all_followed_through() -> None:
     override = parse_override("matrix={workloads.write.bs: [" + sizes + "]}")
     cells = compile_scenario(PATH, overrides=[override]).cells
     assert len(cells) == 1200
-    assert Estimate(cells, "kvm").left(0) > 1200 * CELL_SECONDS["kvm"]
-
-
-def test_the_display_says_what_happens_and_how_long_it_should_take(clock_at: Any) -> None:
-    display = Display()
-    assert lines_of(display)[0].split() == ["getting", "ready", "━" * 30, "0:00"]
-    display.begin("cell 2 of 3")
-    display.step("left-symmetric, 5: write", expected=7.8)
-    display.go_on("cell 2 of 3", 140.0)
-    clock_at.at += 5.2
-    top, below = lines_of(display)
-    assert top.startswith("cell 2 of 3 ")
-    assert top.endswith(" 0:05 of about 2:20")
-    assert below == "  left-symmetric, 5: write, 5 s of about 8 s"
-    clock_at.at += 300  # a guess that was wrong is not shown any longer
-    top, below = lines_of(display)
-    assert top.endswith("━ 5:05")
-    assert below == "  left-symmetric, 5: write, 305 s"
+    assert Estimate(cells, "kvm").left(0).seconds > 1200 * CELL_SECONDS["kvm"]
 
 
 def test_a_fraction_tells_how_long_an_image_should_take(clock_at: Any) -> None:
@@ -153,8 +203,304 @@ def test_a_fraction_tells_how_long_an_image_should_take(clock_at: Any) -> None:
 def test_two_lines_are_two_lines_in_every_terminal(clock_at: Any, width: int) -> None:
     display = Display()
     display.begin("importing the image")
-    display.go_on("cell 1000 of 10000 and many more", 360000)
-    display.step("a-long-name, " * 20, expected=3)
+    display.step("a-long-name, " * 20, fraction=0.3)
     lines = lines_of(display, width)
     assert len(lines) == 2
     assert max(len(line) for line in lines) <= width
+
+
+# -- a run
+
+
+def writing(at: float = 33.0) -> Watched:
+    """One guest writes, another boots, a third cell waits."""
+    run = watched()
+    run.take(0, "g1", StepStarted(cell=None, label="booting"))
+    run.take(30, "g1", GuestStarted(guest="g1", seconds=30))
+    run.take(30, "g1", CellStarted(cell=IDS[0]))
+    run.take(at, "g1", StepStarted(cell=IDS[0], label="write", expected_seconds=9.8))
+    run.take(at, "g2", StepStarted(cell=None, label="booting"))
+    return run
+
+
+def test_a_screen_says_what_each_guest_does_now() -> None:
+    run = writing()
+    pulse = Pulse(seconds=2.0, processor=0.7, read_bytes=20_000_000, written_bytes=45_000_000)
+    run.take(36, "g1", pulse)
+    lines = shown(run, 37)
+    assert lines[0].startswith("0 of 3 cells done, 1 running, 2 waiting ")
+    assert lines[0].endswith(" left")
+    row = lines[3].split()
+    assert " ".join(row) == "parity-last, 5 disks write, 4 of about 10 s 35% 10.0 MB/s 22.5 MB/s"
+    assert "a guest" in lines[4]
+    assert "booting, 4 of about 27 s" in lines[4]
+    assert lines[5] == "waiting: parity-last, 3 disks; left-symmetric, 5 disks"
+    said = log_line(run, 37)
+    assert "write, 4 of about 10 s, CPU 35%, read 10.0 MB/s, write 22.5 MB/s" in said
+
+
+def test_throughput_is_of_its_own_seconds_and_processors() -> None:
+    """Wrong spans or wrong bytes give wrong figures: nothing here is a constant."""
+    run = writing()
+    for seconds, read, said in ((2.0, 20e6, "10.0 MB/s"), (4.0, 20e6, "5.0 MB/s")):
+        pulse = Pulse(seconds=seconds, processor=6.0, read_bytes=int(read), written_bytes=0)
+        run.take(38, "g1", pulse)
+        row = shown(run, 39)[3]
+        assert said in row
+        assert f"{6.0 / seconds:.0%}" in row
+        assert "0.0 MB/s" not in row.replace(said, "")
+
+
+def test_an_old_pulse_is_not_now() -> None:
+    run = writing()
+    run.take(36, "g1", Pulse(seconds=2.0, processor=0.7, read_bytes=20_000_000, written_bytes=0))
+    assert "10.0 MB/s" in shown(run, 36 + FRESH)[3]
+    assert "10.0 MB/s" not in shown(run, 36.1 + FRESH)[3]
+    run.take(37, "g1", StepStarted(cell=IDS[0], label="read", expected_seconds=9.8))
+    assert "10.0 MB/s" not in shown(run, 37)[3]  # it was of the step before
+    assert "–" in shown(run, 37)[3]
+    run.take(38, "g1", Pulse(seconds=2.0, processor=0.7, read_bytes=20_000_000, written_bytes=0))
+    assert "10.0 MB/s" not in shown(run, 38)[3]  # half of it still is
+    run.take(40, "g1", Pulse(seconds=2.0, processor=0.7, read_bytes=30_000_000, written_bytes=0))
+    assert "15.0 MB/s" in shown(run, 40)[3]
+
+
+def test_what_takes_longer_than_thought_is_said_to() -> None:
+    run = writing()
+    assert "10 of about 10 s" in shown(run, 43.4)[3]
+    assert "20 s, expected 10" in shown(run, 53)[3]
+    for cell in IDS[1:]:
+        run.take(33, "g3", CellStarted(cell=cell))
+        run.take(60, "g3", CellFinished(cell=cell, outcome=Outcome.DONE))
+    assert "longer than thought" in shown(run, 1000)[0]
+    assert "left" not in shown(run, 1000)[0]
+
+
+def test_lost_cells_are_no_done_ones_and_their_guests_go() -> None:
+    run = writing()
+    run.take(40, "g1", CellFinished(cell=IDS[0], outcome=Outcome.LOST, reason="it panicked"))
+    run.take(41, "g1", GuestGone(guest="g1"))
+    run.take(41, "g1", None)
+    assert shown(run, 41)[0].startswith("0 of 3 cells done, 1 not finished, 2 waiting")
+    assert "g1" not in run.guests
+    run.take(42, "g2", CellStarted(cell=IDS[0]))  # once more
+    assert shown(run, 42)[0].startswith("0 of 3 cells done, 1 running, 2 waiting")
+
+
+def test_a_cell_that_gets_another_turn_is_not_done() -> None:
+    run = writing()
+    for cell in IDS:
+        run.take(40, "g1", CellStarted(cell=cell))
+        run.take(60, "g1", CellFinished(cell=cell, outcome=Outcome.DONE))
+    assert shown(run, 61)[0].startswith("3 of 3 cells done")
+    assert run.left(61).seconds < 5
+    run.take(61, "g1", CellAgain(cell=IDS[0]))
+    assert shown(run, 61)[0].startswith("2 of 3 cells done, 1 waiting")
+    assert run.left(61).seconds > WORKLOADS[0]
+
+
+def test_more_guests_than_lines_are_counted() -> None:
+    run = watched()
+    for number in range(40):
+        run.take(1, f"g{number}", StepStarted(cell=None, label="booting"))
+    for width, height in ((80, 24), (80, 8), (50, 24), (50, 10), (20, 12)):
+        lines = shown(run, 2, width, height, note="something happened")
+        assert len(lines) < height
+        assert any(line.startswith("and ") and "more" in line for line in lines)
+        assert lines[-1].startswith("something hap")
+
+
+@pytest.mark.parametrize("width", range(10, 130, 7))
+def test_no_figure_is_cut_and_no_line_is_too_wide(width: int) -> None:
+    run = writing()
+    pulse = Pulse(seconds=2.0, processor=3.1, read_bytes=246_000_000, written_bytes=111_000_000)
+    run.take(36, "g1", pulse)
+    lines = shown(run, 37, width)
+    assert max(map(len, lines)) <= width
+    text = "\n".join(lines)
+    for figure in ("123 MB/s", "55.5 MB/s", "155%"):
+        text = text.replace(figure, "")
+    assert not any(part in text for part in ("123", "55", "MB"))
+    assert ("123 MB/s" in "".join(lines)) == (width >= 25)
+
+
+def test_time_left_is_theirs_and_not_made_up() -> None:
+    """A clock that is wrong, or cells that are slower than thought, change what is said."""
+    slow, fast = watched(), watched()
+    for run, took in ((slow, 100), (fast, 25)):
+        run.take(0, "g1", StepStarted(cell=None, label="booting"))
+        run.take(10, "g1", GuestStarted(guest="g1", seconds=10))
+        run.take(10, "g1", CellStarted(cell=IDS[0]))
+        run.take(10 + took, "g1", CellFinished(cell=IDS[0], outcome=Outcome.DONE))
+    left = [run.left(200).seconds for run in (slow, fast)]
+    assert left[0] - left[1] == pytest.approx(2 * 75, abs=1)
+
+
+# -- a recorded run
+
+
+def recorded() -> Iterator[tuple[float, str, Event | None]]:
+    for line in (GOLDEN / "raid5-parity-last.jsonl").read_text().splitlines():
+        told = json.loads(line)
+        event = EVENT.validate_python(told["event"]) if told["event"] else None
+        yield told["at"], told["guest"], event
+
+
+def at_moment(moment: float) -> Watched:
+    run = watched()
+    for at, guest, event in recorded():
+        if at > moment:
+            break
+        run.take(at, guest, event)
+    return run
+
+
+MOMENTS = (20.0, 76.9, 90.0, 104.2, 130.0)
+"""Seconds into the recorded run: a guest boots; disks are calibrated; two guests measure; one is
+done; a contended cell is repeated."""
+
+
+@pytest.mark.parametrize("width", [50, 80, 120])
+@pytest.mark.parametrize("colour", [False, True])
+def test_a_recorded_run_looks_as_it_did(width: int, colour: bool) -> None:
+    out = io.StringIO()
+    for moment in MOMENTS:
+        console = Console(
+            file=out, width=width, highlight=False, force_terminal=colour, no_color=not colour
+        )
+        console.print(f"{moment:g} s", style=None)
+        console.print(screen(at_moment(moment), moment, width=width, height=24))
+    text = "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
+    path = GOLDEN / f"screens-{width}{'-colour' if colour else ''}.txt"
+    if os.environ.get("GOLDEN") == "write":
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+    assert ("\x1b[3" in text) == colour
+
+
+def test_the_recorded_pulses_are_what_the_workloads_moved() -> None:
+    """At 5 MiB/s a disk, all disks of an array move no more than that together."""
+    rates = [
+        (e.read_bytes + e.written_bytes) / e.seconds
+        for _, _, e in recorded()
+        if isinstance(e, Pulse)
+    ]
+    assert len(rates) > 10
+    assert max(rates) < 5 * 5 * 1024**2 * 1.15
+    assert max(rates) > 3 * 5 * 1024**2 * 0.9
+
+
+def test_the_time_left_of_the_recorded_run_comes_true() -> None:
+    ends = [(at, e.cell) for at, _, e in recorded() if isinstance(e, CellFinished)]
+    done = max(next(at for at, cell in ends if cell == mine) for mine in IDS)
+    now = 90.0  # what is repeated later, nobody knows yet
+    left = at_moment(now).left(now)
+    assert left.seconds == pytest.approx(done - now, rel=0.2)
+    assert left.unknown == 0
+    # held against theory that thinks of twice the work, it does not
+    twice = Estimate([c.model_copy(update={"trials": 4}) for c in CELLS], "tcg")
+    wrong = Watched(names=NAMES, kind="tcg", began=0.0, estimate=twice)
+    for at, guest, event in recorded():
+        if at <= now:
+            wrong.take(at, guest, event)
+    assert wrong.left(now).seconds != pytest.approx(done - now, rel=0.2)
+
+
+def test_a_narrower_terminal_has_folded_what_was_drawn() -> None:
+    assert folded([80, 80, 12, 0], 80) == 4
+    assert folded([80, 80, 12, 0], 50) == 6
+    assert folded([80, 80, 12, 0], 40) == 6
+    assert folded([81], 80) == 2
+
+
+# -- a log
+
+
+def test_a_log_gets_a_line_now_and_then(clock_at: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    follower = Progress(COMPILED, how=How(), verbose=False)
+    ready(follower)
+    began = clock_at.at
+    for at, guest, event in recorded():
+        clock_at.at = began + at
+        follower.watch(guest, event)
+    said = capsys.readouterr()
+    assert said.out == ""
+    lines = said.err.splitlines()
+    assert 4 <= len(lines) <= 10  # of three minutes
+    assert "run run-1 begins: 0 of 3 cells done, about " in lines[0]
+    assert "3 of 3 cells done" in lines[-1]
+    assert "\x1b" not in said.err
+
+
+def test_a_log_of_a_long_step_has_a_line_a_minute(
+    clock_at: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    follower = Progress(COMPILED, how=How(), verbose=False)
+    ready(follower)
+    follower.watch("g1", CellStarted(cell=IDS[0]))
+    follower.watch("g1", StepStarted(cell=IDS[0], label="write", expected_seconds=600))
+    for _ in range(300):
+        clock_at.at += 2
+        follower.watch("g1", Pulse(seconds=2, processor=1, read_bytes=10**7, written_bytes=0))
+    lines = capsys.readouterr().err.splitlines()[1:]
+    assert len(lines) == 10
+    assert all("write, " in line and "read 5.0 MB/s" in line for line in lines)
+    follower.note("the host is slow")
+    assert capsys.readouterr().err.endswith("the host is slow\n")
+
+
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch, **variables: str) -> str:
+    """What a terminal gets of a run that has just begun, by these variables of the environment."""
+    for name in ("NO_COLOR", "FORCE_COLOR", "TERM", "COLORTERM", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in ({"TERM": "xterm"} | variables).items():
+        monkeypatch.setenv(name, value)
+    master, slave = os.openpty()
+    termios.tcsetwinsize(slave, (24, 80))
+    with os.fdopen(slave, "w") as file:
+        with Progress(COMPILED, how=How(), verbose=False, console=Console(file=file)) as follower:
+            ready(follower)
+            follower.watch("g1", StepStarted(cell=None, label="booting"))
+            time.sleep(0.6)
+        file.flush()
+        os.set_blocking(master, False)
+        said = b""
+        with suppress(BlockingIOError):
+            while piece := os.read(master, 65536):
+                said += piece
+    os.close(master)
+    return said.decode()
+
+
+def test_a_terminal_gets_a_display_that_is_gone_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = on_a_terminal(monkeypatch)
+    assert "0 of 3 cells done, 3 waiting" in said
+    assert "booting, " in said
+    assert re.search(r"\x1b\[\d*;?3[0-9]m", said)
+    lines = 5
+    assert said.endswith("\x1b[1A\x1b[2K" * lines)
+    assert not re.search(r"\x1b\[\d*;?3[0-9]m", on_a_terminal(monkeypatch, NO_COLOR="1"))
+
+
+def test_a_dumb_terminal_and_a_log_in_colour_get_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = on_a_terminal(monkeypatch, TERM="dumb")
+    assert "\x1b" not in said
+    assert len(said.splitlines()) == 1
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with Progress(COMPILED, how=How(), verbose=False) as follower:
+        ready(follower)
+    assert "\x1b[1A" not in capsys.readouterr().err
+
+
+def test_ctrl_c_is_said_while_guests_are_taken_down() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with Progress(COMPILED, how=How(), verbose=False) as follower:
+        ready(follower)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        out = io.StringIO()
+        Console(file=out, width=80).print(follower.render())
+        assert "stopping: the guests are taken down" in out.getvalue()
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,13 @@ from lab import catalog
 from lab.app.plan import prediction_of
 from lab.app.results import result_of
 from lab.compile.scenario import compile_scenario
-from lab.model.claim import Claim
+from lab.model.claim import Claim, Verdict
 from lab.model.result import CellMeasurement, CellResult, ClaimResult, Outcome, Result, Run
 from lab.report.answer import steps
-from lab.report.figures import axis_value, figure, rows_of
-from lab.report.text import next_steps, result_page, scenario_page
+from lab.report.figures import axis_value, figure, rows_of, spread
+from lab.report.screen import abridged, next_steps, result_page
+from lab.report.summary import overview
+from lab.report.text import scenario_page
 from lab.store import RunStore
 from tests import runs
 from tests.fakes import stored_run
@@ -53,13 +56,30 @@ def run(tmp_path: Path) -> RunStore:
     return stored_run(tmp_path)
 
 
-def page(run: RunStore, result: Result | None = None, width: int = 80) -> str:
+def page(
+    run: RunStore, result: Result | None = None, width: int = 80, *, whole: bool = True
+) -> str:
     stored = run.load_run()
     shown = result or result_of(run)
     renderable = result_page(
-        shown, title=stored.title, question=stored.question, claims=stored.claims
+        shown,
+        title=stored.title,
+        question=stored.question,
+        claims=stored.claims,
+        notes=stored.notes,
+        whole=whole,
     )
     return text_of(renderable, width)
+
+
+def parted(text: str) -> list[str]:
+    """Figures that a line's end has cut in two."""
+    lines = text.splitlines()
+    return [
+        f"{one} / {two}"
+        for one, two in pairwise(lines)
+        if re.search(r"\d$", one) and re.match(r"\s*(?:[kKMG]i?B\b|±|disks?\b|ms\b|s\b)", two)
+    ]
 
 
 def test_the_answer_is_as_it_was(run: RunStore) -> None:
@@ -70,6 +90,103 @@ def test_predictions_are_as_they_were() -> None:
     compiled = compile_scenario(catalog.scenario_path("raid5-parity-last"))
     shown = result_page(prediction_of(compiled), title="T", question="", measured=False)
     compare("prediction.txt", text_of(shown))
+
+
+@pytest.mark.parametrize("width", [50, 80, 120])
+def test_a_screen_is_as_it_was_at_every_width(run: RunStore, width: int) -> None:
+    text = page(run, width=width, whole=False)
+    compare(f"screen-{width}.txt", text)
+    assert too_wide(text, width) == []
+    assert parted(text) == []
+
+
+def test_a_line_that_ends_in_a_figure_is_found() -> None:
+    assert parted("writes 10.6\n  MB/s ±0.5%\n") == ["writes 10.6 /   MB/s ±0.5%"]
+    assert parted("is 1.000\n±0.7%") != []
+
+
+@pytest.mark.parametrize("width", [50, 80, 120])
+def test_hundreds_of_figures_are_a_screen(tmp_path: Path, width: int) -> None:
+    store = runs.theory_run(tmp_path, runs.LAYOUTS, contended=1, lost=2)
+    result = result_of(store)
+    text = page(store, result, width, whole=False)
+    compare(f"many-{width}.txt", text)
+    assert too_wide(text, width) == []
+    assert parted(text) == []
+    assert len(text.splitlines()) <= (50 if width >= 80 else 70)
+    assert abridged(result)
+    whole = page(store, result, width)
+    assert len(whole.splitlines()) > 90
+    # the lowest and the highest, as the table of all of them has it
+    found = [m for c in result.cells for m in c.measurements if m.metric == "throughput"]
+    for workload in ("write", "read"):
+        mine = [m.median for m in found if m.workload == workload]
+        for value in (min(mine), max(mine)):
+            assert figure("throughput", value) in text
+
+
+def test_an_axis_of_many_values_shows_its_ends_and_medians_are_of_their_own_cells() -> None:
+    cells = [
+        CellResult(
+            id=f"c{n}-{layout}",
+            axes={"array.chunk": n * 1024, "array.layout": layout},
+            outcome=Outcome.DONE,
+            measurements=(
+                CellMeasurement(
+                    workload="w", metric="throughput", unit="B/s", values=(v,), median=v
+                ),
+            ),
+        )
+        for n in range(1, 21)
+        for layout, v in (("left", n * 1e6), ("right", n * 3e6))
+    ]
+    found = overview(cells, [rows_of(c) for c in cells])
+    assert (found.cells, found.figures, found.workloads) == (40, 40, ("w",))
+    medians = {m.name: m.figures for m in found.medians}
+    assert medians["left"] == ("10.5 MB/s",)  # of 1 to 20
+    assert medians["right"] == ("31.5 MB/s",)
+    assert medians["chunk 2KiB"] == ("4.0 MB/s",)  # of 2 and 6
+    assert medians["chunk: 12 more values"] == ("",)
+    assert len(medians) == 4 + 1 + 4 + 2
+    ((low, middle, high),) = [e.lines for e in found.extremes]
+    assert low == ("lowest", "1.0 MB/s", "chunk 1KiB, left")
+    assert middle[1] == "15.5 MB/s"  # the 20th is 15, the 21st 16
+    assert high == ("highest", "60.0 MB/s", "chunk 20KiB, right")
+
+
+def test_a_few_figures_are_shown_whole(run: RunStore) -> None:
+    result = result_of(run)
+    assert not abridged(result)
+    assert page(run, result) == page(run, result, whole=False)
+    assert abridged(result, notes="One sentence. " * 40)
+
+
+def test_of_many_claims_those_that_need_a_look_have_their_reasons(run: RunStore) -> None:
+    result = result_of(run)
+    holds = next(c for c in result.claims if c.verdict is Verdict.HOLDS)
+    refuted = next(c for c in result.claims if c.verdict is Verdict.REFUTED)
+    many = [holds.model_copy(update={"id": f"Q-{n}", "says": f"claim {n}"}) for n in range(20)]
+    claims = (*many, refuted)
+    text = page(run, result.model_copy(update={"claims": claims}), whole=False)
+    below = text.partition("published\n")[2]
+    assert refuted.says.split(",")[0] in below
+    assert "claim 7" not in below
+    assert "holds  Q-0, Q-1, " in below
+    assert all(f"Q-{n}" in below for n in range(20))
+    shown = page(run, result.model_copy(update={"claims": claims}))
+    assert all(f"claim {n}" in shown for n in range(20))
+
+
+def test_a_note_is_cut_at_a_sentence_and_says_what_was_scaled(run: RunStore) -> None:
+    result = result_of(run)
+    notes = "Once upon a time. " * 20 + "Scaled: 24 MiB instead of 100 MiB. " + "And so on. " * 40
+    shown = text_of(result_page(result, title="T", question="", notes=notes, whole=False))
+    assert "notes      … Scaled: 24 MiB instead of 100 MiB. And so on. " in shown
+    assert shown.partition("notes ")[2].count("And so on.") < 40
+    assert "Once upon" not in shown
+    assert "And so on. …" in shown
+    all_ = text_of(result_page(result, title="T", question="", notes=notes))
+    assert " ".join(all_.split()).count("And so on.") == 40
 
 
 @pytest.mark.parametrize("width", [80, 100, 200])
@@ -93,7 +210,7 @@ def test_every_claim_cell_and_reason_is_on_the_page(run: RunStore) -> None:
     text = page(run)
     stored = run.load_run()
     assert all(c.id in text for c in stored.claims)
-    for words in ("holds", "refuted", "inconclusive", "the guest panicked", "2 of 3 done"):
+    for words in ("holds", "refuted", "inconclusive", "the guest panicked", "2 of 3 cells done"):
         assert words in text
     assert stored.title in text
     assert "Linux 6.1.0-18-amd64" in text
@@ -148,7 +265,13 @@ def test_trials_are_a_share_and_doubtful_figures_are_marked(tmp_path: Path) -> N
     assert len(marked) == 2  # the contended cell's two workloads
     assert len(re.findall(r"±\d\.\d%", table_of(text, "FIX-1"))) == 48 * 2
     assert "what is marked with ?: left-symmetric, chunk 16KiB, 5 disks" in " ".join(text.split())
-    assert "±" not in table_of(page(stored_run(tmp_path)), "S004-1")
+
+
+def test_one_trial_has_the_hosts_noise_and_a_figure_without_width_no_bar(run: RunStore) -> None:
+    assert len(re.findall(r"±0\.5%", table_of(page(run), "S004-1"))) == 6
+    bare = CellMeasurement(workload="w", metric="throughput", unit="B/s", values=(1.0,), median=1.0)
+    assert spread(bare) == ""
+    assert spread(bare.model_copy(update={"low": 0.98, "high": 1.01})) == "±2.0%"
 
 
 def test_what_to_type_next_can_be_pasted(run: RunStore) -> None:

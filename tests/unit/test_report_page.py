@@ -3,10 +3,6 @@ file is named while the rest is shown."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -328,45 +324,6 @@ def test_the_site_shows_how_figures_moved(tmp_path: Path) -> None:
     assert "trend-d-read-throughput" not in Reader(one.read_text(encoding="utf-8")).ids
     with pytest.raises(InputError, match="no run to report on"):
         write_site([], tmp_path / "none", "lab", lambda _: None)
-
-
-_WITHOUT = """
-import sys
-for name in ("libvirt", "libvirt_qemu", "paramiko"):
-    sys.modules[name] = None
-if sys.argv[1] == "control":
-    import libvirt
-import lab.cli
-lab.cli.main()
-"""
-
-
-def test_reports_need_neither_libvirt_nor_qemu(tmp_path: Path) -> None:
-    store = stored_run(tmp_path)
-    empty = tmp_path / "bin"
-    empty.mkdir()
-    environment = {"PATH": str(empty), "HOME": str(tmp_path), "LAB_HOME": str(tmp_path / "h")}
-    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
-
-    def lab(*args: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-c", _WITHOUT, *args],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-            env=environment,
-            cwd=tmp_path,
-        )
-
-    done = lab("report", str(store.directory))
-    assert done.returncode == 0, done.stderr
-    assert "</html>" in (store.directory / "report.html").read_text(encoding="utf-8")
-    verdicts = json.loads(lab("results", "show", str(store.directory), "--json").stdout)["claims"]
-    assert [v["verdict"] for v in verdicts].count("holds") == 3
-    control = lab("control")
-    assert control.returncode != 0
-    assert "import of libvirt halted" in control.stderr
 
 
 def test_a_page_goes_where_it_is_asked_to(tmp_path: Path, lab_home: Path) -> None:

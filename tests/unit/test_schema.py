@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -18,7 +21,7 @@ from lab.decode import Document, read_file, read_text, validate
 from lab.errors import InputError
 from lab.model.result import Result
 from lab.model.scenario import Scenario
-from tests.fakes import SCENARIO, stored_run
+from tests.fakes import SCENARIO, Cli, stored_run
 
 
 @pytest.fixture(scope="module")
@@ -137,3 +140,49 @@ def test_results_and_predictions_are_valid(tmp_path: Path) -> None:
         assert set(data) == {"schema", "run", "environment", "cells", "claims"}
         assert not validator.is_valid({**data, "more": 1})
         assert not validator.is_valid({**data, "schema": "lab.result/2"})
+
+
+MODELINE = re.compile(r"# yaml-language-server: \$schema=(\S+)\n")
+
+
+def editors_schema(scenario: Path) -> Path:
+    """The file that an editor would find by a scenario's first line, as it looks for it."""
+    found = MODELINE.match(scenario.read_text(encoding="utf-8"))
+    assert found is not None, scenario
+    place = found[1]
+    if place.startswith("file:"):
+        return Path(unquote(urlsplit(place).path))
+    return scenario.parent / place
+
+
+SHIPPED = sorted(catalog.schema_path().parent.glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_an_editor_finds_the_schema_of_each_scenario(
+    path: Path, schema: Draft202012Validator
+) -> None:
+    kept = editors_schema(path)
+    assert kept == catalog.schema_path()
+    assert json.loads(kept.read_text(encoding="utf-8")) == scenario_schema()
+    data = read_file(path).data
+    assert [e.message for e in schema.iter_errors(data)] == []
+
+
+def test_an_editor_finds_the_schema_of_a_new_scenario(cli: Cli) -> None:
+    (cli.base / "a place").mkdir()
+    assert cli("scenario", "new", "a place/mine.yaml").status == 0
+    kept = editors_schema(cli.base / "a place" / "mine.yaml")
+    assert kept == cli.home / "data" / "schema" / "scenario.schema.json"
+    assert json.loads(kept.read_text(encoding="utf-8")) == scenario_schema()
+    kept.write_text("{}")  # of an older lab
+    done = cli("schema", "scenario", "--install")
+    assert (done.status, done.stdout) == (0, f"Written to ~/h/data/schema/{kept.name}\n")
+    assert json.loads(kept.read_text(encoding="utf-8")) == scenario_schema()
+
+
+def test_beside_a_schema_a_new_scenario_names_that_one(cli: Cli) -> None:
+    (cli.base / "scenario.schema.json").write_text("{}")
+    assert cli("scenario", "new", "mine.yaml").status == 0
+    assert editors_schema(cli.base / "mine.yaml") == cli.base / "scenario.schema.json"
+    assert cli.left() == []

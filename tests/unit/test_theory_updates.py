@@ -18,7 +18,7 @@ from lab.model.procedure import Procedure
 from lab.model.result import CellMeasurement, CellResult, MemberCounters, Outcome, Result
 from lab.model.scenario import Array, Cell, Disk, Throttle, Workload
 from lab.predict import bitmap_updates as updates_of
-from lab.report.text import result_page
+from lab.report.screen import result_page
 from lab.store import RunStore, StoredCell, StoredOutcome, StoredRun
 from lab.theory import Direction, Load, Stream, bitmap_updates
 from lab.units import GIB, KIB, MIB

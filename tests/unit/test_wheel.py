@@ -100,6 +100,18 @@ def test_wheel_holds_nothing_else(built: Built) -> None:
     assert {top for top in tops if not top.endswith(".dist-info")} == {"lab"}
 
 
+def test_only_guests_need_libvirt(built: Built) -> None:
+    with zipfile.ZipFile(built.wheel) as wheel:
+        [name] = [n for n in wheel.namelist() if n.endswith(".dist-info/METADATA")]
+        needed = [
+            line
+            for line in wheel.read(name).decode().splitlines()
+            if line.startswith("Requires-Dist: libvirt")
+        ]
+    assert len(needed) == 1
+    assert "extra == 'guests'" in needed[0]
+
+
 def test_installed_package_is_not_the_checkout(built: Built, tmp_path: Path) -> None:
     place = run(built.python, "-c", "import lab; print(lab.__file__)", cwd=tmp_path).strip()
     assert Path(place).is_relative_to(built.python.parents[1])
@@ -116,6 +128,13 @@ def test_installed_package_finds_its_scenarios_and_images(built: Built, tmp_path
     )
     listed = run(built.python, "-c", code, cwd=tmp_path, home=tmp_path).split()
     assert set(listed) == {name for name in data_files() if name.endswith(".yaml")}
+
+
+def test_pytest_finds_the_plugin(built: Built, tmp_path: Path) -> None:
+    said = run(built.python, "-m", "pytest", "--markers", cwd=tmp_path, home=tmp_path)
+    assert "@pytest.mark.lab(disks=N" in said
+    said = run(built.python, "-m", "pytest", "-p", "no:lab", "--markers", cwd=tmp_path)
+    assert "@pytest.mark.lab" not in said
 
 
 def test_installed_command_runs_elsewhere(built: Built, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from lab.model.events import (
+    CellAgain,
     CellFinished,
     CellStarted,
     Checked,
@@ -19,6 +20,7 @@ from lab.model.events import (
     GuestGone,
     GuestKept,
     GuestStarted,
+    Pulse,
     StepStarted,
     Trouble,
 )
@@ -108,8 +110,10 @@ EVENTS: list[Event] = [
     GuestStarted(guest="g1", seconds=1.5),
     CellStarted(cell="c1"),
     StepStarted(cell="c1", label="write", expected_seconds=2),
+    Pulse(seconds=2.0, processor=0.7, read_bytes=1, written_bytes=2),
     Checked(cell=None, check=Check(name="array", passed=False, detail="é\n")),
     CellFinished(cell="c1", outcome=Outcome.LOST, reason="gone", seconds=PhaseSeconds(total=3)),
+    CellAgain(cell="c1"),
     GuestKept(guest="g1"),
     GuestGone(guest="g1", left="a file"),
     Trouble(message="no", hint="do", exit_status=3),

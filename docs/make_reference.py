@@ -1,0 +1,315 @@
+"""Make ``docs/reference`` and the scenarios' JSON Schema from the models: ``make reference``.
+
+Nothing in these pages is written by hand. Field descriptions are the models' docstrings.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from enum import Enum
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+
+import typer.main
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from lab import catalog, errors
+from lab.app.schema import as_text, scenario_schema
+from lab.cli.app import app
+from lab.disks import hdd, ssd
+from lab.faults import COMMON
+from lab.model import claim, measurement
+from lab.model.fault import Fault
+from lab.model.result import Result
+from lab.model.scenario import Matrix, Scenario, Workload
+from lab.units import format_size, parse_rate, parse_seconds, parse_size
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+HEAD: Final = "Made from the models by `make reference`. Do not edit.\n"
+KINDS: Final = {
+    parse_size: "size",
+    parse_rate: "rate",
+    parse_seconds: "time",
+    claim.Quantity.__metadata__[0].func: "quantity",  # type: ignore[attr-defined]
+}
+UNITS: Final = """
+- **size**: bytes. Written `5MiB`, `250MB` or `4096`. A bare `K` or `M` is refused.
+- **rate**: bytes per second, or operations per second. Written `5MiB`, `5MiB/s` or `100`.
+- **time**: seconds. Written `90`, `90s`, `5min` or `200ms`.
+- **quantity**: a number in the metric's own unit; rates may be written `10.7MB/s`, shares `7%`.
+"""
+LIMITS: Final = (("ge", "at least"), ("gt", "more than"), ("le", "at most"), ("lt", "less than"))
+
+
+def plain(text: str | None) -> str:
+    """A docstring as Markdown, on one line; nothing is ``null`` in YAML."""
+    words = inspect.cleandoc(text or "").replace("``", "`").replace("`None`", "`null`")
+    return " ".join(words.split())
+
+
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Every model that a type speaks of."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from models_in(part)
+
+
+def kind(annotation: Any, metadata: Iterable[Any] = ()) -> str:
+    """A type in words; allowed values where there are but some."""
+    for one in metadata:
+        if (name := KINDS.get(getattr(one, "func", None))) is not None:
+            return name
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return kind(parts[0], parts[1:])
+    if origin in (Union, UnionType):
+        return " or ".join(dict.fromkeys(kind(p) for p in parts if p is not NoneType))
+    if origin is Literal:
+        return ", ".join(f"`{value}`" for value in parts)
+    if origin is tuple:
+        return f"list of {kind(parts[0])}"
+    if origin is dict:
+        return f"{kind(parts[0])} → {kind(parts[1])}"
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return ", ".join(f"`{value.value}`" for value in annotation)
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
+    names = {str: "text", int: "number", float: "number", bool: "`true`, `false`", Any: "anything"}
+    return names.get(annotation, getattr(annotation, "__name__", str(annotation)))
+
+
+def limits(metadata: Iterable[Any]) -> str:
+    """What a value must be beside its type."""
+    found = []
+    for one in metadata:
+        for name, words in LIMITS:
+            if (limit := getattr(one, name, None)) is not None:
+                found.append(f"{words} {limit}")
+        if getattr(one, "pattern", None):
+            found.append(f"as `{one.pattern}`")
+        if getattr(one, "min_length", None):
+            found.append("not empty")
+    return ", ".join(found)
+
+
+def default(field: FieldInfo, words: str) -> str:
+    """The default as it would be written; empty: there is none to write."""
+    value = field.get_default(call_default_factory=True)
+    if field.is_required():
+        return "**required**"
+    if value is None or value in ((), {}, "") or isinstance(value, BaseModel):
+        return ""
+    if isinstance(value, tuple):
+        return "" if isinstance(value[0], BaseModel) else f"`{list(value)}`"
+    if isinstance(value, Enum):
+        return f"`{value.value}`"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{format_size(value)}`" if words == "size" else f"`{value}`"
+
+
+def table(model: type[BaseModel], hidden: Iterable[str] = ()) -> str:
+    """The fields of a model, a line each."""
+    lines = ["| key | type | default | |", "|---|---|---|---|"]
+    for name, field in model.model_fields.items():
+        if name in hidden:
+            continue
+        words = kind(field.annotation, field.metadata)
+        allowed = limits(field.metadata)
+        cells = (
+            f"`{field.alias or name}`",
+            f"{words}; {allowed}" if allowed else words,
+            default(field, words),
+            plain(field.description),
+        )
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n" if len(lines) > 2 else "None of its own.\n"
+
+
+def chapters(first: type[BaseModel], hidden: Mapping[type[BaseModel], Iterable[str]]) -> str:
+    """A model, and every model that it leads to, once."""
+    waiting, seen, text = [first], {first}, ""
+    while waiting:
+        model = waiting.pop(0)
+        text += f"\n## {model.__name__}\n\n{plain(model.__doc__)}\n\n"
+        text += table(model, hidden.get(model, ()))
+        for field in model.model_fields.values():
+            for below in models_in(field.annotation):
+                if below not in seen:
+                    seen.add(below)
+                    waiting.append(below)
+    return text
+
+
+def scenario_page() -> str:
+    """Every field of a scenario file."""
+    hidden: dict[type[BaseModel], tuple[str, ...]] = {
+        Workload: ("parameters",),
+        Fault: ("parameters",),
+        Matrix: ("axes",),
+    }
+    about = (
+        "A dotted name (`array.chunk`) is what `--set`, a matrix axis and a result call a field. "
+        "A workload's parameters stand beside its name and tool, and are in "
+        "[workloads](workloads.md); those of a fault are in [faults](faults.md). Every key of a "
+        "matrix but `exclude` is an axis: a dotted name with a list of values."
+    )
+    return f"# Scenario files\n\n{HEAD}\n{about}\n{UNITS}{chapters(Scenario, hidden)}"
+
+
+def about_file(package: str, name: str) -> str:
+    """What a plug-in's file says of itself."""
+    module = inspect.getmodule(type(_plugin(package, name)))
+    assert module is not None
+    return re.sub(r"``", "`", inspect.cleandoc(module.__doc__ or ""))
+
+
+def _plugin(package: str, name: str) -> Any:
+    finders = {
+        "workloads": catalog.workload,
+        "disks": catalog.disk_model,
+        "arrays": catalog.array_kind,
+        "faults": catalog.fault_kind,
+    }
+    return finders[package](name)
+
+
+def metrics(found: Iterable[measurement.Metric]) -> str:
+    """Metrics with their units, a line each."""
+    lines = [f"- `{m.name}`: {m.unit}, {m.better} is better, {m.kind.value}" for m in found]
+    return "\n".join(lines) + "\n" if lines else "None of its own.\n"
+
+
+def workloads_page() -> str:
+    """Tools, their parameters and their metrics."""
+    text = f"# Workloads\n\n{HEAD}{UNITS}"
+    for name in catalog.plugin_names("workloads"):
+        tool = catalog.workload(name)
+        text += f"\n## {name}\n\n{about_file('workloads', name)}\n\n{table(tool.parameters)}"
+        text += f"\nMetrics:\n\n{metrics(tool.metrics)}"
+    text += f"\n## Of every workload\n\n{plain(measurement.__doc__)}\n\nWhat the disks counted:\n\n"
+    return text + metrics(measurement.COUNTERS)
+
+
+def faults_page() -> str:
+    """Kinds of fault, their parameters and their metrics."""
+    text = f"# Faults\n\n{HEAD}{UNITS}\nEvery fault has these:\n\n{table(Fault, ('parameters',))}"
+    text += f"\nMetrics of every fault, as far as it has them:\n\n{metrics(COMMON)}"
+    for name in catalog.plugin_names("faults"):
+        fault = catalog.fault_kind(name)
+        text += f"\n## {name}\n\n{about_file('faults', name)}\n\n{table(fault.parameters)}"
+        text += f"\nMetrics:\n\n{metrics(fault.metrics)}"
+    return text
+
+
+PRESETS: Final = {
+    "hdd": {preset: asdict(drive) for preset, drive in hdd.PRESETS.items()},
+    "ssd": {preset: asdict(drive) for preset, drive in ssd.PRESETS.items()},
+}
+
+
+def disks_page() -> str:
+    """Disk models, and the presets of those that have any."""
+    text = f"# Disk models\n\n{HEAD}\nTheir fields are in [scenario files](scenario.md#disk).\n"
+    for name in catalog.plugin_names("disks"):
+        text += f"\n## {name}\n\n{about_file('disks', name)}\n"
+        figures = PRESETS.get(name)
+        if figures:
+            text += "\nPresets, in seconds, bytes and bytes per second:\n\n"
+            text += "| figure | " + " | ".join(f"`{p}`" for p in figures) + " |\n"
+            text += "|---" * (len(figures) + 1) + "|\n"
+            for key in next(iter(figures.values())):
+                values = " | ".join(f"{drive[key]}" for drive in figures.values())
+                text += f"| `{key}` | {values} |\n"
+    return text
+
+
+def arrays_page() -> str:
+    """Kinds of array."""
+    text = f"# Array kinds\n\n{HEAD}\nTheir fields are in [scenario files](scenario.md#array).\n"
+    for name in catalog.plugin_names("arrays"):
+        text += f"\n## {name}\n\n{about_file('arrays', name)}\n"
+    return text
+
+
+def result_page() -> str:
+    """The result document."""
+    about = (
+        "`lab run scenario … --json`, `lab results show RUN --json` and `lab scenario predict "
+        "NAME --json` print this document; `lab schema result` prints its JSON Schema. Times are "
+        "in seconds, sizes in bytes, throughput in bytes per second."
+    )
+    return f"# The result document\n\n{HEAD}\n{about}\n{chapters(Result, {})}"
+
+
+STATUSES: Final = (
+    (errors.EXIT_DONE, "done, and nothing was refuted"),
+    (errors.EXIT_REFUTED, "a claim was refuted, or a cell failed"),
+    (errors.EXIT_INPUT, "bad input: a scenario, an option, a name. Nothing was booted"),
+    (errors.EXIT_TROUBLE, "the host or the lab could not do it"),
+    (errors.EXIT_STOPPED, "stopped by Ctrl-C; what was started is taken down"),
+    (errors.EXIT_UNREAD, "whoever read the output went away"),
+)
+
+
+def commands_page() -> str:
+    """Every command with its options, and exit statuses."""
+    text = f"# Commands\n\n{HEAD}\n## Exit statuses\n\n| status | means |\n|---|---|\n"
+    text += "".join(f"| {status} | {words} |\n" for status, words in STATUSES)
+    for path, command in commands(typer.main.get_command(app), "lab"):
+        about, _, examples = inspect.cleandoc(command.help or "").partition("\n\nExample")
+        text += f"\n## {path}\n\n{plain(about)}\n\n"
+        if examples:
+            lines = re.sub(r"^s?:\s*", "", examples).replace("\n", " ").split("·")
+            text += "```sh\n" + "\n".join(" ".join(line.split()) for line in lines) + "\n```\n\n"
+        for option in command.params:
+            names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
+            if option.param_type_name == "argument":
+                names = f"`{option.metavar or option.name}`"
+            elif option.metavar:
+                names += f" `{option.metavar}`"
+            text += f"- {names}: {plain(getattr(option, 'help', ''))}\n"
+    return text
+
+
+def commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Every command below one, with what to type for it."""
+    below = getattr(command, "commands", None)
+    if below is None:
+        yield path, command
+        return
+    for name in sorted(below):
+        yield from commands(below[name], f"{path} {name}")
+
+
+def pages() -> dict[Path, str]:
+    """Every file that is made from the models."""
+    place = ROOT / "docs" / "reference"
+    made = {
+        "commands": commands_page,
+        "scenario": scenario_page,
+        "workloads": workloads_page,
+        "disks": disks_page,
+        "arrays": arrays_page,
+        "faults": faults_page,
+        "result": result_page,
+    }
+    found = {place / f"{name}.md": make() for name, make in made.items()}
+    return {**found, catalog.schema_path(): as_text(scenario_schema())}
+
+
+def main() -> None:
+    """Write them."""
+    for path, text in pages().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

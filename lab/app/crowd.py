@@ -1,0 +1,67 @@
+"""How many guests the host bears side by side: from what they took of its processors before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import Final
+
+from lab import measure
+from lab.app.task import Task
+from lab.compile import schedule
+from lab.host import accelerator, load
+
+GUESTS_PER_CPU: Final = {"tcg": 3, "kvm": 4}
+"""Guests side by side with ``--jobs auto``, where nothing is known of them or they take little.
+
+A throttled guest waits more than it computes."""
+BEARABLE: Final = 0.75
+"""Part of the processors that timed steps may keep busy. Six guests that took 0.34 of a processor
+each left two processors no rest: 5 of 12 steps were contended, by up to 4.4 % of their figure."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Crowd:
+    """What the guests of a run take of the host's processors, and what there is."""
+
+    kind: str
+    """The accelerator's: where the guest's instructions are translated, they cost more."""
+    jobs: int | None
+    """Guests at once, as the user has it; ``None``: as many as the host bears."""
+    _known: dict[str, float] = field(init=False)
+    """Processors that the busiest timed step of a cell kept busy, when it was last run."""
+
+    def __post_init__(self) -> None:
+        self._known = load.busy_cells(self.kind)
+
+    @property
+    def limit(self) -> int:
+        """Guests at once, at most."""
+        return self.jobs or GUESTS_PER_CPU[self.kind] * accelerator.cpus()
+
+    def need(self, task: Task, among: tuple[Task, ...]) -> schedule.Need:
+        """What a cell takes of the host. One that was never run takes what others of its run do."""
+        known = [self._known[t.id] for t in among if t.id in self._known]
+        usual = max(known, default=BEARABLE / GUESTS_PER_CPU[self.kind])
+        return replace(task.need, cores=self._known.get(task.id, usual))
+
+    def room(self) -> schedule.Room:
+        """What the host has to give now."""
+        return schedule.Room(
+            memory=load.available_memory(),
+            space=load.free_space(),
+            rate=load.throughput(),
+            cores=inf if self.jobs else BEARABLE * accelerator.cpus(),
+        )
+
+    def learn(self, task: Task, raw: Mapping[str, str]) -> bool:
+        """Remember what a cell took, for this run and for later ones; whether that was more than
+        was thought."""
+        took = measure.busy(task.cell, raw)
+        if took is None:
+            return False
+        thought = self._known.get(task.id, BEARABLE / GUESTS_PER_CPU[self.kind])
+        self._known[task.id] = took
+        load.keep_busy_cell(self.kind, task.id, took)
+        return took > thought

@@ -1,0 +1,144 @@
+"""What may be typed next: names, and the keys of ``--set``. Each answers at once, or not at all.
+
+Nothing here imports a model: that alone would take longer than a person waits for a key. Keys are
+read from the JSON Schema that lies beside the scenarios.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+import typer
+
+from lab.errors import LabError
+
+_SETTABLE: Final = ("guest", "disks", "array", "filesystem", "matrix", "trials", "timeout")
+_LISTS: Final = ("workloads", "faults")
+
+
+def scenario_names(incomplete: str) -> list[str]:
+    """Of scenarios; files are the shell's own to complete."""
+    from lab import catalog
+
+    return [name for name in catalog.scenarios() if name.startswith(incomplete)]
+
+
+def image_names(incomplete: str) -> list[str]:
+    """Of images, built or not."""
+    from lab import catalog
+    from lab.host import paths
+
+    try:
+        built = {
+            path.name.rpartition("-")[0]  # from the recipe's digest
+            for path in paths.images().iterdir()
+            if path.name[0] != "."
+        }
+    except OSError:
+        built = set()
+    known = sorted(built | set(catalog.image_recipes()))
+    return [name for name in known if name.startswith(incomplete)]
+
+
+def guest_names(incomplete: str) -> list[str]:
+    """Of live guests."""
+    from lab.host import guests
+
+    try:
+        return [record.id for record in guests.every() if record.id.startswith(incomplete)]
+    except LabError:
+        return []
+
+
+def run_names(incomplete: str) -> list[str]:
+    """Ids of runs, the newest first, and ``last``."""
+    from lab.host import paths
+
+    try:
+        found = [path.name for path in paths.runs().iterdir() if path.name[0] != "."]
+    except OSError:
+        found = []
+    found.sort(key=lambda name: name.rsplit("-", 2)[1:], reverse=True)
+    return [name for name in ("last", *found) if name.startswith(incomplete)]
+
+
+def export_forms(incomplete: str) -> list[str]:
+    """What a run can be written as."""
+    forms = ("csv", "parquet", "fio", "bundle", "junit")
+    return [form for form in forms if form.startswith(incomplete)]
+
+
+def set_keys(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Keys of ``--set`` with what they mean; behind ``=``, the values that a key may have."""
+    from lab import catalog
+
+    try:
+        schema = json.loads(catalog.schema_path().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    keys = {name: node for part in _SETTABLE for name, node in _leaves(schema, part)}
+    key, equals, value = incomplete.partition("=")
+    if equals:
+        choices = _choices(schema, keys.get(key, {}))
+        return [(f"{key}={choice}", "") for choice in choices if choice.startswith(value)]
+    found = [(name, _first_line(node)) for name, node in keys.items()]
+    # Where the line ends in an option without its value, arguments are not yet told apart.
+    scenario = context.params.get("name") or next(iter(context.args), "")
+    found += [(name, "") for name in _named(scenario)]
+    return [(name, text) for name, text in found if name.startswith(incomplete)]
+
+
+def _leaves(schema: dict[str, Any], part: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every dotted name below a field, with its schema."""
+    waiting = [(part, schema["properties"][part])]
+    while waiting:
+        name, node = waiting.pop(0)
+        inner = next((n["properties"] for n in _forms(schema, node) if "properties" in n), None)
+        if inner is None or part == "matrix":
+            yield name, node
+        else:
+            waiting = [(f"{name}.{key}", below) for key, below in inner.items()] + waiting
+
+
+def _forms(schema: dict[str, Any], node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """What a value may be, with references followed."""
+    if "$ref" in node:
+        yield from _forms(schema, schema["$defs"][node["$ref"].rpartition("/")[2]])
+    elif "anyOf" in node:
+        for form in node["anyOf"]:
+            yield from _forms(schema, form)
+    else:
+        yield node
+
+
+def _choices(schema: dict[str, Any], node: dict[str, Any]) -> list[str]:
+    found: list[str] = []
+    for form in _forms(schema, node):
+        found += [str(v) for v in form.get("enum", [form["const"]] if "const" in form else [])]
+        found += ["true", "false"] if form.get("type") == "boolean" else []
+    return found
+
+
+def _first_line(node: dict[str, Any]) -> str:
+    return str(node.get("description", "")).partition("\n")[0]
+
+
+def _named(scenario: object) -> list[str]:
+    """Keys of the workloads and faults that a scenario's file names."""
+    from lab import catalog
+    from lab.decode import read_file
+
+    try:
+        data = read_file(catalog.scenario_path(str(scenario))).data
+    except LabError:
+        return []
+    return [
+        f"{kind}.{one['name']}.{key}"
+        for kind in _LISTS
+        for one in data.get(kind) or ()
+        if isinstance(one, dict) and "name" in one
+        for key in one
+        if key != "name"
+    ]

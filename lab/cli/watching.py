@@ -1,0 +1,136 @@
+"""A run as far as its workers have told of it: events in, what each guest and cell is at, out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from lab.cli.estimate import Estimate, Left
+from lab.model.events import (
+    CellAgain,
+    CellFinished,
+    CellStarted,
+    Event,
+    GuestKept,
+    GuestStarted,
+    Pulse,
+    StepStarted,
+)
+from lab.model.result import Outcome
+
+BOOT_SECONDS: Final = {"kvm": 8.0, "tcg": 27.0}
+FRESH: Final = 5.0
+"""Seconds for which a pulse is what happens now."""
+OTHERS: Final = {"calibration-": "disks, bare", "array": "the base cell"}
+"""What workers are given besides cells, by how its id begins."""
+AT_MOST: Final = 0.5
+"""Seconds of the step before that a pulse may have in it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Working:
+    """A guest, and what it is at."""
+
+    cell: str | None = None
+    step: str = "starting"
+    since: float
+    """When the step began."""
+    expected: float | None = None
+    """Seconds that it should take."""
+    idle: bool = False
+    pulse: Pulse | None = None
+    pulsed: float = 0.0
+
+    def now(self, at: float) -> Pulse | None:
+        """The last pulse, if it is of this moment, and of this step alone."""
+        if self.pulse is None or at - self.pulsed > FRESH:
+            return None
+        return self.pulse if self.pulsed - self.pulse.seconds >= self.since - AT_MOST else None
+
+
+@dataclass(slots=True, kw_only=True)
+class Watched:
+    """A run under way."""
+
+    names: Mapping[str, str]
+    """What each of its cells is called, by id, in the order of the file."""
+    kind: str
+    """``kvm`` or ``tcg``."""
+    began: float
+    """When; on the clock of all other times here."""
+    estimate: Estimate
+    guests: dict[str, Working] = field(default_factory=dict)
+    ended: dict[str, Outcome] = field(default_factory=dict)
+
+    def take(self, at: float, guest: str, event: Event | None) -> None:
+        """Something was told; ``None``: the guest's worker has ended."""
+        if event is None:
+            self.guests.pop(guest, None)
+            return
+        known = self.guests.setdefault(guest, Working(since=at))
+        match event:
+            case GuestStarted():
+                self.estimate.guest_is_up(at)
+                known.idle, known.step, known.since, known.expected = True, "up", at, None
+            case CellStarted():
+                self.ended.pop(event.cell, None)  # it is repeated
+                self.estimate.cell_starts(event.cell, at)
+                known.cell, known.step = event.cell, "starting"
+                known.idle, known.since, known.expected = False, at, None
+            case StepStarted():
+                booting = event.cell is None and event.label == "booting"
+                known.step, known.since, known.idle = event.label, at, False
+                known.expected = BOOT_SECONDS[self.kind] if booting else event.expected_seconds
+                if event.cell is None:
+                    self.estimate.guest_starts(at)
+            case Pulse():
+                known.pulse, known.pulsed = event, at
+            case CellFinished():
+                whole = event.outcome is Outcome.DONE
+                self.estimate.cell_ends(event.cell, at, whole=whole)
+                if event.cell in self.names:
+                    self.ended[event.cell] = event.outcome
+                known.cell, known.idle, known.since = None, True, at
+                known.step, known.expected = "up" if whole else "ending", None
+            case CellAgain():
+                self.ended.pop(event.cell, None)
+                self.estimate.cell_again(event.cell)
+            case GuestKept():
+                known.idle, known.step = True, "stays up"
+            case _:
+                pass
+
+    def left(self, at: float) -> Left:
+        """How much longer it should take."""
+        return self.estimate.left(at)
+
+    @property
+    def busy(self) -> list[Working]:
+        """Guests that do something, those with a cell first."""
+        found = [g for g in self.guests.values() if not g.idle]
+        return sorted(found, key=lambda g: g.cell is None)
+
+    @property
+    def running(self) -> list[str]:
+        """Cells under way."""
+        return [g.cell for g in self.busy if g.cell in self.names and g.cell is not None]
+
+    @property
+    def waiting(self) -> list[str]:
+        """Cells to come."""
+        under_way = set(self.running)
+        return [c for c in self.names if c not in self.ended and c not in under_way]
+
+    @property
+    def done(self) -> int:
+        """Cells that came to their end as they should."""
+        return sum(outcome is Outcome.DONE for outcome in self.ended.values())
+
+    def name(self, cell: str | None) -> str:
+        """What people call a cell, and what is none of the run's own."""
+        if cell is None:
+            return "a guest"
+        return self.names.get(cell) or next(
+            (name for start, name in OTHERS.items() if cell.startswith(start)), cell
+        )

@@ -1,0 +1,121 @@
+"""What pytest is told of the lab: fixtures, the marker ``lab``, scenario files."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from lab.testing.guests import LabArray, LabGuest
+    from lab.testing.pool import Pool
+
+SHARED = "lab_shared"
+"""Under this name a process of pytest-xdist finds the directory that all of them share."""
+_MARKER = (
+    "lab(disks=N, throttle=RATE, level=5, image=NAME, ...): the guest, disks and array that"
+    " lab_guest and lab_array give this test. Also scope='function'|'class'|'module'|'session',"
+    " fresh=True for a guest that no test has used, and set={'dotted.name': value} for any other"
+    " field of a scenario."
+)
+LENT = pytest.StashKey[list["LabGuest"]]()
+"""The guests that a test got."""
+_DIRECTORY = pytest.StashKey[str]()
+_MATCHING = pytest.StashKey[frozenset[Path]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``lab_scenarios``: which YAML files are scenarios, beside those on the command line."""
+    parser.addini(
+        "lab_scenarios",
+        "patterns of scenario files, relative to the root directory, whose claims are tests",
+        type="args",
+        default=[],
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The marker, as `pytest --markers` shows it."""
+    config.addinivalue_line("markers", _MARKER)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """pytest-xdist starts a process: it finds the others' runs in a directory of this session."""
+    import tempfile
+
+    stash = node.config.stash
+    if _DIRECTORY not in stash:
+        stash[_DIRECTORY] = tempfile.mkdtemp(prefix="lab-pytest-")
+    node.workerinput[SHARED] = stash[_DIRECTORY]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Nobody asks for what was shared any more."""
+    if _DIRECTORY in config.stash:
+        import shutil
+
+        shutil.rmtree(config.stash[_DIRECTORY], ignore_errors=True)
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """A scenario: named on the command line and looking like one, or matching ``lab_scenarios``."""
+    if file_path.suffix not in (".yaml", ".yml"):
+        return None
+    matching = file_path in _matching(parent.config)
+    if not matching and not parent.session.isinitpath(file_path):
+        return None
+    from lab.testing.scenarios import ScenarioFile, looks_like_one
+
+    if not matching and not looks_like_one(file_path):
+        return None
+    found: pytest.Collector = ScenarioFile.from_parent(parent, path=file_path)
+    return found
+
+
+def _matching(config: pytest.Config) -> frozenset[Path]:
+    """The files that ``lab_scenarios`` means, looked for once."""
+    if _MATCHING not in config.stash:
+        patterns: list[str] = config.getini("lab_scenarios")
+        found = (path for pattern in patterns for path in config.rootpath.glob(pattern))
+        config.stash[_MATCHING] = frozenset(found)
+    return config.stash[_MATCHING]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that failed shows the consoles of its guests."""
+    report = yield
+    if report.failed:
+        for guest in item.stash.get(LENT, []):
+            report.sections.append(guest.section())
+    return report
+
+
+@pytest.fixture(scope="session")
+def lab_guests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    """Guests for fixtures of one's own: ``with lab_guests.borrow(disks=3) as guest: …``."""
+    from lab.testing.pool import Pool
+
+    pool = Pool(tmp_path_factory.mktemp("lab"))
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def lab_guest(request: pytest.FixtureRequest, lab_guests: Pool) -> LabGuest:
+    """A guest with the disks of ``@pytest.mark.lab``; the same as ``lab_array``, beside that."""
+    if "lab_array" in request.fixturenames:
+        array: LabArray = request.getfixturevalue("lab_array")
+        return array
+    return lab_guests.for_test(request, array=False)
+
+
+@pytest.fixture
+def lab_array(request: pytest.FixtureRequest, lab_guests: Pool) -> LabArray:
+    """A guest with the array of ``@pytest.mark.lab``, built and read back."""
+    return lab_guests.for_test(request, array=True)

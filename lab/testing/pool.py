@@ -1,0 +1,137 @@
+"""The guests of one pytest process: lent to tests, for as long as their scope lasts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import pytest
+
+from lab.app.lending import Lender, Loan
+from lab.errors import InputError, LabError
+from lab.testing.asked import Asked, asked_for, in_the_markers_words
+from lab.testing.guests import LabArray, LabGuest
+from lab.testing.plugin import LENT
+
+Held = tuple[pytest.Item | pytest.Collector, Asked, LabGuest]
+"""Whose end is the loan's, what was asked for, and the guest."""
+
+
+def _silent(*_said: object) -> None:
+    """pytest has the terminal."""
+
+
+class Pool:
+    """Hands guests out and takes them back."""
+
+    def __init__(self, directory: Path) -> None:
+        self._lender = Lender(directory=directory, say=_silent, progress=_silent)
+        self._held: list[Held] = []
+
+    @overload
+    def for_test(self, request: pytest.FixtureRequest, *, array: Literal[True]) -> LabArray: ...
+
+    @overload
+    def for_test(self, request: pytest.FixtureRequest, *, array: Literal[False]) -> LabGuest: ...
+
+    def for_test(self, request: pytest.FixtureRequest, *, array: bool) -> LabGuest:
+        """The guest that a test's marker asks for; one of its scope, where that has one."""
+        __tracebackhide__ = True
+        item: pytest.Item = request.node
+        try:
+            asked = asked_for(words_of(item), array=array, place=_place(item), path=Path(item.path))
+            holder = _holder(item, asked.scope)
+            guest = self._of(holder, asked)
+            if guest is None:
+                # At the end of a test the fixtures that use the guest end before it.
+                ends = request if holder is item else holder
+                guest = self._lend(holder, asked, ends.addfinalizer)
+        except LabError as error:
+            pytest.fail(str(error), pytrace=False)
+        lent = item.stash.setdefault(LENT, [])
+        if guest not in lent:
+            lent.append(guest)
+        return guest
+
+    @contextmanager
+    def borrow(self, **words: Any) -> Iterator[LabGuest]:
+        """A guest with the marker's words, for as long as the block lasts; with ``level`` an array.
+
+        For a fixture of any scope: ``with lab_guests.borrow(disks=5, level=6) as array: yield
+        array``. ``InputError`` names the word that is wrong; ``scope`` is the fixture's own.
+        """
+        caller = sys._getframe(2)  # past contextlib's own
+        path = Path(caller.f_code.co_filename)
+        place = f"{path.name}:{caller.f_lineno}"
+        asked = asked_for(words, array="level" in words, place=place, path=path)
+        loan = self._loan(asked)
+        try:
+            yield LabArray(loan) if "level" in words else LabGuest(loan)
+        finally:
+            self._lender.take_back(loan)
+
+    def close(self) -> None:
+        """End every guest."""
+        self._lender.close()
+
+    def _loan(self, asked: Asked) -> Loan:
+        try:
+            return self._lender.lend(asked.compiled, fresh=asked.fresh)
+        except InputError as error:  # only the image can tell that it lacks something
+            place = asked.compiled.document.source
+            raise in_the_markers_words(error, place, asked.words) from None
+
+    def _of(self, holder: pytest.Item | pytest.Collector, asked: Asked) -> LabGuest | None:
+        """What tests of the same scope, with the same words, have; a dead one is given up."""
+        for mine, theirs, guest in self._held:
+            if mine is holder and dict(theirs.words) == dict(asked.words) and guest.alive:
+                return guest
+        return None
+
+    def _lend(
+        self,
+        holder: pytest.Item | pytest.Collector,
+        asked: Asked,
+        at_the_end: Callable[[Callable[[], object]], None],
+    ) -> LabGuest:
+        loan = self._loan(asked)
+        guest = LabArray(loan) if asked.compiled.base.array else LabGuest(loan)
+        held: Held = (holder, asked, guest)
+        self._held.append(held)
+
+        def give_back() -> None:
+            self._held.remove(held)
+            self._lender.take_back(loan)
+
+        at_the_end(give_back)
+        return guest
+
+
+def words_of(item: pytest.Item) -> Mapping[str, Any]:
+    """The words of a test's markers; those that stand nearer to it go before the others."""
+    words: dict[str, Any] = {}
+    for mark in reversed(list(item.iter_markers("lab"))):
+        if mark.args:
+            raise InputError(
+                f"{_place(item)}: @pytest.mark.lab: expected words with values, as in"
+                f" lab(disks=5); found {mark.args[0]!r}"
+            )
+        words |= mark.kwargs
+    return words
+
+
+def _place(item: pytest.Item) -> str:
+    file, line, _ = item.location
+    return f"{file}:{(line or 0) + 1}"
+
+
+def _holder(item: pytest.Item, scope: str) -> pytest.Item | pytest.Collector:
+    """The node whose end is the end of a scope; a test outside of a class is its own, as with
+    pytest's fixtures."""
+    if scope == "session":
+        return item.session
+    kinds: dict[str, type[pytest.Collector]] = {"class": pytest.Class, "module": pytest.Module}
+    return (item.getparent(kinds[scope]) if scope in kinds else None) or item

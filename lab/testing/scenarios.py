@@ -1,0 +1,195 @@
+"""Scenario files as tests: a scenario is run once, and each of its claims is a test."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NoReturn
+
+import pytest
+from typing_extensions import override
+
+from lab.app import execute
+from lab.app.dispatch import How
+from lab.compile.scenario import Compiled, compile_scenario
+from lab.errors import LabError
+from lab.host.once import once
+from lab.model.claim import Claim, Verdict
+from lab.model.result import CellResult, ClaimResult, Outcome, Result
+from lab.store import RunStore
+from lab.testing.plugin import SHARED
+
+KEYS: Final = frozenset(
+    ("title", "question", "guest", "disks", "array", "workloads", "matrix", "claims")
+)
+"""At the top of a scenario."""
+ENOUGH: Final = 3
+"""Of these keys make a file look like a scenario: other YAML files have none or one."""
+CELLS: Final = "cells"
+"""The test that all cells came to their end: without one a run that measured nothing would pass."""
+
+
+def looks_like_one(path: Path) -> bool:
+    """Whether a YAML file is meant to be a scenario, right or wrong."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    return len(KEYS & set(re.findall(r"^([a-z]+):", text, re.MULTILINE))) >= ENOUGH
+
+
+class NotSoError(Exception):
+    """A claim was refuted, or a cell failed: a sentence, and no place in any code."""
+
+
+class ScenarioFile(pytest.File):
+    """A scenario."""
+
+    compiled: Compiled
+    _result: Result | None = None
+    _trouble: str = ""
+
+    @override
+    def collect(self) -> Iterator[pytest.Item]:
+        """A test for each claim, in the file's order, and one for the cells."""
+        try:
+            self.compiled = compile_scenario(self.path)
+        except LabError as error:
+            raise self.CollectError(str(error)) from None
+        if self.config.pluginmanager.hasplugin("xdist"):  # unknown markers may be forbidden
+            self.add_marker(pytest.mark.xdist_group(self.nodeid))
+        for claim in self.compiled.scenario.claims:
+            yield ClaimItem.from_parent(self, name=claim.id, claim=claim)
+        yield CellsItem.from_parent(self, name=CELLS)
+
+    def result(self) -> Result:
+        """What came out: of this process' run, or of that of another one of pytest-xdist."""
+        if self._result is None and not self._trouble:
+            shared: str | None = getattr(self.config, "workerinput", {}).get(SHARED)
+            if shared is None:
+                told = self._run()
+            else:
+                digest = hashlib.sha256(str(self.path).encode()).hexdigest()[:16]
+                told = once(Path(shared), digest, self._run)
+            self._learn(told)
+        if self._result is None:
+            raise NotSoError(self._trouble)
+        return self._result
+
+    def _run(self) -> str:
+        """Run the scenario; where its run lies, or why there is none, as JSON."""
+        try:
+            done = execute.run_scenario(
+                self.compiled,
+                texts=(),
+                out=None,
+                how=How(),
+                resume=None,
+                watch=lambda _guest, _event: None,
+                say=lambda _text: None,
+                progress=lambda _text, _fraction: None,
+                ready=lambda _store, _place: None,
+            )
+        except LabError as error:
+            return json.dumps({"trouble": str(error)})
+        return json.dumps({"run": str(done.store.directory)})
+
+    def _learn(self, told: str) -> None:
+        found = json.loads(told)
+        if "trouble" in found:
+            self._trouble = found["trouble"]
+            return
+        self._result = RunStore(Path(found["run"])).load_result()
+        if self._result is None:
+            self._trouble = f"the run '{found['run']}' has no result that can be read"
+
+
+class _ScenarioItem(pytest.Item):
+    @property
+    def file(self) -> ScenarioFile:
+        """The scenario."""
+        assert isinstance(self.parent, ScenarioFile)
+        return self.parent
+
+    @override
+    def repr_failure(
+        self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None
+    ) -> str:
+        """A sentence where the claim, a cell or the run is to blame, and not the lab's code."""
+        if isinstance(excinfo.value, NotSoError):
+            return str(excinfo.value)
+        return str(super().repr_failure(excinfo))
+
+
+class ClaimItem(_ScenarioItem):
+    """A claim: it passes where it holds, fails where it is refuted, and is skipped otherwise."""
+
+    def __init__(self, *, claim: Claim, **rest: object) -> None:
+        super().__init__(**rest)  # type: ignore[arg-type] # pytest's own, from from_parent
+        self._claim = claim
+
+    @override
+    def runtest(self) -> None:
+        """Run the scenario, unless that is done, and go by the verdict."""
+        result = self.file.result()
+        (found,) = [c for c in result.claims if c.id == self._claim.id]
+        self.user_properties += [
+            (name, value)
+            for name, value in (
+                ("verdict", found.verdict.value),
+                ("measured", found.measured),
+                ("predicted", found.predicted),
+                ("published", found.published),
+                ("run", result.run.directory),
+            )
+            if value is not None
+        ]
+        if found.verdict is Verdict.REFUTED:
+            _refuted(found, result)
+        if found.verdict is not Verdict.HOLDS:
+            why = f"{found.verdict.value.replace('_', ' ')}: {found.reason}"
+            raise pytest.skip.Exception(why, _use_item_location=True)
+
+    @override
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """The claim's line in its file, from 0."""
+        ids = [claim.id for claim in self.file.compiled.scenario.claims]
+        at = ("claims", ids.index(self._claim.id))
+        line = self.file.compiled.document.lines.get(at, 1)
+        return self.path, line - 1, f"{self.path.stem}: {self._claim.id}"
+
+
+class CellsItem(_ScenarioItem):
+    """All cells came to their end."""
+
+    @override
+    def runtest(self) -> None:
+        """Run the scenario, unless that is done, and look at its cells."""
+        result = self.file.result()
+        broken = [cell for cell in result.cells if cell.outcome is not Outcome.DONE]
+        if broken:
+            lines = [f"{len(broken)} of {len(result.cells)} cells did not come to their end:"]
+            raise NotSoError("\n".join([*lines, *map(_of_cell, broken), _where(result)]))
+
+    @override
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        """The file."""
+        return self.path, None, f"{self.path.stem}: {CELLS}"
+
+
+def _refuted(claim: ClaimResult, result: Result) -> NoReturn:
+    lines = [f"refuted: {claim.says}", f"  {claim.reason}"]
+    if claim.expected:
+        lines.append(f"  expected: {claim.expected}")
+    raise NotSoError("\n".join([*lines, _where(result)]))
+
+
+def _of_cell(cell: CellResult) -> str:
+    return f"  {cell.id} is {cell.outcome.value}: {cell.reason}"
+
+
+def _where(result: Result) -> str:
+    return f"  `lab results show {result.run.id}` has the whole run: {result.run.directory}"

@@ -1,0 +1,323 @@
+"""The documents: each command can be typed, each scenario is right, each file does what it says.
+
+A fenced block with ``title="PATH"`` is a whole file. Blocks of ``sh`` are commands: those that need
+no guest are run, in the order of the page; of the others the command line is parsed.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from ruamel.yaml import YAML
+
+from docs.make_reference import pages
+from lab.app.plan import _NEW
+from lab.cli.app import app
+from tests.fakes import Cli, clean_environment, stored_run
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = (
+    "tutorial",
+    "numbers",
+    *(f"howto/{p.stem}" for p in sorted((ROOT / "docs/howto").glob("*.md"))),
+)
+HOWTO = ("workload", "disk-model", "image", "scenario", "ci")
+ADDED = {"workload": "scan.yaml", "disk-model": "space.yaml"}
+"""Pages that add a file to the package, and the scenario that uses it."""
+FENCE = re.compile(r"^```(\w*)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+GUESTS = ("up", "run", "ssh", "ps", "console", "down", "gc", "image", "doctor")
+"""Commands that boot, or look at what is up on this host: their lines are parsed only."""
+OTHERS = ("make", "git", "cd", "export")
+TARGETS = re.compile(r"^([a-z-]+):", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    language: str
+    file: str
+    text: str
+
+
+def blocks(text: str) -> list[Block]:
+    return [Block(*found.groups(default="")) for found in FENCE.finditer(text)]
+
+
+def page(name: str) -> list[Block]:
+    return blocks((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8"))
+
+
+def lines(text: str) -> Iterator[list[str]]:
+    """Words of each command; what stands behind a pipe or a redirection is the shell's."""
+    for line in text.splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars="|>")
+        lexer.whitespace_split = True
+        words = list(lexer)
+        ends = [words.index(mark) for mark in ("|", ">") if mark in words]
+        if words := words[: min(ends, default=len(words))]:
+            yield words
+
+
+def parse(words: Sequence[str]) -> None:
+    """Have the command line parse them, and do nothing."""
+    command: Any = typer.main.get_command(app)
+    name, rest = "lab", list(words)
+    if rest == ["--install-completion"]:
+        return
+    while hasattr(command, "commands"):
+        name, rest, command = rest[0], rest[1:], command.commands[rest[0]]
+    command.make_context(name, rest)
+
+
+def test_a_command_that_nobody_can_type_is_noticed() -> None:
+    parse(["run", "scenario", "x", "--jobs", "2"])
+    for wrong in (["run", "scenario", "x", "--job", "2"], ["up", "x", "y"], ["results", "lst"]):
+        with pytest.raises(Exception):  # noqa: B017  click's own, or that there is no such command
+            parse(wrong)
+
+
+def write(block: Block, base: Path) -> None:
+    place = base / block.file
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(block.text, encoding="utf-8")
+
+
+def own_command(words: list[str]) -> list[str] | None:
+    """The words behind ``lab``; ``None``: it is another program's line, which is known."""
+    program = words[0].rpartition("/")[2]
+    if program == "lab":
+        return words[1:]
+    assert program in OTHERS, words
+    if program == "make":
+        assert words[1] in TARGETS.findall((ROOT / "Makefile").read_text(encoding="utf-8"))
+    return None
+
+
+def placeholder(word: str) -> bool:
+    return bool(re.fullmatch(r"[A-Z]+(-[A-Z]+)?", word))
+
+
+@pytest.mark.parametrize("name", [p for p in PAGES if p not in {f"howto/{a}" for a in ADDED}])
+def test_each_command_of_a_page_works(cli: Cli, name: str) -> None:
+    stored_run(cli.home / "data" / "runs")
+    # A user's own place for what the page adds: the package is not touched.
+    own = cli.base / ".config" / "lab"
+    for block in page(name):
+        if block.file.startswith("images/"):
+            write(block, own)
+        elif block.file:
+            write(block, cli.base)
+        if block.language != "sh":
+            continue
+        for words in lines(block.text):
+            rest = own_command(words)
+            if rest is None:
+                continue
+            if rest[0] in GUESTS or any(map(placeholder, rest)) or "--install-completion" in rest:
+                parse(rest)
+                continue
+            ended = cli(*rest)
+            assert ended.status == 0, (rest, ended.stderr)
+
+
+def whole(fragment: dict[str, Any]) -> dict[str, Any]:
+    """A scenario with these of its keys in place of others; one that reads and writes."""
+    base = YAML().load(_NEW)
+    base["workloads"].append(
+        {"name": "read", "tool": "dd", "if": "{target}", "bs": "1MiB", "count": 9}
+    )
+    base["claims"] = []
+    if fragment.get("array", "") == "none" or "disks" in fragment:
+        base["matrix"] = {}
+    return {**base, **fragment}
+
+
+SNIPPETS = [
+    pytest.param(block, id=f"{name}-{number}")
+    for name in (*PAGES, "../README", "../ARCHITECTURE")
+    for number, block in enumerate(page(name))
+    if block.language == "yaml" and not block.file.startswith((".", "images/"))
+    if block.file not in ADDED.values()  # these are checked beside the file that their page adds
+]
+
+
+@pytest.mark.parametrize("block", SNIPPETS)
+def test_each_scenario_and_each_part_of_one_is_right(cli: Cli, block: Block) -> None:
+    data = YAML().load(block.text)
+    text = StringIO()
+    YAML().dump(data if "title" in data else whole(data), text)
+    checked = cli("scenario", "check", cli.file(text.getvalue()))
+    assert checked.status == 0, checked.stderr
+
+
+def test_a_wrong_part_of_a_scenario_is_noticed(cli: Cli) -> None:
+    text = StringIO()
+    YAML().dump(whole({"filesystem": {"type": "xsf"}}), text)
+    assert cli("scenario", "check", cli.file(text.getvalue())).status == 2
+
+
+def test_what_a_new_scenario_says_is_what_the_tutorial_shows() -> None:
+    [shown] = [block for block in page("tutorial") if block.language == "yaml"]
+    assert YAML(typ="safe").load(shown.text) == YAML(typ="safe").load(_NEW)
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package, and all files of the pages in it."""
+    base = tmp_path_factory.mktemp("copy")
+    for name in ("lab", "scenarios", "images"):
+        ignored = shutil.ignore_patterns("__pycache__", "data")
+        shutil.copytree(ROOT / name, base / name, ignore=ignored)
+    for name in HOWTO:
+        for block in page(f"howto/{name}"):
+            if block.file:
+                write(block, base)
+    return base
+
+
+def in_copy(copy: Path, *words: str, home: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words],
+        env=clean_environment(home) | {"PYTHONPATH": str(copy)},
+        cwd=copy,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_the_file_that_a_page_adds_works(copy: Path, tmp_path: Path, name: str) -> None:
+    for block in page(f"howto/{name}"):
+        if block.language != "sh":
+            continue
+        for words in lines(block.text):
+            rest = own_command(words)
+            if rest and rest[0] not in GUESTS:
+                done = in_copy(copy, "-m", "lab", *rest, home=tmp_path)
+                assert done.returncode == 0, (rest, done.stderr)
+    (copy / "lab" / "aside").mkdir(exist_ok=True)
+    [block] = [b for b in page(f"howto/{name}") if b.file.startswith("lab/")]
+    (copy / block.file).rename(copy / "lab" / "aside" / "file.py")
+    try:
+        without = in_copy(copy, "-m", "lab", "scenario", "check", ADDED[name], home=tmp_path)
+    finally:
+        (copy / "lab" / "aside" / "file.py").rename(copy / block.file)
+    assert without.returncode == 2
+    assert f"there is no '{Path(block.file).stem}'" in without.stderr
+
+
+READ = """
+from lab.errors import ToolError
+from lab.model.plugin import Outputs
+from lab.theory.bucket import Direction
+from lab.workloads.badblocks import WORKLOAD
+p = WORKLOAD.parameters(blocks=8192, c=256)
+said = "Checking blocks 0 to 8191\\nPass completed, {} bad blocks found. (0/0/0 errors)\\n"
+good = Outputs(stdout='{"seconds": 2.0}', stderr=said.format(0), files={})
+assert WORKLOAD.parse(p, good) == {"seconds": 2.0, "throughput": 16777216.0}
+for wrong in (
+    Outputs(stdout='{"seconds": 2.0}', stderr=said.format(3), files={}),
+    Outputs(stdout='', stderr=said.format(0), files={}),
+):
+    try:
+        WORKLOAD.parse(p, wrong)
+    except ToolError:
+        continue
+    raise SystemExit("it took a figure for one")
+print(WORKLOAD.script(p, "/dev/md/bench"))
+"""
+
+
+def test_the_workload_reads_what_its_tool_prints(copy: Path, tmp_path: Path) -> None:
+    done = in_copy(copy, "-c", READ, home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert '["badblocks", "-v", "-b", "4096", "-c", "256", "/dev/md/bench", "8191"]' in done.stdout
+
+
+def test_theory_speaks_of_the_workload(copy: Path, tmp_path: Path) -> None:
+    words = ("-m", "lab", "scenario", "predict", "scan.yaml", "--json")
+    done = in_copy(copy, *words, home=tmp_path)
+    assert done.stdout.count('"metric": "throughput"') == 2, done.stderr
+
+
+def test_the_image_that_a_page_adds_is_listed(copy: Path, tmp_path: Path) -> None:
+    done = in_copy(copy, "-m", "lab", "image", "list", home=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "debian-12-trace" in done.stdout
+
+
+def test_what_a_page_adds_has_the_houses_style(copy: Path, tmp_path: Path) -> None:
+    files = [b.file for n in ADDED for b in page(f"howto/{n}") if b.file.startswith("lab/")]
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    for words in (("ruff", "check"), ("ruff", "format", "--check")):
+        done = in_copy(copy, "-m", *words, "--no-cache", *files, home=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("file", [".github/workflows/raid.yml", ".gitlab-ci.yml"])
+def test_each_command_of_a_ci_file_can_be_typed(file: str) -> None:
+    [block] = [b for b in page("howto/ci") if b.file == file]
+    data = YAML(typ="safe").load(block.text)
+    if "jobs" in data:
+        commands = [step["run"] for step in data["jobs"]["run"]["steps"] if "run" in step]
+    else:
+        job = data["raid"]
+        commands = [*job["before_script"], *job["script"], *job["after_script"]]
+    own = [words for text in commands for words in lines(text) if words[0] != "apt-get"]
+    assert len(own) >= 3
+    for words in own:
+        if (rest := own_command(words)) is not None:
+            parse(rest)
+
+
+@pytest.mark.parametrize("file", pages(), ids=lambda path: path.stem)
+def test_the_reference_is_that_of_the_models(file: Path) -> None:
+    assert file.read_text(encoding="utf-8") == pages()[file], "make reference"
+
+
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+
+
+@pytest.mark.parametrize(
+    "name", sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))
+)
+def test_each_link_leads_somewhere(name: str) -> None:
+    path = ROOT / name
+    links = LINK.findall(path.read_text(encoding="utf-8"))
+    assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+def test_each_command_of_the_readme_can_be_typed() -> None:
+    for block in blocks((ROOT / "README.md").read_text(encoding="utf-8")):
+        for line in block.text.splitlines():
+            if line.startswith("lab "):
+                [words] = lines(line.partition(" #")[0])
+                parse(words[1:])
+
+
+def test_each_example_of_the_reference_can_be_typed() -> None:
+    found = [words for block in page("reference/commands") for words in lines(block.text)]
+    assert len(found) > 40
+    for words in found:
+        parse(words[1:])
+
+
+def test_what_is_said_of_theory_is_what_its_table_says() -> None:
+    table = (ROOT / "docs/theory.md").read_text(encoding="utf-8")
+    found = re.findall(r"(\d+) figures\. Error: median ([\d.]+)%, worst ([\d.]+)%", table)
+    assert len(found) == 2
+    said = " ".join((ROOT / "docs/numbers.md").read_text(encoding="utf-8").split())
+    for kind, (count, middle, worst) in zip(("sequential", "random"), found, strict=True):
+        wanted = f"{count} {kind} figures were {middle} % from theory in the median and {worst} %"
+        assert wanted in said

@@ -1,0 +1,101 @@
+"""Pulses from counters that are made up."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from lab.app.crew import Crew
+from lab.app.dispatch import Dispatch, How
+from lab.host import load
+from lab.host.drives import Completed
+from lab.host.pulses import STALE, Pulses
+from lab.model.events import Event, Pulse, StepStarted
+
+
+def disk(read: int, written: int) -> Completed:
+    return Completed(reads=1, writes=1, flushes=0, read_bytes=read, written_bytes=written)
+
+
+class Told:
+    """What was told, and a QEMU whose processor time can be set."""
+
+    def __init__(self) -> None:
+        self.cpu = 10.0
+        self.pulses: list[Pulse] = []
+        self.take = Pulses(lambda: self.cpu, self.pulses.append).take
+
+
+def test_a_pulse_is_the_difference_to_the_answer_before() -> None:
+    told = Told()
+    told.take(100.0, {"disk1": disk(1000, 0), "disk2": disk(0, 500)})
+    assert told.pulses == []  # nothing to hold it against
+    told.cpu = 10.7
+    told.take(102.0, {"disk1": disk(3000, 40), "disk2": disk(0, 700)})
+    assert told.pulses == [Pulse(seconds=2.0, processor=0.7, read_bytes=2000, written_bytes=240)]
+    told.take(104.5, {"disk1": disk(3000, 40), "disk2": disk(0, 700)})
+    idle = Pulse(seconds=2.5, processor=0.0, read_bytes=0, written_bytes=0)
+    assert told.pulses[1:] == [idle]
+
+
+def test_an_old_answer_says_nothing_of_now() -> None:
+    told = Told()
+    told.take(100.0, {"disk1": disk(0, 0)})
+    told.take(100.1 + STALE, {"disk1": disk(9000, 0)})
+    assert told.pulses == []
+    told.take(102.0 + STALE, {"disk1": disk(9100, 0)})
+    assert [p.read_bytes for p in told.pulses] == [100]
+
+
+def test_a_qemu_that_was_started_anew_counts_from_zero() -> None:
+    told = Told()
+    told.take(100.0, {"disk1": disk(5000, 5000)})
+    told.take(102.0, {"disk1": disk(100, 6000)})
+    assert told.pulses == []
+    told.cpu = 0.5
+    told.take(103.0, {"disk1": disk(200, 6000)})  # its processor time went back
+    assert told.pulses == []
+    told.take(104.0, {"disk1": disk(300, 6000)})
+    assert [p.read_bytes for p in told.pulses] == [100]
+
+
+def test_a_disk_that_was_plugged_in_meanwhile_counts_later() -> None:
+    told = Told()
+    told.take(100.0, {"disk1": disk(0, 0)})
+    told.take(102.0, {"disk1": disk(7, 0), "disk2": disk(10**9, 0)})
+    told.take(104.0, {"disk2": disk(10**9 + 5, 0)})
+    assert [p.read_bytes for p in told.pulses] == [7, 5]
+
+
+def test_the_processor_time_of_a_process_is_what_it_used() -> None:
+    before, begun = load.processor(os.getpid()), time.process_time()
+    while time.process_time() - begun < 0.2:
+        pass
+    used = load.processor(os.getpid()) - before
+    assert 0.15 <= used <= 1.0
+    assert load.processor(2**22 + 1) == 0.0  # no process has this id
+
+
+def test_a_pulse_is_watched_and_in_no_cells_log(tmp_path: Path) -> None:
+    seen: list[tuple[str, Event | None]] = []
+    run = Dispatch(
+        store=cast("Any", None),
+        compiled=cast("Any", None),
+        places={},
+        watch=lambda guest, event: seen.append((guest, event)),
+        say=print,
+        how=How(),
+    )
+    run._crew = Crew(directory=tmp_path)
+    run._running = {"g1": cast("Any", SimpleNamespace(id="c1", directory=tmp_path))}
+    member = cast("Any", SimpleNamespace(job=SimpleNamespace(guest="g1")))
+    step = StepStarted(cell="c1", label="write")
+    pulse = Pulse(seconds=2, processor=1, read_bytes=3, written_bytes=4)
+    for event in (pulse, step, pulse):
+        run._hear(member, event)
+    assert seen == [("g1", pulse), ("g1", step), ("g1", pulse)]
+    (line,) = (tmp_path / "events.jsonl").read_text().splitlines()
+    assert '"kind":"step"' in line

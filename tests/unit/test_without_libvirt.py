@@ -1,0 +1,116 @@
+"""Stored runs where there is neither libvirt nor QEMU: everything is made again from them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.store import RunStore
+from tests import runs
+from tests.fakes import stored_run
+
+_WITHOUT = """
+import importlib.abc, io, json, os, sys
+
+class Nothing(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("libvirt", "libvirt_qemu", "libvirtmod", "paramiko"):
+            raise ModuleNotFoundError(f"there is no {name} here", name=name)
+
+sys.meta_path.insert(0, Nothing())
+import lab.cli
+for words in json.loads(sys.argv[1]):
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.dup2(write, 1)
+        os.dup2(write, 2)
+        sys.argv = ["lab", *words]
+        try:
+            if words == ["control"]:
+                import libvirt
+            lab.cli.main()
+            status = 0
+        except SystemExit as ended:
+            status = ended.code
+        except ImportError as error:
+            status = str(error)
+        sys.stdout.flush()
+        os.write(write, b"\\0" + json.dumps(status).encode())
+        os._exit(0)
+    os.close(write)
+    with open(read) as pipe:
+        said, _, status = pipe.read().partition("\\0")
+    os.waitpid(child, 0)
+    print(json.dumps([json.loads(status), said]), flush=True)
+"""
+
+
+def without(base: Path, *lines: Sequence[str]) -> list[tuple[Any, str]]:
+    """How command lines end in a Python without libvirt, on a PATH without a program."""
+    empty = base / "bin"
+    empty.mkdir()
+    environment = {"PATH": str(empty), "HOME": str(base), "LAB_HOME": str(base / "h")}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT, json.dumps(lines)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env=environment,
+        cwd=base,
+    )
+    assert done.returncode == 0, done.stderr
+    return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunStore:
+    return stored_run(tmp_path / "h" / "data" / "runs")
+
+
+def test_everything_is_made_again_from_stored_runs(tmp_path: Path, run: RunStore) -> None:
+    other = runs.theory_run(run.directory.parent, runs.SMALL)
+    cell = other.load_run().cells[0].id
+    lines = (
+        ("results", "show", run.id, "--json"),
+        ("results", "show", run.id),
+        ("results", "list"),
+        ("results", "compare", run.id, run.id),
+        ("results", "history", "throughput"),
+        ("results", "noise"),
+        ("results", "export", run.id, "--format", "csv", "--out", "a.csv"),
+        ("results", "export", run.id, "--format", "parquet", "--out", "a.parquet"),
+        ("results", "export", other.id, "--format", "bundle", "--cell", cell, "--out", "b"),
+        ("report", run.id, "--out", "page.html"),
+        ("report", "--all", "--out", "site"),
+        ("scenario", "predict", "raid5-parity-last"),
+        ("scenario", "explain", "raid5-parity-last", "--run", run.id),
+        ("control",),
+    )
+    *ended, control = without(tmp_path, *lines)
+    assert [
+        (line, said) for line, (status, said) in zip(lines, ended, strict=False) if status
+    ] == []
+    verdicts = [claim["verdict"] for claim in json.loads(ended[0][1])["claims"]]
+    assert verdicts.count("holds") == 3
+    assert "10.7 MB/s" in ended[1][1]
+    assert "</html>" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert len(list((tmp_path / "site").iterdir())) == 3
+    assert (tmp_path / "b" / "run.sh").exists()
+    assert control == ("there is no libvirt here", "")
+
+
+def test_who_wants_a_guest_is_told_what_to_install(tmp_path: Path) -> None:
+    [(status, said)] = without(tmp_path, ("doctor",))
+    assert status == 3
+    assert "libvirt is not installed for this Python" in said
+    assert "raid-lab[guests]" in "".join(said.split())
