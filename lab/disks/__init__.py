@@ -137,10 +137,7 @@ def _serial_problems(disk: Disk) -> Iterable[Problem]:
 
 
 def create_file(disk: Disk, path: str) -> tuple[HostCommand, ...]:
-    """An empty disk at ``path``: sparse, so that all of it reads as zeros and takes no space.
-
-    A real disk is there already, and nothing is made.
-    """
+    """An empty disk at ``path``, sparse: zeros that take no space. A real one is there already."""
     if disk.device is not None:
         return ()
     options = ("-o", "lazy_refcounts=on") if disk.lazy_refcounts else ()
