@@ -72,9 +72,9 @@ def fit_hdd(samples: Samples, preset: HardDrive) -> tuple[HardDrive, tuple[str, 
     outer, inner, cable = _rates(samples, preset.zones)
     overhead = max(statistics.median(samples.near) - SMALL / outer, 0.0)
     kept = [_single(j.seconds, _spread_of(j.seconds)) for j in samples.jumps]
-    turn = _revolution(kept)
+    turn = _revolution(kept, ())
     kept = [_single(j.seconds, turn) for j in samples.jumps]
-    turn = _snapped(_revolution(kept))
+    turn = _snapped(_revolution(kept, _single(samples.near, turn)))
     rest = overhead + turn / 2 + SMALL / ((outer + inner) / 2)
     seeks = [statistics.fmean(times) - rest for times in kept]
     first, average, full = _curve([j.distance for j in samples.jumps], seeks, preset)
@@ -236,11 +236,15 @@ def _single(times: Sequence[float], turn: float) -> list[float]:
     return [t for t in times if t <= fastest + OUTLIER * turn] if turn else list(times)
 
 
-def _revolution(groups: Sequence[Sequence[float]]) -> float:
-    """Seconds of a revolution: the variance of a uniform wait is a twelfth of its square."""
+def _revolution(groups: Sequence[Sequence[float]], still: Sequence[float]) -> float:
+    """Seconds of a revolution: the variance of a uniform wait is a twelfth of its square.
+
+    ``still`` are reads that wait for nothing: their variance is the host's, and in the others too.
+    """
+    own = statistics.variance(still) if len(still) > 1 else 0.0
     total = sum(statistics.variance(g) * (len(g) - 1) for g in groups if len(g) > 1)
     freedom = sum(len(g) - 1 for g in groups)
-    turn = float((12 * total / max(freedom, 1)) ** 0.5)
+    turn = float(max(12 * (total / max(freedom, 1) - own), 0.0) ** 0.5)
     if turn <= 0:
         raise ToolError("every read took as long as the others: nothing turns in this disk")
     return turn
