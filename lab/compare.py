@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, Final
 
 from lab.model.calibration import CALIBRATED
@@ -16,7 +17,7 @@ from lab.model.comparison import (
     FigureChange,
     VerdictChange,
 )
-from lab.model.measurement import UNCONTENDED
+from lab.model.measurement import COUNTERS, UNCONTENDED
 from lab.model.noise import NoiseFloor
 from lab.model.result import CellMeasurement, CellResult, Outcome, Result
 from lab.model.scenario import Cell
@@ -112,7 +113,9 @@ def _cell(
         ]
         found = figure_change(one, other, noise=(noise[0], noise[1]), level=level, least=least)
         figures += [found] if found else []
+    timed = [f for f in figures if f.metric not in _COUNTED]
     return CellChange(
+        fidelity=_fidelity(timed) if _real(cell_a) is not _real(cell_b) else None,
         first=a.id,
         second=b.id,
         axes=a.axes,
@@ -120,6 +123,18 @@ def _cell(
         doubts=tuple(_doubts("first", a)) + tuple(_doubts("second", b)),
         figures=tuple(figures),
     )
+
+
+_COUNTED: Final = frozenset(m.name for m in COUNTERS)
+
+
+def _real(cell: Cell) -> bool:
+    return any(disk.device for disk in cell.disks)
+
+
+def _fidelity(figures: Sequence[FigureChange]) -> float | None:
+    shares = [min(f.first, f.second) / max(f.first, f.second) for f in figures]
+    return median(shares) if shares else None
 
 
 def figure_change(

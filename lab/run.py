@@ -23,6 +23,7 @@ from lab.model.procedure import (
     HostCommand,
     LimitDisk,
     MakeDirectory,
+    PassDisk,
     Pause,
     PowerCycle,
     Procedure,
@@ -94,6 +95,8 @@ def label_of(step: Step) -> str:
             return f"compiling {step.source}"
         case AttachDisk():
             return f"plugging in {step.serial}"
+        case PassDisk():
+            return f"passing {step.device}"
         case WipeDisk():
             return f"wiping {step.serial}"
         case DetachDisk() | UnplugDisk():
@@ -160,6 +163,9 @@ def run_step(step: Step, bench: Bench, undo: Undo, save: Save) -> tuple[Check, .
             bench.attach_disk(step)
             if not step.lasting:
                 undo.add(bench.detach_disk, step)
+        case PassDisk():
+            undo.add(bench.return_disk, step)
+            bench.pass_disk(step)
         case WipeDisk():
             bench.wipe_disk(step)
         case DetachDisk():

@@ -42,6 +42,7 @@ from lab.model.procedure import (
     BeginWorkload,
     EndWorkload,
     GuestCommand,
+    PassDisk,
     Pause,
     Step,
     Timed,
@@ -96,6 +97,10 @@ class Worker:
         self._captured: dict[str, str] = dict(job.captures)
         self._cell_job: CellJob | None = None
         self._turn = Turn()
+        self._assembled = Undo()
+        """How to take the last cell apart."""
+        self._whole = False
+        """The last cell came to its end, and its guest can still be asked."""
 
     def emit(self, event: Event) -> None:
         """Tell one thing; a lab that no longer listens is no reason to stop cleaning up."""
@@ -141,7 +146,7 @@ class Worker:
         if kept and bench is not None:
             self._keep(bench)
             return status
-        left = "; ".join(e.message for e in undo.unwind())
+        left = "; ".join(e.message for e in (*self._give_back(), *undo.unwind()))
         self.emit(GuestGone(guest=self.job.guest, left=left))
         return status
 
@@ -172,17 +177,18 @@ class Worker:
         """One order after another; whether the guest is to be kept.
 
         A cell stays as it is until the next one comes: the last one's array is what is kept, and
-        of a guest that ends nothing needs to be taken apart. After a cell that did not come to its
-        end the guest is not to be trusted.
+        of a guest that ends nothing needs to be taken apart, but for real disks, which the guest
+        gives back blank. After a cell that did not come to its end the guest is not to be trusted.
         """
-        assembled = Undo()
         boot = self._boot
         while True:
             order = self._orders.get()
             match order:
                 case CellJob():
                     self._cell_job = order
-                    finished = self._cell(bench, order, assembled, boot)
+                    self._whole = False
+                    finished = self._cell(bench, order, self._assembled, boot)
+                    self._whole = finished.outcome is not Outcome.LOST
                     boot = 0.0
                     self.emit(finished)
                     if finished.outcome is not Outcome.DONE:
@@ -191,6 +197,13 @@ class Worker:
                     return self._cell_job is not None
                 case End():
                     return False
+
+    def _give_back(self) -> list[LabError]:
+        """Take the last cell apart where it has real disks; only when nothing interrupts it."""
+        steps = self._cell_job.procedure.steps if self._cell_job else ()
+        if not self._whole or not any(isinstance(s, PassDisk) for s in steps):
+            return []
+        return self._assembled.unwind()
 
     def _cell(self, bench: LiveBench, cell: CellJob, assembled: Undo, boot: float) -> CellFinished:
         """Take the cell before apart, run this one; how to take it apart is in ``assembled``."""

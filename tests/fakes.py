@@ -22,6 +22,7 @@ from lab.model.procedure import (
     BuildPlugin,
     DetachDisk,
     LimitDisk,
+    PassDisk,
     PowerCycle,
     Procedure,
     RestoreGuest,
@@ -142,6 +143,12 @@ class FakeBench:
 
     def wipe_disk(self, step: WipeDisk) -> None:
         self._told("wipe", step.serial)
+
+    def pass_disk(self, step: PassDisk) -> None:
+        self._told("pass", step.device)
+
+    def return_disk(self, step: PassDisk) -> None:
+        self._told("return", step.device)
 
     def detach_disk(self, step: AttachDisk | DetachDisk | UnplugDisk) -> None:
         self._told("detach", step.serial)

@@ -64,6 +64,8 @@ class How:
     """Guests at once; ``None``: as many as the host has room for."""
     cold: bool = False
     """Boot every guest, and neither use nor make a warm state."""
+    erase: tuple[str, ...] = ()
+    """Serials of real disks that may be written to."""
 
 
 def by_guest(cells: Sequence[Cell]) -> dict[Guest, list[Cell]]:
@@ -198,7 +200,7 @@ class Dispatch:
         if task.wish is not None and (guest := task.wish.times()) is not None:
             task.expected = task.wish.expected(guest)
         seconds = durations(task.cell)
-        procedure = cell_procedure(task.cell, directory, seconds, member.plugged)
+        procedure = cell_procedure(task.cell, directory, seconds, member.plugged, self.how.erase)
         member.plugged = lasting(task.cell)
         task.directory = self.store.begin_cell(task.id, task.cell, procedure)
         task.started, task.checks = False, []
@@ -380,9 +382,8 @@ class Dispatch:
         """Make an array in a guest and run nothing on it."""
         place = self.store.directory / f"array-{member.job.guest}"
         place.mkdir()
-        procedure = cell_procedure(
-            cell, str(paths.guests() / member.job.guest), plugged=member.plugged
-        )
+        directory = str(paths.guests() / member.job.guest)
+        procedure = cell_procedure(cell, directory, None, member.plugged, self.how.erase)
         order = CellJob(
             id="array", procedure=procedure, directory=str(place), target=target_of(cell)
         )

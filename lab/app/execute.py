@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab.app.dispatch import Dispatch, How, Say, Watch
@@ -12,6 +12,7 @@ from lab.app.fitting import check_arrays, check_images
 from lab.app.guests import sweep
 from lab.app.noise import noise_of
 from lab.app.place import Place, prepare
+from lab.app.real import check_real
 from lab.app.results import result_of
 from lab.compile.scenario import Compiled, cell_id, identity
 from lab.host import (
@@ -55,6 +56,8 @@ def run_scenario(
     sweep()
     warm.trim({r.warm for r in guests.every() if guests.is_alive(r)})
     cells = compiled.cells if how.workloads else ()
+    if check_real(cells or (compiled.base,), how.erase):
+        how = replace(how, jobs=1)  # a real disk is in one guest at a time
     place = prepare(compiled.base.guest, progress)
     places = {compiled.base.guest.system: place}
     for cell in cells:

@@ -79,9 +79,11 @@ def compile_named(name: str, sets: list[str] | None, trials: int | None = None) 
     from lab import catalog
     from lab.compile.scenario import compile_scenario
     from lab.decode import parse_override
+    from lab.host.real import known
 
     overrides = [parse_override(text) for text in sets or []]
-    return compile_scenario(catalog.scenario_path(name), overrides=overrides, trials=trials)
+    path = catalog.scenario_path(name)
+    return compile_scenario(path, overrides=overrides, trials=trials, known=known)
 
 
 def share_option(name: str, text: str) -> float:

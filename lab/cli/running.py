@@ -38,6 +38,16 @@ Cold = Annotated[
     bool,
     typer.Option("--cold", help="Boot every guest, instead of restoring one that was saved."),
 ]
+Erase = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--erase",
+        metavar="SERIAL",
+        help="Destroy what is on the real disk with this serial (repeatable). Without it a real"
+        " disk can only be read.",
+        show_default=False,
+    ),
+]
 Verbose = Annotated[
     bool, typer.Option("-v", "--verbose", help="A line per event, also without a terminal.")
 ]
@@ -54,6 +64,7 @@ def up_scenario(
     ] = False,
     jobs: Jobs = "auto",
     cold: Cold = False,
+    erase: Erase = None,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -61,7 +72,7 @@ def up_scenario(
 
     Examples: lab up scenario raid5-parity-last · lab up scenario raid5-parity-last --no-run
     """
-    how = how_of(jobs, keep=True, workloads=not no_run, cold=cold)
+    how = how_of(jobs, keep=True, workloads=not no_run, cold=cold, erase=erase)
     _go(name, sets, trials, out, how, resume=None, as_json=as_json, verbose=verbose)
 
 
@@ -73,6 +84,7 @@ def run_scenario(
     out: Out = None,
     jobs: Jobs = "auto",
     cold: Cold = False,
+    erase: Erase = None,
     resume: Annotated[
         str | None,
         typer.Option(
@@ -101,11 +113,13 @@ def run_scenario(
     lab run scenario raid5-parity-last --set 'matrix={}' --set array.layout=left-asymmetric ·
     lab run scenario raid5-parity-last --resume last · lab run scenario degraded --junit junit.xml
     """
-    how = how_of(jobs, keep=False, workloads=True, cold=cold)
+    how = how_of(jobs, keep=False, workloads=True, cold=cold, erase=erase)
     _go(name, sets, trials, out, how, resume=resume, as_json=as_json, verbose=verbose, junit=junit)
 
 
-def how_of(jobs: str, *, keep: bool, workloads: bool, cold: bool) -> How:
+def how_of(
+    jobs: str, *, keep: bool, workloads: bool, cold: bool, erase: list[str] | None = None
+) -> How:
     """The options as the use case wants them; ``InputError``: a number that is none."""
     from lab.app.dispatch import How
     from lab.errors import InputError
@@ -115,7 +129,7 @@ def how_of(jobs: str, *, keep: bool, workloads: bool, cold: bool) -> How:
         if not jobs.isdigit() or not 1 <= int(jobs) <= 256:
             raise InputError(f"--jobs {jobs}: expected auto, or a number from 1 to 256")
         number = int(jobs)
-    return How(keep=keep, workloads=workloads, jobs=number, cold=cold)
+    return How(keep=keep, workloads=workloads, jobs=number, cold=cold, erase=tuple(erase or ()))
 
 
 def _go(

@@ -31,12 +31,13 @@ def list_(as_json: Json = False) -> None:
     from lab import catalog
     from lab.compile.scenario import compile_scenario
     from lab.errors import InputError
+    from lab.host.real import known
     from lab.report.text import scenario_table
 
     rows, broken = [], []
     for name, path in catalog.scenarios().items():
         try:
-            compiled = compile_scenario(path)
+            compiled = compile_scenario(path, known=known)
         except InputError as error:
             broken.append(str(error))
             continue
@@ -102,12 +103,13 @@ def check(
     from lab.app.fitting import Known, check_images
     from lab.compile.scenario import compile_scenario
     from lab.errors import EXIT_INPUT, InputError
+    from lab.host.real import known
 
     good, wrong = [], []
     facts: Known = {}
     for name, path in catalog.walk_scenarios(names or []):
         try:
-            compiled = compile_scenario(path)
+            compiled = compile_scenario(path, known=known)
             check_images(compiled, facts)
         except InputError as error:
             wrong.append({"name": name, "error": str(error)})

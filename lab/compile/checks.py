@@ -7,6 +7,7 @@ from typing import Any
 
 from lab import catalog
 from lab.compile.faults import fault_problems
+from lab.compile.real import real_problems
 from lab.decode import Document, dotted
 from lab.disks import group_problems
 from lab.errors import InputError
@@ -73,6 +74,7 @@ def _disk_problems(disk: Disk) -> Iterator[Problem]:
     if missing:
         yield Problem(key="model", message=missing)
         return
+    yield from real_problems(disk)
     yield from catalog.disk_model(disk.model).problems(disk)
 
 

@@ -13,16 +13,11 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from lab import catalog
+from lab.compile.real import EDGE, blank_step, erasable, pass_step
 from lab.disks import control_path, guest_path
 from lab.model.plugin import Standing
 from lab.model.procedure import AttachDisk, DetachDisk, HostCommand, Step, Verify, WipeDisk
 from lab.model.scenario import SERVED, CacheMode, Cell, Disk
-from lab.units import KIB
-
-EDGE: Final = 256 * KIB
-"""Bytes at each end of a disk that are looked at before an array is made of it. All superblocks
-are there (``md(4)``: 1.1 at 0, 1.2 at 4 KiB, 1.0 and 0.90 in the last 128 KiB), the bitmap that
-belongs to 1.2, partition tables, and the signatures of file systems."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,17 +46,29 @@ def disk_files(plugged: Plugged, guest_directory: str) -> tuple[HostCommand, ...
     )
 
 
-def disk_steps(cell: Cell, guest_directory: str, plugged: Plugged | None) -> tuple[Step, ...]:
+def disk_steps(
+    cell: Cell, guest_directory: str, plugged: Plugged | None, erase: Sequence[str] = ()
+) -> tuple[Step, ...]:
     """From the disks that are there to those of the cell, all blank, and read back.
 
-    ``None``: the guest has none, and the cell's are unplugged with it. Otherwise they stay for
-    the cell after it.
+    ``plugged`` is ``None``: the guest has none, and the cell's are unplugged with it. Otherwise
+    they stay for the cell after it. ``erase``: serials of real disks that may be written to; the
+    others are as they are, and never stay.
     """
     directory = PurePosixPath(guest_directory) / "disks"
-    return (*_changes(cell, directory, plugged), _read_back("disks", cell.each_disk, blank=True))
+    real = [(s, d) for s, d in cell.each_disk if d.device is not None]
+    own = [guest_path(disk, serial) for serial, disk in real if erasable(disk, erase)]
+    kept = [serial for serial, disk in real if not erasable(disk, erase)]
+    return (
+        *_changes(cell, directory, plugged, erase),
+        *([blank_step(own)] if own else []),
+        _read_back("disks", cell.each_disk, blank=True, but=kept),
+    )
 
 
-def _changes(cell: Cell, directory: PurePosixPath, plugged: Plugged | None) -> Iterator[Step]:
+def _changes(
+    cell: Cell, directory: PurePosixPath, plugged: Plugged | None, erase: Sequence[str]
+) -> Iterator[Step]:
     def of(disks: Sequence[tuple[int, str, Disk]]) -> dict[str, tuple[Disk, str, str]]:
         found = {}
         for index, serial, disk in disks:
@@ -79,6 +86,9 @@ def _changes(cell: Cell, directory: PurePosixPath, plugged: Plugged | None) -> I
         if serial not in fitting:
             yield DetachDisk(serial=serial, xml=xml, path=path)
     for serial, (disk, path, xml) in wanted.items():
+        if disk.device is not None:
+            yield pass_step(disk, serial, xml, erase)
+            continue
         if serial in fitting:
             if plugged and not plugged.blank:
                 yield WipeDisk(serial=serial, path=path, size=disk.size)
@@ -105,7 +115,8 @@ def lasting(cell: Cell) -> Plugged:
     """What a cell leaves plugged in."""
     if cell.faults:
         return NO_DISKS
-    return Plugged(disks=tuple(s for s in _slots(cell) if catalog.disk_model(s[2].model).plain))
+    files = (slot for slot in _slots(cell) if slot[2].device is None)
+    return Plugged(disks=tuple(s for s in files if catalog.disk_model(s[2].model).plain))
 
 
 def _slots(cell: Cell) -> list[tuple[int, str, Disk]]:
@@ -132,15 +143,18 @@ def standing(cell: Cell, guest_directory: str) -> tuple[Standing, ...]:
     return tuple(found)
 
 
-def _read_back(name: str, disks: Sequence[tuple[str, Disk]], *, blank: bool) -> Verify:
+def _read_back(
+    name: str, disks: Sequence[tuple[str, Disk]], *, blank: bool, but: Sequence[str] = ()
+) -> Verify:
     """Every disk is there under its serial, with its size and the scheduler it should have.
 
-    With ``blank`` there is nothing on it.
+    With ``blank`` there is nothing on it, ``but`` for some: real disks that are only read.
 
     Under software emulation each process costs a hundredth of a second or more, so the shell does
     by itself whatever it can.
     """
     paths = [guest_path(disk, serial) for serial, disk in disks]
+    emptied = [guest_path(disk, serial) for serial, disk in disks if blank and serial not in but]
     wanted = " ".join(f"{serial}:{disk.scheduler}" for serial, disk in disks)
     lines = [
         "udevadm settle --timeout=30",
@@ -157,9 +171,9 @@ def _read_back(name: str, disks: Sequence[tuple[str, Disk]], *, blank: bool) -> 
         '  chosen=${schedulers#*\\[}; echo "$serial.scheduler=${chosen%%\\]*}"',
         "  shift",
         "done",
-        *(_leftovers(paths) if blank else ()),
+        *_leftovers(emptied),
     ]
-    expect = {"leftovers": "0"} if paths and blank else {}
+    expect = {"leftovers": "0"} if emptied else {}
     for serial, disk in disks:
         expect[f"{serial}.bytes"] = str(disk.size)
         expect[f"{serial}.scheduler"] = disk.scheduler

@@ -80,6 +80,13 @@ def fault_problems(cell: Cell) -> Iterator[tuple[int, Problem]]:
         parameters = kind.parameters.model_validate(fault.parameters)
         for problem in kind.problems(parameters, scene):
             yield index, problem
+            return
+        if kind.steps(parameters, scene) and any(d.device for d in cell.disks):
+            message = (
+                f"{fault.fault} is done to QEMU's disks, and this cell has a real one, which the"
+                " lab leaves alone: take another fault, or other disks"
+            )
+            yield index, Problem(key="fault", message=message)
 
 
 def fault_steps(

@@ -6,7 +6,7 @@ what an earlier step returned. Disks go by serial, so their paths in the guest a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from lab import catalog
 from lab.compile.disks import Plugged, disk_steps, report_steps
@@ -36,13 +36,15 @@ def cell_procedure(
     guest_directory: str,
     expected_seconds: Mapping[str, float] | None = None,
     plugged: Plugged | None = None,
+    erase: Sequence[str] = (),
 ) -> Procedure:
     """Plug blank disks in, build the array, read it back, run every workload, take it all apart.
 
-    ``plugged`` are the disks that the guest has: a cell before this one left them.
+    ``plugged`` are the disks that the guest has: a cell before this one left them. ``erase`` are
+    serials of real disks that may be written to.
     """
     expected = expected_seconds or {}
-    steps = list(disk_steps(cell, guest_directory, plugged))
+    steps = list(disk_steps(cell, guest_directory, plugged, erase))
     target = target_of(cell)
     kind = catalog.array_kind(cell.array.kind) if cell.array else None
     if cell.array and kind:

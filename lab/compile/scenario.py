@@ -15,6 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from lab import catalog
 from lab.compile.checks import check_claims, refuse_faults, refuse_problems
+from lab.compile.profile import with_profiles
+from lab.compile.real import Known, nobody, with_real
 from lab.decode import Document, Override, first_wrong, override, read_file, validate
 from lab.errors import InputError
 from lab.model.base import Model
@@ -74,10 +76,17 @@ def _digest(data: Any) -> str:
 
 
 def compile_scenario(
-    path: Path, *, overrides: Sequence[Override] = (), trials: int | None = None
+    path: Path,
+    *,
+    overrides: Sequence[Override] = (),
+    trials: int | None = None,
+    known: Known = nobody,
 ) -> Compiled:
-    """Read, override, validate, and expand; ``InputError`` names file, line and key."""
-    return compile_document(path, read_file(path), overrides=overrides, trials=trials)
+    """Read, override, validate, and expand; ``InputError`` names file, line and key.
+
+    ``known`` tells of the real disks that the scenario names.
+    """
+    return compile_document(path, read_file(path), overrides=overrides, trials=trials, known=known)
 
 
 def compile_document(
@@ -86,6 +95,7 @@ def compile_document(
     *,
     overrides: Sequence[Override] = (),
     trials: int | None = None,
+    known: Known = nobody,
 ) -> Compiled:
     """The same, of a document that was read, or made; ``path`` is where it comes from."""
     if "scenarios" in original.data:
@@ -94,10 +104,10 @@ def compile_document(
             " scenario",
             hint=f"run it with: lab run matrix {path}",
         )
-    cells, scenario, document = _expand(path.stem, original, overrides, trials)
+    cells, scenario, document = _expand(path, original, overrides, trials, known)
     published = cells
     if overrides:
-        published, _, _ = _expand(path.stem, original, (), None)
+        published, _, _ = _expand(path, original, (), None, known)
     base = _cell(path.stem, scenario, document, {}, {})
     if not scenario.matrix.axes:
         cells = (base,)
@@ -113,15 +123,20 @@ def compile_document(
 
 
 def _expand(
-    name: str, original: Document, overrides: Sequence[Override], trials: int | None
+    path: Path,
+    original: Document,
+    overrides: Sequence[Override],
+    trials: int | None,
+    known: Known,
 ) -> tuple[tuple[Cell, ...], Scenario, Document]:
-    document = collapse(override(original, overrides), overrides)
+    document = with_profiles(collapse(override(original, overrides), overrides), path.parent)
+    document = with_real(document, known)
     scenario = validate(Scenario, document)
     if trials is not None:
         scenario = scenario.model_copy(update={"trials": trials})
     if not overrides:  # a --set may take away what a claim speaks of: it is not tested then
         check_claims(scenario, document)
-    cells = tuple(expand(name, scenario, document))
+    cells = tuple(expand(path.stem, scenario, document))
     if not cells:
         raise document.wrong(("matrix",), "every cell is excluded")
     seen: set[tuple[AxisValue, ...]] = set()

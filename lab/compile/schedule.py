@@ -53,8 +53,9 @@ class Room:
 def need_of(cell: Cell, memory: int, written: int) -> Need:
     """``written``: bytes that the workloads write at most; 0 where nobody knows."""
     disks = [disk for _, disk in cell.each_disk]
-    whole = sum(disk.size for disk in disks)
-    space = min(whole, 2 * written + len(disks) * 16 * MIB) if written else whole
+    files = [disk for disk in disks if disk.device is None]
+    whole = sum(disk.size for disk in files)
+    space = min(whole, 2 * written + len(files) * 16 * MIB) if written else whole
     rates = [rate_of(disk) for disk in disks]
     return Need(memory=memory, space=space, rate=0.0 if 0.0 in rates else sum(rates))
 

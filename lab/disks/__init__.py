@@ -137,7 +137,9 @@ def _serial_problems(disk: Disk) -> Iterable[Problem]:
 
 
 def create_file(disk: Disk, path: str) -> tuple[HostCommand, ...]:
-    """An empty disk at ``path``: sparse, so that all of it reads as zeros and takes no space."""
+    """An empty disk at ``path``, sparse: zeros that take no space. A real one is there already."""
+    if disk.device is not None:
+        return ()
     options = ("-o", "lazy_refcounts=on") if disk.lazy_refcounts else ()
     return (
         HostCommand(
@@ -269,14 +271,14 @@ def drive_element(disk: Disk, *, serial: str, path: str, index: int) -> ET.Eleme
     each.
     """
     virtio = disk.bus is DiskBus.VIRTIO
-    element = ET.Element("disk", type="file", device="disk")
+    element = ET.Element("disk", type="block" if disk.device else "file", device="disk")
     driver = ET.SubElement(element, "driver", name="qemu", type=disk.format)
     driver.set("cache", disk.cache)
     driver.set("io", disk.aio)
     if virtio:
         # One queue, so that the guest's scheduler is the one that the scenario names.
         driver.set("queues", "1")
-    ET.SubElement(element, "source", file=path)
+    ET.SubElement(element, "source", {"dev": disk.device} if disk.device else {"file": path})
     # The guest's own two disks, root and seed, are vda and vdb.
     name = target_name("vd", index + 2) if virtio else target_name("sd", index)
     ET.SubElement(element, "target", dev=name, bus=disk.bus)

@@ -37,5 +37,10 @@ class Unlimited(DiskModel):
         """``<disk>`` without ``<iotune>``."""
         return as_text(drive_element(disk, serial=serial, path=path, index=index))
 
+    @override
+    def rotational(self, disk: Disk) -> bool | None:
+        """What the real disk does; of a file, what the bus makes of it."""
+        return disk.device_rotational
+
 
 DISK: DiskModel = Unlimited()

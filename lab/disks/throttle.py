@@ -180,7 +180,12 @@ class Throttled(DiskModel):
 
     @override
     def probes(self, disk: Disk) -> tuple[Probe, ...]:
-        """A stream each way against each limit, for so long that a start or an end is no matter."""
+        """A stream each way against each limit, for so long that a start or an end is no matter.
+
+        Not against a real disk: it would be written to, and its limits may be above what it can.
+        """
+        if disk.device is not None:
+            return ()
         return tuple(probe for way in ("write", "read") for probe in _streams(disk, way))
 
     @override
@@ -200,6 +205,11 @@ class Throttled(DiskModel):
                     ET.SubElement(iotune, theirs).text = str(limits[ours])
             element.insert(len(element) - 1, iotune)
         return as_text(element)
+
+    @override
+    def rotational(self, disk: Disk) -> bool | None:
+        """What the real disk does; of a file, what the bus makes of it."""
+        return disk.device_rotational
 
 
 DISK: DiskModel = Throttled()

@@ -15,7 +15,8 @@ from typing import Final
 from lab.errors import GuestError, HostError, ToolError, TroubleError, full, unwritable
 from lab.host import clock, guests, load, process, servers, shell, warm
 from lab.host.guests import GuestRecord
-from lab.host.hypervisor import Hypervisor, iotune_of
+from lab.host.handover import Passed
+from lab.host.hypervisor import Hypervisor
 from lab.host.pulses import Pulses
 from lab.host.shell import Running, Shell, banner, reach
 from lab.host.watchdog import Watchdog
@@ -27,6 +28,7 @@ from lab.model.procedure import (
     BuildPlugin,
     DetachDisk,
     LimitDisk,
+    PassDisk,
     PowerCycle,
     RestoreGuest,
     SaveGuest,
@@ -66,6 +68,7 @@ class LiveBench:
         self._scale = scale
         self._private_key = private_key
         self._hypervisor = Hypervisor(record.path)
+        self._real = Passed(self._hypervisor)
         shell.prepare()
         self._shell: Shell | None = None
         self._answered = self._answering = self._started = clock.now()
@@ -201,6 +204,7 @@ class LiveBench:
             pass  # ended by its process id below, which also finds a half-started one
         finally:
             guests.end_processes(self.record.path)
+            self._real.release()
 
     def close(self) -> None:
         """Close the connection; the guest goes on."""
@@ -254,11 +258,16 @@ class LiveBench:
     def attach_disk(self, step: AttachDisk) -> None:
         """Plug a disk in."""
         self._hypervisor.plug(step.xml)
-        wanted = iotune_of(step.xml)
-        found = self.limits_of(step.serial)
-        wrong = {k: found.get(k) for k, v in wanted.items() if str(found.get(k)) != v}
-        if wrong:
-            raise ToolError(f"QEMU has other limits for '{step.serial}' than asked: {wrong}")
+        self._hypervisor.check_limits(step.serial, step.xml)
+
+    def pass_disk(self, step: PassDisk) -> None:
+        """Claim a real disk and hand it over, or raise with what speaks against it."""
+        self._real.hand_over(step, self.record.pid)
+        self._hypervisor.check_limits(step.serial, step.xml)
+
+    def return_disk(self, step: PassDisk) -> None:
+        """Take a real disk back, if it was passed."""
+        self._real.take_back(step, alive=bool(guests.qemu_pids(self.record.path)))
 
     def limits_of(self, serial: str) -> dict[str, int]:
         """The limits that QEMU has for a disk, by libvirt's names."""

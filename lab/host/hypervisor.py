@@ -14,14 +14,14 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 from xml.etree import ElementTree as ET
 
-from lab.errors import GuestError, HostError, TroubleError, full
-from lab.host import capabilities, clock, drives, process
+from lab.errors import GuestError, HostError, ToolError, TroubleError, full
+from lab.host import capabilities, clock, drives, passing, process
 from lab.host.drives import Completed
 
 SOCKET_LIMIT: Final = 107
@@ -48,6 +48,8 @@ class Hypervisor:
         self.name = name
         self._connection: Any = None
         self._domain: Any = None
+        self._real: set[str] = set()
+        """Serials of real disks, of which libvirt knows nothing."""
         self._stop = threading.Event()
         self._loop: threading.Thread | None = None
 
@@ -197,6 +199,21 @@ class Hypervisor:
         except TroubleError as error:
             raise GuestError(error.message) from error
 
+    def hand_over(
+        self, xml: str, descriptors: Sequence[int], *, writable: bool, last_look: Callable[[], None]
+    ) -> None:
+        """Give the guest a real disk that is open here."""
+        passing.plug(self._domain, xml, descriptors, writable=writable, last_look=last_look)
+        self._real.add(ET.fromstring(xml).findtext("serial") or "")
+
+    def take_back(self, xml: str) -> None:
+        """Take a real disk from the guest and from QEMU."""
+        try:
+            passing.unplug(self._domain, xml)
+        except TroubleError as error:
+            raise GuestError(error.message) from error
+        self._real.discard(ET.fromstring(xml).findtext("serial") or "")
+
     def wipe(self, serial: str, size: int) -> None:
         """Have QEMU zero a disk of ``size`` bytes, whatever its limits."""
         drives.wipe(self._domain, serial, size)
@@ -207,7 +224,16 @@ class Hypervisor:
 
     def limits(self, serial: str) -> dict[str, int]:
         """QEMU's throttle of the disk with that serial, by the names of ``<iotune>``."""
+        if serial in self._real:
+            return passing.limits(self._domain, serial)
         return drives.limits(self._domain, serial)
+
+    def check_limits(self, serial: str, xml: str) -> None:
+        """See that QEMU has the limits that a ``<disk>`` asks for; ``ToolError`` where not."""
+        found = self.limits(serial)
+        wrong = {k: found.get(k) for k, v in iotune_of(xml).items() if str(found.get(k)) != v}
+        if wrong:
+            raise ToolError(f"QEMU has other limits for '{serial}' than asked: {wrong}")
 
     def limit(self, serial: str, limits: Mapping[str, int]) -> None:
         """Give a disk these limits and no others."""
@@ -215,7 +241,8 @@ class Hypervisor:
 
     def completed(self) -> dict[str, Completed]:
         """What each data disk has completed so far, by serial."""
-        return drives.completed(self._connection, self._domain)
+        own = drives.completed(self._connection, self._domain)
+        return own | (passing.completed(self._domain) if self._real else {})
 
     def definition(self) -> str:
         """The domain as it is, with the disks that it has now, as XML that can be started again."""

@@ -8,6 +8,7 @@ runs      ``$XDG_DATA_HOME/lab/runs``     yes: the results are gone then
 nights    ``$XDG_DATA_HOME/lab/nights``   yes: which runs belong to which matrix is gone then
 schema    ``$XDG_DATA_HOME/lab/schema``   yes: ``lab schema scenario --install`` writes it again
 site      ``$XDG_DATA_HOME/lab/site``     yes: ``lab report --all`` makes it again
+profiles  ``$XDG_DATA_HOME/lab/profiles`` yes: ``lab disk calibrate`` makes them again
 keys      ``$XDG_DATA_HOME/lab/keys``     yes: made again; live guests become unreachable
 guests    ``$XDG_STATE_HOME/lab/guests``  no: ``lab down`` and ``lab gc`` remove them
 warm      ``$XDG_CACHE_HOME/lab/warm``    yes: the next guest of that kind boots cold
@@ -52,6 +53,11 @@ def nights() -> Path:
 def site() -> Path:
     """The pages of all runs."""
     return _base("XDG_DATA_HOME", ".local/share", "data") / "site"
+
+
+def profiles() -> Path:
+    """Real disks as they were measured."""
+    return _base("XDG_DATA_HOME", ".local/share", "data") / "profiles"
 
 
 def schema() -> Path:

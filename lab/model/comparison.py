@@ -63,6 +63,9 @@ class CellChange(Model):
     doubts: tuple[str, ...] = ()
     """Why its figures are not to be believed, or not there: a sentence each."""
     figures: tuple[FigureChange, ...] = ()
+    fidelity: float | None = None
+    """Of a cell on real disks and the same on modelled ones: the median over its timed figures of
+    the smaller by the larger, so that 1 is the same; ``None``: both are of one kind."""
 
 
 class VerdictChange(Model):

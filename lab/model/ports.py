@@ -12,6 +12,7 @@ from lab.model.procedure import (
     BuildPlugin,
     DetachDisk,
     LimitDisk,
+    PassDisk,
     PowerCycle,
     RestoreGuest,
     SaveGuest,
@@ -78,6 +79,12 @@ class Bench(Protocol):
 
     def attach_disk(self, step: AttachDisk) -> None:
         """Plug a disk in."""
+
+    def pass_disk(self, step: PassDisk) -> None:
+        """Claim a real disk and hand it to the guest, or raise with what speaks against it."""
+
+    def return_disk(self, step: PassDisk) -> None:
+        """Take a real disk back from the guest; one that was never passed is fine."""
 
     def wipe_disk(self, step: WipeDisk) -> None:
         """Make a plugged disk all zeros, whatever its limits, and be sure that it is."""

@@ -147,6 +147,27 @@ class AttachDisk(Model):
     """It stays for the next cell, which wipes it or unplugs it."""
 
 
+class PassDisk(Model):
+    """Claim a real disk, and hand it to the guest if nothing speaks against it. Undo: take it back.
+
+    Nothing of the disk is removed or wiped by that.
+    """
+
+    kind: Literal["pass_disk"] = "pass_disk"
+    serial: str
+    """Its serial in the guest."""
+    device: str
+    """Its name in ``/dev/disk/by-id``."""
+    size: int
+    """Bytes that it must have."""
+    device_serial: str
+    """The serial that it must have."""
+    erase: tuple[str, ...] = ()
+    """Serials that were typed: the guest may write to a disk with one of these and to no other."""
+    xml: str
+    """libvirt's ``<disk>``, which says how the guest sees it."""
+
+
 class WipeDisk(Model):
     """Make a plugged disk all zeros again, as QEMU's block layer sees it, and see that it is."""
 
@@ -307,6 +328,7 @@ Step = Annotated[
     | StartServer
     | AskServer
     | AttachDisk
+    | PassDisk
     | WipeDisk
     | DetachDisk
     | GuestCommand

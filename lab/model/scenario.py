@@ -99,8 +99,12 @@ SERVED: Final = ("hdd", "ssd")
 a scenario says nothing else."""
 
 
+REAL: Final = {"format": "raw", "cache": "none"}
+"""Of a real disk, where a scenario says nothing else: its own bytes, past the host's page cache."""
+
+
 class Disk(Model):
-    """One kind of virtual drive, ``count`` times."""
+    """One kind of virtual drive, ``count`` times; or a real one."""
 
     count: int = Field(default=1, ge=0, le=64)
     """How many of this kind."""
@@ -121,7 +125,7 @@ class Disk(Model):
     scheduler: Literal["none", "mq-deadline", "bfq", "kyber"] = "none"
     """The guest's elevator for this disk; ``none`` hands md's requests on as they are."""
     model: str = "throttle"
-    """A disk model, a file in ``lab/disks/``."""
+    """A disk model, a file in ``lab/disks/``; or ``profile:FILE``, a disk that was measured."""
     throttle: Throttle = Throttle()
     """``model: throttle``: limits, per disk."""
     preset: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9_]*$")
@@ -130,11 +134,20 @@ class Disk(Model):
     """``model: hdd``: what differs from the preset."""
     ssd: SsdParameters = SsdParameters()
     """``model: ssd``: what differs from the preset."""
+    device: str | None = None
+    """A real disk or a partition of one, by its name in ``/dev/disk/by-id``."""
+    device_serial: str | None = None
+    """The serial that the real disk must have; ``None``, as its ``size``: what it has when the
+    scenario is read."""
+    device_rotational: bool | None = None
+    """Whether the real disk turns, which the guest's kernel is told; as ``device_serial``."""
 
     @model_validator(mode="before")
     @classmethod
     def _served(cls, value: object) -> object:
         """The lab's own server keeps a raw file, and its flushes cost what they cost a drive."""
+        if isinstance(value, dict) and value.get("device") is not None:
+            return {**REAL, **value}
         if isinstance(value, dict) and value.get("model") in SERVED:
             return {"format": "raw", "cache": "writeback", **value}
         return value
@@ -146,7 +159,21 @@ class Disk(Model):
         if self.model not in SERVED:
             for name in ("preset", "hdd", "ssd"):
                 data.pop(name, None)
+        if self.device is None:
+            for name in ("device", "device_serial", "device_rotational"):
+                data.pop(name, None)
         return data
+
+    @field_validator("device", mode="before", json_schema_input_type=str | None)
+    @classmethod
+    def _stable_name(cls, device: object) -> object:
+        directory, _, name = str(device).rpartition("/")
+        if device is not None and (directory != "/dev/disk/by-id" or name in ("", ".", "..")):
+            raise ValueError(
+                f"{str(device)!r} does not stay with a disk: give its name in /dev/disk/by-id,"
+                " which `lab disk list` has"
+            )
+        return device
 
     @field_validator("size")
     @classmethod

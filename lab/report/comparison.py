@@ -38,6 +38,11 @@ def comparison_page(found: Comparison) -> RenderableType:
             table.add_row(_name(cell) if number == 0 else "", *row)
         notes += [f"{_name(cell)}: {doubt}" for doubt in cell.doubts]
     parts.append(table)
+    parts += [
+        Text(f"{_name(c)}: the models repeat {c.fidelity:.1%} of what the real disks do.")
+        for c in found.cells
+        if c.fidelity is not None
+    ]
     parts += [_differences(_name(c), c.differs) for c in found.cells if c.differs]
     parts += [Text(note, style="yellow") for note in notes]
     for which, only in (("first", found.only_first), ("second", found.only_second)):

@@ -19,6 +19,7 @@ from lab.model.procedure import (
     HostCommand,
     LimitDisk,
     MakeDirectory,
+    PassDisk,
     Pause,
     PowerCycle,
     Procedure,
@@ -163,6 +164,9 @@ def _step(step: Step) -> Iterator[str]:
         case AttachDisk():
             yield from _here(f"cat > {shlex.quote(step.xml_path)}", step.xml)
             yield f'virsh -q -c "$URI" attach-device lab {shlex.quote(step.xml_path)} --live'
+        case PassDisk():
+            yield _comment(f"the lab's guard claims {step.device} and hands QEMU what it opened:")
+            yield _comment("no command here does that, for the disk's sake")
         case WipeDisk() | DetachDisk():
             yield "# by hand each cell has fresh disks"
         case UnplugDisk():

@@ -273,6 +273,8 @@ def setting_of(cell: Cell, work: Work) -> Setting:
         rules = _rules(array)
         bitmap = None if reads_only else _bitmap(array, members)
     for disk in members:
+        if disk.device is not None:
+            raise UnknownError("theory knows nothing of real disks")
         if disk.model != "throttle":
             raise UnknownError(f"theory has no rules yet for disks of the model {disk.model!r}")
         if disk.scheduler not in ("none", "mq-deadline"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import random
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
+from rich.console import Console
 
 from lab import catalog
 from lab.app.compare import comparison_of
@@ -20,6 +22,7 @@ from lab.model.measurement import UNCONTENDED, Check, Measurement
 from lab.model.noise import NoiseFloor
 from lab.model.result import CellMeasurement, CellResult, Outcome, Result, Run
 from lab.noise import Repetition, floors, share_of
+from lab.report.comparison import comparison_page
 from lab.store import RunStore
 from tests.fakes import raw_of, stored_run
 
@@ -172,6 +175,18 @@ def test_cells_are_paired_by_what_they_are_and_else_by_their_axes() -> None:
     assert [(d.name, d.first, d.second) for d in found.cells[1].differs] == [("trials", 1, 3)]
     verdicts = [c.figures[0].verdict for c in found.cells]
     assert verdicts == [Change.SAME, Change.CHANGED]
+
+
+def test_a_cell_on_real_and_on_modelled_disks_says_how_near_they_are() -> None:
+    slow, fast = result("a", {"x1": 80}), result("b", {"y1": 100})
+    real = BASE.disks[0].model_copy(update={"device": "/dev/disk/by-id/a"})
+    for first, second in (((real,), BASE.disks), (BASE.disks, (real,))):
+        found = compare(side(slow, disks=first), side(fast, disks=second))
+        assert found.cells[0].fidelity == pytest.approx(0.8)
+    assert compare(side(slow), side(fast)).cells[0].fidelity is None
+    console = Console(width=80, file=(text := io.StringIO()))
+    console.print(comparison_page(compare(side(slow, disks=(real,)), side(fast))))
+    assert "the models repeat 80.0% of what the real disks do" in text.getvalue()
 
 
 def test_more_figures_ask_for_more_certainty() -> None:

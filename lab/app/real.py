@@ -1,0 +1,74 @@
+"""Real disks: whether those of a run may be used as it wants, and which this host has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lab.compile.real import erasable
+from lab.errors import InputError
+from lab.host import real
+from lab.host.realdisks import ways
+from lab.model.scenario import Cell, Disk
+from lab.predict import written
+
+
+def check_real(cells: Sequence[Cell], erase: Sequence[str]) -> bool:
+    """Refuse what the guard would refuse, before anything is booted; ``InputError`` says why.
+
+    It is no more than a word in time: the guard looks again when it opens the disk.
+    Returns whether there are real disks at all.
+    """
+    disks = {d.device: d for cell in cells for d in cell.disks if d.device is not None}
+    for serial in erase:
+        if serial not in (disk.device_serial for disk in disks.values()):
+            known = ", ".join(f"'{d.device_serial}' ({d.device})" for d in disks.values())
+            raise InputError(
+                f"--erase {serial}: no real disk of this scenario has that serial",
+                hint=f"type it in full; there are {known}" if known else "there is no real disk",
+            )
+    for cell in cells:
+        names = [disk.device for disk in cell.disks if disk.device is not None]
+        for name in names:
+            if names.count(name) > 1:
+                raise InputError(f"the disk '{name}' is twice in one cell: name each disk once")
+        for disk in cell.disks:
+            if disk.device is not None and not erasable(disk, erase):
+                _only_read(cell, disk)
+    for device, disk in disks.items():
+        if sentence := real.objections(device, disk.size, disk.device_serial or ""):
+            raise InputError(sentence, hint=real.advice(sentence))
+    return bool(disks)
+
+
+def _only_read(cell: Cell, disk: Disk) -> None:
+    """Refuse a cell that writes to a disk which may only be read."""
+    what = "a file system is written to" if cell.filesystem else "its workloads write"
+    what = "an array is written to its members" if cell.array else what
+    if cell.array is None and cell.filesystem is None and not written(cell):
+        return
+    serial = disk.device_serial or ""
+    hint = f"everything on it would be lost: --erase {serial}"
+    if not serial:
+        hint = "the disk tells no serial that could be typed, so that it can only be read"
+    raise InputError(f"{what}, and the disk '{disk.device}' may only be read", hint=hint)
+
+
+def inventory() -> list[dict[str, Any]]:
+    """Each disk and partition with a stable name, and what forbids to pass it."""
+    return [
+        {
+            "names": list(names),
+            "device": f"/dev/{device.name}",
+            "partition": device.partition,
+            "size": device.size,
+            "model": device.model,
+            "serial": device.serial,
+            "wwn": device.wwn,
+            "rotational": device.rotational,
+            "as_lun": ways.lun(device.number),
+            "by_vfio": ways.vfio(device.number),
+            "forbidden": [{"rule": o.rule.value, "evidence": o.evidence} for o in found],
+        }
+        for device, names, found in real.every()
+    ]

@@ -1,0 +1,42 @@
+"""``disks.model: profile:FILE``: the figures of a disk that was measured, in the model's place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from lab.decode import Document, read_file, validate
+from lab.model.profile import Profile
+
+PREFIX: Final = "profile:"
+
+
+def with_profiles(document: Document, beside: Path) -> Document:
+    """The scenario with each profile's model and figures; what it says of them itself stands.
+
+    ``beside``: the directory that a relative file is looked for in. ``InputError``: there is no
+    such file, or it is no profile.
+    """
+    disks = document.data.get("disks")
+    entries = disks if isinstance(disks, list) else [disks]
+    found = [_filled(entry, beside) for entry in entries]
+    if found == entries:
+        return document
+    return Document(
+        source=document.source,
+        data={**document.data, "disks": found if isinstance(disks, list) else found[0]},
+        lines=document.lines,
+        overrides=document.overrides,
+    )
+
+
+def _filled(entry: Any, beside: Path) -> Any:
+    model = entry.get("model") if isinstance(entry, dict) else None
+    if not isinstance(model, str) or not model.startswith(PREFIX):
+        return entry
+    file = beside / Path(model.removeprefix(PREFIX)).expanduser()
+    profile = validate(Profile, read_file(file))
+    own = getattr(profile, profile.kind).model_dump(mode="json", exclude_none=True)
+    given = entry.get(profile.kind)
+    figures = {**own, **given} if isinstance(given, dict) else own
+    return {**entry, "model": profile.kind, profile.kind: figures}

@@ -1,0 +1,205 @@
+"""What the kernel says of a block device: by an open descriptor, and by its number in ``/sys``.
+
+As long as a descriptor is open its number means this device and no other: the kernel gives a
+number away again only after the last close (``block/genhd.c: disk_release``).
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+Number = tuple[int, int]
+"""A block device's major and minor."""
+
+_SYS: Final = Path("/sys/dev/block")
+_BLKROGET: Final = 0x125E
+"""``linux/fs.h``: whether the device is read-only."""
+_BLKGETSIZE64: Final = 0x80081272
+"""``linux/fs.h``: its bytes."""
+_SECTOR: Final = 512
+"""Bytes; the unit of ``/sys/…/size`` whatever the device's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A disk, or a partition of one."""
+
+    number: Number
+    name: str
+    """The kernel's, such as ``sdb1``; it changes from boot to boot."""
+    whole: Number
+    """The disk that it is, or lies on."""
+    size: int
+    """Bytes."""
+    serial: str
+    """The disk's; of a loop device the path of its file; empty: it tells none."""
+    wwn: str
+    model: str
+    rotational: bool
+    read_only: bool
+
+    @property
+    def partition(self) -> bool:
+        """Whether it is a part of a disk."""
+        return self.number != self.whole
+
+
+def number_of(descriptor: int) -> Number | None:
+    """The number of an open block device; ``None``: it is something else."""
+    found = os.fstat(descriptor)
+    if not stat.S_ISBLK(found.st_mode):
+        return None
+    return os.major(found.st_rdev), os.minor(found.st_rdev)
+
+
+def number_at(path: str | Path) -> Number | None:
+    """The number of the block device that a path leads to now; ``None``: there is none."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    if not stat.S_ISBLK(found.st_mode):
+        return None
+    return os.major(found.st_rdev), os.minor(found.st_rdev)
+
+
+def directory(number: Number) -> Path:
+    """The device's directory in ``/sys``; ``OSError``: the device is gone."""
+    return (_SYS / f"{number[0]}:{number[1]}").resolve(strict=True)
+
+
+def name_of(number: Number) -> str:
+    """The kernel's name of a device; its number where it is gone."""
+    try:
+        return directory(number).name
+    except OSError:
+        return f"{number[0]}:{number[1]}"
+
+
+def whole_of(number: Number) -> Number:
+    """The disk that a partition lies on; another device's own number."""
+    try:
+        here = directory(number)
+        return _number_in(here.parent) if (here / "partition").exists() else number
+    except OSError:
+        return number
+
+
+def partitions(number: Number) -> Iterator[Number]:
+    """The partitions that the kernel knows on a disk."""
+    try:
+        below = sorted(directory(number).iterdir())
+    except OSError:
+        return
+    for entry in below:
+        if (entry / "partition").exists():
+            yield _number_in(entry)
+
+
+def family(number: Number) -> tuple[Number, ...]:
+    """A disk and its partitions; a partition and its disk."""
+    whole = whole_of(number)
+    if whole != number:
+        return number, whole
+    return number, *partitions(number)
+
+
+def related(number: Number, kind: str) -> tuple[Number, ...]:
+    """Devices directly above (``holders``) or below (``slaves``) one: those of md, dm, bcache."""
+    try:
+        return tuple(_number_in(entry.resolve()) for entry in (directory(number) / kind).iterdir())
+    except OSError:
+        return ()
+
+
+def backing_file(number: Number) -> str:
+    """The file of a loop device; empty: it is none, or has none."""
+    return _text(number, "loop/backing_file")
+
+
+def assembled(number: Number) -> str:
+    """What puts the device together of others, or makes it up; empty: it is a disk, or a loop."""
+    try:
+        here = directory(whole_of(number))
+    except OSError:
+        return ""
+    for kind, words in (("dm", "device-mapper"), ("md", "md")):
+        if (here / kind).is_dir():
+            return words
+    return "other devices" if any(related(number, "slaves")) else ""
+
+
+def read(descriptor: int) -> Device:
+    """Everything of an open block device; ``OSError``: it is none, or it is gone."""
+    number = number_of(descriptor)
+    if number is None:
+        raise OSError("this is no block device")
+    directory(number)
+    return describe(number, size=_ask(descriptor, _BLKGETSIZE64, 8), read_only=_ask(descriptor))
+
+
+def listed(number: Number) -> Device:
+    """The same by ``/sys`` alone, of a device that may not be opened."""
+    directory(number)
+    sectors, read_only = int(_text(number, "size") or 0), int(_text(number, "ro") or 0)
+    return describe(number, size=sectors * _SECTOR, read_only=read_only)
+
+
+def describe(number: Number, *, size: int, read_only: int) -> Device:
+    """A device with what ``/sys`` says of the disk that it lies on."""
+    whole = whole_of(number)
+    return Device(
+        number=number,
+        name=name_of(number),
+        whole=whole,
+        size=size,
+        serial=serial_of(whole),
+        wwn=_text(whole, "device/wwid") or _text(whole, "wwid"),
+        model=_text(whole, "device/model") or _text(whole, "device/name"),
+        rotational=_text(whole, "queue/rotational") == "1",
+        read_only=bool(read_only),
+    )
+
+
+def serial_of(whole: Number) -> str:
+    """A disk's serial, where its driver keeps it.
+
+    virtio and zram: ``serial``; NVMe, MMC: ``device/serial``; SCSI, ATA and USB: page 0x80 of the
+    vital product data (SPC-4, 7.8.13), whose first four bytes are its head.
+    """
+    for name in ("serial", "device/serial"):
+        if found := _text(whole, name):
+            return found
+    try:
+        page = (directory(whole) / "device" / "vpd_pg80").read_bytes()[4:]
+    except OSError:
+        page = b""
+    text = page.decode("ascii", errors="replace").strip("\0 ")
+    return text or backing_file(whole)
+
+
+def _ask(descriptor: int, request: int = _BLKROGET, width: int = 4) -> int:
+    """A number that an ioctl tells."""
+    answer = array.array("B", bytes(width))
+    fcntl.ioctl(descriptor, request, answer, True)
+    return int.from_bytes(answer.tobytes(), "little")
+
+
+def _number_in(entry: Path) -> Number:
+    major, _, minor = (entry / "dev").read_text(encoding="ascii").strip().partition(":")
+    return int(major), int(minor)
+
+
+def _text(number: Number, name: str) -> str:
+    try:
+        path = directory(number) / name
+        return path.read_bytes().decode("utf-8", errors="replace").strip("\0 \n")
+    except OSError:
+        return ""

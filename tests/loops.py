@@ -1,0 +1,203 @@
+"""Real block devices for tests: loop devices, which root has everywhere."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import subprocess
+import uuid
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from lab.host.realdisks import guard
+from lab.host.realdisks.guard import Ground, Held, Named, Refusal
+from lab.units import MIB
+
+SIZE = 16 * MIB
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def run(argv: Sequence[str]) -> tuple[int, str]:
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+def told(*argv: str | Path) -> str:
+    """What a program prints; it must succeed."""
+    done = subprocess.run(
+        [str(a) for a in argv], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, (argv, done.stderr)
+    return done.stdout.strip()
+
+
+def mount(source: str, point: Path, kind: str = "ext4") -> int:
+    """``mount(2)``; 0 or an ``errno``."""
+    words = (source.encode(), str(point).encode(), kind.encode())
+    return 0 if _LIBC.mount(*words, 0, None) == 0 else ctypes.get_errno()
+
+
+def unmount(point: Path) -> None:
+    assert _LIBC.umount2(str(point).encode(), 0) == 0
+
+
+def swap_on(device: str) -> int:
+    """``swapon(2)``; 0 or an ``errno``."""
+    return 0 if _LIBC.swapon(device.encode(), 0) == 0 else ctypes.get_errno()
+
+
+def swap_off(device: str) -> None:
+    assert _LIBC.swapoff(device.encode()) == 0
+
+
+@dataclass
+class Loop:
+    """A loop device, and its stable name."""
+
+    device: str
+    file: Path
+    name: Path
+
+    @property
+    def named(self) -> Named:
+        """As somebody names it who sees it now."""
+        return Named(path=str(self.name), size=SIZE, serial=str(self.file))
+
+
+@dataclass
+class Bay:
+    """Where loop devices come from and go to, and what a guard looks at."""
+
+    path: Path
+    _devices: list[str] = field(default_factory=list)
+
+    @property
+    def ground(self) -> Ground:
+        return Ground(
+            names=self.path / "by-id",
+            leases=self.path / "leases",
+            system=(),
+            own=(),
+            run=run,
+        )
+
+    def attach(self, file: Path, *options: str) -> str:
+        """The loop device that a file became."""
+        device = told("losetup", "--find", "--show", "--partscan", *options, file)
+        self._devices.append(device)
+        return device
+
+    def detach(self, device: str) -> None:
+        """Harmless where somebody else has done it."""
+        self._devices.remove(device)
+        subprocess.run(["losetup", "--detach", device], check=False, capture_output=True)
+
+    def loop(self, name: str, *options: str, size: int = SIZE) -> Loop:
+        """A blank disk with a stable name."""
+        file = self.path / f"{name}.raw"
+        with file.open("wb") as handle:
+            handle.truncate(size)
+        device = self.attach(file, *options)
+        link = self.path / "by-id" / name
+        link.symlink_to(device)
+        return Loop(device=device, file=file, name=link)
+
+    def partitioned(self, name: str, label: str = "gpt") -> tuple[Loop, Loop, Loop]:
+        """A disk with two partitions: the whole and both, each with a stable name."""
+        disk = self.loop(name)
+        TABLES[label](disk.device, ((MIB, 4 * MIB), (8 * MIB, 4 * MIB)))
+        told("partx", "--add", disk.device)
+        parts = []
+        for number in (1, 2):
+            device = f"{disk.device}p{number}"
+            _node(device)
+            link = self.path / "by-id" / f"{name}-part{number}"
+            link.symlink_to(device)
+            parts.append(Loop(device=device, file=disk.file, name=link))
+        return disk, parts[0], parts[1]
+
+    def take(self, disk: Loop, *erase: str, ground: Ground | None = None) -> Held | Refusal:
+        return guard.take(ground or self.ground, disk.named, erase)
+
+    def close(self) -> None:
+        for device in self._devices:
+            subprocess.run(["losetup", "--detach", device], check=False, capture_output=True)
+
+
+Places = Sequence[tuple[int, int]]
+"""Where partitions begin, and how long they are, in bytes."""
+
+
+def write(device: str, offset: int, text: bytes) -> None:
+    """Bytes to a device, as a program writes them that claims nothing."""
+    with Path(device).open("r+b") as file:
+        file.seek(offset)
+        file.write(text)
+
+
+def dos(device: str, places: Places = (), kind: int = 0x83) -> None:
+    """A DOS partition table."""
+    sector = bytearray(512)
+    for number, (start, length) in enumerate(places):
+        entry = struct.pack("<B3xB3xII", 0, kind, start // 512, length // 512)
+        sector[446 + 16 * number : 462 + 16 * number] = entry
+    sector[510:] = b"\x55\xaa"
+    write(device, 0, bytes(sector))
+
+
+def gpt(device: str, places: Places = ()) -> None:
+    """A GUID partition table and its copy (UEFI specification, 5.3)."""
+    last = SIZE // 512 - 1
+    dos(device, ((512, last * 512),), kind=0xEE)
+    entries = b"".join(
+        struct.pack(
+            "<16s16sQQQ72s",
+            uuid.UUID("0fc63daf-8483-4772-8e79-3d69d8477de4").bytes_le,
+            uuid.uuid4().bytes_le,
+            start // 512,
+            (start + length) // 512 - 1,
+            0,
+            b"",
+        )
+        for start, length in places
+    ).ljust(128 * 128, b"\0")
+    disk = uuid.uuid4().bytes_le
+    for mine, other, table in ((1, last, 2), (last, 1, last - 32)):
+
+        def head(crc: int, at: tuple[int, int, int] = (mine, other, table)) -> bytes:
+            return struct.pack(
+                "<8sIIIIQQQQ16sQIII",
+                *(b"EFI PART", 0x10000, 92, crc, 0, at[0], at[1], 34, last - 33, disk, at[2]),
+                *(128, 128, zlib.crc32(entries)),
+            )
+
+        write(device, 512 * mine, head(zlib.crc32(head(0))).ljust(512, b"\0"))
+        write(device, 512 * table, entries)
+
+
+TABLES = {"dos": dos, "gpt": gpt}
+
+
+def _node(device: str) -> None:
+    """Where neither udev nor devtmpfs made the node of a partition."""
+    number = (Path("/sys/class/block") / Path(device).name / "dev").read_text().strip()
+    if not Path(device).exists():
+        major, _, minor = number.partition(":")
+        os.mknod(device, 0o600 | 0o060000, os.makedev(int(major), int(minor)))
+
+
+def bay(path: Path) -> Iterator[Bay]:
+    """A bay, or a skipped test where there can be none."""
+    if os.geteuid() != 0 or not Path("/dev/loop-control").exists():
+        pytest.skip("loop devices need root and /dev/loop-control")
+    (path / "by-id").mkdir(parents=True)
+    made = Bay(path)
+    try:
+        yield made
+    finally:
+        made.close()

@@ -1,0 +1,128 @@
+"""A worker gives real disks back blank when it ends, and not where the guest cannot be asked."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from queue import SimpleQueue
+from types import SimpleNamespace
+
+import pytest
+
+from lab import worker
+from lab.errors import GuestError, ToolError
+from lab.model.job import CellJob, End, GuestJob, Keep, Order
+from lab.model.ports import Output
+from lab.model.procedure import GuestCommand, MakeDirectory, PassDisk, Procedure, Step
+from lab.worker import StopWorker, Worker
+from tests.fakes import FakeBench
+
+DEVICE = "/dev/disk/by-id/a"
+PASS = PassDisk(serial="disk1", device=DEVICE, size=1, device_serial="S1", xml="<disk/>")
+BLANK = GuestCommand(label="blank", script="blank", undo="blank again")
+BROKEN = GuestCommand(label="broken", script="broken")
+BACK = [("guest", "blank again"), ("return", DEVICE)]
+
+
+class Bench(FakeBench):
+    def __init__(self) -> None:
+        super().__init__()
+        self.record = SimpleNamespace(pid=0, path=Path("/nowhere"))
+        self.dead = False
+
+    def expect_io_within(self, patience: float) -> None:
+        pass
+
+    def gone(self) -> GuestError | None:
+        return GuestError("it has ended") if self.dead else None
+
+    def close(self) -> None:
+        pass
+
+    def release(self) -> None:
+        pass
+
+
+class Stopped(SimpleQueue[Order]):
+    """Orders, and then the lab is gone."""
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Order:
+        if self.empty():
+            raise StopWorker
+        return super().get(block, timeout)
+
+
+def ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bench: Bench, *steps: Step, last: Order | None
+) -> list[tuple[str, ...]]:
+    """What the bench was told when the worker had nothing more to do."""
+    monkeypatch.setattr(worker, "_deaf", lambda: None)
+    monkeypatch.setattr(
+        worker, "Turn", lambda: SimpleNamespace(take=lambda *_: 0, give=lambda *_: 0)
+    )
+    monkeypatch.setattr(worker.guests, "remove", lambda _: bench.log.append(("gone",)))
+    monkeypatch.setattr(worker.guests, "console_tail", lambda *_, **__: "")
+    monkeypatch.setattr(Worker, "_move_in", lambda _: bench)
+    monkeypatch.setattr(Worker, "_keep", lambda *_: None)
+    orders = Stopped()
+    orders.put(
+        CellJob(
+            id="c1",
+            procedure=Procedure(name="q", steps=steps),
+            directory=str(tmp_path),
+            target="/t",
+        )
+    )
+    if last is not None:
+        orders.put(last)
+    job = GuestJob(
+        guest="g1",
+        scenario="q",
+        image="i",
+        host_key="k",
+        private_key="/nowhere",
+        procedure=Procedure(name="g1", steps=(MakeDirectory(path="/nowhere/g1"),)),
+    )
+    out = os.open(os.devnull, os.O_WRONLY)
+    Worker(job, out, orders).work()
+    os.close(out)
+    return bench.log[bench.log.index(("pass", DEVICE)) + 1 :] if PASS in steps else bench.log
+
+
+@pytest.mark.parametrize("last", [End(), None])
+def test_a_worker_that_ends_blanks_real_disks_before_the_guest_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: Order | None
+) -> None:
+    """Told to, or because the lab that it works for has gone."""
+    log = ended(tmp_path, monkeypatch, Bench(), PASS, BLANK, last=last)
+    assert [e for e in log if e in BACK] == BACK
+    assert log.index(BACK[-1]) < log.index(("gone",))
+
+
+def test_a_cell_that_failed_gives_its_disks_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench()
+    bench.answers["broken"] = Output(status=1, stdout="", stderr="no", seconds=0.0)
+    log = ended(tmp_path, monkeypatch, bench, PASS, BLANK, BROKEN, last=None)
+    assert [e for e in log if e in BACK] == BACK
+
+
+def test_a_dead_guest_is_not_asked_and_a_kept_one_keeps_its_disks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench()
+    bench.dead = True
+    bench.failures["guest", "broken"] = ToolError("no answer")
+    log = ended(tmp_path, monkeypatch, bench, PASS, BLANK, BROKEN, last=None)
+    assert not [e for e in log if e in BACK]
+    kept = ended(tmp_path, monkeypatch, Bench(), PASS, BLANK, last=Keep())
+    assert not [e for e in kept if e in BACK]
+
+
+def test_a_guest_without_real_disks_is_not_taken_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = ended(tmp_path, monkeypatch, Bench(), BLANK, last=End())
+    assert ("guest", "blank") in log
+    assert ("guest", "blank again") not in log
