@@ -147,6 +147,7 @@ def test_a_disk_that_may_only_be_read_stays_as_it_is(disks: Disks) -> None:
     assert disks.digests() == before
 
 
+@pytest.mark.slow
 def test_a_guest_that_stays_up_and_what_becomes_of_its_disks(disks: Disks, tmp_path: Path) -> None:
     scenario = disks.scenario(MIXED)
     up = disks.home.run("up", "scenario", scenario, "--no-run", *disks.erase)
@@ -192,6 +193,7 @@ def package() -> str:
     return base64.b64encode(buffer.getvalue()).decode()
 
 
+@pytest.mark.slow
 def test_the_guard_where_there_are_md_lvm_and_scsi_disks(
     lab_home: Home, image: str, tmp_path: Path
 ) -> None:
