@@ -373,6 +373,23 @@ def test_two_streams_of_requests_share_one_cable(tmp_path: Path, link: float) ->
     assert 0.6 * slowest < found < 1.1 * slowest  # a busy host may take its time
 
 
+def test_a_drive_without_a_queue_reads_on_until_the_next_command_has_come(tmp_path: Path) -> None:
+    """Requests that wait for their turn from the beginning find what was read ahead by then."""
+    usb = replace(DRIVE, queue_depth=1, link_rate=400_000_000, outer_rate=250_000_000).slowed(25)
+    count = 14
+    with running(tmp_path, usb, size=SIZE) as server:
+        client = server.client()
+        began = time.perf_counter()
+        for number in range(count):
+            client.submit(READ, number * LARGE, LARGE)
+            if len(client.pending) == 2:
+                client.collect()
+        client.collect()
+        found = count * LARGE / (time.perf_counter() - began)
+        client.close()
+    assert 0.7 * usb.rate(0) < found < 1.1 * usb.rate(0)  # a revolution lost each time: a third
+
+
 def test_a_queue_without_rotation_is_not(tmp_path: Path) -> None:
     with running(tmp_path, DRIVE, size=SIZE, rpm=0) as server:
         client = server.client()

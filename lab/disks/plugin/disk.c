@@ -593,8 +593,9 @@ static double taken_in(double arrival)
   return (P.queue_depth <= 1 ? fmax(arrival, link_free) : arrival) + P.overhead;
 }
 
-/* A read that the segment holds, or will hold soon: its completion; negative: the arm must move. */
-static double from_segment(uint64_t offset, uint64_t length, double ready)
+/* A read that the segment holds, or will hold soon: its completion; negative: the arm must move.
+ * `turn`: the arm has nothing else to do, for it has come to this request. */
+static double from_segment(uint64_t offset, uint64_t length, double ready, bool turn)
 {
   uint64_t end = offset + length;
   if (!ahead.valid || offset < ahead.start)
@@ -606,7 +607,7 @@ static double from_segment(uint64_t offset, uint64_t length, double ready)
     return over_link(length, ready);
   }
   /* Else the head must be on its way to it, less than a revolution off, with nothing else to do. */
-  if (!ahead.filling || busy || queue || spiral(offset) - spiral(ahead.end) > revolution())
+  if (!ahead.filling || (!turn && (busy || queue)) || spiral(offset) - spiral(ahead.end) > revolution())
     return -1;
   pass_on(offset);
   make_room(end, ready);
@@ -681,6 +682,25 @@ static void serve(struct request *r, double start, double positioning, bool skip
   }
   r->done = true;
   pthread_cond_signal(&r->wake);
+}
+
+/* Whether the head, reading ahead, has come to a read by the time that it is this one's turn. */
+static bool serve_from_segment(struct request *r, double start)
+{
+  double completion = r->data ? -1 : from_segment(r->offset, r->length, start, true);
+  if (completion < 0)
+    return false;
+  r->completion = last_read = completion;
+  S.segment_hits++;
+  busy = true;
+  pthread_mutex_unlock(&lock);
+  sleep_until(completion);
+  pthread_mutex_lock(&lock);
+  busy = false;
+  r->error = read_data(r->into, r->length, r->offset);
+  r->done = true;
+  pthread_cond_signal(&r->wake);
+  return true;
 }
 
 /* The dirty page from which the arm goes on: C-LOOK, and while a flush waits only what it wants. */
@@ -760,7 +780,8 @@ static void *arm(void *unused)
       bool skip = false;
       struct request *r = choose(&start, &positioning, &skip);
       its_turn = true;
-      serve(r, start, positioning, skip);
+      if (!serve_from_segment(r, start))
+        serve(r, start, positioning, skip);
       continue;
     }
     /* The head stays where somebody reads for two revolutions, lest each read pays a way back. */
@@ -849,7 +870,7 @@ static int do_read(void *into, uint32_t length, uint64_t offset)
   else if (all_cached(offset, length)) {
     completion = over_link(length, ready);
     S.cache_hits++;
-  } else if ((completion = from_segment(offset, length, ready)) >= 0) {
+  } else if ((completion = from_segment(offset, length, ready, false)) >= 0) {
     S.segment_hits++;
     last_read = completion;
   } else {
