@@ -240,7 +240,9 @@ class Hypervisor:
         drives.limit(self._domain, serial, limits)
 
     def completed(self) -> dict[str, Completed]:
-        """What each data disk has completed so far, by serial."""
+        """What each data disk has completed so far, by serial; ``GuestError``: nobody tells."""
+        if self._domain is None:
+            raise GuestError("libvirt has no such guest: it has ended, or is another's")
         own = drives.completed(self._connection, self._domain)
         return own | (passing.completed(self._domain) if self._real else {})
 
