@@ -22,6 +22,7 @@ pytest_plugins = ["pytester"]
 @pytest.fixture(autouse=True)
 def only_named_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.delenv("CI", raising=False)  # pytest's summary has every line there
 
 
 TESTS = """\
@@ -107,9 +108,9 @@ claims:
 def test_a_scenario_is_run_once_by_two_processes_and_each_claim_is_a_test(
     lab_home: Home, image: str, pytester: pytest.Pytester
 ) -> None:
-    (pytester.path / "question.yaml").write_text(SCENARIO)
-    found = pytester.runpytest_subprocess(*PLUGIN, "-n", "2", "-rs", "question.yaml")
-    assert len(list(lab_home.path.glob("data/runs/question-*"))) == 1
+    (pytester.path / "asked.yaml").write_text(SCENARIO)
+    found = pytester.runpytest_subprocess(*PLUGIN, "-n", "2", "-rs", "asked.yaml")
+    assert len(list(lab_home.path.glob("data/runs/asked-*"))) == 1
     assert lab_home.left() == []
     if "was contended" in found.stdout.str():
         found.assert_outcomes(passed=1, skipped=3)
