@@ -40,6 +40,10 @@ def version() -> int:
     return number
 
 
+LOOP_ENDS: Final = 2.0
+"""Seconds that libvirt's event loop may take to see that it should stop; it turns every 0.2 s."""
+
+
 class Hypervisor:
     """One embedded libvirt root, and the one guest in it."""
 
@@ -86,6 +90,10 @@ class Hypervisor:
             with contextlib.suppress(drives.load().libvirtError):
                 self._connection.close()
         self._connection = self._domain = None
+        if self._loop is not None:
+            # Its timer is a Python function, and an interpreter that has ended has none.
+            self._loop.join(LOOP_ENDS)
+            self._loop = None
 
     def _events(self, libvirt: Any) -> None:
         # A timer keeps the loop turning, so that it sees the wish to stop.
