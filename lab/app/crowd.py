@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
@@ -40,10 +40,13 @@ class Crowd:
         """Guests at once, at most."""
         return self.jobs or GUESTS_PER_CPU[self.kind] * accelerator.cpus()
 
-    def need(self, task: Task, among: tuple[Task, ...]) -> schedule.Need:
-        """What a cell takes of the host. One that was never run takes what others of its run do."""
-        known = [self._known[t.id] for t in among if t.id in self._known]
-        usual = max(known, default=BEARABLE / GUESTS_PER_CPU[self.kind])
+    def usual(self, tasks: Iterable[Task]) -> float:
+        """Processors that a cell takes which was never run: what others of its run do, at most."""
+        known = [self._known[t.id] for t in tasks if t.id in self._known]
+        return max(known, default=BEARABLE / GUESTS_PER_CPU[self.kind])
+
+    def need(self, task: Task, usual: float) -> schedule.Need:
+        """What a cell takes of the host; ``usual``: processors, where it was never run."""
         return replace(task.need, cores=self._known.get(task.id, usual))
 
     def room(self) -> schedule.Room:

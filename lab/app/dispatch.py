@@ -101,11 +101,10 @@ class Dispatch:
     def run(self, cells: Sequence[Cell]) -> str | None:
         """Every cell; the id of the guest that was left up."""
         self._crew = Crew(directory=self.store.directory)
-        place = next(iter(self.places.values()))
-        self._crowd = Crowd(kind=place.accelerator.kind, jobs=self.how.jobs)
-        self._kinds = Kinds(
-            scenario=self.compiled.name, places=self.places, at_once=self._crowd.limit
-        )
+        kind = next(iter(self.places.values())).accelerator.kind
+        self._crowd = Crowd(kind=kind, jobs=self.how.jobs)
+        at_once = self._crowd.limit
+        self._kinds = Kinds(scenario=self.compiled.name, places=self.places, at_once=at_once)
         base = self.compiled.base
         self._base = next((cell_id(c) for c in cells if identity(c) == identity(base)), "")
         missing, known = wanted(cells, self.places)
@@ -173,21 +172,22 @@ class Dispatch:
         if any(t.alone for t in running):
             return None
         room, all_of_it = self._crowd.room(), (*self._pending, *running)
-        needs = [self._crowd.need(t, all_of_it) for t in running]
+        usual = self._crowd.usual(all_of_it)
+        needs = [self._crowd.need(t, usual) for t in running]
         under_way = {t.wish.key for t in all_of_it if t.wish}
         for task in self._pending:
             if (task.alone and running) or (task.wish and task.wish.first in under_way):
                 continue
-            if schedule.fits(self._crowd.need(task, all_of_it), needs, room):
+            if schedule.fits(self._crowd.need(task, usual), needs, room):
                 return task
         return None
 
     def _bears(self, task: Task) -> bool:
         """Whether the host has room for one more guest, beside those that run or come up."""
         coming = [m for m in self._crew.members if not m.up]
-        running = list(self._running.values())
-        need = self._crowd.need(task, (*self._pending, *running))
-        beside = [self._crowd.need(t, (*self._pending, *running)) for t in running]
+        running = self._running.values()
+        usual = self._crowd.usual((*self._pending, *running))
+        need, *beside = (self._crowd.need(t, usual) for t in (task, *running))
         memory = load.available_memory() - sum(memory_of(m.kind) for m in coming)
         return (
             len(self._crew.members) < self._crowd.limit
