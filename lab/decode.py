@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -63,6 +63,12 @@ class Document:
             if part in self.lines:
                 return f"{self.source}:{self.lines[part]}"
         return self.source
+
+    def with_disks(self, filled: Callable[[Any], Any]) -> Document:
+        """The scenario with each entry of its ``disks``, one or a list, as ``filled`` has it."""
+        disks = self.data.get("disks")
+        found = [filled(d) for d in disks] if isinstance(disks, list) else filled(disks)
+        return self if found == disks else replace(self, data={**self.data, "disks": found})
 
     def wrong(self, path: Path_, message: str) -> InputError:
         """One sentence: place, key and what is wrong there."""

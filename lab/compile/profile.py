@@ -17,17 +17,7 @@ def with_profiles(document: Document, beside: Path) -> Document:
     ``beside``: the directory that a relative file is looked for in. ``InputError``: there is no
     such file, or it is no profile.
     """
-    disks = document.data.get("disks")
-    entries = disks if isinstance(disks, list) else [disks]
-    found = [_filled(entry, beside) for entry in entries]
-    if found == entries:
-        return document
-    return Document(
-        source=document.source,
-        data={**document.data, "disks": found if isinstance(disks, list) else found[0]},
-        lines=document.lines,
-        overrides=document.overrides,
-    )
+    return document.with_disks(lambda entry: _filled(entry, beside))
 
 
 def _filled(entry: Any, beside: Path) -> Any:

@@ -34,17 +34,7 @@ def with_real(document: Document, known: Known) -> Document:
 
     From here on they are what the disk was when it was named: it is refused if they change.
     """
-    disks = document.data.get("disks")
-    entries = disks if isinstance(disks, list) else [disks]
-    found = [_filled(entry, known) for entry in entries]
-    if found == entries:
-        return document
-    return Document(
-        source=document.source,
-        data={**document.data, "disks": found if isinstance(disks, list) else found[0]},
-        lines=document.lines,
-        overrides=document.overrides,
-    )
+    return document.with_disks(lambda entry: _filled(entry, known))
 
 
 def _filled(entry: Any, known: Known) -> Any:
