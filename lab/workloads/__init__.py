@@ -25,19 +25,26 @@ How to add one
    ``error`` (words of the message). ``tests/unit/test_workloads.py`` finds the case by itself;
    it wants at least one of each kind.
 
+A suite of tests (``mdadm_tests``, ``blktests``) offers what ``lab.model.suite.Suite`` demands too:
+then each of its tests is a claim. What suites share is at the end of this file.
+
 A variant of a tool (a block size, a queue depth) is a value in a scenario, never a new file.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lab import inguest
 from lab.errors import ToolError
+from lab.model.measurement import Metric, MetricKind
 from lab.model.plugin import Outputs
+from lab.model.suite import Ending, SuiteParameters, Tested
 
 TARGET: Final = "{target}"
 """What stands for the target in a tool's parameters."""
@@ -80,3 +87,210 @@ def tree_command(directory: str, phases: Sequence[str], tree: Mapping[str, int])
         "drop_caches": "/proc/sys/vm/drop_caches",
     }
     return inguest.command("tree", arguments) + "\n"
+
+
+# -- suites
+
+
+def _count(name: str, better: str) -> Metric:
+    return Metric(name=name, unit="1", better=better, kind=MetricKind.COUNTED)
+
+
+ENDED: Final = (
+    _count("passed", "higher"),
+    _count("failed", "lower"),
+    _count("skipped", "lower"),
+    _count("unfinished", "lower"),
+)
+"""How many of a suite's tests ended so; what was not run at all is unfinished here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteCall:
+    """How a suite is called, and how it tells of its tests: ``lab/inguest/suite.py``."""
+
+    folder: str
+    find: str
+    begins: str
+    call: tuple[str, ...]
+    join: str = ""
+    logs: tuple[str, ...] = ()
+
+
+def suite_command(mode: str, p: SuiteParameters, tests: Sequence[str], call: SuiteCall) -> str:
+    """The command that lists a suite's tests, or runs them."""
+    arguments: dict[str, Any] = {
+        "mode": mode,
+        "directory": p.place,
+        "tests": list(tests),
+        "limit": p.limit,
+        "version": ["mdadm", "--version"],
+        "folder": call.folder,
+        "find": call.find,
+        "begins": call.begins,
+        "call": list(call.call),
+        "join": call.join,
+        "logs": list(call.logs),
+    }
+    return inguest.command("suite", arguments) + "\n"
+
+
+COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+LONGEST_REASON: Final = 300
+"""Characters of what a suite says of a test."""
+_MARK: Final = "--lab-- "
+
+
+@dataclass(slots=True)
+class SuiteOutput:
+    """What a suite printed, and what was added to it, as far as it goes."""
+
+    text: str = ""
+    """The suite's own."""
+    tests: tuple[str, ...] | None = None
+    hung: dict[str, float] = field(default_factory=dict)
+    """Tests that were ended, to the seconds that they had."""
+    logs: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    """Test to files and their ends."""
+    ends: dict[str, int | None] = field(default_factory=dict)
+    """The test that had begun last, or nothing, to the status with which the suite then ended."""
+    over: bool = False
+    """Nothing is cut off."""
+
+    def log(self, test: str, end: str = "") -> str:
+        """A test's log whose name ends so; empty where it has left none."""
+        return next((text for file, text in self.logs.get(test, ()) if file.endswith(end)), "")
+
+
+class _Told(BaseModel):
+    """A line of ``lab/inguest/suite.py``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tests: tuple[str, ...] | None = None
+    version: str = ""
+    status: int | None = None
+    last: str | None = None
+    hung: str = ""
+    limit: float = 0.0
+    log: str = ""
+    file: str = ""
+    text: str = ""
+    over: bool = False
+
+
+def suite_output(stdout: str) -> SuiteOutput:
+    """The suite's words and the lab's taken apart; what cannot be read is the suite's."""
+    found = SuiteOutput()
+    own: list[str] = []
+    for line in stdout.split("\n"):
+        told = _told(line)
+        if told is None:
+            own.append(line)
+            continue
+        if own and not own[-1]:
+            own.pop()  # the lab's lines begin with a line end of their own
+        if told.tests is not None:
+            found.tests = told.tests
+        elif told.log:
+            found.logs.setdefault(told.log, []).append((told.file, told.text))
+        elif told.last is not None:
+            found.ends[told.last] = told.status
+            if told.hung:
+                found.hung[told.hung] = told.limit
+        found.over = found.over or told.over
+    found.text = "\n".join(own)
+    return found
+
+
+def _told(line: str) -> _Told | None:
+    if not line.startswith(_MARK):
+        return None
+    try:
+        return _Told.model_validate_json(line.removeprefix(_MARK))
+    except ValidationError:
+        return None
+
+
+class _Listed(BaseModel):
+    tests: tuple[str, ...] = ()
+    version: str = ""
+
+
+def _listed(text: str) -> _Listed:
+    try:
+        return _Listed.model_validate_json(text)
+    except ValidationError:
+        return _Listed()
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """The tests that were listed before the first one ran; none where the list cannot be read."""
+    return _listed(text).tests
+
+
+def tested_version(text: str) -> str:
+    """The mdadm that was there when tests were listed: ``v4.4`` of ``mdadm - v4.4 - 2024-11-07``;
+    empty where nobody knows."""
+    said = _listed(text).version
+    return said.removeprefix("mdadm - ").partition(" - ")[0] if said.startswith("mdadm - ") else ""
+
+
+def endings(
+    meant: Sequence[str],
+    out: SuiteOutput,
+    begun: Sequence[str],
+    found: Mapping[str, tuple[Ending, str]],
+) -> tuple[Tested, ...]:
+    """Every test that is meant; ``found`` are those that the suite itself told the end of."""
+    tests = out.tests if out.tests is not None else meant
+    return tuple(_ending(name, out, begun, found) for name in tests)
+
+
+def _ending(
+    name: str, out: SuiteOutput, begun: Sequence[str], found: Mapping[str, tuple[Ending, str]]
+) -> Tested:
+    if name in out.hung:
+        reason = f"it had not ended after {out.hung[name]:g} seconds, and was ended"
+        return Tested(name=name, ending="unfinished", reason=reason)
+    if name in found:
+        ending, reason = found[name]
+        return Tested(name=name, ending=ending, reason=_plain(reason))
+    if name in begun:
+        return Tested(name=name, ending="unfinished", reason=f"while it ran, {_over(out, name)}")
+    said = _plain(last_line(out.text))
+    reason = f"{_over(out)} before it" + (f": {said}" if said else "")
+    return Tested(name=name, ending="not_run", reason=reason)
+
+
+def _plain(text: str) -> str:
+    """What can be shown of it, in a sentence's length."""
+    shown = "".join(c if c.isprintable() else " " for c in COLOUR.sub("", text))
+    return shown.strip()[:LONGEST_REASON]
+
+
+def _over(out: SuiteOutput, test: str = "") -> str:
+    """How the suite ended; with a test, how it ended when that was its last one."""
+    if test not in out.ends and (test or not out.over):
+        return "what the suite printed is cut off"
+    status = out.ends.get(test, next(reversed(out.ends.values()), None))
+    if status is None:
+        return "the suite could not be ended"
+    if status < 0:
+        return f"the suite was killed by signal {-status}"
+    return f"the suite ended with status {status}"
+
+
+def counted(suite: str, out: SuiteOutput, tests: Sequence[Tested]) -> dict[str, float]:
+    """How many tests ended how; ``ToolError`` where the output is not whole."""
+    if not out.over or not tests:
+        said = out.text.strip()[-300:]
+        raise ToolError(f"{suite} did not come to its end, or ran nothing: {said!r}")
+    so: list[str] = [t.ending if t.ending != "not_run" else "unfinished" for t in tests]
+    return {metric.name: float(so.count(metric.name)) for metric in ENDED}
+
+
+def last_line(text: str) -> str:
+    """The last line that says something."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from pydantic import ConfigDict, model_validator
+from pydantic import ConfigDict, ValidationInfo, model_validator
 from typing_extensions import override
 
 from lab.errors import ToolError
 from lab.fiofacts import options as fio_options
 from lab.fiofacts.values import LOGS, Value, normal, unknown
-from lab.model.base import Model
+from lab.model.base import KEPT, Model
 from lab.model.measurement import IOPS, SECONDS, THROUGHPUT, Metric
 from lab.model.plugin import Outputs, Stream, Trace, WorkloadTool, checked
 from lab.model.procedure import words
@@ -90,6 +90,17 @@ class FioParameters(Model):
                 found[name] = normal(name, given)
         _check(found)
         return found
+
+    @model_validator(mode="after")
+    def _seed_counts(self, info: ValidationInfo) -> Self:
+        """What fio would pass over in silence; a run that was made so is read all the same."""
+        idle = "randseed" in self.options and self.options.get("randrepeat") != 0
+        if idle and info.context != KEPT:
+            raise ValueError(
+                "randseed does nothing by itself: fio (3.33) takes the same places as ever unless"
+                " randrepeat is 0; add randrepeat: 0"
+            )
+        return self
 
 
 def _check(options: Mapping[str, Value]) -> None:

@@ -114,6 +114,7 @@ class Seek(WorkloadTool):
             "bs": p.bs,
             "blockalign": p.blockalign,
             "norandommap": 1,
+            "randrepeat": 0,  # fio 3.33 looks at the seed only then
             "randseed": p.randseed,
             "size": p.size,
             "io_size": p.bs * p.number_ios,

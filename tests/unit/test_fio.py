@@ -10,6 +10,7 @@ import pytest
 
 from lab.errors import ToolError
 from lab.fiofacts import options
+from lab.model.base import KEPT
 from lab.model.plugin import Outputs, Stream
 from lab.workloads.fio import WORKLOAD, FioParameters, logs
 
@@ -74,12 +75,30 @@ def test_values_have_one_spelling(name: str, given: object, kept: object) -> Non
         ({"unified_rw_reporting": "mixed"}, "which way"),
         ({"rw": "randwrote"}, "none of fio's"),
         ({"runtime": None}, "needs a runtime"),
+        ({"randseed": 2}, "add randrepeat: 0"),
+        ({"randseed": 2, "randrepeat": True}, "add randrepeat: 0"),
         ({"bs": ["4k", "8k"]}, "one value"),
     ],
 )
 def test_what_is_refused_says_what_to_do(more: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         parameters(**more)
+
+
+def test_a_run_that_was_made_with_an_idle_seed_is_still_read() -> None:
+    asked = {"rw": "randwrite", "bs": 4096, "size": 2**20, "randseed": 2}
+    with pytest.raises(ValueError, match="add randrepeat: 0"):
+        WORKLOAD.parameters.model_validate(asked)
+    kept = WORKLOAD.parameters.model_validate(asked, context=KEPT)
+    assert "--randseed=2" in WORKLOAD.script(kept, "/dev/md/bench")
+    with pytest.raises(ValueError, match="none of fio's"):
+        WORKLOAD.parameters.model_validate({**asked, "rw": "randwrote"}, context=KEPT)
+
+
+def test_a_seed_counts_where_fio_does_not_repeat() -> None:
+    script = WORKLOAD.script(parameters(randseed=2, randrepeat=0), "/dev/md/bench")
+    assert "--randseed=2" in script
+    assert "--randrepeat=0" in script
 
 
 def test_every_option_has_one_kind() -> None:

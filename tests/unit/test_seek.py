@@ -37,8 +37,8 @@ def _parse(change: dict[str, Any], **changes: Any) -> dict[str, float]:
 def test_reads_begin_at_pages_and_not_at_multiples_of_their_size() -> None:
     assert WORKLOAD.script(_parameters(size="1GiB"), "/dev/md/bench") == (
         "LC_ALL=C fio --name=seek --output-format=json --filename=/dev/md/bench --ioengine=psync"
-        " --rw=randread --bs=32768 --blockalign=4096 --norandommap=1 --randseed=1"
-        " --size=1073741824 --io_size=13107200 --direct=1\n"
+        " --rw=randread --bs=32768 --blockalign=4096 --norandommap=1 --randrepeat=0"
+        " --randseed=1 --size=1073741824 --io_size=13107200 --direct=1\n"
     )
 
 

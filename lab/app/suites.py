@@ -1,0 +1,73 @@
+"""Whether the directories that a scenario's suites come from are there, and are those."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lab.compile.scenario import Compiled
+from lab.compile.suites import suite_of
+from lab.errors import InputError
+from lab.host import parcel
+from lab.model.scenario import Cell, Workload
+from lab.model.suite import LARGEST, LEFT_OUT
+
+
+def check_suites(compiled: Compiled, *, all_given: bool = True) -> None:
+    """Every suite's directory can be sent, and is that suite; ``InputError`` names file and key.
+
+    ``all_given``: one that is not given is an error too.
+    """
+    seen: set[tuple[str, str]] = set()
+    for cell in (compiled.base, *compiled.cells):
+        for index, workload in enumerate(cell.workloads):
+            key = workload.tool, workload.model_dump_json(include={"parameters"})
+            if key not in seen:
+                seen.add(key)
+                problem = _problem(workload, all_given=all_given)
+                if problem:
+                    raise compiled.document.wrong(_path(cell, index, workload), problem)
+
+
+def wanting(compiled: Compiled) -> tuple[str, ...]:
+    """What is to be given before the scenario can be run: sentences."""
+    return tuple(
+        f"before it is run, --set workloads.{workload.name}.directory=DIR names a directory of this"
+        f" host with {_files(workload)} in it"
+        for workload in compiled.base.workloads
+        if (suite := suite_of(workload)) is not None
+        and not suite[1].directory
+        and f"workloads.{workload.name}.directory" not in compiled.scenario.matrix.axes
+    )
+
+
+def _files(workload: Workload) -> str:
+    suite = suite_of(workload)
+    assert suite is not None
+    tool, parameters = suite
+    return " and ".join(f"'{mark}'" for mark in tool.marks(parameters))
+
+
+def _path(cell: Cell, index: int, workload: Workload) -> tuple[str | int, ...]:
+    axis = f"workloads.{workload.name}.directory"
+    return ("matrix", axis) if axis in cell.axes else ("workloads", index, "directory")
+
+
+def _problem(workload: Workload, *, all_given: bool) -> str:
+    """What is wrong with a workload's directory; empty: nothing, or it is no suite."""
+    suite = suite_of(workload)
+    if suite is None:
+        return ""
+    tool, parameters = suite
+    given = parameters.directory
+    if not given:
+        names = f"--set workloads.{workload.name}.directory=DIR names one of this host"
+        missing = f"no directory is given: {names} with {_files(workload)} in it"
+        return missing if all_given else ""
+    try:
+        parcel.look_at(Path(given), LEFT_OUT, LARGEST)
+    except InputError as error:
+        return error.message
+    for mark in tool.marks(parameters):
+        if not Path(given, mark).is_file():
+            return f"'{given}' is not {workload.tool}'s: there is no file '{mark}' in it"
+    return ""

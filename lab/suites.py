@@ -1,0 +1,99 @@
+"""What a run's suites found, as claims of the result: pure, and made again from the raw output.
+
+A test that passed holds, one that failed is refuted, and one that was skipped is not tested, with
+the suite's reason. Of one that was ended, or under which the suite ended, nobody knows; one that
+was never begun is not tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from lab.compile.scenario import slug
+from lab.compile.suites import LISTED, suite_of
+from lab.measure import outputs_of
+from lab.model.claim import Verdict
+from lab.model.result import CellResult, ClaimResult, Outcome
+from lab.model.scenario import Cell, Workload
+from lab.model.suite import Ending, Tested
+from lab.workloads import tested_version
+
+VERDICTS: Final[Mapping[Ending, Verdict]] = {
+    "passed": Verdict.HOLDS,
+    "failed": Verdict.REFUTED,
+    "skipped": Verdict.NOT_TESTED,
+    "unfinished": Verdict.INCONCLUSIVE,
+    "not_run": Verdict.NOT_TESTED,
+}
+_ORDER: Final[tuple[Ending, ...]] = ("failed", "unfinished", "not_run", "skipped", "passed")
+"""Of several trials the first that one of them has is what the test has come to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteCell:
+    """A cell, what became of it, and its raw output by name."""
+
+    cell: Cell
+    result: CellResult
+    raw: Mapping[str, str]
+
+
+def claims_of(cells: Sequence[SuiteCell]) -> tuple[ClaimResult, ...]:
+    """A claim for each test of each suite: ``WORKLOAD.TEST``, of several cells ``…@AXES``."""
+    return tuple(
+        claim
+        for one in cells
+        for workload in one.cell.workloads
+        for claim in _of_workload(one, workload, f"@{slug(one.cell)}" if len(cells) > 1 else "")
+    )
+
+
+def _of_workload(one: SuiteCell, workload: Workload, where: str) -> Iterator[ClaimResult]:
+    if suite_of(workload) is None:
+        return
+    version = tested_version(one.raw.get(f"{workload.name}.{LISTED}.txt", ""))
+    expected = f"passed, with mdadm {version}" if version else "passed"
+    trials = [_tests(one, workload, trial) for trial in range(1, one.cell.trials + 1)]
+    names = list(dict.fromkeys(test.name for tests in trials for test in tests))
+    for name in names:
+        found = [(n, t) for n, tests in enumerate(trials, 1) for t in tests if t.name == name]
+        trial, worst = min(found, key=lambda at: _ORDER.index(at[1].ending))
+        in_trial = f"trial {trial}: " if len(trials) > 1 and worst.reason else ""
+        claim = _claim(f"{workload.name}.{name}{where}", one, name, worst, in_trial)
+        yield claim.model_copy(update={"expected": expected})
+    if not names:
+        skipped = one.result.outcome is Outcome.SKIPPED
+        yield ClaimResult(
+            id=f"{workload.name}{where}",
+            says=f"the tests of {workload.name} pass",
+            verdict=Verdict.NOT_TESTED if skipped else Verdict.INCONCLUSIVE,
+            reason=_broken(one.result) or "nothing says which tests were meant",
+        )
+
+
+def _tests(one: SuiteCell, workload: Workload, trial: int) -> tuple[Tested, ...]:
+    suite = suite_of(workload)
+    assert suite is not None
+    tool, parameters = suite
+    listed = one.raw.get(f"{workload.name}.{LISTED}.txt", "")
+    return tool.endings(parameters, listed, outputs_of(one.raw, f"{workload.name}.{trial}"))
+
+
+def _claim(id_: str, one: SuiteCell, name: str, test: Tested, in_trial: str) -> ClaimResult:
+    """In a cell that broke, what was never begun is as unknown as what had begun."""
+    verdict, reason = VERDICTS[test.ending], f"{in_trial}{test.reason}" or "it passed"
+    broken = _broken(one.result)
+    if broken and test.ending in ("unfinished", "not_run"):
+        verdict, reason = Verdict.INCONCLUSIVE, broken
+    says = f"{name} passes" + (f" ({slug(one.cell)})" if "@" in id_ else "")
+    return ClaimResult(id=id_, says=says, verdict=verdict, reason=reason)
+
+
+def _broken(result: CellResult) -> str:
+    """Why a cell is not done; empty where it is."""
+    if result.outcome is Outcome.DONE:
+        return ""
+    first = result.reason.splitlines()[0] if result.reason else "no reason was kept"
+    return f"the cell {result.id} is {result.outcome.value}: {first}"
