@@ -11,17 +11,16 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from types import FrameType
-from typing import IO
+from typing import IO, Literal
 
 from pydantic import TypeAdapter
 
 from lab.errors import EXIT_DONE, EXIT_TROUBLE, FullError, GuestError, LabError, unwritable
-from lab.host import clock, guests
+from lab.host import clock, guests, wire
 from lab.host.bench import LiveBench
 from lab.host.guests import GuestRecord
 from lab.host.turns import Turn
@@ -44,6 +43,7 @@ from lab.model.procedure import (
     GuestCommand,
     PassDisk,
     Pause,
+    PowerCycle,
     Step,
     Timed,
     WaitFor,
@@ -140,7 +140,7 @@ class Worker:
                 status = error.exit_status
                 self._tell_trouble(error)
             finally:
-                _deaf()
+                wire.deaf()
         except StopWorker:  # also where it came in the last moment before the worker went deaf
             kept = False
         if kept and bench is not None:
@@ -214,7 +214,7 @@ class Worker:
         watch.lap("waiting")
         errors = assembled.unwind()
         watch.lap("teardown")
-        phase = "array"
+        phase, courtesy = "array", Courtesy()
         bench.expect_io_within(cell.patience)
 
         def on_step(step: Step) -> None:
@@ -222,11 +222,14 @@ class Worker:
             watch.lap(phase)
             if isinstance(step, Timed | BeginWorkload):
                 phase = "workloads"
-            if _waits(step):
-                self._turn.give(bench.record.pid)
-            else:
-                self._turn.take(bench.record.pid)
-                watch.lap("waiting")
+            match courtesy.at(step):
+                case "give":
+                    self._turn.give(bench.record.pid)
+                case "take":
+                    self._turn.take(bench.record.pid)
+                    watch.lap("waiting")
+                case "leave":
+                    pass
             expected = step.expected_seconds if isinstance(step, Timed) else None
             self.emit(StepStarted(cell=cell.id, label=label_of(step), expected_seconds=expected))
 
@@ -266,10 +269,21 @@ class Worker:
         self.emit(GuestKept(guest=self.job.guest))
 
 
-def _waits(step: Step) -> bool:
-    """Whether a step leaves the processor to others: a workload waits for disks, as md's sync."""
-    workload = Timed | BeginWorkload | Pause | EndWorkload
-    return isinstance(step, workload | WaitFor) or (isinstance(step, GuestCommand) and step.waits)
+@dataclass(slots=True)
+class Courtesy:
+    """Which steps of a cell want a turn at the processors (``lab.host.turns``)."""
+
+    under_way: bool = False
+    """A workload runs: a fault comes at its moment, whoever else computes."""
+
+    def at(self, step: Step) -> Literal["give", "take", "leave"]:
+        """What to do about the turn before a step."""
+        waits = Timed | BeginWorkload | Pause | EndWorkload | WaitFor
+        begins, ends = isinstance(step, BeginWorkload), isinstance(step, EndWorkload | PowerCycle)
+        in_the_middle, self.under_way = self.under_way, begins or (self.under_way and not ends)
+        if isinstance(step, waits) or (isinstance(step, GuestCommand) and step.waits):
+            return "give"  # to others: a workload waits for disks, as md's sync
+        return "leave" if in_the_middle else "take"
 
 
 def _save(directory: Path, name: str, text: str) -> None:
@@ -284,17 +298,6 @@ def _save(directory: Path, name: str, text: str) -> None:
         raise unwritable(raw / name, error) from error
 
 
-def _deaf() -> None:
-    """Cleaning up is not interrupted."""
-    for kind in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(kind, signal.SIG_IGN)
-
-
-def _stop(_signal: int, _frame: FrameType | None) -> None:
-    _deaf()
-    raise StopWorker
-
-
 def _listen(lifeline: IO[bytes], orders: SimpleQueue[Order]) -> None:
     """Take orders in; the input's end means that the lab that started this worker is gone."""
     for line in lifeline:
@@ -305,20 +308,15 @@ def _listen(lifeline: IO[bytes], orders: SimpleQueue[Order]) -> None:
 
 def main() -> int:
     """Run the job that comes on standard input."""
-    # Standard output carries events only: whatever a library prints goes to standard error.
-    out = os.dup(1)
-    os.dup2(2, 1)
-    lifeline = os.fdopen(os.dup(0), "rb")
-    line = lifeline.readline()
+    out, lifeline, line = wire.opened()
     if not line.endswith(b"\n"):
         return EXIT_DONE
     job = GuestJob.model_validate_json(line)
-    for kind in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(kind, _stop)
+    wire.stop_with(StopWorker)
     orders: SimpleQueue[Order] = SimpleQueue()
     threading.Thread(target=_listen, args=(lifeline, orders), daemon=True).start()
     return Worker(job, out, orders).work()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    wire.leave(main())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -42,12 +43,20 @@ class Member:
     kept: bool = False
     trouble: LabError | None = None
 
+    @property
+    def free(self) -> bool:
+        """Whether it may get any cell."""
+        return not self.busy and not self.reserved
+
     def order(self, order: Order) -> None:
         """Tell it what is next."""
         self.busy = True
         self.child.tell(order.model_dump_json())
 
 
+Watch = Callable[[str, Event | None], None]
+"""Told a guest's id and what its worker tells of it; ``None``: the worker has ended."""
+Say = Callable[[str], None]
 Heard = tuple[Member, Event | None]
 """An event of a worker; ``None``: it has closed its output, and ends."""
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from queue import SimpleQueue
 
 from pydantic import TypeAdapter
 
-from lab import measure
 from lab.app.baking import Baking
 from lab.app.calibration import Wanted, conclude, standing, wanted
-from lab.app.crew import Crew, Heard, Member
+from lab.app.crew import Crew, Heard, Member, Say, Watch
 from lab.app.crowd import Crowd
 from lab.app.kinds import Kinds
 from lab.app.place import Place
-from lab.app.task import Task, calibration_of, task_of
+from lab.app.task import Task, by_guest, calibration_of, task_of
 from lab.compile import schedule
 from lab.compile.disks import lasting
 from lab.compile.guest import memory_of
@@ -47,10 +47,6 @@ TRIES = 2
 REPEATS = 3
 """How often a contended cell is repeated: what takes the host's time may be gone by then."""
 
-Watch = Callable[[str, Event | None], None]
-"""Told a guest's id and what its worker tells of it; ``None``: the worker has ended."""
-Say = Callable[[str], None]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class How:
@@ -66,14 +62,6 @@ class How:
     """Boot every guest, and neither use nor make a warm state."""
     erase: tuple[str, ...] = ()
     """Serials of real disks that may be written to."""
-
-
-def by_guest(cells: Sequence[Cell]) -> dict[Guest, list[Cell]]:
-    """Cells by the kind of guest that they need."""
-    groups: dict[Guest, list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault(cell.guest, []).append(cell)
-    return groups
 
 
 @dataclass(slots=True, kw_only=True)
@@ -100,7 +88,7 @@ class Dispatch:
 
     def run(self, cells: Sequence[Cell]) -> str | None:
         """Every cell; the id of the guest that was left up."""
-        self._crew = Crew(directory=self.store.directory)
+        self._crew = Crew(directory=self.store.directory, heard=self._queue())
         kind = next(iter(self.places.values())).accelerator.kind
         self._crowd = Crowd(kind=kind, jobs=self.how.jobs)
         at_once = self._crowd.limit
@@ -111,8 +99,7 @@ class Dispatch:
         run = self.store.load_run()
         update = {"calibrations": standing(run.calibrations, missing, known)}
         self.store.save_run(run.model_copy(update=update))
-        self._pending = sorted((task_of(c) for c in cells), key=lambda t: -t.seconds)
-        self._pending[:0] = [calibration_of(w) for w in missing]
+        self._pending = [*map(calibration_of, missing), *self._begin(cells)]
         kinds = set(by_guest(cells)) | ({base.guest} if self.how.keep else set())
         try:
             if not self.how.cold:
@@ -131,6 +118,17 @@ class Dispatch:
 
     # -- the cells
 
+    def _begin(self, cells: Sequence[Cell]) -> list[Task]:
+        """What there is to do as the run begins, the longest first."""
+        return sorted((task_of(c) for c in cells), key=lambda t: -t.seconds)
+
+    def _queue(self) -> SimpleQueue[Heard]:
+        return SimpleQueue()
+
+    def _wanted(self) -> set[Guest]:
+        """Kinds of guest that stay up."""
+        return {t.cell.guest for t in self._pending}
+
     def _work(self) -> None:
         """Give cells to guests until none is left."""
         self._fill()
@@ -145,25 +143,25 @@ class Dispatch:
     def _fill(self) -> None:
         """Start what fits: in guests that stand idle, or in new ones; end what nobody needs."""
         while (task := self._next()) is not None:
-            idle = [m for m in self._crew.members if not m.busy and m.kind == task.cell.guest]
-            free = [m for m in idle if not m.reserved or task.alone]
-            if free:
+            members = self._crew.members
+            coming = [m for m in members if not m.up and m.kind == task.cell.guest]
+            wanted = [t for t in self._pending if t.cell.guest == task.cell.guest]
+            if free := [m for m in members if m.free and m.kind == task.cell.guest]:
                 self._pending.remove(task)
                 self._give(free[0], task)
-                continue
-            coming = [m for m in self._crew.members if not m.up and m.kind == task.cell.guest]
-            wanted = [t for t in self._pending if t.cell.guest == task.cell.guest]
-            if len(coming) < len(wanted) and (not self._crew.members or self._bears(task)):
+            elif len(coming) < len(wanted) and (not members or self._bears(task)):
                 self._start(task.cell)
-                continue
-            break
-        kinds = {t.cell.guest for t in self._pending}
+            elif not self._running and all(m.up and m.reserved for m in members):
+                for member in members:  # no room beside it: its array is made again at the end
+                    member.reserved = False
+            else:
+                break
+        kinds = self._wanted()
         for member in self._crew.members:
-            if not member.busy and not member.reserved and member.kind not in kinds:
+            if member.free and member.kind not in kinds:
                 spare = self.how.keep and member.kind == self.compiled.base.guest
-                if not (
-                    spare and not self._running and not any(m.reserved for m in self._crew.members)
-                ):
+                last = not self._running and not any(m.reserved for m in self._crew.members)
+                if not (spare and last and not self._pending):
                     member.order(End())
 
     def _next(self) -> Task | None:
@@ -252,7 +250,7 @@ class Dispatch:
         again = False
         if event.outcome is Outcome.DONE:
             raw = self.store.raw(task.directory)
-            contention = measure.contention(task.cell, raw, task.expected)
+            contention = task.contention(raw)
             checks += contention
             crowded = self._crowd.learn(task, raw) and not task.repeats and not task.alone
             if any(not c.passed for c in contention) and task.repeats < REPEATS:
@@ -380,7 +378,7 @@ class Dispatch:
 
     def _array_only(self, member: Member, cell: Cell) -> None:
         """Make an array in a guest and run nothing on it."""
-        place = self.store.directory / f"array-{member.job.guest}"
+        place = self.store.directory / f".array-{member.job.guest}"
         place.mkdir()
         directory = str(paths.guests() / member.job.guest)
         procedure = cell_procedure(cell, directory, None, member.plugged, self.how.erase)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Protocol
 
-from lab.app.dispatch import Dispatch, How, Say, Watch
-from lab.app.environment import host_facts
+from lab.app.crew import Say, Watch
+from lab.app.dispatch import Dispatch, How
+from lab.app.environment import host_facts, image_facts
 from lab.app.fitting import check_arrays, check_images
 from lab.app.guests import sweep
 from lab.app.noise import noise_of
 from lab.app.place import Place, prepare
 from lab.app.real import check_real
 from lab.app.results import result_of
+from lab.app.suites import check_suites
 from lab.compile.scenario import Compiled, cell_id, identity
-from lab.host import (
-    guests,
-    images,
-    warm,
-)
+from lab.host import guests, images, warm
+from lab.model.guest import Guest
 from lab.model.result import Result
 from lab.model.scenario import Cell
 from lab.store import RunStore, StoredCell, StoredRun, now
@@ -35,15 +35,82 @@ class Done:
     """Id of the guest that was left up."""
 
 
+class Hands(Protocol):
+    """Whoever runs the cells of a run: this host, or a cluster."""
+
+    def place(self, guest: Guest, progress: images.Progress) -> Place:
+        """Image and accelerator of a kind of guest."""
+
+    def check_disks(self, cells: Sequence[Cell], erase: Sequence[str]) -> bool:
+        """Whether cells have real disks; ``InputError``: these may not be used so."""
+
+    def environment(self, place: Place) -> dict[str, Any]:
+        """What a result must say of where it was made."""
+
+    def run(
+        self,
+        store: RunStore,
+        compiled: Compiled,
+        places: Mapping[tuple[str, str | None], Place],
+        cells: Sequence[Cell],
+        *,
+        real: bool,
+    ) -> str | None:
+        """Every cell, each into its place; the id of the guest that was left up.
+
+        ``real``: they have real disks, each of which is in one guest at a time.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Here:
+    """This host."""
+
+    how: How
+    watch: Watch
+    say: Say
+
+    def place(self, guest: Guest, progress: images.Progress) -> Place:
+        """Image, QEMU and accelerator; builds the image where it is missing."""
+        return prepare(guest, progress)
+
+    def check_disks(self, cells: Sequence[Cell], erase: Sequence[str]) -> bool:
+        """What the guard would refuse is refused before anything is booted."""
+        return check_real(cells, erase)
+
+    def environment(self, place: Place) -> dict[str, Any]:
+        """Facts about this host."""
+        return host_facts(place.accelerator) | {"image": image_facts(place.image)}
+
+    def run(
+        self,
+        store: RunStore,
+        compiled: Compiled,
+        places: Mapping[tuple[str, str | None], Place],
+        cells: Sequence[Cell],
+        *,
+        real: bool,
+    ) -> str | None:
+        """Every cell, in guests of this host."""
+        execution = Dispatch(
+            store=store,
+            compiled=compiled,
+            places=dict(places),
+            watch=self.watch,
+            say=self.say,
+            how=replace(self.how, jobs=1) if real else self.how,
+        )
+        return execution.run(cells)
+
+
 def run_scenario(
     compiled: Compiled,
     *,
     texts: Sequence[str],
     out: Path | None,
     how: How,
+    hands: Hands,
     resume: RunStore | None,
-    watch: Watch,
-    say: Say,
     progress: images.Progress,
     ready: Callable[[RunStore, Place], None],
 ) -> Done:
@@ -53,31 +120,29 @@ def run_scenario(
     the cells that are finished there are left alone.
     """
     check_images(compiled, {})
+    if how.workloads:
+        check_suites(compiled)
     sweep()
     warm.trim({r.warm for r in guests.every() if guests.is_alive(r)})
     cells = compiled.cells if how.workloads else ()
-    if check_real(cells or (compiled.base,), how.erase):
-        how = replace(how, jobs=1)  # a real disk is in one guest at a time
-    place = prepare(compiled.base.guest, progress)
+    real = hands.check_disks(cells or (compiled.base,), how.erase)
+    place = hands.place(compiled.base.guest, progress)
     places = {compiled.base.guest.system: place}
     for cell in cells:
         if cell.guest.system not in places:
-            places[cell.guest.system] = prepare(cell.guest, progress)
+            places[cell.guest.system] = hands.place(cell.guest, progress)
     check_arrays(compiled, cells or (compiled.base,), {})  # of images that had to be built
     if resume is None:
         text = compiled.path.read_text(encoding="utf-8")
         store = RunStore.create(compiled.name, text, out)
-        run = _stored_run(store, compiled, cells, texts, place)
+        run = _stored_run(store, compiled, cells, texts, hands.environment(place))
     else:
         store = resume
         run = store.load_run()
     store.save_run(run)
     ready(store, place)
     left = [c for c in cells if not store.has_cell(cell_id(c))]
-    execution = Dispatch(
-        store=store, compiled=compiled, places=places, watch=watch, say=say, how=how
-    )
-    kept = execution.run(left)
+    kept = hands.run(store, compiled, places, left, real=real)
     store.save_run(store.load_run().model_copy(update={"finished": now()}))
     result = result_of(store)
     store.save_result(result)
@@ -89,10 +154,9 @@ def _stored_run(
     compiled: Compiled,
     cells: Sequence[Cell],
     texts: Sequence[str],
-    place: Place,
+    environment: dict[str, Any],
 ) -> StoredRun:
     scenario = compiled.scenario
-    environment = host_facts(place.accelerator, place.image)
     return StoredRun(
         id=store.id,
         scenario=compiled.name,

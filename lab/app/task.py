@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lab import measure
 from lab.app.calibration import Wanted
 from lab.compile import schedule
 from lab.compile.guest import memory_of
 from lab.compile.scenario import cell_id
+from lab.model.guest import Guest
 from lab.model.measurement import Check, Prediction
 from lab.model.scenario import Cell
 from lab.predict import durations, predictions, written
@@ -37,18 +40,37 @@ class Task:
     started: bool = False
     checks: list[Check] = field(default_factory=list)
 
+    def contention(self, raw: Mapping[str, str]) -> tuple[Check, ...]:
+        """Whether it had the host it needed.
+
+        On a disk that takes no time, the guest and the disk's server want all there is.
+        """
+        if self.wish is not None and self.wish.own and not self.wish.pace:
+            return measure.crowded(self.cell, raw)
+        return measure.contention(self.cell, raw, self.expected)
+
 
 def task_of(cell: Cell) -> Task:
     """A cell of the scenario."""
-    known = durations(cell)
-    seconds = sum(known.get(w.name, schedule.UNKNOWN_SECONDS) for w in cell.workloads)
     return Task(
         cell=cell,
         id=cell_id(cell),
-        seconds=seconds * cell.trials,
-        need=schedule.need_of(cell, memory_of(cell.guest), written(cell) * cell.trials),
+        seconds=seconds_of(cell),
+        need=need_of(cell),
         expected=predictions(cell),
     )
+
+
+def seconds_of(cell: Cell) -> float:
+    """What a cell's workloads should take."""
+    known = durations(cell)
+    seconds = sum(known.get(w.name, schedule.UNKNOWN_SECONDS) for w in cell.workloads)
+    return seconds * cell.trials
+
+
+def need_of(cell: Cell) -> schedule.Need:
+    """What a cell takes of its host."""
+    return schedule.need_of(cell, memory_of(cell.guest), written(cell) * cell.trials)
 
 
 def calibration_of(wish: Wanted) -> Task:
@@ -57,3 +79,11 @@ def calibration_of(wish: Wanted) -> Task:
     task.id, task.wish, task.expected = wish.id, wish, wish.expected()
     task.alone = wish.own or bool(wish.first)
     return task
+
+
+def by_guest(cells: Sequence[Cell]) -> dict[Guest, list[Cell]]:
+    """Cells by the kind of guest that they need."""
+    groups: dict[Guest, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(cell.guest, []).append(cell)
+    return groups

@@ -63,8 +63,11 @@ up = _group("up", "Run a scenario and leave its guest up, to play in.")
 run = _group("run", "Run a scenario, or a matrix of them, and take every guest down.")
 results = _group("results", "What came out of earlier runs.")
 disk = _group("disk", "Real disks: which may be passed through, and what they do.")
+cluster = _group("cluster", "Hand a run's cells to other machines, with dask.distributed.")
 schema = _group("schema", "JSON Schema, for editors and for other programs.")
+
 from lab.cli import (  # noqa: E402
+    clusters,  # noqa: F401
     disks,  # noqa: F401
     doctor,  # noqa: F401
     guests,  # noqa: F401

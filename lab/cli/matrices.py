@@ -11,8 +11,8 @@ import typer
 
 from lab.cli import completion
 from lab.cli.app import matrix, run
-from lab.cli.options import Json, console, home, print_json
-from lab.cli.running import Cold, Jobs, Out, Verbose, how_of
+from lab.cli.options import Cluster, Json, Tls, console, home, print_json
+from lab.cli.running import Cold, Jobs, Out, Verbose, hands_of, how_of, where_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lab.app.night import Follower
     from lab.compile.matrix import CompiledMatrix
     from lab.compile.scenario import Compiled
+    from lab.host.cluster import Door
     from lab.model.night import NightPart, NightResult
 
 
@@ -81,6 +82,7 @@ def check(name: MatrixName, as_json: Json = False) -> None:
     Example: lab matrix check nightly
     """
     from lab.app.fitting import Known, check_images
+    from lab.app.suites import check_suites
     from lab.errors import EXIT_INPUT, InputError
 
     compiled = _compiled(name)
@@ -91,6 +93,7 @@ def check(name: MatrixName, as_json: Json = False) -> None:
         try:
             if part.compiled:
                 check_images(part.compiled, facts)
+                check_suites(part.compiled)
         except InputError as error:
             reason = str(error)
         if reason:
@@ -149,6 +152,8 @@ def run_matrix(
     out: Out = None,
     jobs: Jobs = "auto",
     cold: Cold = False,
+    cluster: Cluster = None,
+    tls: Tls = None,
     resume: Annotated[
         str | None,
         typer.Option(
@@ -165,7 +170,7 @@ def run_matrix(
 
     Examples: lab run matrix nightly --plan · lab run matrix nightly --junit junit.xml --report site
     · lab run matrix nightly --budget 30min · lab run matrix nightly --shard 1/3
-    · lab run matrix nightly --resume last
+    · lab run matrix nightly --resume last · lab run matrix nightly --cluster local
     """
     from lab import nights
     from lab.app import night as running
@@ -175,9 +180,12 @@ def run_matrix(
     from lab.report.night import plan_page
 
     how = how_of(jobs, keep=False, workloads=True, cold=cold)
+    where = where_of(cluster, tls)
     compiled = _compiled(name)
     if junit is not None:
         check_file(junit)
+    if where is not None and not plan:
+        _reach(where, how)
     if resume is not None:
         if shard or budget or plan:
             raise InputError("--resume goes on as the run was begun: leave out the other options")
@@ -198,7 +206,7 @@ def run_matrix(
     ways = running.Ways(
         how=how,
         out=out.absolute() if out else None,
-        follow=lambda part, one: _follow(part, one, how, verbose=verbose),
+        follow=lambda part, one: _follow(part, one, how, where, verbose=verbose),
         ended=lambda part: _ended(part, junit, directory),
     )
     _write_junit(junit, directory)
@@ -227,21 +235,32 @@ def _seconds(budget: str) -> float:
         raise InputError(f"--budget: {error}, or 2h") from None
 
 
+def _reach(where: Door, how: How) -> None:
+    """What a cluster cannot do is told before the night, and not by each part of it."""
+    from lab.app.cluster import joined
+
+    def unheard(*_: object) -> None:
+        pass
+
+    with joined(where, how, unheard, unheard):
+        pass
+
+
 @contextmanager
-def _follow(part: NightPart, compiled: Compiled, how: How, *, verbose: bool) -> Iterator[Follower]:
+def _follow(
+    part: NightPart, compiled: Compiled, how: How, where: Door | None, *, verbose: bool
+) -> Iterator[Follower]:
     from lab.app.night import Follower
     from lab.cli.progress import Progress
     from lab.units import format_seconds
 
     cells = f"{part.cells} cell{'s' if part.cells != 1 else ''}"
     sys.stderr.write(f"{part.id}: {cells}, about {format_seconds(part.seconds)}\n")
-    with Progress(compiled, how=how, verbose=verbose) as progress:
-        yield Follower(
-            watch=progress.watch,
-            say=progress.say,
-            progress=progress.image,
-            ready=progress.ready,
-        )
+    with (
+        Progress(compiled, how=how, verbose=verbose) as progress,
+        hands_of(where, how, progress) as hands,
+    ):
+        yield Follower(hands=hands, progress=progress.image, ready=progress.ready)
 
 
 def _ended(part: NightPart, junit: Path | None, directory: Path) -> None:

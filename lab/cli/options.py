@@ -69,6 +69,24 @@ Trials = Annotated[
     int | None,
     typer.Option("--trials", min=1, max=1000, help="Repeat each workload.", show_default=False),
 ]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="ADDRESS",
+        help="Hand the cells to a cluster: HOST:PORT, or 'local' for the one on this machine.",
+        show_default=False,
+    ),
+]
+Tls = Annotated[
+    Path | None,
+    typer.Option(
+        "--tls",
+        metavar="DIR",
+        help="ca.pem, cert.pem and key.pem for a cluster that is not on this machine alone.",
+        show_default=False,
+    ),
+]
 Json = Annotated[
     bool, typer.Option("--json", help="One JSON document on standard output.", show_default=False)
 ]

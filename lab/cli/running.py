@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,9 +12,11 @@ import typer
 from lab.cli import completion
 from lab.cli.app import run, up
 from lab.cli.options import (
+    Cluster,
     Json,
     ScenarioName,
     Sets,
+    Tls,
     Trials,
     compile_named,
     own_name,
@@ -22,8 +26,10 @@ from lab.cli.resulting import print_result
 
 if TYPE_CHECKING:
     from lab.app.dispatch import How
-    from lab.app.execute import Done
+    from lab.app.execute import Done, Hands
     from lab.app.place import Place
+    from lab.cli.progress import Progress
+    from lab.host.cluster import Door
     from lab.store import RunStore
 
 Out = Annotated[
@@ -73,7 +79,7 @@ def up_scenario(
     Examples: lab up scenario raid5-parity-last · lab up scenario raid5-parity-last --no-run
     """
     how = how_of(jobs, keep=True, workloads=not no_run, cold=cold, erase=erase)
-    _go(name, sets, trials, out, how, resume=None, as_json=as_json, verbose=verbose)
+    _go(name, sets, trials, out, how, None, resume=None, as_json=as_json, verbose=verbose)
 
 
 @run.command("scenario")
@@ -85,6 +91,8 @@ def run_scenario(
     jobs: Jobs = "auto",
     cold: Cold = False,
     erase: Erase = None,
+    cluster: Cluster = None,
+    tls: Tls = None,
     resume: Annotated[
         str | None,
         typer.Option(
@@ -111,10 +119,18 @@ def run_scenario(
 
     Examples: lab run scenario raid5-parity-last --json ·
     lab run scenario raid5-parity-last --set 'matrix={}' --set array.layout=left-asymmetric ·
-    lab run scenario raid5-parity-last --resume last · lab run scenario degraded --junit junit.xml
+    lab run scenario raid5-parity-last --resume last · lab run scenario degraded --junit junit.xml ·
+    lab run scenario raid5-parity-last --cluster 127.0.0.1:8786
     """
     how = how_of(jobs, keep=False, workloads=True, cold=cold, erase=erase)
-    _go(name, sets, trials, out, how, resume=resume, as_json=as_json, verbose=verbose, junit=junit)
+    where = where_of(cluster, tls)
+    _go(
+        *(name, sets, trials, out, how, where),
+        resume=resume,
+        as_json=as_json,
+        verbose=verbose,
+        junit=junit,
+    )
 
 
 def how_of(
@@ -132,12 +148,40 @@ def how_of(
     return How(keep=keep, workloads=workloads, jobs=number, cold=cold, erase=tuple(erase or ()))
 
 
+def where_of(cluster: str | None, tls: Path | None) -> Door | None:
+    """The cluster that is to run the cells; ``None``: this host."""
+    from lab.errors import InputError
+
+    if cluster is None:
+        if tls is not None:
+            raise InputError("--tls is a cluster's: name one with --cluster ADDRESS")
+        return None
+    from lab.host.cluster_local import door_of
+
+    return door_of(cluster, tls)
+
+
+@contextmanager
+def hands_of(where: Door | None, how: How, progress: Progress) -> Iterator[Hands]:
+    """Whoever runs the cells."""
+    from lab.app.execute import Here
+
+    if where is None:
+        yield Here(how=how, watch=progress.watch, say=progress.note)
+        return
+    from lab.app.cluster import joined
+
+    with joined(where, how, progress.watch, progress.note) as found:
+        yield found
+
+
 def _go(
     name: str,
     sets: list[str] | None,
     trials: int | None,
     out: Path | None,
     how: How,
+    where: Door | None,
     *,
     resume: str | None,
     as_json: bool,
@@ -154,6 +198,7 @@ def _go(
     with (
         kept_up(junit, compiled) as begun,
         Progress(compiled, how=how, verbose=verbose) as progress,
+        hands_of(where, how, progress) as hands,
     ):
 
         def ready(run: RunStore, place: Place) -> None:
@@ -165,9 +210,8 @@ def _go(
             texts=sets or [],
             out=out.absolute() if out else None,
             how=how,
+            hands=hands,
             resume=store,
-            watch=progress.watch,
-            say=progress.note,
             progress=progress.image,
             ready=ready,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -29,6 +29,7 @@ def list_(as_json: Json = False) -> None:
     Example: lab scenario list
     """
     from lab import catalog
+    from lab.app.suites import wanting
     from lab.compile.scenario import compile_scenario
     from lab.errors import InputError
     from lab.host.real import known
@@ -48,6 +49,7 @@ def list_(as_json: Json = False) -> None:
                 "cells": len(compiled.cells),
                 "claims": len(compiled.scenario.claims),
                 "file": str(path),
+                "wanting": wanting(compiled),
             }
         )
     if as_json:
@@ -101,20 +103,23 @@ def check(
     """
     from lab import catalog
     from lab.app.fitting import Known, check_images
+    from lab.app.suites import check_suites, wanting
     from lab.compile.scenario import compile_scenario
     from lab.errors import EXIT_INPUT, InputError
     from lab.host.real import known
 
-    good, wrong = [], []
+    good: list[dict[str, Any]] = []
+    wrong = []
     facts: Known = {}
     for name, path in catalog.walk_scenarios(names or []):
         try:
             compiled = compile_scenario(path, known=known)
             check_images(compiled, facts)
+            check_suites(compiled, all_given=False)
         except InputError as error:
             wrong.append({"name": name, "error": str(error)})
             continue
-        good.append({"name": name, "cells": len(compiled.cells)})
+        good.append({"name": name, "cells": len(compiled.cells), "wanting": wanting(compiled)})
     if as_json:
         print_json({"good": good, "wrong": wrong})
     else:
@@ -122,6 +127,8 @@ def check(
             typer.echo(
                 f"{one['name']}: good, {one['cells']} cell{'s' if one['cells'] != 1 else ''}"
             )
+            for sentence in one["wanting"]:
+                typer.echo(f"  {sentence}")
         for bad in wrong:
             sys.stderr.write(f"lab: {bad['error']}\n")
     if wrong:

@@ -1,0 +1,236 @@
+"""The outpost: one process on a cluster's host, which runs the cells of one run as they come.
+
+``python -m lab.app.outpost`` reads an :class:`Assignment` as one line of JSON from standard input,
+then orders, a line each, and tells what happens as lines of JSON on standard output. It is a local
+run in all else: its guests, saved states, calibrations and repetitions are those of `dispatch`.
+Standard input is its lifeline: when it closes, the outpost takes its guests down and ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import IO, Final
+
+from pydantic import TypeAdapter
+
+from lab.app.dispatch import How
+from lab.app.environment import host_facts, image_facts
+from lab.app.fed import Fed
+from lab.app.kinds import Kinds
+from lab.app.place import Place
+from lab.app.task import by_guest
+from lab.compile.scenario import Compiled, cell_id, compile_document, identity
+from lab.decode import Document
+from lab.errors import EXIT_DONE, EXIT_STOPPED, FullError, HostError, LabError
+from lab.host import accelerator, hypervisor, images, leftovers, paths, warm, wire
+from lab.host.cluster_files import find_image
+from lab.model.cluster import (
+    Assignment,
+    CellBack,
+    Finish,
+    Known,
+    OutpostEvent,
+    OutpostOrder,
+    RunCell,
+    Said,
+    StateAnswer,
+    StateWanted,
+)
+from lab.model.events import CellStarted, Event, Trouble
+from lab.model.scenario import Cell
+from lab.store import RunStore, StoredCell, StoredRun, now
+
+_ORDER: TypeAdapter[OutpostOrder] = TypeAdapter(OutpostOrder)
+_EVENT: TypeAdapter[OutpostEvent] = TypeAdapter(OutpostEvent)
+STATE_SECONDS: Final = 1800.0
+"""How long fetching a saved guest may take; then it is booted here."""
+
+
+class _Stop(BaseException):
+    """Somebody wants the outpost to end: a signal, or the lifeline."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Outpost:
+    """One run on this host."""
+
+    assignment: Assignment
+    out: int
+    """Descriptor for events."""
+
+    def tell(self, event: OutpostEvent) -> None:
+        """Tell one thing; one that nobody hears will be noticed by the lifeline."""
+        try:
+            os.write(self.out, _EVENT.dump_json(event) + b"\n")
+        except BrokenPipeError:
+            return
+
+    def work(self, lifeline: IO[bytes]) -> int:
+        """Run what is asked for until no more comes; the exit status."""
+        directory = paths.outposts() / f".{self.assignment.run}.{os.getpid()}"
+        try:
+            leftovers.remove(paths.outposts().glob(".*"))
+            self._work(directory, lifeline)
+        except LabError as error:
+            full = isinstance(error, FullError)
+            status = error.exit_status
+            self.tell(
+                Trouble(message=error.message, hint=error.hint, exit_status=status, full=full)
+            )
+            return status
+        except _Stop:
+            return EXIT_STOPPED
+        finally:
+            wire.deaf()
+            shutil.rmtree(directory, ignore_errors=True)
+        return EXIT_DONE
+
+    def _work(self, directory: Path, lifeline: IO[bytes]) -> None:
+        given = self.assignment
+        compiled = _compiled(given)
+        places = {c.guest.system: self._place(c.guest.system) for c in compiled.cells}
+        places.setdefault(compiled.base.guest.system, self._place(compiled.base.guest.system))
+        store = RunStore.create(given.scenario, json.dumps(given.document), directory)
+        store.save_run(_stored_run(store, compiled, next(iter(places.values()))))
+        cells = {cell_id(c): c for c in compiled.cells if _offered(c, given.offered)}
+
+        def watch(_guest: str, event: Event | None) -> None:
+            if isinstance(event, CellStarted) and event.cell in cells:
+                self.tell(event)
+
+        dispatch = Fed(
+            store=store,
+            compiled=compiled,
+            places=places,
+            watch=watch,
+            say=lambda text: self.tell(Said(text=text)),
+            how=How(jobs=given.jobs, cold=given.cold, erase=given.erase),
+            finished=lambda cell: self.tell(_back(store, cell)),
+        )
+        states: SimpleQueue[str] = SimpleQueue()
+
+        def listen() -> None:
+            for line in lifeline:
+                match _ORDER.validate_json(line):
+                    case RunCell() as order if order.id in cells:
+                        dispatch.feed.ask(cells[order.id])
+                    case RunCell() as order:
+                        self.tell(_unknown(order.id))
+                        break
+                    case StateAnswer() as answer:
+                        states.put(answer.key)
+                    case Finish():
+                        dispatch.feed.ask(None)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        threading.Thread(target=listen, daemon=True).start()
+        if not given.cold:
+            self._fetch_states(tuple(cells.values()), places, states)
+        dispatch.run(tuple(cells.values()))
+        self.tell(Known(calibrations=store.load_run().calibrations))
+
+    def _place(self, system: tuple[str, str | None]) -> Place:
+        """As `place.prepare`, of the very image that the client has."""
+        emulator = accelerator.emulator()
+        hypervisor.require()
+        name = self.assignment.images[image_key(system)]
+        image = find_image(name)
+        if image is None:
+            raise HostError(f"the image '{name}' has gone from this host")
+        images.verify(image)
+        found = accelerator.find(image.kernel)
+        if found.kind != self.assignment.accelerator:
+            raise HostError(
+                f"this host runs '{name}' with {found.kind.upper()}, and the run is to be made"
+                f" with {self.assignment.accelerator.upper()}: {found.reason}"
+            )
+        return Place(accelerator=found, image=image, emulator=emulator)
+
+    def _fetch_states(
+        self,
+        cells: Sequence[Cell],
+        places: dict[tuple[str, str | None], Place],
+        states: SimpleQueue[str],
+    ) -> None:
+        """Have saved guests fetched that are not here; what cannot be had is booted and saved."""
+        kinds = Kinds(scenario=self.assignment.scenario, places=places, at_once=1)
+        for kind in by_guest(cells):
+            key = kinds.key(kind)
+            if warm.find(key) is not None:
+                continue
+            disk = str(places[kind.system].image.disk)
+            self.tell(StateWanted(key=key, portable=kinds.portable(kind), image_disk=disk))
+            states.get(timeout=STATE_SECONDS)
+
+
+def image_key(system: tuple[str, str | None]) -> str:
+    """An image and the kernel in its place, if any, as one word."""
+    return "+".join(part for part in system if part)
+
+
+def _compiled(given: Assignment) -> Compiled:
+    """The client's scenario: the same data give the same cells."""
+    path = Path(f"{given.scenario}.yaml")
+    document = Document(source=str(path), data=given.document)
+    return compile_document(path, document, trials=given.trials)
+
+
+def _offered(cell: Cell, disks: Sequence[str]) -> bool:
+    """Whether this host may run a cell: it has no real disk but those that are offered here."""
+    return all(disk.device is None or disk.device in disks for disk in cell.disks)
+
+
+def _stored_run(store: RunStore, compiled: Compiled, place: Place) -> StoredRun:
+    return StoredRun(
+        id=store.id,
+        scenario=compiled.name,
+        title=compiled.scenario.title,
+        question=compiled.scenario.question,
+        started=now(),
+        environment=host_facts(place.accelerator) | {"image": image_facts(place.image)},
+        cells=tuple(
+            StoredCell(id=cell_id(c), cell=c, published=identity(c) in compiled.published)
+            for c in compiled.cells
+        ),
+        claims=(),
+    )
+
+
+def _back(store: RunStore, cell: str) -> CellBack:
+    return CellBack(
+        cell=cell,
+        directory=str(store.cell_directory(cell)),
+        attempts=tuple(str(a) for a in store.attempts(cell)),
+        calibrations=store.load_run().calibrations,
+    )
+
+
+def _unknown(cell: str) -> Trouble:
+    return Trouble(
+        message=f"this host has no cell '{cell}' of the scenario: the labs are not the same, or the"
+        " cell wants a real disk that is not offered here",
+        exit_status=EXIT_STOPPED,
+    )
+
+
+def main() -> int:
+    """Run what comes on standard input."""
+    out, lifeline, line = wire.opened()
+    if not line.endswith(b"\n"):
+        return EXIT_DONE
+    assignment = Assignment.model_validate_json(line)
+    wire.stop_with(_Stop)
+    return Outpost(assignment=assignment, out=out).work(lifeline)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

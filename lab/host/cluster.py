@@ -1,0 +1,365 @@
+"""A cluster from the client's side: its address, the way in, cells handed out and results taken in.
+
+This module and its neighbours ``cluster_*`` are the only users of dask.distributed. Whoever may
+connect to a scheduler of dask can have programs run by all that are connected to it. So nothing
+listens but on the loopback, or with TLS, where both ends show a certificate of the same authority.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import logging
+import platform
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
+
+import lab
+from lab.errors import HostError, InputError, TroubleError
+from lab.host import clock
+from lab.host.cluster_files import Parcel
+from lab.model.cluster import Assignment, HostFacts
+
+PORT: Final = 8786
+"""Where dask's schedulers listen, if nobody says otherwise."""
+TLS_FILES: Final = ("ca.pem", "cert.pem", "key.pem")
+RETRIES: Final = 2
+"""How often a cell is handed out again whose host failed; dask gives up after as many kills."""
+GLANCE: Final = 0.05
+"""Seconds between looks at what came back."""
+CONNECTING: Final = 10.0
+"""Seconds within which a scheduler must answer."""
+EXTRA: Final = "cluster"
+OUTCOME: Final = "outcome.json"
+"""File without which a cell is not finished."""
+
+
+def load() -> Any:
+    """dask.distributed, quiet; ``InputError`` where it is not installed."""
+    try:
+        import dask
+        import distributed
+    except ImportError as error:
+        raise InputError(
+            f"dask.distributed is not installed ({error.name or error} is missing)",
+            hint=f"it is the extra '{EXTRA}': pip install 'raid-lab[{EXTRA}]', or in a checkout"
+            f" .venv/bin/pip install -r requirements/{EXTRA}.txt",
+        ) from error
+    dask.config.set(
+        {
+            "distributed.worker.profile.enabled": False,  # it looks 100 times a second
+            "distributed.scheduler.http.routes": [],
+            "distributed.worker.http.routes": [],
+            "distributed.scheduler.worker-ttl": "60s",
+            "distributed.scheduler.allowed-failures": RETRIES,
+            "distributed.admin.large-graph-warning-threshold": "1GB",
+        }
+    )
+    for name in ("distributed", "tornado", "bokeh"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    return distributed
+
+
+def programs() -> dict[str, str]:
+    """What client and workers must have in common; the same version may have been changed."""
+    root = Path(lab.__file__).parent
+    whole = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        whole.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    return {
+        "lab": lab.__version__,
+        "the lab's files": whole.hexdigest()[:12],
+        "python": ".".join(platform.python_version_tuple()[:2]),
+        "distributed": str(load().__version__),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """A scheduler's address, and the way in."""
+
+    address: str
+    """``tcp://127.0.0.1:8786``."""
+    tls: Path | None
+    """Directory of the certificates; ``None``: unencrypted."""
+
+    def security(self) -> Any:
+        """What dask must know to open it; ``None``: nothing."""
+        if self.tls is None:
+            return None
+        ca, cert, key = (str(self.tls / name) for name in TLS_FILES)
+        roles = ("client", "scheduler", "worker")
+        own = {f"tls_{r}_cert": cert for r in roles} | {f"tls_{r}_key": key for r in roles}
+        return load().Security(require_encryption=True, tls_ca_file=ca, **own)
+
+
+def door(text: str, tls: Path | None) -> Door:
+    """``HOST[:PORT]``, ``tcp://…`` or ``tls://…``; ``InputError``: nobody should go in there."""
+    scheme, _, rest = text.rpartition("://")
+    scheme = scheme or ("tls" if tls else "tcp")
+    try:
+        parts = urlsplit(f"//{rest}")
+        host, port = parts.hostname, parts.port if parts.port is not None else PORT
+    except ValueError:
+        host, port = None, 0
+    if scheme not in ("tcp", "tls") or not host:
+        raise InputError(
+            f"'{text}' is no address of a scheduler: expected HOST, HOST:PORT or tls://HOST:PORT"
+        )
+    if scheme == "tls" and tls is None:
+        raise InputError(
+            f"'{text}' wants TLS, and no certificates are given",
+            hint=f"--tls DIR, with {', '.join(TLS_FILES)} in it",
+        )
+    if scheme == "tcp" and not _loops_back(host):
+        raise InputError(
+            f"'{text}' is not on this machine's loopback, and without TLS whoever reaches that port"
+            " can run programs on every host of the cluster, and read along",
+            hint=f"--tls DIR, with {', '.join(TLS_FILES)} in it, at scheduler, workers and client",
+        )
+    if tls is not None:
+        missing = [name for name in TLS_FILES if not (tls / name).is_file()]
+        if missing:
+            raise InputError(f"there is no '{tls / missing[0]}', which --tls needs")
+    shown = f"[{host}]" if ":" in host else host
+    return Door(address=f"{scheme}://{shown}:{port}", tls=tls if scheme == "tls" else None)
+
+
+def _loops_back(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returned:
+    """A finished cell, as its host sends it."""
+
+    cell: str
+    host: str
+    files: Mapping[str, bytes]
+    """By path below the cell's directory."""
+    attempts: Sequence[Mapping[str, bytes]]
+    calibrations: Sequence[str]
+    """JSON of each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """A cell that came to nothing, on every host that tried it."""
+
+    cell: str
+    reason: str
+
+
+Result = Returned | Failed
+
+
+class Link:
+    """A connection to a scheduler."""
+
+    def __init__(self, client: Any, address: str) -> None:
+        self._client = client
+        self.address = address
+
+    def hosts(self) -> tuple[dict[str, HostFacts], list[str]]:
+        """Facts of each host by its worker's address; sentences about those that are none of ours.
+
+        ``HostError``: the scheduler has gone.
+        """
+        from lab.host.cluster_worker import tell_facts
+
+        answers = self._on_all(tell_facts)
+        known: dict[str, HostFacts] = {}
+        strange = []
+        for address, answer in answers.items():
+            try:
+                known[address] = HostFacts.model_validate(answer)
+            except ValidationError:
+                strange.append(f"the worker at {address} is not of this lab's version, or no lab's")
+        return known, strange
+
+    def offers(self) -> dict[str, dict[str, float]]:
+        """What each worker offers, by its address; ``HostError``: the scheduler has gone."""
+        workers = self._sure(lambda: self._client.scheduler_info()["workers"])
+        return {address: dict(worker["resources"]) for address, worker in workers.items()}
+
+    def describe(self, kind: str, name: str) -> Parcel:
+        """What the scheduler's side has of that name; ``HostError``: it is not a lab's."""
+        ask = self._client.scheduler.lab_describe
+        return parcel_of(self._sure(lambda: self._client.sync(ask, kind=kind, name=name)))
+
+    def post(self, assignment: Assignment) -> None:
+        """Put a run where hosts find it."""
+        text = assignment.model_dump_json()
+        self._sure(lambda: self._client.set_metadata([f"lab-{assignment.run}"], text))
+
+    def listen(self, run: str, hear: Any) -> None:
+        """Have what hosts say of a run told to ``hear``, in another thread."""
+
+        def handle(event: tuple[float, dict[str, Any]]) -> None:
+            # The scheduler has added who said it (`Scheduler.log_worker_event`).
+            hear({name: value for name, value in event[1].items() if name != "worker"})
+
+        self._client.subscribe_topic(f"lab-{run}", handle)
+
+    def results(
+        self, run: str, cells: Sequence[tuple[str, Mapping[str, float]]]
+    ) -> Iterator[Result | None]:
+        """Hand out cells, each with what it takes, and yield what comes back as it comes.
+
+        The first one is to begin first. ``None`` comes where nothing has for a moment. dask decides
+        which host runs which cell, and hands out again what was on a host that is gone.
+        """
+        from lab.host.cluster_worker import run_cell
+
+        distributed = load()
+        groups: dict[tuple[tuple[str, float], ...], list[str]] = {}
+        for cell, wants in cells:
+            groups.setdefault(tuple(sorted(wants.items())), []).append(cell)
+        token = token_hex(4)  # what an earlier client left on the scheduler is not meant
+        cell_of: dict[str, str] = {}
+        futures = []
+        for taken, ids in groups.items():
+            keys = [f"{cell}-{token}" for cell in ids]
+            cell_of.update(zip(keys, ids, strict=True))
+            futures += self._client.map(
+                run_cell,
+                [run] * len(ids),
+                ids,
+                key=keys,
+                resources=dict(taken),
+                retries=RETRIES,
+                pure=False,
+            )
+        done = distributed.as_completed(
+            futures, loop=self._client.loop, with_results=True, raise_errors=False
+        )
+        del futures  # each is let go as its result is taken
+        try:
+            while done.count():
+                batch = done.next_batch(block=False)
+                for future, result in batch:
+                    cell = cell_of[future.key]
+                    # Not by the future's status: its host may have died since it was fetched.
+                    if isinstance(result, Returned):
+                        yield result
+                    else:
+                        yield Failed(cell=cell, reason=_reason(future, result))
+                    future.release()
+                del batch
+                if not done.has_ready():
+                    yield None
+                    clock.pause(GLANCE)
+        finally:
+            done.clear()
+
+    def finish(self, run: str) -> dict[str, tuple[str, ...]]:
+        """Have the hosts end what they have up for a run, and wait for that.
+
+        By their names, JSON of each calibration that they know then.
+        """
+        from lab.host.cluster_worker import finish_run
+
+        answers = self._on_all(finish_run, run).values()
+        return dict(a for a in answers if isinstance(a, tuple) and len(a) == 2)
+
+    def abandon(self, run: str) -> None:
+        """Have the hosts drop a run at once; a host that does not hear it will notice."""
+        from lab.host.cluster_worker import abandon_run
+
+        with suppress(HostError):
+            self._on_all(abandon_run, run)
+
+    def _on_all(self, function: Any, *words: str) -> dict[str, Any]:
+        found: dict[str, Any] = self._sure(
+            lambda: self._client.run(function, *words, on_error="return")
+        )
+        return found
+
+    def _sure(self, ask: Any) -> Any:
+        try:
+            return ask()
+        except (OSError, TimeoutError, RuntimeError) as error:
+            raise gone(self.address, str(error)) from error
+
+
+def gone(address: str, why: str) -> HostError:
+    """The sentence for a scheduler that does not answer any more."""
+    return HostError(
+        f"the scheduler at {address} does not answer any more: {why or 'the connection broke'}",
+        hint="what is finished is kept: `lab run … --resume RUN` goes on, here or on a cluster",
+    )
+
+
+def parcel_of(answer: object) -> Parcel:
+    """What a scheduler's side answered; ``HostError``: it knows nothing of the lab."""
+    if not isinstance(answer, str):
+        raise HostError(
+            "the scheduler is not one of the lab's: it has no images to hand out",
+            hint="start it with `lab cluster scheduler`, or `lab cluster local N`",
+        )
+    return Parcel.model_validate_json(answer)
+
+
+def _reason(future: Any, result: Any) -> str:
+    """Why a task came to nothing, in one sentence."""
+    error = result[1] if isinstance(result, tuple) and len(result) > 1 else result
+    if future.status in ("cancelled", "lost"):
+        return "the scheduler has dropped it"
+    if type(error).__name__ == "KilledWorker":
+        return f"{RETRIES + 1} workers that had it died, one after the other"
+    return str(error) or type(error).__name__
+
+
+@contextmanager
+def connected(to: Door) -> Iterator[Link]:
+    """A connection to a scheduler; ``HostError``: none answers there."""
+    distributed = load()
+    try:
+        client = distributed.Client(
+            to.address, security=to.security(), timeout=CONNECTING, set_as_default=False
+        )
+    except (OSError, TimeoutError, ValueError) as error:
+        raise HostError(
+            f"no scheduler answers at {to.address}: {error}",
+            hint="`lab cluster local N` starts one here; `lab cluster scheduler` one for others",
+        ) from error
+    try:
+        yield Link(client, to.address)
+    finally:
+        client.close(timeout=CONNECTING)
+
+
+def differing(hosts: Iterable[HostFacts]) -> None:
+    """``InputError`` where a host has another lab than the client: no figure would be one run's."""
+    mine = programs()
+    for host in hosts:
+        wrong = [
+            f"{name} {host.programs.get(name, 'of no version')} instead of {version}"
+            for name, version in mine.items()
+            if host.programs.get(name) != version
+        ]
+        if wrong:
+            raise InputError(
+                f"the host '{host.name}' has {', '.join(wrong)}",
+                hint="install the same on every host, and start `lab cluster worker` there anew",
+            )
+
+
+def alone(link: Link) -> TroubleError:
+    """The sentence for a run that no host is left for."""
+    return TroubleError(
+        f"no host is left in the cluster at {link.address} that could run the cells that are left",
+        hint="`lab cluster worker` brings one; `lab run … --resume RUN` goes on",
+    )

@@ -1,0 +1,164 @@
+"""dask's scheduler and worker as processes of the lab: they serve until somebody ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from lab.errors import HostError, InputError, TroubleError
+from lab.host import paths
+from lab.host.cluster import Door, load
+from lab.host.cluster_files import Shelf
+from lab.host.cluster_worker import Hosted, Wire
+from lab.model.cluster import HostFacts
+
+LOOPBACK: Final = "127.0.0.1"
+CLOSING: Final = 10.0
+"""Seconds that a worker may take to say goodbye."""
+JOINING: Final = 20.0
+"""Seconds within which a scheduler must take a worker in."""
+
+Ready = Callable[[str], None]
+"""Told the address, when it serves."""
+
+
+def serve_scheduler(host: str, port: int, door: Door, ready: Ready, *, lifeline: bool) -> None:
+    """Be a scheduler until a signal, or with ``lifeline`` until standard input closes.
+
+    ``HostError``: the port is taken, or no address of this machine.
+    """
+    asyncio.run(_scheduler(host, port, door, ready, lifeline))
+
+
+async def _scheduler(host: str, port: int, door: Door, ready: Ready, lifeline: bool) -> None:
+    distributed = load()
+    shelf = Shelf()
+
+    async def describe(kind: str, name: str) -> str:
+        parcel = await asyncio.to_thread(shelf.describe, kind, name)
+        return parcel.model_dump_json()
+
+    async def read(kind: str, name: str, file: str, offset: int) -> bytes:
+        return await asyncio.to_thread(shelf.read, kind, name, file, offset)
+
+    try:
+        scheduler = distributed.Scheduler(
+            host=host,
+            port=port,
+            protocol=door.address.partition("://")[0],
+            security=door.security(),
+            dashboard=False,
+            dashboard_address=f"{LOOPBACK}:0",
+        )
+        scheduler.handlers |= {"lab_describe": describe, "lab_read": read}
+        async with scheduler, _until_ended(lifeline) as ended:
+            ready(scheduler.address)
+            await ended.wait()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise HostError(f"no scheduler can listen at {host}:{port}: {error}") from error
+
+
+def serve_worker(
+    door: Door,
+    facts: HostFacts,
+    offer: Mapping[str, float],
+    ready: Ready,
+    *,
+    lifeline: bool,
+    hosted: Callable[[HostFacts, Wire], Hosted] = Hosted,
+) -> None:
+    """Be a worker until a signal, or with ``lifeline`` until standard input closes.
+
+    ``hosted`` makes what runs the cells.
+    ``HostError``: no scheduler answers. ``InputError``: it has a host of that name already.
+    ``TroubleError``: the host left the cluster, since it could not do its work.
+    """
+    asyncio.run(_worker(door, facts, offer, ready, lifeline, hosted))
+
+
+async def _worker(
+    door: Door,
+    facts: HostFacts,
+    offer: Mapping[str, float],
+    ready: Ready,
+    lifeline: bool,
+    make: Callable[[HostFacts, Wire], Hosted],
+) -> None:
+    distributed = load()
+    scratch = paths.outposts() / f".dask.{os.getpid()}"
+    scratch.mkdir(parents=True, exist_ok=True)
+    worker = distributed.Worker(
+        door.address,
+        name=facts.name,
+        nthreads=facts.guests,
+        resources=dict(offer),
+        memory_limit=0,
+        local_directory=str(scratch),
+        # Without an address of its own it would listen on all of the machine's.
+        host=None if door.tls else LOOPBACK,
+        security=door.security(),
+        dashboard=False,
+        dashboard_address=f"{LOOPBACK}:0",
+        death_timeout=JOINING,
+    )
+    hosted = make(facts, Wire(worker))
+    worker.lab_hosted = hosted
+    try:
+        async with _until_ended(lifeline) as ended:
+            await _join(worker, door, facts)
+            ready(worker.address)
+            over = [asyncio.create_task(t) for t in (ended.wait(), worker.finished())]
+            await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
+            asked = ended.is_set()
+            await asyncio.to_thread(hosted.end_all)
+            await worker.close(timeout=CLOSING)
+            for task in over:
+                task.cancel()
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    if not asked:
+        raise TroubleError(f"the host '{facts.name}' has left the cluster", hint=hosted.why)
+
+
+async def _join(worker: Any, door: Door, facts: HostFacts) -> None:
+    try:
+        await worker
+    except (OSError, TimeoutError, ValueError, RuntimeError) as error:
+        cause = error.__cause__ or error
+        if "name taken" in str(cause):
+            raise InputError(
+                f"the cluster has a host '{facts.name}' already", hint="--name gives another name"
+            ) from error
+        raise HostError(
+            f"no scheduler answers at {door.address}: {cause}",
+            hint="`lab cluster scheduler` starts one, `lab cluster local N` one with workers",
+        ) from error
+
+
+@asynccontextmanager
+async def _until_ended(lifeline: bool) -> AsyncIterator[asyncio.Event]:
+    """Set by Ctrl-C, by SIGTERM and SIGHUP, and by the end of standard input."""
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for kind in kinds:
+        loop.add_signal_handler(kind, ended.set)
+
+    def watch() -> None:
+        while os.read(0, 4096):  # a buffered reader would be locked at the interpreter's end
+            pass
+        loop.call_soon_threadsafe(ended.set)
+
+    if lifeline:
+        threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield ended
+    finally:
+        for kind in kinds:
+            loop.remove_signal_handler(kind)

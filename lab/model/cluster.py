@@ -1,0 +1,122 @@
+"""What client, hosts and outposts of a cluster tell each other. Pure.
+
+An **outpost** is the process on a worker's host that runs cells of one run: it reads an
+:class:`Assignment` as one line of JSON from standard input, then orders, a line each, and tells
+what happens as lines of JSON on standard output. Standard input is its lifeline.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from lab.model.base import Model
+from lab.model.calibration import Calibration
+from lab.model.events import CellStarted, Trouble
+
+
+class Assignment(Model):
+    """A run, as far as an outpost must know it."""
+
+    run: str
+    scenario: str
+    """Name of the scenario."""
+    document: dict[str, Any]
+    """The scenario's data, of which each host makes the same cells: with every ``--set``, profile
+    and fact of a real disk in it, and without claims."""
+    trials: int
+    images: dict[str, str]
+    """Directory of each image, by the image's name and the kernel in its place, if any."""
+    accelerator: str
+    """All cells of a run are run by the same."""
+    cold: bool
+    jobs: int | None
+    erase: tuple[str, ...] = ()
+    """Serials of real disks that may be written to."""
+    offered: tuple[str, ...] = ()
+    """Real disks that cells may have: the host's own word, whatever a client says."""
+
+
+class HostFacts(Model):
+    """A host of a cluster, as it joins."""
+
+    name: str
+    programs: dict[str, str]
+    """Versions of what both ends must have in common."""
+    environment: dict[str, Any]
+    """What a result says of it."""
+    accelerator: str
+    guests: int
+    """Side by side, at most."""
+    images: tuple[str, ...]
+    """Directories of images that are there."""
+    disks: tuple[str, ...] = ()
+    """Real disks that its operator offers, by their stable names."""
+
+
+class RunCell(Model):
+    """Run one cell, beside those under way."""
+
+    kind: Literal["cell"] = "cell"
+    id: str
+
+
+class Finish(Model):
+    """No cell will come any more."""
+
+    kind: Literal["finish"] = "finish"
+
+
+class StateAnswer(Model):
+    """Nothing more can be had of a saved guest than what is there now."""
+
+    kind: Literal["state"] = "state"
+    key: str
+
+
+OutpostOrder = Annotated[RunCell | Finish | StateAnswer, Field(discriminator="kind")]
+
+
+class StateWanted(Model):
+    """A saved guest that is not there, and that the scheduler's side may have."""
+
+    kind: Literal["state_wanted"] = "state_wanted"
+    key: str
+    """Its name on this host."""
+    portable: str
+    """Its name wherever the image lies."""
+    image_disk: str
+    """What its root disk stands on, here."""
+
+
+class CellBack(Model):
+    """A cell is finished, and lies in a directory with all that it left."""
+
+    kind: Literal["cell_back"] = "cell_back"
+    cell: str
+    directory: str
+    attempts: tuple[str, ...] = ()
+    """Directories of attempts before it."""
+    calibrations: tuple[Calibration, ...] = ()
+    """What is known of the disks by now."""
+
+
+class Known(Model):
+    """What an outpost knows of the disks as it ends, its last calibration included."""
+
+    kind: Literal["known"] = "known"
+    calibrations: tuple[Calibration, ...]
+
+
+class Said(Model):
+    """A line for those who follow."""
+
+    kind: Literal["said"] = "said"
+    text: str
+
+
+OutpostEvent = Annotated[
+    StateWanted | CellBack | Known | Said | CellStarted | Trouble,
+    Field(discriminator="kind"),
+]

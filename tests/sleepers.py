@@ -1,0 +1,95 @@
+"""A host of a cluster whose cells only sleep: all of it but for the guests is the real one.
+
+``python -m tests.sleepers ADDRESS NAME SLOTS SECONDS IMAGE`` joins, and ends with its input. Real
+disks that it says to have may follow, and what else it is to say of its programs. A cell is written
+down as it begins, in the directory that ``SLEEPERS`` names.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from lab.compile import resources
+from lab.host import cluster
+from lab.host.cluster import Returned
+from lab.host.cluster_serve import serve_worker
+from lab.host.cluster_worker import Hosted, Wire
+from lab.model.calibration import Calibration
+from lab.model.cluster import HostFacts
+from lab.model.result import Outcome, PhaseSeconds
+from lab.store import StoredOutcome
+from lab.units import GIB
+
+COPIED = "1966080 bytes (2.0 MB, 1.9 MiB) copied, 0.5 s, 3.9 MB/s\n"
+"""What dd would have said of either workload of ``tests.fakes.SCENARIO``."""
+
+
+def facts(name: str, slots: int, **different: str) -> HostFacts:
+    """What such a host says of itself."""
+    return HostFacts(
+        name=name,
+        programs=cluster.programs() | different,
+        environment={"lab": "0", "accelerator": "tcg", "host": {"name": name, "cpus": 1}},
+        accelerator="tcg",
+        guests=slots,
+        images=(),
+    )
+
+
+class Sleeper(Hosted):
+    """Takes a cell's time and does nothing in it."""
+
+    seconds = 0.0
+
+    def cell(self, run: str, cell: str) -> Returned:
+        if "SLEEPERS" in os.environ:
+            mark = Path(os.environ["SLEEPERS"]) / f"{cell}.{self.facts.name}.{time.monotonic_ns()}"
+            mark.touch()
+        self._sayer(run)(f"sleeping over {cell}")
+        time.sleep(self.seconds)
+        outcome = StoredOutcome(outcome=Outcome.DONE, seconds=PhaseSeconds(total=self.seconds))
+        files = {
+            "outcome.json": outcome.model_dump_json().encode(),
+            "raw/slept.txt": f"{self.seconds}\n".encode(),
+            **{f"raw/{name}.1.stderr.txt": COPIED.encode() for name in ("write", "read")},
+        }
+        return Returned(cell=cell, host=self.facts.name, files=files, attempts=(), calibrations=())
+
+    def end(self, run: str, *, kindly: bool) -> tuple[str, ...]:
+        return (Calibration(disk={"model": "throttle"}).model_dump_json(),)
+
+
+def main() -> None:
+    address, name, slots, seconds, image = sys.argv[1:6]
+    disks = [word for word in sys.argv[6:] if word.startswith("/")]
+    different = dict(word.split("=") for word in sys.argv[6:] if word not in disks)
+    Sleeper.seconds = float(seconds)
+    offer = resources.offered(
+        accelerator="tcg",
+        guests=int(slots),
+        memory=101 * GIB,
+        space=101 * GIB,
+        images=[image],
+        disks=disks,
+        share=1,
+    )
+
+    def hosted(known: HostFacts, wire: Wire) -> Hosted:
+        return Sleeper(known, wire)
+
+    tls = os.environ.get("SLEEPERS_TLS")
+    serve_worker(
+        cluster.door(address, Path(tls) if tls else None),
+        facts(name, int(slots), **different),
+        offer,
+        lambda text: print(text, flush=True),
+        lifeline=True,
+        hosted=hosted,
+    )
+
+
+if __name__ == "__main__":
+    main()

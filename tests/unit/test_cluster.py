@@ -1,0 +1,956 @@
+"""Cells handed to a cluster: who gets them, what becomes of them, and what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from lab.app import cluster as app
+from lab.app import cluster_host, outpost
+from lab.app.dispatch import How
+from lab.app.place import Place
+from lab.compile import resources
+from lab.compile.scenario import Compiled, cell_id, compile_scenario
+from lab.compile.schedule import Need
+from lab.decode import parse_override
+from lab.disks.hdd import PRESETS
+from lab.disks.ssd import PRESETS as SOLID
+from lab.errors import EXIT_TROUBLE, HostError, InputError, LabError, TroubleError
+from lab.host import (
+    cluster,
+    cluster_files,
+    cluster_local,
+    cluster_worker,
+    image_store,
+    image_workspace,
+    paths,
+    profiles,
+    warm,
+)
+from lab.host.accelerator import Accelerator
+from lab.host.cluster import Link
+from lab.host.cluster_files import Parcel, Shelf
+from lab.host.cluster_worker import Wire
+from lab.model.cluster import Assignment, StateWanted
+from lab.model.image import Image, ImageBoot, ImageFile, ImageManifest, ImageSource
+from lab.store import RunStore, StoredCell, StoredRun
+from lab.theory.profile import fit
+from lab.units import GIB
+from tests.fakes import SCENARIO, with_matrix
+from tests.sleepers import facts
+from tests.unit.test_profile import samples_of
+
+ROOT = Path(__file__).resolve().parents[2]
+DISK = os.urandom(3 * cluster_files.CHUNK // 2)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LAB_HOME", str(tmp_path / "h"))
+    return tmp_path / "h"
+
+
+# -- addresses
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1", "tcp://127.0.0.1:8786"),
+        ("localhost:99", "tcp://localhost:99"),
+        ("tcp://127.3.2.1:1", "tcp://127.3.2.1:1"),
+        ("[::1]:7", "tcp://[::1]:7"),
+    ],
+)
+def test_the_loopback_needs_no_certificates(text: str, address: str) -> None:
+    assert cluster.door(text, None).address == address
+
+
+@pytest.mark.parametrize("text", ["192.0.2.7", "tcp://example.org:8786", "0.0.0.0:1", "[::]:1"])
+def test_nothing_else_is_talked_to_unencrypted(text: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="without TLS whoever reaches") as refused:
+        cluster.door(text, None)
+    assert "--tls DIR, with ca.pem, cert.pem, key.pem" in refused.value.hint
+    for name in cluster.TLS_FILES:
+        (tmp_path / name).touch()
+    if "://" not in text:
+        assert cluster.door(text, tmp_path).address.startswith("tls://")
+
+
+def test_an_address_is_told_from_a_word(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is no address of a scheduler"):
+        cluster.door("http://127.0.0.1", None)
+    with pytest.raises(InputError, match="is no address of a scheduler"):
+        cluster.door("127.0.0.1:port", None)
+    with pytest.raises(InputError, match="wants TLS, and no certificates"):
+        cluster.door("tls://127.0.0.1", None)
+    with pytest.raises(InputError, match=r"there is no '.*ca.pem'"):
+        cluster.door("127.0.0.1", tmp_path)
+    with pytest.raises(InputError, match="no cluster is up on this machine"):
+        cluster_local.door_of("local", None)
+
+
+# -- resources
+
+
+def cells_of(text: str, directory: Path) -> Compiled:
+    path = directory / "question.yaml"
+    path.write_text(text)
+    return compile_scenario(path)
+
+
+DEVICE = "/dev/disk/by-id/ata-A_S1"
+REAL = f"""\
+title: Real and virtual
+question: Does it answer?
+disks:
+  - {{device: {DEVICE}, size: 1GiB, device_serial: S1}}
+  - {{size: 1GiB, count: 2}}
+array: {{level: 5, chunk: 64KiB, component_size: 256MiB}}
+workloads:
+  - {{name: write, tool: dd, of: '{{target}}', bs: 128KiB, count: 10, oflag: direct}}
+trials: 1
+matrix:
+  array.chunk: [16KiB, 32KiB, 64KiB, 128KiB]
+"""
+CLAIM = """\
+claims:
+  - id: ONE
+    says: It is not slower than nothing
+    expect:
+      kind: bound
+      value: {workload: write, where: {array.chunk: 64KiB}}
+      at_least: 1MB/s
+"""
+OFFER = resources.offered(
+    accelerator="tcg",
+    guests=6,
+    memory=5 * GIB,
+    space=9 * GIB,
+    images=["debian-12-0123"],
+    disks=[],
+    share=2,
+)
+
+
+def test_a_host_offers_its_share_and_keeps_a_reserve() -> None:
+    assert {
+        "tcg": 6.0,
+        "cpus": 6.0,
+        "memory": 2.0 * GIB,
+        "space": 4.0 * GIB,
+        "image:debian-12-0123": 6.0,
+    } == OFFER
+
+
+def test_what_no_host_has_is_named_with_what_they_have() -> None:
+    wants = {"kvm": 1.0, "cpus": 2.0, "memory": 3.0 * GIB, "space": 1.0, "image:debian-13-4": 1.0}
+    said = resources.lacking(wants, {"a": OFFER})
+    assert said == (
+        "it takes KVM, 3GiB of memory, the image debian-13-4; "
+        "a has not KVM, 2GiB of memory, not the image debian-13-4"
+    )
+    assert resources.lacking(wants, {}).endswith("there is no host")
+    assert resources.lacking({"tcg": 1.0, "cpus": 6.0}, {"a": OFFER}) == ""
+    # Two hosts that have half of it each do not make one.
+    halves = {"a": {"cpus": 1.0, "memory": 9.0}, "b": {"cpus": 9.0, "memory": 1.0}}
+    assert resources.lacking({"cpus": 2.0, "memory": 2.0}, halves)
+
+
+def test_a_real_disk_is_one_cells_and_goes_by_its_name(tmp_path: Path) -> None:
+    cell = cells_of(REAL, tmp_path).base
+    need = Need(memory=1, space=1, rate=0, cores=0)
+    assert resources.wanted(cell, need, "tcg")[f"disk:{DEVICE}"] == 1.0
+    offer = resources.offered(
+        accelerator="tcg", guests=6, memory=5, space=5, images=[], disks=[DEVICE], share=1
+    )
+    assert offer[f"disk:{DEVICE}"] == 1.0
+    wants = {f"disk:{DEVICE}": 1.0}
+    assert resources.lacking(wants, {"a": OFFER}) == (
+        f"it takes the disk {DEVICE}; a has not the disk {DEVICE}"
+    )
+    assert resources.lacking(wants, {"a": OFFER, "b": offer}) == ""
+
+
+def assigned(compiled: Compiled, tmp_path: Path, how: How) -> Assignment:
+    """What hosts are told of a run."""
+    pytest.importorskip("distributed")
+    hosts = {"tcp://127.0.0.1:1": facts("a", 1)}
+    found = app.Cluster(
+        link=cast("Link", None), hosts=hosts, how=how, watch=lambda *_: None, say=print
+    )
+    store = stored(compiled, tmp_path / "out")
+    return Assignment.model_validate_json(
+        found._assignment(store, compiled, {}, jobs=1).model_dump_json()
+    )
+
+
+def test_a_host_makes_the_same_cells_without_a_file_of_the_clients(tmp_path: Path) -> None:
+    profile = fit(samples_of(PRESETS["hdd_5400_usb"], 1), PRESETS["hdd_7200"], SOLID["ssd_sata"])
+    profiles.keep(tmp_path / "mine.yaml", profile)
+    text = REAL.replace("- {size: 1GiB, count: 2}", "- {model: 'profile:mine.yaml', count: 2}")
+    text = text.replace("trials: 1", "trials: 3")
+    path = tmp_path / "question.yaml"
+    path.write_text(text + CLAIM)
+    sets = [parse_override(s) for s in ("workloads.write.count=5", "disks.1.size=2GiB")]
+    compiled = compile_scenario(path, overrides=sets, trials=2)
+    given = assigned(compiled, tmp_path, How(erase=("S1",)))
+    (tmp_path / "mine.yaml").unlink()
+    path.unlink()
+    theirs = outpost._compiled(given)
+    assert [cell_id(c) for c in theirs.cells] == [cell_id(c) for c in compiled.cells]
+    assert theirs.cells == compiled.cells
+    assert theirs.cells[0].disks[1].model == "hdd"
+    assert theirs.cells[0].trials == 2
+    assert given.erase == ("S1",)
+    assert given.offered == ()
+
+
+class Unasked:
+    """A wire that has one run's assignment."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        self.assignment = lambda run: assignment
+
+
+def test_which_disks_cells_may_have_is_the_hosts_own_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = cells_of(REAL, tmp_path)
+    lie = assigned(compiled, tmp_path, How(erase=("S1",))).model_copy(
+        update={"offered": (DEVICE,), "images": {}}
+    )
+    begun: list[Assignment] = []
+    monkeypatch.setattr(cluster_worker, "Outpost", lambda given, wire: begun.append(given))
+    other = f"{DEVICE}0"
+    for disks in ((), (other,), (other, DEVICE)):
+        host = facts("a", 1).model_copy(update={"disks": disks})
+        cluster_worker.Hosted(host, cast("Wire", Unasked(lie)))._outpost("run")
+    allowed = [all(outpost._offered(c, one.offered) for c in compiled.cells) for one in begun]
+    assert allowed == [False, False, True]
+    assert outpost._offered(cells_of(SCENARIO, tmp_path).base, ())
+
+
+def test_a_host_offers_no_disk_that_it_does_not_have(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="this host has no such disk"):
+        cluster_host.facts_of_host(None, [DEVICE])
+
+
+# -- images and saved guests
+
+
+def plant(content: bytes = DISK) -> Image:
+    """An image, as the importer makes one."""
+    with image_workspace.workspace("mine") as work:
+        made = work / "image"
+        made.mkdir()
+        (made / "disk.qcow2").write_bytes(content)
+        digest = hashlib.sha256(content).hexdigest()
+        manifest = ImageManifest(
+            name="mine",
+            digest=digest,
+            built=datetime(2025, 6, 10, tzinfo=UTC),
+            source=ImageSource.IMPORTED,
+            boot=ImageBoot.DISK,
+            files={"disk.qcow2": ImageFile(size=len(content), sha256=digest)},
+        )
+        return image_store.publish(made, manifest)
+
+
+class Away:
+    """A shelf in another home, and what may go wrong on the way."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, there: Path) -> None:
+        self.shelf, self.there, self.patch = Shelf(), there, monkeypatch
+        self.spoil: Callable[[bytes], bytes] = lambda data: data
+        self.asked = 0
+
+    def describe(self, kind: str, name: str) -> Parcel:
+        self.asked += 1
+        with self.patch.context() as patch:
+            patch.setenv("LAB_HOME", str(self.there))
+            return self.shelf.describe(kind, name)
+
+    def read(self, kind: str, name: str, file: str, offset: int) -> bytes:
+        with self.patch.context() as patch:
+            patch.setenv("LAB_HOME", str(self.there))
+            return self.spoil(self.shelf.read(kind, name, file, offset))
+
+
+@pytest.fixture
+def away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Away:
+    return Away(monkeypatch, tmp_path / "there")
+
+
+@pytest.fixture
+def planted(away: Away, monkeypatch: pytest.MonkeyPatch) -> Image:
+    with monkeypatch.context() as patch:
+        patch.setenv("LAB_HOME", str(away.there))
+        return plant()
+
+
+def test_an_image_is_fetched_once_and_whole(away: Away, planted: Image) -> None:
+    said: list[str] = []
+    here = cluster_files.fetch_image(away, planted.directory.name, said.append)
+    assert here.directory != planted.directory
+    assert here.disk.read_bytes() == DISK
+    assert len(said) == away.asked == 1
+    cluster_files.fetch_image(away, planted.directory.name, said.append)
+    assert len(said) == away.asked == 1
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda data: data[:-1],
+        lambda data: b"",
+        lambda data: bytes([data[0] ^ 1]) + data[1:],
+    ],
+    ids=["shorter", "nothing", "a bit"],
+)
+def test_what_came_otherwise_is_thrown_away(
+    away: Away, planted: Image, spoil: Callable[[bytes], bytes]
+) -> None:
+    away.spoil = spoil
+    with pytest.raises(HostError, match="did not come as the scheduler's side described it"):
+        cluster_files.fetch_image(away, planted.directory.name, print)
+    assert list(paths.images().iterdir()) == []
+
+
+def test_half_a_fetched_image_is_garbage(away: Away, planted: Image) -> None:
+    program = (
+        "import os, sys\n"
+        "from lab.host import image_workspace\n"
+        "with image_workspace.workspace('mine') as work:\n"
+        "    (work / 'image').mkdir(); (work / 'image' / 'disk.qcow2').write_bytes(b'half')\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=False, cwd=ROOT)
+    assert [p.name.startswith(".work-mine-") for p in paths.images().iterdir()] == [True]
+    assert image_store.prune(keep=99).names
+    assert list(paths.images().iterdir()) == []
+
+
+def test_an_image_that_nobody_has_is_said_to_be_missing(away: Away) -> None:
+    with pytest.raises(HostError, match="neither here nor on the scheduler's side"):
+        cluster_files.fetch_image(away, "mine-0123456789ab", print)
+
+
+def test_a_shelf_gives_only_what_it_described(away: Away, planted: Image) -> None:
+    name = planted.directory.name
+    assert away.read("image", name, "disk.qcow2", 0) == b""  # not asked for yet
+    away.describe("image", name)
+    assert away.read("image", name, "disk.qcow2", 0) == DISK[: cluster_files.CHUNK]
+    for file in ("manifest.json", "../../keys/id_ed25519", "/etc/passwd"):
+        assert away.read("image", name, file, 0) == b""
+    assert away.describe("image", "../keys").about == ""
+
+
+def plant_state(home: Path, key: str, portable: str) -> None:
+    place = home / "cache" / "warm" / key
+    place.mkdir(parents=True)
+    (place / warm.MEMORY).write_bytes(b"memory")
+    (place / warm.SEED).write_bytes(b"seed")
+    base = place.parent / "base.qcow2"
+    for words in (["create", "-q", "-f", "qcow2", str(base), "1M"],):
+        subprocess.run(["qemu-img", *words], check=True)
+    root = str(place / warm.ROOT)
+    subprocess.run(
+        ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(base), "-F", "qcow2", root],
+        check=True,
+    )
+    about = {
+        "key": key,
+        "saved_directory": "/there/guests/g1",
+        "host_key": "ssh-ed25519 AAAA",
+        "image": "mine-0123456789ab",
+        "created": "2025-06-10T12:00:00+00:00",
+        "boot_seconds": 20.0,
+        "captures": {"environment.txt": "kernel=6.1\n"},
+        "sizes": {f: (place / f).stat().st_size for f in warm.FILES},
+    }
+    (place / warm.ABOUT).write_text(json.dumps(about))
+    (place / warm.PORTABLE).write_text(portable)
+
+
+def test_a_saved_guest_is_fetched_and_stands_on_this_hosts_image(
+    away: Away, tmp_path: Path
+) -> None:
+    plant_state(away.there, "a" * 16, "b" * 16)
+    disk = tmp_path / "mine.qcow2"
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", str(disk), "1M"], check=True)
+    wanted = StateWanted(key="c" * 16, portable="b" * 16, image_disk=str(disk))
+    assert cluster_files.fetch_state(away, wanted, print)
+    state = warm.find("c" * 16)
+    assert state is not None
+    assert state.memory.read_bytes() == b"memory"
+    assert state.saved_image == str(away.there / "data" / "images" / "mine-0123456789ab")
+    about = subprocess.run(
+        ["qemu-img", "info", "--output=json", str(state.root)], capture_output=True, check=True
+    )
+    assert json.loads(about.stdout)["backing-filename"] == str(disk)
+    other = wanted.model_copy(update={"key": "d" * 16, "portable": "e" * 16})
+    assert not cluster_files.fetch_state(away, other, print)
+    away.spoil = lambda data: data + b"!"
+    with pytest.raises(HostError, match="did not come as"):
+        cluster_files.fetch_state(away, wanted.model_copy(update={"key": "f" * 16}), print)
+    assert {p.name for p in paths.warm().iterdir() if p.is_dir()} == {"c" * 16}
+
+
+# -- runs
+
+
+@contextmanager
+def process(*words: str, env: dict[str, str] | None = None) -> Iterator[tuple[Any, str]]:
+    """A process of a cluster, and what it said first; its lifeline is held for so long."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | (env or {}),
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    try:
+        yield child, child.stdout.readline().strip()
+    finally:
+        child.stdin.close()
+        child.wait(timeout=60)
+        child.stdout.close()
+
+
+@contextmanager
+def scheduler() -> Iterator[str]:
+    with process("lab", "cluster", "scheduler", "--port", "0", "--lifeline") as (_, address):
+        assert address.startswith("tcp://127.0.0.1:"), address
+        yield address
+
+
+@contextmanager
+def sleepers(
+    address: str, count: int, slots: int, seconds: float, image: str, env: dict[str, str]
+) -> Iterator[list[Any]]:
+    """Hosts, all of which start at once."""
+    words = [str(slots), str(seconds), image]
+    found: list[Any] = []
+    children = [
+        process("tests.sleepers", address, f"host{n}", *words, env=env) for n in range(count)
+    ]
+    threads = [threading.Thread(target=lambda c=c: found.append(c.__enter__())) for c in children]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    try:
+        assert all(line for _, line in found)
+        yield [child for child, _ in found]
+    finally:
+        for child in children:
+            child.__exit__(None, None, None)
+
+
+def name_of(sleeper: Any) -> str:
+    """What a host is called; they come up in any order."""
+    words = Path(f"/proc/{sleeper.pid}/cmdline").read_bytes().split(b"\0")
+    return next(w.decode() for w in words if w.startswith(b"host"))
+
+
+def certificates(directory: Path) -> Path:
+    """An authority, and what it signed, as --tls wants them."""
+    directory.mkdir()
+    now = datetime.now(UTC)
+    own = ec.generate_private_key(ec.SECP256R1())
+    key = ec.generate_private_key(ec.SECP256R1())
+
+    def signed(name: str, public: Any, authority: bool) -> bytes:
+        title = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
+        built = (
+            x509.CertificateBuilder()
+            .subject_name(title)
+            .issuer_name(issuer)
+            .public_key(public)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(hours=1))
+            .not_valid_after(now + timedelta(hours=1))
+            .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
+            .sign(own, hashes.SHA256())
+        )
+        return built.public_bytes(Encoding.PEM)
+
+    (directory / "ca.pem").write_bytes(signed("authority", own.public_key(), True))
+    (directory / "cert.pem").write_bytes(signed("host", key.public_key(), False))
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (directory / "key.pem").write_bytes(private)
+    return directory
+
+
+def stored(compiled: Compiled, out: Path) -> RunStore:
+    store = RunStore.create(compiled.name, compiled.path.read_text(), out)
+    run = StoredRun(
+        id=store.id,
+        scenario=compiled.name,
+        title=compiled.scenario.title,
+        question=compiled.scenario.question,
+        started="2025-06-10T12:00:00+00:00",
+        environment={},
+        cells=tuple(StoredCell(id=cell_id(c), cell=c, published=False) for c in compiled.cells),
+        claims=(),
+    )
+    store.save_run(run)
+    return store
+
+
+def place_of(image: Image) -> Place:
+    return Place(
+        accelerator=Accelerator(kind="tcg", reason="TCG, for a test"), image=image, emulator=""
+    )
+
+
+def run_all(
+    address: str,
+    compiled: Compiled,
+    store: RunStore,
+    image: Image,
+    say: Callable[[str], None],
+    tls: Path | None = None,
+    erase: tuple[str, ...] = (),
+) -> app.Cluster:
+    """What `lab run scenario --cluster` does with the cells that are left."""
+    places = {compiled.base.guest.system: place_of(image)}
+    left = [c for c in compiled.cells if not store.has_cell(cell_id(c))]
+    how = How(jobs=None, erase=erase)
+    with app.joined(cluster.door(address, tls), how, lambda guest, event: None, say) as found:
+        real = found.check_disks(left, how.erase)
+        found.run(store, compiled, places, left, real=real)
+        return found
+
+
+def test_cells_with_a_real_disk_go_to_its_host_one_at_a_time(tmp_path: Path, image: Image) -> None:
+    pytest.importorskip("distributed")
+    compiled = cells_of(REAL, tmp_path)
+    store = stored(compiled, tmp_path / "out")
+    marks, seconds = tmp_path / "marks", 0.5
+    marks.mkdir()
+    words = ("2", str(seconds), image.directory.name)
+    env = {"SLEEPERS": str(marks)}
+    with scheduler() as address, process("tests.sleepers", address, "host1", *words, env=env):
+        with pytest.raises(InputError, match=f"it takes the disk {DEVICE}; host1 has not"):
+            run_all(address, compiled, store, image, print, erase=("S1",))
+        with process("tests.sleepers", address, "host2", *words, DEVICE, env=env):
+            with pytest.raises(InputError, match="may only be read") as refused:
+                run_all(address, compiled, store, image, print)
+            assert refused.value.hint.endswith("--erase S1")
+            run_all(address, compiled, store, image, print, erase=("S1",))
+    hosts = {store.load_attempt(store.cell_directory(cell_id(c))).host for c in compiled.cells}
+    assert hosts == {"host2"}
+    began = sorted(int(p.name.rpartition(".")[2]) / 1e9 for p in marks.iterdir())
+    assert len(began) == len(compiled.cells) == 4
+    assert min(b - a for a, b in pairwise(began)) >= seconds
+
+
+NIGHT = """\
+title: Two parts
+scenarios: [first.yaml, second.yaml]
+images: [mine]
+"""
+LAYOUTS = "  array.layout: [left-symmetric, left-asymmetric, parity-first, parity-last]\n"
+
+
+def test_a_night_is_whole_though_a_host_of_its_cluster_is_killed(
+    tmp_path: Path, home: Path
+) -> None:
+    pytest.importorskip("distributed")
+    name = plant().directory.name
+    marks, out = tmp_path / "marks", tmp_path / "out"
+    marks.mkdir()
+    for part in ("first", "second"):
+        text = with_matrix(f"{LAYOUTS}  array.chunk: [16KiB, 32KiB, 64KiB]\n")
+        (tmp_path / f"{part}.yaml").write_text(text)
+    (tmp_path / "short.yaml").write_text(NIGHT)
+    words = ("run", "matrix", str(tmp_path / "short.yaml"), "--json", "--out", str(out))
+    with (
+        scheduler() as address,
+        sleepers(address, 2, 2, 0.5, name, {"SLEEPERS": str(marks)}) as children,
+    ):
+        night = subprocess.Popen(
+            [sys.executable, "-m", "lab", *words, "--cluster", address],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        while len(list(marks.iterdir())) < 6 and night.poll() is None:
+            time.sleep(0.02)
+        killed = name_of(children[0])
+        children[0].send_signal(signal.SIGKILL)
+        text, told = night.communicate(timeout=120)
+    assert night.returncode == 0, told
+    parts = json.loads(text)["parts"]
+    assert [p["part"]["state"] for p in parts] == ["done", "done"]
+    cells = [p for part in parts for p in Path(part["part"]["run"]).glob("cells/[!.]*")]
+    outcomes = [json.loads((cell / "outcome.json").read_text()) for cell in cells]
+    assert len({cell.name for cell in cells}) == len(cells) == 24
+    assert {o["outcome"] for o in outcomes} == {"done"}
+    hosts = Counter(o["host"] for o in outcomes)
+    assert max(hosts.values()) >= 12  # in the second part there was one host left
+    # Begun again, once, is what the killed one had in its slots, or had not sent yet.
+    begun = Counter(p.name.rsplit(".", 2)[0] for p in marks.iterdir())
+    again = {name for name, times in begun.items() if times > 1}
+    assert again
+    assert sum(begun.values()) == 24 + len(again)
+    assert again <= {p.name.rsplit(".", 2)[0] for p in marks.glob(f"*.{killed}.*")}
+
+
+def test_a_night_without_a_host_does_not_begin(tmp_path: Path, home: Path) -> None:
+    pytest.importorskip("distributed")
+    plant()
+    (tmp_path / "first.yaml").write_text(SCENARIO)
+    (tmp_path / "short.yaml").write_text(NIGHT.replace(", second.yaml", ""))
+    words = ("run", "matrix", str(tmp_path / "short.yaml"), "--cluster")
+
+    def ended(*more: str) -> subprocess.CompletedProcess[str]:
+        lab = [sys.executable, "-m", "lab", *words, *more]
+        return subprocess.run(lab, capture_output=True, text=True, cwd=ROOT, check=False)
+
+    with scheduler() as address:
+        refused = ended(address)
+        assert refused.returncode == EXIT_TROUBLE
+        assert f"no host has joined the cluster at {address}" in refused.stderr
+        assert not list(paths.nights().glob("*"))
+    assert ended("127.0.0.1:1", "--plan").returncode == 0  # a plan needs nobody
+
+
+def axis(count: int) -> str:
+    """A matrix of so many cells, which differ in the size of a block."""
+    return f"  workloads.write.count: {list(range(1, count + 1))}\n"
+
+
+@pytest.fixture
+def image(away: Away, planted: Image) -> Image:
+    """An image that the hosts say to have, and the scheduler's side has not."""
+    return planted
+
+
+def test_every_cell_comes_back_once_though_hosts_are_killed(tmp_path: Path, image: Image) -> None:
+    pytest.importorskip("distributed")
+    compiled = cells_of(with_matrix(axis(60)), tmp_path)
+    store = stored(compiled, tmp_path / "out")
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    name = image.directory.name
+    with (
+        scheduler() as address,
+        sleepers(address, 3, 2, 0.3, name, {"SLEEPERS": str(marks)}) as children,
+    ):
+        killed: list[str] = []
+
+        def kill() -> None:
+            until = time.monotonic() + 60
+            while len(list(marks.iterdir())) < 12 and time.monotonic() < until:
+                time.sleep(0.02)
+            killed.append(name_of(children[0]))
+            children[0].send_signal(signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        said: list[str] = []
+        run_all(address, compiled, store, image, said.append)
+        killer.join()
+    ids = [cell_id(c) for c in compiled.cells]
+    assert {line.rpartition(" ")[2] for line in said if "sleeping over" in line} <= set(ids)
+    heard = {line.partition(":")[0] for line in said if "sleeping over" in line}
+    assert heard >= {"host0", "host1", "host2"} - {killed[0]}
+    assert sorted(p.name for p in (store.directory / "cells").iterdir()) == sorted(ids)
+    begun = Counter(p.name.rsplit(".", 2)[0] for p in marks.iterdir())
+    assert set(begun) == set(ids)
+    # Begun again, once, is what the killed one had in its two slots, or had not sent yet.
+    again = {name for name, times in begun.items() if times > 1}
+    assert again
+    assert sum(begun.values()) == 60 + len(again)
+    assert again <= {p.name.rsplit(".", 2)[0] for p in marks.glob(f"*.{killed[0]}.*")}
+    hosts = Counter(store.load_attempt(store.cell_directory(i)).host for i in ids)
+    assert len(hosts) >= 2
+    run = store.load_run()
+    assert set(run.environment["hosts"]) == set(hosts)
+    assert run.environment["host"]["cpus"] == 1
+    assert {c.host for c in run.calibrations} == {"host0", "host1", "host2"} - {killed[0]}
+
+
+def test_a_run_goes_on_where_its_client_died(tmp_path: Path, image: Image) -> None:
+    pytest.importorskip("distributed")
+    compiled = cells_of(with_matrix(axis(30)), tmp_path)
+    store = stored(compiled, tmp_path / "out")
+    name = image.directory.name
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from tests.unit import test_cluster as t\n"
+        "address, scenario, run, image = sys.argv[1:]\n"
+        "compiled = t.compile_scenario(Path(scenario))\n"
+        "found = t.image_store._read(Path(image))\n"
+        "t.run_all(address, compiled, t.RunStore(Path(run)), found, print)\n"
+    )
+    with scheduler() as address, sleepers(address, 2, 2, 0.3, name, {}):
+        words = [address, str(compiled.path), str(store.directory), str(image.directory)]
+        client = subprocess.Popen([sys.executable, "-c", program, *words], cwd=ROOT)
+        cells = store.directory / "cells"
+        while not list(cells.glob("[!.]*/outcome.json")):
+            assert client.poll() is None
+            time.sleep(0.05)
+        client.kill()
+        client.wait()
+        done = {p.parent.name: p.stat().st_mtime_ns for p in cells.glob("[!.]*/outcome.json")}
+        assert 0 < len(done) < 30
+        run_all(address, compiled, store, image, print)
+    now = {p.parent.name: p.stat().st_mtime_ns for p in cells.glob("[!.]*/outcome.json")}
+    assert len(now) == 30
+    assert {name: now[name] for name in done} == done  # what was finished is left alone
+
+
+def busy_share(count: int, slots: int, seconds: float, tmp_path: Path, image: Image) -> float:
+    """Part of the time in which the slots of 8 hosts had a cell, by the workers' own start and stop
+    times: from the cells' being handed out until the last one has ended on its host."""
+    axes = f"  workloads.write.count: {list(range(1, 41))}\n"
+    axes += f"  workloads.read.count: {list(range(1, count // 40 + 1))}\n"
+    compiled = cells_of(with_matrix(axes), tmp_path)
+    assert len(compiled.cells) == count
+    store = stored(compiled, tmp_path / "out")
+    with (
+        scheduler() as address,
+        sleepers(address, 8, slots, seconds, image.directory.name, {}),
+        app.joined(
+            cluster.door(address, None),
+            How(jobs=None),
+            lambda guest, event: None,
+            lambda text: None,
+        ) as found,
+    ):
+        client = found.link._client
+        client.get_task_stream(start=0)  # from here on the scheduler keeps it
+        began: list[float] = []
+        results = found.link.results
+
+        def handed_out(*words: Any) -> Any:
+            began.append(time.time())
+            return results(*words)
+
+        found.link.results = handed_out  # type: ignore[method-assign]
+        places = {compiled.base.guest.system: place_of(image)}
+        found.run(store, compiled, places, compiled.cells, real=False)
+        stored_after = time.time() - began[0]
+        stream = client.get_task_stream(start=began[0])
+    assert sum(store.has_cell(cell_id(c)) for c in compiled.cells) == count
+    computed = [s for t in stream for s in t["startstops"] if s["action"] == "compute"]
+    assert len(computed) == count
+    busy = sum(s["stop"] - s["start"] for s in computed)
+    first = min(s["start"] for s in computed) - began[0]
+    took = max(s["stop"] for s in computed) - began[0]
+    print(f"the first began after {first:.2f} s, the last was stored after {stored_after:.1f} s")
+    print(f"{count} cells in {took:.1f} s; {busy / (8 * slots * took):.1%} busy")
+    return busy / (8 * slots * took)
+
+
+def test_hosts_are_kept_busy(tmp_path: Path, image: Image) -> None:
+    """A small one, in which beginning and end weigh much."""
+    pytest.importorskip("distributed")
+    assert busy_share(160, 2, 1.0, tmp_path, image) > 0.8
+
+
+@pytest.mark.slow
+def test_ten_thousand_cells_keep_eight_hosts_busy(tmp_path: Path, image: Image) -> None:
+    pytest.importorskip("distributed")
+    assert busy_share(10_000, 2, 0.5, tmp_path, image) >= 0.95
+
+
+# -- what is refused
+
+
+def refused(kind: type[LabError], address: str, image: Image, tmp_path: Path, text: str) -> str:
+    compiled = cells_of(text, tmp_path)
+    store = stored(compiled, tmp_path / "out")
+    with pytest.raises(kind) as error:
+        run_all(address, compiled, store, image, print)
+    assert list((store.directory / "cells").iterdir()) == []
+    return str(error.value)
+
+
+def test_a_cluster_that_cannot_is_told_in_sentences(tmp_path: Path, image: Image) -> None:
+    pytest.importorskip("distributed")
+    name = image.directory.name
+    with scheduler() as address:
+        said = refused(HostError, address, image, tmp_path, SCENARIO)
+        assert "no host has joined the cluster at" in said
+        with process("tests.sleepers", address, "host1", "1", "0", name, "lab=0.0.9"):
+            said = refused(InputError, address, image, tmp_path, SCENARIO)
+            assert "the host 'host1' has lab 0.0.9 instead of" in said
+        with process("tests.sleepers", address, "host2", "1", "0", "other-012345"):
+            said = refused(InputError, address, image, tmp_path, SCENARIO)
+            assert f"it takes the image {name}; host2 has not the image {name}" in said
+        with process("tests.sleepers", address, "host3", "2", "0", name):
+            big = SCENARIO + "guest: {memory: 200GiB, cpus: 4}\n"
+            said = refused(InputError, address, image, tmp_path, big)
+            assert "200.4GiB" in said or "of memory; host3 has" in said
+            assert "4 processors for guests" in said
+            twin = process("tests.sleepers", address, "host3", "2", "0", name)
+            with twin as (child, line):
+                assert line == ""
+                assert child.wait(timeout=30) != 0
+    said = refused(HostError, address, image, tmp_path, SCENARIO)
+    assert f"no scheduler answers at {address}" in said
+
+
+def test_with_tls_only_those_with_a_certificate_of_the_authority_come_in(
+    tmp_path: Path, image: Image
+) -> None:
+    pytest.importorskip("distributed")
+    ours, theirs = certificates(tmp_path / "ours"), certificates(tmp_path / "theirs")
+    compiled = cells_of(with_matrix(axis(3)), tmp_path)
+    store = stored(compiled, tmp_path / "out")
+    name = image.directory.name
+    words = ("lab", "cluster", "scheduler", "--port", "0", "--lifeline", "--tls", str(ours))
+    with process(*words) as (_, address):
+        assert address.startswith("tls://127.0.0.1:")
+        env = {"SLEEPERS_TLS": str(ours)}
+        with process("tests.sleepers", address, "host1", "1", "0", name, env=env) as (_, joined):
+            assert joined.startswith("tls://")
+            with pytest.raises(HostError, match="no scheduler answers"):
+                run_all(address, compiled, store, image, print, theirs)
+            with pytest.raises(HostError, match="no scheduler answers"):
+                run_all(address.replace("tls", "tcp"), compiled, store, image, print)
+            run_all(address, compiled, store, image, print, ours)
+    assert all(store.has_cell(cell_id(c)) for c in compiled.cells)
+
+
+def test_a_cluster_here_leaves_nothing_however_it_ends(home: Path) -> None:
+    pytest.importorskip("distributed")
+    for end in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        # Not through a lifeline: this is the process that people start.
+        child = subprocess.Popen(
+            [sys.executable, "-m", "lab", "cluster", "local", "2"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            start_new_session=True,
+        )
+        assert child.stdout is not None
+        line = child.stdout.readline()
+        assert "A cluster of 2 hosts is up at tcp://127.0.0.1:" in line, child.communicate()
+        (record,) = cluster_local.alive()
+        assert record["hosts"] == 2
+        assert cluster_local.door_of("local", None).address == record["address"]
+        mine = [p for p in processes(str(home)) if p != child.pid]
+        assert len(mine) >= 2
+        os.kill(child.pid, end)
+        child.communicate(timeout=60)
+        until = time.monotonic() + 60
+        while processes(str(home)) and time.monotonic() < until:
+            time.sleep(0.1)
+        assert processes(str(home)) == []
+        left = [p.name for p in (home / "state" / "c").iterdir()]
+        assert left == ([f".l.{child.pid}"] if end == signal.SIGKILL else [])
+        assert cluster_local.alive() == []
+        assert cluster_local.collect_garbage() == left
+        assert list((home / "state" / "c").iterdir()) == []
+
+
+def processes(home: str) -> list[int]:
+    """Processes of the lab that have this home, or one below it."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            environment = (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        if b"lab" in words and b"cluster" in words and f"LAB_HOME={home}".encode() in environment:
+            found.append(int(entry.name))
+    return found
+
+
+def test_a_client_without_dask_is_told_which_extra_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(InputError, match=r"dask\.distributed is not installed") as missing:
+        cluster.load()
+    assert "raid-lab[cluster]" in missing.value.hint
+
+
+def test_a_run_without_hosts_ends(
+    tmp_path: Path, image: Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last host is killed, and none comes in its place."""
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(app, "LONELY", 1.0)
+    monkeypatch.setattr(app, "LOOKING", 0.2)
+    compiled = cells_of(with_matrix(axis(10)), tmp_path)
+    store = stored(compiled, tmp_path / "out")
+    name = image.directory.name
+    with scheduler() as address, sleepers(address, 1, 1, 60, name, {}) as (child,):
+        threading.Timer(1.5, child.kill).start()
+        with pytest.raises(TroubleError, match="no host is left in the cluster"):
+            run_all(address, compiled, store, image, print)
+
+
+@pytest.mark.parametrize(
+    ("words", "loaded"),
+    [
+        (["--help"], False),
+        (["run", "scenario", "--help"], False),
+        (["run", "scenario", "no-such-scenario"], False),
+        (["scenario", "list"], False),
+        (["ps"], False),
+        (["cluster", "scheduler", "--port", "0", "--lifeline"], True),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, list) else None,
+)
+def test_nothing_of_dask_is_loaded_unless_asked_for(words: list[str], loaded: bool) -> None:
+    pytest.importorskip("distributed")
+    program = (
+        "import atexit, sys\n"
+        "import lab.app.execute, lab.app.night\n"
+        "from lab.cli import main\n"
+        "atexit.register(lambda: print('loaded:', 'dask' in sys.modules, file=sys.stderr))\n"
+        "sys.argv = ['lab', *sys.argv[1:]]\n"
+        "main()\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        cwd=ROOT,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert f"loaded: {loaded}" in ended.stderr, ended
+
+
+def test_a_path_of_a_host_does_not_lead_out_of_the_run(tmp_path: Path) -> None:
+    compiled = cells_of(SCENARIO, tmp_path)
+    store = stored(compiled, tmp_path / "out")
+    with pytest.raises(InputError, match="would lie outside"):
+        store.take_in(cell_id(compiled.cells[0]), {"../../../evil": b"x"})
+    assert not list(tmp_path.rglob("evil"))
