@@ -9,7 +9,7 @@ from typing import Any
 
 from lab import store
 from lab.errors import HostError
-from lab.host import guests, images, keys, leftovers, paths, warm
+from lab.host import cluster_local, guests, images, keys, leftovers, paths, warm
 from lab.host.guests import GuestRecord
 
 
@@ -84,8 +84,8 @@ def take_down(names: Sequence[str]) -> list[str]:
 
 def sweep() -> list[str]:
     """Remove what dead labs and workers left, but for images; names of what went."""
-    removed = guests.collect_garbage() + warm.collect_garbage()
-    places = (paths.guests(), paths.keys(), paths.plugins(), paths.host())
+    removed = guests.collect_garbage() + warm.collect_garbage() + cluster_local.collect_garbage()
+    places = (paths.guests(), paths.keys(), paths.plugins(), paths.host(), paths.outposts())
     for place in (*places, paths.host() / "capabilities"):
         removed += leftovers.remove(place.glob(".*"))
     removed += leftovers.remove(paths.nights().glob("*/.*.part"))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -56,6 +57,14 @@ def is_root() -> bool:
 def cpus() -> int:
     """Processors that the lab may use."""
     return len(os.sched_getaffinity(0))
+
+
+def cpu_model() -> str:
+    """What the kernel calls the processor (``/proc/cpuinfo``)."""
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
 
 
 def qemu_identity() -> str:

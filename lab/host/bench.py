@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from secrets import token_hex
 from typing import Final
 
 from lab.errors import GuestError, HostError, ToolError, TroubleError, full, unwritable
-from lab.host import clock, guests, load, process, servers, shell, warm
+from lab.host import clock, guests, load, parcel, process, servers, shell, wake, warm
 from lab.host.guests import GuestRecord
 from lab.host.handover import Passed
 from lab.host.hypervisor import Hypervisor
@@ -32,6 +30,7 @@ from lab.model.procedure import (
     PowerCycle,
     RestoreGuest,
     SaveGuest,
+    SendDirectory,
     SpoilDisk,
     StartGuest,
     StartServer,
@@ -151,6 +150,7 @@ class LiveBench:
         """Save the guest as a warm state; it is gone then."""
         captures = {"environment.txt": self.guest(step.environment, 60).stdout}
         self.guest(step.zero, 60)
+        self._wake()  # what a restored guest reads first is in memory then
         self.close()
         with warm.making(step.key) as place:
             self._hypervisor.save(place / warm.MEMORY)
@@ -169,7 +169,8 @@ class LiveBench:
 
     def restore_guest(self, step: RestoreGuest) -> None:
         """Start the guest from a warm state, and write its process and port down."""
-        self._hypervisor.restore(Path(step.state), step.saved_directory)
+        moved = {step.saved_directory: step.directory, **step.moved}
+        self._hypervisor.restore(Path(step.state), moved)
         self._restored = True
         self.record = replace(self.record, pid=self._hypervisor.pid, port=self._hypervisor.port())
         guests.write(self.record)
@@ -245,15 +246,9 @@ class LiveBench:
             self._wake()
 
     def _wake(self) -> None:
-        """Give a restored guest the time of day, and randomness of its own.
-
-        The kernel has a new generation id already (``drivers/virt/vmgenid.c``); bytes written to
-        its pool make sure, where it has no such driver.
-        """
-        seed = token_hex(64)
-        done = self.guest(f"date -s @{time.time():.3f} >/dev/null; echo {seed} > /dev/urandom", 60)
+        done = self.guest(wake.script(), 60)
         if done.status != 0:
-            raise ToolError(f"the restored guest did not take the time: {done.stderr.strip()}")
+            raise ToolError(f"the guest did not take the time: {done.stderr.strip()}")
 
     def attach_disk(self, step: AttachDisk) -> None:
         """Plug a disk in."""
@@ -318,6 +313,12 @@ class LiveBench:
         finally:
             self._watchdog.end()
 
+    def send_directory(self, step: SendDirectory) -> None:
+        """Copy a directory of the host into the guest."""
+        if self._shell is None:
+            raise GuestError(f"there is no connection to the guest '{self.record.id}'")
+        parcel.send(self._shell, step, self.record.path)
+
     def guest(self, script: str, timeout: float) -> Output:
         """Run shell lines as root in the guest."""
         if self._shell is None:
@@ -376,7 +377,7 @@ class LiveBench:
 
     def pressure(self) -> Mapping[str, float]:
         """How long the guest's QEMU ran and had to wait, and the host's pressure."""
-        return load.pressure(self.record.pid)
+        return load.pressure(self.record.pid, [s.pid for s in self._servers.values()])
 
     # -- time
 

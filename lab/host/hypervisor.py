@@ -120,18 +120,31 @@ class Hypervisor:
             raise self._trouble("the guest could not be saved", error) from error
         self._domain = None
 
-    def restore(self, path: Path, saved_directory: str) -> None:
-        """Start the guest that a file holds, with this root's files in place of the saved ones."""
+    def restore(self, path: Path, moved: Mapping[str, str]) -> None:
+        """Start the guest that a file holds; ``moved``: directories then, and those of now."""
         self.open()
         libvirt = drives.load()
         try:
-            xml = self._connection.saveImageGetXMLDesc(str(path), 0)
-            xml = xml.replace(f"{saved_directory}/", f"{self.root}/")
+            xml = self._saved_definition(path)
+            for before, now in moved.items():
+                xml = xml.replace(f"{before}/", f"{now}/")
             self._connection.restoreFlags(str(path), xml, libvirt.VIR_DOMAIN_SAVE_RUNNING)
             self._domain = self._connection.lookupByName(self.name)
         except libvirt.libvirtError as error:
             raise self._trouble("the saved guest did not restore", error) from error
         capabilities.keep(self.root)
+
+    def _saved_definition(self, path: Path) -> str:
+        """The domain as it was saved; libvirt takes 30 ms to read it, so it is kept beside it."""
+        kept = path.with_suffix(".xml")
+        with contextlib.suppress(OSError):
+            return kept.read_text(encoding="utf-8")
+        xml: str = self._connection.saveImageGetXMLDesc(str(path), 0)
+        part = kept.with_suffix(f".{os.getpid()}")
+        with contextlib.suppress(OSError):
+            part.write_text(xml, encoding="utf-8")
+            part.rename(kept)
+        return xml
 
     def attach(self) -> None:
         """Find the guest that another process started in this root."""

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -110,15 +111,26 @@ def processor(pid: int) -> float:
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
-def pressure(pid: int) -> dict[str, float]:
+def host_busy() -> float:
+    """Seconds of processor time that everything on this host has had (``/proc/stat``, proc(5)).
+
+    What a hypervisor below took away (``steal``) is not in it, nor are the interrupts' parts.
+    """
+    words = Path("/proc/stat").read_text(encoding="ascii").split(maxsplit=4)
+    return sum(int(ticks) for ticks in words[1:4]) / os.sysconf("SC_CLK_TCK")
+
+
+def pressure(pid: int, servers: Iterable[int] = ()) -> dict[str, float]:
     """Counters of how much a process had to wait; their differences are told with a timed step.
 
     ``cpu`` and ``wait`` are seconds that all its threads ran, and stood ready without running
     (``/proc/PID/task/*/schedstat``, the kernel's ``Documentation/scheduler/sched-stats.rst``);
     ``host_cpu_some`` and ``host_io_some`` are seconds in which something on the host waited
-    (PSI, ``Documentation/accounting/psi.rst``), where the kernel tells.
+    (PSI, ``Documentation/accounting/psi.rst``), where the kernel tells. ``server_cpu`` is the time
+    of its disks' ``servers``, ``host_cpu`` that of everything on the host.
     """
-    found = {"cpu": 0.0, "wait": 0.0}
+    found = {"cpu": 0.0, "wait": 0.0, "host_cpu": host_busy()}
+    found["server_cpu"] = sum(processor(server) for server in servers)
     for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
         try:
             ran, waited, _ = task.read_text(encoding="ascii").split()

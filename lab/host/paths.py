@@ -11,6 +11,8 @@ site      ``$XDG_DATA_HOME/lab/site``     yes: ``lab report --all`` makes it aga
 profiles  ``$XDG_DATA_HOME/lab/profiles`` yes: ``lab disk calibrate`` makes them again
 keys      ``$XDG_DATA_HOME/lab/keys``     yes: made again; live guests become unreachable
 guests    ``$XDG_STATE_HOME/lab/guests``  no: ``lab down`` and ``lab gc`` remove them
+outposts  ``$XDG_STATE_HOME/lab/outposts`` no: ``lab gc`` removes what nobody works on
+clusters  ``$XDG_STATE_HOME/lab/c``       no: ``lab cluster down`` and ``lab gc`` do
 warm      ``$XDG_CACHE_HOME/lab/warm``    yes: the next guest of that kind boots cold
 host      ``$XDG_CACHE_HOME/lab/host``    yes: what was found out about this host
 plugins   ``$XDG_CACHE_HOME/lab/plugins`` yes: compiled again; not while guests run
@@ -83,6 +85,16 @@ def warm() -> Path:
 def host() -> Path:
     """Facts about this host that cost time to find out."""
     return _base("XDG_CACHE_HOME", ".cache", "cache") / "host"
+
+
+def outposts() -> Path:
+    """What outposts of clusters are working on, a directory each."""
+    return _base("XDG_STATE_HOME", ".local/state", "state") / "outposts"
+
+
+def clusters() -> Path:
+    """Clusters on this machine alone. Its hosts' homes are in it: sockets want short paths."""
+    return _base("XDG_STATE_HOME", ".local/state", "state") / "c"
 
 
 def plugins() -> Path:

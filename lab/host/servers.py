@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.errors import GuestError, HostError, ToolError
-from lab.host import clock, paths, process
+from lab.host import clock, paths, process, turns
 from lab.model.procedure import AskServer, BuildPlugin, StartServer
 
 PACKAGES: Final = "nbdkit nbdkit-plugin-dev gcc libc6-dev"
@@ -101,6 +101,7 @@ class Server:
         self._process = process.Daemon(step.argv, log=Path(step.log))
         try:
             clock.wait_until(self._ready, timeout=step.timeout, reason=f"'{step.label}' to answer")
+            turns.never(self._process.pid)
         except BaseException:
             self.stop()
             raise

@@ -56,6 +56,11 @@ class Turn:
         _prefer(pid, 0)
 
 
+def never(pid: int) -> None:
+    """A process that was started during a turn, and whose own work is not computing: a disk."""
+    _prefer_tasks(pid, 0)
+
+
 def _may_raise() -> bool:
     """Whether a process of this user may become more urgent again (``setpriority(2)``)."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NICE)
@@ -67,10 +72,14 @@ def _prefer(pid: int, niceness: int) -> None:
     own = os.getpid()
     for process in {own, pid or own}:
         _prefer_session(process, niceness)
-        if _may_raise():
-            for task in Path(f"/proc/{process}/task").glob("*"):
-                with contextlib.suppress(OSError, ValueError):
-                    os.setpriority(os.PRIO_PROCESS, int(task.name), niceness)
+        _prefer_tasks(process, niceness)
+
+
+def _prefer_tasks(pid: int, niceness: int) -> None:
+    if _may_raise():
+        for task in Path(f"/proc/{pid}/task").glob("*"):
+            with contextlib.suppress(OSError, ValueError):
+                os.setpriority(os.PRIO_PROCESS, int(task.name), niceness)
 
 
 def _prefer_session(pid: int, niceness: int) -> None:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from lab.units import parse_rate, parse_seconds, parse_size
 
+KEPT: Final = {"kept": True}
+"""Validation's context for what a run was made with: rules that came later do not hold there."""
+
 
 class Model(BaseModel):
     """A frozen record; a key that it does not know is an error."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, populate_by_name=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod

@@ -125,6 +125,20 @@ def test_a_killed_run_goes_on_and_leaves_finished_cells_alone(lab_home: Home, im
     assert lab_home.left() == []
 
 
+def test_one_guest_at_a_time_is_enough_for_all_cells_and_to_stay_up(
+    lab_home: Home, image: str
+) -> None:
+    """The base cell, and the guest that is to stay with its array, are not the last."""
+    done = lab_home.run("up", "scenario", "raid5-parity-last", "--jobs", "1", *SHORT, timeout=300)
+    assert done.returncode in (0, 1), done.stderr
+    assert "3 of 3 cells done" in done.stdout
+    state = lab_home.run("ssh", "--", "cat", "/proc/mdstat").stdout
+    assert "[5/5] [UUUUU]" in state
+    assert lab_home.run("results", "show", "raid5-parity-last").stderr == ""
+    lab_home.run("down")
+    assert lab_home.left() == []
+
+
 @pytest.mark.parametrize("victim", ["worker", "QEMU"])
 def test_a_cell_whose_guest_is_killed_is_tried_once_more(
     lab_home: Home, image: str, victim: str

@@ -1,0 +1,71 @@
+"""Fields' docstrings as their descriptions, for JSON Schema and the reference.
+
+pydantic can read them itself whenever a class is made (``use_attribute_docstrings``), by parsing
+its source: a third of the time that it takes to load all models, in every process of the lab, for
+what only a schema shows. So they are read when one is asked for.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from typing import Final
+from weakref import WeakSet
+
+from lab.model.base import Model
+
+_SEEN: Final[WeakSet[type[Model]]] = WeakSet()
+
+
+def document() -> None:
+    """Describe the fields of all models that are loaded; one with a description keeps it."""
+    models = [m for m in _below(Model) if _describe(m)]
+    if not models:
+        return
+    everywhere = list(_below(Model))
+    for model in everywhere:  # a schema that was built holds those of the models in its fields
+        if "__pydantic_core_schema__" in vars(model):
+            del model.__pydantic_core_schema__
+    for model in everywhere:
+        model.model_rebuild(force=True)
+
+
+def _below(model: type[Model]) -> Iterator[type[Model]]:
+    for child in model.__subclasses__():
+        yield child
+        yield from _below(child)
+
+
+def _describe(model: type[Model]) -> bool:
+    """Whether a field had none yet, and has a description now."""
+    model.model_rebuild()
+    fields = model.model_fields
+    if model in _SEEN:
+        return False
+    _SEEN.add(model)
+    changed = False
+    for name, text in _docstrings(model):
+        if name in fields and fields[name].description is None:
+            fields[name].description = text
+            changed = True
+    return changed
+
+
+def _docstrings(model: type[Model]) -> Iterator[tuple[str, str]]:
+    """Each attribute that a string follows, of the model and of those that it inherits from."""
+    for base in model.__mro__:
+        if base is Model or not issubclass(base, Model):
+            continue
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assert isinstance(tree, ast.ClassDef)
+        for statement, following in zip(tree.body, tree.body[1:], strict=False):
+            if (
+                isinstance(statement, ast.AnnAssign)
+                and isinstance(statement.target, ast.Name)
+                and isinstance(following, ast.Expr)
+                and isinstance(following.value, ast.Constant)
+                and isinstance(following.value.value, str)
+            ):
+                yield statement.target.id, inspect.cleandoc(following.value.value)
