@@ -1,4 +1,4 @@
-"""Draw the README's picture from a stored run: ``docs/make_picture.py RUN``.
+"""Draw the README's picture of the run that tests keep: ``python -m docs.make_picture``.
 
 The picture is what `lab results show RUN` prints, as an SVG that needs nothing from the network:
 rich's own template names a web font, so this one leaves the font to whoever shows it.
@@ -7,14 +7,15 @@ rich's own template names a web font, so this one leaves the font to whoever sho
 from __future__ import annotations
 
 import io
-import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from lab import store
 from lab.app.results import result_of
 from lab.report.screen import result_page
+from lab.store import RunStore
+from tests.kept import unpacked
 
 PICTURE = Path(__file__).parent / "raid5-parity-last.svg"
 TEMPLATE = """\
@@ -45,9 +46,8 @@ TEMPLATE = """\
 """
 
 
-def picture(name: str) -> str:
-    """The SVG of a run, given as `lab results show` takes it."""
-    run = store.find(name)
+def picture(run: RunStore) -> str:
+    """The SVG of a run."""
     stored = run.load_run()
     page = result_page(
         result_of(run),
@@ -74,6 +74,6 @@ def picture(name: str) -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: .venv/bin/python docs/make_picture.py RUN")
-    PICTURE.write_text(picture(sys.argv[1]), encoding="utf-8")
+    with TemporaryDirectory() as directory:
+        drawn = picture(unpacked(PICTURE.stem, Path(directory)))
+    PICTURE.write_text(drawn, encoding="utf-8")

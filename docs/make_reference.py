@@ -23,7 +23,7 @@ from lab.app.schema import as_text, scenario_schema
 from lab.cli.app import app
 from lab.disks import hdd, ssd
 from lab.faults import COMMON
-from lab.model import claim, measurement
+from lab.model import claim, documented, measurement
 from lab.model import matrix as night
 from lab.model.fault import Fault
 from lab.model.result import Result
@@ -117,6 +117,7 @@ def default(field: FieldInfo, words: str) -> str:
 
 def table(model: type[BaseModel], hidden: Iterable[str] = ()) -> str:
     """The fields of a model, a line each."""
+    documented.document()
     lines = ["| key | type | default | |", "|---|---|---|---|"]
     for name, field in model.model_fields.items():
         if name in hidden:

@@ -1,4 +1,4 @@
-"""Screenshots of report pages from stored runs: ``docs/make_screenshots.py RUN...``.
+"""Screenshots of report pages: ``python -m docs.make_screenshots``, of the runs that tests keep.
 
 Each run gives ``docs/report-SCENARIO.png``, the top of its page on a desk, and
 ``docs/report-SCENARIO-phone.png``. Needs Chromium with its driver: ``WITH_BROWSER=1 make setup``.
@@ -7,7 +7,6 @@ Each run gives ``docs/report-SCENARIO.png``, the top of its page on a desk, and
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -15,10 +14,12 @@ from typing import Final
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
-from lab import store
 from lab.app.report import write_report
+from lab.store import RunStore
+from tests.kept import unpacked
 
 PLACE: Final = Path(__file__).parent
+RUNS: Final = ("raid5-parity-last", "raid5-layouts", "bitmap-chunk-raid10", "bitmap-random-write")
 SIZES: Final = {"": (1280, 2000, 0.7), "-phone": (390, 1100, 1.0)}
 """Width and height in CSS pixels, and how many pixels the picture has for each."""
 OPTIONS: Final = (
@@ -28,9 +29,8 @@ OPTIONS: Final = (
 )
 
 
-def screenshots(name: str, driver: webdriver.Chrome, directory: Path) -> None:
-    """Both pictures of a run, given as `lab report` takes it."""
-    run = store.find(name)
+def screenshots(run: RunStore, driver: webdriver.Chrome, directory: Path) -> None:
+    """Both pictures of a run."""
     page = write_report(run, directory / f"{run.id}.html", "lab")
     for ending, (width, height, scale) in SIZES.items():
         driver.execute_cdp_cmd(
@@ -41,7 +41,7 @@ def screenshots(name: str, driver: webdriver.Chrome, directory: Path) -> None:
         driver.save_screenshot(str(PLACE / f"report-{run.load_run().scenario}{ending}.png"))
 
 
-def main(names: list[str]) -> None:
+def main() -> None:
     """Start one browser for all runs."""
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or "chromium"
@@ -51,13 +51,11 @@ def main(names: list[str]) -> None:
         service = Service(shutil.which("chromedriver") or "chromedriver")
         driver = webdriver.Chrome(options=options, service=service)
         try:
-            for name in names:
-                screenshots(name, driver, Path(directory))
+            for name in RUNS:
+                screenshots(unpacked(name, Path(directory)), driver, Path(directory))
         finally:
             driver.quit()
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit("usage: .venv/bin/python docs/make_screenshots.py RUN...")
-    main(sys.argv[1:])
+    main()

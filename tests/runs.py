@@ -106,6 +106,20 @@ matrix:
   workloads.read.numjobs: [1, 2, 4]
 """
 
+SCALING = """\
+title: Test fixture, number of disks
+question: What does each further disk bring?
+disks: {count: 3, size: 1GiB, throttle: {total_bytes_per_second: 5MiB}}
+array: {level: 5, layout: left-symmetric, chunk: 64KiB, component_size: 64MiB}
+workloads:
+  - {name: read, tool: dd, if: '{target}', bs: 1MiB, count: 96, iflag: direct}
+matrix:
+  array.layout: [left-symmetric, parity-last]
+  disks.count: [3, 4, 5]
+  exclude:
+    - {array.layout: parity-last, disks.count: 4}
+"""
+
 SMALL = """\
 title: Test fixture, two cells
 question: What do three disks read?

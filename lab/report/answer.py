@@ -31,7 +31,7 @@ def answer(result: Result, claims: Sequence[Claim] = ()) -> tuple[str, ...]:
     return (
         *_verdicts(result.claims),
         *_conclusions(result.claims, claims),
-        *_nearness(result),
+        *_nearness(result, claims),
         *((f"{missing} is not known.",) if unfinished else ()),
     )
 
@@ -70,12 +70,17 @@ def _sentence(text: str) -> str:
     return " ".join(text.split()).rstrip(".")
 
 
-def _nearness(result: Result) -> Iterator[str]:
-    """How far the measured figures are from the published ones, and from theory, at the most."""
+def _nearness(result: Result, claims: Sequence[Claim]) -> Iterator[str]:
+    """How far the measured figures are from the published ones, and from theory, at the most.
+
+    A claim that holds beyond a limit, however far, is not near to anything.
+    """
+    limits = {c.id for c in claims if not isinstance(c.expect, Bound) or c.expect.near is None}
     beside = [
         abs(c.measured / c.published - 1)
         for c in result.claims
         if c.published and c.measured is not None and c.verdict is Verdict.HOLDS
+        if c.id not in limits
     ]
     if beside:
         what = "figure that holds is" if len(beside) == 1 else "figures that hold are"

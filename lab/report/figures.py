@@ -12,7 +12,10 @@ from lab.model.claim import Bound, Claim
 from lab.model.measurement import UNCONTENDED
 from lab.model.result import CellMeasurement, CellResult
 from lab.model.scenario import AxisValue
-from lab.units import format_rate, format_seconds, format_size
+from lab.units import format_figure, format_size, format_times
+
+figure: Final = format_figure
+"""A figure as people write it, by the name of its metric."""
 
 SHOWN: Final = ("throughput", "iops", "seconds")
 """Metrics that a page has room for; all are in the JSON."""
@@ -39,31 +42,77 @@ def axis_names(axes: Sequence[str]) -> list[str]:
     return [s if short.count(s) == 1 else a for s, a in zip(short, axes, strict=True)]
 
 
+def axis_heads(axes: Sequence[str]) -> list[str]:
+    """The axes' names as headings."""
+    named = zip(axes, axis_names(axes), strict=True)
+    return ["disks" if axis == "disks.count" else _words(name) for axis, name in named]
+
+
+def _words(name: str) -> str:
+    """A field's name in words; files below ``/sys`` keep theirs."""
+    return name if "/" in name else name.replace("_", " ")
+
+
+def telling(points: Sequence[Mapping[str, AxisValue]]) -> dict[str, tuple[AxisValue, ...]]:
+    """Axes that tell points of the matrix apart, their values in the scenario's order.
+
+    An axis whose value follows from those of the axes before it says nothing more, and is left out.
+    """
+    kept: dict[str, tuple[AxisValue, ...]] = {}
+    for axis in dict.fromkeys(a for axes in points for a in axes):
+        known = {tuple(axes.get(a) for a in kept) for axes in points}
+        told = {(*(axes.get(a) for a in kept), axes.get(axis)) for axes in points}
+        if len(told) > len(known):
+            kept[axis] = tuple(dict.fromkeys(axes.get(axis) for axes in points))
+    return kept
+
+
 def axes_text(axes: Mapping[str, AxisValue]) -> str:
-    """A point of the matrix in one line: ``parity-last, 5 disks, chunk 64KiB``."""
-    words = []
-    for name, (axis, value) in zip(axis_names(list(axes)), axes.items(), strict=True):
-        text = axis_value(axis, value)
-        if axis == "disks.count":
-            words.append(f"{text} disks")
-        elif isinstance(value, str):
-            words.append(text)
-        else:
-            words.append(f"{name.replace('_', ' ')} {text}")
-    return ", ".join(words)
+    """A point of the matrix in one line: ``parity-last, 5 disks, chunk 64KiB``.
+
+    What a cell leaves out is left out here too, but where that is all there is to say.
+    """
+    given = {a: v for a, v in axes.items() if v is not None} or axes
+    names = dict(zip(axes, axis_names(list(axes)), strict=True))
+    return ", ".join(_axis_text(a, names[a], v) for a, v in given.items())
 
 
-def figure(metric: str, value: float) -> str:
-    """A measured or predicted figure in the unit people expect."""
-    if metric == "throughput" or metric.endswith("_throughput"):
-        return format_rate(value)
-    if metric == "seconds" or metric.endswith("_seconds"):
-        return format_seconds(value)
-    if metric.endswith("iops"):
-        return f"{value:.4g}/s"
-    if "latency" in metric or "clat_" in metric:
-        return f"{value * 1000:.3g} ms"
-    return f"{value:.4g}"
+def _axis_text(axis: str, name: str, value: AxisValue) -> str:
+    """One axis value in words; those that say of themselves what they are stand alone."""
+    words = _words(name)
+    if value is None:
+        return f"{words} default"
+    text = axis_value(axis, value)
+    if axis == "disks.count":
+        return f"{text} disk" if value == 1 else f"{text} disks"
+    if axis == "array.level" and text.isdecimal():
+        return f"RAID {text}"
+    if axis == "array.bitmap":
+        return "no bitmap" if value == "none" else f"{text} bitmap"
+    plain = not isinstance(value, str) or value == "none" or text.isdecimal()
+    return f"{words} {text}" if plain else text
+
+
+_METRICS: Final = {"iops": "IOPS", "seconds": "time"}
+
+
+def metric_words(metric: str) -> str:
+    """A metric's name as people write it: ``IOPS``, ``read throughput``, ``sync time``."""
+    return " ".join(_METRICS.get(word, word) for word in metric.split("_"))
+
+
+def figure_name(workload: str, metric: str) -> str:
+    """A workload, and of which of its metrics a figure is, where that is not said by its unit."""
+    return workload if metric in SHOWN else f"{workload} {metric_words(metric)}"
+
+
+def claim_figure(claim: Claim | None, value: float | None) -> str:
+    """A claim's figure: of one metric, or one figure by another; empty where there is none."""
+    if value is None:
+        return ""
+    if claim is None or claim.expect.kind == "ratio":
+        return f"{format_times(value)} times"
+    return figure(claim.values[0].metric, value)
 
 
 def percent(share: float) -> str:

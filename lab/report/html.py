@@ -12,7 +12,7 @@ from lab.model.claim import Claim, Verdict
 from lab.model.result import Outcome, Result
 from lab.report.answer import answer, reliability
 from lab.report.document import Page, PageCell
-from lab.report.figures import axes_text, figure
+from lab.report.figures import axes_text, claim_figure
 from lab.report.pictures import CELLS, cell_pictures, figure_pictures
 from lab.report.pictures.draw import Picture, svg
 from lab.report.tables import (
@@ -136,9 +136,8 @@ def _source(page: Page) -> str:
 
 
 def _claims(result: Result, claims: Sequence[Claim]) -> Iterator[dict[str, str]]:
-    metrics = {c.id: c.values[0].metric if c.expect.kind != "ratio" else "" for c in claims}
+    made = {claim.id: claim for claim in claims}
     for claim in result.claims:
-        metric = metrics.get(claim.id, "")
         yield {
             "id": claim.id,
             "verdict": claim.verdict.value,
@@ -146,8 +145,8 @@ def _claims(result: Result, claims: Sequence[Claim]) -> Iterator[dict[str, str]]
             "words": claim.verdict.value.replace("_", " "),
             "says": " ".join(claim.says.split()),
             "reason": claim.reason,
-            "measured": "" if claim.measured is None else figure(metric, claim.measured),
-            "published": "" if claim.published is None else figure(metric, claim.published),
+            "measured": claim_figure(made.get(claim.id), claim.measured),
+            "published": claim_figure(made.get(claim.id), claim.published),
             "expected": claim.expected or "",
         }
 

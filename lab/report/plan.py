@@ -25,6 +25,7 @@ from lab.model.procedure import (
     Procedure,
     RestoreGuest,
     SaveGuest,
+    SendDirectory,
     SpoilDisk,
     StartGuest,
     StartServer,
@@ -195,6 +196,18 @@ def _step(step: Step) -> Iterator[str]:
         case GuestCommand():
             yield _comment(f"{step.label}:")
             yield from _here("guest", step.script)
+        case SendDirectory():
+            yield _comment(
+                f"{step.workload}, from {step.source or 'a directory that is not given'}:"
+            )
+            packed, target = '"$DIRECTORY/suite.tar"', f"root@127.0.0.1:{step.target}"
+            source = shlex.quote(step.source) if step.source else '"$SUITE"'
+            out = " ".join(f"--exclude={name}" for name in step.left_out)
+            yield f"tar -c {out} -C {source} -f {packed} ."
+            yield (
+                'scp -q -F none -P "$PORT" -i "$LAB_KEY" -o LogLevel=ERROR'
+                f' -o UserKnownHostsFile="$DIRECTORY/known_hosts" {packed} {shlex.quote(target)}'
+            )
         case Timed():
             if step.before:
                 yield _comment(f"before workload {step.workload}, trial {step.trial}:")

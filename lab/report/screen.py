@@ -22,14 +22,15 @@ from lab.model.claim import Verdict
 from lab.model.result import CellResult, ClaimResult, Outcome, Result
 from lab.report.answer import answer, reliability
 from lab.report.figures import (
-    SHOWN,
     Row,
     axes_text,
-    axis_names,
+    axis_heads,
     axis_value,
     figure,
+    figure_name,
     rows_of,
     spread,
+    telling,
 )
 from lab.report.summary import Overview, overview
 
@@ -52,6 +53,8 @@ WORDS: Final = 320
 """Characters of a note before it is cut short, at a sentence's or an item's end."""
 NARROW: Final = 60
 """Columns below which what stands side by side stands below each other."""
+NAMES: Final = 7
+"""Part of the columns that claims' names may take; where one is longer, it stands above."""
 GAP: Final = 2
 
 _JOINT: Final = "\ue000"
@@ -151,15 +154,15 @@ class Cells:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The first form that fits."""
-        axes = list(self.cells[0].axes) if self.cells else []
-        heads = ["measured", "predicted", "published"] if self.measured else ["predicted"]
+        axes = list(telling([cell.axes for cell in self.cells]))
+        heads = self._heads()
         right = len(heads)
-        table, tables = [[*axis_names(axes), "workload", *heads]], [["", *heads]]
+        table, tables = [[*axis_heads(axes), "workload", *heads]], [["", *heads]]
         sentences: list[RenderableType] = []
         for cell, rows in zip(self.cells, self.rows, strict=True):
             own = [axis_value(axis, cell.axes[axis]) for axis in axes]
             above = axes_text(cell.axes) or cell.id
-            lines = self._lines(cell, rows)
+            lines = self._lines(cell, rows, heads)
             tables.append([above])
             sentences.append(_text(above))
             for number, line in enumerate(lines):
@@ -178,23 +181,31 @@ class Cells:
                 return
         yield from sentences
 
-    def _lines(self, cell: CellResult, rows: Sequence[Row]) -> Iterator[list[str]]:
+    def _heads(self) -> list[str]:
+        """What is measured, and of the rest what there is."""
+        if not self.measured:
+            return ["predicted"]
+        rows = [row for each in self.rows for row in each]
+        return [
+            "measured",
+            *["predicted"] * any(row.predicted is not None for row in rows),
+            *["published"] * any(row.published is not None for row in rows),
+        ]
+
+    def _lines(
+        self, cell: CellResult, rows: Sequence[Row], heads: Sequence[str]
+    ) -> Iterator[list[str]]:
         if not rows or (self.measured and not cell.measurements):
             words = cell.outcome.value if self.measured else "theory cannot say"
-            yield ["–", words, *[""] * (2 if self.measured else 0)]
+            yield ["–", words, *[""] * (len(heads) - 1)]
             return
         for row in rows:
-            name = row.workload if row.metric in SHOWN else f"{row.workload} {row.metric}"
-            predicted = "" if row.predicted is None else figure(row.metric, row.predicted)
-            said = "" if row.published is None else figure(row.metric, row.published)
-            yield (
-                [name, measured_text(row), predicted, said]
-                if self.measured
-                else [
-                    name,
-                    predicted,
-                ]
-            )
+            said = {
+                "measured": measured_text(row),
+                "predicted": "" if row.predicted is None else figure(row.metric, row.predicted),
+                "published": "" if row.published is None else figure(row.metric, row.published),
+            }
+            yield [figure_name(row.workload, row.metric), *(said[head] for head in heads)]
 
 
 def measured_text(row: Row) -> str:
@@ -277,8 +288,9 @@ def _claims(claims: Sequence[ClaimResult], said: str, *, whole: bool) -> Iterato
         open_ = (Verdict.REFUTED, Verdict.INCONCLUSIVE)
         first = [c for verdict in open_ for c in claims if c.verdict is verdict]
         shown = first[:CLAIMS]
+    names_ = max((len(c.id) for c in shown), default=0)
     width = max((len(c.verdict.value) for c in shown), default=0)
-    yield from (Judged(claim, width, f"({claim.id};" in said) for claim in shown)
+    yield from (Judged(claim, names_, width, f"({claim.id};" in said) for claim in shown)
     kept = {claim.id for claim in shown}
     for verdict in Verdict:
         names = [c.id for c in claims if c.verdict is verdict and c.id not in kept]
@@ -293,6 +305,8 @@ class Judged:
     """A claim and what became of it: side by side, or below each other."""
 
     claim: ClaimResult
+    name: int
+    """Letters of the longest claim's name, and of the longest verdict."""
     width: int
     said: bool
     """The answer above has its reason."""
@@ -307,12 +321,12 @@ class Judged:
         if claim.expected and claim.verdict is not Verdict.NOT_TESTED:
             reason += f"; expected {claim.expected}"
         says.append(f"\n{together(reason)}", style="dim")
-        if options.max_width < NARROW:
+        if options.max_width < NARROW or self.name > options.max_width // NAMES:
             yield Text(f"{claim.id} ").append(verdict)
             yield Padding(says, (0, 0, 0, 2))
             return
         grid = Table.grid(padding=(0, 2))
-        grid.add_column(min_width=6, max_width=8, overflow="fold")
+        grid.add_column(width=max(self.name, 6))
         grid.add_column(width=self.width)
         grid.add_column(overflow="fold")
         grid.add_row(claim.id, verdict, says)

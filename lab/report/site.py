@@ -9,7 +9,7 @@ from lab.model.claim import Verdict
 from lab.model.night import NightResult, Regression
 from lab.report.answer import answer
 from lab.report.document import Page
-from lab.report.figures import axes_text, figure, rows_of, spread
+from lab.report.figures import axes_text, figure, metric_words, rows_of, spread
 from lab.report.html import drawn, mood, render, when, where
 from lab.report.night import LEGEND, regression_sentence, summary, system_of
 from lab.report.pictures.trends import trends
@@ -93,7 +93,7 @@ def _table(pages: Sequence[Page]) -> Table:
                 page.result.run.id,
                 axes_text(cell.axes) or cell.id,
                 row.workload,
-                row.metric.replace("_", " "),
+                metric_words(row.metric),
                 figure(row.metric, row.measurement.median),
                 spread(row.measurement),
             ),

@@ -8,14 +8,16 @@ from statistics import median
 from typing import Final
 
 from lab.model.result import CellResult
+from lab.model.scenario import AxisValue
 from lab.report.figures import (
-    SHOWN,
     Row,
     axes_text,
-    axis_names,
+    axis_heads,
     figure,
+    figure_name,
     percent,
     spread,
+    telling,
 )
 
 VALUES: Final = 8
@@ -58,6 +60,7 @@ class Overview:
 
 def overview(cells: Sequence[CellResult], rows: Sequence[Sequence[Row]]) -> Overview:
     """What a person wants to know of hundreds of figures, measured ones only."""
+    told = telling([cell.axes for cell in cells])
     every = [row for each in rows for row in each if row.measured is not None]
     groups: dict[Key, list[Row]] = {}
     for row in every:
@@ -66,32 +69,30 @@ def overview(cells: Sequence[CellResult], rows: Sequence[Sequence[Row]]) -> Over
     return Overview(
         cells=len(cells),
         figures=len(every),
-        workloads=tuple(_name(key) for key in shown),
-        extremes=tuple(Extremes(workload=_name(k), lines=_extremes(g)) for k, g in shown.items()),
-        medians=tuple(_medians(cells, shown)),
+        workloads=tuple(figure_name(*key) for key in shown),
+        extremes=tuple(
+            Extremes(workload=figure_name(*key), lines=_extremes(rows_, tuple(told)))
+            for key, rows_ in shown.items()
+        ),
+        medians=tuple(_medians(told, shown)),
     )
 
 
-def _name(key: Key) -> str:
-    workload, metric = key
-    return workload if metric in SHOWN else f"{workload} {metric}"
-
-
-def _extremes(rows: Sequence[Row]) -> tuple[tuple[str, str, str], ...]:
+def _extremes(rows: Sequence[Row], axes: Sequence[str]) -> tuple[tuple[str, str, str], ...]:
     """Lowest, median, highest, and the one that is farthest from theory."""
     ordered = sorted(rows, key=lambda row: row.measured or 0.0)
     low, high = ordered[0], ordered[-1]
     middle = figure(low.metric, median(row.measured or 0.0 for row in rows))
     lines = [
-        ("lowest", _figure(low), _where(low)),
+        ("lowest", _figure(low), _where(low, axes)),
         ("median", middle, ""),
-        ("highest", _figure(high), _where(high)),
+        ("highest", _figure(high), _where(high, axes)),
     ]
     judged = [row for row in rows if row.off is not None]
     if judged:
         worst = max(judged, key=lambda row: abs(row.off or 0.0))
         said = f"{percent(worst.off or 0.0)} off at most"
-        lines.append(("theory", said, _where(worst)))
+        lines.append(("theory", said, _where(worst, axes)))
     return tuple(lines)
 
 
@@ -101,16 +102,15 @@ def _figure(row: Row) -> str:
     return f"{figure(row.metric, row.measurement.median)} {bar}".rstrip()
 
 
-def _where(row: Row) -> str:
-    return axes_text(row.cell.axes) + (" ?" if row.doubted else "")
+def _where(row: Row, axes: Sequence[str]) -> str:
+    return axes_text({a: row.cell.axes[a] for a in axes}) + (" ?" if row.doubted else "")
 
 
-def _medians(cells: Sequence[CellResult], groups: Mapping[Key, Sequence[Row]]) -> Iterator[Median]:
-    axes = list(cells[0].axes) if cells else []
-    for name, axis in zip(axis_names(axes), axes, strict=True):
-        values = list(dict.fromkeys(cell.axes[axis] for cell in cells))
-        if len(values) < 2:
-            continue
+def _medians(
+    axes: Mapping[str, Sequence[AxisValue]], groups: Mapping[Key, Sequence[Row]]
+) -> Iterator[Median]:
+    for name, (axis, found_) in zip(axis_heads(list(axes)), axes.items(), strict=True):
+        values = [value for value in found_ if value is not None]
         left_out = len(values) - VALUES if len(values) > VALUES else 0
         half = VALUES // 2
         for number, value in enumerate(values):

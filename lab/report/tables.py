@@ -9,17 +9,19 @@ from lab.model.base import Model
 from lab.model.result import CellResult, Outcome
 from lab.report.document import Page
 from lab.report.figures import (
-    SHOWN,
     Row,
     axes_text,
-    axis_names,
+    axis_heads,
     axis_value,
     figure,
+    figure_name,
     interval,
+    metric_words,
     percent,
     rows_of,
+    telling,
 )
-from lab.units import format_seconds, format_size
+from lab.units import format_amount, format_seconds
 
 
 class Column(Model):
@@ -51,7 +53,7 @@ def columns(words: Sequence[str], numbers: Sequence[str]) -> tuple[Column, ...]:
 
 def figures_table(page: Page) -> Table:
     """What was measured beside what was predicted and published, a row for each figure."""
-    axes = list(page.result.cells[0].axes) if page.result.cells else []
+    axes = list(telling([cell.axes for cell in page.result.cells]))
     lines = []
     for cell in page.result.cells:
         own = [axis_value(a, cell.axes[a]) for a in axes]
@@ -59,19 +61,28 @@ def figures_table(page: Page) -> Table:
         if not rows:
             lines.append(Line(values=(*own, "–", cell.outcome.value, *[""] * 5), style="doubted"))
         lines += [_line(own, row) for row in rows]
-    return Table(
-        columns=columns(
-            [*axis_names(axes), "workload"],
-            ["measured", "trials", "from – to", "predicted", "off theory", "published"],
-        ),
-        rows=tuple(lines),
-        caption="Medians of the trials, and where they may lie. The other metrics are with each "
-        "cell below.",
+    heads = ["measured", "trials", "from – to", "predicted", "off theory", "published"]
+    return _filled(
+        Table(
+            columns=columns([*axis_heads(axes), "workload"], heads),
+            rows=tuple(lines),
+            caption="Medians of the trials, and where they may lie. The other metrics are with each"
+            " cell below.",
+        )
+    )
+
+
+def _filled(table: Table) -> Table:
+    """The table without columns in which nothing stands."""
+    kept = [n for n, _ in enumerate(table.columns) if any(row.values[n] for row in table.rows)]
+    rows = (r.model_copy(update={"values": tuple(r.values[n] for n in kept)}) for r in table.rows)
+    return table.model_copy(
+        update={"columns": tuple(table.columns[n] for n in kept), "rows": tuple(rows)}
     )
 
 
 def _line(own: Sequence[str], row: Row) -> Line:
-    name = row.workload if row.metric in SHOWN else f"{row.workload} {row.metric}"
+    name = figure_name(row.workload, row.metric)
     metric = row.metric
 
     def say(value: float | None) -> str:
@@ -81,7 +92,7 @@ def _line(own: Sequence[str], row: Row) -> Line:
     if row.measurement is not None:
         trials = str(len(row.measurement.values))
         low, high = interval(row.measurement)
-        span = f"{say(low)} – {say(high)}" if low < high else ""
+        span = f"{say(low)} – {say(high)}" if say(low) != say(high) else ""
     measured = say(row.measured) + (" ?" if row.doubted else "")
     off = "" if row.off is None else percent(row.off)
     return Line(
@@ -99,11 +110,12 @@ def metrics_table(cell: CellResult) -> Table:
         said = [figure(row.metric, v) for v in row.measurement.values]
         expected = "" if row.predicted is None else figure(row.metric, row.predicted)
         off = "" if row.off is None else percent(row.off)
-        exact = f"{row.measurement.median:.10g} {row.measurement.unit}".strip()
-        name = row.metric.replace("_", " ")
+        unit = row.measurement.unit.removesuffix("1")  # a count has no unit
+        exact = f"{row.measurement.median:.10g} {unit}".strip()
+        name = metric_words(row.metric)
         lines.append(Line(values=(row.workload, name, ", ".join(said), exact, expected, off)))
     heads = columns(["workload", "metric"], ["trials", "median, exactly", "theory", "off theory"])
-    return Table(columns=heads, rows=tuple(lines))
+    return _filled(Table(columns=heads, rows=tuple(lines)))
 
 
 def members_table(page: Page) -> Table:
@@ -177,7 +189,13 @@ def calibrations_table(environment: Mapping[str, Any]) -> Table:
             off = p["measured"] / p["expected"] - 1 if p["expected"] else 0.0
             said = [figure(p["metric"], p[k]) for k in ("measured", "expected")]
             style = "" if abs(off) <= p["tolerance"] else "doubted"
-            values = (name, p["name"], *said, percent(off), f"{p['tolerance']:.0%}")
+            values = (
+                name,
+                p["name"].replace("_", " "),
+                *said,
+                percent(off),
+                f"{p['tolerance']:.0%}",
+            )
             lines.append(Line(values=values, style=style))
     heads = columns(["disk", "point"], ["measured", "promised", "off", "allowed"])
     return Table(columns=heads, rows=tuple(lines))
@@ -188,13 +206,25 @@ def facts(environment: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[st
     for name, value in environment.items():
         if name == "calibrations":
             continue
+        if name == "noise":
+            yield from _noise(value)
+            continue
         words = f"{prefix}{name}".replace("_", " ")
         if isinstance(value, Mapping):
             yield from facts(value, f"{words} ")
-        elif name.startswith("memory") and isinstance(value, int):
-            yield words, format_size(value) if value % 2**20 == 0 else f"{value / 2**30:.1f} GiB"
+        elif name == "memory_kib":
+            yield f"{prefix}memory", format_amount(int(value) * 1024)
+        elif name == "memory" and isinstance(value, int):
+            yield words, format_amount(value)
         else:
             yield words, str(value)
+
+
+def _noise(found: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """How far the host's own earlier runs scatter, by kind of disk and metric."""
+    for each in found:
+        words = f"noise of {metric_words(each['metric'])}, {each['disks']} disks"
+        yield words, f"{each['deviation']:.1%} from run to run, by {each['runs']} earlier runs"
 
 
 def time_of(cell: CellResult) -> str:

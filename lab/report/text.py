@@ -13,10 +13,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from lab.compile.resources import CPUS, DISK, IMAGE, MEMORY, SPACE
 from lab.judge import in_words
 from lab.model.scenario import SERVED
 from lab.report.figures import axis_value
-from lab.units import format_size
+from lab.units import GIB, format_size
 
 if TYPE_CHECKING:
     from lab.compile.scenario import Compiled
@@ -111,6 +112,27 @@ def guest_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         since = datetime.fromisoformat(row["created"]).astimezone().strftime("%d %b %H:%M")
         port = str(row["port"] or "–")  # QEMU has not said it yet
         table.add_row(row["id"], row["state"], row["scenario"], row["array"] or "–", port, since)
+    return table
+
+
+def cluster_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """``lab cluster status``."""
+    table = plain_table("host", "accelerator", "guests", "memory", "space", "images, disks")
+    for row in rows:
+        if "problem" in row:
+            table.add_row(row["problem"])
+            continue
+        has = row["offers"]
+        sizes = (f"{has.get(name, 0) / GIB:.1f} GiB" for name in (MEMORY, SPACE))
+        there = [
+            name.removeprefix(kind)
+            for kind in (IMAGE, DISK)
+            for name in sorted(has)
+            if name.startswith(kind)
+        ]
+        guests = f"{has.get(CPUS, 0):g}"
+        kind = row["accelerator"].upper()
+        table.add_row(row["host"], kind, guests, *sizes, "\n".join(there) or "–")
     return table
 
 

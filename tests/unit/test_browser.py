@@ -1,10 +1,12 @@
 """Report pages in Chromium, at a desk's width and a telephone's: no error, no request, no overflow.
 
+Pages of runs that were measured, whose figures are held against the kept result, and of fixtures.
 Without Chromium they are skipped; ``WITH_BROWSER=1 make setup`` installs it.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import shutil
 from collections.abc import Iterator
@@ -14,7 +16,9 @@ from typing import Any
 import pytest
 
 from lab.app.report import write_report, write_site
-from tests import runs
+from lab.report.figures import figure, metric_words
+from lab.store import RunStore
+from tests import kept, runs
 from tests.fakes import stored_run
 
 pytestmark = [
@@ -26,6 +30,8 @@ pytestmark = [
 ]
 
 WIDTHS = {"desk": (1280, 900), "telephone": (390, 844)}
+PAPER = {"paper": (718, 1000)}
+"""A4 less Chromium's margins, in CSS pixels."""
 OPTIONS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -40,7 +46,7 @@ class Browser:
         self.driver = driver
 
     def open(self, path: Path, width: str) -> None:
-        size = dict(zip(("width", "height"), WIDTHS[width], strict=True))
+        size = dict(zip(("width", "height"), (WIDTHS | PAPER)[width], strict=True))
         self.driver.execute_cdp_cmd(
             "Emulation.setDeviceMetricsOverride",
             {**size, "deviceScaleFactor": 1, "mobile": width == "telephone"},
@@ -63,15 +69,63 @@ class Browser:
         found: list[str] = self.driver.execute_script(_STICKING_OUT)
         return found
 
+    def faults(self, path: Path, width: str) -> list[str]:
+        """What is wrong with a page when it is opened."""
+        self.open(path, width)
+        console, asked = self.told()
+        drawn, cut, scripts = self.driver.execute_script(_PICTURES)
+        small = [f"a picture of {w} by {h}" for w, h in drawn if w < 250 or h < 40]
+        return [
+            *(f"console: {said}" for said in console),
+            *(f"asked for: {url}" for url in asked if url != path.as_uri()),
+            *(f"sticks out: {element}" for element in self.wider_than_the_page()),
+            *(small if drawn else ["no picture"]),
+            *(f"cut off: {text}" for text in cut),
+            *(f"a script: {text}" for text in scripts),
+        ]
+
+    def figures(self) -> dict[tuple[str, str, str], tuple[str, str]]:
+        """The open page's figures: cell, workload and metric to all trials and the exact median."""
+        rows = self.driver.execute_script(_FIGURES)
+        return {
+            (cell, workload, metric): (said, exact) for cell, workload, metric, said, exact in rows
+        }
+
 
 _STICKING_OUT = """
 const edge = document.documentElement.clientWidth + 1;
 const scrolls = e => ['auto', 'scroll'].includes(getComputedStyle(e).overflowX);
 const boxed = e => e && (scrolls(e) || boxed(e.parentElement));
 const wide = [...document.body.querySelectorAll('*')].filter(
-  e => !e.closest('svg') && !boxed(e) && e.getBoundingClientRect().right > edge);
+  e => e.checkVisibility() && !e.closest('svg') && !boxed(e)
+    && e.getBoundingClientRect().right > edge);
 const page = document.documentElement.scrollWidth > edge ? ['the page itself'] : [];
 return page.concat(wide.map(e => e.tagName + '.' + e.className + ' ' + e.textContent.slice(0, 40)));
+"""
+_PICTURES = """
+const all = [...document.querySelectorAll('figure svg')];
+const edges = all.map(s => s.getBoundingClientRect());
+const out = (r, e) => r.left < e.left - 1 || r.right > e.right + 1 || r.bottom > e.bottom + 1;
+const cut = all.flatMap((svg, i) => [...svg.querySelectorAll('text')].filter(
+  t => t.textContent.includes('\u2026') || out(t.getBoundingClientRect(), edges[i])));
+return [edges.map(r => [r.width, r.height]), cut.map(t => t.textContent),
+  [...document.scripts].map(s => s.outerHTML.slice(0, 80))];
+"""
+_FIGURES = """
+return [...document.querySelectorAll('details.cell')].flatMap(
+  cell => [...cell.querySelector('table').querySelectorAll('tbody tr')].map(row => {
+    const [workload, metric, trials, exact] = [...row.cells].map(c => c.textContent);
+    return [cell.id.slice('cell-'.length), workload, metric, trials, exact];
+  }));
+"""
+_CLAIMS = """
+return [...document.querySelectorAll('#claims tbody tr')].map(
+  row => [row.cells[0].textContent, row.cells[1].textContent.slice(2).replace(' ', '_')]);
+"""
+_SHOWN = """
+const heads = [...document.querySelectorAll('#figures th')].map(h => h.textContent);
+return [...document.querySelectorAll('#figures tbody tr')].map(
+  row => row.cells[heads.indexOf('measured')].textContent);
 """
 
 
@@ -116,18 +170,87 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_a_page_is_whole_without_error_request_or_overflow(
     browser: Browser, site: dict[str, Path], name: str, width: str
 ) -> None:
-    browser.open(site[name], width)
-    console, asked = browser.told()
-    assert console == []
-    assert asked == [site[name].as_uri()]
-    assert browser.wider_than_the_page() == []
-    drawn = browser.driver.execute_script(
-        "return [...document.querySelectorAll('figure svg')].map(s => s.getBoundingClientRect())"
-        ".map(r => [r.width, r.height])"
-    )
-    assert all(w > 250 and h > 40 for w, h in drawn)
-    assert len(drawn) >= 1
+    assert browser.faults(site[name], width) == []
     assert browser.driver.title
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[RunStore, Path]]:
+    """Runs that were measured, and their pages."""
+    base = tmp_path_factory.mktemp("measured")
+    stores = {name: kept.unpacked(name, base) for name in kept.NAMES}
+    return {n: (s, write_report(s, base / f"{n}.html", "lab")) for n, s in stores.items()}
+
+
+Document = dict[str, Any]
+
+
+def differing(browser: Browser, result: Document) -> list[tuple[str, str, str]]:
+    """The figures of a kept result that the open page does not have as they are."""
+    shown = browser.figures()
+    found = [(c["id"], m) for c in result["cells"] for m in c["measurements"]]
+    assert len(found) == len(shown)
+    wrong = []
+    for cell, m in found:
+        key = (cell, m["workload"], metric_words(m["metric"]))
+        said, exact = shown.get(key, ("", "nan"))
+        trials = ", ".join(figure(m["metric"], v) for v in m["values"])
+        number, _, unit = exact.partition(" ")
+        near = float(number) == pytest.approx(m["median"], rel=1e-9)
+        if (said, near, unit) != (trials, True, m["unit"].removesuffix("1")):
+            wrong.append(key)
+    return wrong
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", kept.NAMES)
+def test_a_measured_runs_page_is_whole_and_has_the_figures_of_its_result(
+    browser: Browser, measured: dict[str, tuple[RunStore, Path]], name: str, width: str
+) -> None:
+    store, page = measured[name]
+    assert browser.faults(page, width) == []
+    result = json.loads((store.directory / "result.json").read_bytes())
+    assert differing(browser, result) == []
+    claims = [[claim["id"], claim["verdict"]] for claim in result["claims"]]
+    assert claims == browser.driver.execute_script(_CLAIMS)
+    shown = [text.removesuffix(" ?") for text in browser.driver.execute_script(_SHOWN)]
+    all_ = {figure(m["metric"], m["median"]) for c in result["cells"] for m in c["measurements"]}
+    assert len(shown) >= len(result["cells"])
+    assert set(shown) <= all_
+
+
+@pytest.mark.parametrize("name", kept.NAMES)
+def test_a_measured_runs_page_fits_on_paper(
+    browser: Browser, measured: dict[str, tuple[RunStore, Path]], name: str
+) -> None:
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        assert browser.faults(measured[name][1], "paper") == []
+    finally:
+        browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    options = {"paperWidth": 8.27, "paperHeight": 11.69}
+    printed = browser.driver.execute_cdp_cmd("Page.printToPDF", options)["data"]
+    assert base64.b64decode(printed)[:5] == b"%PDF-"
+
+
+def test_a_measured_runs_page_with_faults_planted_in_it_is_noticed(
+    browser: Browser, measured: dict[str, tuple[RunStore, Path]], tmp_path: Path
+) -> None:
+    store, page = measured["bitmap-random-write"]
+    result = json.loads((store.directory / "result.json").read_bytes())
+    median = result["cells"][1]["measurements"][0]["median"]
+    text = page.read_text(encoding="utf-8")
+    planted = tmp_path / "planted.html"
+    bad = text.replace(f"{median:.10g} ", f"{median * 1.001:.10g} ", 1)
+    bad = bad.replace("</header>", "</header><script>nowhere()</script><img src='there.png'>", 1)
+    bad = bad.replace(">8 disks, no bitmap</text>", ">8 disks, no bit\u2026</text>", 1)
+    planted.write_text(bad, encoding="utf-8")
+    found = browser.faults(planted, "desk")
+    for beginning in ("console: ", "asked for: ", "a script: ", "cut off: "):
+        assert any(fault.startswith(beginning) for fault in found), beginning
+    assert len(differing(browser, result)) == 1
+    planted.write_text(text.replace("<figure", "<i hidden").replace("</figure", "</i"))
+    assert "no picture" in browser.faults(planted, "telephone")
 
 
 def test_everything_that_is_folded_can_be_opened_and_stays_inside(

@@ -15,9 +15,11 @@ from lab import measure
 from lab.app.report import page_of
 from lab.model.measurement import SyncSeen
 from lab.report.document import Page
+from lab.report.figures import rows_of
 from lab.report.pictures import cell_pictures, figure_pictures, pictures_of
-from lab.report.pictures.curves import disk_limit
-from lab.report.pictures.draw import INK, MUTED, SERIES, Picture, png, svg, whole
+from lab.report.pictures.ceilings import disk_limit
+from lab.report.pictures.draw import INK, MUTED, SERIES, Picture, legend, lines, png, svg, whole
+from lab.report.pictures.points import longest, varying
 from lab.report.pictures.traces import sync_words
 from lab.report.pictures.trends import trends
 from lab.units import MIB
@@ -37,6 +39,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Pages:
         "layouts": runs.theory_run(base, runs.LAYOUTS, name="layouts", contended=1),
         "bitmap": runs.theory_run(base, runs.BITMAP, name="bitmap"),
         "depth": runs.theory_run(base, runs.DEPTH, name="depth"),
+        "scaling": runs.theory_run(base, runs.SCALING, name="scaling"),
     }
     return {name: page_of(store) for name, store in stores.items()}
 
@@ -59,12 +62,11 @@ def test_pictures_follow_the_axes(pages: Pages) -> None:
     assert {
         *("write-throughput-chunk-16kib", "read-throughput-chunk-16kib"),
         *("write-throughput-by-layout-and-chunk-3-disks", "write-throughput-by-chunk-5-disks"),
-        *("read-throughput-by-disks-chunk-512kib",),
     } <= layouts
     assert not any("over-time" in name for name in layouts)
-    assert set(names["main"]) == {
-        f"{w}-throughput-by-disks" for w in ("write", "read", "write-stripe")
-    }
+    assert not any("by-disks" in name for name in layouts)  # through two points goes any curve
+    assert set(names["main"]) == {f"{w}-throughput" for w in ("write", "read", "write-stripe")}
+    assert names["scaling"] == ["read-throughput", "read-throughput-by-disks"]
 
 
 def test_each_cell_shows_its_members_and_its_logs_but_not_of_too_many(pages: Pages) -> None:
@@ -98,14 +100,20 @@ def test_bars_are_the_figures_with_theory_and_their_intervals(pages: Pages) -> N
 
 
 def test_the_number_of_disks_has_what_they_could_do_at_most(pages: Pages) -> None:
-    picture = named(pages["main"], "read-throughput-by-disks")
+    picture = named(pages["scaling"], "read-throughput-by-disks")
     layers = [x for x in picture.spec["layer"] if x["mark"]["type"] == "line" and "data" in x]
     [lines] = [layer["data"]["values"] for layer in layers]
     disk = 5 * MIB
     assert {(v["of"], v["at"]): v["limit"] for v in lines} == {
-        **{("N·B", n): n * disk / 1e6 for n in (3, 5)},
-        **{("(N-1)·B", n): (n - 1) * disk / 1e6 for n in (3, 5)},
+        **{("N·B", n): n * disk / 1e6 for n in (3, 4, 5)},
+        **{("(N-1)·B", n): (n - 1) * disk / 1e6 for n in (3, 4, 5)},
     }
+    beside = values_of(named(pages["main"], "read-throughput"))
+    assert {v["label"]: v["most"] for v in beside} == {
+        "5 disks": [5 * disk / 1e6, 4 * disk / 1e6],
+        "3 disks": [3 * disk / 1e6, 2 * disk / 1e6],
+    }
+    assert not any(v["most"] for v in values_of(named(pages["scaling"], "read-throughput")))
     cell = pages["main"].cells[0].cell
     assert disk_limit(cell, "throughput") == 5 * MIB
     assert disk_limit(cell, "iops") is None
@@ -115,9 +123,41 @@ def test_the_number_of_disks_has_what_they_could_do_at_most(pages: Pages) -> Non
 
 def test_a_cell_without_the_axis_is_a_line_across(pages: Pages) -> None:
     values = values_of(named(pages["bitmap"], "write-iops-by-bitmap-chunk"))
-    assert [(v["curve"], v["at"]) for v in values if v["lonely"]] == [("none", "default")]
-    by_disks = values_of(named(pages["main"], "write-throughput-by-disks"))
+    assert [v["curve"] for v in values if v["lonely"]] == ["no bitmap"]
+    assert {v["curve"] for v in values if v["joined"]} == {"internal bitmap"}
+    by_disks = values_of(named(pages["scaling"], "read-throughput-by-disks"))
     assert not any(v["lonely"] for v in by_disks)
+    assert {v["curve"]: v["joined"] for v in by_disks} == {
+        "left-symmetric": True,
+        "parity-last": False,  # two points, each with its figure
+    }
+
+
+def test_an_axis_that_follows_from_others_is_not_named(tmp_path: Path) -> None:
+    text = runs.BITMAP.replace("[none, internal]", "[none, internal]\n  array.name: [a, b]")
+    text = text.replace(
+        "  exclude:",
+        "  exclude:\n    - {array.bitmap: none, array.name: b}"
+        "\n    - {array.bitmap: internal, array.name: a}",
+    )
+    page = page_of(runs.theory_run(tmp_path, text))
+    rows = [row for cell in page.result.cells for row in rows_of(cell)]
+    assert {row.cell.axes["array.name"] for row in rows} == {"a", "b"}
+    assert list(varying(rows)) == ["array.bitmap", "array.bitmap_chunk"]
+    labels = [v["label"] for v in values_of(figure_pictures(page)[0])]
+    assert labels[:2] == ["no bitmap", "internal bitmap, bitmap chunk 64KiB"]
+    assert longest(rows, "array.bitmap_chunk", varying(rows)) == 5
+    assert longest(rows[:3], "array.bitmap_chunk", varying(rows)) == 2
+
+
+def test_long_labels_are_parted_between_words_and_a_legend_has_room_for_its_own() -> None:
+    label = "left-symmetric, internal bitmap, bitmap chunk 64KiB"
+    assert " ".join(lines(label, 27)) == label
+    assert max(map(len, lines(label, 27))) <= 27
+    assert lines("a" * 40, 27) == ["a" * 40]
+    assert legend(["a" * 10] * 4)["columns"] == 3
+    assert legend(["a" * 10, "b" * 24])["columns"] == 2
+    assert legend(["a" * 40])["columns"] == 1
 
 
 def test_a_parity_disks_load_is_counted(pages: Pages) -> None:
@@ -208,11 +248,13 @@ def test_a_log_of_single_requests_is_added_up_by_seconds(pages: Pages) -> None:
 
 
 def test_svg_says_in_words_what_it_shows_and_png_is_the_same_picture(pages: Pages) -> None:
-    picture = named(pages["main"], "read-throughput-by-disks")
+    picture = named(pages["main"], "read-throughput")
     drawn = svg(picture)
     root = ElementTree.fromstring(drawn)
     titles = [e.text or "" for e in root.iter("{http://www.w3.org/2000/svg}title")]
-    assert sum("measured 20.8 MB/s" in t for t in titles) == 2  # the point, and what was published
+    assert (
+        sum("measured 20.8 MB/s" in t for t in titles) == 3
+    )  # the bar, theory's line, and what was published
     assert root.get("role") == "img"
     assert picture.title in str(root.get("aria-label"))
     pixels = png(drawn)
@@ -223,7 +265,7 @@ def test_svg_says_in_words_what_it_shows_and_png_is_the_same_picture(pages: Page
 
 
 def test_every_picture_is_well_formed_fits_and_has_a_name_of_its_own(pages: Pages) -> None:
-    for page in (pages["main"], pages["bitmap"], pages["depth"]):
+    for page in (pages["main"], pages["bitmap"], pages["depth"], pages["scaling"]):
         pictures = pictures_of(page)
         assert len({p.name for p in pictures}) == len(pictures)
         for picture in pictures:

@@ -1,8 +1,8 @@
 """Which pictures a run gets: chosen by the axes that its cells differ in.
 
-Two axes of depth and jobs, or two with three values each: a map. An axis of numbers: curves along
-it, for the number of disks with N·B and (N-1)·B. Anything else: bars. Then for each cell the bytes
-of its members, and its workloads over time where they kept a log.
+Two axes of depth and jobs, or two with three values each: a map. An axis of three numbers or more:
+curves along it. Anything else: bars. By the number of disks either has N·B and (N-1)·B. Then for
+each cell the bytes of its members, and its workloads over time where they kept a log.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from typing import Final
 
 from lab.model.scenario import AxisValue, Cell
 from lab.report.document import Page, PageCell
-from lab.report.figures import Row, axes_text, rows_of
+from lab.report.figures import Row, axes_text, metric_words, rows_of
 from lab.report.pictures.bars import bars
-from lab.report.pictures.curves import DISKS, curves
+from lab.report.pictures.ceilings import DISKS, ceilings
+from lab.report.pictures.curves import LEAST, curves
 from lab.report.pictures.draw import Picture
 from lab.report.pictures.heat import heat
 from lab.report.pictures.members import members
-from lab.report.pictures.points import at, is_numeric, varying
+from lab.report.pictures.points import at, is_numeric, longest, varying
 from lab.report.pictures.traces import traces
 
 BARS: Final = 24
@@ -54,7 +55,7 @@ def figure_pictures(page: Page) -> tuple[Picture, ...]:
     kinds = dict.fromkeys((row.workload, row.metric) for row in rows)
     own = [[r for r in rows if (r.workload, r.metric) == kind] for kind in kinds]
     return (
-        *(picture for some in own for picture in _bars(some, rows)),
+        *(picture for some in own for picture in _bars(some, rows, cells)),
         *(picture for some in own for picture in _along_axes(some, cells)),
     )
 
@@ -83,21 +84,24 @@ def _single(rows: Sequence[Row]) -> Iterator[Picture]:
     """One cell: its workloads beside each other."""
     for metric in dict.fromkeys(row.metric for row in rows):
         own = [row for row in rows if row.metric == metric]
-        yield bars(own, (), title=metric.replace("_", " "), beside=own)
+        yield bars(own, (), title=metric_words(metric), beside=own)
 
 
 def _title(rows: Sequence[Row]) -> str:
-    return f"{rows[0].workload}, {rows[0].metric.replace('_', ' ')}"
+    return f"{rows[0].workload}, {metric_words(rows[0].metric)}"
 
 
-def _bars(rows: Sequence[Row], all_: Sequence[Row]) -> Iterator[Picture]:
+def _bars(rows: Sequence[Row], all_: Sequence[Row], cells: Mapping[str, Cell]) -> Iterator[Picture]:
     """One workload's cells, on the scale that all workloads of that metric share."""
     axes = varying(rows)
     words = [a for a in axes if not is_numeric(axes[a])]
-    if words or not (_curved(axes) or _pair(axes)):
+    curved = _curved(rows, axes)
+    if words or not (curved or _pair(axes)):
         kept, fixed = _narrowed(rows, axes, BARS)
         beside = [row for row in all_ if row.metric == rows[0].metric]
-        yield bars(kept, list(varying(kept)), title=_title(rows), fixed=fixed, beside=beside)
+        shown = list(varying(kept))
+        most = [] if DISKS in curved else ceilings(kept, cells)
+        yield bars(kept, shown, title=_title(rows), fixed=fixed, beside=beside, most=most)
 
 
 def _along_axes(rows: Sequence[Row], cells: Mapping[str, Cell]) -> Iterator[Picture]:
@@ -108,19 +112,19 @@ def _along_axes(rows: Sequence[Row], cells: Mapping[str, Cell]) -> Iterator[Pict
         for fixed, own in _panels(rows, axes, pair):
             if len({tuple(r.cell.axes[a] for a in pair) for r in own}) == len(own) > 1:
                 yield heat(own, *pair, title=_title(rows), fixed=fixed)
-    for axis in _curved(axes):
+    for axis in _curved(rows, axes):
         apart = _apart({a: v for a, v in axes.items() if a != axis})
         for fixed, own in _panels(rows, axes, (axis, *apart)):
-            if len({r.cell.axes[axis] for r in own}) > 1:
+            if longest(own, axis, axes) >= LEAST:
                 yield curves(own, axis, apart, title=_title(rows), fixed=fixed, cells=cells)
 
 
-def _curved(axes: _Values) -> list[str]:
-    """Axes of numbers that are worth a curve: three values, or disks, or nothing else."""
+def _curved(rows: Sequence[Row], axes: _Values) -> list[str]:
+    """Axes of numbers along which there is a curve."""
     if _is_depth(_pair(axes)):
         return []
     numbers = [a for a, values in axes.items() if is_numeric(values)]
-    return [a for a in numbers if a == DISKS or len(axes[a]) > 2 or len(axes) == 1]
+    return [a for a in numbers if longest(rows, a, axes) >= LEAST]
 
 
 def _is_depth(pair: tuple[str, str] | None) -> bool:

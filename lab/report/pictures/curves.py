@@ -8,7 +8,17 @@ from typing import Any, Final
 
 from lab.model.scenario import Cell
 from lab.report.figures import Row, axes_text, axis_value
-from lab.report.pictures.draw import INK, MUTED, SERIES, SHAPES, UPRIGHT, WIDTH, Picture
+from lab.report.pictures.ceilings import DISKS, WORDS, ceilings
+from lab.report.pictures.draw import (
+    INK,
+    MUTED,
+    SERIES,
+    SHAPES,
+    UPRIGHT,
+    WIDTH,
+    Picture,
+    legend,
+)
 from lab.report.pictures.points import (
     Scale,
     is_numeric,
@@ -21,7 +31,8 @@ from lab.report.pictures.points import (
 )
 
 HEIGHT: Final = 230
-DISKS: Final = "disks.count"
+LEAST: Final = 3
+"""Points of a curve: through two goes any."""
 
 
 def curves(
@@ -35,10 +46,10 @@ def curves(
 ) -> Picture:
     """Rows of one metric along an axis, a curve for each combination of the axes ``apart``."""
     disks = along == DISKS
-    ceilings = _ceilings(rows, cells) if disks else []
+    most_of = ceilings(rows, cells) if disks else []
     measure = scale_of(rows)
-    if ceilings:
-        most = max(value for _, _, value in ceilings)
+    if most_of:
+        most = max(value for _, _, value in most_of)
         unit = "1/s" if rows[0].metric == "iops" else "B/s"
         measure = scale(rows[0].metric, unit, [most])
     values = [
@@ -52,14 +63,16 @@ def curves(
     names = list(dict.fromkeys(v["curve"] for v in values))
     counts = Counter(v["curve"] for v in values)
     for value, row in zip(values, rows, strict=True):
-        value["lonely"] = counts[value["curve"]] == 1 and row.cell.axes[along] is None
+        alone = counts[value["curve"]] == 1
+        value["lonely"] = alone and row.cell.axes[along] is None
+        value["joined"] = counts[value["curve"]] >= LEAST
     x = _along(along, rows, disks=disks)
     spec = {
         "width": WIDTH,
         "height": HEIGHT,
         "autosize": {"type": "fit-x", "contains": "padding"},
         "data": {"values": values},
-        "layer": [*_layers(x, names, measure), *_limits(x, ceilings, measure)],
+        "layer": [*_layers(x, names, measure), *_limits(x, most_of, measure)],
         "resolve": {"scale": {"color": "shared", "shape": "shared"}},
     }
     said = ["points: measured"]
@@ -69,15 +82,21 @@ def curves(
         said.append("open diamond: published")
     if any("low" in v for v in values):
         said.append("whisker: interval of the median")
-    if ceilings:
-        said.append("B: what one disk's limit lets through")
-    if any(v["lonely"] for v in values):
-        said.append(f"dotted: without {short_name(along)}")
+    if most_of:
+        said.append(WORDS)
+    lonely = [v["curve"] for v in values if v["lonely"]]
+    if lonely:
+        said.append(f"dotted: {', '.join(lonely)}")
     return Picture(
         name=slug(title, "by", short_name(along), fixed),
         title=f"{title} by {short_name(along)}" + (f": {fixed}" if fixed else ""),
         subtitle=" · ".join(said),
-        caption="; ".join(f"{v['curve']} at {v['at']}: {v['text']}" for v in values),
+        caption="; ".join(
+            f"{v['curve']}: {v['text']}"
+            if v["lonely"]
+            else f"{v['curve']} at {v['at']}: {v['text']}"
+            for v in values
+        ),
         spec=spec,
     )
 
@@ -106,10 +125,10 @@ def _layers(x: dict[str, Any], names: Sequence[str], measure: Scale) -> list[dic
     count = len(names)
     colours = [SERIES[i % len(SERIES)] for i in range(count)]
     shapes = [SHAPES[i % len(SHAPES)] for i in range(count)]
-    legend = None if count < 2 else {"symbolSize": 80, "symbolOpacity": 1}
+    key = None if count < 2 else {"symbolSize": 80, "symbolOpacity": 1, **legend(names)}
     curve = {"field": "curve", "type": "nominal", "sort": list(names)}
-    colour = {**curve, "scale": {"domain": list(names), "range": colours}, "legend": legend}
-    shape = {**curve, "scale": {"domain": list(names), "range": shapes}, "legend": legend}
+    colour = {**curve, "scale": {"domain": list(names), "range": colours}, "legend": key}
+    shape = {**curve, "scale": {"domain": list(names), "range": shapes}, "legend": key}
     y: dict[str, Any] = {
         "type": "quantitative",
         "title": measure.title,
@@ -121,25 +140,25 @@ def _layers(x: dict[str, Any], names: Sequence[str], measure: Scale) -> list[dic
         {
             "transform": [{"filter": "datum.lonely && isValid(datum.measured)"}],
             "mark": {"type": "rule", "strokeDash": [2, 3], "strokeWidth": 1.5},
-            "encoding": {"y": {**y, "field": "measured"}, "color": colour},
+            "encoding": {"y": {**y, "field": "measured"}, "color": colour, "description": tip},
         },
         {
-            "transform": [{"filter": "isValid(datum.predicted)"}],
+            "transform": [{"filter": "datum.joined && isValid(datum.predicted)"}],
             "mark": {"type": "line", "strokeDash": [6, 4], "strokeWidth": 1.5, "opacity": 0.9},
             "encoding": {"x": x, "y": {**y, "field": "predicted"}, "color": colour},
         },
         {
-            "transform": [{"filter": "isValid(datum.measured)"}],
+            "transform": [{"filter": "datum.joined && isValid(datum.measured)"}],
             "mark": {"type": "line", "strokeWidth": 2},
             "encoding": {"x": x, "y": {**y, "field": "measured"}, "color": colour},
         },
         {
-            "transform": [{"filter": "isValid(datum.low)"}],
+            "transform": [{"filter": "!datum.lonely && isValid(datum.low)"}],
             "mark": {"type": "errorbar", "ticks": {"size": 8}, "thickness": 1.5, "color": INK},
             "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
         },
         {
-            "transform": [{"filter": "isValid(datum.measured)"}],
+            "transform": [{"filter": "!datum.lonely && isValid(datum.measured)"}],
             "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
             "encoding": {
                 "x": x,
@@ -151,7 +170,17 @@ def _layers(x: dict[str, Any], names: Sequence[str], measure: Scale) -> list[dic
             },
         },
         {
-            "transform": [{"filter": "isValid(datum.published)"}],
+            "transform": [{"filter": "!datum.joined && !datum.lonely && isValid(datum.measured)"}],
+            "mark": {"type": "text", "align": "left", "dx": 9, "fontSize": 12},
+            "encoding": {
+                "x": x,
+                "y": {**y, "field": "measured"},
+                "text": {"field": "text"},
+                "color": colour,
+            },
+        },
+        {
+            "transform": [{"filter": "!datum.lonely && isValid(datum.published)"}],
             "mark": {"type": "point", "shape": "diamond", "size": 190, "strokeWidth": 2},
             "encoding": {
                 "x": x,
@@ -163,38 +192,13 @@ def _layers(x: dict[str, Any], names: Sequence[str], measure: Scale) -> list[dic
     ]
 
 
-def _ceilings(rows: Sequence[Row], cells: Mapping[str, Cell]) -> list[tuple[str, int, float]]:
-    """N·B and (N-1)·B for every number of disks, where all disks have the same limit."""
-    limits = {disk_limit(cells[row.cell.id], row.metric) for row in rows}
-    limit = limits.pop()
-    if limits or limit is None:
-        return []
-    counts = sorted({n for row in rows if isinstance(n := row.cell.axes[DISKS], int)})
-    return [
-        (name, n, (n - less) * limit) for name, less in (("N·B", 0), ("(N-1)·B", 1)) for n in counts
-    ]
-
-
-def disk_limit(cell: Cell, metric: str) -> float | None:
-    """What the limits of one disk let through, in the metric's unit; ``None``: no one figure."""
-    found: set[float] = set()
-    for disk in cell.disks:
-        kind = {"throughput": "bytes", "iops": "operations"}.get(metric)
-        given = disk.throttle.model_dump(exclude_none=True)
-        limit = given.get(f"total_{kind}_per_second")
-        if disk.model != "throttle" or limit is None:
-            return None
-        found.add(float(limit))
-    return found.pop() if len(found) == 1 else None
-
-
 def _limits(
-    x: dict[str, Any], ceilings: Sequence[tuple[str, int, float]], measure: Scale
+    x: dict[str, Any], most_of: Sequence[tuple[str, int, float]], measure: Scale
 ) -> list[dict[str, Any]]:
-    if not ceilings:
+    if not most_of:
         return []
-    values = [{"of": name, "at": n, "limit": measure.of(value)} for name, n, value in ceilings]
-    last = max(n for _, n, _ in ceilings)
+    values = [{"of": name, "at": n, "limit": measure.of(value)} for name, n, value in most_of]
+    last = max(n for _, n, _ in most_of)
     y = {"field": "limit", "type": "quantitative"}
     return [
         {

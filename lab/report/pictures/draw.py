@@ -6,6 +6,7 @@ first picture takes half a second, each further one some 30 ms, so it is importe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from textwrap import wrap
 from typing import Any, Final
 from xml.etree import ElementTree
@@ -17,6 +18,8 @@ WIDTH: Final = 440
 
 LETTERS: Final = 62
 """As many as a line of that width has room for."""
+SYMBOL: Final = 4
+"""Letters that have the room of a legend's symbol."""
 
 INK: Final = "#1b1f24"
 MUTED: Final = "#5c6670"
@@ -47,6 +50,7 @@ UPRIGHT: Final = {
 }
 """An axis whose title stands above it and can be read without turning one's head."""
 
+_TIED: Final = "\N{NO-BREAK SPACE}"
 _FONT: Final = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
 _SVG: Final = "http://www.w3.org/2000/svg"
 
@@ -59,7 +63,7 @@ _AXIS: Final = {
     "tickColor": MUTED,
     "labelFontSize": 12,
     "titleFontSize": 12,
-    "labelLimit": 200,
+    "labelLimit": 0,
 }
 _CONFIG: Final[dict[str, Any]] = {
     "font": _FONT,
@@ -69,10 +73,8 @@ _CONFIG: Final[dict[str, Any]] = {
     "legend": {
         "orient": "bottom",
         "direction": "horizontal",
-        "columns": 2,
         "labelColor": INK,
         "labelFontSize": 12,
-        "labelLimit": 190,
         "title": None,
         "symbolStrokeWidth": 2,
     },
@@ -87,6 +89,20 @@ _CONFIG: Final[dict[str, Any]] = {
         "offset": 12,
     },
 }
+
+
+def lines(text: str, letters: int) -> list[str]:
+    """A label in lines of so many letters, parted between words alone, and best behind a comma."""
+    parts = [p.replace(" ", _TIED) if len(p) < letters else p for p in text.split(", ")]
+    found = wrap(", ".join(parts), letters, break_long_words=False, break_on_hyphens=False)
+    return [line.replace(_TIED, " ") for line in found] or [""]
+
+
+def legend(names: Sequence[str]) -> dict[str, Any]:
+    """In as many columns as the longest of its names leaves room for, none cut off."""
+    longest = max(map(len, names), default=0) + SYMBOL
+    columns = max(1, min(3, LETTERS // longest))
+    return {"columns": columns, "labelLimit": WIDTH // columns}
 
 
 class Picture(Model):

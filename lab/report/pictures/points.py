@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from lab.model.scenario import AxisValue
-from lab.report.figures import Row, axes_text, axis_names, axis_value, figure, interval
+from lab.report.figures import (
+    Row,
+    axes_text,
+    axis_heads,
+    figure,
+    interval,
+    metric_words,
+    telling,
+)
 
 Axes = Mapping[str, AxisValue]
 
 _UNITS: Final = {
     "B/s": ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")),
     "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")),
-    "1/s": ((1.0, "per second"),),
+    "1/s": ((1.0, ""),),
 }
 
 
@@ -36,7 +45,7 @@ def scale(metric: str, unit: str, values: Iterable[float]) -> Scale:
     most = max((abs(v) for v in values), default=0.0)
     known = _UNITS.get(unit, ((1.0, unit),))
     factor, name = next(((f, n) for f, n in known if most >= f), known[-1])
-    words = metric.replace("_", " ")
+    words = metric_words(metric) + (" per second" if unit == "1/s" and metric != "iops" else "")
     return Scale(factor=factor, title=f"{words}, {name}" if name else words)
 
 
@@ -48,12 +57,17 @@ def scale_of(rows: Sequence[Row]) -> Scale:
 
 
 def varying(rows: Sequence[Row]) -> dict[str, tuple[AxisValue, ...]]:
-    """Axes with more than one value among the rows' cells, the values in the scenario's order."""
-    found: dict[str, dict[AxisValue, None]] = {}
-    for row in rows:
-        for axis, value in row.cell.axes.items():
-            found.setdefault(axis, {})[value] = None
-    return {axis: tuple(values) for axis, values in found.items() if len(values) > 1}
+    """Axes that tell the rows' cells apart."""
+    return telling([row.cell.axes for row in rows])
+
+
+def longest(rows: Sequence[Row], axis: str, axes: Iterable[str]) -> int:
+    """Numbers along an axis of cells that agree in the other ``axes``, at the most."""
+    apart = [a for a in axes if a != axis]
+    counts = Counter(
+        tuple(row.cell.axes[a] for a in apart) for row in rows if row.cell.axes[axis] is not None
+    )
+    return max(counts.values(), default=0)
 
 
 def is_numeric(values: Sequence[AxisValue]) -> bool:
@@ -82,7 +96,7 @@ def point(axis: str, value: AxisValue) -> str:
 
 def short_name(axis: str) -> str:
     """An axis' name for a heading."""
-    return "disks" if axis == "disks.count" else axis_names([axis])[0].replace("_", " ")
+    return axis_heads([axis])[0]
 
 
 def mark(row: Row, axes: Sequence[str], measure: Scale) -> dict[str, Any]:
@@ -107,8 +121,8 @@ def mark(row: Row, axes: Sequence[str], measure: Scale) -> dict[str, Any]:
 
 def tip(row: Row) -> str:
     """A row in words."""
-    where = ", ".join(axis_value(a, v) for a, v in row.cell.axes.items()) or row.cell.id
-    parts = [f"{where}: {row.workload} {row.metric.replace('_', ' ')}"]
+    where = axes_text(row.cell.axes) or row.cell.id
+    parts = [f"{where}: {row.workload} {metric_words(row.metric)}"]
     if row.measured is not None:
         parts.append(f"measured {figure(row.metric, row.measured)}")
     if row.measurement and len(row.measurement.values) > 1:

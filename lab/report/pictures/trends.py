@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lab.report.document import Page
-from lab.report.figures import Row, axes_text, rows_of
+from lab.report.figures import Row, axes_text, metric_words, rows_of
 from lab.report.pictures import CURVES
-from lab.report.pictures.draw import SERIES, SHAPES, UPRIGHT, WIDTH, Picture
+from lab.report.pictures.draw import SERIES, SHAPES, UPRIGHT, WIDTH, Picture, legend
 from lab.report.pictures.points import mark, scale_of, slug
 
 HEIGHT = 240
@@ -67,11 +67,11 @@ def _trend(workload: str, metric: str, rows: Sequence[tuple[Page, Row]]) -> Pict
         "title": measure.title,
         "axis": UPRIGHT,
     }
-    legend = {"symbolSize": 80} if len(names) > 1 else None
-    curve = {"field": "curve", "type": "nominal", "sort": names, "legend": legend}
+    key = {"symbolSize": 80, **legend(names)} if len(names) > 1 else None
+    curve = {"field": "curve", "type": "nominal", "sort": names, "legend": key}
     colour = {**curve, "scale": {"domain": names, "range": ends}}
     shape = {**curve, "scale": {"domain": names, "range": shapes}}
-    words = metric.replace("_", " ")
+    words = metric_words(metric)
     return Picture(
         name=slug("trend", rows[0][0].result.run.scenario, workload, metric),
         title=f"{workload}, {words}",

@@ -1,0 +1,57 @@
+"""Runs that were measured and are kept: whole, without a trace of where they were, judged again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lab.app.results import result_of
+from lab.model.result import Result
+from tests import kept
+
+
+@pytest.mark.parametrize("name", kept.NAMES)
+def test_a_kept_run_gives_its_result_again_and_says_nothing_of_its_place(
+    name: str, tmp_path: Path
+) -> None:
+    store = kept.unpacked(name, tmp_path)
+    assert store.damage() == ()
+    run = store.load_run()
+    assert {cell.id for cell in run.cells} == {p.name for p in store.directory.glob("cells/[!.]*")}
+    assert json.loads(run.model_dump_json())["environment"]["host"]["name"] == "host"
+    before, now = store.load_result(), result_of(store)
+    assert before is not None
+    assert before.run.directory == f"/lab/runs/{store.id}"
+    assert figures(now) == figures(before)
+    assert [(c.id, c.verdict, c.measured) for c in now.claims] == [
+        (c.id, c.verdict, c.measured) for c in before.claims
+    ]
+    for path in store.directory.rglob("*"):
+        assert path.is_dir() or not kept.TELLTALE.search(path.read_bytes()), path
+
+
+def figures(result: Result) -> dict[tuple[str, str, str], tuple[float, ...]]:
+    return {(c.id, m.workload, m.metric): m.values for c in result.cells for m in c.measurements}
+
+
+def test_there_are_runs_of_layouts_and_of_a_bitmap() -> None:
+    assert {"raid5-layouts", "bitmap-random-write"} <= set(kept.NAMES)
+    assert all(path.stat().st_size < 1.5e6 for path in kept.PLACE.iterdir())
+
+
+def test_a_run_is_kept_the_same_each_time_and_not_with_a_secret(tmp_path: Path) -> None:
+    name = "raid5-parity-last"
+    store = kept.unpacked(name, tmp_path)
+    (store.directory / "worker-g1.log").write_text("hostname: its own name")
+    again = kept.keep(store.directory, tmp_path / "kept")
+    assert again.read_bytes() == (kept.PLACE / again.name).read_bytes()
+    places = store.directory / "cells" / "note"
+    places.write_text('"/some/where/lab/guests/g123456/disk", "directory": "/x/y/RUN"')
+    [note] = [data for file, data in kept.files_of(store.directory) if file == "cells/note"]
+    assert note == b'"/lab/guests/g123456/disk", "directory": "/lab/runs/RUN"'
+    for secret in ("/".join(["", "root", ".ssh"]), "BEGIN OPENSSH PRIVATE KEY"):
+        places.write_text(secret)
+        with pytest.raises(ValueError, match="note"):
+            kept.keep(store.directory, tmp_path / "kept")
