@@ -21,7 +21,7 @@ from lab.model.measurement import COUNTERS, UNCONTENDED
 from lab.model.result import CellMeasurement, CellResult, ClaimResult, Outcome
 from lab.model.scenario import AxisValue
 from lab.stats import Interval, ratio
-from lab.units import format_rate, parse_rate
+from lab.units import format_figure, format_times, parse_rate
 
 
 class _MissingError(Exception):
@@ -119,18 +119,17 @@ def _hold(claim: Claim, cells: Sequence[Judged]) -> tuple[bool | None, float, st
     match claim.expect:
         case Bound() as bound:
             value = _value(bound.value, cells)
-            return (
-                value.within(*limits(bound)),
-                value.middle,
-                f"{_show(bound.value, value)} was measured"
-                + (f", {_percent(value.middle, bound.near)} off" if bound.near else ""),
-            )
+            near = bound.near if bound.within else None
+            off = f", {_percent(value.middle, near)} off" if near else ""
+            said = f"{_show(bound.value, value)} was measured{off}"
+            return value.within(*limits(bound)), value.middle, said
         case Ratio() as wanted:
             of, to = _value(wanted.of, cells), _value(wanted.to, cells)
             value = _quotient(of, to)
             low = wanted.at_least if wanted.at_least is not None else float("-inf")
             high = wanted.at_most if wanted.at_most is not None else float("inf")
-            shown = f"{_show(wanted.of, of)} to {_show(wanted.to, to)} is {_plain(value, '.3f')}"
+            times = f"{format_times(value.middle)}{_scatter(value)}"
+            shown = f"{_show(wanted.of, of)} is {times} times {_show(wanted.to, to)}"
             return value.within(low, high), value.middle, shown
         case Order() as order:
             values = [_value(v, cells) for v in order.values]
@@ -346,13 +345,7 @@ def _placed(cells: Sequence[Judged], along: str) -> list[Judged]:
 
 
 def _show(value: Value, figure: Interval) -> str:
-    if value.metric == "throughput":
-        return format_rate(figure.middle) + _scatter(figure)
-    return _plain(figure, ".4g")
-
-
-def _plain(figure: Interval, form: str) -> str:
-    return f"{figure.middle:{form}}{_scatter(figure)}"
+    return f"{format_figure(value.metric, figure.middle)}{_scatter(figure)}"
 
 
 def _scatter(figure: Interval) -> str:
@@ -366,11 +359,12 @@ def _exact(value: Value, figure: float) -> str:
 
 
 def _list(values: Sequence[Value], figures: Sequence[Interval]) -> str:
-    return ", ".join(_show(v, f) for v, f in zip(values, figures, strict=True))
+    said = [_show(v, f) for v, f in zip(values, figures, strict=True)]
+    return f"each {said[0]}" if len(set(said)) == 1 < len(said) else ", ".join(said)
 
 
-def _percent(value: float, near: float | None) -> str:
-    return f"{round((value - near) / near, 3) + 0.0:+.1%}" if near else ""  # and never -0.0%
+def _percent(value: float, near: float) -> str:
+    return f"{round((value - near) / near, 3) + 0.0:+.1%}"  # and never -0.0%
 
 
 def in_words(claim: Claim) -> str:
@@ -378,7 +372,8 @@ def in_words(claim: Claim) -> str:
     match claim.expect:
         case Bound() as bound:
             if bound.near is not None:
-                return f"{_exact(bound.value, bound.near)} ±{bound.within:.0%}"
+                slack = f" ±{bound.within:.0%}" if bound.within else ""
+                return f"{_exact(bound.value, bound.near)}{slack}"
             low, high = limits(bound)
             parts = [f"at least {_exact(bound.value, low)}"] if bound.at_least is not None else []
             parts += [f"at most {_exact(bound.value, high)}"] if bound.at_most is not None else []
@@ -386,9 +381,12 @@ def in_words(claim: Claim) -> str:
         case Ratio() as wanted:
             parts = [f"at least {wanted.at_least:.3g}"] if wanted.at_least is not None else []
             parts += [f"at most {wanted.at_most:.3g}"] if wanted.at_most is not None else []
-            return f"{wanted.of.workload} to {wanted.to.workload}: " + " and ".join(parts)
+            said = f"{' and '.join(parts)} times"
+            one, other = wanted.of.workload, wanted.to.workload
+            return said if one == other else f"{one} {said} {other}"
         case Order() as order:
-            return f"falling in this order, by {order.margin:.0%} each"
+            each = f", by {order.margin:.0%} each" if order.margin else ""
+            return f"falling in this order{each}"
         case Same() as same:
             return f"the same within {same.within:.0%}"
         case Monotonic() as monotonic:

@@ -110,6 +110,47 @@ def format_rate(rate: float) -> str:
     return f"{mega:.1f} MB/s" if mega >= 1 else f"{mega * 1000:.0f} kB/s"
 
 
+def format_amount(size: float) -> str:
+    """Bytes with three digits, in the units in which sizes are given: ``769 MiB``, ``54 KiB``."""
+    for factor, unit in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if size >= factor:
+            return f"{_digits(size / factor, 3)} {unit}"
+    return f"{_digits(size, 3)} B"
+
+
+def format_times(quotient: float) -> str:
+    """One figure by another: ``0.568``, ``1.000``, ``2.63``, ``60``."""
+    return f"{quotient:.3f}" if quotient < 2 else _digits(quotient, 3)
+
+
+def format_figure(metric: str, value: float) -> str:
+    """A metric's figure, in the unit that people expect of one of that name."""
+    if metric.endswith("throughput"):
+        return format_rate(value)
+    if metric.endswith("seconds"):
+        return format_seconds(value) if value >= 1 or not value else _milliseconds(value)
+    if metric.endswith("iops") or metric == "seeks":
+        return f"{_digits(value, 4)}/s"
+    if "latency" in metric or "clat_" in metric:
+        return f"{_digits(value, 3)} s" if value >= 1 else _milliseconds(value)
+    if metric in ("disk_reads", "disk_writes", "disk_flushes"):
+        return f"{_digits(value, 4)} {metric.removeprefix('disk_')}"
+    if metric.endswith("bytes") or metric in ("allocated", "used", "used_total"):
+        return format_amount(value)
+    return _digits(value, 4)
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{_digits(seconds * 1000, 3)} ms"
+
+
+def _digits(value: float, count: int) -> str:
+    """So many digits that count, and all of those before the point."""
+    if abs(value) < 10 ** (count - 1):
+        return f"{value:.{count}g}"
+    return f"{value:.0f}" if abs(value) < 10**4 else f"{value:,.0f}"
+
+
 def format_seconds(seconds: float) -> str:
     """``0.4 s``, ``26 s``, ``3 min 12 s``."""
     if seconds < 10:

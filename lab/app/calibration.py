@@ -6,23 +6,29 @@ marks the cells that use such disks, and claims about them are inconclusive.
 
 A modelled disk is held against what its drive would do for this guest. So the guest's own time per
 request comes first: a cell with a disk of the same server that takes no time, once for all of them.
-A hard disk lets the guest rest between requests, and who has rested takes longer: what a guest then
-takes is measured on a disk that takes a time that is known.
+A hard disk lets the guest rest between requests, as a solid-state one in slow motion does, and who
+has rested takes longer: what a guest then takes is measured on a disk that takes a time that is
+known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from lab import catalog, measure
 from lab.app.place import Place
 from lab.disks import PACE, guest_probes, paced_probes
 from lab.errors import ToolError
 from lab.host import calibrations, servers
-from lab.model.calibration import CALIBRATED, Calibration, CalibrationPoint, GuestTimes
-from lab.model.drive import HardDrive
+from lab.model.calibration import (
+    CALIBRATED,
+    Calibration,
+    CalibrationPoint,
+    GuestTimes,
+    kind_of,
+)
+from lab.model.drive import HardDrive, SolidStateDrive
 from lab.model.measurement import IOPS, Check, Prediction
 from lab.model.plugin import Probe
 from lab.model.procedure import BuildPlugin
@@ -69,11 +75,6 @@ class Wanted:
         return (*found, *promises(self.disk, self.probes, guest))
 
 
-def kind_of(disk: Disk) -> dict[str, Any]:
-    """What a disk is, as in a scenario, whatever its number and serial."""
-    return disk.model_dump(mode="json", exclude={"count", "serial"}, exclude_none=True)
-
-
 def wanted(
     cells: Sequence[Cell], places: Mapping[tuple[str, str | None], Place]
 ) -> tuple[list[Wanted], list[Calibration]]:
@@ -104,12 +105,22 @@ def wanted(
                 guest = _wish(costless, guest_probes(), cell, place, own=True)
                 want(guest)
                 first = guest.key
-            if isinstance(model.drive(disk), HardDrive) and (paced := model.costless(disk, PACE)):
+            if _rests(model.drive(disk)) and (paced := model.costless(disk, PACE)):
                 guest = _wish(paced, paced_probes(), cell, place, own=True, first=first, pace=PACE)
                 want(guest)
                 first = guest.key
             want(_wish(disk, probes, cell, place, first=first))
     return list(missing.values()), list(known.values())
+
+
+def _rests(drive: HardDrive | SolidStateDrive | None) -> bool:
+    """Whether a guest rests between requests, as it does for a paced disk.
+
+    A hard disk has it rest always, a solid-state one in slow motion.
+    """
+    if isinstance(drive, SolidStateDrive):
+        return drive.overhead + drive.read_latency >= PACE / 2
+    return drive is not None
 
 
 def _wish(
@@ -219,10 +230,10 @@ def _guest_times(rates: Mapping[str, float], pace: float, before: GuestTimes | N
     return GuestTimes.model_validate({**(before.model_dump() if before else {}), **times})
 
 
-def check_of(cell: Cell, known: Sequence[Calibration]) -> tuple[Check, ...]:
-    """Whether a cell's disks are as they should be; nothing where nobody looked."""
+def check_of(cell: Cell, known: Sequence[Calibration], host: str = "") -> tuple[Check, ...]:
+    """Whether a cell's disks are as they should be on its host; nothing where nobody looked."""
     kinds = [kind_of(d) for d in cell.disks if d.count]
-    found = [c for c in known if c.disk in kinds]
+    found = [c for c in known if c.disk in kinds and c.host == host]
     if not found:
         return ()
     worst = next((c for c in found if not c.passed), found[0])

@@ -38,13 +38,14 @@ PRESETS: Final = {
         source="Intel, product specification of the M.2 SSDSCKHB series, 80 GB: 4 KiB random reads "
         "67000/s and writes 14500/s at depth 32, sequential read 470 MB/s, latency 50 µs and 65 µs "
         "to and from its buffer; 8 channels and their latencies are chosen so that depth 32 gives "
-        "these rates; garbage collection, flush latency and the cache's size are the lab's",
+        "these rates, the page so that a stream fills the cable; garbage collection, flush latency "
+        "and the cache's size are the lab's",
         overhead=0.00002,
         read_latency=0.0000893,
         write_latency=0.000423,
         flush_latency=0.0005,
         channels=8,
-        page=4 * KIB,
+        page=16 * KIB,
         gc_after=256 * MIB,
         gc_stall=0.005,
         write_cache=16 * MIB,
@@ -54,9 +55,10 @@ PRESETS: Final = {
 
 
 def drive_of(disk: Disk) -> SolidStateDrive:
-    """The drive that a scenario describes: its preset, and what it changes of it."""
+    """The drive that a scenario describes: its preset, what it changes of it, then how slow."""
     preset = PRESETS[disk.preset or DEFAULT]
-    return replace(preset, **disk.ssd.model_dump(exclude_none=True))
+    drive = replace(preset, **disk.ssd.model_dump(exclude_none=True, exclude={"slower"}))
+    return drive.slowed(disk.ssd.slower) if disk.ssd.slower else drive
 
 
 def server_parameters(drive: SolidStateDrive) -> dict[str, str | int | float]:
@@ -120,7 +122,7 @@ class SolidState(DiskModel):
             write_latency=0,
             flush_latency=0,
             channels=8,
-            page=4 * KIB,
+            page=16 * KIB,
             gc_after=0,
             gc_stall=0,
             write_cache=16 * MIB,

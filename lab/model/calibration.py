@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from lab.model.base import Model
+from lab.model.scenario import Disk
 
 CALIBRATED: Final = "calibrated"
 """Name of the check that a cell's disks, bare, did what their models promise."""
@@ -53,6 +54,11 @@ class CalibrationPoint(Model):
     """Share by which the measured value may be off."""
 
     @property
+    def words(self) -> str:
+        """Its name, for people."""
+        return self.name.replace("_", " ")
+
+    @property
     def error(self) -> float:
         """Share by which the measured value is off."""
         return self.measured / self.expected - 1 if self.expected else 0.0
@@ -88,6 +94,8 @@ class Calibration(Model):
     """Why it could not be measured; empty where it was."""
     measured_at: str = ""
     """ISO 8601, UTC."""
+    host: str = ""
+    """Where; empty: on the run's own host."""
 
     @property
     def passed(self) -> bool:
@@ -101,16 +109,18 @@ class Calibration(Model):
 
     @property
     def detail(self) -> str:
-        """In words: how far each point is off, or why none was measured."""
+        """In words: how far each point is off, of a disk that fails those that do; or why none was
+        measured."""
         if self.problem:
             return f"the bare disk could not be measured: {self.problem}"
         if not self.points:
             return "the guest's own time, on a disk that takes none"
-        found = (f"{p.name} {p.error:+.1%} ({p.tolerance:.0%} allowed)" for p in self.points)
+        points = [p for p in self.points if not p.passed] or self.points
+        found = (f"{p.words} {p.error:+.1%} ({p.tolerance:.0%} allowed)" for p in points)
         said = ["bare disk against its model: " + ", ".join(found)]
         own = [
-            f"{p.guest_share:+.1%} of {p.name} ({p.guest * 1000:.2f} ms)"
-            for p in self.points
+            f"{p.guest_share:+.1%} of {p.words} ({p.guest * 1000:.2f} ms)"
+            for p in points
             if p.guest is not None
         ]
         if own:
@@ -121,3 +131,8 @@ class Calibration(Model):
                 "the disk does; a guest with KVM or fewer beside it may not be"
             )
         return "; ".join(said)
+
+
+def kind_of(disk: Disk) -> dict[str, Any]:
+    """What a disk is, as in a scenario, whatever its number and serial."""
+    return disk.model_dump(mode="json", exclude={"count", "serial"}, exclude_none=True)

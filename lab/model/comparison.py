@@ -61,7 +61,7 @@ class CellChange(Model):
     differs: tuple[Difference, ...] = ()
     """What ``--set`` or another scenario made different."""
     doubts: tuple[str, ...] = ()
-    """Why its figures are not to be believed, or not there: a sentence each."""
+    """Why its figures are not to be believed, not there, or of two hosts: a sentence each."""
     figures: tuple[FigureChange, ...] = ()
     fidelity: float | None = None
     """Of a cell on real disks and the same on modelled ones: the median over its timed figures of

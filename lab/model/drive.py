@@ -62,6 +62,9 @@ class HddParameters(Model):
 class SsdParameters(Model):
     """``disks.ssd``: a solid-state disk's figures; ``None``: the preset's."""
 
+    slower: float | None = Field(default=None, ge=1, le=1000)
+    """The whole drive in slow motion, as ``disks.hdd.slower``: an emulated guest needs longer for
+    a request than a flash disk does."""
     overhead: Seconds | None = None
     """The controller's time for a command."""
     read_latency: Seconds | None = None
@@ -186,3 +189,9 @@ class SolidStateDrive:
     gc_stall: float
     write_cache: int
     link_rate: float
+
+    def slowed(self, factor: float) -> SolidStateDrive:
+        """The drive in slow motion; sizes and channels stay."""
+        times = ("overhead", "read_latency", "write_latency", "flush_latency", "gc_stall")
+        changed = {name: getattr(self, name) * factor for name in times}
+        return replace(self, link_rate=max(round(self.link_rate / factor), 1), **changed)

@@ -16,6 +16,7 @@ from lab.model.procedure import (
     PowerCycle,
     RestoreGuest,
     SaveGuest,
+    SendDirectory,
     SpoilDisk,
     StartGuest,
     StartServer,
@@ -100,6 +101,9 @@ class Bench(Protocol):
 
     def power_cycle(self, step: PowerCycle) -> str:
         """End the guest as a power cut does and start it again; what the servers answered."""
+
+    def send_directory(self, step: SendDirectory) -> None:
+        """Copy a directory of the host into the guest, as one tar."""
 
     def guest(self, script: str, timeout: float) -> Output:
         """Run shell lines as root in the guest (``sh -e``, no standard input)."""

@@ -83,6 +83,8 @@ class RestoreGuest(Model):
     """Path of the saved memory."""
     saved_directory: str
     """Directory of the guest that was saved; its paths become this guest's."""
+    moved: dict[str, str] = {}
+    """Other directories that lay elsewhere when it was saved, and where they are now."""
     directory: str
     console: str
 
@@ -229,6 +231,22 @@ class WaitFor(Model):
     """How many times in a row it must agree."""
 
 
+class SendDirectory(Model):
+    """A directory of the host as one tar in the guest."""
+
+    kind: Literal["send_directory"] = "send_directory"
+    workload: str
+    """For which it is sent."""
+    source: str
+    """On the host; empty: it was not given."""
+    target: str
+    """Path of the tar in the guest."""
+    left_out: tuple[str, ...]
+    """Names of directories that are not sent."""
+    most: int
+    """Bytes of its files beyond which it is refused."""
+
+
 class Timed(Model):
     """A workload's own command; nothing else runs while it does. Its output is raw output."""
 
@@ -334,6 +352,7 @@ Step = Annotated[
     | GuestCommand
     | Verify
     | WaitFor
+    | SendDirectory
     | Timed
     | BeginWorkload
     | EndWorkload

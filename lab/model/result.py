@@ -99,6 +99,8 @@ class CellResult(Model):
     outcome: Outcome
     reason: str = ""
     """Why the cell is not ``done``: a sentence."""
+    host: str = ""
+    """Name of the host that ran it; empty: none did, or nobody kept it."""
     seconds: PhaseSeconds = PhaseSeconds()
     measurements: tuple[CellMeasurement, ...] = ()
     predictions: tuple[Prediction, ...] = ()

@@ -50,3 +50,5 @@ class StoredOutcome(Model):
     reason: str = ""
     seconds: PhaseSeconds = PhaseSeconds()
     checks: tuple[Check, ...] = ()
+    host: str = ""
+    """Where it ran; empty: on the run's own host."""

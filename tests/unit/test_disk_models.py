@@ -21,7 +21,7 @@ from lab.model.procedure import AskServer, AttachDisk, StartServer, Verify
 from lab.model.scenario import Cell, Disk
 from lab.report.plan import as_script
 from lab.run import Undo, label_of, run_step
-from lab.theory.drive import random_read_rate
+from lab.theory.drive import figures, random_read_rate
 from lab.units import KIB, MIB
 from tests.fakes import SCENARIO, FakeBench
 from tests.unit.test_plan import planned, unreadable
@@ -280,3 +280,22 @@ def test_a_drive_in_slow_motion_is_the_same_drive() -> None:
         assert slow.seek_curve(distance) == pytest.approx(10 * plain.seek_curve(distance))
     assert random_read_rate(slow, 16) == pytest.approx(random_read_rate(plain, 16) / 10, rel=0.01)
     assert (slow.read_ahead, slow.ageing) == (plain.read_ahead, plain.ageing)
+
+
+def test_a_flash_disk_in_slow_motion_is_the_same_disk() -> None:
+    plain, slow = (
+        ssd.drive_of(Disk.model_validate({"model": "ssd", "ssd": more}))
+        for more in ({"read_latency": 0.0002}, {"read_latency": 0.0002, "slower": 100})
+    )
+    assert slow.read_latency == pytest.approx(0.02)
+    quick, still = figures(plain), figures(slow)
+    for name in ("random_read_1", "random_read_16", "sequential_outer"):
+        assert getattr(still, name) == pytest.approx(getattr(quick, name) / 100, rel=0.01)
+    assert still.flush == pytest.approx(100 * quick.flush)
+    assert (slow.page, slow.channels, slow.gc_after) == (plain.page, plain.channels, plain.gc_after)
+
+
+def test_a_stream_fills_a_flash_disks_cable() -> None:
+    """Its data sheet's figure; a page too small would leave the channels behind."""
+    drive = ssd.PRESETS["ssd_sata"]
+    assert drive.channels * drive.page / drive.read_latency > drive.link_rate

@@ -33,7 +33,7 @@ from lab.theory.drive import (
     revolution_rate,
     sequential_read_rate,
 )
-from tests.nbd import FUA, READ, Client, DiskServer, running
+from tests.nbd import FUA, READ, WRITE, Client, DiskServer, running
 
 pytestmark = pytest.mark.skipif(
     bool(servers.missing_programs()), reason=f"needs {servers.PACKAGES}"
@@ -456,11 +456,16 @@ def test_each_preset_is_met_in_real_time(tmp_path: Path, name: str) -> None:
 
 
 def _real_sequential(client: Client) -> float:
+    """Two on the way: while this side copies one, the drive has the next."""
     client.read(0, LARGE)
     began = time.perf_counter()
-    for number in range(1, 301):
-        client.read(number * LARGE, LARGE)
-    return 300 * LARGE / (time.perf_counter() - began)
+    client.submit(READ, LARGE, LARGE)
+    for number in range(2, 302):
+        client.submit(READ, number * LARGE, LARGE)
+        client.collect()
+    seconds = time.perf_counter() - began
+    client.collect()
+    return 300 * LARGE / seconds
 
 
 def _real_flush(client: Client) -> float:
@@ -489,3 +494,16 @@ def test_without_a_queue_commands_go_over_the_cable_one_by_one(
         seconds = time.perf_counter() - began
         client.close()
     assert seconds >= 16 * 0.02 if serial else seconds < 8 * 0.02
+
+
+def test_who_waits_for_room_goes_on_when_a_write_through_has_made_it(tmp_path: Path) -> None:
+    """All that lies in the cache is written over by more than it holds: nothing is to destage."""
+    small = replace(DRIVE, write_cache=512 << 10).slowed(20)
+    with running(tmp_path, small, size=SIZE) as server:
+        client = server.client()
+        for number in range(60):  # each a way of the arm's own
+            client.write(2 * number * SMALL, bytes(SMALL))
+        client.submit(WRITE, 0, data=bytes(512 << 10))
+        client.submit(WRITE, 1 << 30, data=bytes(490 << 10))
+        assert sorted(client.collect()[1] for _ in range(2)) == [0, 0]
+        client.close()

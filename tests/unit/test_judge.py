@@ -268,7 +268,7 @@ def test_bounds_are_numbers() -> None:
     [
         (NEAR, "10.0 MB/s ±7%"),
         (BETWEEN, "at least 9.0 MB/s and at most 10.0 MB/s"),
-        (RATIO, "write to write: at least 0.9 and at most 1.1"),
+        (RATIO, "at least 0.9 and at most 1.1 times"),
         (ORDER, "falling in this order, by 10% each"),
         (SAME, "the same within 10%"),
         (RISING, "rising along array.chunk"),
@@ -283,6 +283,24 @@ def test_what_was_measured_stands_in_the_reason() -> None:
     assert result.reason == "10.5 MB/s was measured, +5.0% off"
     assert result.published == 1e7
     assert result.measured == 10.5e6
+
+
+def test_reasons_have_units_and_say_what_is_alike_once() -> None:
+    slow, fast = value(A, metric="iops"), value(B, metric="iops")
+    two = [cell(A, 9.509, metric="iops"), cell(B, 25.04, metric="iops")]
+    (told,) = judge([claim(kind="ratio", of=fast, to=slow, at_least=1.5)], two)
+    assert (told.reason, told.expected) == ("25.04/s is 2.63 times 9.509/s", "at least 1.5 times")
+    (told,) = judge([claim(kind="order", values=[fast, slow])], two)
+    assert (told.reason, told.expected) == ("25.04/s, 9.509/s", "falling in this order")
+    alike = [cell(A, 11.31e6), cell(B, 11.32e6)]
+    (told,) = judge([claim(kind="same", values=[value(A), value(B)])], alike)
+    assert told.reason == "each 11.3 MB/s"
+    exactly = claim(kind="bound", value=value(metric="intact"), near=1, within=0)
+    (told,) = judge([exactly], [cell(A, 1.0, metric="intact")])
+    assert (told.reason, told.expected) == ("1 was measured", "1")
+    other = {**slow, "workload": "rewrite"}
+    words = in_words(claim(kind="ratio", of=fast, to=other, at_most=2))
+    assert words == "write at most 2 times rewrite"
 
 
 @pytest.mark.parametrize(

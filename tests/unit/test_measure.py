@@ -202,6 +202,19 @@ def test_a_figure_below_theory_makes_less_waiting_suspicious(cell: Cell) -> None
     assert "2.9% below theory" in check.detail
 
 
+def test_what_wants_all_there_is_was_contended_only_where_others_computed(cell: Cell) -> None:
+    raw = pressed(0.9)
+    assert measure.crowded(cell, raw) == ()  # nobody wrote down what the host did
+    for name in [n for n in raw if n.endswith("pressure.txt")]:
+        raw[name] += "host_cpu=16.9\nserver_cpu=11.0\n"
+    (fine,) = measure.crowded(cell, raw)
+    assert fine.passed, fine.detail
+    raw["read.2.pressure.txt"] = "cpu=1.0\nwait=0\nseconds=10\nhost_cpu=17.1\nserver_cpu=11.0\n"
+    (bad,) = measure.crowded(cell, raw)
+    assert not bad.passed
+    assert bad.detail == "others took 0.51 processors during read, trial 2"
+
+
 def test_output_that_nobody_can_read_is_no_reason_to_repeat(cell: Cell) -> None:
     raw = {**pressed(0.2), "write.1.stderr.txt": "dd: cannot"}
     (check,) = measure.contention(cell, raw, theory(1e12))

@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.units import (
+    format_figure,
     format_rate,
     format_seconds,
     format_size,
+    format_times,
     parse_rate,
     parse_seconds,
     parse_size,
@@ -101,6 +103,36 @@ def test_figures_are_written_as_people_write_them() -> None:
     assert [format_seconds(s) for s in (0.42, 26.2, 192, 3661)] == [
         *("0.4 s", "26 s", "3 min 12 s", "1 h 01 min")
     ]
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "said"),
+    [
+        ("read_throughput", 7_043_072.0, "7.0 MB/s"),
+        ("sync_seconds", 0.380249, "380 ms"),
+        ("seconds", 0.0, "0.0 s"),
+        ("write_seconds", 5.738278, "5.7 s"),
+        ("iops", 25.04, "25.04/s"),
+        ("iops", 12345.6, "12,346/s"),
+        ("seeks", 13.9, "13.9/s"),
+        ("write_max_latency", 1.445, "1.45 s"),
+        ("clat_p50", 0.0359, "35.9 ms"),
+        ("disk_read_bytes", 806_500_352.0, "769 MiB"),
+        ("used", 93_143_040.0, "88.8 MiB"),
+        ("written_bytes", 55_296.0, "54 KiB"),
+        ("cache_lost_bytes", 12.0, "12 B"),
+        ("disk_flushes", 960.0, "960 flushes"),
+        ("mismatch_cnt", 8.0, "8"),
+        ("dirty_bits", 304.0, "304"),
+    ],
+)
+def test_a_figure_has_the_unit_of_its_metric(metric: str, value: float, said: str) -> None:
+    assert format_figure(metric, value) == said
+
+
+def test_a_quotient_has_as_many_digits_as_can_matter() -> None:
+    said = [format_times(v) for v in (0.0202, 0.56757, 1.00011, 2.6335, 60.0, 1234.5)]
+    assert said == ["0.020", "0.568", "1.000", "2.63", "60", "1234"]
 
 
 def test_two_spellings_of_a_value_are_one_value() -> None:

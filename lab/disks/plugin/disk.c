@@ -435,6 +435,7 @@ static void forget(uint64_t offset, uint64_t length)
       free(page);
     }
   }
+  pthread_cond_broadcast(&space);
 }
 
 static int page_to_medium(const struct page *page, uint64_t number)
