@@ -24,7 +24,7 @@ test: setup ## run all tests, real guests too, but the slow ones (PYTEST_ARGS=â€
 	@$(BIN)/python -m pytest -p no:cacheprovider --hypothesis-profile=thorough --durations=30 --durations-min=5 -m "not slow" $(PYTEST_ARGS); status=$$?; \
 	if [ -n "$(STATUS_FILE)" ]; then echo $$status >"$(STATUS_FILE)"; else exit $$status; fi
 
-check: setup ## format, lint, types, layers and the tests that need no guest: two minutes
+check: setup ## format, lint, types, layers and the tests that need no guest: three minutes
 	@tools/check.sh $(PYTEST_ARGS)
 
 fix: setup ## let ruff format and mend what it can

@@ -122,14 +122,17 @@ def run(
 ) -> dict[str, float]:
     """Run what has no finished run of its cells yet; seconds of every scenario, earlier ones too.
 
-    A run of cells that the file has no more is left alone.
+    A run of cells that the file has no more is left alone; so is a scenario that wants something
+    of the host's.
     """
-    known = [row["name"] for row in asked(ask, ["scenario", "list", "--json"])["scenarios"]]
+    rows = asked(ask, ["scenario", "list", "--json"])["scenarios"]
+    known = [row["name"] for row in rows]
+    whole = [row["name"] for row in rows if not row.get("wanting")]
     wrong = [name for name in names if name not in known]
     if wrong:
         raise ClaimsError(f"there is no scenario {wrong[0]!r}; there are {', '.join(known)}")
     times = _times(directory)
-    for name in names or known:
+    for name in names or whole:
         wanted = frozenset(
             cell["id"] for cell in asked(ask, ["scenario", "predict", name, "--json"])["cells"]
         )

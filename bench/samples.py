@@ -20,12 +20,18 @@ def first_answers(document: Document, *arms: str) -> Summary | None:
     )
 
 
-def beyond_ideal(document: Document, arm: str) -> list[float]:
-    """Seconds of each cell beyond what its workloads take in theory."""
+def beyond_ideal(document: Document, arm: str, *, turns: bool = True) -> list[float]:
+    """Seconds of each cell beyond what its workloads take in theory.
+
+    ``turns=False``: without those for which it waited until others had computed.
+    """
     if arm in BY_HAND:
         units = document.good(arm)
         return [u["marks"]["end_at"] - document.ideal[u["cell"]] for u in units]
-    return [c["seconds"]["total"] - c["ideal_seconds"] for c in lab_cells(document, arm)]
+    return [
+        c["seconds"]["total"] - c["ideal_seconds"] - (0 if turns else c["seconds"]["waiting"])
+        for c in lab_cells(document, arm)
+    ]
 
 
 def makespans(document: Document, arm: str) -> tuple[list[float], bool]:

@@ -72,8 +72,9 @@ HOW = (
     " A second figure counts from the start of `lab up` itself.",
     "- **Beyond the ideal** is the whole time of a cell less the time that its two workloads take"
     " in theory (`lab scenario predict`). The lab's cell: `cells[].seconds.total`, with the guest's"
-    " start in the first cell of each guest. By hand: the script's whole run, with its boot and its"
-    " initial sync.",
+    " start in the first cell of each guest. *Turns*: cells take turns at the processors until"
+    " their arrays stand, and wait for each other; one that is alone waits for nobody. By hand: the"
+    " script's whole run, with its boot and its initial sync.",
     "- **Makespan.** The lab: from the start of the command to its end. By hand: the sum of the"
     " cells' times. A run of the lab in which a cell did not finish does not count.",
     "- **Memory** is resident memory, sampled twice a second, pages that processes share"
@@ -127,10 +128,14 @@ def _targets(document: Document) -> Iterator[Row]:
         _times(times),
         judged(times, at_least=20),
     )
-    beyond = summary(beyond_ideal(document, "lab-warm"))
+    alone = summary(beyond_ideal(document, "lab-alone"))
+    beside = summary(beyond_ideal(document, "lab-warm"))
+    active = summary(beyond_ideal(document, "lab-warm", turns=False))
     for name, value in (
-        ("a warm cell beyond its ideal, median", beyond.median if beyond else None),
-        ("the same, worst of all", beyond.high if beyond else None),
+        ("a warm cell beyond its ideal, alone, median", alone.median if alone else None),
+        ("the same beside others, less its turns, median", active.median if active else None),
+        ("the same beside others, median", beside.median if beside else None),
+        ("the same beside others, worst", beside.high if beside else None),
     ):
         told = "not measured" if value is None else _seconds(value)
         yield name, "at most 3 s", told, judged(value, at_most=3.0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
-from lab.model.calibration import CALIBRATED
+from lab.model.calibration import CALIBRATED, Calibration, CalibrationPoint, kind_of
 from lab.model.comparison import (
     CellChange,
     Change,
@@ -20,7 +20,7 @@ from lab.model.comparison import (
 from lab.model.measurement import COUNTERS, UNCONTENDED
 from lab.model.noise import NoiseFloor
 from lab.model.result import CellMeasurement, CellResult, Outcome, Result
-from lab.model.scenario import Cell
+from lab.model.scenario import Cell, Disk
 from lab.noise import disks_of, share_of
 from lab.stats import Interval, cliffs_delta, median_interval, ratio, shift
 
@@ -38,6 +38,7 @@ class Side:
     result: Result
     cells: Mapping[str, Cell]
     noise: Sequence[NoiseFloor]
+    calibrations: Sequence[Calibration] = ()
 
 
 def compare(first: Side, second: Side, least: float = LEAST) -> Comparison:
@@ -120,7 +121,7 @@ def _cell(
         second=b.id,
         axes=a.axes,
         differs=tuple(differences(_flat(cell_a), _flat(cell_b))) if a.id != b.id else (),
-        doubts=tuple(_doubts("first", a)) + tuple(_doubts("second", b)),
+        doubts=(*_doubts("first", a), *_doubts("second", b), *_apart(first, second, pair)),
         figures=tuple(figures),
     )
 
@@ -183,6 +184,50 @@ def _doubts(which: str, cell: CellResult) -> Iterator[str]:
     for check in cell.checks:
         if check.name in (UNCONTENDED, CALIBRATED) and not check.passed:
             yield f"in the {which} run it is not {check.name}: {check.detail}"
+
+
+def _apart(first: Side, second: Side, pair: tuple[CellResult, CellResult]) -> Iterator[str]:
+    """Why figures of two hosts cannot be held against each other: one has not calibrated the bare
+    disks, or they differ there by more than a calibration may be off."""
+    a, b = pair
+    if a.host == b.host or not (a.host and b.host):
+        return
+    where = f"it ran on {a.host} and then on {b.host}"
+    for disk in first.cells[a.id].disks:
+        found = {
+            a.host: _calibration(first, disk, a.host),
+            b.host: _calibration(second, disk, b.host),
+        }
+        missing = [host for host, known in found.items() if known is None]
+        if missing:
+            yield (
+                f"{where}, and on {' and '.join(missing)} its disks were not calibrated:"
+                " calibrate first, by running it there again"
+            )
+            return
+        for point, other in _points(found[a.host], found[b.host]):
+            off = other.measured / point.measured - 1
+            if abs(off) > max(point.tolerance, other.tolerance):
+                yield f"{where}, whose bare disks differ: {point.name} by {off:+.1%}"
+
+
+def _calibration(side: Side, disk: Disk, host: str) -> Calibration | None:
+    """What a disk did bare on the host that the cell ran on."""
+    for found in side.calibrations:
+        if found.disk == kind_of(disk) and found.host in ("", host) and not found.problem:
+            return found
+    return None
+
+
+def _points(
+    first: Calibration | None, second: Calibration | None
+) -> Iterator[tuple[CalibrationPoint, CalibrationPoint]]:
+    """What was measured of both."""
+    there = {(p.name, p.metric): p for p in second.points} if second else {}
+    for point in first.points if first else ():
+        other = there.get((point.name, point.metric))
+        if other is not None and point.measured:
+            yield point, other
 
 
 def _facts(result: Result) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Final
 
 from lab import catalog, theory
+from lab.model.base import KEPT
 from lab.model.calibration import GuestTimes
 from lab.model.explanation import Explanation
 from lab.model.measurement import COUNTERS, IOPS, SECONDS, THROUGHPUT, Prediction
@@ -93,7 +94,7 @@ def works(cell: Cell) -> dict[str, theory.Stream | theory.Load]:
     found: dict[str, theory.Stream | theory.Load] = {}
     for workload in undisturbed(cell):
         tool = catalog.workload(workload.tool)
-        stream = tool.stream(tool.parameters.model_validate(workload.parameters))
+        stream = tool.stream(tool.parameters.model_validate(workload.parameters, context=KEPT))
         if stream is not None:
             found[workload.name] = work_of(stream)
     return found

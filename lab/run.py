@@ -29,6 +29,7 @@ from lab.model.procedure import (
     Procedure,
     RestoreGuest,
     SaveGuest,
+    SendDirectory,
     SpoilDisk,
     StartGuest,
     StartServer,
@@ -109,6 +110,8 @@ def label_of(step: Step) -> str:
             return "cutting the power"
         case Pause():
             return f"{step.seconds:g} seconds into it"
+        case SendDirectory():
+            return f"copying {step.workload} into the guest"
         case Verify():
             return f"checking {step.name}"
         case Timed() | BeginWorkload() | EndWorkload():
@@ -181,6 +184,8 @@ def run_step(step: Step, bench: Bench, undo: Undo, save: Save) -> tuple[Check, .
             save(f"{step.capture}.txt", bench.power_cycle(step))
         case Pause():
             bench.pause(step.seconds)
+        case SendDirectory():
+            bench.send_directory(step)
         case BeginWorkload():
             _begin(step, bench, save)
         case EndWorkload():

@@ -22,7 +22,7 @@ import glob
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -130,7 +130,14 @@ class RunStore:
             ) from None
 
     def begin_cell(self, cell_id: str, cell: Cell, procedure: Procedure) -> Path:
-        """An empty directory for one attempt at a cell."""
+        """A directory for one attempt at a cell, with what it is."""
+        directory = self._attempt(cell_id)
+        write_json(directory / "cell.json", cell.model_dump_json(indent=1))
+        secretless = procedure.model_dump(mode="json")
+        write_json(directory / "procedure.json", json.dumps(secretless, indent=1))
+        return directory
+
+    def _attempt(self, cell_id: str) -> Path:
         for attempt in range(1, 100):
             directory = self.directory / "cells" / f".{cell_id}.{attempt}"
             try:
@@ -139,11 +146,20 @@ class RunStore:
                 continue
             except OSError as error:
                 raise unwritable(directory, error, "made") from error
-            write_json(directory / "cell.json", cell.model_dump_json(indent=1))
-            secretless = procedure.model_dump(mode="json")
-            write_json(directory / "procedure.json", json.dumps(secretless, indent=1))
             return directory
         raise HostError(f"a hundred attempts at the cell '{cell_id}' lie in '{self.directory}'")
+
+    def take_in(self, cell_id: str, files: Mapping[str, bytes]) -> Path:
+        """What another host made of a cell, in a directory of its own; `finish_cell` is next."""
+        place = self._attempt(cell_id)
+        for name in files:
+            if name.startswith("/") or ".." in Path(name).parts:
+                raise InputError(f"'{name}' of the cell '{cell_id}' would lie outside of '{place}'")
+        for parent in {Path(name).parent for name in files}:
+            (place / parent).mkdir(parents=True, exist_ok=True)
+        for name, data in files.items():
+            write_whole(place / name, data)
+        return place
 
     def has_cell(self, cell_id: str) -> bool:
         """Whether the cell is finished."""

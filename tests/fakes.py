@@ -27,6 +27,7 @@ from lab.model.procedure import (
     Procedure,
     RestoreGuest,
     SaveGuest,
+    SendDirectory,
     SpoilDisk,
     StartGuest,
     StartServer,
@@ -162,6 +163,9 @@ class FakeBench:
     def power_cycle(self, step: PowerCycle) -> str:
         self._told("power cycle", *step.lose)
         return "".join(f"{socket} ok 512\n" for socket in step.lose)
+
+    def send_directory(self, step: SendDirectory) -> None:
+        self._told("send", step.source, step.target)
 
     def begin(self, name: str, script: str) -> None:
         self._told("begin", name)

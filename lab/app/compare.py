@@ -26,4 +26,5 @@ def _side(run: RunStore) -> Side:
         result=result_of(run),
         cells={cell.id: cell.cell for cell in stored.cells},
         noise=stored.noise,
+        calibrations=stored.calibrations,
     )

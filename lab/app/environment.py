@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-from pathlib import Path
 from typing import Any
 
 from lab import __version__
@@ -13,8 +12,18 @@ from lab.host.accelerator import Accelerator
 from lab.model.image import Image
 
 
-def host_facts(found: Accelerator, image: Image) -> dict[str, Any]:
-    """Versions, accelerator, host and image."""
+def image_facts(image: Image) -> dict[str, Any]:
+    """The image that guests boot."""
+    return {
+        "name": image.name,
+        "digest": image.digest,
+        "kernel": image.manifest.kernel_version,
+        "mdadm": image.manifest.mdadm_version,
+    }
+
+
+def host_facts(found: Accelerator) -> dict[str, Any]:
+    """Versions, accelerator and host."""
     return {
         "lab": __version__,
         "accelerator": found.kind,
@@ -25,16 +34,10 @@ def host_facts(found: Accelerator, image: Image) -> dict[str, Any]:
             "name": platform.node(),
             "kernel": platform.release(),
             "machine": platform.machine(),
-            "cpu": _cpu_model(),
+            "cpu": accelerator.cpu_model(),
             "cpus": len(os.sched_getaffinity(0)),
             "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             "python": platform.python_version(),
-        },
-        "image": {
-            "name": image.name,
-            "digest": image.digest,
-            "kernel": image.manifest.kernel_version,
-            "mdadm": image.manifest.mdadm_version,
         },
     }
 
@@ -43,10 +46,3 @@ def libvirt_version() -> str:
     """libvirt's version, as its client says it."""
     done = process.run(["virsh", "--version"], timeout=20, check=False)
     return done.stdout.strip() or "unknown"
-
-
-def _cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or "unknown"

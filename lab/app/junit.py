@@ -117,8 +117,10 @@ def suite_of(store: RunStore, trouble: str = "") -> Suite:
             ending=ENDINGS[claim.verdict],
             kind="" if claim.verdict is Verdict.HOLDS else claim.verdict.value,
             reason=claim.reason,
-            seconds=sum(seconds[i] / shares[i] for i in about[claim.id]),
-            out=_evidence(claim, asked[claim.id], [commands[i] for i in about[claim.id]]),
+            seconds=sum(seconds[i] / shares[i] for i in about.get(claim.id, ())),
+            out=_evidence(
+                claim, asked.get(claim.id), [commands[i] for i in about.get(claim.id, ())]
+            ),
         )
         for claim in result.claims
     ]
@@ -169,19 +171,22 @@ class _Commands:
         return ""
 
 
-def _evidence(found: ClaimResult, claim: Claim, cells: Sequence[_Commands]) -> str:
-    """The claim's figures, and the workloads it speaks of; whole cells stand with the suite."""
+def _evidence(found: ClaimResult, claim: Claim | None, cells: Sequence[_Commands]) -> str:
+    """The claim's figures, and the workloads it speaks of; whole cells stand with the suite.
+
+    ``claim`` is the scenario's; ``None``: it is one of a workload's own tests.
+    """
     figures = {
-        "expected": found.expected or in_words(claim),
+        "expected": found.expected or (in_words(claim) if claim else None),
         "measured": found.measured,
         "predicted": found.predicted,
         "published": found.published,
-        "source": claim.source,
+        "source": claim.source if claim else None,
     }
     lines = [f"{name}: {value}\n" for name, value in figures.items() if value is not None]
     if found.verdict is Verdict.HOLDS and found.reason:
         lines.append(f"{found.reason}\n")
-    workloads = list(dict.fromkeys(value.workload for value in claim.values))
+    workloads = list(dict.fromkeys(v.workload for v in (claim.values if claim else ())))
     return "".join([*lines, *(cell.of(name) for cell in cells for name in workloads)])
 
 

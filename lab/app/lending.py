@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.app.baking import Baking
-from lab.app.crew import Crew, Heard, Member
-from lab.app.dispatch import Say
+from lab.app.crew import Crew, Heard, Member, Say
 from lab.app.fitting import Known, check_arrays, check_images
 from lab.app.guests import sweep
 from lab.app.kinds import Kinds

@@ -11,6 +11,7 @@ from lab import store
 from lab.app import systems
 from lab.app.crowd import BEARABLE, GUESTS_PER_CPU
 from lab.app.fitting import Known, check_images
+from lab.app.suites import check_suites
 from lab.compile import schedule
 from lab.compile.guest import memory_of
 from lab.compile.matrix import CompiledMatrix, Part
@@ -206,6 +207,7 @@ def _unfit(part: Part, facts: Known) -> str:
     try:
         if part.compiled:
             check_images(part.compiled, facts)
+            check_suites(part.compiled)
     except InputError as error:
         return str(error)
     return ""

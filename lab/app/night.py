@@ -12,7 +12,8 @@ from typing import Final
 
 from lab import nights
 from lab.app import execute
-from lab.app.dispatch import How, Say, Watch
+from lab.app.dispatch import How
+from lab.app.execute import Hands
 from lab.app.place import Place
 from lab.app.results import result_of
 from lab.app.resume import stored
@@ -39,10 +40,9 @@ LATEST: Final = 150
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Follower:
-    """Who is told of a part while it runs."""
+    """Who runs a part, and who is told of it meanwhile."""
 
-    watch: Watch
-    say: Say
+    hands: Hands
     progress: images.Progress
     ready: Callable[[RunStore, Place], None]
 
@@ -147,9 +147,8 @@ def _one(directory: Path, night: Night, number: int, part: Part, ways: Ways) -> 
                 texts=texts,
                 out=ways.out,
                 how=ways.how,
+                hands=follower.hands,
                 resume=store,
-                watch=follower.watch,
-                say=follower.say,
                 progress=follower.progress,
                 ready=ready,
             )

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lab.app import systems
-from lab.app.dispatch import by_guest
 from lab.app.fitting import check_images
 from lab.app.results import fields_of, predicted
 from lab.app.schema import first_line
+from lab.app.task import by_guest
 from lab.compile.cloud_init import Identity
 from lab.compile.guest import Site, guest_procedure
 from lab.compile.procedure import cell_procedure

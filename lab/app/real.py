@@ -19,6 +19,31 @@ def check_real(cells: Sequence[Cell], erase: Sequence[str]) -> bool:
     It is no more than a word in time: the guard looks again when it opens the disk.
     Returns whether there are real disks at all.
     """
+    disks = wanted_disks(cells, erase)
+    for device, disk in disks.items():
+        _refuse(device, disk.size, disk.device_serial or "")
+    return bool(disks)
+
+
+def check_offer(devices: Sequence[str]) -> None:
+    """Refuse to offer disks to others that could not be passed now; ``InputError`` says why."""
+    for device in devices:
+        found = real.known(device)
+        if found is None:
+            raise InputError(
+                f"--disk {device}: this host has no such disk in '{real.NAMES}'",
+                hint="`lab disk list` has the names of those that it has",
+            )
+        _refuse(device, found.size, found.serial)
+
+
+def _refuse(device: str, size: int, serial: str) -> None:
+    if sentence := real.objections(device, size, serial):
+        raise InputError(sentence, hint=real.advice(sentence))
+
+
+def wanted_disks(cells: Sequence[Cell], erase: Sequence[str]) -> dict[str, Disk]:
+    """The real disks of cells, by name; ``InputError``: no disk could be used so."""
     disks = {d.device: d for cell in cells for d in cell.disks if d.device is not None}
     for serial in erase:
         if serial not in (disk.device_serial for disk in disks.values()):
@@ -35,10 +60,7 @@ def check_real(cells: Sequence[Cell], erase: Sequence[str]) -> bool:
         for disk in cell.disks:
             if disk.device is not None and not erasable(disk, erase):
                 _only_read(cell, disk)
-    for device, disk in disks.items():
-        if sentence := real.objections(device, disk.size, disk.device_serial or ""):
-            raise InputError(sentence, hint=real.advice(sentence))
-    return bool(disks)
+    return disks
 
 
 def _only_read(cell: Cell, disk: Disk) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from typing import Any
 
 from lab import catalog, measure
@@ -18,12 +19,17 @@ from lab.model.scenario import AxisValue, Cell
 from lab.noise import disks_of, share_of
 from lab.predict import bitmap_updates, predictions
 from lab.store import RunStore, StoredCell, StoredOutcome, StoredRun
+from lab.suites import SuiteCell, claims_of
 
 
 def result_of(store: RunStore) -> Result:
     """The whole result: raw output read again, measured again, judged again."""
     run = store.load_run()
-    judged = [_cell(store, stored, run) for stored in run.cells]
+    judged, suites = [], []
+    for stored in run.cells:
+        one, raw = _cell(store, stored, run)
+        judged.append(one)
+        suites.append(SuiteCell(cell=stored.cell, result=one.result, raw=raw))
     environment = dict(run.environment)
     for stored in run.cells:
         finished = store.load_cell(stored.id)
@@ -44,17 +50,18 @@ def result_of(store: RunStore) -> Result:
         ),
         environment=environment,
         cells=tuple(j.result for j in judged),
-        claims=judge(run.claims, judged),
+        claims=(*judge(run.claims, judged), *claims_of(suites)),
     )
 
 
-def _cell(store: RunStore, stored: StoredCell, run: StoredRun) -> Judged:
+def _cell(store: RunStore, stored: StoredCell, run: StoredRun) -> tuple[Judged, Mapping[str, str]]:
+    """A cell's result, and its raw output."""
     finished = store.load_cell(stored.id)
     if finished is None:
         gone = "its files are not there any more"
         reason = gone if run.finished else "the run ended before it"
         outcome = StoredOutcome(outcome=Outcome.SKIPPED, reason=reason)
-        raw: dict[str, str] = {}
+        raw: Mapping[str, str] = {}
     else:
         outcome, raw = finished.outcome, finished.raw
     result = CellResult(
@@ -62,8 +69,9 @@ def _cell(store: RunStore, stored: StoredCell, run: StoredRun) -> Judged:
         axes=stored.cell.axes,
         outcome=outcome.outcome,
         reason=outcome.reason,
+        host=_host_of(outcome, run),
         seconds=outcome.seconds,
-        checks=(*outcome.checks, *check_of(stored.cell, run.calibrations)),
+        checks=(*outcome.checks, *check_of(stored.cell, run.calibrations, outcome.host)),
         predictions=predictions(stored.cell),
     )
     shares: dict[str, float] = {}
@@ -84,13 +92,21 @@ def _cell(store: RunStore, stored: StoredCell, run: StoredRun) -> Judged:
             result = result.model_copy(
                 update={"measurements": measured, "counters": counted, "checks": checks}
             )
-    return Judged(
+    one = Judged(
         result=result,
         fields=fields_of(stored.cell, run.claims),
         published=stored.published,
         bitmap=_bitmap_of(stored.cell),
         bitmap_shares=shares,
     )
+    return one, raw
+
+
+def _host_of(outcome: StoredOutcome, run: StoredRun) -> str:
+    if outcome.outcome is Outcome.SKIPPED:
+        return ""
+    own = run.environment.get("client") or run.environment.get("host", {}).get("name", "")
+    return outcome.host or str(own)
 
 
 def _bitmap_of(cell: Cell) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 from lab import catalog
 from lab.errors import unwritable
 from lab.host import paths
+from lab.model.documented import document
 from lab.model.matrix import Matrix
 from lab.model.result import Result
 from lab.model.scenario import Scenario
@@ -17,6 +18,7 @@ from lab.store import write_whole
 
 def scenario_schema() -> dict[str, Any]:
     """Of a scenario file."""
+    document()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **Scenario.model_json_schema(mode="validation"),
@@ -25,6 +27,7 @@ def scenario_schema() -> dict[str, Any]:
 
 def matrix_schema() -> dict[str, Any]:
     """Of a matrix of scenarios."""
+    document()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **Matrix.model_json_schema(mode="validation"),
@@ -66,6 +69,7 @@ def first_line(scenario: Path) -> str:
 
 def result_schema() -> dict[str, Any]:
     """Of ``lab.result/1``."""
+    document()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **Result.model_json_schema(by_alias=True, mode="serialization"),

@@ -8,6 +8,7 @@ from typing import Any
 from lab import catalog
 from lab.compile.faults import fault_problems
 from lab.compile.real import real_problems
+from lab.compile.suites import suite_problems, takes_all_disks
 from lab.decode import Document, dotted
 from lab.disks import group_problems
 from lab.errors import InputError
@@ -52,7 +53,11 @@ def refuse_problems(
         if serials.count(serial) > 1:
             message = f"two disks would have the serial '{serial}': put {{index}} into it"
             raise wrong_at(Problem(key="disks.serial", message=message), document, point)
-    if parts["workloads"] and array is None and len(singles) != 1:
+    workloads: tuple[Workload, ...] = parts["workloads"]
+    for problem in suite_problems(workloads, array, filesystem):
+        raise wrong_at(problem, document, point)
+    all_disks = takes_all_disks(workloads) and singles
+    if workloads and array is None and not all_disks and len(singles) != 1:
         message = f"the bare-disk workloads are aimed at one disk, and there are {len(singles)}"
         raise wrong_at(Problem(key="disks.count", message=message), document, point)
 

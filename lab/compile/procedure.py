@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from lab import catalog
 from lab.compile.disks import Plugged, disk_steps, report_steps
 from lab.compile.faults import FILE, fault_steps, scene_of
+from lab.compile.suites import suite_steps, takes_all_disks
 from lab.disks import guest_path
 from lab.model.fault import Fault
 from lab.model.plugin import MOUNT
@@ -57,6 +58,7 @@ def cell_procedure(
         target = FILE
     if cell.workloads:
         steps.append(_programs(cell))
+        steps.extend(suite_steps(cell))
     for trial in range(1, cell.trials + 1):
         for workload in cell.workloads:
             timed = _timed(cell, workload, trial, target, expected.get(workload.name))
@@ -128,10 +130,12 @@ def _with_faults(cell: Cell, timed: Timed, guest_directory: str) -> Iterator[Ste
 
 
 def target_of(cell: Cell) -> str:
-    """Path in the guest of what the workloads are aimed at, where there is no file system."""
+    """Path in the guest of what the workloads are aimed at, where there is no file system; of all
+    disks for suites."""
     if cell.array is not None:
         return catalog.array_kind(cell.array.kind).target(cell.array)
-    return guest_path(cell.each_disk[0][1], cell.each_disk[0][0]) if cell.each_disk else ""
+    paths = [guest_path(disk, serial) for serial, disk in cell.each_disk]
+    return " ".join(paths if takes_all_disks(cell.workloads) else paths[:1])
 
 
 def patience_of(cell: Cell) -> float:

@@ -17,6 +17,7 @@ from lab import catalog
 from lab.compile.checks import check_claims, refuse_faults, refuse_problems
 from lab.compile.profile import with_profiles
 from lab.compile.real import Known, nobody, with_real
+from lab.compile.suites import with_directories
 from lab.decode import Document, Override, first_wrong, override, read_file, validate
 from lab.errors import InputError
 from lab.model.base import Model
@@ -24,6 +25,7 @@ from lab.model.fault import Fault
 from lab.model.filesystem import Filesystem
 from lab.model.guest import Guest
 from lab.model.scenario import Array, AxisValue, Cell, Disk, Scenario, Workload
+from lab.model.suite import Suite
 from lab.units import same_value
 
 MAX_CELLS: Final = 20_000
@@ -55,19 +57,28 @@ class Compiled:
 
 def cell_id(cell: Cell) -> str:
     """A readable slug and 8 hex digits of everything that can change a number."""
-    words = [re.sub(r"[^A-Za-z0-9]+", "-", str(v)).strip("-") for v in cell.axes.values()]
-    slug = "-".join(w for w in words if w)[:60].strip("-") or "base"
     without = {"timeout", "axes"} | (set() if cell.faults else {"faults"})
-    return f"{slug}-{_digest(cell.model_dump(mode='json', exclude=without))}"
+    return f"{slug(cell)}-{_digest(cell.model_dump(mode='json', exclude=without))}"
+
+
+def slug(cell: Cell) -> str:
+    """The cell's axes, readable in a name."""
+    words = [re.sub(r"[^A-Za-z0-9]+", "-", str(v)).strip("-") for v in cell.axes.values()]
+    return "-".join(w for w in words if w)[:60].strip("-") or "base"
 
 
 def identity(cell: Cell) -> str:
     """What a claim speaks of: disks, array, file system, workloads and faults, in any guest.
 
-    A cell that ``--set`` made different has another identity, and no published figure.
+    A cell that ``--set`` made different has another identity, and no published figure. Where a
+    suite lies on the host says nothing of it.
     """
     spoken = {"disks", "array", "filesystem", "workloads"} | ({"faults"} if cell.faults else set())
-    return _digest(cell.model_dump(mode="json", include=spoken))
+    data = cell.model_dump(mode="json", include=spoken)
+    for workload in data["workloads"]:
+        if isinstance(catalog.workload(workload["tool"]), Suite):
+            workload["parameters"].pop("directory")
+    return _digest(data)
 
 
 def _digest(data: Any) -> str:
@@ -130,7 +141,7 @@ def _expand(
     known: Known,
 ) -> tuple[tuple[Cell, ...], Scenario, Document]:
     document = with_profiles(collapse(override(original, overrides), overrides), path.parent)
-    document = with_real(document, known)
+    document = with_directories(with_real(document, known), path.parent)
     scenario = validate(Scenario, document)
     if trials is not None:
         scenario = scenario.model_copy(update={"trials": trials})

@@ -15,10 +15,12 @@ from typing_extensions import override
 from lab.app import execute
 from lab.app.dispatch import How
 from lab.compile.scenario import Compiled, compile_scenario
+from lab.compile.suites import named_by, suite_of
 from lab.errors import LabError
 from lab.host.once import once
 from lab.model.claim import Claim, Verdict
 from lab.model.result import CellResult, ClaimResult, Outcome, Result
+from lab.model.scenario import Workload
 from lab.store import RunStore
 from lab.testing.plugin import SHARED
 
@@ -54,7 +56,8 @@ class ScenarioFile(pytest.File):
 
     @override
     def collect(self) -> Iterator[pytest.Item]:
-        """A test for each claim, in the file's order, and one for the cells."""
+        """A test for each claim, in the file's order, one for each suite, whose tests are not known
+        yet, and one for the cells."""
         try:
             self.compiled = compile_scenario(self.path)
         except LabError as error:
@@ -63,6 +66,9 @@ class ScenarioFile(pytest.File):
             self.add_marker(pytest.mark.xdist_group(self.nodeid))
         for claim in self.compiled.scenario.claims:
             yield ClaimItem.from_parent(self, name=claim.id, claim=claim)
+        for workload in self.compiled.scenario.workloads:
+            if suite_of(workload) is not None:
+                yield SuiteItem.from_parent(self, name=workload.name)
         yield CellsItem.from_parent(self, name=CELLS)
 
     def result(self) -> Result:
@@ -87,9 +93,10 @@ class ScenarioFile(pytest.File):
                 texts=(),
                 out=None,
                 how=How(),
+                hands=execute.Here(
+                    how=How(), watch=lambda _guest, _event: None, say=lambda _text: None
+                ),
                 resume=None,
-                watch=lambda _guest, _event: None,
-                say=lambda _text: None,
                 progress=lambda _text, _fraction: None,
                 ready=lambda _store, _place: None,
             )
@@ -160,6 +167,36 @@ class ClaimItem(_ScenarioItem):
         at = ("claims", ids.index(self._claim.id))
         line = self.file.compiled.document.lines.get(at, 1)
         return self.path, line - 1, f"{self.path.stem}: {self._claim.id}"
+
+
+class SuiteItem(_ScenarioItem):
+    """All tests of a suite: it fails where one is refuted, and names it; it is skipped where none
+    holds."""
+
+    @override
+    def runtest(self) -> None:
+        """Run the scenario, unless that is done, and go by the verdicts."""
+        result = self.file.result()
+        found = [c for c in result.claims if named_by((self._workload,), c.id)]
+        self.user_properties += [(claim.id, claim.verdict.value) for claim in found]
+        refuted = [claim for claim in found if claim.verdict is Verdict.REFUTED]
+        if refuted:
+            lines = [f"{len(refuted)} of {len(found)} tests of {self.name} failed:"]
+            lines += [f"  {claim.id}: {claim.reason}" for claim in refuted]
+            raise NotSoError("\n".join([*lines, _where(result)]))
+        if not any(claim.verdict is Verdict.HOLDS for claim in found):
+            reasons = "; ".join(dict.fromkeys(claim.reason for claim in found)) or "it has none"
+            raise pytest.skip.Exception(f"none of its tests passed: {reasons}")
+
+    @property
+    def _workload(self) -> Workload:
+        workloads = self.file.compiled.scenario.workloads
+        return next(w for w in workloads if w.name == self.name)
+
+    @override
+    def reportinfo(self) -> tuple[Path, int | None, str]:
+        """The file."""
+        return self.path, None, f"{self.path.stem}: {self.name}"
 
 
 class CellsItem(_ScenarioItem):

@@ -9,8 +9,9 @@ import io
 import json
 import os
 import signal
+import subprocess
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -179,6 +180,49 @@ def test_a_guest_that_stays_up_and_what_becomes_of_its_disks(disks: Disks, tmp_p
     assert again.returncode == 2
     assert "wipefs --all DEVICE" in again.stderr
     assert disks.digests() == before
+
+
+@pytest.mark.slow
+def test_a_clusters_host_passes_the_disks_that_it_offers(
+    disks: Disks, lab_process: Callable[..., subprocess.Popen[str]]
+) -> None:
+    pytest.importorskip("distributed")
+
+    def serving(*words: str) -> tuple[subprocess.Popen[str], str]:
+        process = lab_process("cluster", *words)
+        assert process.stdout is not None
+        return process, process.stdout.readline().strip()
+
+    def host(*offered: Loop) -> subprocess.Popen[str]:
+        words = [w for disk in offered for w in ("--disk", str(disk.name))]
+        process, line = serving("worker", address, "--name", "host1", *words)
+        assert line.startswith(f"joined {address} as"), process.communicate(timeout=5)
+        return process
+
+    scheduler, address = serving("scheduler", "--port", "0")
+    run = ("run", "scenario", disks.scenario(MIXED), "--cluster", address)
+    worker = host(disks.first)
+    refused = disks.home.run(*run, *disks.erase)
+    assert refused.returncode == 2
+    name = disks.second.name
+    assert f"it takes the disk {name}; host1 has not the disk {name}" in refused.stderr
+    worker.terminate()
+    worker.wait(timeout=60)
+    worker = host(disks.first, disks.second)
+    without = disks.home.run(*run)
+    assert without.returncode == 2
+    assert f"--erase {disks.first.file}" in without.stderr
+    before = disks.digests()
+    document = disks.home.json(*run, *disks.erase)
+    for measured in figures(document):
+        assert 1.0 < measured["write"] / MIB < 5.0  # as without a cluster
+    assert {c["host"] for c in document["cells"]} == {"host1"}
+    assert disks.digests() != before
+    assert disks.refusal(disks.first) == disks.refusal(disks.second) == ""
+    for process in (worker, scheduler):
+        process.terminate()
+        process.wait(timeout=60)
+    assert disks.home.left() == []
 
 
 def package() -> str:

@@ -17,6 +17,7 @@ from lab.app.compare import comparison_of
 from lab.compare import CERTAIN, Side, compare, differences, figure_change
 from lab.compile.scenario import compile_scenario
 from lab.errors import InputError
+from lab.model.calibration import Calibration, CalibrationPoint, kind_of
 from lab.model.comparison import Change, FigureChange
 from lab.model.measurement import UNCONTENDED, Check, Measurement
 from lab.model.noise import NoiseFloor
@@ -247,3 +248,47 @@ def test_runs_without_a_common_cell_are_refused(tmp_path: Path) -> None:
     RunStore(second.directory).save_run(run.model_copy(update={"cells": cells}))
     with pytest.raises(InputError, match="no cell in common"):
         comparison_of(first, second, 0.05)
+
+
+def on_host(
+    run: RunStore, name: str, tmp_path: Path, *, off: float = 1.0, problem: str = ""
+) -> RunStore:
+    """A stored run, made by a host of a cluster whose bare disks are by a factor off."""
+    stored = run.load_run()
+    for cell in stored.cells:
+        path = run.cell_directory(cell.id)
+        outcome = run.load_attempt(path).model_copy(update={"host": name})
+        (path / "outcome.json").write_text(outcome.model_dump_json())
+    point = CalibrationPoint(
+        name="read", metric="iops", unit="1/s", measured=100 * off, expected=100, tolerance=0.02
+    )
+    known = tuple(
+        Calibration(disk=disk, points=(point,), host=name, problem=problem)
+        for disk in {
+            repr(kind_of(c.cell.disks[0])): kind_of(c.cell.disks[0]) for c in stored.cells
+        }.values()
+    )
+    run.save_run(stored.model_copy(update={"calibrations": known}))
+    return run
+
+
+@pytest.mark.parametrize(
+    ("host", "off", "problem", "said"),
+    [
+        ("one", 1.5, "", ""),
+        ("two", 1.01, "", ""),
+        ("two", 1.05, "", "it ran on one and then on two, whose bare disks differ: read by +5.0%"),
+        ("two", 1.0, "too busy", "and on two its disks were not calibrated: calibrate first"),
+    ],
+    ids=["one host", "alike", "they differ", "not calibrated"],
+)
+def test_runs_of_two_hosts_are_compared_by_their_bare_disks(
+    tmp_path: Path, host: str, off: float, problem: str, said: str
+) -> None:
+    first = on_host(stored_run(tmp_path / "1"), "one", tmp_path)
+    second = on_host(stored_run(tmp_path / "2"), host, tmp_path, off=off, problem=problem)
+    doubts = comparison_of(first, second, 0.05).cells[0].doubts
+    if said:
+        assert [d for d in doubts if said in d] == list(doubts[-1:])
+    else:
+        assert not [d for d in doubts if "it ran on" in d]

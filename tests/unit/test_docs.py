@@ -36,7 +36,7 @@ HOWTO = ("workload", "disk-model", "image", "scenario", "ci")
 ADDED = {"workload": "scan.yaml", "disk-model": "space.yaml"}
 """Pages that add a file to the package, and the scenario that uses it."""
 FENCE = re.compile(r"^```(\w*)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-GUESTS = ("up", "run", "ssh", "ps", "console", "down", "gc", "image", "doctor")
+GUESTS = ("up", "run", "ssh", "ps", "console", "down", "gc", "image", "doctor", "cluster")
 """Commands that boot, or look at what is up on this host: their lines are parsed only."""
 OTHERS = ("make", "git", "cd", "export")
 TARGETS = re.compile(r"^([a-z-]+):", re.MULTILINE)

@@ -62,6 +62,8 @@ class World:
     environment: dict[str, Any] = field(default_factory=dict)
     ran: list[str] = field(default_factory=list)
     resumed: list[str] = field(default_factory=list)
+    hands: list[str] = field(default_factory=list)
+    """Whose, of each part that ran."""
     clock: float = 0.0
 
     def compiled(self, text: str = MATRIX) -> CompiledMatrix:
@@ -73,6 +75,7 @@ class World:
     def run(self, compiled: Compiled, **given: Any) -> Done:
         name = f"{compiled.name}@{compiled.base.guest.image}"
         self.ran.append(name)
+        self.hands.append(given["hands"].how.erase[0])
         self.clock += 100
         if given["resume"] is not None:
             self.resumed.append(given["resume"].id)
@@ -105,7 +108,8 @@ class World:
 
         @contextlib.contextmanager
         def follow(part: NightPart, one: Compiled) -> Iterator[night.Follower]:
-            yield night.Follower(watch=nothing, say=nothing, progress=nothing, ready=nothing)
+            hands = execute.Here(how=How(erase=(part.id,)), watch=nothing, say=nothing)
+            yield night.Follower(hands=hands, progress=nothing, ready=nothing)
 
         ways = night.Ways(how=How(), out=None, follow=follow, ended=nothing)
         night.run_night(compiled, directory, planned, ways)
@@ -134,6 +138,7 @@ def screen(page: object) -> str:
 def test_a_night_runs_every_part_and_names_its_runs(world: World) -> None:
     found = world.night(world.compiled())
     assert world.ran == ["good@debian-12", "good@debian-13", "bad@debian-12", "bad@debian-13"]
+    assert world.hands == world.ran  # each by those that follow it
     assert states(found) == ["done"] * 4
     assert [p.claims[0].ending for p in found.parts] == [Ending.PASSED] * 2 + [Ending.FAILED] * 2
     assert night.exit_status(found) == 1

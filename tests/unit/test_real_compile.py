@@ -254,6 +254,17 @@ def test_writing_needs_the_serial_and_a_refusal_comes_before_the_boot(
     assert "wipefs --all" in error.value.hint
 
 
+def test_a_disk_is_offered_to_a_cluster_only_as_it_could_be_passed(disk: Loop) -> None:
+    use.check_offer([str(disk.name)])
+    with pytest.raises(InputError, match="this host has no such disk"):
+        use.check_offer([str(disk.name), f"{disk.name}-0"])
+    with pytest.raises(InputError, match="name"):
+        use.check_offer([disk.device])
+    loops.gpt(disk.device)
+    with pytest.raises(InputError, match="signature: gpt"):
+        use.check_offer([str(disk.name)])
+
+
 def test_a_disk_that_is_not_as_it_was_named(tmp_path: Path, disk: Loop) -> None:
     cell = loop_cell(tmp_path, disk, reads=True)
     (one,) = cell.disks

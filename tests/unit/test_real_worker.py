@@ -56,7 +56,7 @@ def ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bench: Bench, *steps: Step, last: Order | None
 ) -> list[tuple[str, ...]]:
     """What the bench was told when the worker had nothing more to do."""
-    monkeypatch.setattr(worker, "_deaf", lambda: None)
+    monkeypatch.setattr(worker.wire, "deaf", lambda: None)
     monkeypatch.setattr(
         worker, "Turn", lambda: SimpleNamespace(take=lambda *_: 0, give=lambda *_: 0)
     )

@@ -9,6 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from lab.compile.procedure import cell_procedure
+from lab.compile.scenario import compile_scenario
+from lab.model.procedure import BeginWorkload, PowerCycle, WaitForSsh
+from lab.worker import Courtesy
+
+ROOT = Path(__file__).parent.parent.parent
 pytestmark = pytest.mark.usefixtures("lab_home")
 
 PROGRAM = """\
@@ -59,3 +65,49 @@ def test_a_worker_that_computes_steps_back_as_a_session_and_comes_forward_again(
 def test_the_session_of_whoever_started_it_is_left_alone() -> None:
     groups = {said.split()[0] for said in told(session=False)}
     assert len(groups) == 1
+
+
+SERVED = """\
+import os, sys
+from lab.host import turns
+from lab.host.servers import Server
+from lab.model.procedure import StartServer
+
+socket, log = sys.argv[1:]
+listen = (
+    "import socket, sys, time; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen();"
+    " time.sleep(60)"
+)
+turn = turns.Turn()
+turn.take()
+argv = (sys.executable, "-c", listen, socket)
+server = Server(StartServer(label="disk1", argv=argv, socket=socket, log=log, timeout=20))
+print(os.getpriority(os.PRIO_PROCESS, 0), os.getpriority(os.PRIO_PROCESS, server.pid))
+server.stop()
+"""
+
+
+def test_a_disk_that_is_started_during_a_turn_does_not_step_back(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SERVED, str(tmp_path / "s"), str(tmp_path / "log")],
+        capture_output=True,
+        text=True,
+        check=True,
+        start_new_session=True,
+        timeout=60,
+    )
+    assert done.stdout.split() == ["15" if os.geteuid() == 0 else "0", "0"]
+
+
+def test_a_fault_in_the_middle_of_a_workload_waits_for_nobodys_turn() -> None:
+    """The power is cut at its moment; the boot that follows is computing again."""
+    compiled = compile_scenario(ROOT / "scenarios/bitmap-resync.yaml")
+    procedure = cell_procedure(compiled.cells[0], "/guests/g1", None)
+    courtesy = Courtesy()
+    told = [(step, courtesy.at(step)) for step in procedure.steps]
+    (began,) = [n for n, (step, _) in enumerate(told) if isinstance(step, BeginWorkload)]
+    (cut,) = [n for n, (step, _) in enumerate(told) if isinstance(step, PowerCycle)]
+    assert "take" in {wants for _, wants in told[:began]}
+    assert {wants for _, wants in told[began : cut + 1]} == {"give", "leave"}
+    assert told[cut][1] == "leave"
+    assert "take" in [wants for step, wants in told[cut + 1 :] if isinstance(step, WaitForSsh)]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lab.store import RunStore
-from tests import runs
+from tests import kept, runs
 from tests.fakes import stored_run
 
 _WITHOUT = """
@@ -80,6 +80,7 @@ def run(tmp_path: Path) -> RunStore:
 def test_everything_is_made_again_from_stored_runs(tmp_path: Path, run: RunStore) -> None:
     other = runs.theory_run(run.directory.parent, runs.SMALL)
     cell = other.load_run().cells[0].id
+    measured = kept.unpacked("bitmap-random-write", run.directory.parent)
     lines = (
         ("results", "show", run.id, "--json"),
         ("results", "show", run.id),
@@ -91,6 +92,8 @@ def test_everything_is_made_again_from_stored_runs(tmp_path: Path, run: RunStore
         ("results", "export", run.id, "--format", "parquet", "--out", "a.parquet"),
         ("results", "export", other.id, "--format", "bundle", "--cell", cell, "--out", "b"),
         ("report", run.id, "--out", "page.html"),
+        ("results", "show", measured.id, "--json"),
+        ("report", measured.id, "--out", "measured.html"),
         ("report", "--all", "--out", "site"),
         ("scenario", "predict", "raid5-parity-last"),
         ("scenario", "explain", "raid5-parity-last", "--run", run.id),
@@ -103,9 +106,14 @@ def test_everything_is_made_again_from_stored_runs(tmp_path: Path, run: RunStore
     verdicts = [claim["verdict"] for claim in json.loads(ended[0][1])["claims"]]
     assert verdicts.count("holds") == 3
     assert "10.7 MB/s" in ended[1][1]
-    assert "</html>" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    again = {c["id"]: c["verdict"] for c in json.loads(ended[10][1])["claims"]}
+    before = measured.load_result()
+    assert before is not None
+    assert again == {c.id: c.verdict for c in before.claims}
+    for page in ("page.html", "measured.html"):
+        assert "</html>" in (tmp_path / page).read_text(encoding="utf-8")
     pages = sorted(path.suffix for path in (tmp_path / "site").iterdir())
-    assert pages == [".html", ".html", ".html", ".svg"]
+    assert pages == [".html", ".html", ".html", ".html", ".svg"]
     assert (tmp_path / "b" / "run.sh").exists()
     assert control == ("there is no libvirt here", "")
 
