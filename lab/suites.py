@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lab.compile.scenario import slug
+from lab.compile.identity import slug
 from lab.compile.suites import LISTED, suite_of
 from lab.measure import outputs_of
 from lab.model.claim import Verdict

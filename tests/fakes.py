@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from lab import catalog
-from lab.compile.scenario import cell_id, compile_scenario, identity
+from lab.compile.identity import cell_id, identity
+from lab.compile.scenario import compile_scenario
 from lab.errors import LabError
 from lab.model.measurement import Check
 from lab.model.ports import Output

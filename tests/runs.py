@@ -9,8 +9,9 @@ import json
 import random
 from pathlib import Path
 
+from lab.compile.identity import cell_id, identity
 from lab.compile.procedure import cell_procedure
-from lab.compile.scenario import Compiled, cell_id, compile_scenario, identity
+from lab.compile.scenario import Compiled, compile_scenario
 from lab.model.measurement import Check
 from lab.model.result import Outcome, PhaseSeconds
 from lab.model.scenario import Cell, InitialSync, Workload

@@ -22,7 +22,8 @@ from lab.app.place import Place
 from lab.app.real import wanted_disks
 from lab.app.task import need_of, seconds_of
 from lab.compile import resources
-from lab.compile.scenario import Compiled, cell_id
+from lab.compile.identity import cell_id
+from lab.compile.scenario import Compiled
 from lab.errors import HostError, InputError, TroubleError
 from lab.host import clock, cluster, images
 from lab.host.accelerator import Accelerator

@@ -19,8 +19,9 @@ from lab.app.task import Task, by_guest, calibration_of, task_of
 from lab.compile import schedule
 from lab.compile.disks import lasting
 from lab.compile.guest import memory_of
+from lab.compile.identity import cell_id, identity
 from lab.compile.procedure import cell_procedure, patience_of, target_of
-from lab.compile.scenario import Compiled, cell_id, identity
+from lab.compile.scenario import Compiled
 from lab.errors import FullError, TroubleError, unwritable
 from lab.host import load, paths, warm
 from lab.host.process import uninterrupted

@@ -17,7 +17,8 @@ from lab.app.place import Place, prepare
 from lab.app.real import check_real
 from lab.app.results import result_of
 from lab.app.suites import check_suites
-from lab.compile.scenario import Compiled, cell_id, identity
+from lab.compile.identity import cell_id, identity
+from lab.compile.scenario import Compiled
 from lab.host import guests, images, warm
 from lab.model.guest import Guest
 from lab.model.result import Result

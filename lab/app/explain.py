@@ -5,7 +5,8 @@ from __future__ import annotations
 from statistics import median
 
 from lab.app.results import result_of
-from lab.compile.scenario import Compiled, cell_id
+from lab.compile.identity import cell_id
+from lab.compile.scenario import Compiled
 from lab.model.explanation import CellExplanation, Explanation, MemberBytes
 from lab.model.result import CellResult, MemberCounters
 from lab.model.scenario import Cell

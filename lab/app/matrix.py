@@ -14,8 +14,8 @@ from lab.app.fitting import Known, check_images
 from lab.app.suites import check_suites
 from lab.compile import schedule
 from lab.compile.guest import memory_of
+from lab.compile.identity import cell_id
 from lab.compile.matrix import CompiledMatrix, Part
-from lab.compile.scenario import cell_id
 from lab.compile.schedule import CELL_SECONDS, GUEST_SECONDS, UNKNOWN_SECONDS, Room
 from lab.compile.shards import Piece, Reason, parse_shard, shares, within
 from lab.errors import HostError, InputError

@@ -28,7 +28,8 @@ from lab.app.fed import Fed
 from lab.app.kinds import Kinds
 from lab.app.place import Place
 from lab.app.task import by_guest
-from lab.compile.scenario import Compiled, cell_id, compile_document, identity
+from lab.compile.identity import cell_id, identity
+from lab.compile.scenario import Compiled, compile_document
 from lab.decode import Document
 from lab.errors import EXIT_DONE, EXIT_STOPPED, FullError, HostError, LabError
 from lab.host import accelerator, hypervisor, images, leftovers, paths, warm, wire

@@ -12,8 +12,9 @@ from lab.app.schema import first_line
 from lab.app.task import by_guest
 from lab.compile.cloud_init import Identity
 from lab.compile.guest import Site, guest_procedure
+from lab.compile.identity import cell_id
 from lab.compile.procedure import cell_procedure
-from lab.compile.scenario import Compiled, cell_id
+from lab.compile.scenario import Compiled
 from lab.errors import HostError, InputError
 from lab.host import accelerator, keys, paths
 from lab.host.accelerator import EMULATOR, Accelerator

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lab import store
-from lab.compile.scenario import Compiled, cell_id
+from lab.compile.identity import cell_id
+from lab.compile.scenario import Compiled
 from lab.errors import InputError
 from lab.store import RunStore
 

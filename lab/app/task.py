@@ -10,7 +10,7 @@ from lab import measure
 from lab.app.calibration import Wanted
 from lab.compile import schedule
 from lab.compile.guest import memory_of
-from lab.compile.scenario import cell_id
+from lab.compile.identity import cell_id
 from lab.model.guest import Guest
 from lab.model.measurement import Check, Prediction
 from lab.model.scenario import Cell

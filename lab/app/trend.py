@@ -7,7 +7,7 @@ from typing import Final
 
 from lab import catalog
 from lab.app.results import fields_of, result_of
-from lab.compile.scenario import identity
+from lab.compile.identity import identity
 from lab.errors import InputError
 from lab.excuses import systems
 from lab.judge import matches

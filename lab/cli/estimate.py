@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from lab.compile.scenario import cell_id
+from lab.compile.identity import cell_id
 from lab.compile.schedule import CELL_SECONDS, GUEST_SECONDS
 from lab.model.scenario import Cell
 from lab.predict import durations

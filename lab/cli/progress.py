@@ -25,7 +25,7 @@ from lab.cli.estimate import Estimate
 from lab.cli.live import SHORT, clock, counts, log_line, screen, time_left
 from lab.cli.options import console as console_of
 from lab.cli.watching import Watched
-from lab.compile.scenario import cell_id
+from lab.compile.identity import cell_id
 from lab.model.events import CellFinished, Checked, Event, GuestKept, GuestStarted, Trouble
 from lab.model.result import Outcome
 from lab.report.figures import axes_text

@@ -66,7 +66,7 @@ def show(name: ScenarioName, sets: Sets = None, as_json: Json = False) -> None:
 
     Example: lab scenario show raid5-parity-last
     """
-    from lab.compile.scenario import cell_id
+    from lab.compile.identity import cell_id
     from lab.report.text import scenario_page
 
     compiled = compile_named(name, sets)

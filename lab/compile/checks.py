@@ -19,59 +19,102 @@ from lab.model.plugin import Problem
 from lab.model.scenario import Array, AxisValue, Cell, Disk, Scenario, Workload
 from lab.moments import metrics_of
 
+_Found = Iterator[tuple[tuple[str | int, ...], Problem]]
 
-def refuse_problems(
-    parts: dict[str, Any], scenario: Scenario, document: Document, point: dict[str, AxisValue]
-) -> None:
-    """Raise the first thing that no QEMU, mdadm or kernel would take."""
-    chosen = {*scenario.matrix.axes, *(dotted(path) for path in document.overrides)}
-    disks: tuple[Disk, ...] = parts["disks"]
-    array: Array | None = parts["array"]
-    for index, disk in enumerate(disks):
-        for problem in _disk_problems(disk):
-            raise wrong_at(problem, document, point, ("disks", index))
-    for index, problem in group_problems(disks):
-        raise wrong_at(problem, document, point, ("disks", index))
-    singles = [d for d in disks for _ in range(d.count)]
-    if array is not None:
+
+class Checks:
+    """What no QEMU, mdadm or kernel would take, in the cells of one scenario.
+
+    Each question is asked once for the sections that it looks at: cells share them.
+    """
+
+    def __init__(self, scenario: Scenario, document: Document) -> None:
+        self._document = document
+        self._chosen = {*scenario.matrix.axes, *(dotted(path) for path in document.overrides)}
+        self._asked: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        """The sections of each question: they live for as long as their ids are looked for."""
+
+    def refuse(self, parts: dict[str, Any], point: dict[str, AxisValue]) -> None:
+        """Raise the first problem of a cell, at the line of the axis or field that made it."""
+        disks, array = parts["disks"], parts["array"]
+        filesystem, workloads = parts["filesystem"], parts["workloads"]
+        for question, *sections in (
+            (_disks_problems, disks),
+            (self._array_problems, array, disks),
+            (_filesystem_problems, filesystem, array),
+            (_sum_problems, disks),
+            (_workload_problems, workloads, array, filesystem, disks),
+        ):
+            key = (question.__name__, *map(id, sections))
+            if key in self._asked:
+                continue
+            for below, problem in question(*sections):
+                raise wrong_at(problem, self._document, point, below)
+            self._asked[key] = tuple(sections)
+
+    def _array_problems(self, array: Array | None, disks: tuple[Disk, ...]) -> _Found:
+        if array is None:
+            return
         missing = catalog.missing_plugin("arrays", array.kind)
         if missing:
-            raise wrong_at(Problem(key="array.kind", message=missing), document, point)
-        for problem in catalog.array_kind(array.kind).problems(array, singles):
-            if problem.idle_by in chosen:
-                continue
-            raise wrong_at(problem, document, point)
-    filesystem: Filesystem | None = parts["filesystem"]
-    if filesystem is not None:
-        for problem in _filesystem_problems(filesystem, array):
-            raise wrong_at(problem, document, point)
+            yield (), Problem(key="array.kind", message=missing)
+            return
+        for problem in catalog.array_kind(array.kind).problems(array, _singles(disks)):
+            if problem.idle_by not in self._chosen:
+                yield (), problem
+
+
+def _singles(disks: tuple[Disk, ...]) -> list[Disk]:
+    return [d for d in disks for _ in range(d.count)]
+
+
+def _disks_problems(disks: tuple[Disk, ...]) -> _Found:
+    for index, disk in enumerate(disks):
+        for problem in _disk_problems(disk):
+            yield ("disks", index), problem
+    for index, problem in group_problems(disks):
+        yield ("disks", index), problem
+
+
+def _sum_problems(disks: tuple[Disk, ...]) -> _Found:
+    singles = _singles(disks)
     if len(singles) > 64:
         message = f"the disks add up to {len(singles)}; a guest holds 64"
-        raise wrong_at(Problem(key="disks.count", message=message), document, point)
+        yield (), Problem(key="disks.count", message=message)
     serials = [d.serial.replace("{index}", str(i)) for i, d in enumerate(singles, 1)]
     for serial in serials:
         if serials.count(serial) > 1:
             message = f"two disks would have the serial '{serial}': put {{index}} into it"
-            raise wrong_at(Problem(key="disks.serial", message=message), document, point)
-    workloads: tuple[Workload, ...] = parts["workloads"]
+            yield (), Problem(key="disks.serial", message=message)
+
+
+def _workload_problems(
+    workloads: tuple[Workload, ...],
+    array: Array | None,
+    filesystem: Filesystem | None,
+    disks: tuple[Disk, ...],
+) -> _Found:
     for problem in suite_problems(workloads, array, filesystem):
-        raise wrong_at(problem, document, point)
-    all_disks = takes_all_disks(workloads) and singles
-    if workloads and array is None and not all_disks and len(singles) != 1:
-        message = f"the bare-disk workloads are aimed at one disk, and there are {len(singles)}"
-        raise wrong_at(Problem(key="disks.count", message=message), document, point)
+        yield (), problem
+    count = sum(d.count for d in disks)
+    all_disks = takes_all_disks(workloads) and count
+    if workloads and array is None and not all_disks and count != 1:
+        message = f"the bare-disk workloads are aimed at one disk, and there are {count}"
+        yield (), Problem(key="disks.count", message=message)
 
 
-def _filesystem_problems(filesystem: Filesystem, array: Array | None) -> Iterator[Problem]:
+def _filesystem_problems(filesystem: Filesystem | None, array: Array | None) -> _Found:
     """A file system that only one kind of array makes, on another."""
+    if filesystem is None:
+        return
     for name in catalog.plugin_names("arrays"):
         own = catalog.array_kind(name).filesystem
         if own == filesystem.type and (array is None or array.kind != name):
             message = f"'{own}' is made by an array of the kind {name}: set array.kind to {name}"
-            yield Problem(key="filesystem.type", message=message)
+            yield (), Problem(key="filesystem.type", message=message)
         if own == filesystem.type and filesystem.mount_options:
             message = f"'{own}' mounts itself by its properties: set them with options"
-            yield Problem(key="filesystem.mount_options", message=message)
+            yield (), Problem(key="filesystem.mount_options", message=message)
 
 
 def _disk_problems(disk: Disk) -> Iterator[Problem]:

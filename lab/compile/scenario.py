@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -14,7 +11,8 @@ from typing import Any, Final, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from lab import catalog
-from lab.compile.checks import check_claims, refuse_faults, refuse_problems
+from lab.compile.checks import Checks, check_claims, refuse_faults
+from lab.compile.identity import identities
 from lab.compile.profile import with_profiles
 from lab.compile.real import Known, nobody, with_real
 from lab.compile.suites import with_directories
@@ -25,7 +23,6 @@ from lab.model.fault import Fault
 from lab.model.filesystem import Filesystem
 from lab.model.guest import Guest
 from lab.model.scenario import Array, AxisValue, Cell, Disk, Scenario, Workload
-from lab.model.suite import Suite
 from lab.units import same_value
 
 MAX_CELLS: Final = 20_000
@@ -53,37 +50,6 @@ class Compiled:
     """The cell of the file's own fields, without the matrix."""
     published: frozenset[str]
     """Identities of the cells of the file as it stands, without any ``--set``."""
-
-
-def cell_id(cell: Cell) -> str:
-    """A readable slug and 8 hex digits of everything that can change a number."""
-    without = {"timeout", "axes"} | (set() if cell.faults else {"faults"})
-    return f"{slug(cell)}-{_digest(cell.model_dump(mode='json', exclude=without))}"
-
-
-def slug(cell: Cell) -> str:
-    """The cell's axes, readable in a name."""
-    words = [re.sub(r"[^A-Za-z0-9]+", "-", str(v)).strip("-") for v in cell.axes.values()]
-    return "-".join(w for w in words if w)[:60].strip("-") or "base"
-
-
-def identity(cell: Cell) -> str:
-    """What a claim speaks of: disks, array, file system, workloads and faults, in any guest.
-
-    A cell that ``--set`` made different has another identity, and no published figure. Where a
-    suite lies on the host says nothing of it.
-    """
-    spoken = {"disks", "array", "filesystem", "workloads"} | ({"faults"} if cell.faults else set())
-    data = cell.model_dump(mode="json", include=spoken)
-    for workload in data["workloads"]:
-        if isinstance(catalog.workload(workload["tool"]), Suite):
-            workload["parameters"].pop("directory")
-    return _digest(data)
-
-
-def _digest(data: Any) -> str:
-    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def compile_scenario(
@@ -119,7 +85,7 @@ def compile_document(
     published = cells
     if overrides:
         published, _, _ = _expand(path, original, (), None, known)
-    base = _cell(path.stem, scenario, document, {}, {})
+    base = _Cells(path.stem, scenario, document).at({})
     if not scenario.matrix.axes:
         cells = (base,)
     return Compiled(
@@ -129,7 +95,7 @@ def compile_document(
         document=document,
         cells=cells,
         base=base,
-        published=frozenset(identity(c) for c in published),
+        published=frozenset(identities(published)),
     )
 
 
@@ -208,49 +174,53 @@ def expand(name: str, scenario: Scenario, document: Document) -> Iterator[Cell]:
         raise document.wrong(
             ("matrix",), f"makes {total} cells; {MAX_CELLS} are the most, so shorten an axis"
         )
-    sections: dict[tuple[Any, ...], Any] = {}
+    cells = _Cells(name, scenario, document)
     for values in product(*axes.values()):
         point = dict(zip(axes, values, strict=True))
         if any(all(point[k] == v for k, v in e.items()) for e in scenario.matrix.exclude):
             continue
-        yield _cell(name, scenario, document, point, sections)
+        yield cells.at(point)
 
 
-def _cell(
-    name: str,
-    scenario: Scenario,
-    document: Document,
-    point: dict[str, AxisValue],
-    sections: dict[tuple[Any, ...], Any],
-) -> Cell:
-    """One cell; a section that no axis touches is validated once and shared."""
-    parts: dict[str, Any] = {}
-    for section in SECTIONS:
-        own = {k: v for k, v in point.items() if k.split(".", 1)[0] == section}
-        key = (section, *own.items())
-        if key not in sections:
-            sections[key] = _section(section, scenario, document, own)
-        parts[section] = sections[key]
-    for axis in point:
-        if axis.split(".", 1)[0] not in SECTIONS:
-            raise document.wrong(
-                ("matrix", axis), f"an axis begins with one of {', '.join(SECTIONS)}"
-            )
-    checked = ("disks", "array", "filesystem", "workloads")
-    seen = ("problems", *(id(parts[section]) for section in checked))
-    if seen not in sections:
-        refuse_problems(parts, scenario, document, point)
-        sections[seen] = True
-    written = {axis: _value_at(parts, axis, document) for axis in point}
-    cell = Cell.model_construct(
-        scenario=name,
-        axes=written,
-        trials=scenario.trials,
-        timeout=scenario.timeout,
-        **parts,
-    )
-    refuse_faults(cell, document, point)
-    return cell
+class _Cells:
+    """The cells of a scenario; a section that no axis touches is validated once and shared."""
+
+    def __init__(self, name: str, scenario: Scenario, document: Document) -> None:
+        self._name, self._scenario, self._document = name, scenario, document
+        self._checks = Checks(scenario, document)
+        self._known: dict[tuple[Any, ...], tuple[Any, dict[str, AxisValue]]] = {}
+        """A section by its name and the values of its axes, and how these were understood."""
+        axes = scenario.matrix.axes
+        self._axes = {s: [a for a in axes if a.split(".", 1)[0] == s] for s in SECTIONS}
+
+    def at(self, point: dict[str, AxisValue]) -> Cell:
+        """The cell with these values of the axes; none of them: that of the file's own fields."""
+        parts: dict[str, Any] = {}
+        written: dict[str, AxisValue] = dict.fromkeys(point, 0)
+        for section, axes in self._axes.items():
+            key = (section, *(point[a] for a in axes if a in point))
+            if key not in self._known:
+                own = {a: point[a] for a in axes if a in point}
+                value = _section(section, self._scenario, self._document, own)
+                read = {a: _value_at({section: value}, a, self._document) for a in own}
+                self._known[key] = value, read
+            parts[section], read = self._known[key]
+            written.update(read)
+        for axis in point:
+            if axis.split(".", 1)[0] not in SECTIONS:
+                raise self._document.wrong(
+                    ("matrix", axis), f"an axis begins with one of {', '.join(SECTIONS)}"
+                )
+        self._checks.refuse(parts, point)
+        cell = Cell.model_construct(
+            scenario=self._name,
+            axes=written,
+            trials=self._scenario.trials,
+            timeout=self._scenario.timeout,
+            **parts,
+        )
+        refuse_faults(cell, self._document, point)
+        return cell
 
 
 def _section(

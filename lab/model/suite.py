@@ -6,9 +6,9 @@ A suite comes from a directory of the host, which is copied into the guest; what
 from __future__ import annotations
 
 import hashlib
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Final, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
@@ -52,8 +52,7 @@ class Tested(Model):
     reason: str = ""
 
 
-@runtime_checkable
-class Suite(Protocol):
+class Suite(ABC):
     """A workload whose parameters are ``SuiteParameters``, and which gets all of a cell's disks,
     bare: its target is their paths, with spaces between them."""
 

@@ -30,7 +30,8 @@ from lab.app import cluster_host, outpost
 from lab.app.dispatch import How
 from lab.app.place import Place
 from lab.compile import resources
-from lab.compile.scenario import Compiled, cell_id, compile_scenario
+from lab.compile.identity import cell_id
+from lab.compile.scenario import Compiled, compile_scenario
 from lab.compile.schedule import Need
 from lab.decode import parse_override
 from lab.disks.hdd import PRESETS

@@ -17,7 +17,8 @@ from lab.app.bundle import bundle_of
 from lab.app.export import Form, export
 from lab.app.fio_tree import fio_tree
 from lab.app.results import result_of
-from lab.compile.scenario import cell_id, compile_scenario
+from lab.compile.identity import cell_id
+from lab.compile.scenario import compile_scenario
 from lab.errors import HostError, InputError, ToolError
 from lab.model.procedure import Procedure
 from lab.model.result import Outcome

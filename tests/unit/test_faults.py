@@ -15,8 +15,9 @@ import pytest
 from lab import catalog, measure
 from lab.app.plan import plan_of
 from lab.compile.disks import NO_DISKS, Plugged, lasting
+from lab.compile.identity import cell_id, identity
 from lab.compile.procedure import cell_procedure
-from lab.compile.scenario import Compiled, cell_id, compile_scenario, identity
+from lab.compile.scenario import Compiled, compile_scenario
 from lab.decode import parse_override
 from lab.errors import InputError, ToolError
 from lab.faults import BEGAN, check, common, settle, state

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from lab import catalog
+from lab.compile.identity import cell_id
 from lab.compile.procedure import cell_procedure
-from lab.compile.scenario import MAX_CELLS, Compiled, cell_id, compile_scenario
+from lab.compile.scenario import MAX_CELLS, Compiled, compile_scenario
 from lab.decode import parse_override
 from lab.errors import InputError
 from lab.model.procedure import GuestCommand

@@ -13,8 +13,9 @@ from jsonschema import Draft202012Validator
 from lab import catalog
 from lab.app.matrix import host_of, plan_of
 from lab.app.schema import matrix_schema
+from lab.compile.identity import cell_id
 from lab.compile.matrix import CompiledMatrix, compile_matrix
-from lab.compile.scenario import cell_id, compile_scenario
+from lab.compile.scenario import compile_scenario
 from lab.decode import parse_override, read_file, read_text
 from lab.errors import InputError
 from lab.model.night import State

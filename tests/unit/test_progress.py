@@ -29,7 +29,8 @@ from lab.cli.estimate import CELL_SECONDS, GUEST_SECONDS, Estimate
 from lab.cli.live import clock, log_line, screen, time_left
 from lab.cli.progress import Display, Progress, folded
 from lab.cli.watching import FRESH, Watched
-from lab.compile.scenario import cell_id, compile_scenario
+from lab.compile.identity import cell_id
+from lab.compile.scenario import compile_scenario
 from lab.decode import parse_override
 from lab.model.events import (
     CellAgain,

@@ -13,8 +13,9 @@ from rich.console import Console
 from lab import catalog, predict
 from lab.app import real as use
 from lab.compile.disks import NO_DISKS, lasting
+from lab.compile.identity import cell_id
 from lab.compile.procedure import cell_procedure
-from lab.compile.scenario import cell_id, compile_scenario
+from lab.compile.scenario import compile_scenario
 from lab.decode import parse_override
 from lab.errors import HostError, InputError
 from lab.host import guests, passing, real

@@ -13,7 +13,8 @@ import pytest
 
 from lab import catalog
 from lab.app.results import fields_of
-from lab.compile.scenario import Compiled, cell_id, compile_scenario, identity, look_up
+from lab.compile.identity import cell_id, identity
+from lab.compile.scenario import Compiled, compile_scenario, look_up
 from lab.decode import parse_override
 from lab.errors import InputError
 from lab.judge import Judged, judge
@@ -53,7 +54,8 @@ def test_ids_are_readable_distinct_and_the_same_in_another_process(plain: Compil
     ]
     assert len({i[-8:] for i in ids}) == 3
     code = (
-        "from lab import catalog; from lab.compile.scenario import *; import json;"
+        "from lab import catalog; import json; from lab.compile.identity import cell_id;"
+        "from lab.compile.scenario import compile_scenario;"
         f"c = compile_scenario(catalog.scenario_path('{MAIN}'));"
         "print(json.dumps([cell_id(x) for x in c.cells]))"
     )

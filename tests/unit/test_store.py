@@ -10,7 +10,8 @@ import pytest
 
 from lab import store
 from lab.app.results import result_of, summary
-from lab.compile.scenario import cell_id, compile_scenario
+from lab.compile.identity import cell_id
+from lab.compile.scenario import compile_scenario
 from lab.errors import HostError, InputError
 from lab.host import paths
 from lab.model.claim import Verdict

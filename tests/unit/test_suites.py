@@ -20,8 +20,9 @@ from lab.app import execute
 from lab.app.junit import junit_of
 from lab.app.results import result_of
 from lab.app.suites import check_suites, wanting
+from lab.compile.identity import cell_id, identity
 from lab.compile.procedure import cell_procedure, target_of
-from lab.compile.scenario import Compiled, cell_id, compile_scenario, identity
+from lab.compile.scenario import Compiled, compile_scenario
 from lab.decode import parse_override
 from lab.errors import InputError, ToolError
 from lab.excuses import endings

@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from lab.app.results import result_of
-from lab.compile.scenario import cell_id, compile_scenario
+from lab.compile.identity import cell_id
+from lab.compile.scenario import compile_scenario
 from lab.judge import Judged, judge
 from lab.measure import bitmap_shares, bitmap_updated
 from lab.model.claim import Claim, Verdict
