@@ -1198,7 +1198,7 @@ static void command(char *line, FILE *out)
     else if (sscanf(line, "%*s %lf", &seconds) != 1 || P.speed == 0)
       seconds = -1;
     if (seconds > 0) {
-      stalled_until = now() + seconds * P.speed;
+      stalled_until = isinf(seconds) ? HUGE_VAL : now() + seconds * P.speed; /* inf * 0 is none */
       fprintf(out, "ok\n");
     } else
       fprintf(out, "error expected: stall SECONDS|release (SECONDS only where time passes)\n");
