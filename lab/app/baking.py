@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 
 from lab.app.crew import Crew, Heard, Member
@@ -12,7 +12,6 @@ from lab.host import accelerator, warm
 from lab.model.events import GuestStarted
 from lab.model.guest import Guest
 from lab.model.job import End, GuestJob
-from lab.model.scenario import Cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +48,16 @@ class Baking:
                 accelerator.remember_boot(place.accelerator.kind, state.boot_seconds)
         return cold
 
-    def disks(self, cells: Iterable[Cell]) -> None:
+    def disks(self, *, cold: Set[Guest]) -> None:
         """Save guests with cells' disks plugged in, the second time that a run asks for them.
 
         It spares each such guest 1.5 seconds under TCG, and takes 7 to make: too much for a
         question that is asked once. One that cannot be saved so has its disks plugged in later.
+        Cells share the guest of the one among them that has all their disks. None is saved of the
+        kinds that are ``cold``.
         """
-        by_key = {self.kinds.key_with_disks(cell): cell for cell in cells}
+        wide = [c for c in self.kinds.wide.values() if c.guest not in cold]
+        by_key = {self.kinds.key_with_disks(cell): cell for cell in wide}
         for key, cell in by_key.items():
             if not key or warm.find(key) is not None or not warm.asked_before(key):
                 continue

@@ -15,8 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from lab.app import systems
 from lab.app.crew import Say, Watch
-from lab.app.dispatch import How
 from lab.app.environment import image_facts
+from lab.app.how import How
 from lab.app.outpost import image_key
 from lab.app.place import Place
 from lab.app.real import wanted_disks

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
@@ -17,8 +17,13 @@ GUESTS_PER_CPU: Final = {"tcg": 3, "kvm": 4}
 
 A throttled guest waits more than it computes."""
 BEARABLE: Final = 0.75
-"""Part of the processors that timed steps may keep busy. Six guests that took 0.34 of a processor
-each left two processors no rest: 5 of 12 steps were contended, by up to 4.4 % of their figure."""
+"""Part of the processors that timed steps may keep busy, until the host has shown what it bears.
+
+Cells are counted with their busiest steps, which seldom meet. Six guests that took 0.34 of a
+processor each left two processors no rest on one day (5 of 12 steps were contended, by up to 4.4 %
+of their figure), and twelve steps of 0.32 to 0.42 were all quiet on another."""
+YIELDS: Final = 0.95
+"""Of the cells that ran beside a contended one, so many may run together from then on."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,9 +36,12 @@ class Crowd:
     """Guests at once, as the user has it; ``None``: as many as the host bears."""
     _known: dict[str, float] = field(init=False)
     """Processors that the busiest timed step of a cell kept busy, when it was last run."""
+    _borne: float = field(init=False)
+    """The sum of these of all cells that ran side by side, at most, with none contended."""
 
     def __post_init__(self) -> None:
         self._known = load.busy_cells(self.kind)
+        self._borne = load.borne(self.kind)
 
     @property
     def limit(self) -> int:
@@ -55,16 +63,33 @@ class Crowd:
             memory=load.available_memory(),
             space=load.free_space(),
             rate=load.throughput(),
-            cores=inf if self.jobs else BEARABLE * accelerator.cpus(),
+            cores=inf if self.jobs else max(BEARABLE * accelerator.cpus(), self._borne),
         )
 
-    def learn(self, task: Task, raw: Mapping[str, str]) -> bool:
+    def learn(
+        self, task: Task, raw: Mapping[str, str], beside: Collection[Task] = (), *, quiet: bool
+    ) -> bool:
         """Remember what a cell took, for this run and for later ones; whether that was more than
-        was thought."""
+        was thought.
+
+        ``beside``: the cells that ran beside it; ``quiet``: none of its steps was contended.
+        """
         took = measure.busy(task.cell, raw)
         if took is None:
             return False
         thought = self._known.get(task.id, BEARABLE / GUESTS_PER_CPU[self.kind])
         self._known[task.id] = took
         load.keep_busy_cell(self.kind, task.id, took)
+        if beside:
+            together = took + sum(self._known.get(t.id, took) for t in beside)
+            self._bore(together, quiet=quiet)
         return took > thought
+
+    def _bore(self, together: float, *, quiet: bool) -> None:
+        if quiet and together > self._borne:
+            self._borne = together
+        elif not quiet and YIELDS * together < self._borne:
+            self._borne = YIELDS * together
+        else:
+            return
+        load.keep_borne(self.kind, self._borne)

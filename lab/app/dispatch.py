@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 
 from pydantic import TypeAdapter
@@ -13,11 +13,12 @@ from lab.app.baking import Baking
 from lab.app.calibration import Wanted, conclude, standing, wanted
 from lab.app.crew import Crew, Heard, Member, Say, Watch
 from lab.app.crowd import Crowd
+from lab.app.how import How
 from lab.app.kinds import Kinds
 from lab.app.place import Place
 from lab.app.task import Task, by_guest, calibration_of, task_of
 from lab.compile import schedule
-from lab.compile.disks import lasting
+from lab.compile.disks import lasting, left_by, widest
 from lab.compile.guest import memory_of
 from lab.compile.identity import cell_id, identity
 from lab.compile.procedure import cell_procedure, patience_of, target_of
@@ -49,22 +50,6 @@ REPEATS = 3
 """How often a contended cell is repeated: what takes the host's time may be gone by then."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class How:
-    """How a run is to be done."""
-
-    keep: bool = False
-    """Leave the base cell's guest up."""
-    workloads: bool = True
-    """``False``: only make the base cell's array."""
-    jobs: int | None = None
-    """Guests at once; ``None``: as many as the host has room for."""
-    cold: bool = False
-    """Boot every guest, and neither use nor make a warm state."""
-    erase: tuple[str, ...] = ()
-    """Serials of real disks that may be written to."""
-
-
 @dataclass(slots=True, kw_only=True)
 class Dispatch:
     """One run under way."""
@@ -93,7 +78,12 @@ class Dispatch:
         kind = next(iter(self.places.values())).accelerator.kind
         self._crowd = Crowd(kind=kind, jobs=self.how.jobs)
         at_once = self._crowd.limit
-        self._kinds = Kinds(scenario=self.compiled.name, places=self.places, at_once=at_once)
+        self._kinds = Kinds(
+            scenario=self.compiled.name,
+            places=self.places,
+            at_once=at_once,
+            wide=widest(cells),
+        )
         base = self.compiled.base
         self._base = next((cell_id(c) for c in cells if identity(c) == identity(base)), "")
         missing, known = wanted(cells, self.places)
@@ -106,7 +96,7 @@ class Dispatch:
             if not self.how.cold:
                 baking = Baking(crew=self._crew, kinds=self._kinds, say=self.say, heard=self._heard)
                 self._cold |= baking.guests(kinds)
-                baking.disks([c for c in cells if c.guest not in self._cold])
+                baking.disks(cold=self._cold)
             self._work()
             return self._keep() if self.how.keep else None
         finally:
@@ -199,8 +189,11 @@ class Dispatch:
         if task.wish is not None and (guest := task.wish.times()) is not None:
             task.expected = task.wish.expected(guest)
         seconds = durations(task.cell)
-        procedure = cell_procedure(task.cell, directory, seconds, member.plugged, self.how.erase)
-        member.plugged = lasting(task.cell)
+        stays = self.how.keep and task.id == self._base  # with no disks but its own
+        procedure = cell_procedure(
+            task.cell, directory, seconds, member.plugged, self.how.erase, keep_spare=not stays
+        )
+        member.plugged = lasting(task.cell) if stays else left_by(task.cell, member.plugged)
         task.directory = self.store.begin_cell(task.id, task.cell, procedure)
         task.started, task.checks = False, []
         self._running[member.job.guest] = task
@@ -253,8 +246,10 @@ class Dispatch:
             raw = self.store.raw(task.directory)
             contention = task.contention(raw)
             checks += contention
-            crowded = self._crowd.learn(task, raw) and not task.repeats and not task.alone
-            if any(not c.passed for c in contention) and task.repeats < REPEATS:
+            quiet = all(c.passed for c in contention)
+            more = self._crowd.learn(task, raw, self._running.values(), quiet=quiet)
+            crowded = more and not task.repeats and not task.alone
+            if not quiet and task.repeats < REPEATS:
                 how = "with fewer beside it" if crowded else "alone"
                 self.say(f"{task.id} is repeated {how}: {contention[0].detail}")
                 task.alone, again = not crowded, True
@@ -332,10 +327,9 @@ class Dispatch:
     def _start(self, cell: Cell) -> None:
         kind = cell.guest
         cold = self.how.cold or kind in self._cold
-        with_disks = self._kinds.key_with_disks(cell)
-        if not cold and with_disks and (state := warm.find(with_disks)) is not None:
-            member = self._crew.start(self._kinds.job_with_disks(cell, state), kind)
-            member.plugged = replace(lasting(cell), blank=True)
+        if not cold and (ready := self._kinds.ready(cell)) is not None:
+            job, plugged = ready
+            self._crew.start(job, kind).plugged = plugged
             return
         state = None if cold else warm.find(self._kinds.key(kind))
         self._crew.start(self._kinds.job(kind, state), kind)

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lab.app.crew import Say, Watch
-from lab.app.dispatch import Dispatch, How
+from lab.app.dispatch import Dispatch
 from lab.app.environment import host_facts, image_facts
 from lab.app.fitting import check_arrays, check_images
 from lab.app.guests import sweep
+from lab.app.how import How
 from lab.app.noise import noise_of
 from lab.app.place import Place, prepare
 from lab.app.real import check_real

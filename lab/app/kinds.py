@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lab.app.place import Place, site_of
 from lab.compile.cloud_init import Identity
-from lab.compile.disks import NO_DISKS, disk_steps, lasting
+from lab.compile.disks import NO_DISKS, Plugged, disk_steps, lasting
 from lab.compile.domain_xml import domain_xml
 from lab.compile.guest import (
     SETTLED,
@@ -49,6 +50,8 @@ class Kinds:
     """By image and kernel."""
     at_once: int
     """Guests that may boot side by side."""
+    wide: Mapping[tuple[Guest, Plugged], Cell] = field(default_factory=dict)
+    """By guest and disks of a cell: the one whose disks its guest is saved with."""
 
     def key(self, kind: Guest) -> str:
         """Everything that a restored guest must share with the one that was saved."""
@@ -91,6 +94,15 @@ class Kinds:
         steps = disk_steps(cell, "/guest", NO_DISKS)
         plugged = [s.model_dump() for s in steps if isinstance(s, AttachDisk | HostCommand)]
         return warm.key_of({"guest": self.key(cell.guest), "disks": plugged})
+
+    def ready(self, cell: Cell) -> tuple[GuestJob, Plugged] | None:
+        """A guest that wakes up with a cell's disks and maybe more, where one is saved so."""
+        wide = self.wide.get((cell.guest, lasting(cell)), cell)
+        key = self.key_with_disks(wide)
+        state = warm.find(key) if key else None
+        if state is None:
+            return None
+        return self.job_with_disks(wide, state), Plugged(disks=lasting(wide).disks)
 
     def job_with_disks(self, cell: Cell, state: WarmState, save: str = "") -> GuestJob:
         """A guest that wakes up with a cell's disks; with ``save``, one that is saved with them.

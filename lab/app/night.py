@@ -12,8 +12,8 @@ from typing import Final
 
 from lab import nights
 from lab.app import execute
-from lab.app.dispatch import How
 from lab.app.execute import Hands
+from lab.app.how import How
 from lab.app.place import Place
 from lab.app.results import result_of
 from lab.app.resume import stored

@@ -22,9 +22,9 @@ from typing import IO, Final
 
 from pydantic import TypeAdapter
 
-from lab.app.dispatch import How
 from lab.app.environment import host_facts, image_facts
 from lab.app.fed import Fed
+from lab.app.how import How
 from lab.app.kinds import Kinds
 from lab.app.place import Place
 from lab.app.task import by_guest

@@ -17,7 +17,7 @@ from lab.cli.running import Cold, Jobs, Out, Verbose, hands_of, how_of, where_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lab.app.dispatch import How
+    from lab.app.how import How
     from lab.app.night import Follower
     from lab.compile.matrix import CompiledMatrix
     from lab.compile.scenario import Compiled

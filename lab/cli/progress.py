@@ -32,7 +32,7 @@ from lab.report.figures import axes_text
 from lab.units import format_seconds
 
 if TYPE_CHECKING:
-    from lab.app.dispatch import How
+    from lab.app.how import How
     from lab.app.place import Place
     from lab.compile.scenario import Compiled
     from lab.store import RunStore

@@ -25,8 +25,8 @@ from lab.cli.options import (
 from lab.cli.resulting import print_result
 
 if TYPE_CHECKING:
-    from lab.app.dispatch import How
     from lab.app.execute import Done, Hands
+    from lab.app.how import How
     from lab.app.place import Place
     from lab.cli.progress import Progress
     from lab.host.cluster import Door
@@ -137,7 +137,7 @@ def how_of(
     jobs: str, *, keep: bool, workloads: bool, cold: bool, erase: list[str] | None = None
 ) -> How:
     """The options as the use case wants them; ``InputError``: a number that is none."""
-    from lab.app.dispatch import How
+    from lab.app.how import How
     from lab.errors import InputError
 
     number = None

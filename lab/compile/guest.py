@@ -31,6 +31,7 @@ from lab.units import MIB
 SETTLED: Final = """\
 systemctl is-system-running --wait >/dev/null || true
 udevadm settle --timeout=60 || true
+modprobe -qa raid0 raid1 raid10 raid456 || true
 sync
 echo 3 > /proc/sys/vm/drop_caches
 for program in sh bash dd cat sleep readlink grep sed head tail dmesg sync mkdir rm date \\
@@ -42,7 +43,9 @@ udevadm --version >/dev/null 2>&1 || true
 wipefs --version >/dev/null 2>&1 || true
 dmesg >/dev/null"""
 """SSH answers in the middle of a boot: a guest saved then has seconds of it left to do, each time
-that it is restored. And what every cell runs is read from the disk once, here."""
+that it is restored. And what every cell runs is read from the disk once, here; md's modules too,
+of which raid6 and xor try all their algorithms when they are loaded (0.5 s of an emulated
+processor, ``lib/raid6/algos.c: raid6_select_algo``)."""
 
 ZERO: Final = """\
 sync

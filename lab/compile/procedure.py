@@ -38,14 +38,17 @@ def cell_procedure(
     expected_seconds: Mapping[str, float] | None = None,
     plugged: Plugged | None = None,
     erase: Sequence[str] = (),
+    *,
+    keep_spare: bool = False,
 ) -> Procedure:
     """Plug blank disks in, build the array, read it back, run every workload, take it all apart.
 
-    ``plugged`` are the disks that the guest has: a cell before this one left them. ``erase`` are
-    serials of real disks that may be written to.
+    ``plugged`` are the disks that the guest has: a cell before this one left them. ``keep_spare``
+    leaves those of them in that this cell has no use for. ``erase`` are serials of real disks that
+    may be written to.
     """
     expected = expected_seconds or {}
-    steps = list(disk_steps(cell, guest_directory, plugged, erase))
+    steps = list(disk_steps(cell, guest_directory, plugged, erase, keep_spare=keep_spare))
     target = target_of(cell)
     kind = catalog.array_kind(cell.array.kind) if cell.array else None
     if cell.array and kind:

@@ -90,6 +90,25 @@ def keep_busy_cell(kind: str, cell: str, cores: float) -> None:
         _write(memory, kept)
 
 
+def borne(kind: str) -> float:
+    """Processors' worth of cells that ran side by side here with none of them contended; 0: no
+    more is known than a rule of thumb. By accelerator."""
+    try:
+        return float(json.loads(_borne(kind).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return 0.0
+
+
+def keep_borne(kind: str, cores: float) -> None:
+    """Remember that. What cannot be kept is not."""
+    with contextlib.suppress(OSError):
+        _write(_borne(kind), round(cores, 3) + 0.001)  # what ran once fits again
+
+
+def _borne(kind: str) -> Path:
+    return paths.host() / f"borne-{kind}.json"
+
+
 def _write(memory: Path, facts: object) -> None:
     """Replace a small file in one go."""
     memory.parent.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ import pytest
 from typing_extensions import override
 
 from lab.app import execute
-from lab.app.dispatch import How
+from lab.app.how import How
 from lab.compile.scenario import Compiled, compile_scenario
 from lab.compile.suites import named_by, suite_of
 from lab.errors import LabError

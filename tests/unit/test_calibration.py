@@ -17,7 +17,8 @@ import pytest
 from lab import catalog
 from lab.app import calibration
 from lab.app.crowd import Crowd
-from lab.app.dispatch import Dispatch, How
+from lab.app.dispatch import Dispatch
+from lab.app.how import How
 from lab.app.place import Place
 from lab.app.task import calibration_of
 from lab.compile.scenario import compile_scenario

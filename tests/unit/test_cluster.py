@@ -27,7 +27,7 @@ from cryptography.x509.oid import NameOID
 
 from lab.app import cluster as app
 from lab.app import cluster_host, outpost
-from lab.app.dispatch import How
+from lab.app.how import How
 from lab.app.place import Place
 from lab.compile import resources
 from lab.compile.identity import cell_id

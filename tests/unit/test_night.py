@@ -18,8 +18,8 @@ from rich.console import Console
 
 from lab import nights, store
 from lab.app import execute, night
-from lab.app.dispatch import How
 from lab.app.execute import Done
+from lab.app.how import How
 from lab.app.matrix import host_of, plan_of
 from lab.app.night_junit import night_junit
 from lab.app.report import write_site

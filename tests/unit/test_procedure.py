@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.compile.cloud_init import Identity
-from lab.compile.disks import Plugged, lasting
+from lab.compile.disks import Plugged, lasting, left_by, spares, widest
 from lab.compile.guest import Site, guest_procedure, memory_of, qemu_conf
 from lab.compile.procedure import cell_procedure, patience_of
 from lab.compile.scenario import compile_scenario
@@ -150,7 +150,7 @@ def test_a_second_cell_wipes_the_disks_that_fit_and_swaps_those_that_do_not(tmp_
     there = lasting(first)
     assert kinds(first, Plugged()) == [f"attach_disk disk{n}" for n in (1, 2, 3, 4)]
     assert kinds(first, there) == [f"wipe_disk disk{n}" for n in (1, 2, 3, 4)]
-    assert kinds(first, replace(there, blank=True)) == []
+    assert kinds(first, replace(there, written=frozenset())) == []
     smaller = compiled(tmp_path, "disks.count=3", "array.level=5")
     assert kinds(smaller, there) == [
         "detach_disk disk4",
@@ -161,6 +161,57 @@ def test_a_second_cell_wipes_the_disks_that_fit_and_swaps_those_that_do_not(tmp_
             *(f"detach_disk disk{n}" for n in (1, 2, 3, 4)),
             *(f"attach_disk disk{n}" for n in (1, 2, 3, 4)),
         ]
+
+
+def test_other_cells_disks_may_stay_and_are_blank_while_they_do(tmp_path: Path) -> None:
+    wide, small = compiled(tmp_path), compiled(tmp_path, "disks.count=3", "array.level=5")
+
+    def of(cell: Cell, plugged: Plugged) -> list[str]:
+        steps = cell_procedure(cell, "/state/g1", plugged=plugged, keep_spare=True).steps
+        disks = (AttachDisk, WipeDisk, DetachDisk)
+        return [f"{s.kind} {s.serial}" for s in steps if isinstance(s, disks)]
+
+    after = left_by(wide, Plugged())
+    assert after == lasting(wide)
+    assert of(small, after) == [f"wipe_disk disk{n}" for n in (4, 1, 2, 3)]
+    left = left_by(small, after)
+    assert [serial for _, serial, _ in left.disks] == ["disk1", "disk2", "disk3", "disk4"]
+    assert left.written == {"disk1", "disk2", "disk3"}  # the spare one is blank
+    assert of(wide, left) == [f"wipe_disk disk{n}" for n in (1, 2, 3)]
+    assert of(small, left) == [f"wipe_disk disk{n}" for n in (1, 2, 3)]
+    script = next(
+        s.script
+        for s in cell_procedure(small, "/g", plugged=after, keep_spare=True).steps
+        if isinstance(s, Verify) and s.name == "disks"
+    )
+    assert script.count("virtio-disk4") == 1  # what the guest's cache has of it is dropped
+
+
+def test_a_disk_in_the_way_and_one_that_shares_its_limits_do_not_stay(tmp_path: Path) -> None:
+    small = compiled(tmp_path, "disks.count=3", "array.level=5")
+    grouped = compiled(tmp_path, "disks.throttle={total_bytes_per_second: 3MiB, group: g}")
+    assert spares(small, lasting(grouped)).disks == ()
+    (slot, _, disk), *_ = lasting(small).disks
+    assert spares(small, Plugged(disks=((slot, "another", disk),))).disks == ()
+    assert len(spares(small, Plugged(disks=((9, "another", disk),))).disks) == 1
+
+
+def test_a_guest_is_saved_with_the_disks_of_its_widest_cell(tmp_path: Path) -> None:
+    def cells(*counts: int) -> list[Cell]:
+        return [compiled(tmp_path, f"disks.count={n}", "array.level=5") for n in counts]
+
+    def saved_with(*counts: int) -> list[int]:
+        found = widest(made := cells(*counts))
+        return [len(found[c.guest, lasting(c)].each_disk) for c in made]
+
+    assert saved_with(3, 5, 4) == [5, 5, 5]
+    assert saved_with(3, 12, 5) == [5, 12, 12]  # nine beside three: too many
+    small, wide = cells(3, 5)
+    other = compiled(tmp_path, "disks.count=5", "array.level=5", "guest.memory=768MiB")
+    slower = compiled(tmp_path, "disks.count=5", "array.level=5", "disks.size=2GiB")
+    found = widest([small, other, slower])
+    assert found[small.guest, lasting(small)] is small  # another guest, other disks
+    assert widest([small, wide])[wide.guest, lasting(wide)] is wide
 
 
 def test_what_stays_for_the_next_cell_is_not_taken_back_with_this_one(cell: Cell) -> None:

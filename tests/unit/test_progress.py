@@ -23,7 +23,7 @@ from pydantic import TypeAdapter
 from rich.console import Console
 
 from lab import catalog
-from lab.app.dispatch import How
+from lab.app.how import How
 from lab.cli import progress
 from lab.cli.estimate import CELL_SECONDS, GUEST_SECONDS, Estimate
 from lab.cli.live import clock, log_line, screen, time_left

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from lab.app.crew import Crew
-from lab.app.dispatch import Dispatch, How
+from lab.app.dispatch import Dispatch
+from lab.app.how import How
 from lab.host import load
 from lab.host.drives import Completed
 from lab.host.pulses import STALE, Pulses

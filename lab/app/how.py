@@ -1,0 +1,21 @@
+"""How a run is to be done, as whoever asks for it says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class How:
+    """How a run is to be done."""
+
+    keep: bool = False
+    """Leave the base cell's guest up."""
+    workloads: bool = True
+    """``False``: only make the base cell's array."""
+    jobs: int | None = None
+    """Guests at once; ``None``: as many as the host has room for."""
+    cold: bool = False
+    """Boot every guest, and neither use nor make a warm state."""
+    erase: tuple[str, ...] = ()
+    """Serials of real disks that may be written to."""
