@@ -102,9 +102,9 @@ def _changes(
     for serial, (_, path, xml) in there.items():
         if serial not in fitting and serial not in staying:
             yield DetachDisk(serial=serial, xml=xml, path=path)
-    for serial in spare.written:
-        disk, path, _ = staying[serial]
-        yield WipeDisk(serial=serial, path=path, size=disk.size)
+    for serial, (disk, path, _) in staying.items():
+        if serial in spare.written:
+            yield WipeDisk(serial=serial, path=path, size=disk.size)
     for serial, (disk, path, xml) in wanted.items():
         if disk.device is not None:
             yield pass_step(disk, serial, xml, erase)

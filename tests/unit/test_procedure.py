@@ -174,6 +174,8 @@ def test_other_cells_disks_may_stay_and_are_blank_while_they_do(tmp_path: Path) 
     after = left_by(wide, Plugged())
     assert after == lasting(wide)
     assert of(small, after) == [f"wipe_disk disk{n}" for n in (4, 1, 2, 3)]
+    five = left_by(compiled(tmp_path, "disks.count=5"), Plugged())
+    assert of(small, five) == [f"wipe_disk disk{n}" for n in (4, 5, 1, 2, 3)]
     left = left_by(small, after)
     assert [serial for _, serial, _ in left.disks] == ["disk1", "disk2", "disk3", "disk4"]
     assert left.written == {"disk1", "disk2", "disk3"}  # the spare one is blank
