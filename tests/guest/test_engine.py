@@ -143,7 +143,7 @@ def test_one_guest_at_a_time_is_enough_for_all_cells_and_to_stay_up(
 def test_a_cell_whose_guest_is_killed_is_tried_once_more(
     lab_home: Home, image: str, victim: str
 ) -> None:
-    words = ("run", "scenario", "raid5-parity-last", "--json", *SHORT)
+    words = ("run", "scenario", "raid5-parity-last", "--json", "--jobs", "1", *SHORT)
     known = runs(lab_home)
     process = subprocess.Popen(
         [*LAB, *words],
@@ -186,15 +186,11 @@ def state_of_a_guest(home: Home) -> warm.WarmState:
 
 
 def guest_with_an_array(run: Path) -> GuestRecord | None:
-    """A guest that has built a cell's array, and has not finished the cell."""
+    """The guest of a run with ``--jobs 1`` that has built a cell's array, and is still at it."""
     for raw in run.glob("cells/.*/raw/mdadm-create.txt"):
-        attempt = raw.parents[1]
-        if (attempt / "outcome.json").exists():
-            continue
-        procedure = (attempt / "procedure.json").read_text()
-        for record in guests.every():
-            if f"{record.directory}/" in procedure and guests.is_alive(record):
-                return record
+        if not (raw.parents[1] / "outcome.json").exists():
+            owned = [r for r in guests.every() if guests.is_alive(r) and guests.is_owned(r)]
+            return owned[0] if len(owned) == 1 else None
     return None
 
 
