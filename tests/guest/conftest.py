@@ -165,3 +165,27 @@ def lab_process(lab_home: Home) -> Iterator[Callable[..., subprocess.Popen[str]]
     if lab_home.left():
         lab_home.run("gc")
         lab_home.run("down", *(r.id for r in guests.every()))
+
+
+def six_short_cells(what: str, *, blocks: int) -> str:
+    """A scenario of six cells, each of which writes so many MiB, to be interrupted."""
+    return f"""\
+title: Six short cells
+question: Does a run survive the death of {what}?
+guest: {{image: debian-12, cpus: 1, memory: 512MiB}}
+disks: {{count: 4, size: 1GiB, throttle: {{total_bytes_per_second: 3MiB}}}}
+array:
+  level: 5
+  layout: left-symmetric
+  chunk: 64KiB
+  component_size: 64MiB
+  bitmap: none
+  consistency_policy: resync
+  initial_sync: assume_clean
+workloads:
+  - {{name: write, tool: dd, of: '{{target}}', if: /dev/zero, bs: 1MiB, count: {blocks},
+     oflag: direct}}
+matrix:
+  array.layout: [left-symmetric, left-asymmetric, right-symmetric]
+  disks.count: [3, 4]
+"""

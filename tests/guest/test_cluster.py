@@ -14,30 +14,12 @@ from typing import Any
 
 import pytest
 
-from .conftest import Home
+from .conftest import Home, six_short_cells
 
 pytest.importorskip("distributed")
 pytestmark = [pytest.mark.guest, pytest.mark.slow]  # two minutes
 
-SCENARIO = """\
-title: Six short cells
-question: Does a run survive the death of a host?
-guest: {image: debian-12, cpus: 1, memory: 512MiB}
-disks: {count: 4, size: 1GiB, throttle: {total_bytes_per_second: 3MiB}}
-array:
-  level: 5
-  layout: left-symmetric
-  chunk: 64KiB
-  component_size: 64MiB
-  bitmap: none
-  consistency_policy: resync
-  initial_sync: assume_clean
-workloads:
-  - {name: write, tool: dd, of: '{target}', if: /dev/zero, bs: 1MiB, count: 20, oflag: direct}
-matrix:
-  array.layout: [left-symmetric, left-asymmetric, right-symmetric]
-  disks.count: [3, 4]
-"""
+SCENARIO = six_short_cells("a host", blocks=20)
 CELLS = 6
 NIGHT = """\
 title: Two parts of three cells

@@ -27,29 +27,11 @@ from lab.host import guests, keys, warm
 from lab.host.bench import LiveBench
 from lab.host.guests import GuestRecord
 
-from .conftest import LAB, Home
+from .conftest import LAB, Home, six_short_cells
 
 pytestmark = pytest.mark.guest
 
-SCENARIO = """\
-title: Six short cells
-question: Does a run survive the death of its parts?
-guest: {image: debian-12, cpus: 1, memory: 512MiB}
-disks: {count: 4, size: 1GiB, throttle: {total_bytes_per_second: 3MiB}}
-array:
-  level: 5
-  layout: left-symmetric
-  chunk: 64KiB
-  component_size: 64MiB
-  bitmap: none
-  consistency_policy: resync
-  initial_sync: assume_clean
-workloads:
-  - {name: write, tool: dd, of: '{target}', if: /dev/zero, bs: 1MiB, count: 10, oflag: direct}
-matrix:
-  array.layout: [left-symmetric, left-asymmetric, right-symmetric]
-  disks.count: [3, 4]
-"""
+SCENARIO = six_short_cells("its parts", blocks=10)
 CELLS = 6
 VICTIMS = ("lab", "worker", "QEMU")
 PHASES = ("restoring", "plugging", "creating", "timed", "teardown", "between")
