@@ -12,6 +12,7 @@ from lab.compile.disks import NO_DISKS, Plugged, disk_steps, lasting
 from lab.compile.domain_xml import domain_xml
 from lab.compile.guest import (
     SETTLED,
+    WAITER,
     ZERO,
     Saved,
     bake_procedure,
@@ -81,7 +82,7 @@ class Kinds:
                 "qemu": accelerator.qemu_identity(),
                 "libvirt": hypervisor.version(),
                 "key": keys.lab_key().public,
-                "saved_after": SETTLED + ZERO,
+                "saved_after": SETTLED + WAITER + ZERO,
                 **more,
             }
         )

@@ -47,6 +47,27 @@ that it is restored. And what every cell runs is read from the disk once, here; 
 of which raid6 and xor try all their algorithms when they are loaded (0.5 s of an emulated
 processor, ``lib/raid6/algos.c: raid6_select_algo``)."""
 
+WAITER_ID: Final = "/run/lab-waiter.pid"
+ASK: Final = "/run/lab-waiter.ask"
+ANSWER: Final = "/run/lab-waiter.answer"
+WAITER: Final = f"""\
+rm -f {WAITER_ID} {ASK} {ANSWER}
+mkfifo -m 600 {ASK} {ANSWER}
+perl -e '
+  open(POOL, "+>", "/dev/urandom") && open(ASK, "+<", "{ASK}") &&
+    open(ANSWER, "+<", "{ANSWER}") or exit 1;
+  while (defined($line = <ASK>)) {{
+    ($seconds, $micro, $seed) = split " ", $line;
+    $done = syscall(164, pack("q2", $seconds, $micro), 0) == 0 &&
+      syswrite(POOL, pack("H*", $seed)) && ioctl(POOL, 0x5207, 0);
+    syswrite(ANSWER, $done ? "done\\n" : "failed\\n");
+  }}' </dev/null >/dev/null 2>&1 &
+echo $! > {WAITER_ID}"""
+"""Perl that waits in a guest as it is saved, and in each that is restored from it takes the time
+and a seed from ``ASK``, as :func:`lab.host.wake.script` writes them. 164 is ``settimeofday`` of
+x86-64 (``arch/x86/entry/syscalls/syscall_64.tbl``), ``0x5207`` is ``RNDRESEEDCRNG``. A pipe that is
+open for both is never waited for and never at its end (``fifo(7)``)."""
+
 ZERO: Final = """\
 sync
 free=$(sed -n 's/^MemFree: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo)
@@ -166,7 +187,7 @@ def bake_procedure(
         *_boot(guest, site, identity, scale),
         GuestCommand(
             label="the boot to its end",
-            script=SETTLED,
+            script=f"{SETTLED}\n{WAITER}",
             timeout=BOOT_TIMEOUT[site.accelerator] * scale,
         ),
         SaveGuest(key=key, environment=_ENVIRONMENT, zero=ZERO),
