@@ -13,7 +13,8 @@ from typing import TypeVar
 
 import pytest
 
-from lab.host import guests, keys, warm
+from lab.compile.guest import WAITER_ID
+from lab.host import guests, keys, wake, warm
 from lab.host.bench import LiveBench
 from lab.host.guests import GuestRecord
 
@@ -67,10 +68,23 @@ def test_restored_guests_are_alike_in_nothing_that_must_differ(pair: list[GuestR
         assert began - 3 < float(clock) < time.time() + 3
         (uuid,) = [w.split()[-1] for w in output.stdout.splitlines() if "UUID" in w]
         said.append((random, uuid))
+        takes_the_time(bench)
         bench.close()
     (random_1, uuid_1), (random_2, uuid_2) = said
     assert random_1 != random_2
     assert uuid_1 != uuid_2
+
+
+def takes_the_time(bench: LiveBench) -> None:
+    """From what waits in it, with no program started; and by itself where that has died."""
+    for before in ("PATH=/nowhere", f"kill $(cat {WAITER_ID}); sleep 0.2"):
+        assert bench.guest("date -s @1000000000", 60).status == 0
+        done = bench.guest(f"{before}\n{wake.script()}", 60)
+        assert done.status == 0, done.stderr
+        now = float(bench.guest("date +%s.%N", 60).stdout)
+        assert time.time() - 3 < now < time.time() + 3
+    failed = bench.guest(f"PATH=/nowhere\n{wake.script()}", 60)
+    assert failed.status != 0  # there is nobody left who could have done it
 
 
 def test_a_state_that_is_cut_short_is_thrown_away(lab_home: Home, state: warm.WarmState) -> None:
