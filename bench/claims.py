@@ -59,14 +59,20 @@ class ClaimsError(Exception):
 
 
 def lab(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command of this checkout's lab, its progress on our stderr."""
-    return subprocess.run(
-        [sys.executable, "-m", "lab", *words],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    """Run a command of this checkout's lab, its progress on our stderr.
+
+    Ctrl-C reaches it too: it is waited for, and says by its status that it was stopped.
+    """
+    argv = [sys.executable, "-m", "lab", *words]
+    with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = ""
+        while True:
+            try:
+                said += process.stdout.read()
+                return subprocess.CompletedProcess(argv, process.wait(), said, None)
+            except KeyboardInterrupt:
+                continue
 
 
 def asked(ask: Ask, words: Sequence[str]) -> Any:
@@ -88,6 +94,7 @@ class Kept:
 
     path: Path
     scenario: str
+    started: str
     finished: bool
     cells: frozenset[str]
     """Their ids, which change with everything that can change a figure."""
@@ -103,6 +110,7 @@ def kept(directory: Path) -> list[Kept]:
             each = Kept(
                 path=path.parent,
                 scenario=run["scenario"],
+                started=started,
                 finished=bool(run.get("finished")),
                 cells=frozenset(cell["id"] for cell in run["cells"]),
             )
@@ -179,13 +187,17 @@ def documents(
     """The newest finished run of each scenario, judged now, and the seconds that each took."""
     newest: dict[str, Kept] = {}
     times: dict[str, float] = {}
+    """Of the runs that count."""
     for directory in directories:
         if not directory.is_dir():
             raise ClaimsError(f"'{directory}' is no directory: `run` makes it")
-        times |= _times(directory)
+        taken = _times(directory)
         for each in reversed(kept(directory)):
-            if each.finished:
+            known = newest.get(each.scenario)
+            if each.finished and (known is None or known.started <= each.started):
                 newest[each.scenario] = each
+                times.pop(each.scenario, None)
+                times |= {each.scenario: taken[each.scenario]} if each.scenario in taken else {}
     if not newest:
         raise ClaimsError("there is no finished run there: `run` makes them")
     found = [

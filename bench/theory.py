@@ -13,7 +13,7 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -200,7 +200,18 @@ def run(directory: Path, jobs: str | None) -> None:
         if jobs:
             command += ["--jobs", jobs]
         print(" ".join(command[1:]), flush=True)
-        subprocess.run(command, cwd=ROOT, check=False)
+        if _waited_for(command) == 130:
+            raise SystemExit("stopped; the same command goes on with what is left")
+
+
+def _waited_for(command: Sequence[str]) -> int:
+    """The exit status of a command of the lab; Ctrl-C reaches it too, and it takes down its own."""
+    with subprocess.Popen(command, cwd=ROOT) as process:
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:
+                continue
 
 
 def runs_of(path: Path) -> list[store.RunStore]:

@@ -225,6 +225,18 @@ def test_the_newest_finished_run_of_each_scenario_counts(tmp_path: Path) -> None
     assert [each.path.name for each in kept(tmp_path)][:1] == ["a-3"]
 
 
+def test_the_newest_counts_whichever_directory_it_is_in(tmp_path: Path) -> None:
+    new, old = Lab(tmp_path / "new", "a"), Lab(tmp_path / "old", "a")
+    new.keep("a", finished=True, number=2)
+    old.keep("a", finished=True, number=1)
+    (tmp_path / "new/times.json").write_text('{"a": 5}')
+    (tmp_path / "old/times.json").write_text('{"a": 9, "b": 1}')
+    for order in (("new", "old"), ("old", "new")):
+        found, times = documents([tmp_path / name for name in order], new)
+        assert [d["run"]["started"] for d in found] == ["2026-01-02"]
+        assert times == {"a": 5.0}
+
+
 def test_where_there_is_nothing_it_is_said(tmp_path: Path) -> None:
     with pytest.raises(ClaimsError, match="no finished run"):
         documents([tmp_path], Lab(tmp_path))
