@@ -107,7 +107,7 @@ def test_what_takes_minutes_is_kept_for_the_next_night() -> None:
         step["with"]["path"]
         for job in document(GITHUB)["jobs"].values()
         for step in job["steps"]
-        if "actions/cache@" in step.get("uses", "")
+        if step.get("uses", "").startswith(("actions/cache@", "actions/cache/save@"))
     ]
     for place in ("share/lab/images", "cache/lab/warm", "share/lab/runs"):
         assert any(place in path for path in kept)
