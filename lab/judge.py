@@ -372,7 +372,7 @@ def in_words(claim: Claim) -> str:
     match claim.expect:
         case Bound() as bound:
             if bound.near is not None:
-                slack = f" ±{bound.within:.0%}" if bound.within else ""
+                slack = f" ±{100 * bound.within:.3g}%" if bound.within else ""
                 return f"{_exact(bound.value, bound.near)}{slack}"
             low, high = limits(bound)
             parts = [f"at least {_exact(bound.value, low)}"] if bound.at_least is not None else []
@@ -385,7 +385,7 @@ def in_words(claim: Claim) -> str:
             one, other = wanted.of.workload, wanted.to.workload
             return said if one == other else f"{one} {said} {other}"
         case Order() as order:
-            each = f", by {order.margin:.0%} each" if order.margin else ""
+            each = f", by {100 * order.margin:.3g}% each" if order.margin else ""
             return f"falling in this order{each}"
         case Same() as same:
             return f"the same within {same.within:.0%}"

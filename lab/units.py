@@ -101,13 +101,15 @@ def format_size(size: int) -> str:
 
 
 def format_rate(rate: float) -> str:
-    """Decimal megabytes per second with three digits, as dd and disk vendors print them."""
+    """Bytes per second with three digits, in decimal units, as dd and disk vendors print them."""
     mega = rate / 10**6
     if mega >= 1000:
         return f"{mega / 1000:.2f} GB/s"
     if mega >= 100:
         return f"{mega:.0f} MB/s"
-    return f"{mega:.1f} MB/s" if mega >= 1 else f"{mega * 1000:.0f} kB/s"
+    if mega >= 1:
+        return f"{mega:.1f} MB/s" if mega >= 10 else f"{mega:.2f} MB/s"
+    return f"{_digits(rate / 1000, 3)} kB/s" if rate >= 1000 else f"{_digits(rate, 3)} B/s"
 
 
 def format_amount(size: float) -> str:

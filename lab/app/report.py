@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -39,7 +40,14 @@ def page_of(store: RunStore, lab: str = "lab") -> Page:
         claims=run.claims,
         cells=tuple(_cell(store, stored, results[stored.id]) for stored in run.cells),
         damage=store.damage(),
-        steps=steps(result, lab=lab, scenario=scenario, run=name, reported=True),
+        steps=steps(
+            result,
+            lab=lab,
+            scenario=scenario,
+            run=name,
+            overrides=run.overrides,
+            reported=True,
+        ),
     )
 
 
@@ -119,6 +127,17 @@ def write_pictures(store: RunStore, directory: Path) -> tuple[Path, ...]:
             _write(path, data)
             written.append(path)
     return tuple(written)
+
+
+def check_directory(path: Path) -> None:
+    """``InputError`` where no directory can be made for a site's pages."""
+    nearest = path.absolute()
+    while not nearest.exists():
+        nearest = nearest.parent
+    if not nearest.is_dir():
+        raise InputError(f"--report {path}: '{nearest}' is a file, and a directory is needed")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise InputError(f"--report {path}: nothing can be written to '{nearest}'")
 
 
 def write_site(

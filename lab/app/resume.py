@@ -11,14 +11,19 @@ from lab.errors import InputError
 from lab.store import RunStore
 
 
+def require_same(run: RunStore, compiled: Compiled) -> None:
+    """``InputError`` where a run is of another scenario. The run's own copy is called otherwise."""
+    own = run.directory / "scenario.yaml"
+    known = run.load_run().scenario
+    if known != compiled.name and compiled.path.resolve() != own.resolve():
+        raise InputError(f"the run '{run.id}' is of the scenario '{known}', not '{compiled.name}'")
+
+
 def stored(name: str, compiled: Compiled, texts: Sequence[str]) -> RunStore:
     """The run to go on with; ``InputError`` where it is of another scenario, or of other cells."""
     found = store.find(name)
     run = found.load_run()
-    if run.scenario != compiled.name:
-        raise InputError(
-            f"the run '{found.id}' is of the scenario '{run.scenario}', not '{compiled.name}'"
-        )
+    require_same(found, compiled)
     mine = {cell_id(c) for c in compiled.cells}
     theirs = {c.id for c in run.cells}
     if mine != theirs:

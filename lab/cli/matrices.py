@@ -176,6 +176,7 @@ def run_matrix(
     from lab.app import night as running
     from lab.app.junit import check_file
     from lab.app.matrix import host_of, plan_of
+    from lab.app.report import check_directory
     from lab.errors import InputError
     from lab.report.night import plan_page
 
@@ -184,6 +185,8 @@ def run_matrix(
     compiled = _compiled(name)
     if junit is not None:
         check_file(junit)
+    if report is not None:
+        check_directory(report)
     if where is not None and not plan:
         _reach(where, how)
     if resume is not None:
@@ -212,9 +215,13 @@ def run_matrix(
     _write_junit(junit, directory)
     running.run_night(compiled, directory, night, ways)
     found = running.night_result(directory)
-    if report is not None:
-        _write_site(report.absolute(), found)
-    _tell(found, directory, report, as_json=as_json)
+    written = None
+    try:
+        if report is not None:
+            _write_site(report.absolute(), found)
+            written = report
+    finally:  # what became of the night is told, whatever became of its pages
+        _tell(found, directory, written, as_json=as_json)
     raise typer.Exit(running.exit_status(found))
 
 

@@ -106,8 +106,9 @@ def print_result(
         )
     )
     known, name = typed_names(run)
-    lines = steps(result, lab=own_name(), scenario=scenario or known, run=name)
-    if not whole and abridged(result, notes=stored.notes):
+    called = scenario or known
+    lines = steps(result, lab=own_name(), scenario=called, run=name, overrides=stored.overrides)
+    if not whole and abridged(result, notes=stored.notes, overrides=stored.overrides):
         lines = ((f"{own_name()} results show {name} --whole", "every figure and reason"), *lines)
     out.print(next_steps(lines, home(run.directory)), soft_wrap=True)
 

@@ -207,7 +207,7 @@ def _go(
 
         done = execute.run_scenario(
             compiled,
-            texts=sets or [],
+            texts=[*(sets or []), *([f"trials={trials}"] if trials else [])],
             out=out.absolute() if out else None,
             how=how,
             hands=hands,

@@ -201,6 +201,7 @@ def explain(
     """
     from lab import store
     from lab.app.explain import explanation_of, explanation_of_run
+    from lab.app.resume import require_same
     from lab.errors import InputError
     from lab.report.explanation import explanation_page
 
@@ -209,11 +210,7 @@ def explain(
         if sets:
             raise InputError("a run has its own settings: give --set or --run, not both")
         stored = store.find(name if run == "last" else run)
-        if stored.load_run().scenario != compiled.name:
-            raise InputError(
-                f"the run '{run}' is of the scenario '{stored.load_run().scenario}', "
-                f"not of '{compiled.name}'"
-            )
+        require_same(stored, compiled)
         cells = explanation_of_run(stored)
     else:
         cells = explanation_of(compiled)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Final
@@ -123,17 +124,23 @@ def reliability(
 
 
 def steps(
-    result: Result, *, lab: str, scenario: str, run: str, reported: bool = False
+    result: Result,
+    *,
+    lab: str,
+    scenario: str,
+    run: str,
+    overrides: Sequence[str] = (),
+    reported: bool = False,
 ) -> tuple[tuple[str, str], ...]:
     """What to type next, and what it is for; ``lab``, ``scenario`` and ``run`` as they are called
-    here."""
+    here, ``overrides`` what the run was begun with."""
     found = []
+    again = f"{lab} run scenario {scenario}"
+    again += "".join(f" --set {shlex.quote(text)}" for text in overrides)
     if any(c.outcome is Outcome.SKIPPED for c in result.cells):
-        found.append(
-            (f"{lab} run scenario {scenario} --resume {run}", "the cells that are missing")
-        )
+        found.append((f"{again} --resume {run}", "the cells that are missing"))
     if any(contended(result.cells)):
-        found.append((f"{lab} run scenario {scenario} --jobs 1", "again, one guest at a time"))
+        found.append((f"{again} --jobs 1", "again, one guest at a time"))
     if not reported:
         found.append((f"{lab} report {run}", "pictures, commands and evidence in one page"))
     found.append((f"{lab} scenario explain {scenario} --run {run}", "why each is as fast as it is"))

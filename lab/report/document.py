@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lab.model.base import Model
-from lab.model.claim import Claim
+from lab.model.claim import Claim, Verdict
 from lab.model.explanation import Explanation
 from lab.model.measurement import Series, SyncSeen
 from lab.model.result import CellResult, Outcome, Result
@@ -55,3 +57,14 @@ class Page(Model):
     """Foreign and broken files, a sentence for each."""
     steps: tuple[tuple[str, str], ...] = ()
     """What to type next, and what it is for."""
+
+    @property
+    def judged(self) -> tuple[Claim, ...]:
+        """The claims that speak of the cells as they were run."""
+        return judged(self.result, self.claims)
+
+
+def judged(result: Result, claims: Sequence[Claim]) -> tuple[Claim, ...]:
+    """Claims but those that were not tested, as where ``--set`` made other cells than published."""
+    left = {claim.id for claim in result.claims if claim.verdict is Verdict.NOT_TESTED}
+    return tuple(claim for claim in claims if claim.id not in left)

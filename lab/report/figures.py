@@ -26,12 +26,12 @@ SMALL: Final = 128 * 1024
 DOUBTS: Final = (UNCONTENDED, CALIBRATED)
 """Checks that leave a figure standing, and say not to rely on it."""
 
-_SIZES: Final = ("chunk", "size", "bs", "offset", "bytes_per_second")
+_SIZES: Final = ("chunk", "size", "offset", "bytes_per_second", ".bs")
 
 
 def axis_value(name: str, value: object) -> str:
     """An axis value as people write it; sizes with their unit."""
-    if isinstance(value, int) and not isinstance(value, bool) and name.endswith(_SIZES):
+    if isinstance(value, int) and not isinstance(value, bool) and f".{name}".endswith(_SIZES):
         return format_size(value)
     return "default" if value is None else str(value)
 

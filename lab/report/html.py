@@ -13,7 +13,7 @@ from lab.model.result import Outcome, Result
 from lab.report.answer import answer, reliability
 from lab.report.document import Page, PageCell
 from lab.report.figures import axes_text, claim_figure
-from lab.report.pictures import CELLS, cell_pictures, figure_pictures
+from lab.report.pictures import cell_pictures, figure_pictures, shown_cells
 from lab.report.pictures.draw import Picture, svg
 from lab.report.tables import (
     calibrations_table,
@@ -44,7 +44,9 @@ def run_page(page: Page, *, index: str = "") -> str:
     shown = figure_pictures(page)
     single = cell_pictures(page)
     result = page.result
-    fewer = f"{len(page.cells)} cells are too many for a picture each: those of the bars are here."
+    shown_here, shared = shown_cells(page)
+    these = f"those with {shared} are here" if shared else f"{len(shown_here)} of them are here"
+    fewer = f"{len(page.cells)} cells are too many for a picture each: {these}."
     failures = [(_label(c), c.failures) for c in page.cells if c.failures]
     return render(
         "run.html.j2",
@@ -58,7 +60,7 @@ def run_page(page: Page, *, index: str = "") -> str:
         claims=[*_claims(result, page.claims)],
         pictures=drawn(shown),
         cell_pictures=drawn(single),
-        fewer=fewer if len(page.cells) > CELLS else "",
+        fewer=fewer if len(shown_here) < len(page.cells) else "",
         figures=figures_table(page),
         members=members_table(page),
         series=series_table(page),

@@ -21,6 +21,7 @@ from rich.text import Text
 from lab.model.claim import Verdict
 from lab.model.result import CellResult, ClaimResult, Outcome, Result
 from lab.report.answer import answer, reliability
+from lab.report.document import judged
 from lab.report.figures import (
     Row,
     axes_text,
@@ -102,7 +103,7 @@ def result_page(
     if measured:
         parts.append(_answer(sentences))
     parts.append(Text())
-    rows = [rows_of(cell, claims) for cell in result.cells]
+    rows = [rows_of(cell, judged(result, claims)) for cell in result.cells]
     if whole or not measured or sum(map(len, rows)) <= FIGURES:
         parts.append(Cells(result.cells, rows, measured))
     else:
@@ -118,14 +119,14 @@ def result_page(
     return Unparted(Group(*parts))
 
 
-def abridged(result: Result, *, notes: str = "") -> bool:
+def abridged(result: Result, *, notes: str = "", overrides: Sequence[str] = ()) -> bool:
     """Whether a screen has not room for all of it."""
     unfinished = sum(c.outcome is not Outcome.DONE for c in result.cells)
     return (
         sum(len(rows_of(cell)) for cell in result.cells) > FIGURES
         or len(result.claims) > CLAIMS
         or unfinished > UNFINISHED
-        or any(_short(*p) != p for p in reliability(result, notes=notes))
+        or any(_short(*p) != p for p in reliability(result, notes=notes, overrides=overrides))
     )
 
 

@@ -101,8 +101,8 @@ def _table(pages: Sequence[Page]) -> Table:
         )
         for page in pages
         for cell in page.result.cells
-        for row in rows_of(cell, page.claims)
+        for row in rows_of(cell, page.judged)
         if row.measurement is not None
     ]
-    heads = columns(["run", "cell", "workload", "metric"], ["median", "trials within"])
+    heads = columns(["run", "cell", "workload", "metric"], ["median", "within"])
     return Table(columns=heads, rows=tuple(lines))

@@ -57,7 +57,7 @@ def figures_table(page: Page) -> Table:
     lines = []
     for cell in page.result.cells:
         own = [axis_value(a, cell.axes[a]) for a in axes]
-        rows = rows_of(cell, page.claims) if cell.measurements else []
+        rows = rows_of(cell, page.judged) if cell.measurements else []
         if not rows:
             lines.append(Line(values=(*own, "–", cell.outcome.value, *[""] * 5), style="doubted"))
         lines += [_line(own, row) for row in rows]

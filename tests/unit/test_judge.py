@@ -267,7 +267,7 @@ def test_bounds_are_numbers() -> None:
     ("expectation", "words"),
     [
         (NEAR, "10.0 MB/s ±7%"),
-        (BETWEEN, "at least 9.0 MB/s and at most 10.0 MB/s"),
+        (BETWEEN, "at least 9.00 MB/s and at most 10.0 MB/s"),
         (RATIO, "at least 0.9 and at most 1.1 times"),
         (ORDER, "falling in this order, by 10% each"),
         (SAME, "the same within 10%"),

@@ -215,6 +215,10 @@ def test_a_plan_says_what_it_takes_and_leaves_nothing_behind(cli: Cli) -> None:
     assert "--budget: 'x' is not a time" in cli("run", "matrix", "m.yaml", "--budget", "x").stderr
     ended = cli("run", "matrix", "m.yaml", "--junit", "no/where.xml")
     assert (ended.status, "there is no directory" in ended.stderr) == (2, True)
+    cli.file("no directory", "taken")
+    for name in ("taken", "taken/site"):
+        ended = cli("run", "matrix", "m.yaml", "--report", name)
+        assert (ended.status, "is a file, and a directory is needed" in ended.stderr) == (2, True)
 
 
 def test_a_part_that_cannot_be_run_is_planned_as_such(cli: Cli) -> None:

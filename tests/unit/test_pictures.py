@@ -293,6 +293,28 @@ def test_trends_go_through_the_runs_in_time(tmp_path: Path) -> None:
     assert {v["curve"] for v in found} == {"left-symmetric", "parity-last"}
 
 
+def test_trends_keep_cells_apart_that_only_have_a_name_in_common(tmp_path: Path) -> None:
+    """Of other blocks: ``--set`` changed what is no axis. The newest are those that are shown."""
+    texts = (runs.SMALL, runs.SMALL.replace("bs: 1MiB, count: 96", "bs: 2MiB, count: 48"))
+    days = ("20260101-120000", "20260102-120000", "20260103-120000")
+    pages = [
+        page_of(runs.theory_run(tmp_path, text, stamp=day))
+        for text, day in zip((*texts, texts[0]), days, strict=True)
+    ]
+    [picture] = trends(pages)
+    found = values_of(picture)
+    ids = [cell.id for page in pages[:2] for cell in page.result.cells]
+    assert {v["curve"].rpartition(", ")[2] for v in found} == set(ids)
+    many = [
+        page_of(runs.theory_run(tmp_path, text, stamp=f"202602{day:02}-120000"))
+        for day in range(1, 6)
+        for text in [runs.SMALL.replace("count: 96", f"count: {90 + day}")]
+    ]
+    [picture] = trends(many)
+    assert len({v["curve"] for v in values_of(picture)}) == 8
+    assert {v["started"][:10] for v in values_of(picture)} == {f"2026-02-0{d}" for d in range(2, 6)}
+
+
 def _contrast(one: str, other: str) -> float:
     """Ratio of two colours' luminance, as WCAG 2.1 defines it."""
 

@@ -16,11 +16,16 @@ from rich.console import Console, RenderableType
 
 from lab import catalog
 from lab.app.plan import prediction_of
+from lab.app.report import page_of
 from lab.app.results import result_of
+from lab.app.resume import require_same
 from lab.compile.scenario import compile_scenario
+from lab.decode import parse_override
+from lab.errors import InputError
 from lab.model.claim import Claim, Verdict
 from lab.model.result import CellMeasurement, CellResult, ClaimResult, Outcome, Result, Run
 from lab.report.answer import steps
+from lab.report.document import judged
 from lab.report.figures import (
     axes_text,
     axis_heads,
@@ -32,6 +37,7 @@ from lab.report.figures import (
 )
 from lab.report.screen import abridged, next_steps, result_page
 from lab.report.summary import overview
+from lab.report.tables import figures_table
 from lab.report.text import scenario_page
 from lab.store import RunStore
 from tests import runs
@@ -153,7 +159,7 @@ def test_an_axis_of_many_values_shows_its_ends_and_medians_are_of_their_own_cell
     medians = {m.name: m.figures for m in found.medians}
     assert medians["left"] == ("10.5 MB/s",)  # of 1 to 20
     assert medians["right"] == ("31.5 MB/s",)
-    assert medians["chunk 2KiB"] == ("4.0 MB/s",)  # of 2 and 6
+    assert medians["chunk 2KiB"] == ("4.00 MB/s",)  # of 2 and 6
     assert medians["chunk: 12 more values"] == ("",)
     assert len(medians) == 4 + 1 + 4 + 2
     ((low, middle, high),) = [e.lines for e in found.extremes]
@@ -245,6 +251,21 @@ def test_published_figures_stand_beside_the_cells_they_speak_of(run: RunStore) -
     assert "10.0 MB/s" not in text_of(without).split("S004-1")[0]
 
 
+def test_published_figures_do_not_stand_beside_cells_that_were_changed(tmp_path: Path) -> None:
+    """Nobody has published what disks of ten times the speed do."""
+    path = catalog.scenarios()["raid5-parity-last"]
+    for texts, there in (([], True), (["disks.throttle.total_bytes_per_second=50MiB"], False)):
+        compiled = compile_scenario(path, overrides=[parse_override(text) for text in texts])
+        run = runs.theory_run(tmp_path / str(there), path.read_text(), compiled=compiled)
+        stored, result = run.load_run(), result_of(run)
+        kept = judged(result, stored.claims)
+        shown = [row.published for cell in result.cells for row in rows_of(cell, kept)]
+        assert any(shown) == there
+        assert [c for page in [page_of(run)] for c in page.judged] == list(kept)
+        heads = [column.name for column in figures_table(page_of(run)).columns]
+        assert ("published" in heads) == there
+
+
 def test_figures_have_the_units_people_expect() -> None:
     assert figure("throughput", 10.7e6) == "10.7 MB/s"
     assert figure("seconds", 9.81) == "9.8 s"
@@ -308,6 +329,31 @@ def test_what_to_type_next_can_be_pasted(run: RunStore) -> None:
     commands = [line.strip() for line in text.splitlines() if line.startswith("  ")]
     assert commands == [command for command, _ in lines]
     assert commands[0] == f"lab report {run.id}"
+
+
+def test_a_run_that_was_begun_otherwise_is_gone_on_with_so(run: RunStore) -> None:
+    result = result_of(run)
+    cells = [c.model_copy(update={"outcome": Outcome.SKIPPED}) for c in result.cells]
+    lines = steps(
+        result.model_copy(update={"cells": tuple(cells)}),
+        lab="lab",
+        scenario="q",
+        run="r",
+        overrides=("trials=3", "workloads.w.options={a: 1}"),
+    )
+    assert lines[0][0] == (
+        "lab run scenario q --set trials=3 --set 'workloads.w.options={a: 1}' --resume r"
+    )
+
+
+def test_the_runs_own_copy_of_a_file_is_its_scenario(tmp_path: Path) -> None:
+    """It is called scenario.yaml there, and what to type next names it so."""
+    run = runs.theory_run(tmp_path, runs.SMALL, name="my-question")
+    require_same(run, compile_scenario(run.directory / "scenario.yaml"))
+    other = tmp_path / "other.yaml"
+    other.write_text(runs.SMALL)
+    with pytest.raises(InputError, match="is of the scenario 'my-question', not 'other'"):
+        require_same(run, compile_scenario(other))
 
 
 def test_a_tool_with_names_of_its_own_for_its_figures_is_shown() -> None:

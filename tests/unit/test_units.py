@@ -100,6 +100,9 @@ def test_figures_are_written_as_people_write_them() -> None:
     assert [format_rate(r) for r in (10.7e6, 123.4e6, 1.5e9, 5000)] == [
         *("10.7 MB/s", "123 MB/s", "1.50 GB/s", "5 kB/s")
     ]
+    assert [format_rate(r) for r in (5.333e6, 62_430, 999_900, 300, 0)] == [
+        *("5.33 MB/s", "62.4 kB/s", "1000 kB/s", "300 B/s", "0 B/s")
+    ]
     assert [format_seconds(s) for s in (0.42, 26.2, 192, 3661)] == [
         *("0.4 s", "26 s", "3 min 12 s", "1 h 01 min")
     ]
@@ -108,7 +111,7 @@ def test_figures_are_written_as_people_write_them() -> None:
 @pytest.mark.parametrize(
     ("metric", "value", "said"),
     [
-        ("read_throughput", 7_043_072.0, "7.0 MB/s"),
+        ("read_throughput", 7_043_072.0, "7.04 MB/s"),
         ("sync_seconds", 0.380249, "380 ms"),
         ("seconds", 0.0, "0.0 s"),
         ("write_seconds", 5.738278, "5.7 s"),

@@ -46,7 +46,7 @@ def figure_pictures(page: Page) -> tuple[Picture, ...]:
     rows = [
         row
         for cell in page.result.cells
-        for row in rows_of(cell, page.claims)
+        for row in rows_of(cell, page.judged)
         if row.measured is not None
     ]
     cells = {cell.result.id: cell.cell for cell in page.cells}
@@ -61,23 +61,23 @@ def figure_pictures(page: Page) -> tuple[Picture, ...]:
 
 
 def cell_pictures(page: Page) -> tuple[Picture, ...]:
-    """Pictures of single cells: of all, or of those that the bars show."""
+    """Pictures of single cells: of all, or of some."""
     found: list[Picture] = []
-    for cell in shown_cells(page):
+    for cell in shown_cells(page)[0]:
         picture = members(cell)
         found += [picture] if picture else []
         found += traces(cell)
     return tuple(found)
 
 
-def shown_cells(page: Page) -> tuple[PageCell, ...]:
-    """The cells that get pictures of their own."""
+def shown_cells(page: Page) -> tuple[tuple[PageCell, ...], str]:
+    """The cells that get pictures of their own, and what these share where others get none."""
     if len(page.cells) <= CELLS:
-        return page.cells
+        return page.cells, ""
     rows = [row for cell in page.result.cells for row in rows_of(cell)]
-    kept, _ = _narrowed(rows, varying(rows), CELLS)
+    kept, shared = _narrowed(rows, varying(rows), CELLS)
     ids = {row.cell.id for row in kept}
-    return tuple(c for c in page.cells if c.result.id in ids)
+    return tuple(c for c in page.cells if c.result.id in ids), shared
 
 
 def _single(rows: Sequence[Row]) -> Iterator[Picture]:

@@ -58,7 +58,7 @@ def bars(
     others = (mark(row, (), measure) for row in beside)
     ends = [x for v in others for x in (v.get(k) for k in _ENDS) if x is not None]
     ends += [x for v in values for x in v["most"]]
-    room = {"domain": [0, max(ends, default=1.0) * ROOM], "nice": False}
+    room = {"domain": [0, max(ends, default=0.0) * ROOM or 1.0], "nice": False}
     x: dict[str, Any] = {"type": "quantitative", "title": measure.title, "scale": room}
     x["axis"] = {"tickCount": 5}
     tip = {"field": "tip", "type": "nominal"}

@@ -22,35 +22,45 @@ def trends(pages: Sequence[Page]) -> Iterator[Picture]:
     found: dict[tuple[str, str], list[tuple[Page, Row]]] = {}
     for page in pages:
         for cell in page.result.cells:
-            for row in rows_of(cell, page.claims):
+            for row in rows_of(cell, page.judged):
                 if row.measured is not None:
                     found.setdefault((row.workload, row.metric), []).append((page, row))
     for (workload, metric), rows in found.items():
-        ids = list(dict.fromkeys(row.cell.id for _, row in rows))[:CURVES]
-        yield _trend(workload, metric, [(p, r) for p, r in rows if r.cell.id in ids])
+        newest = list(dict.fromkeys(row.cell.id for _, row in reversed(rows)))[:CURVES]
+        yield _trend(workload, metric, [(p, r) for p, r in rows if r.cell.id in newest])
 
 
 def _image(page: Page) -> str:
     return str((page.result.environment.get("image") or {}).get("name", ""))
 
 
-def _curve(row: Row, image: str) -> str:
-    """A cell's name; where there are several images, cells of each are a curve of their own."""
-    own = axes_text(row.cell.axes)
-    return ", ".join(filter(None, (image, own))) or row.cell.id
+def _curves(rows: Sequence[tuple[Page, Row]]) -> list[str]:
+    """The curve of each: a cell's name; with the image's, where there are several. Cells that have
+    one name and are not the same, as where ``--set`` changed what is no axis, get their id."""
+    several = len({_image(page) for page, _ in rows}) > 1
+    names = [
+        ", ".join(filter(None, (_image(page) if several else "", axes_text(row.cell.axes))))
+        for page, row in rows
+    ]
+    ids: dict[str, set[str]] = {}
+    for name, (_, row) in zip(names, rows, strict=True):
+        ids.setdefault(name, set()).add(row.cell.id)
+    return [
+        name if name and len(ids[name]) == 1 else ", ".join(filter(None, (name, row.cell.id)))
+        for name, (_, row) in zip(names, rows, strict=True)
+    ]
 
 
 def _trend(workload: str, metric: str, rows: Sequence[tuple[Page, Row]]) -> Picture:
     measure = scale_of([row for _, row in rows])
-    images = {_image(page) for page, _ in rows}
     values = [
         mark(row, (), measure)
         | {
             "started": page.result.run.started,
-            "curve": _curve(row, _image(page) if len(images) > 1 else ""),
+            "curve": curve_name,
             "tip": f"{page.result.run.id}: {mark(row, (), measure)['tip']}",
         }
-        for page, row in rows
+        for (page, row), curve_name in zip(rows, _curves(rows), strict=True)
     ]
     names = list(dict.fromkeys(v["curve"] for v in values))
     ends = [SERIES[i % len(SERIES)] for i in range(len(names))]
@@ -58,7 +68,8 @@ def _trend(workload: str, metric: str, rows: Sequence[tuple[Page, Row]]) -> Pict
     x = {
         "field": "started",
         "type": "temporal",
-        "title": "run started",
+        "title": "run started, UTC",
+        "scale": {"type": "utc"},
         "axis": {"grid": False, "tickCount": 5, "labelOverlap": True, "format": "%d %b %H:%M"},
     }
     y: dict[str, Any] = {
