@@ -17,7 +17,7 @@ from lab.host import guests
 from lab.host.process import Child
 from lab.model.events import Event, GuestGone, GuestKept, Trouble
 from lab.model.guest import Guest
-from lab.model.job import GuestJob, Order
+from lab.model.job import End, GuestJob, Order
 
 _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 STOP_SECONDS = 60.0
@@ -126,6 +126,14 @@ class Crew:
         directory = guests.directory_of(member.job.guest)
         if not member.kept and directory.exists():
             guests.remove(directory)
+
+    def make_room(self, kind: Guest) -> None:
+        """End idle guests of other kinds than the one wanted, where nobody else comes up: they
+        wait for cells that come after it, and may be all that there is room for."""
+        if all(member.up for member in self.members):
+            for member in self.members:
+                if member.free and member.kind != kind:
+                    member.order(End())
 
     def stop(self) -> None:
         """End every worker that is left: all lifelines first, then wait for each."""

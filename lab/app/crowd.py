@@ -67,17 +67,24 @@ class Crowd:
         )
 
     def learn(
-        self, task: Task, raw: Mapping[str, str], beside: Collection[Task] = (), *, quiet: bool
+        self,
+        task: Task,
+        raw: Mapping[str, str],
+        beside: Collection[Task] = (),
+        *,
+        usual: float,
+        quiet: bool,
     ) -> bool:
         """Remember what a cell took, for this run and for later ones; whether that was more than
         was thought.
 
-        ``beside``: the cells that ran beside it; ``quiet``: none of its steps was contended.
+        ``beside``: the cells that ran beside it; ``usual``: processors that were thought of one
+        that was never run; ``quiet``: none of its steps was contended.
         """
         took = measure.busy(task.cell, raw)
         if took is None:
             return False
-        thought = self._known.get(task.id, BEARABLE / GUESTS_PER_CPU[self.kind])
+        thought = self._known.get(task.id, usual)
         self._known[task.id] = took
         load.keep_busy_cell(self.kind, task.id, took)
         if beside:

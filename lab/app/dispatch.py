@@ -85,7 +85,8 @@ class Dispatch:
             wide=widest(cells),
         )
         base = self.compiled.base
-        self._base = next((cell_id(c) for c in cells if identity(c) == identity(base)), "")
+        same = (c for c in cells if c.guest == base.guest and identity(c) == identity(base))
+        self._base = next(map(cell_id, same), "")
         missing, known = wanted(cells, self.places)
         run = self.store.load_run()
         update = {"calibrations": standing(run.calibrations, missing, known)}
@@ -146,6 +147,8 @@ class Dispatch:
                 for member in members:  # no room beside it: its array is made again at the end
                     member.reserved = False
             else:
+                if not self._running:
+                    self._crew.make_room(task.cell.guest)
                 break
         kinds = self._wanted()
         for member in self._crew.members:
@@ -247,7 +250,8 @@ class Dispatch:
             contention = task.contention(raw)
             checks += contention
             quiet = all(c.passed for c in contention)
-            more = self._crowd.learn(task, raw, self._running.values(), quiet=quiet)
+            usual = self._crowd.usual((task, *self._pending, *self._running.values()))
+            more = self._crowd.learn(task, raw, self._running.values(), usual=usual, quiet=quiet)
             crowded = more and not task.repeats and not task.alone
             if not quiet and task.repeats < REPEATS:
                 how = "with fewer beside it" if crowded else "alone"

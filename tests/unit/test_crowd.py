@@ -63,17 +63,19 @@ def test_where_nothing_is_known_the_usual_number_runs(tasks: tuple[Task, ...], k
 def test_cells_that_took_more_run_with_fewer_beside_them(tasks: tuple[Task, ...]) -> None:
     crowd = Crowd(kind="tcg", jobs=None)
     assert crowd.learn(
-        tasks[0], busy(tasks[0], 0.34), quiet=False
+        tasks[0], busy(tasks[0], 0.34), usual=0.25, quiet=False
     )  # more than was thought: it was crowded
     assert side_by_side(crowd, tasks) == 4  # all are taken to be like the one that is known
-    assert not crowd.learn(tasks[0], busy(tasks[0], 0.34), quiet=True)  # it was thought so
-    crowd.learn(tasks[0], busy(tasks[0], 0.1), quiet=True)
+    assert not crowd.learn(
+        tasks[0], busy(tasks[0], 0.34), usual=0.25, quiet=True
+    )  # it was thought so
+    crowd.learn(tasks[0], busy(tasks[0], 0.1), usual=0.25, quiet=True)
     assert side_by_side(crowd, tasks) == len(tasks)  # more than the limit: that is the crew's
 
 
 @pytest.mark.usefixtures("two_processors")
 def test_what_is_learned_is_there_in_the_next_run(tasks: tuple[Task, ...]) -> None:
-    Crowd(kind="tcg", jobs=None).learn(tasks[1], busy(tasks[1], 0.7), quiet=True)
+    Crowd(kind="tcg", jobs=None).learn(tasks[1], busy(tasks[1], 0.7), usual=0.25, quiet=True)
     assert side_by_side(Crowd(kind="tcg", jobs=None), tasks) == 2
     assert side_by_side(Crowd(kind="kvm", jobs=None), tasks) == len(tasks)  # another accelerator
     strangers = tuple(t for t in tasks if t.id != tasks[1].id)
@@ -85,31 +87,35 @@ def test_what_the_host_has_borne_it_bears_again(tasks: tuple[Task, ...]) -> None
     crowd = Crowd(kind="tcg", jobs=None)
     first = tasks[:6]
     for n, task in enumerate(first):
-        crowd.learn(task, busy(task, 0.32 + n / 100), first[:n] + first[n + 1 :], quiet=True)
+        crowd.learn(
+            task, busy(task, 0.32 + n / 100), first[:n] + first[n + 1 :], usual=0.25, quiet=True
+        )
     again = Crowd(kind="tcg", jobs=None)
     assert side_by_side(again, first) == 6  # 2.07 processors of two, and nobody suffered
     assert side_by_side(Crowd(kind="kvm", jobs=None), first) == len(first)
-    again.learn(first[0], busy(first[0], 0.32), first[1:], quiet=False)
+    again.learn(first[0], busy(first[0], 0.32), first[1:], usual=0.25, quiet=False)
     assert side_by_side(again, first) == 5
-    again.learn(first[0], busy(first[0], 0.32), quiet=False)  # alone: that says nothing of others
+    again.learn(
+        first[0], busy(first[0], 0.32), usual=0.25, quiet=False
+    )  # alone: that says nothing of others
     assert side_by_side(again, first) == 5
-    again.learn(first[0], busy(first[0], 0.32), first[1:5], quiet=False)
+    again.learn(first[0], busy(first[0], 0.32), first[1:5], usual=0.25, quiet=False)
     assert side_by_side(Crowd(kind="tcg", jobs=None), first) == 4
-    again.learn(first[0], busy(first[0], 0.32), first[1:2], quiet=False)
+    again.learn(first[0], busy(first[0], 0.32), first[1:2], usual=0.25, quiet=False)
     assert side_by_side(again, first) == 4  # never fewer than by the rule of thumb
 
 
 @pytest.mark.usefixtures("two_processors")
 def test_who_says_how_many_gets_as_many(tasks: tuple[Task, ...]) -> None:
     crowd = Crowd(kind="tcg", jobs=8)
-    crowd.learn(tasks[0], busy(tasks[0], 1.0), quiet=True)
+    crowd.learn(tasks[0], busy(tasks[0], 1.0), usual=0.25, quiet=True)
     assert crowd.limit == 8
     assert side_by_side(crowd, tasks) == 8
 
 
 def test_nothing_is_learned_where_nothing_was_written_down(tasks: tuple[Task, ...]) -> None:
     crowd = Crowd(kind="tcg", jobs=None)
-    assert not crowd.learn(tasks[0], {}, quiet=True)
+    assert not crowd.learn(tasks[0], {}, usual=0.25, quiet=True)
     assert load.busy_cells("tcg") == {}
 
 

@@ -1,0 +1,87 @@
+"""Which cell runs where: what a run does with the guests that it has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from lab.app.crew import Crew
+from lab.app.crowd import Crowd
+from lab.app.dispatch import Dispatch
+from lab.app.how import How
+from lab.app.task import task_of
+from lab.compile.scenario import compile_scenario
+from lab.host import load
+from lab.model.guest import Guest
+from lab.model.job import End
+
+TWO_KINDS = """\
+title: Two kinds of guest
+question: Who goes first?
+disks: {count: 3, size: 1GiB}
+array: {level: 5, component_size: 64MiB}
+workloads:
+  - {name: read, tool: dd, if: '{target}', bs: 1MiB, count: 8}
+matrix:
+  guest.memory: [512MiB, 640MiB]
+  array.layout: [left-symmetric, parity-last]
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dispatch:
+    """Four cells of two kinds of guest, and room for one."""
+    monkeypatch.setenv("LAB_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(load, "throughput", lambda: 1e15)
+    path = tmp_path / "q.yaml"
+    path.write_text(TWO_KINDS)
+    made = Dispatch(
+        store=cast("Any", None),
+        compiled=compile_scenario(path),
+        places={},
+        watch=print,
+        say=print,
+        how=How(jobs=1),
+    )
+    made._crew = Crew(directory=tmp_path)
+    made._crowd = Crowd(kind="tcg", jobs=1)
+    made._pending = [task_of(cell) for cell in made.compiled.cells]
+    return made
+
+
+def idle(kind: Guest) -> Any:
+    told: list[Any] = []
+    member = SimpleNamespace(kind=kind, up=True, busy=False, free=True, reserved=False, told=told)
+    member.order = told.append
+    return member
+
+
+def test_an_idle_guest_makes_room_for_one_of_another_kind(run: Dispatch) -> None:
+    """The longest cell wants another guest, and a later one wants the guest that is there: nobody
+    worked, and the run waited for ever."""
+    wanted, other = (run._pending[n].cell.guest for n in (0, -1))
+    assert wanted != other
+    there = idle(other)
+    run._crew.members = [there]
+    run._fill()
+    assert [type(order) for order in there.told] == [End]
+    assert len(run._pending) == 4
+
+
+def test_a_guest_that_comes_up_is_waited_for(run: Dispatch) -> None:
+    there, coming = idle(run._pending[-1].cell.guest), idle(run._pending[0].cell.guest)
+    coming.up = coming.free = False
+    run._crew.members = [there, coming]
+    run._fill()
+    assert there.told == []
+
+
+def test_a_guest_that_works_is_waited_for(run: Dispatch) -> None:
+    there = idle(run._pending[-1].cell.guest)
+    run._crew.members = [there]
+    run._running = {"g1": run._pending.pop(1)}
+    run._fill()
+    assert there.told == []
