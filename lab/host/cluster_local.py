@@ -57,9 +57,11 @@ def alive() -> list[dict[str, Any]]:
     found = []
     for path in paths.clusters().glob(f".l.*/{RECORD}"):
         pid = path.parent.suffix[1:]
-        with suppress(OSError, ValueError):
-            if guests.started_ticks(int(pid)):
-                found.append({**json.loads(path.read_text(encoding="utf-8")), "pid": int(pid)})
+        with suppress(OSError, ValueError, KeyError):
+            record = json.loads(path.read_text(encoding="utf-8"))
+            started = guests.started_ticks(int(pid))
+            if started and record["started"] == started:  # not another process of that number
+                found.append({**record, "pid": int(pid)})
     return sorted(found, key=lambda r: str(r["since"]), reverse=True)
 
 
@@ -83,7 +85,12 @@ def serve(count: int, since: str, ready: Callable[[str], None], say: Callable[[s
                 start(f"host{number}", words, {"LAB_HOME": str(home)})
         for number in range(1, count + 1):
             _first(lines, f"host{number}", directory)
-        record = {"address": address, "since": since, "hosts": count}
+        record = {
+            "address": address,
+            "since": since,
+            "hosts": count,
+            "started": guests.started_ticks(os.getpid()),
+        }
         (directory / RECORD).write_text(json.dumps(record), encoding="utf-8")
         ready(address)
         while True:

@@ -232,17 +232,26 @@ def collect_garbage() -> list[str]:
     return removed
 
 
+def _last_used(state: WarmState) -> int:
+    """When somebody used it, in nanoseconds; 0 where another lab has removed it meanwhile."""
+    try:
+        return (state.directory / ABOUT).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
 def trim(in_use: set[str], keep: int = KEPT) -> list[str]:
     """Remove the states that nobody has used for longest, but for those that live guests stand on.
 
     A changed image, QEMU or lab leaves states that will never be asked for again.
     """
-    dated = sorted((s.directory / ABOUT).stat().st_mtime_ns for s in every())
+    used = {state.key: _last_used(state) for state in every()}
+    dated = sorted(used.values())
     removed = []
     for state in every():
         if len(dated) <= keep or state.key in in_use:
             continue
-        if (state.directory / ABOUT).stat().st_mtime_ns < dated[-keep]:
+        if used.get(state.key, dated[-1]) < dated[-keep]:
             shutil.rmtree(state.directory, ignore_errors=True)
             (paths.warm() / f".{state.key}.asked").unlink(missing_ok=True)
             removed.append(state.key)
