@@ -129,6 +129,7 @@ class Cluster:
                         self._take_in(store, result)
                         self._note_host(store, result.host, place)
                     case Failed():
+                        del left[result.cell]
                         self._look_around(left.values(), at_once=True)
                         failed.append(result)
                     case None:
@@ -159,6 +160,7 @@ class Cluster:
             scenario=compiled.name,
             document={k: v for k, v in compiled.document.data.items() if k != "claims"},
             trials=compiled.scenario.trials,
+            programs=cluster.programs(),
             images={image_key(s): p.image.directory.name for s, p in places.items()},
             accelerator=self.accelerator,
             cold=self.how.cold,

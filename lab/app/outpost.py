@@ -15,9 +15,10 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import IO, Final
 
 from pydantic import TypeAdapter
@@ -170,7 +171,9 @@ class Outpost:
                 continue
             disk = str(places[kind.system].image.disk)
             self.tell(StateWanted(key=key, portable=kinds.portable(kind), image_disk=disk))
-            states.get(timeout=STATE_SECONDS)
+            with suppress(Empty):  # it is booted here then
+                while states.get(timeout=STATE_SECONDS) != key:
+                    pass
 
 
 def image_key(system: tuple[str, str | None]) -> str:

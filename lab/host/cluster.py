@@ -191,7 +191,8 @@ class Link:
 
     def offers(self) -> dict[str, dict[str, float]]:
         """What each worker offers, by its address; ``HostError``: the scheduler has gone."""
-        workers = self._sure(lambda: self._client.scheduler_info()["workers"])
+        identity = self._client.scheduler.identity  # what the client itself knows may be old
+        workers = self._sure(lambda: self._client.sync(identity)["workers"])
         return {address: dict(worker["resources"]) for address, worker in workers.items()}
 
     def describe(self, kind: str, name: str) -> Parcel:
@@ -292,6 +293,10 @@ class Link:
             return ask()
         except (OSError, TimeoutError, RuntimeError) as error:
             raise gone(self.address, str(error)) from error
+        except (AttributeError, KeyError) as error:
+            if self._client.status == "running":
+                raise
+            raise gone(self.address, "the client has given up") from error
 
 
 def gone(address: str, why: str) -> HostError:

@@ -8,7 +8,7 @@ import shutil
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 from lab.errors import HostError, InputError, TroubleError
@@ -116,6 +116,7 @@ async def _worker(
             over = [asyncio.create_task(t) for t in (ended.wait(), worker.finished())]
             await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
             asked = ended.is_set()
+            await _take_leave(worker)
             await asyncio.to_thread(hosted.end_all)
             await worker.close(timeout=CLOSING)
             for task in over:
@@ -124,6 +125,14 @@ async def _worker(
         shutil.rmtree(scratch, ignore_errors=True)
     if not asked:
         raise TroubleError(f"the host '{facts.name}' has left the cluster", hint=hosted.why)
+
+
+async def _take_leave(worker: Any) -> None:
+    """Have the scheduler give this host's cells to others, and count that as no death of theirs."""
+    with suppress(OSError, TimeoutError, RuntimeError):
+        await worker.scheduler.retire_workers(
+            workers=[worker.address], close_workers=False, remove=True, stimulus_id="lab-leaves"
+        )
 
 
 async def _join(worker: Any, door: Door, facts: HostFacts) -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
@@ -132,7 +133,7 @@ class Outpost:
         self.known: tuple[str, ...] = ()
         """JSON of each calibration that it knew as it ended."""
         paths.outposts().mkdir(parents=True, exist_ok=True)
-        self._log = paths.outposts() / f"{assignment.run}.log"
+        self._log = paths.outposts() / f"{assignment.run}.{os.getpid()}.log"
         self._child = Child(
             [sys.executable, "-m", "lab.app.outpost"],
             first_line=assignment.model_dump_json(),
@@ -168,6 +169,12 @@ class Outpost:
         self._child.tell(order.model_dump_json())
 
     def _listen(self) -> None:
+        try:
+            self._hear()
+        finally:  # whatever happened: those who wait for a cell are told
+            self._ended()
+
+    def _hear(self) -> None:
         for line in self._child.lines():
             event = _EVENT.validate_json(line)
             match event:
@@ -185,7 +192,6 @@ class Outpost:
                 case Trouble():
                     kind = FullError if event.full else TroubleError
                     self.trouble = kind(event.message, hint=event.hint)
-        self._ended()
 
     def _fetch(self, wanted: StateWanted) -> None:
         """Saved guests are a convenience: where one cannot be had, the host boots its own."""
@@ -195,8 +201,8 @@ class Outpost:
 
         try:
             cluster_files.fetch_state(self._wire, wanted, say)
-        except LabError as error:
-            say(f"no saved guest was fetched: {error.message}")
+        except (LabError, OSError) as error:
+            say(f"no saved guest was fetched: {error}")
         self._tell(StateAnswer(key=wanted.key))
 
     def _ended(self) -> None:
@@ -208,7 +214,7 @@ class Outpost:
         if self._dropped:
             self.trouble = DroppedError("nobody waits for the run any more")
         elif self.trouble is None and status != EXIT_DONE:
-            words = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            words = _words_of(self._log)
             self.trouble = TroubleError(
                 f"the outpost of the run '{self._run}' ended with status {status}",
                 hint=f"its last words in '{self._log}': {words[-1] if words else 'none'}",
@@ -217,6 +223,14 @@ class Outpost:
             self._log.unlink(missing_ok=True)
         for future in left:
             future.set_exception(self.trouble or EndedError("its outpost had nothing to do"))
+
+
+def _words_of(log: Path) -> list[str]:
+    """The lines of a log, if it can be read."""
+    try:
+        return log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    except OSError:
+        return []
 
 
 class EndedError(TroubleError):
@@ -236,6 +250,8 @@ class Hosted:
         self._outposts: dict[str, Outpost] = {}
         self._lock = threading.Lock()
         self._leaving = False
+        self._abandoned: set[str] = set()
+        """Runs that nobody wants any more; cells of them may still come."""
         self.why = ""
         """Why the host leaves the cluster by itself; empty: it does not."""
 
@@ -260,7 +276,7 @@ class Hosted:
             from distributed import Reschedule
 
             raise Reschedule from error
-        except LabError as error:
+        except (LabError, OSError) as error:
             self.why = str(error)
             self._wire.say(run, Said(text=f"{self.facts.name} leaves: {error}").model_dump())
             self._wire.leave()
@@ -270,6 +286,8 @@ class Hosted:
         """End what there is of a run; what it knows of the disks then."""
         with self._lock:
             outpost = self._outposts.pop(run, None)
+            if not kindly:
+                self._abandoned.add(run)
         if outpost is None:
             return ()
         outpost.end(kindly=kindly)
@@ -284,13 +302,24 @@ class Hosted:
     def _outpost(self, run: str) -> Outpost:
         """The run's outpost; images are fetched before it is started."""
         with self._lock:
+            if self._leaving or run in self._abandoned:
+                raise DroppedError("nobody waits for the run any more")
             if run not in self._outposts:
                 offered = {"offered": self.facts.disks}
                 assignment = self._wire.assignment(run).model_copy(update=offered)
+                self._require_same(assignment.programs)
                 for name in sorted(set(assignment.images.values())):
                     cluster_files.fetch_image(self._wire, name, self._sayer(run))
                 self._outposts[run] = Outpost(assignment, self._wire)
             return self._outposts[run]
+
+    def _require_same(self, programs: Mapping[str, str]) -> None:
+        """``HostError`` where a run's client has another lab: the host may have joined since."""
+        mine = self.facts.programs
+        if wrong := [
+            f"{n} {mine.get(n)}, not {v}" for n, v in programs.items() if mine.get(n) != v
+        ]:
+            raise HostError(f"the run's client is of another version: here is {', '.join(wrong)}")
 
     def _sayer(self, run: str) -> Callable[[str], None]:
         return lambda text: self._wire.say(

@@ -26,6 +26,8 @@ class Assignment(Model):
     """The scenario's data, of which each host makes the same cells: with every ``--set``, profile
     and fact of a real disk in it, and without claims."""
     trials: int
+    programs: dict[str, str] = Field(default_factory=dict)
+    """Versions of what the client and every host must have in common."""
     images: dict[str, str]
     """Directory of each image, by the image's name and the kernel in its place, if any."""
     accelerator: str
