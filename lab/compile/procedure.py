@@ -98,7 +98,7 @@ def _with_faults(cell: Cell, timed: Timed, guest_directory: str) -> Iterator[Ste
     """A workload, and the faults before, during and after it."""
     faults = [f for f in in_order(cell) if f.workload == timed.workload]
     device = target_of(cell) if cell.array is not None else ""
-    mount = _mount(cell, device) if cell.filesystem is not None else ""
+    mount = _mount(cell, target_of(cell)) if cell.filesystem is not None else ""
 
     def of(fault: Fault) -> tuple[list[Step], list[Step]]:
         scene = scene_of(

@@ -110,7 +110,7 @@ class PowerCut(FaultKind):
     def script(self, parameters: Any, scene: Scene) -> str:
         """The array is assembled; what was mounted is mounted again."""
         if not scene.device:
-            return ""
+            return scene.mount
         p, gone = checked(PowerCutParameters, parameters), unplugged(scene)
         command = assemble(scene, gone)
         first = next(disk(scene, n).path for n in members(scene) if n not in gone)

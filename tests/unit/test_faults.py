@@ -278,6 +278,17 @@ def test_an_array_without_redundancy_survives_a_power_cut_too(tmp_path: Path) ->
     assert "--assemble" in named(steps_of(tmp_path, text, "array={level: 0}"), "cut").script
 
 
+def test_after_a_power_cut_a_bare_disk_is_mounted_again(tmp_path: Path) -> None:
+    """Without, what came next was written to the guest's own root disk, and measured."""
+    one = BASE.replace("count: 4\n", "count: 1\n", 1)
+    head = one[: one.index("array:")] + "filesystem: {type: ext4}\nworkloads:\n"
+    path = tmp_path / "q.yaml"
+    plain = CUT.replace(", check: true", "")
+    path.write_text(f"{head}{one[one.index('  - name: book') :]}faults:\n{plain}")
+    steps = cell_procedure(compile_scenario(path).base, "/guest").steps
+    assert "mount -t ext4 /dev/disk/by-id/virtio-disk1 /mnt/bench" in named(steps, "cut").script
+
+
 BAD = {
     "  - {name: f, fault: melt, after: book}": "faults[0].fault: there is no 'melt' in lab/faults",
     "  - {name: f, fault: fail, disk: 1}": "a fault has one moment, and none is given",
