@@ -138,6 +138,10 @@ def _fidelity(figures: Sequence[FigureChange]) -> float | None:
     return median(shares) if shares else None
 
 
+TIMED: Final = ("B/s", "1/s", "s")
+"""Units of what a clock had a part in."""
+
+
 def figure_change(
     first: CellMeasurement,
     second: CellMeasurement,
@@ -148,13 +152,18 @@ def figure_change(
 ) -> FigureChange | None:
     """How a figure changed; ``None`` where one is 0, and no share of it can be told.
 
-    ``noise`` is by which share each run's figure may be off at that level.
+    ``noise`` is by which share each run's figure may be off at that level; 0: nothing is known of
+    it. A time or a rate that was measured once is not called changed then.
     """
     if min(*first.values, *second.values) <= 0:
         return None
     before = median_interval(first.values, level).widened(noise[0])
     after = median_interval(second.values, level).widened(noise[1])
     quotient = ratio(after, before)
+    verdict = _verdict(quotient, least)
+    pairs = zip((first, second), noise, strict=True)
+    if first.unit in TIMED and any(len(m.values) == 1 and not share for m, share in pairs):
+        verdict = Change.UNCLEAR if verdict is Change.CHANGED else verdict
     logarithms = [[math.log(v) for v in one.values] for one in (first, second)]
     return FigureChange(
         workload=first.workload,
@@ -167,7 +176,7 @@ def figure_change(
         high=quotient.high - 1,
         shift=math.expm1(shift(*logarithms)),
         delta=cliffs_delta(first.values, second.values),
-        verdict=_verdict(quotient, least),
+        verdict=verdict,
     )
 
 

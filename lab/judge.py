@@ -9,7 +9,8 @@ lies wholly outside is refuted, and what does neither is inconclusive, as of two
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
@@ -21,7 +22,7 @@ from lab.model.measurement import COUNTERS, UNCONTENDED
 from lab.model.result import CellMeasurement, CellResult, ClaimResult, Outcome
 from lab.model.scenario import AxisValue
 from lab.stats import Interval, ratio
-from lab.units import format_figure, format_times, parse_rate
+from lab.units import format_figure, format_times, parse_rate, parse_seconds, parse_size
 
 
 class _MissingError(Exception):
@@ -249,12 +250,21 @@ def matches(where: Mapping[str, AxisValue], fields: Mapping[str, AxisValue]) -> 
 def _equal(found: AxisValue, wanted: AxisValue) -> bool:
     if found == wanted:
         return True
-    if isinstance(found, int) and not isinstance(found, bool) and isinstance(wanted, str):
-        try:
-            return found == parse_rate(wanted)
-        except ValueError:
-            return False
+    if isinstance(found, int | float) and not isinstance(found, bool) and isinstance(wanted, str):
+        return any(found == value for value in _read(wanted))
     return found is not None and wanted is not None and str(found) == str(wanted)
+
+
+def _read(text: str) -> Iterator[float]:
+    """What a word may stand for in a scenario: a size or a rate, fio's ``4k``, a time."""
+    readings: tuple[Callable[[str], float], ...] = (
+        parse_rate,
+        lambda word: parse_size(f"{word.upper()}iB"),
+        parse_seconds,
+    )
+    for reading in readings:
+        with suppress(ValueError):
+            yield reading(text)
 
 
 def _cells(value: Value, cells: Sequence[Judged]) -> list[Judged]:
@@ -306,7 +316,11 @@ def _measured(value: Value, result: CellResult) -> Interval:
             f"'{value.workload}' gave no {value.metric} in the cell {result.id}: it was not asked"
             " for, or over too quickly to be measured",
         )
-    raise _MissingError(Verdict.NOT_TESTED, f"there is no workload '{value.workload}' in this run")
+    raise _MissingError(
+        Verdict.NOT_TESTED,
+        f"'{value.workload}' has no figures in the cell {result.id}: there is no such workload, or"
+        " a fault cut it short",
+    )
 
 
 _FIELDS = {m.name: m.name.removeprefix("disk_") for m in COUNTERS}
@@ -331,6 +345,12 @@ def _along(monotonic: Monotonic, cells: Sequence[Judged]) -> list[Interval]:
     if any(c.fields.get(monotonic.along) is None for c in picked) or len(picked) < 2:
         raise _MissingError(
             Verdict.NOT_TESTED, f"this run has no two cells along {monotonic.along}"
+        )
+    places = [c.fields[monotonic.along] for c in picked]
+    if twice := [place for place in places if places.count(place) > 1]:
+        raise _MissingError(
+            Verdict.NOT_TESTED,
+            f"the claim picks more than one cell at {monotonic.along}: {twice[0]}",
         )
     return [_measured(monotonic.value, c.result) for c in _placed(picked, monotonic.along)]
 

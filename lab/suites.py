@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lab.compile.identity import slug
+from lab.compile.identity import cell_id, slug
 from lab.compile.suites import LISTED, suite_of
 from lab.measure import outputs_of
 from lab.model.claim import Verdict
@@ -41,12 +41,15 @@ class SuiteCell:
 
 
 def claims_of(cells: Sequence[SuiteCell]) -> tuple[ClaimResult, ...]:
-    """A claim for each test of each suite: ``WORKLOAD.TEST``, of several cells ``…@AXES``."""
+    """A claim for each test of each suite: ``WORKLOAD.TEST``, of several cells ``…@AXES``, or the
+    cells' ids where their axes are too long to tell them apart."""
+    slugs = [slug(one.cell) for one in cells]
+    names = slugs if len(set(slugs)) == len(slugs) else [cell_id(one.cell) for one in cells]
     return tuple(
         claim
-        for one in cells
+        for one, name in zip(cells, names, strict=True)
         for workload in one.cell.workloads
-        for claim in _of_workload(one, workload, f"@{slug(one.cell)}" if len(cells) > 1 else "")
+        for claim in _of_workload(one, workload, f"@{name}" if len(cells) > 1 else "")
     )
 
 
@@ -87,7 +90,8 @@ def _claim(id_: str, one: SuiteCell, name: str, test: Tested, in_trial: str) -> 
     broken = _broken(one.result)
     if broken and test.ending in ("unfinished", "not_run"):
         verdict, reason = Verdict.INCONCLUSIVE, broken
-    says = f"{name} passes" + (f" ({slug(one.cell)})" if "@" in id_ else "")
+    _, several, cell = id_.partition("@")
+    says = f"{name} passes" + (f" ({cell})" if several else "")
     return ClaimResult(id=id_, says=says, verdict=verdict, reason=reason)
 
 

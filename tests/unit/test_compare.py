@@ -139,6 +139,22 @@ def test_a_change_is_told_with_its_effect() -> None:
     assert figure_change(measured(0), measured(1), noise=(0, 0)) is None
 
 
+@pytest.mark.parametrize(
+    ("unit", "noise", "verdict"),
+    [("s", 0, Change.UNCLEAR), ("s", 0.01, Change.CHANGED), ("1", 0, Change.CHANGED)],
+)
+def test_what_was_timed_once_is_not_called_changed_where_no_noise_is_known(
+    unit: str, noise: float, verdict: Change
+) -> None:
+    """A count is what it is; of a time nobody knows by how much another try had differed."""
+    one, other = (
+        measured(v).model_copy(update={"metric": "latency", "unit": unit}) for v in (10.0, 11.0)
+    )
+    found = figure_change(one, other, noise=(noise, noise))
+    assert found is not None
+    assert found.verdict is verdict
+
+
 def test_what_matters_is_for_the_user_to_say() -> None:
     same, other = measured(100), measured(101)
     assert figure_change(same, other, noise=(0.01, 0.01)).verdict is Change.SAME  # type: ignore[union-attr]

@@ -223,6 +223,13 @@ def test_one_cell_is_no_line() -> None:
     assert verdict(RISING, cell(A, 1)) is NOT_TESTED
 
 
+def test_a_line_has_one_cell_at_each_place() -> None:
+    """Cells that differ in another axis too: neither order of theirs is the line's."""
+    two = [cell(A, 100), cell(A, 90), cell(B, 120), cell(B, 110)]
+    assert verdict(RISING, *two) is NOT_TESTED
+    assert f"more than one cell at array.chunk: {A}" in judge([RISING], two)[0].reason
+
+
 def test_cells_along_an_axis_are_sorted_by_its_numbers() -> None:
     assert verdict(RISING, cell(C, 3), cell(A, 1), cell(B, 2)) is HOLDS
     named = [cell("far=2", 1), cell("near=2", 2)]
@@ -244,6 +251,11 @@ def test_cells_along_an_axis_are_sorted_by_its_numbers() -> None:
         ("None", None, False),
         (True, True, True),
         ("x", 5, False),
+        ("4k", 4096, True),
+        ("4k", 4000, False),
+        ("15s", 15.0, True),
+        ("2min", 120.0, True),
+        ("2min", 2.0, False),
     ],
 )
 def test_cells_are_picked_by_value_and_not_by_spelling(
@@ -325,7 +337,7 @@ def test_a_figure_that_its_workload_did_not_give_is_not_called_a_missing_workloa
     assert result.verdict is NOT_TESTED
     assert "'write' gave no throughput" in result.reason
     (result,) = judge([FLOOR], [cell(A, None)])
-    assert "there is no workload 'write'" in result.reason
+    assert "'write' has no figures in the cell" in result.reason
 
 
 def with_guest(figure: float, share: float) -> Judged:
