@@ -23,7 +23,7 @@ from lab.model.measurement import (
 )
 from lab.model.plugin import Keeper, Outputs, Traced
 from lab.model.result import MemberCounters
-from lab.model.scenario import Cell
+from lab.model.scenario import Cell, InitialSync
 from lab.model.suite import Suite
 from lab.moments import begun, cut_short
 
@@ -127,12 +127,14 @@ def series(cell: Cell, raw: Mapping[str, str]) -> tuple[Series, ...]:
 _SYNC = re.compile(r"\b(resync|recovery|reshape|check|repair)\s*=\s*(PENDING|DELAYED|[\d.]+%)")
 
 
-def sync_seen(raw: Mapping[str, str]) -> SyncSeen | None:
+def sync_seen(cell: Cell, raw: Mapping[str, str]) -> SyncSeen | None:
     """What the array was busy with beside the workloads, from ``/proc/mdstat`` before and after.
 
-    The line is that of the kernel's ``drivers/md/md.c: status_resync``; ``None``: nothing was.
+    The line is that of the kernel's ``drivers/md/md.c: status_resync``; ``None``: nothing was. An
+    initial sync that was waited for was over before them.
     """
-    texts = (raw.get("mdadm-create.txt", ""), raw.get("end.txt", ""))
+    waited = cell.array is not None and cell.array.initial_sync is InitialSync.WAIT
+    texts = ("" if waited else raw.get("mdadm-create.txt", ""), raw.get("end.txt", ""))
     seen = [_SYNC.search(text.partition("unused devices")[0]) for text in texts]
     action = next((match[1] for match in seen if match), None)
     if action is None:

@@ -70,7 +70,7 @@ def _cell(store: RunStore, stored: StoredCell, result: CellResult) -> PageCell:
         cell=stored.cell,
         explanations=tuple(beside(e, result) for e in explanations(stored.cell)),
         series=measure.series(stored.cell, raw),
-        sync=measure.sync_seen(raw),
+        sync=measure.sync_seen(stored.cell, raw),
         commands=cell_script(procedure) if procedure else "",
         failures=tuple(failures),
     )

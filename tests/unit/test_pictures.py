@@ -11,8 +11,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lab import measure
+from lab import catalog, measure
 from lab.app.report import page_of
+from lab.compile.scenario import compile_scenario
+from lab.decode import parse_override
 from lab.model.measurement import SyncSeen
 from lab.report.document import Page
 from lab.report.figures import rows_of
@@ -202,12 +204,20 @@ def test_time_is_the_tools_log_with_the_resync_that_was_seen(pages: Pages) -> No
 )
 def test_mdstat_is_read_as_the_kernel_prints_it(before: str, after: str, words: str) -> None:
     raw = {"mdadm-create.txt": f"md0 : active\n {before}\n", "end.txt": f"md0 : active\n {after}\n"}
-    seen = measure.sync_seen(raw)
+    cell = compile_scenario(catalog.scenarios()["raid5-parity-last"]).base
+    seen = measure.sync_seen(cell, raw)
     assert (seen is None) == (not words)
     assert words in sync_words(seen)
     # What dmesg says after /proc/mdstat is no resync.
     noise = {"end.txt": "md0 : active\nunused devices: <none>\n[1.0] resync = 12.0% (1/9)\n"}
-    assert measure.sync_seen(noise) is None
+    assert measure.sync_seen(cell, noise) is None
+
+
+def test_a_sync_that_was_waited_for_is_beside_no_workload() -> None:
+    path = catalog.scenarios()["raid5-parity-last"]
+    waited = compile_scenario(path, overrides=[parse_override("array.initial_sync=wait")]).base
+    raw = {"mdadm-create.txt": "md0 : active\n resync =  0.4% (1/9)\n", "end.txt": "md0\n"}
+    assert measure.sync_seen(waited, raw) is None
 
 
 def test_a_log_is_read_for_all_jobs_and_directions(pages: Pages) -> None:
