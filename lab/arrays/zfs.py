@@ -263,11 +263,15 @@ def _power_problems(zfs: ZfsParameters) -> Iterable[Problem]:
         )
 
 
+_FIRST_NAMES: Final = {"gzip-6": "gzip", "zstd-fast-1": "zstd-fast"}
+"""What ZFS calls levels that have two names (OpenZFS, ``module/zcommon/zfs_prop.c``)."""
+
+
 def _properties(zfs: ZfsParameters) -> dict[str, str]:
     """What every dataset of the pool inherits, as ``zfs get -p`` prints it."""
     return {
         "recordsize": str(zfs.recordsize),
-        "compression": zfs.compression,
+        "compression": _FIRST_NAMES.get(zfs.compression, zfs.compression),
         "sync": zfs.sync,
         "atime": "on" if zfs.atime else "off",
         "primarycache": zfs.primarycache,

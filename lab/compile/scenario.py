@@ -18,6 +18,7 @@ from lab.compile.real import Known, nobody, with_real
 from lab.compile.suites import with_directories
 from lab.decode import Document, Override, first_wrong, override, read_file, validate
 from lab.errors import InputError
+from lab.fiofacts.options import OTHER_NAMES
 from lab.model.base import Model
 from lab.model.fault import Fault
 from lab.model.filesystem import Filesystem
@@ -318,6 +319,10 @@ def _with_parameters(
 def _value_at(parts: dict[str, Any], axis: str, document: Document) -> AxisValue:
     """The validated value that an axis gave: sizes as numbers of bytes, the others as words."""
     value = look_up(parts, axis)
+    last = axis.rpartition(".")[2]
+    if value is None and axis.startswith("workloads.") and last in OTHER_NAMES:
+        name = f"{axis.removesuffix(last)}{OTHER_NAMES[last]}"
+        raise document.wrong(("matrix", axis), f"an axis has the option's first name: write {name}")
     if isinstance(value, tuple) and all(isinstance(word, str) for word in value):
         value = " ".join(value)  # words of a command
     if value is not None and not isinstance(value, str | int | float | bool):

@@ -29,7 +29,10 @@ TIMES: Final = words(
     steadystate_duration steadystate_ramp_time
     """
 )
-"""Seconds, unless a unit says otherwise."""
+"""Times: seconds, unless a unit says otherwise."""
+MICROSECONDS: Final = words("latency_target latency_window")
+"""Of these a number alone is in microseconds to fio (``options.c``: ``is_time`` without
+``is_seconds``)."""
 
 SWITCHES: Final = words(
     """

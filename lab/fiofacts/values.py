@@ -11,7 +11,15 @@ import re
 from difflib import get_close_matches
 from typing import Final
 
-from lab.fiofacts.options import NUMBERS, OPTIONS, OTHER_NAMES, SIZES, SWITCHES, TIMES
+from lab.fiofacts.options import (
+    MICROSECONDS,
+    NUMBERS,
+    OPTIONS,
+    OTHER_NAMES,
+    SIZES,
+    SWITCHES,
+    TIMES,
+)
 from lab.units import parse_seconds, parse_size
 
 Value = str | int | float
@@ -45,6 +53,8 @@ def normal(name: str, given: object) -> Value:
         return _switch(name, given)
     if name in SIZES:
         return _size(name, given)
+    if name in MICROSECONDS:
+        return _microseconds(name, given)
     if name in TIMES:
         return _time(name, given)
     if isinstance(given, bool):
@@ -83,6 +93,13 @@ def _bytes(name: str, text: str) -> int:
             "write 4k or 4KiB, 1m or 1MiB, or the number of bytes"
         )
     return parse_size(int(text) if text.isdigit() else text)
+
+
+def _microseconds(name: str, given: object) -> str:
+    """With its unit: a number alone means another one here than where fio takes seconds."""
+    match = _FIO_TIME.fullmatch(str(given).strip())
+    alone = match is not None and not match[2]
+    return f"{round(float(str(given)) if alone else _time(name, given) * 1e6)}us"
 
 
 def _time(name: str, given: object) -> float:
