@@ -53,6 +53,9 @@ class Arena:
     image: Path | None = None
     accelerator: str = "tcg"
     cells: Sequence[str] = CELLS
+    """Those that are run by hand."""
+    alone: Sequence[str] = CELLS
+    """Those that the lab runs one at a time."""
     cpu: float = 0.0
     """Processor seconds of all commands so far, as far as somebody waited for them."""
     _child: subprocess.Popen[str] | None = field(default=None, init=False)

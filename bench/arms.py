@@ -96,7 +96,7 @@ def lab_run(arena: Arena, unit: Unit) -> dict[str, Any]:
     if unit.arm == "lab-cold":
         more = ["--cold"]
     elif unit.arm == "lab-alone":
-        layouts, disks = product(arena.cells)
+        layouts, disks = product(arena.alone)
         matrix = {"array.layout": layouts, "disks.count": disks}
         more = ["--jobs", "1", "--set", f"matrix={json.dumps(matrix)}"]
     arguments = ["run", "scenario", str(SCENARIO), *more, "--out", str(arena.work / "runs")]

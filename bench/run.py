@@ -45,8 +45,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--rounds", type=int, help="How often all of it (default 2; quick: 1).")
     made.add_argument(
         "--cells",
-        help="Comma-separated, as left-symmetric-5: those that are run by hand and alone. The"
-        " makespan by hand is then their mean times twelve, and the table says so.",
+        help="Comma-separated, as left-symmetric-5: those that are run by hand. The makespan by"
+        " hand is then their mean times twelve, and the table says so.",
     )
     made.add_argument("--quick", action="store_true", help="Two of the twelve cells, one round.")
     how = made.add_mutually_exclusive_group()
@@ -154,7 +154,10 @@ def _measure(
     base.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix="lab-bench.", dir=base))
     arena = Arena(
-        work=work, lab=tuple(options.lab.split()) if options.lab else lab_command(), cells=cells
+        work=work,
+        lab=tuple(options.lab.split()) if options.lab else lab_command(),
+        cells=cells,
+        alone=plan.QUICK_CELLS if options.quick else plan.CELLS,
     )
     signal.signal(signal.SIGTERM, _stop)
     try:

@@ -133,6 +133,7 @@ def _targets(document: Document) -> Iterator[Row]:
     active = summary(beyond_ideal(document, "lab-warm", turns=False))
     for name, value in (
         ("a warm cell beyond its ideal, alone, median", alone.median if alone else None),
+        ("the same, worst: the start of its guest is in it", alone.high if alone else None),
         ("the same beside others, less its turns, median", active.median if active else None),
         ("the same beside others, median", beside.median if beside else None),
         ("the same beside others, worst", beside.high if beside else None),
