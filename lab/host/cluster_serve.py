@@ -21,6 +21,8 @@ from lab.model.cluster import HostFacts
 LOOPBACK: Final = "127.0.0.1"
 CLOSING: Final = 10.0
 """Seconds that a worker may take to say goodbye."""
+LEAVING: Final = 5.0
+"""Seconds for which a host that leaves waits for the scheduler's word; it may have gone too."""
 JOINING: Final = 20.0
 """Seconds within which a scheduler must take a worker in."""
 
@@ -116,7 +118,8 @@ async def _worker(
             over = [asyncio.create_task(t) for t in (ended.wait(), worker.finished())]
             await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
             asked = ended.is_set()
-            await _take_leave(worker)
+            if asked:
+                await _take_leave(worker)
             await asyncio.to_thread(hosted.end_all)
             await worker.close(timeout=CLOSING)
             for task in over:
@@ -129,10 +132,11 @@ async def _worker(
 
 async def _take_leave(worker: Any) -> None:
     """Have the scheduler give this host's cells to others, and count that as no death of theirs."""
+    leave = worker.scheduler.retire_workers(
+        workers=[worker.address], close_workers=False, remove=True, stimulus_id="lab-leaves"
+    )
     with suppress(OSError, TimeoutError, RuntimeError):
-        await worker.scheduler.retire_workers(
-            workers=[worker.address], close_workers=False, remove=True, stimulus_id="lab-leaves"
-        )
+        await asyncio.wait_for(leave, LEAVING)
 
 
 async def _join(worker: Any, door: Door, facts: HostFacts) -> None:
