@@ -57,13 +57,17 @@ class Crowd:
         """What a cell takes of the host; ``usual``: processors, where it was never run."""
         return replace(task.need, cores=self._known.get(task.id, usual))
 
-    def room(self) -> schedule.Room:
-        """What the host has to give now."""
+    def room(self, *, modelled: bool = False) -> schedule.Room:
+        """What the host has to give now; ``modelled``: to cells of which one has modelled drives.
+
+        What throttled cells have borne says nothing of these, which have no time to lose.
+        """
+        borne = 0.0 if modelled else self._borne
         return schedule.Room(
             memory=load.available_memory(),
             space=load.free_space(),
             rate=load.throughput(),
-            cores=inf if self.jobs else max(BEARABLE * accelerator.cpus(), self._borne),
+            cores=inf if self.jobs else max(BEARABLE * accelerator.cpus(), borne),
         )
 
     def learn(
@@ -87,7 +91,7 @@ class Crowd:
         thought = self._known.get(task.id, usual)
         self._known[task.id] = took
         load.keep_busy_cell(self.kind, task.id, took)
-        if beside:
+        if beside and not any(t.modelled for t in (task, *beside)):
             together = took + sum(self._known.get(t.id, took) for t in beside)
             self._bore(together, quiet=quiet)
         return took > thought

@@ -163,14 +163,16 @@ class Dispatch:
         running = list(self._running.values())
         if any(t.alone for t in running):
             return None
-        room, all_of_it = self._crowd.room(), (*self._pending, *running)
+        all_of_it = (*self._pending, *running)
+        rooms = [self._crowd.room(modelled=flag) for flag in (False, True)]
+        beside = any(t.modelled for t in running)
         usual = self._crowd.usual(all_of_it)
         needs = [self._crowd.need(t, usual) for t in running]
         under_way = {t.wish.key for t in all_of_it if t.wish}
         for task in self._pending:
             if (task.alone and running) or (task.wish and task.wish.first in under_way):
                 continue
-            if schedule.fits(self._crowd.need(task, usual), needs, room):
+            if schedule.fits(self._crowd.need(task, usual), needs, rooms[beside or task.modelled]):
                 return task
         return None
 
@@ -180,11 +182,12 @@ class Dispatch:
         running = self._running.values()
         usual = self._crowd.usual((*self._pending, *running))
         need, *beside = (self._crowd.need(t, usual) for t in (task, *running))
+        room = self._crowd.room(modelled=any(t.modelled for t in (task, *running)))
         memory = load.available_memory() - sum(memory_of(m.kind) for m in coming)
         return (
             len(self._crew.members) < self._crowd.limit
             and memory > memory_of(task.cell.guest) + schedule.RESERVE
-            and schedule.fits(need, [*beside, *[need] * len(coming)], self._crowd.room())
+            and schedule.fits(need, [*beside, *[need] * len(coming)], room)
         )
 
     def _give(self, member: Member, task: Task) -> None:

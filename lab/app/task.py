@@ -28,6 +28,8 @@ class Task:
     need: schedule.Need
     expected: tuple[Prediction, ...]
     """What theory says of its workloads."""
+    modelled: bool = False
+    """It has modelled drives."""
     wish: Wanted | None = None
     """It measures bare disks, and is no cell of the scenario."""
     alone: bool = False
@@ -58,6 +60,7 @@ def task_of(cell: Cell) -> Task:
         seconds=seconds_of(cell),
         need=need_of(cell),
         expected=predictions(cell),
+        modelled=measure.modelled(cell),
     )
 
 

@@ -60,6 +60,23 @@ def test_where_nothing_is_known_the_usual_number_runs(tasks: tuple[Task, ...], k
 
 
 @pytest.mark.usefixtures("two_processors")
+def test_what_throttled_cells_bore_says_nothing_of_modelled_drives(
+    tasks: tuple[Task, ...],
+) -> None:
+    crowd = Crowd(kind="tcg", jobs=None)
+    for n, task in enumerate(tasks):
+        crowd.learn(task, busy(task, 0.35), tasks[:n] + tasks[n + 1 :], usual=0.25, quiet=True)
+    assert crowd.room().cores > 2
+    assert crowd.room(modelled=True).cores == BEARABLE * 2
+    other = Crowd(kind="tcg", jobs=None)
+    before = other.room().cores
+    drive = replace(tasks[0], modelled=True)
+    other.learn(drive, busy(drive, 0.9), tasks[1:], usual=0.25, quiet=True)
+    other.learn(drive, busy(drive, 0.9), tasks[1:3], usual=0.25, quiet=False)
+    assert other.room().cores == before
+
+
+@pytest.mark.usefixtures("two_processors")
 def test_cells_that_took_more_run_with_fewer_beside_them(tasks: tuple[Task, ...]) -> None:
     crowd = Crowd(kind="tcg", jobs=None)
     assert crowd.learn(
