@@ -9,8 +9,7 @@ lies wholly outside is refuted, and what does neither is inconclusive, as of two
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
@@ -22,7 +21,7 @@ from lab.model.measurement import COUNTERS, UNCONTENDED
 from lab.model.result import CellMeasurement, CellResult, ClaimResult, Outcome
 from lab.model.scenario import AxisValue
 from lab.stats import Interval, ratio
-from lab.units import format_figure, format_times, parse_rate, parse_seconds, parse_size
+from lab.units import format_figure, format_times, readings
 
 
 class _MissingError(Exception):
@@ -251,20 +250,8 @@ def _equal(found: AxisValue, wanted: AxisValue) -> bool:
     if found == wanted:
         return True
     if isinstance(found, int | float) and not isinstance(found, bool) and isinstance(wanted, str):
-        return any(found == value for value in _read(wanted))
+        return found in readings(wanted)
     return found is not None and wanted is not None and str(found) == str(wanted)
-
-
-def _read(text: str) -> Iterator[float]:
-    """What a word may stand for in a scenario: a size or a rate, fio's ``4k``, a time."""
-    readings: tuple[Callable[[str], float], ...] = (
-        parse_rate,
-        lambda word: parse_size(f"{word.upper()}iB"),
-        parse_seconds,
-    )
-    for reading in readings:
-        with suppress(ValueError):
-            yield reading(text)
 
 
 def _cells(value: Value, cells: Sequence[Judged]) -> list[Judged]:
@@ -342,17 +329,14 @@ def _counted(value: Value, result: CellResult) -> Interval | None:
 
 def _along(monotonic: Monotonic, cells: Sequence[Judged]) -> list[Interval]:
     picked = _cells(monotonic.value, cells)
-    if any(c.fields.get(monotonic.along) is None for c in picked) or len(picked) < 2:
-        raise _MissingError(
-            Verdict.NOT_TESTED, f"this run has no two cells along {monotonic.along}"
-        )
-    places = [c.fields[monotonic.along] for c in picked]
+    along = monotonic.along
+    places = [c.fields.get(along) for c in picked]
+    if None in places or len(picked) < 2:
+        raise _MissingError(Verdict.NOT_TESTED, f"this run has no two cells along {along}")
     if twice := [place for place in places if places.count(place) > 1]:
-        raise _MissingError(
-            Verdict.NOT_TESTED,
-            f"the claim picks more than one cell at {monotonic.along}: {twice[0]}",
-        )
-    return [_measured(monotonic.value, c.result) for c in _placed(picked, monotonic.along)]
+        why = f"the claim picks more than one cell at {along}: {twice[0]}"
+        raise _MissingError(Verdict.NOT_TESTED, why)
+    return [_measured(monotonic.value, c.result) for c in _placed(picked, along)]
 
 
 def _placed(cells: Sequence[Judged], along: str) -> list[Judged]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from fractions import Fraction
 from typing import Final
 
@@ -66,6 +68,18 @@ def same_value(one: object, other: object) -> bool:
         return parse_rate(one) == parse_rate(other)
     except ValueError:
         return str(one) == str(other) and one is not None and other is not None
+
+
+def readings(text: str) -> Iterator[float]:
+    """What a word may stand for in a scenario: a size or a rate, fio's ``4k``, a time."""
+    ways: tuple[Callable[[str], float], ...] = (
+        parse_rate,
+        lambda word: parse_size(f"{word.upper()}iB"),
+        parse_seconds,
+    )
+    for way in ways:
+        with suppress(ValueError):
+            yield way(text)
 
 
 def parse_rate(value: object) -> int:
