@@ -243,7 +243,7 @@ def test_a_screen_says_what_each_guest_does_now() -> None:
 def test_throughput_is_of_its_own_seconds_and_processors() -> None:
     """Wrong spans or wrong bytes give wrong figures: nothing here is a constant."""
     run = writing()
-    for seconds, read, said in ((2.0, 20e6, "10.0 MB/s"), (4.0, 20e6, "5.0 MB/s")):
+    for seconds, read, said in ((2.0, 20e6, "10.0 MB/s"), (4.0, 20e6, "5.00 MB/s")):
         pulse = Pulse(seconds=seconds, processor=6.0, read_bytes=int(read), written_bytes=0)
         run.take(38, "g1", pulse)
         row = shown(run, 39)[3]
@@ -445,7 +445,7 @@ def test_a_log_of_a_long_step_has_a_line_a_minute(
         follower.watch("g1", Pulse(seconds=2, processor=1, read_bytes=10**7, written_bytes=0))
     lines = capsys.readouterr().err.splitlines()[1:]
     assert len(lines) == 10
-    assert all("write, " in line and "read 5.0 MB/s" in line for line in lines)
+    assert all("write, " in line and "read 5.00 MB/s" in line for line in lines)
     follower.note("the host is slow")
     assert capsys.readouterr().err.endswith("the host is slow\n")
 
