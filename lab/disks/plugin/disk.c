@@ -1356,6 +1356,10 @@ static int disk_after_fork(void)
 {
   pthread_t thread;
   clock_gettime(CLOCK_MONOTONIC, &origin);
+  /* Drives turn with the host's clock and not from when their servers began: between each other
+   * they stand as their seeds say, in every run. */
+  if (P.speed > 0 && revolution() > 0)
+    P.seed -= fmod(((double)origin.tv_sec + (double)origin.tv_nsec * 1e-9) * P.speed, revolution());
   prctl(PR_SET_TIMERSLACK, 1UL); /* threads inherit it: timers fire when they are due */
   prctl(PR_SET_PDEATHSIG, 0UL);  /* nbdkit 1.32 has set it, and a kept guest keeps its disks */
   if (!P.ssd && pthread_create(&arm_thread, NULL, arm, NULL)) {
