@@ -163,7 +163,7 @@ def test_an_axis_of_many_values_shows_its_ends_and_medians_are_of_their_own_cell
     assert medians["chunk: 12 more values"] == ("",)
     assert len(medians) == 4 + 1 + 4 + 2
     ((low, middle, high),) = [e.lines for e in found.extremes]
-    assert low == ("lowest", "1.0 MB/s", "chunk 1KiB, left")
+    assert low == ("lowest", "1.00 MB/s", "chunk 1KiB, left")
     assert middle[1] == "15.5 MB/s"  # the 20th is 15, the 21st 16
     assert high == ("highest", "60.0 MB/s", "chunk 20KiB, right")
 
