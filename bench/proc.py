@@ -25,6 +25,7 @@ class Process:
     """A process of the benchmark."""
 
     pid: int
+    parent: int
     started: float
     """Seconds on CLOCK_BOOTTIME, to a hundredth."""
     role: str
@@ -37,12 +38,12 @@ class Process:
     """Processor seconds of its own."""
 
 
-def parse_stat(text: str) -> tuple[str, float, float, int]:
-    """State, processor seconds, start and resident bytes, of a ``/proc/PID/stat``."""
+def parse_stat(text: str) -> tuple[str, int, float, float, int]:
+    """State, parent, processor seconds, start and resident bytes, of a ``/proc/PID/stat``."""
     # The name in parentheses may hold anything, parentheses too (proc_pid_stat(5)).
     fields = text.rpartition(")")[2].split()
     cpu = (int(fields[11]) + int(fields[12])) / TICKS
-    return fields[0], cpu, int(fields[19]) / TICKS, int(fields[21]) * PAGE
+    return fields[0], int(fields[1]), cpu, int(fields[19]) / TICKS, int(fields[21]) * PAGE
 
 
 def parse_greatest(text: str) -> int:
@@ -70,7 +71,8 @@ def processes(work: Path) -> Iterator[Process]:
             arguments = (entry / "cmdline").read_bytes()
             if mark not in arguments and mark not in (entry / "environ").read_bytes():
                 continue
-            state, cpu, started, rss = parse_stat((entry / "stat").read_text(errors="replace"))
+            stat = (entry / "stat").read_text(errors="replace")
+            state, parent, cpu, started, rss = parse_stat(stat)
             greatest = parse_greatest((entry / "status").read_text(errors="replace"))
         except OSError:  # it has ended, or is another user's
             continue
@@ -78,12 +80,23 @@ def processes(work: Path) -> Iterator[Process]:
             words = arguments.decode(errors="replace").split("\0")
             yield Process(
                 pid=int(entry.name),
+                parent=parent,
                 started=started,
                 role=role_of(words),
                 rss=rss,
                 greatest=max(rss, greatest),
                 cpu=cpu,
             )
+
+
+def _settled(found: list[Process]) -> list[Process]:
+    """Without those that are about to become another program.
+
+    A process that a worker has forked has the worker's name and memory until it calls ``execve``;
+    it is no second worker, and its pages are no more than the worker's own.
+    """
+    workers = {p.pid for p in found if p.role == "worker"}
+    return [p for p in found if p.role != "worker" or p.parent not in workers]
 
 
 @dataclass(slots=True)
@@ -107,7 +120,7 @@ class Sampler:
 
     def look(self) -> None:
         """Take one sample."""
-        found = list(processes(self.work))
+        found = _settled(list(processes(self.work)))
         own = [p for p in found if p.role != "qemu"]
         machines = [p for p in found if p.role == "qemu"]
         whole = sum(p.rss for p in own)

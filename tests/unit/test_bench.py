@@ -241,9 +241,9 @@ def test_marks_are_numbers_and_all_there() -> None:
 
 def test_a_process_may_have_any_name() -> None:
     numbers = " ".join(str(n) for n in range(4, 53))
-    state, cpu, started, rss = proc.parse_stat(f"7 (a) b) (c) S {numbers}\n")
-    assert state == "S"
-    # proc_pid_stat(5): utime is field 14, stime 15, starttime 22, rss 24.
+    state, parent, cpu, started, rss = proc.parse_stat(f"7 (a) b) (c) S {numbers}\n")
+    assert (state, parent) == ("S", 4)
+    # proc_pid_stat(5): ppid is field 4, utime is field 14, stime 15, starttime 22, rss 24.
     assert cpu == (14 + 15) / proc.TICKS
     assert (started, rss) == (22 / proc.TICKS, 24 * proc.PAGE)
 
@@ -257,6 +257,24 @@ def test_roles() -> None:
     assert proc.role_of(["/usr/bin/qemu-system-x86_64", "-name", "lab.worker"]) == "qemu"
     assert proc.role_of(["python", "-m", "lab.worker", ""]) == "worker"
     assert proc.role_of(["python", "-m", "lab"]) == proc.role_of([]) == "other"
+
+
+def test_a_worker_that_is_about_to_start_a_program_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def process(pid: int, parent: int, role: str) -> proc.Process:
+        return proc.Process(
+            pid=pid, parent=parent, started=pid, role=role, rss=80, greatest=80, cpu=0.0
+        )
+
+    found = [process(10, 1, "other"), process(20, 10, "worker"), process(30, 10, "worker")]
+    forked, machine = process(21, 20, "worker"), process(22, 20, "qemu")
+    sampler = proc.Sampler(tmp_path, command=10)
+    monkeypatch.setattr(proc, "processes", lambda _work: iter([*found, forked, machine]))
+    sampler.look()
+    assert set(sampler.workers) == {20, 30}
+    assert sampler.peak["lab"] == 3 * 80
+    assert sampler.peak["guests"] == 1
 
 
 def test_busy_is_neither_idle_nor_stolen() -> None:

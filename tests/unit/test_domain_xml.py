@@ -67,6 +67,15 @@ def test_the_network_reaches_nothing_and_is_reached_on_loopback_only() -> None:
     assert list(tree().iter("interface")) == []
 
 
+@pytest.mark.parametrize("accelerator", ["tcg", "kvm"])
+def test_libvirt_is_spared_a_question_for_each_feature_of_the_processor(accelerator: str) -> None:
+    names = f"{{{QEMU_NAMESPACE}}}"
+    root = tree(accelerator=accelerator)
+    assert list(root.find("cpu").iter("feature")) == []  # type: ignore[union-attr]
+    (without,) = root.iterfind(f"{names}capabilities/{names}del")
+    assert without.get("capability") == "cpu-unavailable-features"
+
+
 def test_a_guest_that_ends_is_gone() -> None:
     root = tree()
     ends = [root.findtext(f"on_{e}") for e in ("poweroff", "reboot", "crash")]
