@@ -191,7 +191,7 @@ def test_a_guest_that_had_to_wait_too_long_was_contended(cell: Cell) -> None:
 def test_a_figure_below_theory_makes_less_waiting_suspicious(cell: Cell) -> None:
     figure = 1966080 / 0.5
     for wait, expected, passed in (
-        (0.2, figure * 1.02, True),
+        (0.2, figure * 1.01, True),
         (0.2, figure * 1.03, False),  # 2.9 % short
         (0.05, figure * 1.03, True),  # nothing to explain it: theory is wrong, or the array
         (0.2, figure * 0.9, True),  # faster than theory is not the host's doing
@@ -200,19 +200,6 @@ def test_a_figure_below_theory_makes_less_waiting_suspicious(cell: Cell) -> None
         assert check.passed is passed, (wait, expected)
     (check,) = measure.contention(cell, pressed(0.2), theory(figure * 1.03))
     assert "2.9% below theory" in check.detail
-
-
-def test_a_figure_that_meets_its_theory_makes_more_waiting_harmless(cell: Cell) -> None:
-    figure = 1966080 / 0.5
-    for wait, expected, passed in (
-        (0.5, figure * 1.02, True),
-        (0.5, figure * 0.98, True),
-        (0.56, figure * 1.02, False),
-        (0.5, figure * 0.9, False),  # theory does not know this array
-        (0.5, figure * 1.03, False),
-    ):
-        (check,) = measure.contention(cell, pressed(wait), theory(expected))
-        assert check.passed is passed, (wait, expected)
 
 
 @pytest.mark.parametrize(
