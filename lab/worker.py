@@ -164,12 +164,17 @@ class Worker:
 
     def _bring_up(self, bench: LiveBench, undo: Undo) -> None:
         """The guest's own procedure; its captures go beside each cell's raw output."""
+
+        def on_step(step: Step) -> None:
+            self._turn.cover(bench.record.pid)
+            self.emit(StepStarted(cell=None, label=label_of(step)))
+
         run_procedure(
             self.job.procedure,
             bench,
             undo,
             self._captured.__setitem__,
-            lambda step: self.emit(StepStarted(cell=None, label=label_of(step))),
+            on_step,
             lambda check: self.emit(Checked(cell=None, check=check)),
         )
 

@@ -35,11 +35,14 @@ class Turn:
 
     def __init__(self) -> None:
         self._file: IO[bytes] | None = None
+        self._covered = 0
 
     def take(self, pid: int = 0) -> None:
         """Wait for a turn, if it is not had already. ``pid``: the guest's QEMU, if it runs."""
         if self._file is not None:
+            self.cover(pid)
             return
+        self._covered = pid
         _prefer(pid, LOW)
         began = clock.now()
         while clock.now() - began < PATIENCE:
@@ -47,6 +50,15 @@ class Turn:
             if self._file is not None:
                 break
             clock.pause(_GLANCE)
+
+    def cover(self, pid: int) -> None:
+        """A QEMU that was started during the turn, by its number as soon as that is known.
+
+        It has begun a session of its own, and so a group that weighs as much as any other.
+        """
+        if pid and pid != self._covered:
+            self._covered = pid
+            _prefer(pid, LOW)
 
     def give(self, pid: int = 0) -> None:
         """Let the next one have it, and be served before those that compute."""

@@ -14,6 +14,7 @@ from lab.errors import GuestError, ToolError
 from lab.model.job import CellJob, End, GuestJob, Keep, Order
 from lab.model.ports import Output
 from lab.model.procedure import GuestCommand, MakeDirectory, PassDisk, Procedure, Step
+from lab.run import Undo
 from lab.worker import StopWorker, Worker
 from tests.fakes import FakeBench
 
@@ -57,9 +58,8 @@ def ended(
 ) -> list[tuple[str, ...]]:
     """What the bench was told when the worker had nothing more to do."""
     monkeypatch.setattr(worker.wire, "deaf", lambda: None)
-    monkeypatch.setattr(
-        worker, "Turn", lambda: SimpleNamespace(take=lambda *_: 0, give=lambda *_: 0)
-    )
+    turn = SimpleNamespace(take=lambda *_: 0, cover=lambda *_: 0, give=lambda *_: 0)
+    monkeypatch.setattr(worker, "Turn", lambda: turn)
     monkeypatch.setattr(worker.guests, "remove", lambda _: bench.log.append(("gone",)))
     monkeypatch.setattr(worker.guests, "console_tail", lambda *_, **__: "")
     monkeypatch.setattr(Worker, "_move_in", lambda _: bench)
@@ -126,3 +126,37 @@ def test_a_guest_without_real_disks_is_not_taken_apart(
     log = ended(tmp_path, monkeypatch, Bench(), BLANK, last=End())
     assert ("guest", "blank") in log
     assert ("guest", "blank again") not in log
+
+
+def test_a_guest_that_comes_up_steps_back_as_soon_as_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """QEMU begins a session of its own, in the middle of the worker's turn."""
+
+    class Started(Bench):
+        def make_directory(self, path: str) -> None:
+            super().make_directory(path)
+            if path == "/start":
+                self.record.pid = 7
+
+    bench = Started()
+    turn = SimpleNamespace(cover=lambda pid: bench.log.append(("cover", str(pid))))
+    monkeypatch.setattr(worker, "Turn", lambda: turn)
+    steps = tuple(MakeDirectory(path=path) for path in ("/before", "/start", "/after"))
+    job = GuestJob(
+        guest="g1",
+        scenario="q",
+        image="i",
+        host_key="k",
+        private_key="/nowhere",
+        procedure=Procedure(name="g1", steps=steps),
+    )
+    out = os.open(tmp_path / "told", os.O_WRONLY | os.O_CREAT)
+    bring_up: Any = Worker(job, out, SimpleQueue())._bring_up
+    bring_up(bench, Undo())
+    os.close(out)
+    assert bench.log == [
+        *(("cover", "0"), ("mkdir", "/before")),
+        *(("cover", "0"), ("mkdir", "/start")),
+        *(("cover", "7"), ("mkdir", "/after")),
+    ]

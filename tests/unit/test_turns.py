@@ -67,6 +67,49 @@ def test_the_session_of_whoever_started_it_is_left_alone() -> None:
     assert len(groups) == 1
 
 
+COVERED = """\
+import os, subprocess, sys
+from pathlib import Path
+from lab.host import turns
+
+def seen(pid):
+    group = Path(f"/proc/{pid}/autogroup")
+    words = group.read_text().split() if group.exists() else []
+    print(words[-1] if words else "none", os.getpriority(os.PRIO_PROCESS, pid))
+
+turn = turns.Turn()
+turn.take()
+guest = subprocess.Popen(["sleep", "60"], start_new_session=True)
+seen(guest.pid)
+turn.cover(0)  # it is not known yet
+seen(guest.pid)
+getattr(turn, sys.argv[1])(guest.pid)
+seen(guest.pid)
+turn.give(guest.pid)
+seen(guest.pid)
+guest.kill()
+"""
+
+
+@pytest.mark.parametrize("how", ["cover", "take"])
+def test_a_guest_that_is_started_during_a_turn_steps_back_as_a_session_too(how: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COVERED, how],
+        capture_output=True,
+        text=True,
+        check=True,
+        start_new_session=True,
+        timeout=30,
+    )
+    group = Path("/proc/self/autogroup").exists()
+    root = os.geteuid() == 0
+    own = 15 if root else 0
+    new, low, high = (
+        f"{session if group else 'none'} {nice}" for session, nice in ((0, own), (15, own), (0, 0))
+    )
+    assert done.stdout.splitlines() == [new, new, low, high]
+
+
 SERVED = """\
 import os, sys
 from lab.host import turns
