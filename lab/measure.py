@@ -304,17 +304,18 @@ def seconds_of(cell: Cell, raw: Mapping[str, str]) -> dict[str, float]:
     return found
 
 
-def busy(cell: Cell, raw: Mapping[str, str]) -> float | None:
-    """Processors that the guest's QEMU and its disks' servers kept busy in its busiest timed step;
-    ``None``: unknown."""
-    found = []
+def busy(cell: Cell, raw: Mapping[str, str]) -> dict[str, float]:
+    """Processors that the guest's QEMU and its disks' servers kept busy in each workload's busiest
+    timed step; of those that are known."""
+    found: dict[str, float] = {}
     for workload in cell.workloads:
         for trial in range(1, cell.trials + 1):
             pairs = _pressure(raw.get(f"{workload.name}.{trial}.pressure.txt", ""))
             if "cpu" in pairs and pairs.get("seconds"):
                 own = pairs["cpu"] + pairs.get("server_cpu", 0.0)
-                found.append(own / pairs["seconds"])
-    return max(found, default=None)
+                took = own / pairs["seconds"]
+                found[workload.name] = max(took, found.get(workload.name, 0.0))
+    return found
 
 
 def bitmap_shares(

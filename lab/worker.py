@@ -13,6 +13,7 @@ import os
 import signal
 import threading
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Literal
@@ -23,7 +24,7 @@ from lab.errors import EXIT_DONE, EXIT_TROUBLE, FullError, GuestError, LabError,
 from lab.host import clock, guests, wire
 from lab.host.bench import LiveBench
 from lab.host.guests import GuestRecord
-from lab.host.turns import Turn
+from lab.host.turns import Share, Turn
 from lab.model.events import (
     CellFinished,
     CellStarted,
@@ -97,6 +98,7 @@ class Worker:
         self._captured: dict[str, str] = dict(job.captures)
         self._cell_job: CellJob | None = None
         self._turn = Turn()
+        self._share = Share()
         self._assembled = Undo()
         """How to take the last cell apart."""
         self._whole = False
@@ -225,6 +227,7 @@ class Worker:
         def on_step(step: Step) -> None:
             nonlocal phase
             watch.lap(phase)
+            self._share.give()
             if isinstance(step, Timed | BeginWorkload):
                 phase = "workloads"
             match courtesy.at(step):
@@ -235,6 +238,11 @@ class Worker:
                     watch.lap("waiting")
                 case "leave":
                     pass
+            if isinstance(step, Timed):
+                waits = StepStarted(cell=cell.id, label=f"waiting to begin {label_of(step)}")
+                cores = cell.cores.get(step.workload, 0.0)
+                self._share.take(cores, cell.room, partial(self.emit, waits))
+                watch.lap("waiting")
             expected = step.expected_seconds if isinstance(step, Timed) else None
             self.emit(StepStarted(cell=cell.id, label=label_of(step), expected_seconds=expected))
 
@@ -256,6 +264,8 @@ class Worker:
             # A dead guest makes libvirt and tools fail too: it is the cause, they are not.
             lost = error if isinstance(error, GuestError) else bench.gone()
             outcome, reason = (Outcome.LOST if lost else Outcome.FAILED), str(lost or error)
+        finally:
+            self._share.give()
         watch.lap(phase)
         self._turn.give(bench.record.pid)
         if outcome is not Outcome.DONE:

@@ -164,15 +164,14 @@ class Dispatch:
         if any(t.alone for t in running):
             return None
         all_of_it = (*self._pending, *running)
-        rooms = [self._crowd.room(modelled=flag) for flag in (False, True)]
-        beside = any(t.modelled for t in running)
+        room = self._crowd.room()
         usual = self._crowd.usual(all_of_it)
         needs = [self._crowd.need(t, usual) for t in running]
         under_way = {t.wish.key for t in all_of_it if t.wish}
         for task in self._pending:
             if (task.alone and running) or (task.wish and task.wish.first in under_way):
                 continue
-            if schedule.fits(self._crowd.need(task, usual), needs, rooms[beside or task.modelled]):
+            if schedule.fits(self._crowd.need(task, usual), needs, room):
                 return task
         return None
 
@@ -182,7 +181,7 @@ class Dispatch:
         running = self._running.values()
         usual = self._crowd.usual((*self._pending, *running))
         need, *beside = (self._crowd.need(t, usual) for t in (task, *running))
-        room = self._crowd.room(modelled=any(t.modelled for t in (task, *running)))
+        room = self._crowd.room()
         memory = load.available_memory() - sum(memory_of(m.kind) for m in coming)
         return (
             len(self._crew.members) < self._crowd.limit
@@ -210,6 +209,8 @@ class Dispatch:
                 directory=str(task.directory),
                 target=target_of(task.cell),
                 patience=patience_of(task.cell),
+                cores=self._crowd.steps(task, (*self._pending, *self._running.values())),
+                room=self._crowd.together,
             )
         )
 
@@ -253,8 +254,7 @@ class Dispatch:
             contention = task.contention(raw)
             checks += contention
             quiet = all(c.passed for c in contention)
-            usual = self._crowd.usual((task, *self._pending, *self._running.values()))
-            more = self._crowd.learn(task, raw, self._running.values(), usual=usual, quiet=quiet)
+            more = self._crowd.learn(task, raw, (*self._pending, *self._running.values()))
             crowded = more and not task.repeats and not task.alone
             if not quiet and task.repeats < REPEATS:
                 how = "with fewer beside it" if crowded else "alone"

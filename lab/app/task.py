@@ -42,6 +42,16 @@ class Task:
     started: bool = False
     checks: list[Check] = field(default_factory=list)
 
+    @property
+    def kind(self) -> str:
+        """What it is, whichever axes it comes from: the digest in its id."""
+        return self.id.rpartition("-")[2]
+
+    @property
+    def waits(self) -> bool:
+        """Its timed steps may wait until there is room for them."""
+        return not self.modelled and not self.cell.faults
+
     def contention(self, raw: Mapping[str, str]) -> tuple[Check, ...]:
         """Whether it had the host it needed.
 

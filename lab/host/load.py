@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -70,44 +70,27 @@ def _measure() -> float:
     return 2 * SAMPLE / max(clock.now() - began, 1e-6)
 
 
-def busy_cells(kind: str) -> dict[str, float]:
-    """Cell to the processors that its busiest step kept busy here, by accelerator."""
+def busy_cells(kind: str) -> dict[str, dict[str, float]]:
+    """Cell and workload to the processors that its busiest step kept busy here, by accelerator."""
     try:
         known = json.loads((paths.host() / "busy.json").read_text(encoding="utf-8"))[kind]
-        return {str(cell): float(cores) for cell, cores in known.items()}
+        return {
+            str(cell): {str(name): float(cores) for name, cores in steps.items()}
+            for cell, steps in known.items()
+        }
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
 
 
-def keep_busy_cell(kind: str, cell: str, cores: float) -> None:
+def keep_busy_cell(kind: str, cell: str, steps: Mapping[str, float]) -> None:
     """Remember a cell's; the oldest of very many are forgotten. What cannot be kept is not."""
     memory = paths.host() / "busy.json"
     kept = {name: busy_cells(name) for name in ("tcg", "kvm")}
     kept[kind].pop(cell, None)
-    kept[kind][cell] = round(cores, 3)
+    kept[kind][cell] = {name: round(cores, 3) for name, cores in steps.items()}
     kept[kind] = dict(list(kept[kind].items())[-REMEMBERED:])
     with contextlib.suppress(OSError):
         _write(memory, kept)
-
-
-def borne(kind: str) -> float:
-    """Processors' worth of cells that ran side by side here with none of them contended; 0: no
-    more is known than a rule of thumb. By accelerator."""
-    try:
-        return float(json.loads(_borne(kind).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return 0.0
-
-
-def keep_borne(kind: str, cores: float) -> None:
-    """Remember that. What cannot be kept is not."""
-    with contextlib.suppress(OSError):
-        _write(_borne(kind), round(cores, 3) + 0.001)  # what ran once fits again
-
-
-def _borne(kind: str) -> Path:
-    """By how many processors there are: the same machine is another host to a share of it."""
-    return paths.host() / f"borne-{kind}-{len(os.sched_getaffinity(0))}.json"
 
 
 def _write(memory: Path, facts: object) -> None:

@@ -1,5 +1,8 @@
 """Turns at the host's processors: few guests compute at a time, so that those that measure can.
 
+Those that measure wait for each other too: a timed step begins when what it takes of the processors
+fits beside what others take at that moment. Until then its guest rests, and takes none.
+
 A guest that is restored, gets its disks or builds its array takes all of a processor for seconds;
 a throttled guest in a timed step needs a tenth of one, but at once. So computing goes in turns, one
 for each processor of the host but one. A turn is a locked file: it is given back when its holder
@@ -10,18 +13,27 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import resource
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Final
+from secrets import token_hex
+from typing import IO, Final, TypedDict
 
 from lab.host import accelerator, clock, paths
+from lab.host.guests import started_ticks
 
 PATIENCE: Final = 60.0
 """Seconds after which a guest goes on without a turn."""
 LOW: Final = 15
 """Niceness of a guest that computes: it weighs 36 against the 1024 of one that measures
 (``kernel/sched/core.c: sched_prio_to_weight``)."""
+SMALL: Final = 0.5
+"""Of what the step takes that has waited longest: one that takes no more may pass it, since what it
+leaves will seldom be what the other one lacks."""
+OVERTAKEN: Final = 20.0
+"""Seconds after which a step that waits is passed by no other."""
 _GLANCE: Final = 0.02
 
 
@@ -66,6 +78,102 @@ class Turn:
             self._file.close()
             self._file = None
         _prefer(pid, 0)
+
+
+class _Entry(TypedDict):
+    """A step that is under way, or waits until it may be; in the order in which they came."""
+
+    token: str
+    pid: int
+    started: int
+    """Start of that process, in clock ticks: one that has gone left its entry behind."""
+    came: float
+    """When, by the clock that all processes of a host share."""
+    cores: float
+    under_way: bool
+
+
+class Share:
+    """What a timed step takes of the processors, for as long as it lasts."""
+
+    def __init__(self) -> None:
+        self._token = ""
+
+    def take(self, cores: float, room: float, waits: Callable[[], object] = lambda: None) -> None:
+        """Wait until ``cores`` processors fit into ``room`` beside those that others have taken.
+
+        First come, first served, but that a small step passes a large one for a while; alone, any
+        step may begin. ``room`` 0: there is no limit. ``waits`` is called once if it has to wait.
+        """
+        if not room or self._token:
+            return
+        self._token = token_hex(8)
+        if _admitted(self._token, cores, room):
+            return
+        waits()
+        while not _admitted(self._token, cores, room):
+            clock.pause(_GLANCE)
+
+    def give(self) -> None:
+        """The step is over."""
+        if self._token:
+            with _ledger() as entries:
+                entries[:] = [e for e in entries if e["token"] != self._token]
+            self._token = ""
+
+
+def _admitted(token: str, cores: float, room: float) -> bool:
+    with _ledger() as entries:
+        if all(e["token"] != token for e in entries):
+            pid = os.getpid()
+            entry = _Entry(
+                token=token,
+                pid=pid,
+                started=started_ticks(pid),
+                came=clock.now(),
+                cores=cores,
+                under_way=False,
+            )
+            entries.append(entry)
+        own = next(e for e in entries if e["token"] == token)
+        first = next(e for e in entries if not e["under_way"])
+        taken = [e["cores"] for e in entries if e["under_way"]]
+        if taken and sum(taken) + cores > room:
+            return False
+        if first is not own and (
+            cores > SMALL * first["cores"] or clock.now() - first["came"] > OVERTAKEN
+        ):
+            return False
+        own["under_way"] = True
+        return True
+
+
+@contextlib.contextmanager
+def _ledger() -> Iterator[list[_Entry]]:
+    """The steps of this user's labs on this host, locked, without those whose process has gone.
+
+    What cannot be read is no reason to wait, and neither is what cannot be written.
+    """
+    entries: list[_Entry] = []
+    try:
+        path = paths.host() / "turns" / "timed.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+", encoding="utf-8")
+    except OSError:
+        yield entries
+        return
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        text = file.read()
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            entries = [e for e in json.loads(text) if started_ticks(e["pid"]) == e["started"]]
+        yield entries
+        if (now := json.dumps(entries)) != text:
+            with contextlib.suppress(OSError):
+                file.truncate(0)
+                file.write(now)
+                file.flush()
 
 
 def never(pid: int) -> None:

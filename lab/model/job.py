@@ -41,6 +41,10 @@ class CellJob(Model):
     """The array's path in the guest."""
     patience: float = 0.0
     """Seconds for which requests may wait while no disk completes any; 0: for ever."""
+    cores: dict[str, float] = {}
+    """Processors that each workload's timed steps are thought to keep busy."""
+    room: float = 0.0
+    """Processors that all timed steps on this host may keep busy together; 0: there is no limit."""
 
 
 class Keep(Model):

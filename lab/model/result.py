@@ -43,7 +43,8 @@ class PhaseSeconds(Model):
     workloads: float = 0.0
     teardown: float = 0.0
     waiting: float = 0.0
-    """For its turn at the host's processors, while other guests computed."""
+    """For its turn at the host's processors, while other guests computed, or until its timed steps
+    had room beside theirs."""
     total: float = 0.0
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.app.crowd import BEARABLE, GUESTS_PER_CPU, Crowd
+from lab.app.crowd import BEARABLE, GUESTS_PER_CPU, TOGETHER, Crowd
 from lab.app.task import Task, task_of
 from lab.compile import schedule
 from lab.compile.scenario import compile_scenario
@@ -60,96 +60,108 @@ def test_where_nothing_is_known_the_usual_number_runs(tasks: tuple[Task, ...], k
 
 
 @pytest.mark.usefixtures("two_processors")
-def test_what_throttled_cells_bore_says_nothing_of_modelled_drives(
-    tasks: tuple[Task, ...],
-) -> None:
+def test_cells_whose_steps_cannot_wait_run_with_fewer_beside_them(tasks: tuple[Task, ...]) -> None:
+    drives = tuple(replace(task, modelled=True) for task in tasks)
     crowd = Crowd(kind="tcg", jobs=None)
-    for n, task in enumerate(tasks):
-        crowd.learn(task, busy(task, 0.35), tasks[:n] + tasks[n + 1 :], usual=0.25, quiet=True)
-    assert crowd.room().cores > 2
-    assert crowd.room(modelled=True).cores == BEARABLE * 2
-    other = Crowd(kind="tcg", jobs=None)
-    before = other.room().cores
-    drive = replace(tasks[0], modelled=True)
-    other.learn(drive, busy(drive, 0.9), tasks[1:], usual=0.25, quiet=True)
-    other.learn(drive, busy(drive, 0.9), tasks[1:3], usual=0.25, quiet=False)
-    assert other.room().cores == before
+    crowd.learn(drives[0], busy(drives[0], 0.34), drives)
+    assert side_by_side(crowd, drives) == 4  # all are taken to be like the one that is known
+    crowd.learn(drives[0], busy(drives[0], 0.1), drives)
+    assert side_by_side(crowd, drives) == len(drives)  # more than the limit: that is the crew's
 
 
 @pytest.mark.usefixtures("two_processors")
-def test_cells_that_took_more_run_with_fewer_beside_them(tasks: tuple[Task, ...]) -> None:
+def test_throttled_cells_run_side_by_side_whatever_their_steps_take(
+    tasks: tuple[Task, ...],
+) -> None:
     crowd = Crowd(kind="tcg", jobs=None)
-    assert crowd.learn(
-        tasks[0], busy(tasks[0], 0.34), usual=0.25, quiet=False
-    )  # more than was thought: it was crowded
-    assert side_by_side(crowd, tasks) == 4  # all are taken to be like the one that is known
-    assert not crowd.learn(
-        tasks[0], busy(tasks[0], 0.34), usual=0.25, quiet=True
-    )  # it was thought so
-    crowd.learn(tasks[0], busy(tasks[0], 0.1), usual=0.25, quiet=True)
-    assert side_by_side(crowd, tasks) == len(tasks)  # more than the limit: that is the crew's
+    crowd.learn(tasks[0], busy(tasks[0], 0.6), tasks)
+    assert side_by_side(crowd, tasks) == crowd.limit
+    assert crowd.together == TOGETHER * 2
+
+
+@pytest.mark.usefixtures("two_processors")
+def test_more_than_was_thought(tasks: tuple[Task, ...]) -> None:
+    crowd = Crowd(kind="tcg", jobs=None)
+    assert crowd.learn(tasks[0], busy(tasks[0], 0.34), tasks)
+    assert not crowd.learn(tasks[0], busy(tasks[0], 0.34), tasks)
+
+
+@pytest.mark.usefixtures("two_processors")
+def test_a_step_is_known_by_its_own_cell_else_by_the_limits_of_others_disks(
+    tasks: tuple[Task, ...],
+) -> None:
+    """Eight tasks of three to ten disks, each with the same limit."""
+    three, four, five = tasks[:3]
+    name = three.cell.workloads[0].name
+    crowd = Crowd(kind="tcg", jobs=None)
+    assert set(crowd.steps(five, tasks).values()) == {crowd.share}  # nothing is known of any
+    crowd.learn(three, busy(three, 0.3), tasks[1:])
+    assert crowd.steps(three, ())[name] == pytest.approx(0.3)
+    assert crowd.steps(five, ())[name] == pytest.approx(0.5)
+    crowd.learn(four, busy(four, 0.8), ())
+    assert crowd.steps(five, ())[name] == pytest.approx(1.0)  # four disks are nearer to five
+    later = Crowd(kind="tcg", jobs=None)
+    assert later.steps(four, tasks)[name] == pytest.approx(0.8)
+    assert later.steps(five, tasks)[name] == pytest.approx(1.0)
+
+
+@pytest.mark.usefixtures("two_processors")
+def test_what_one_cell_takes_today_tells_of_the_others(tasks: tuple[Task, ...]) -> None:
+    name = tasks[0].cell.workloads[0].name
+    yesterday = Crowd(kind="tcg", jobs=None)
+    for task in tasks[:3]:
+        yesterday.learn(task, busy(task, 0.2), ())
+    today = Crowd(kind="tcg", jobs=None)
+    today.learn(tasks[0], busy(tasks[0], 0.3), tasks)
+    assert today.steps(tasks[1], ())[name] == pytest.approx(0.3)
+    today.learn(tasks[1], busy(tasks[1], 0.25), tasks)  # measured: it is what it is
+    assert today.steps(tasks[1], ())[name] == pytest.approx(0.25)
+    assert today.steps(tasks[2], ())[name] == pytest.approx(0.275)
 
 
 @pytest.mark.usefixtures("two_processors")
 def test_what_is_learned_is_there_in_the_next_run(tasks: tuple[Task, ...]) -> None:
-    Crowd(kind="tcg", jobs=None).learn(tasks[1], busy(tasks[1], 0.7), usual=0.25, quiet=True)
-    assert side_by_side(Crowd(kind="tcg", jobs=None), tasks) == 2
-    assert side_by_side(Crowd(kind="kvm", jobs=None), tasks) == len(tasks)  # another accelerator
-    strangers = tuple(t for t in tasks if t.id != tasks[1].id)
+    drives = tuple(replace(task, modelled=True) for task in tasks)
+    Crowd(kind="tcg", jobs=None).learn(drives[1], busy(drives[1], 0.7), drives)
+    assert side_by_side(Crowd(kind="tcg", jobs=None), drives) == 2
+    assert side_by_side(Crowd(kind="kvm", jobs=None), drives) == len(drives)  # another accelerator
+    renamed = replace(drives[1], id=f"other-axes-{drives[1].kind}")
+    assert side_by_side(Crowd(kind="tcg", jobs=None), (renamed,) * 8) == 2
+    strangers = tuple(t for t in drives if t.id != drives[1].id)
     assert side_by_side(Crowd(kind="tcg", jobs=None), strangers) == 6
-
-
-@pytest.mark.usefixtures("two_processors")
-def test_what_the_host_has_borne_it_bears_again(tasks: tuple[Task, ...]) -> None:
-    crowd = Crowd(kind="tcg", jobs=None)
-    first = tasks[:6]
-    for n, task in enumerate(first):
-        crowd.learn(
-            task, busy(task, 0.32 + n / 100), first[:n] + first[n + 1 :], usual=0.25, quiet=True
-        )
-    again = Crowd(kind="tcg", jobs=None)
-    assert side_by_side(again, first) == 6  # 2.07 processors of two, and nobody suffered
-    assert side_by_side(Crowd(kind="kvm", jobs=None), first) == len(first)
-    again.learn(first[0], busy(first[0], 0.32), first[1:], usual=0.25, quiet=False)
-    assert side_by_side(again, first) == 5
-    again.learn(
-        first[0], busy(first[0], 0.32), usual=0.25, quiet=False
-    )  # alone: that says nothing of others
-    assert side_by_side(again, first) == 5
-    again.learn(first[0], busy(first[0], 0.32), first[1:5], usual=0.25, quiet=False)
-    assert side_by_side(Crowd(kind="tcg", jobs=None), first) == 4
-    again.learn(first[0], busy(first[0], 0.32), first[1:2], usual=0.25, quiet=False)
-    assert side_by_side(again, first) == 4  # never fewer than by the rule of thumb
 
 
 @pytest.mark.usefixtures("two_processors")
 def test_who_says_how_many_gets_as_many(tasks: tuple[Task, ...]) -> None:
     crowd = Crowd(kind="tcg", jobs=8)
-    crowd.learn(tasks[0], busy(tasks[0], 1.0), usual=0.25, quiet=True)
+    crowd.learn(tasks[0], busy(tasks[0], 1.0), tasks)
     assert crowd.limit == 8
+    assert crowd.together == 0.0
     assert side_by_side(crowd, tasks) == 8
 
 
 def test_nothing_is_learned_where_nothing_was_written_down(tasks: tuple[Task, ...]) -> None:
     crowd = Crowd(kind="tcg", jobs=None)
-    assert not crowd.learn(tasks[0], {}, usual=0.25, quiet=True)
+    assert not crowd.learn(tasks[0], {}, tasks)
     assert load.busy_cells("tcg") == {}
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"tcg": [1]}', '{"tcg": {"a": "much"}}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"tcg": [1]}', '{"tcg": {"a": 0.5}}', '{"tcg": {"a": {"b": "much"}}}']
+)
 def test_a_memory_that_cannot_be_read_is_no_memory(text: str) -> None:
     path = paths.host() / "busy.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     assert load.busy_cells("tcg") == {}
-    load.keep_busy_cell("tcg", "a", 0.5)
-    assert load.busy_cells("tcg") == {"a": 0.5}
+    load.keep_busy_cell("tcg", "a", {"write": 0.5})
+    assert load.busy_cells("tcg") == {"a": {"write": 0.5}}
 
 
 def test_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load, "REMEMBERED", 3)
     for name in ("a", "b", "c", "a", "d"):
-        load.keep_busy_cell("tcg", name, 0.5)
+        load.keep_busy_cell("tcg", name, {"write": 0.5})
     assert list(load.busy_cells("tcg")) == ["c", "a", "d"]
     assert json.loads((paths.host() / "busy.json").read_text())["kvm"] == {}
 

@@ -1,11 +1,17 @@
-"""A worker gives real disks back blank when it ends, and not where the guest cannot be asked."""
+"""A worker gives back what it has: real disks, blank, and its share of the processors.
+
+Disks not where the guest cannot be asked.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from queue import SimpleQueue
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,8 +19,8 @@ from lab import worker
 from lab.errors import GuestError, ToolError
 from lab.model.job import CellJob, End, GuestJob, Keep, Order
 from lab.model.ports import Output
-from lab.model.procedure import GuestCommand, MakeDirectory, PassDisk, Procedure, Step
-from lab.run import Undo
+from lab.model.procedure import GuestCommand, MakeDirectory, PassDisk, Procedure, Step, Timed
+from lab.run import Undo, label_of
 from lab.worker import StopWorker, Worker
 from tests.fakes import FakeBench
 
@@ -54,7 +60,12 @@ class Stopped(SimpleQueue[Order]):
 
 
 def ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bench: Bench, *steps: Step, last: Order | None
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    bench: Bench,
+    *steps: Step,
+    last: Order | None,
+    asked: Mapping[str, Any] = {},
 ) -> list[tuple[str, ...]]:
     """What the bench was told when the worker had nothing more to do."""
     monkeypatch.setattr(worker.wire, "deaf", lambda: None)
@@ -71,6 +82,7 @@ def ended(
             procedure=Procedure(name="q", steps=steps),
             directory=str(tmp_path),
             target="/t",
+            **asked,
         )
     )
     if last is not None:
@@ -83,7 +95,7 @@ def ended(
         private_key="/nowhere",
         procedure=Procedure(name="g1", steps=(MakeDirectory(path="/nowhere/g1"),)),
     )
-    out = os.open(os.devnull, os.O_WRONLY)
+    out = os.open(tmp_path / "told", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     Worker(job, out, orders).work()
     os.close(out)
     return bench.log[bench.log.index(("pass", DEVICE)) + 1 :] if PASS in steps else bench.log
@@ -160,3 +172,37 @@ def test_a_guest_that_comes_up_steps_back_as_soon_as_it_runs(
         *(("cover", "0"), ("mkdir", "/start")),
         *(("cover", "7"), ("mkdir", "/after")),
     ]
+
+
+WRITE = Timed(workload="write", trial=1, script="write", timeout=60)
+READ = Timed(workload="read", trial=1, script="read", timeout=60)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_timed_step_has_its_share_of_the_processors_and_gives_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    bench = Bench()
+
+    def take(cores: float, room: float, waits: Callable[[], None]) -> None:
+        bench.log.append(("take", str(cores), str(room)))
+        if cores:
+            waits()
+
+    share = SimpleNamespace(take=take, give=lambda: bench.log.append(("give",)))
+    monkeypatch.setattr(worker, "Share", lambda: share)
+    if fails:
+        bench.answers["write"] = Output(status=1, stdout="", stderr="no", seconds=0.0)
+    asked = {"cores": {"write": 0.4}, "room": 1.8}
+    log = ended(tmp_path, monkeypatch, bench, BLANK, WRITE, READ, last=None, asked=asked)
+    taken = log.index(("take", "0.4", "1.8"))
+    assert taken < log.index(("guest", "write")) < log.index(("give",), taken)
+    assert ("take", "0.4", "1.8") not in log[: log.index(("guest", "blank"))]
+    if not fails:
+        read = log.index(("guest", "read"))
+        assert log.index(("give",), taken) < log.index(("take", "0.0", "1.8")) < read
+        assert ("give",) in log[read:]
+        told = [json.loads(line) for line in (tmp_path / "told").read_text().splitlines()]
+        steps = [event["label"] for event in told if event["kind"] == "step"]
+        write = steps.index("waiting to begin write")
+        assert steps[write + 1 :] == [label_of(WRITE), label_of(READ)]
