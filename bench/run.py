@@ -165,7 +165,7 @@ def _measure(
         document.accept(facts, ideal)
         runs = warm_up(arena) if {u.arm for u in units} & set(plan.WARM) else []
         document.prepared.append({"first_seconds": first, "run_seconds": runs})
-        commit = _commit()
+        commit = commit_of(ROOT)
         failed, began = 0, time.monotonic()
         for number, unit in enumerate(units, 1):
             stored = {**measure(arena, unit), "lab": commit}
@@ -275,19 +275,19 @@ def _first_line(*argv: str) -> str:
     return (done.stdout + done.stderr).splitlines()[0]
 
 
-def _commit() -> str:
-    """The checkout's commit, and whether there is more than is in it."""
-    git = ["git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT)]
+def commit_of(checkout: Path) -> str:
+    """The checkout's commit, and whether more than the bench's own results has changed."""
+    git = ["git", "-c", f"safe.directory={checkout}", "-C", str(checkout)]
+    name = ["describe", "--always", "--exclude", "*"]
+    changes = ["diff", "--name-only", "HEAD", "--", ":(exclude)docs/benchmarks.*"]
     try:
-        found = subprocess.run(
-            [*git, "describe", "--always", "--dirty", "--exclude", "*"],
-            capture_output=True,
-            text=True,
-            check=True,
+        commit, changed = (
+            subprocess.run([*git, *asked], capture_output=True, text=True, check=True).stdout
+            for asked in (name, changes)
         )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return found.stdout.strip()
+    return commit.strip() + ("-dirty" if changed else "")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from bench import arms, plan, proc, table
 from bench.arena import Arena
 from bench.document import BenchError, Document, load, save, unit_of
 from bench.plan import Unit
-from bench.run import image_directory, parser, todo, warm_up
+from bench.run import commit_of, image_directory, parser, todo, warm_up
 from bench.samples import beyond_ideal, first_answers, makespans, memory_per_guest, off
 from bench.stats import Summary, deviations, makespan, ratio, summary
 from lab import catalog
@@ -630,3 +630,26 @@ def test_the_command_line_makes_the_table(tmp_path: Path) -> None:
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("bench: '")
+
+
+def test_what_the_bench_itself_has_written_is_no_change_of_the_code(tmp_path: Path) -> None:
+    """It puts its last results aside before it measures."""
+
+    def git(*asked: str) -> None:
+        user = ("-c", "user.name=t", "-c", "user.email=t@example")
+        subprocess.run(["git", *user, "-C", str(tmp_path), *asked], check=True, capture_output=True)
+
+    assert commit_of(tmp_path) == "unknown"
+    git("init")
+    (tmp_path / "docs").mkdir()
+    for name in ("docs/benchmarks.json", "docs/benchmarks.md", "docs/other.md", "code.py"):
+        (tmp_path / name).write_text("1")
+    git("add", "-A")
+    git("commit", "-m", "all")
+    clean = commit_of(tmp_path)
+    assert re.fullmatch("[0-9a-f]{7,}", clean)
+    (tmp_path / "docs/benchmarks.json").unlink()
+    (tmp_path / "docs/benchmarks.md").write_text("2")
+    assert commit_of(tmp_path) == clean
+    (tmp_path / "docs/other.md").write_text("2")
+    assert commit_of(tmp_path) == f"{clean}-dirty"
