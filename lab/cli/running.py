@@ -38,7 +38,12 @@ Out = Annotated[
 ]
 Jobs = Annotated[
     str,
-    typer.Option("--jobs", "-j", metavar="auto|N", help="Guests at once; auto: as many as fit."),
+    typer.Option(
+        "--jobs",
+        "-j",
+        metavar="auto|N",
+        help="Guests at once; auto: as many as fit, and workloads wait for room at the processors.",
+    ),
 ]
 Cold = Annotated[
     bool,
