@@ -59,6 +59,19 @@ class Stopped(SimpleQueue[Order]):
         return super().get(block, timeout)
 
 
+def job_of(*paths: str) -> GuestJob:
+    """A guest that comes up by directories that are made."""
+    steps = tuple(MakeDirectory(path=path) for path in paths)
+    return GuestJob(
+        guest="g1",
+        scenario="q",
+        image="i",
+        host_key="k",
+        private_key="/nowhere",
+        procedure=Procedure(name="g1", steps=steps),
+    )
+
+
 def ended(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -87,14 +100,7 @@ def ended(
     )
     if last is not None:
         orders.put(last)
-    job = GuestJob(
-        guest="g1",
-        scenario="q",
-        image="i",
-        host_key="k",
-        private_key="/nowhere",
-        procedure=Procedure(name="g1", steps=(MakeDirectory(path="/nowhere/g1"),)),
-    )
+    job = job_of("/nowhere/g1")
     out = os.open(tmp_path / "told", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     Worker(job, out, orders).work()
     os.close(out)
@@ -154,15 +160,7 @@ def test_a_guest_that_comes_up_steps_back_as_soon_as_it_runs(
     bench = Started()
     turn = SimpleNamespace(cover=lambda pid: bench.log.append(("cover", str(pid))))
     monkeypatch.setattr(worker, "Turn", lambda: turn)
-    steps = tuple(MakeDirectory(path=path) for path in ("/before", "/start", "/after"))
-    job = GuestJob(
-        guest="g1",
-        scenario="q",
-        image="i",
-        host_key="k",
-        private_key="/nowhere",
-        procedure=Procedure(name="g1", steps=steps),
-    )
+    job = job_of("/before", "/start", "/after")
     out = os.open(tmp_path / "told", os.O_WRONLY | os.O_CREAT)
     bring_up: Any = Worker(job, out, SimpleQueue())._bring_up
     bring_up(bench, Undo())
