@@ -25,7 +25,8 @@ TOGETHER: Final = 0.7
 
 The twelve cells of ``bench/layouts.yaml`` on two processors, with an emulation made half as fast
 (QEMU's ``-d nochain``: a write takes 0.4 to 0.55): three runs at 0.75 took 77, 122 and 124 s, 11
-cells of 36 repeated; eleven at 0.7 took 70 s in the median (65 to 104), 7 of 132 repeated."""
+cells of 36 repeated; eleven at 0.7, two of them before small steps might pass large ones, took 70 s
+in the median (65 to 104), 7 of 132 repeated."""
 
 
 @dataclass(slots=True, kw_only=True)
