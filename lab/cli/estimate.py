@@ -99,6 +99,10 @@ class Estimate:
         if self._starting is None:
             self._starting = at
 
+    def guest_restores(self, seconds: float) -> None:
+        """The guest that is awaited comes from a snapshot, which takes at most so long."""
+        self._guest = min(self._guest, seconds)
+
     def guest_is_up(self, at: float) -> None:
         """A guest can be used."""
         if self._starting is not None:

@@ -21,6 +21,8 @@ from lab.model.events import (
 from lab.model.result import Outcome
 
 BOOT_SECONDS: Final = {"kvm": 8.0, "tcg": 27.0}
+RESTORE_SECONDS: Final = 3.0
+"""Of a saved guest, until SSH answers; the last two thirds of it are the step ``booting``."""
 FRESH: Final = 5.0
 """Seconds for which a pulse is what happens now."""
 OTHERS: Final = {"calibration-": "bare disks", "array": "the base cell"}
@@ -41,6 +43,8 @@ class Working:
     expected: float | None = None
     """Seconds that it should take."""
     idle: bool = False
+    restored: bool = False
+    """From a snapshot, so that it does not boot."""
     pulse: Pulse | None = None
     pulsed: float = 0.0
 
@@ -81,11 +85,16 @@ class Watched:
                 known.cell, known.step = event.cell, "starting"
                 known.idle, known.since, known.expected = False, at, None
             case StepStarted():
-                booting = event.cell is None and event.label == "booting"
                 known.step, known.since, known.idle = event.label, at, False
-                known.expected = BOOT_SECONDS[self.kind] if booting else event.expected_seconds
+                known.expected = event.expected_seconds
                 if event.cell is None:
+                    known.restored |= event.label == "restoring the guest"
+                    if event.label == "booting":
+                        boots = BOOT_SECONDS[self.kind]
+                        known.expected = RESTORE_SECONDS if known.restored else boots
                     self.estimate.guest_starts(at)
+                    if known.restored:
+                        self.estimate.guest_restores(RESTORE_SECONDS)
                 else:
                     self.estimate.step_starts(event.cell, event.label, event.expected_seconds, at)
             case Pulse():

@@ -135,6 +135,19 @@ def test_a_lost_guest_is_one_more_to_start() -> None:
     assert estimate.left(31).seconds == pytest.approx(before + 30)
 
 
+def test_a_restored_guest_does_not_take_the_time_of_a_boot() -> None:
+    run = watched()
+    run.take(0, "g1", StepStarted(cell=None, label="booting"))
+    run.take(80, "g1", GuestStarted(guest="g1", seconds=80))
+    run.take(80, "g1", GuestGone(guest="g1"))
+    run.take(80, "g1", None)
+    before = run.left(80).seconds
+    run.take(81, "g2", StepStarted(cell=None, label="restoring the guest"))
+    assert run.left(81).seconds < before + 4
+    run.take(82, "g2", StepStarted(cell=None, label="booting"))
+    assert "booting, 2 of about 3 s" in shown(run, 84)[3]
+
+
 def test_a_cell_that_is_repeated_takes_its_time_again() -> None:
     estimate = Estimate(CELLS, "tcg")
     for cell in CELLS:
