@@ -32,8 +32,8 @@ class Left:
     """Of everything whose time is known."""
     unknown: int = 0
     """Cells under way or to come whose time is not known."""
-    calibrating: bool = False
-    """Disks are measured bare first, which nobody knows the time of."""
+    at_least: bool = False
+    """It may be much more: disks are calibrated first, or a guest's boot is overdue."""
     late: bool = False
     """What is under way should have ended by now, and nothing is to come."""
     ending: bool = False
@@ -179,7 +179,7 @@ class Estimate:
         return Left(
             seconds=self._boot(at) + seconds,
             unknown=unknown,
-            calibrating=len(mine) < len(self._running),
+            at_least=len(mine) < len(self._running) or self._boot_overdue(at),
             late=late,
         )
 
@@ -230,6 +230,11 @@ class Estimate:
         if self._guest_seen and (self._starting is None or self._running):
             return 0.0
         return max(0.0, self._guest - (at - self._starting if self._starting is not None else 0.0))
+
+    def _boot_overdue(self, at: float) -> bool:
+        """Whether no cell can begin, since the guest that is awaited takes far too long."""
+        awaited = self._starting is not None and not self._running
+        return awaited and at - (self._starting or 0.0) > OVERDUE * self._guest
 
 
 def _known(seconds: Sequence[float | None]) -> float:

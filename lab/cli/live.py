@@ -64,7 +64,7 @@ def time_left(left: Left) -> str:
     if left.late:
         return "longer than thought"
     seconds = round(left.seconds / 5) * 5 if left.seconds > 60 else left.seconds
-    if not left.unknown and not left.calibrating:
+    if not left.unknown and not left.at_least:
         return f"about {clock(seconds)} left"
     return f"at least {clock(seconds)} left" if seconds >= 1 else "time left unknown"
 
@@ -132,7 +132,8 @@ def screen(
     if len(busy) > len(shown):
         parts.append(_line(f"+ {len(busy) - len(shown)} more guests", width))
     if watched.waiting:
-        names = [labels.of[cell] for cell in watched.waiting]
+        of = watched.labels.fitted(width // 2).of
+        names = [of[cell] for cell in watched.waiting]
         parts.append(_line(_waiting(names, width), width))
     if note:
         lines = textwrap.wrap(note, width, max_lines=NOTE_LINES, placeholder=" …")

@@ -148,6 +148,15 @@ def test_a_restored_guest_does_not_take_the_time_of_a_boot() -> None:
     assert "booting, 2 of about 3 s" in shown(run, 84)[3]
 
 
+def test_a_boot_that_is_overdue_makes_the_time_left_a_minimum() -> None:
+    estimate = Estimate(CELLS, "tcg")
+    estimate.guest_starts(0)
+    assert time_left(estimate.left(GUEST_SECONDS["tcg"])).startswith("about 1:4")
+    assert time_left(estimate.left(3 * GUEST_SECONDS["tcg"])).startswith("at least 1:4")
+    estimate.guest_is_up(200)
+    assert time_left(estimate.left(200)).startswith("about 1:4")
+
+
 def test_a_cell_that_is_repeated_takes_its_time_again() -> None:
     estimate = Estimate(CELLS, "tcg")
     for cell in CELLS:
@@ -254,7 +263,7 @@ def test_a_screen_says_what_each_guest_does_now() -> None:
     assert " ".join(row) == "parity-last 5 write, 4 of about 10 s 35% 10.0 MB/s 22.5 MB/s"
     assert lines[4].startswith("guest g2 ")
     assert "booting, 4 of about 27 s" in lines[4]
-    assert lines[5] == "waiting: parity-last 3; left-symmetric 5"
+    assert lines[5] == "waiting: parity-last, 3 disks; left-symmetric, 5 disks"
     said = log_line(run, 37)
     assert "write, 4 of about 10 s, CPU 35%, read 10.0 MB/s, write 22.5 MB/s" in said
 
