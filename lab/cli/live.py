@@ -147,7 +147,10 @@ def _heading(
     """What is done, and what time it is; the time has the first right to the line."""
     words = "stopping: the guests are taken down" if stopping else time_left(left)
     right = fitting([clock(elapsed), words], width)
-    said = fitting(counts(watched), width - cell_len(right) - 2)
+    room = width - cell_len(right) - 2
+    said = fitting(counts(watched), room)
+    if not said and watched.names:
+        said = fitting([f"{watched.done}/{len(watched.names)} done"], room)
     gap = max(width - cell_len(said) - cell_len(right), 0)
     text = Text(no_wrap=True, overflow="crop")
     return text.append(said, style="bold").append(" " * gap).append(right)

@@ -391,6 +391,11 @@ def test_guests_that_have_no_cell_are_told_apart() -> None:
     assert len(set(shown(run, 1, 40)[2:10:2])) == 4
 
 
+@pytest.mark.parametrize("width", [38, 50, 80])
+def test_how_far_a_run_is_is_said_at_every_width(width: int) -> None:
+    assert re.match(r"0 of 3 cells done|0/3 done", shown(writing(), 37, width)[0])
+
+
 def test_columns_without_a_figure_go() -> None:
     run = writing()
     assert "CPU" not in "".join(shown(run, 37))
