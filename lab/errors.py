@@ -9,6 +9,7 @@
         │   └── FullError     a disk of the host is full: nothing else can go on either
         ├── GuestError        a guest panicked, hung, or never answered
         └── ToolError         a tool ran and failed, or said what nobody can read
+            └── CommandError  a command in a guest ended with another exit status than 0
 
 A refuted claim and a failed cell are values in a result, not exceptions: they end with exit 1.
 """
@@ -16,6 +17,7 @@ A refuted claim and a failed cell are values in a result, not exceptions: they e
 from __future__ import annotations
 
 import errno
+from textwrap import indent
 
 from typing_extensions import override
 
@@ -27,6 +29,8 @@ EXIT_STOPPED = 130
 """Ctrl-C, as shells have it: 128 and the number of SIGINT."""
 EXIT_UNREAD = 141
 """Whoever read the output went away: 128 and the number of SIGPIPE."""
+PRINTED_LINES = 20
+"""Lines of a failed command's stdout, and of its stderr, that its error shows."""
 
 
 class LabError(Exception):
@@ -68,6 +72,36 @@ class GuestError(TroubleError):
 
 class ToolError(TroubleError):
     """A tool ended with an error, or printed something that cannot be read."""
+
+
+class CommandError(ToolError):
+    """A command in a guest ended with another exit status than 0."""
+
+    def __init__(self, command: str, *, status: int, stdout: str, stderr: str) -> None:
+        printed = [
+            f"{name}:\n{indent(last_lines(text, PRINTED_LINES), '    ')}"
+            for name, text in (("stderr", stderr), ("stdout", stdout))
+            if text.strip()
+        ]
+        super().__init__(
+            f"exit status {status}: {first_line(command)}",
+            hint="\n  ".join(printed) or "it printed nothing",
+        )
+        self.command, self.status = command, status
+        self.stdout, self.stderr = stdout, stderr
+
+
+def first_line(script: str) -> str:
+    """A script's first line that is not blank, with ``…`` where there are more lines."""
+    lines = script.strip().splitlines() or [""]
+    return f"{lines[0]} …" if len(lines) > 1 else lines[0]
+
+
+def last_lines(text: str, lines: int) -> str:
+    """The end of a text, with a line in place of those that are left out."""
+    found = text.strip("\n").splitlines()
+    left_out = len(found) - lines
+    return "\n".join([f"(… {left_out} lines)", *found[-lines:]] if left_out > 0 else found)
 
 
 def full(what: str) -> FullError:

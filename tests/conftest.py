@@ -17,10 +17,26 @@ settings.register_profile("thorough", settings.get_profile("ci"), max_examples=1
 settings.load_profile("quick")
 
 
+MEASURING = ("test_hdd.py", "test_main_job.py")
+"""Tests with guests that fail, or take longer, where something else computes."""
+
+
 def pytest_configure() -> None:
     """Ctrl-C works for what the tests start, also where a shell runs them in the background."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give all tests with guests to one process of ``-n 2 --dist loadgroup``; the other one has no
+    tests left when this one comes to those that measure.
+    """
+    items.sort(key=lambda item: item.path.name in MEASURING)
+    if config.pluginmanager.hasplugin("xdist"):
+        for item in items:
+            if item.get_closest_marker("guest"):
+                item.add_marker(pytest.mark.xdist_group("guest"))
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,9 @@ from tests.runs import theory_run
 IN_A_CONFTEST = "from tests import still\nstill.install(setattr)\n"
 
 
+MDSTAT = "Personalities : [raid5]\nmd127 : active raid5 vdb[0] vdc[1]\n"
+
+
 def install(put: Callable[[Any, str, Any], None]) -> None:
     """Put it in the engine's place."""
     put(execute, "run_scenario", run_scenario)
@@ -64,6 +67,10 @@ class Visit:
         if self.dead or script == "die":
             self.dead = True
             raise GuestError(f"the guest '{self.name}' panicked", hint="its last words")
+        if script == "cat /proc/mdstat":
+            return Output(status=0, stdout=MDSTAT, stderr="", seconds=0.0)
+        if script == "sleep 60":
+            raise GuestError(f"a command in the guest had not ended after {timeout:g} s: sleep 60")
         status = int(script.removeprefix("exit ")) if script.startswith("exit ") else 0
         return Output(status=status, stdout=script, stderr="", seconds=0.0)
 

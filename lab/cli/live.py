@@ -14,6 +14,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from lab.cli.estimate import Left
+from lab.cli.labels import cut
 from lab.cli.watching import Watched, Working
 from lab.model.events import Pulse
 from lab.units import format_rate
@@ -24,12 +25,14 @@ WIDEST: Final = 100
 """Columns that are used of a wider terminal: what is further apart is not read as one line."""
 COLUMNS: Final = 74
 """A terminal this wide has each guest in one line."""
-NAME, DOING = 16, 28
-"""The least of a line that a cell's name and its step get."""
+NAME, DOING = 16, 30
+"""The least of a line that a row's name and its step get: ``guest g7f4bba``, ``write, 9 of …``."""
 LATE: Final = 1.15
 """Parts of its expected time after which a step is said to be late."""
-FIGURES: Final = (5, 12, 12)
+FIGURES: Final = (5, 11, 11)
 """Columns of the processor's share and of both rates, with the space before them."""
+EMPTY: Final = 30.0
+"""Seconds without a figure, after which the figures' columns go; each step begins without one."""
 NOTE_LINES: Final = 2
 OTHER_LINES: Final = 6 + NOTE_LINES
 """Heading, bar, columns' names, how many more guests, what waits, the cursor, and a note."""
@@ -41,13 +44,6 @@ def clock(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60}:{whole % 60:02d}"
     return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
-
-
-def cut(text: str, width: int) -> str:
-    """The text, and ``…`` where it has to end early."""
-    if cell_len(text) <= width:
-        return text
-    return set_cell_size(text, width - 1).rstrip(" ,") + "…" if width > 1 else "…"[:width]
 
 
 def fitting(pieces: Iterable[str], width: int, between: str = ", ") -> str:
@@ -63,10 +59,12 @@ def fitting(pieces: Iterable[str], width: int, between: str = ", ") -> str:
 
 def time_left(left: Left) -> str:
     """What is left, and how sure that is."""
+    if left.ending:
+        return "ending"
     if left.late:
         return "longer than thought"
     seconds = round(left.seconds / 5) * 5 if left.seconds > 60 else left.seconds
-    if not left.unknown:
+    if not left.unknown and not left.at_least:
         return f"about {clock(seconds)} left"
     return f"at least {clock(seconds)} left" if seconds >= 1 else "time left unknown"
 
@@ -120,16 +118,22 @@ def screen(
     room = max(height - OTHER_LINES, 1) // (1 if wide else 2)
     busy = watched.busy
     shown = busy[: max(room, 1)]
-    longest = max((cell_len(watched.name(g.cell)) for g in shown), default=0)
-    name = max(min(longest, width - 2 - DOING - sum(FIGURES)), NAME)
-    if wide and shown:
-        parts.append(_columns(name, width))
-    for guest in shown:
-        parts += (_row if wide else _two_lines)(watched, guest, at, name, width)
+    name = max(width - 2 - DOING - sum(FIGURES), NAME) if wide else width // 2
+    labels = watched.labels.fitted(name)
+    if wide:
+        name = max(min(max(map(cell_len, labels.of.values()), default=0), name), NAME)
+        pulsed = any(guest.pulse and at - guest.pulsed <= EMPTY for guest in shown)
+        if shown:
+            parts.append(_columns(labels.head, name, width, pulsed=pulsed))
+        parts += [_row(watched, guest, at, name, width, pulsed=pulsed) for guest in shown]
+    else:
+        for guest in shown:
+            parts += _two_lines(watched, guest, at, name, width)
     if len(busy) > len(shown):
-        parts.append(_line(f"and {len(busy) - len(shown)} more guests", width))
+        parts.append(_line(f"+ {len(busy) - len(shown)} more guests", width))
     if watched.waiting:
-        names = [watched.name(cell) for cell in watched.waiting]
+        of = watched.labels.fitted(width // 2).of
+        names = [of[cell] for cell in watched.waiting]
         parts.append(_line(_waiting(names, width), width))
     if note:
         lines = textwrap.wrap(note, width, max_lines=NOTE_LINES, placeholder=" …")
@@ -143,7 +147,10 @@ def _heading(
     """What is done, and what time it is; the time has the first right to the line."""
     words = "stopping: the guests are taken down" if stopping else time_left(left)
     right = fitting([clock(elapsed), words], width)
-    said = fitting(counts(watched), width - cell_len(right) - 2)
+    room = width - cell_len(right) - 2
+    said = fitting(counts(watched), room)
+    if not said and watched.names:
+        said = fitting([f"{watched.done}/{len(watched.names)} done"], room)
     gap = max(width - cell_len(said) - cell_len(right), 0)
     text = Text(no_wrap=True, overflow="crop")
     return text.append(said, style="bold").append(" " * gap).append(right)
@@ -159,26 +166,32 @@ def _line(text: str, width: int, style: str = "dim") -> Text:
     return Text(cut(text, width), style=style, no_wrap=True, overflow="crop")
 
 
-def _columns(name: int, width: int) -> Text:
+def _columns(head: str, name: int, width: int, *, pulsed: bool) -> Text:
+    """The columns' names; those of figures only where a guest has some."""
+    if not pulsed:
+        return _line(f"{cut(head, name):<{name}}  doing", width)
     doing = width - name - 2 - sum(FIGURES)
     heads = ("CPU", "disks read", "write")
     figures = "".join(f"{h:>{w}}" for h, w in zip(heads, FIGURES, strict=True))
-    return _line(f"{'cell':<{name}}  {'doing':<{doing}}{figures}", width)
+    return _line(f"{cut(head, name):<{name}}  {'doing':<{doing}}{figures}", width)
 
 
-def _row(watched: Watched, guest: Working, at: float, name: int, width: int) -> list[Text]:
-    doing = width - name - 2 - sum(FIGURES)
+def _row(
+    watched: Watched, guest: Working, at: float, name: int, width: int, *, pulsed: bool
+) -> Text:
+    doing = width - name - 2 - (sum(FIGURES) if pulsed else 0)
     text = Text(no_wrap=True, overflow="crop")
-    text.append(set_cell_size(cut(watched.name(guest.cell), name), name) + "  ")
+    text.append(set_cell_size(cut(watched.row(guest, name), name), name) + "  ")
     text.append(set_cell_size(_doing(guest, at, doing), doing), style="cyan")
-    pulse = guest.now(at)
-    figures = (load_of(pulse), *rates_of(pulse)) if pulse else ("–",) * 3
-    text.append("".join(f"{f:>{w}}" for f, w in zip(figures, FIGURES, strict=True)))
-    return [text]
+    if pulsed:
+        pulse = guest.now(at)
+        figures = (load_of(pulse), *rates_of(pulse)) if pulse else ("–",) * 3
+        text.append("".join(f"{f:>{w}}" for f, w in zip(figures, FIGURES, strict=True)))
+    return text
 
 
-def _two_lines(watched: Watched, guest: Working, at: float, _name: int, width: int) -> list[Text]:
-    name = cut(watched.name(guest.cell), width // 2)
+def _two_lines(watched: Watched, guest: Working, at: float, room: int, width: int) -> list[Text]:
+    name = cut(watched.row(guest, room), room)
     doing = _doing(guest, at, width - cell_len(name) - 2)
     first = Text(no_wrap=True, overflow="crop").append(f"{name}: ").append(doing, style="cyan")
     pieces = _figures(guest.now(at)) or ["no figures yet"]
@@ -193,8 +206,10 @@ def _figures(pulse: Pulse | None) -> list[str]:
 
 
 def _doing(guest: Working, at: float, width: int) -> str:
-    """The step, which gives way, and its time, which does not."""
+    """The step, which is cut, and its time, which is whole or shorter."""
     time = spent(guest, at)
+    if time and cell_len(guest.step) + 2 + cell_len(time) > width:
+        time = f"{at - guest.since:.0f} s"
     if not time or cell_len(time) + 4 > width:
         return cut(guest.step, width)
     return f"{cut(guest.step, width - cell_len(time) - 2)}, {time}"
@@ -219,5 +234,6 @@ def log_line(watched: Watched, at: float) -> str:
     for guest in watched.busy:
         doing = ", ".join([guest.step, *filter(None, [spent(guest, at)])])
         figures = _figures(guest.now(at))
-        guests.append(f"{watched.name(guest.cell)}: {', '.join([doing, *figures])}")
+        name = watched.name(guest.cell) if guest.cell else f"guest {guest.guest}"
+        guests.append(f"{name}: {', '.join([doing, *figures])}")
     return "; ".join([said, *guests])

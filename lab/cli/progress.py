@@ -22,13 +22,13 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.cli.estimate import Estimate
+from lab.cli.labels import labels_of
 from lab.cli.live import SHORT, clock, counts, log_line, screen, time_left
 from lab.cli.options import console as console_of
 from lab.cli.watching import Watched
 from lab.compile.identity import cell_id
 from lab.model.events import CellFinished, Checked, Event, GuestKept, GuestStarted, Trouble
 from lab.model.result import Outcome
-from lab.report.figures import axes_text
 from lab.units import format_seconds
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class Progress:
     ) -> None:
         self._verbose = verbose
         self._cells = compiled.cells if how.workloads else ()
-        self._names = {cell_id(c): axes_text(c.axes) or compiled.name for c in self._cells}
+        self._labels = labels_of(self._cells, compiled.name)
         self._began = self._said = time.monotonic()
         self._getting_ready = Display(console)
         self._place = InPlace(self.render, self._getting_ready.place.console)
@@ -221,10 +221,10 @@ class Progress:
     def ready(self, store: RunStore, place: Place) -> None:
         """The run has its directory and its accelerator."""
         kind = place.accelerator.kind
-        stored = {cell for cell in self._names if store.has_cell(cell)}
+        stored = {cell for cell in self._labels.full if store.has_cell(cell)}
         left = [c for c in self._cells if cell_id(c) not in stored]
         self._watched = Watched(
-            names=self._names,
+            labels=self._labels,
             kind=kind,
             began=time.monotonic(),
             estimate=Estimate(left, kind),

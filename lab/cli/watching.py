@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from lab.cli.estimate import Estimate, Left
+from lab.cli.labels import Labels
 from lab.model.events import (
     CellAgain,
     CellFinished,
@@ -20,9 +21,11 @@ from lab.model.events import (
 from lab.model.result import Outcome
 
 BOOT_SECONDS: Final = {"kvm": 8.0, "tcg": 27.0}
+RESTORE_SECONDS: Final = 3.0
+"""Of a saved guest, until SSH answers; the last two thirds of it are the step ``booting``."""
 FRESH: Final = 5.0
 """Seconds for which a pulse is what happens now."""
-OTHERS: Final = {"calibration-": "disks, bare", "array": "the base cell"}
+OTHERS: Final = {"calibration-": "bare disks", "array": "the base cell"}
 """What workers are given besides cells, by how its id begins."""
 AT_MOST: Final = 0.5
 """Seconds of the step before that a pulse may have in it."""
@@ -32,6 +35,7 @@ AT_MOST: Final = 0.5
 class Working:
     """A guest, and what it is at."""
 
+    guest: str
     cell: str | None = None
     step: str = "starting"
     since: float
@@ -39,6 +43,8 @@ class Working:
     expected: float | None = None
     """Seconds that it should take."""
     idle: bool = False
+    restored: bool = False
+    """From a snapshot, so that it does not boot."""
     pulse: Pulse | None = None
     pulsed: float = 0.0
 
@@ -53,8 +59,8 @@ class Working:
 class Watched:
     """A run under way."""
 
-    names: Mapping[str, str]
-    """What each of its cells is called, by id, in the order of the file."""
+    labels: Labels
+    """Of its cells."""
     kind: str
     """``kvm`` or ``tcg``."""
     began: float
@@ -68,7 +74,7 @@ class Watched:
         if event is None:
             self.guests.pop(guest, None)
             return
-        known = self.guests.setdefault(guest, Working(since=at))
+        known = self.guests.setdefault(guest, Working(guest=guest, since=at))
         match event:
             case GuestStarted():
                 self.estimate.guest_is_up(at)
@@ -79,11 +85,18 @@ class Watched:
                 known.cell, known.step = event.cell, "starting"
                 known.idle, known.since, known.expected = False, at, None
             case StepStarted():
-                booting = event.cell is None and event.label == "booting"
                 known.step, known.since, known.idle = event.label, at, False
-                known.expected = BOOT_SECONDS[self.kind] if booting else event.expected_seconds
+                known.expected = event.expected_seconds
                 if event.cell is None:
+                    known.restored |= event.label == "restoring the guest"
+                    if event.label == "booting":
+                        boots = BOOT_SECONDS[self.kind]
+                        known.expected = RESTORE_SECONDS if known.restored else boots
                     self.estimate.guest_starts(at)
+                    if known.restored:
+                        self.estimate.guest_restores(RESTORE_SECONDS)
+                else:
+                    self.estimate.step_starts(event.cell, event.label, event.expected_seconds, at)
             case Pulse():
                 known.pulse, known.pulsed = event, at
             case CellFinished():
@@ -100,6 +113,11 @@ class Watched:
                 known.idle, known.step = True, "stays up"
             case _:
                 pass
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """Its cells' full labels, by id, in the order of the file."""
+        return self.labels.full
 
     def left(self, at: float) -> Left:
         """How much longer it should take."""
@@ -127,10 +145,20 @@ class Watched:
         """Cells that came to their end as they should."""
         return sum(outcome is Outcome.DONE for outcome in self.ended.values())
 
-    def name(self, cell: str | None) -> str:
-        """What people call a cell, and what is none of the run's own."""
-        if cell is None:
-            return "a guest"
-        return self.names.get(cell) or next(
-            (name for start, name in OTHERS.items() if cell.startswith(start)), cell
-        )
+    def name(self, cell: str) -> str:
+        """A cell's full label, or what else a worker is given."""
+        return self.names.get(cell) or _other(cell)
+
+    def row(self, guest: Working, width: int) -> str:
+        """What a guest's row is called; no two rows are called the same."""
+        if guest.cell is None:
+            return f"guest {guest.guest}"
+        if label := self.labels.fitted(width).of.get(guest.cell):
+            return label
+        name = _other(guest.cell)
+        others = [g.cell for g in self.busy if g is not guest and g.cell not in self.names]
+        return f"{name} {guest.guest}" if name in map(_other, filter(None, others)) else name
+
+
+def _other(cell: str) -> str:
+    return next((name for start, name in OTHERS.items() if cell.startswith(start)), cell)

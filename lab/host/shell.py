@@ -19,7 +19,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
-from lab.errors import GuestError, ToolError
+from lab.errors import GuestError, ToolError, first_line
 from lab.host import clock
 from lab.model.ports import Output
 
@@ -137,8 +137,11 @@ class Shell:
         """Close the connection."""
         self._client.close()
 
-    def run(self, script: str, timeout: float) -> Output:
-        """Run shell lines with ``set -e``; ``GuestError`` when the guest dies or takes too long."""
+    def run(self, script: str, timeout: float, *, stop: bool = True) -> Output:
+        """Run shell lines; ``GuestError`` when the guest dies or takes too long.
+
+        ``stop``: the first line that fails ends them (``set -e``).
+        """
         import paramiko
 
         started = clock.now()
@@ -146,16 +149,15 @@ class Shell:
         def still_time() -> None:
             self._alive()
             if clock.now() - started > timeout:
-                first = script.strip().splitlines()[0]
                 raise GuestError(
                     f"a command in the guest had not ended after {timeout:.0f} seconds:"
-                    f" {first[:120]}"
+                    f" {first_line(script)[:120]}"
                 )
 
         try:
             channel = self._idle.pop() if self._idle else self._open(still_time)
             try:
-                answer = self._ask(channel, script, still_time)
+                answer = self._ask(channel, script, still_time, stop=stop)
             except BaseException:
                 channel.close()  # something may still run in it
                 raise
@@ -229,12 +231,17 @@ class Shell:
         return channel
 
     def _ask(
-        self, channel: paramiko.Channel, script: str, still_time: Callable[[], None]
+        self,
+        channel: paramiko.Channel,
+        script: str,
+        still_time: Callable[[], None],
+        *,
+        stop: bool,
     ) -> tuple[int, bytes, bytes]:
         """Give a shell a script; its exit status, standard output and error."""
         mark = self._mark
         text = (
-            f"(set -e; eval {shlex.quote(script)}) </dev/null\n"
+            f"({'set -e; ' if stop else ''}eval {shlex.quote(script)}) </dev/null\n"
             f"printf '\\n{mark} %d\\n' $?\n"
             f"printf '\\n{mark}\\n' >&2\n"
         )

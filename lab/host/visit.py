@@ -15,7 +15,7 @@ CONNECT_SECONDS = 60.0
 
 
 class Visit:
-    """A connection as root. Each method raises ``GuestError`` with the console of a dead guest."""
+    """A connection as root. Each method raises ``GuestError``, of a dead guest with its console."""
 
     def __init__(self, record: GuestRecord) -> None:
         self.record = record
@@ -34,7 +34,7 @@ class Visit:
     def run(self, script: str, timeout: float) -> Output:
         """Run shell lines; one that fails does not end them. ``timeout`` in seconds."""
         try:
-            return self._shell.run(f"set +e\n{script}", timeout)
+            return self._shell.run(script, timeout, stop=False)
         except GuestError as error:
             raise self._why(error) from error
 
@@ -69,11 +69,9 @@ class Visit:
         self._shell.close()
 
     def _why(self, error: GuestError) -> GuestError:
-        """The error with the guest's console, which says more than a lost connection."""
-        if error.hint:
-            return error
+        """The error; of a dead guest that with its console, which says more than a lost line."""
         try:
             guests.require_alive(self.record)
         except GuestError as found:
             return found
-        return guests.dead(self.record, error.message)
+        return error

@@ -3,19 +3,50 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from textwrap import indent
 from typing import Final, TypeVar
 
 from typing_extensions import override
 
 from lab.app.lending import Loan
-from lab.errors import LabError, ToolError
+from lab.errors import CommandError, LabError, last_lines
+from lab.host import clock
 from lab.model.ports import Output
 
 CONSOLE_LINES: Final = 40
+COMMANDS: Final = 10
+"""The last commands in a guest that the report of a failed test shows."""
+PRINTED_LINES: Final = 5
+"""The last lines that it shows of what each of them printed."""
+MDSTAT_SECONDS: Final = 5.0
+"""For /proc/mdstat, of a guest that may hang."""
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """A command that a test ran in a guest."""
+
+    command: str
+    status: int | None
+    """``None``: the command did not end, or the guest died."""
+    seconds: float
+    printed: str
+
+    @override
+    def __str__(self) -> str:
+        status = "no end" if self.status is None else f"exit {self.status}"
+        first, *more = self.command.strip().splitlines() or [""]
+        head = f"{status:<7} {self.seconds:6.1f} s  "
+        lines = [f"{head}{first}", *(" " * len(head) + line for line in more)]
+        if self.printed.strip():
+            lines.append(indent(last_lines(self.printed, PRINTED_LINES), "    "))
+        return "\n".join(lines)
 
 
 class LabGuest:
@@ -23,6 +54,11 @@ class LabGuest:
 
     def __init__(self, loan: Loan) -> None:
         self._loan = loan
+        self._ran: deque[Ran] = deque(maxlen=COMMANDS)
+        self._earlier = 0
+        self.in_use = True
+        """Whether this test was given the guest, or ran a command in it."""
+        self.given_back = False
 
     @property
     def name(self) -> str:
@@ -44,14 +80,30 @@ class LabGuest:
         """The end of what its kernel printed; of a restored guest, since it was restored."""
         return self._loan.visit.console(CONSOLE_LINES)
 
-    def run(self, command: str, *, timeout: float = 300.0) -> Output:
+    def run(self, command: str, *, timeout: float = 300.0, check: bool = False) -> Output:
         """Run shell lines in a shell of their own: ``status``, ``stdout``, ``stderr``, ``seconds``.
 
-        A command that fails is a result. ``GuestError`` where the guest dies, or the lines take
-        longer than ``timeout`` seconds.
+        With ``check`` an exit status other than 0 raises ``CommandError``; without, it is a result.
+        ``GuestError`` when the guest dies, or the lines take longer than ``timeout`` seconds.
         """
         __tracebackhide__ = True
-        return _plainly(lambda: self._loan.visit.run(command, timeout))
+        self.in_use = True
+        began = clock.now()
+        try:
+            found = _plainly(lambda: self._loan.visit.run(command, timeout))
+        except LabError as error:
+            self._keep(command, None, clock.now() - began, error.message)
+            raise
+        self._keep(command, found.status, found.seconds, found.stdout + found.stderr)
+        if check and found.status != 0:
+            raise CommandError(
+                command, status=found.status, stdout=found.stdout, stderr=found.stderr
+            )
+        return found
+
+    def _keep(self, command: str, status: int | None, seconds: float, printed: str) -> None:
+        self._earlier -= len(self._ran) == COMMANDS and self._earlier > 0
+        self._ran.append(Ran(command=command, status=status, seconds=seconds, printed=printed))
 
     def put(self, source: str | PathLike[str], target: str) -> None:
         """Copy a file into the guest, with its mode; ``ToolError`` says what was refused."""
@@ -64,10 +116,36 @@ class LabGuest:
         _plainly(lambda: self._loan.visit.get(source, Path(target)))
         return Path(target)
 
-    def section(self) -> tuple[str, str]:
-        """For a test's report: what became of the guest, and its console."""
-        state = "is up" if self.alive else "is dead"
-        return f"lab guest {self.name} {state}", self.console or "its console is empty"
+    def next_test(self) -> None:
+        """What was run so far was run by earlier tests or fixtures."""
+        self._earlier, self.in_use = len(self._ran), False
+
+    def sections(self) -> list[tuple[str, str]]:
+        """A failed test's report: its last commands, /proc/mdstat, and the guest's console."""
+        found = []
+        if self._ran:
+            lines = [str(ran) for ran in self._ran]
+            if self._earlier:
+                lines.insert(self._earlier, "--- this test: ---")
+            found.append((f"lab guest {self.name}: last commands", "\n".join(lines)))
+        if self.given_back:
+            return found
+        alive = self.alive
+        if alive and (mdstat := self._mdstat()):
+            found.append((f"lab guest {self.name}: /proc/mdstat", mdstat))
+        console = self.console
+        if console or not alive:
+            state = "is up" if alive else "is dead"
+            found.append((f"lab guest {self.name} {state}: console", console or "it is empty"))
+        return found
+
+    def _mdstat(self) -> str:
+        """Empty where md is not loaded; a sentence where the guest does not answer."""
+        try:
+            said = self._loan.visit.run("cat /proc/mdstat", MDSTAT_SECONDS)
+        except LabError as error:
+            return error.message
+        return said.stdout.rstrip() if said.status == 0 else ""
 
     @override
     def __repr__(self) -> str:
@@ -83,12 +161,9 @@ class LabArray(LabGuest):
         return self._loan.target
 
     def detail(self) -> dict[str, str]:
-        """What ``mdadm --detail`` says now, by mdadm's own words: ``Raid Level``, ``State``."""
+        """What ``mdadm --detail`` prints now, by its own keys: ``Raid Level``, ``State``."""
         __tracebackhide__ = True
-        said = self.run(f"mdadm --detail {self.device}")
-        if said.status != 0:
-            raise ToolError(f"mdadm says nothing of {self.device}: {said.stderr.strip()}")
-        return pairs(said.stdout)
+        return pairs(self.run(f"mdadm --detail {self.device}", check=True).stdout)
 
 
 def pairs(text: str) -> dict[str, str]:
@@ -98,10 +173,10 @@ def pairs(text: str) -> dict[str, str]:
 
 
 def _plainly(work: Callable[[], T]) -> T:
-    """What the work gives; an error without the lab's own frames, which say nothing to a test."""
+    """The work's result; an error has neither the lab's own frames nor the errors behind it."""
     __tracebackhide__ = True
     try:
         return work()
     except LabError as error:
         failed = error
-    raise failed.with_traceback(None)
+    raise failed.with_traceback(None) from None

@@ -20,8 +20,8 @@ _MARKER = (
     " fresh=True for a guest that no test has used, and set={'dotted.name': value} for any other"
     " field of a scenario."
 )
-LENT = pytest.StashKey[list["LabGuest"]]()
-"""The guests that a test got."""
+_GUESTS = pytest.StashKey[list["LabGuest"]]()
+"""The guests that tests have now, and those that were given back during this test."""
 _DIRECTORY = pytest.StashKey[str]()
 _MATCHING = pytest.StashKey[frozenset[Path]]()
 
@@ -39,6 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """The marker, as `pytest --markers` shows it."""
     config.addinivalue_line("markers", _MARKER)
+    config.stash[_GUESTS] = []
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -84,24 +85,36 @@ def _matching(config: pytest.Config) -> frozenset[Path]:
     return config.stash[_MATCHING]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """The commands of earlier tests are not this test's."""
+    guests = item.config.stash[_GUESTS]
+    guests[:] = [guest for guest in guests if not guest.given_back]
+    for guest in guests:
+        guest.next_test()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A test that failed shows the consoles of its guests."""
+    """A failed test shows its last commands, /proc/mdstat and the console, for each guest."""
     report = yield
     if report.failed:
-        for guest in item.stash.get(LENT, []):
-            report.sections.append(guest.section())
+        for guest in item.config.stash[_GUESTS]:
+            if guest.in_use:
+                report.sections.extend(guest.sections())
     return report
 
 
 @pytest.fixture(scope="session")
-def lab_guests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+def lab_guests(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Pool]:
     """Guests for fixtures of one's own: ``with lab_guests.borrow(disks=3) as guest: …``."""
     from lab.testing.pool import Pool
 
-    pool = Pool(tmp_path_factory.mktemp("lab"))
+    pool = Pool(tmp_path_factory.mktemp("lab"), request.config.stash[_GUESTS])
     yield pool
     pool.close()
 

@@ -14,7 +14,6 @@ from lab.app.lending import Lender, Loan
 from lab.errors import InputError, LabError
 from lab.testing.asked import Asked, asked_for, in_the_markers_words
 from lab.testing.guests import LabArray, LabGuest
-from lab.testing.plugin import LENT
 
 Held = tuple[pytest.Item | pytest.Collector, Asked, LabGuest]
 """Whose end is the loan's, what was asked for, and the guest."""
@@ -27,8 +26,10 @@ def _silent(*_said: object) -> None:
 class Pool:
     """Hands guests out and takes them back."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, guests: list[LabGuest]) -> None:
         self._lender = Lender(directory=directory, say=_silent, progress=_silent)
+        self._guests = guests
+        """Those that tests have, for the reports of failed tests."""
         self._held: list[Held] = []
 
     @overload
@@ -41,7 +42,13 @@ class Pool:
         """The guest that a test's marker asks for; one of its scope, where that has one."""
         __tracebackhide__ = True
         item: pytest.Item = request.node
+        wrong = ""
         try:
+            if array and item.get_closest_marker("lab") is None:
+                raise InputError(
+                    f"{_place(item)}: lab_array needs the marker lab, and this test has none; write"
+                    " above it, for example: @pytest.mark.lab(disks=3, level=5)"
+                )
             asked = asked_for(words_of(item), array=array, place=_place(item), path=Path(item.path))
             holder = _holder(item, asked.scope)
             guest = self._of(holder, asked)
@@ -49,12 +56,12 @@ class Pool:
                 # At the end of a test the fixtures that use the guest end before it.
                 ends = request if holder is item else holder
                 guest = self._lend(holder, asked, ends.addfinalizer)
+            guest.in_use = True
+            return guest
         except LabError as error:
-            pytest.fail(str(error), pytrace=False)
-        lent = item.stash.setdefault(LENT, [])
-        if guest not in lent:
-            lent.append(guest)
-        return guest
+            wrong = str(error)
+        # Not in the `except` block: pytest would print the error behind this one too.
+        pytest.fail(wrong, pytrace=False)
 
     @contextmanager
     def borrow(self, **words: Any) -> Iterator[LabGuest]:
@@ -67,11 +74,11 @@ class Pool:
         path = Path(caller.f_code.co_filename)
         place = f"{path.name}:{caller.f_lineno}"
         asked = asked_for(words, array="level" in words, place=place, path=path)
-        loan = self._loan(asked)
+        guest, give_back = self._new(asked)
         try:
-            yield LabArray(loan) if "level" in words else LabGuest(loan)
+            yield guest
         finally:
-            self._lender.take_back(loan)
+            give_back()
 
     def close(self) -> None:
         """End every guest."""
@@ -97,17 +104,24 @@ class Pool:
         asked: Asked,
         at_the_end: Callable[[Callable[[], object]], None],
     ) -> LabGuest:
-        loan = self._loan(asked)
-        guest = LabArray(loan) if asked.compiled.base.array else LabGuest(loan)
+        guest, give_back = self._new(asked)
         held: Held = (holder, asked, guest)
         self._held.append(held)
+        at_the_end(give_back)
+        at_the_end(lambda: self._held.remove(held))
+        return guest
+
+    def _new(self, asked: Asked) -> tuple[LabGuest, Callable[[], None]]:
+        """A guest, and how it is given back."""
+        loan = self._loan(asked)
+        guest = LabArray(loan) if asked.compiled.base.array else LabGuest(loan)
+        self._guests.append(guest)
 
         def give_back() -> None:
-            self._held.remove(held)
+            guest.given_back = True
             self._lender.take_back(loan)
 
-        at_the_end(give_back)
-        return guest
+        return guest, give_back
 
 
 def words_of(item: pytest.Item) -> Mapping[str, Any]:

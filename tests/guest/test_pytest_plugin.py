@@ -28,6 +28,7 @@ def only_named_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
 TESTS = """\
 import pytest
 from pathlib import Path
+from lab.errors import CommandError
 
 SMALL = {"disks": 3, "size": "256MiB", "throttle": "50MiB/s", "image": "debian-12"}
 
@@ -66,6 +67,12 @@ def test_another_guest_for_that_one_was_changed(lab_array):
     assert failed.status == 0, failed.stderr
     assert lab_array.detail()["State"] == "clean, degraded"
 
+@pytest.mark.lab(**SMALL, level=5)
+def test_it_fails(lab_array):
+    with pytest.raises(CommandError, match="exit status 1: mdadm --re-add"):
+        lab_array.run(f"mdadm --re-add {lab_array.device} missing-disk", check=True)
+    lab_array.run("echo first; sleep 60", timeout=2)
+
 @pytest.mark.lab(**SMALL)
 def test_it_dies(lab_guest):
     lab_guest.run("echo 1 > /proc/sys/kernel/sysrq; echo c > /proc/sysrq-trigger", timeout=30)
@@ -77,11 +84,17 @@ def test_guests_are_lent_used_again_and_their_deaths_are_shown(
 ) -> None:
     pytester.makepyfile(TESTS)
     found = pytester.runpytest_subprocess(*PLUGIN, "--durations=0")
-    found.assert_outcomes(passed=3, failed=1)
+    found.assert_outcomes(passed=3, failed=2)
     found.stdout.fnmatch_lines(
         [
+            "E *a command in the guest had not ended after 2 seconds: echo first; sleep 60",
+            "*- lab guest g*: last commands -*",
+            "exit 1 * mdadm --re-add /dev/md/bench missing-disk",
+            "no end * echo first; sleep 60",
+            "*- lab guest g*: /proc/mdstat -*",
+            "md127 : active raid5 *",
             "E * the guest 'g*' panicked*",
-            "*- lab guest g* is dead -*",
+            "*- lab guest g* is dead: console -*",
             "*Kernel panic - not syncing: sysrq triggered crash*",
         ]
     )

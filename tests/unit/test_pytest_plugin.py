@@ -5,20 +5,26 @@ The engine stands still: runs are stored ones, and a lender hands out guests of 
 
 from __future__ import annotations
 
+import os
 import re
+import select
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lab.app import lending
-from lab.errors import InputError
+from lab.errors import CommandError, GuestError, InputError
+from lab.host import visit
 from lab.host.once import once
+from lab.host.shell import Shell
+from lab.model.ports import Output
 from lab.testing import pool
 from lab.testing.asked import FIELDS, asked_for
-from lab.testing.guests import pairs
+from lab.testing.guests import LabGuest, pairs
 from lab.testing.scenarios import looks_like_one
 from tests import still
 from tests.fakes import PLUGIN
@@ -274,13 +280,191 @@ def test_a_guest_that_dies_shows_its_console(pytester: pytest.Pytester, engine: 
             '>*lab_guest.run("die")',
             "E * the guest 'g1' panicked",
             "E * its last words",
-            "*- lab guest g1 is dead -*",
+            "*- lab guest g1: last commands -*",
+            "no end * die",
+            "*- lab guest g1 is dead: console -*",
             "Kernel panic - not syncing: planted",
-            "*- lab guest g2 is up -*",
-            "its console is empty",
+            "*- lab guest g2: last commands -*",
+            "exit 1 * exit 1",
         ]
     )
     assert "lab/testing" not in found.stdout.str()
+    assert "lab guest g1: /proc/mdstat" not in found.stdout.str()  # a dead guest has none
+    assert "console is empty" not in found.stdout.str()
+
+
+FAILS = """\
+import pytest
+from lab.errors import CommandError
+
+@pytest.mark.lab(disks=3, level=5)
+def test_passes(lab_array):
+    print("printed by a test that passes")
+    lab_array.run("exit 3")
+
+@pytest.mark.lab(disks=3, level=5)
+def test_fails(lab_array):
+    for number in range(20):
+        lab_array.run(f"echo {number}")
+    lab_array.run("exit 4")
+    assert False, "planted"
+
+@pytest.fixture(scope="module")
+def mine(lab_guests):
+    with lab_guests.borrow(disks=1) as guest:
+        guest.run("echo set up")
+        yield guest
+
+def test_one(mine):
+    mine.run("echo one")
+
+def test_two(mine):
+    mine.run("exit 5", check=True)
+
+def test_that_does_not_use_it():
+    assert False, "no guest"
+
+@pytest.mark.lab(disks=1)
+def test_ends(lab_guest):
+    lab_guest.run("sleep 60", timeout=2)
+
+@pytest.fixture
+def undone(lab_guest):
+    yield
+    lab_guest.run("exit 6", check=True)
+
+@pytest.mark.lab(disks=1)
+def test_teardown(undone): pass
+"""
+
+
+@pytest.mark.parametrize("words", [(), ("-n", "2", "--dist", "loadfile")], ids=["one", "xdist"])
+def test_a_failed_test_shows_its_last_commands_and_mdstat(
+    pytester: pytest.Pytester, words: tuple[str, ...]
+) -> None:
+    pytester.makeconftest(still.IN_A_CONFTEST)
+    pytester.makepyfile(test_f=FAILS)
+    found = pytester.runpytest_subprocess(*PLUGIN, "-rA", *words)
+    found.assert_outcomes(passed=3, failed=4, errors=1)
+    text = found.stdout.str()
+
+    def part_of(test: str) -> str:
+        start = re.search(rf"^_+ (ERROR at \w+ of )?{test} _+$", text, re.MULTILINE)
+        assert start, test
+        return re.split(r"^(?:_|=){5,}.*$", text[start.end() :], maxsplit=1, flags=re.MULTILINE)[0]
+
+    fails = part_of("test_fails")
+    assert re.findall(r"^exit \d +\d\.\d s  (.*)$", fails, re.MULTILINE) == [
+        *(f"echo {number}" for number in range(11, 20)),
+        "exit 4",
+    ]
+    assert "    echo 19\n" in fails  # what the command printed
+    assert re.search(r"^-+ lab guest g\d: /proc/mdstat -+$", fails, re.MULTILINE)
+    assert "md127 : active raid5 vdb[0] vdc[1]" in fails
+
+    two = part_of("test_two")
+    assert re.search(r"E +lab.errors.CommandError: exit status 5: exit 5\nE +stdout:", two)
+    commands = two.index("last commands")
+    places = [two.index(s, commands) for s in ("echo set up", "echo one", "--- this test: ---")]
+    assert sorted(places) == places
+    assert two.index("exit 5", commands) > places[-1]
+    assert "last commands" not in part_of("test_that_does_not_use_it")
+
+    ends = part_of("test_ends")
+    assert re.search(
+        r"^E +lab.errors.GuestError: a command in .* 2 s: sleep 60$", ends, re.MULTILINE
+    )
+    assert re.search(r"^no end +\d+\.\d s  sleep 60$", ends, re.MULTILINE)
+    assert "above exception" not in text
+    assert re.search(r"^exit 6 +0.0 s  exit 6$", part_of("test_teardown"), re.MULTILINE)
+    assert "exit 3" not in text
+
+
+def test_nothing_of_a_guest_is_shown_where_all_tests_pass(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(GUESTS)
+    found = run(pytester, "-rA")
+    found.assert_outcomes(passed=3)
+    assert "last commands" not in found.stdout.str()
+    assert "mdstat" not in found.stdout.str()
+
+
+def test_a_command_that_has_to_succeed_says_what_it_printed() -> None:
+    output = Output(status=2, stdout="1\n" * 100, stderr="mdadm: oh\nno\n", seconds=0.1)
+    loan: Any = SimpleNamespace(visit=SimpleNamespace(run=lambda script, timeout: output))
+    guest = LabGuest(loan)
+    assert guest.run("mdadm --stop /dev/md0\ntrue") == output
+    with pytest.raises(CommandError) as found:
+        guest.run("mdadm --stop /dev/md0\nfalse", check=True)
+    error = found.value
+    assert (error.command, error.status) == ("mdadm --stop /dev/md0\nfalse", 2)
+    assert (error.stdout, error.stderr) == (output.stdout, output.stderr)
+    lines = str(error).splitlines()
+    assert lines[:5] == [
+        "exit status 2: mdadm --stop /dev/md0 …",
+        "  stderr:",
+        "    mdadm: oh",
+        "    no",
+        "  stdout:",
+    ]
+    assert lines[5:7] == ["    (… 80 lines)", "    1"]
+    assert len(lines) == 26
+    silent = CommandError("false", status=1, stdout="", stderr="\n")
+    assert str(silent) == "exit status 1: false\n  it printed nothing"
+
+
+class LocalSh:
+    """A channel of SSH with a shell of this host behind it."""
+
+    def __init__(self) -> None:
+        self.pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        self.seconds = 0.0
+
+    def exec_command(self, _command: str) -> None:
+        self.sh = subprocess.Popen(["sh"], **self.pipes)  # type: ignore[call-overload]
+
+    def settimeout(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def send(self, data: bytes) -> int:
+        self.sh.stdin.write(data)
+        self.sh.stdin.flush()
+        return len(data)
+
+    def _read(self, pipe: Any, size: int) -> bytes:
+        if not select.select([pipe], [], [], self.seconds)[0]:
+            raise TimeoutError
+        return os.read(pipe.fileno(), size)
+
+    def recv(self, size: int) -> bytes:
+        return self._read(self.sh.stdout, size)
+
+    def recv_stderr(self, size: int) -> bytes:
+        return self._read(self.sh.stderr, size)
+
+    def recv_stderr_ready(self) -> bool:
+        return bool(select.select([self.sh.stderr], [], [], 0)[0])
+
+    def close(self) -> None:
+        self.sh.kill()
+        self.sh.communicate()
+
+
+def test_a_timeout_names_the_command_that_the_test_ran(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    channel = LocalSh()
+    transport = SimpleNamespace(is_active=lambda: True, open_session=lambda timeout: channel)
+    client: Any = SimpleNamespace(get_transport=lambda: transport)
+    found = object.__new__(visit.Visit)
+    found.record = still.Visit("g1").record
+    found._shell = Shell(client, lambda: None)
+    monkeypatch.setattr(visit.guests, "require_alive", lambda _record: None)
+    # a line that fails does not end the script, and its status is that of the last one
+    output = found.run("echo a; false; echo b\n(exit 7)", 10)
+    assert (output.status, output.stdout) == (7, "a\nb\n")
+    with pytest.raises(GuestError, match=r"not ended after 1 seconds: sleep 61 …$") as told:
+        found.run("\nsleep 61\necho never", 1)
+    assert "set +e" not in told.value.message
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -354,17 +538,24 @@ def test_a_wrong_marker_is_one_sentence_and_nothing_is_lent(
         def test_chunk(lab_array): pass
         @pytest.mark.lab(5)
         def test_position(lab_guest): pass
+        def test_without(lab_array): pass
         """
     )
     found = run(pytester)
-    found.assert_outcomes(errors=2)
+    found.assert_outcomes(errors=3)
     found.stdout.fnmatch_lines(
         [
             "test_w.py:2: @pytest.mark.lab: chunk: *",
             "test_w.py:4: @pytest.mark.lab: expected words with values*found 5",
+            "test_w.py:6: lab_array needs the marker lab, and this test has none; write*level=5)",
         ]
     )
-    assert "Traceback" not in found.stdout.str()
+    said = found.stdout.str().partition("short test summary")[0]
+    assert said.count("md's smallest chunk is 4KiB") == 1
+    assert said.count("found 5") == 1
+    assert said.count("needs the marker") == 1
+    assert "exception" not in said
+    assert "Traceback" not in said
     assert engine.read_text() == "close\n"
 
 
@@ -372,7 +563,7 @@ def test_an_image_that_is_not_there_is_the_markers_word_too(
     lab_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool, "Lender", lending.Lender)
-    real = pool.Pool(tmp_path)
+    real = pool.Pool(tmp_path, [])
     place = r"test_pytest_plugin.py:\d+: @pytest.mark.lab: image: there is no image 'debian-1'"
     with pytest.raises(InputError, match=place), real.borrow(disks=1, image="debian-1"):
         pytest.fail("it was lent")
