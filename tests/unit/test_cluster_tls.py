@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -90,6 +91,9 @@ def test_nobody_gets_in_without_the_certificate(lab_home: Path, marks: Path) -> 
         for port in ports:
             data = intruder.message(marks / f"{port}.own")
             assert intruder.send(port, data, intruder.context(record["tls"])) == "answered"
+        until = time.monotonic() + 30
+        while len(list(marks.iterdir())) < len(ports) and time.monotonic() < until:
+            time.sleep(0.05)
         assert {p.name for p in marks.iterdir()} == {f"{port}.own" for port in ports}
         check_modes(record["tls"])
         assert stat.S_IMODE(record["tls"].parent.stat().st_mode) == 0o700
