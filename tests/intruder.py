@@ -103,6 +103,8 @@ async def client(address: str, security: Any) -> str:
                 return "answered"
     except (OSError, TimeoutError, RuntimeError):
         return "refused"
+    except TypeError:  # a worker's answer to what only a scheduler understands
+        return "answered"
 
 
 async def clients(ports: Iterable[int], foreign: Path) -> dict[int, dict[str, str]]:
@@ -118,6 +120,19 @@ async def clients(ports: Iterable[int], foreign: Path) -> dict[int, dict[str, st
             zip(("Client", "Client foreign"), await asyncio.gather(*tries), strict=True)
         )
     return found
+
+
+def listening(pid: int) -> dict[int, str]:
+    """Address by port of every internet socket of a process and its children."""
+    import psutil
+
+    process = psutil.Process(pid)
+    pids = {pid, *(child.pid for child in process.children(recursive=True))}
+    return {
+        found.laddr.port: found.laddr.ip
+        for found in psutil.net_connections(kind="inet")
+        if found.pid in pids and (found.status == "LISTEN" or found.type == socket.SOCK_DGRAM)
+    }
 
 
 def attempts(directory: Path, ports: Iterable[int]) -> dict[int, dict[str, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import stat
 import subprocess
 import sys
@@ -63,23 +62,11 @@ def up(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
         child.stdout.close()
 
 
-def listening(pid: int) -> dict[int, str]:
-    """Address by port of every internet socket of a process and its children."""
-    psutil = pytest.importorskip("psutil")
-    process = psutil.Process(pid)
-    pids = {pid, *(child.pid for child in process.children(recursive=True))}
-    return {
-        found.laddr.port: found.laddr.ip
-        for found in psutil.net_connections(kind="inet")
-        if found.pid in pids and (found.status == "LISTEN" or found.type == socket.SOCK_DGRAM)
-    }
-
-
 def test_nobody_gets_in_without_the_certificate(lab_home: Path, marks: Path) -> None:
     pytest.importorskip("distributed")
     with up("-m", "lab", "cluster", "local", "2") as (child, line):
         assert "A cluster of 2 hosts is up at tls://127.0.0.1:" in line
-        ports = listening(child.pid)
+        ports = intruder.listening(child.pid)
         assert len(ports) == 3  # a scheduler and two workers, and nothing else
         assert set(ports.values()) == {"127.0.0.1"}
         tried = intruder.attempts(marks, ports)
@@ -104,7 +91,7 @@ def test_the_attempts_get_in_where_there_is_no_tls(lab_home: Path, marks: Path) 
     words = ("cluster", "scheduler", "--port", "0", "--lifeline")
     with up("-c", UNENCRYPTED, *words) as (child, line):
         assert line.startswith("tcp://127.0.0.1:")
-        ports = listening(child.pid)
+        ports = intruder.listening(child.pid)
         scheduler = int(line.rpartition(":")[2])
         assert len(ports) == 2
         tried = intruder.attempts(marks, ports)
