@@ -32,6 +32,7 @@ from pydantic import ValidationError
 from lab import damage
 from lab.errors import HostError, InputError, unwritable
 from lab.host import leftovers, paths
+from lab.model.cluster import path_below
 from lab.model.procedure import Procedure
 from lab.model.result import Outcome, Result
 from lab.model.scenario import Cell
@@ -150,15 +151,24 @@ class RunStore:
         raise HostError(f"a hundred attempts at the cell '{cell_id}' lie in '{self.directory}'")
 
     def take_in(self, cell_id: str, files: Mapping[str, bytes]) -> Path:
-        """What another host made of a cell, in a directory of its own; `finish_cell` is next."""
+        """What another host made of a cell, in a directory of its own; `finish_cell` is next.
+
+        ``HostError``: a path leads out of that directory; nothing is written then.
+        """
+        try:
+            below = {path_below(name): data for name, data in files.items()}
+        except ValueError as error:
+            raise HostError(
+                f"a host sent a file of the cell '{cell_id}' that would lie outside of it: {error}"
+            ) from None
         place = self._attempt(cell_id)
-        for name in files:
-            if name.startswith("/") or ".." in Path(name).parts:
-                raise InputError(f"'{name}' of the cell '{cell_id}' would lie outside of '{place}'")
-        for parent in {Path(name).parent for name in files}:
-            (place / parent).mkdir(parents=True, exist_ok=True)
-        for name, data in files.items():
-            write_whole(place / name, data)
+        for path, data in below.items():
+            target = place / path
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise unwritable(target, error) from error
+            write_whole(target, data)
         return place
 
     def has_cell(self, cell_id: str) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 from lab.compile import resources
 from lab.host import cluster
 from lab.host.cluster import Returned
+from lab.host.cluster_local import door_of
 from lab.host.cluster_serve import serve_worker
 from lab.host.cluster_worker import Hosted, Wire
 from lab.model.calibration import Calibration
@@ -80,9 +81,8 @@ def main() -> None:
     def hosted(known: HostFacts, wire: Wire) -> Hosted:
         return Sleeper(known, wire)
 
-    tls = os.environ.get("SLEEPERS_TLS")
     serve_worker(
-        cluster.door(address, Path(tls) if tls else None),
+        door_of(address, None),
         facts(name, int(slots), **different),
         offer,
         lambda text: print(text, flush=True),

@@ -29,8 +29,7 @@ class Baking:
         cold = set()
         for kind in kinds:
             key = self.kinds.key(kind)
-            if (known := warm.find(key)) is not None:
-                warm.name_portable(known, self.kinds.portable(kind))
+            if warm.find(key) is not None:
                 continue
             with warm.baking(key):
                 if warm.find(key) is not None:
@@ -43,7 +42,6 @@ class Baking:
                 why = member.trouble.message if member.trouble else "no reason was given"
                 self.say(f"the guest could not be saved, so each boots cold: {why}")
             else:
-                warm.name_portable(state, self.kinds.portable(kind))
                 place = self.kinds.places[kind.system]
                 accelerator.remember_boot(place.accelerator.kind, state.boot_seconds)
         return cold

@@ -55,6 +55,8 @@ class Cluster:
     watch: Watch
     say: Say
     _heard: SimpleQueue[Any] = field(default_factory=SimpleQueue)
+    _cells: frozenset[str] = frozenset()
+    """Ids of the cells that the hosts were given."""
     _ran: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Facts of the hosts that have finished a cell of the run, by their names."""
     _calibrated: dict[str, Sequence[str]] = field(default_factory=dict)
@@ -117,6 +119,7 @@ class Cluster:
         self.link.post(given)
         self.link.listen(given.run, self._heard.put)
         left = dict(wants)
+        self._cells = frozenset(left)
         failed: list[Failed] = []
         self._ran = _ran_before(store)
         place = places[compiled.base.guest.system]
@@ -161,7 +164,7 @@ class Cluster:
             document={k: v for k, v in compiled.document.data.items() if k != "claims"},
             trials=compiled.scenario.trials,
             programs=cluster.programs(),
-            images={image_key(s): p.image.directory.name for s, p in places.items()},
+            images={image_key(s): p.image.manifest for s, p in places.items()},
             accelerator=self.accelerator,
             cold=self.how.cold,
             jobs=jobs,
@@ -172,8 +175,8 @@ class Cluster:
         self, cells: Sequence[Cell], places: Mapping[tuple[str, str | None], Place]
     ) -> list[tuple[str, resources.Amounts]]:
         """Each cell and what it takes, in the order they begin; ``InputError``: no host has it."""
-        names = {p.image.directory.name for p in places.values()}
-        there = {name for name in names if self.link.describe("image", name).about}
+        manifests = {p.image.directory.name: p.image.manifest for p in places.values()}
+        there = {name for name, manifest in manifests.items() if self.link.has_image(manifest)}
         offers = self._offers()
         found = []
         asked: set[tuple[tuple[str, float], ...]] = set()
@@ -190,7 +193,7 @@ class Cluster:
                 raise InputError(
                     f"no host of the cluster can run the cell '{cell_id(cell)}': {lacks}",
                     hint="`lab cluster worker` brings another host, with --disk a real disk of it;"
-                    " an image is fetched where the scheduler's side has it",
+                    " an image is fetched where the scheduler's machine has the client's",
                 )
         return found
 
@@ -212,7 +215,7 @@ class Cluster:
             match event:
                 case Said():
                     self.say(event.text)
-                case CellStarted():
+                case CellStarted() if event.cell in self._cells:
                     self.watch(event.cell, event)
                 case _:
                     pass
@@ -237,9 +240,12 @@ class Cluster:
         """Put a finished cell in its place, once."""
         if store.has_cell(back.cell):
             return
+        try:
+            outcome = StoredOutcome.model_validate_json(back.files[cluster.OUTCOME])
+        except (KeyError, ValidationError) as error:
+            raise _unreadable(back.host, f"the outcome of the cell '{back.cell}'", error) from error
         for files in back.attempts:
             store.take_in(back.cell, files)
-        outcome = StoredOutcome.model_validate_json(back.files[cluster.OUTCOME])
         others = {name: data for name, data in back.files.items() if name != cluster.OUTCOME}
         place = store.take_in(back.cell, others)
         store.finish_cell(back.cell, place, outcome.model_copy(update={"host": back.host}))
@@ -260,7 +266,10 @@ class Cluster:
         if not known or self._calibrated.get(host) == known:
             return
         self._calibrated[host] = known
-        found = [Calibration.model_validate_json(text) for text in known]
+        try:
+            found = [Calibration.model_validate_json(text) for text in known]
+        except ValidationError as error:
+            raise _unreadable(host, "calibrations", error) from error
         theirs = tuple(c.model_copy(update={"host": host}) for c in found)
         run = store.load_run()
         others = tuple(c for c in run.calibrations if c.host != host)
@@ -277,6 +286,10 @@ class Cluster:
             run = store.load_run()
             facts = _environment(self._ran, place)
             store.save_run(run.model_copy(update={"environment": facts}))
+
+
+def _unreadable(host: str, what: str, error: Exception) -> HostError:
+    return HostError(f"the host '{host}' sent {what} in a form that nobody can read: {error}")
 
 
 def _environment(hosts: Mapping[str, Mapping[str, Any]], place: Place) -> dict[str, Any]:

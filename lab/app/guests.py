@@ -88,6 +88,7 @@ def sweep() -> list[str]:
     places = (paths.guests(), paths.keys(), paths.plugins(), paths.host(), paths.outposts())
     for place in (*places, paths.host() / "capabilities"):
         removed += leftovers.remove(place.glob(".*"))
+    removed += leftovers.remove(paths.tls().parent.glob(".tls.*"))
     removed += leftovers.remove(paths.nights().glob("*/.*.part"))
     return removed + store.collect_garbage()
 

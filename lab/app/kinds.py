@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 
 from lab.app.place import Place, site_of
 from lab.compile.cloud_init import Identity
@@ -24,7 +23,6 @@ from lab.compile.guest import (
 from lab.host import accelerator, guests, hypervisor, keys, paths, warm
 from lab.host.warm import WarmState
 from lab.model.guest import Guest
-from lab.model.image import image_at
 from lab.model.job import GuestJob
 from lab.model.procedure import AttachDisk, HostCommand
 from lab.model.scenario import Cell
@@ -38,7 +36,6 @@ def saved(state: WarmState) -> Saved:
         root=str(state.root),
         seed=str(state.seed),
         saved_directory=state.saved_directory,
-        saved_image=state.saved_image,
     )
 
 
@@ -57,23 +54,6 @@ class Kinds:
     def key(self, kind: Guest) -> str:
         """Everything that a restored guest must share with the one that was saved."""
         place = self.places[kind.system]
-        return self._key(kind, place)
-
-    def portable(self, kind: Guest) -> str:
-        """The same, wherever the image lies: another host's guest fits that has this name.
-
-        KVM shows a guest the host's own processor (``host-passthrough``).
-        """
-        place = self.places[kind.system]
-        image = place.image
-        anywhere = image_at(Path("/image"), image.manifest).model_copy(
-            update={"digest": image.digest}
-        )
-        kvm = place.accelerator.kind == "kvm"
-        cpu = {"cpu": accelerator.cpu_model()} if kvm else {}
-        return self._key(kind, replace(place, image=anywhere), **cpu)
-
-    def _key(self, kind: Guest, place: Place, **more: str) -> str:
         site = site_of(place, "/guest", as_root=accelerator.is_root())
         return warm.key_of(
             {
@@ -83,7 +63,6 @@ class Kinds:
                 "libvirt": hypervisor.version(),
                 "key": keys.lab_key().public,
                 "saved_after": SETTLED + WAITER + ZERO,
-                **more,
             }
         )
 

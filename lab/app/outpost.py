@@ -15,25 +15,21 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import IO, Final
+from typing import IO
 
 from pydantic import TypeAdapter
 
 from lab.app.environment import host_facts, image_facts
 from lab.app.fed import Fed
 from lab.app.how import How
-from lab.app.kinds import Kinds
 from lab.app.place import Place
-from lab.app.task import by_guest
 from lab.compile.identity import cell_id, identity
 from lab.compile.scenario import Compiled, compile_document
 from lab.decode import Document
 from lab.errors import EXIT_DONE, EXIT_STOPPED, FullError, HostError, LabError
-from lab.host import accelerator, hypervisor, images, leftovers, paths, warm, wire
+from lab.host import accelerator, hypervisor, images, leftovers, paths, wire
 from lab.host.cluster_files import find_image
 from lab.model.cluster import (
     Assignment,
@@ -44,17 +40,14 @@ from lab.model.cluster import (
     OutpostOrder,
     RunCell,
     Said,
-    StateAnswer,
-    StateWanted,
 )
 from lab.model.events import CellStarted, Event, Trouble
+from lab.model.image import directory_name
 from lab.model.scenario import Cell
 from lab.store import RunStore, StoredCell, StoredRun, now
 
 _ORDER: TypeAdapter[OutpostOrder] = TypeAdapter(OutpostOrder)
 _EVENT: TypeAdapter[OutpostEvent] = TypeAdapter(OutpostEvent)
-STATE_SECONDS: Final = 1800.0
-"""How long fetching a saved guest may take; then it is booted here."""
 
 
 class _Stop(BaseException):
@@ -118,7 +111,6 @@ class Outpost:
             how=How(jobs=given.jobs, cold=given.cold, erase=given.erase),
             finished=lambda cell: self.tell(_back(store, cell)),
         )
-        states: SimpleQueue[str] = SimpleQueue()
 
         def listen() -> None:
             for line in lifeline:
@@ -128,15 +120,11 @@ class Outpost:
                     case RunCell() as order:
                         self.tell(_unknown(order.id))
                         break
-                    case StateAnswer() as answer:
-                        states.put(answer.key)
                     case Finish():
                         dispatch.feed.ask(None)
             os.kill(os.getpid(), signal.SIGTERM)
 
         threading.Thread(target=listen, daemon=True).start()
-        if not given.cold:
-            self._fetch_states(tuple(cells.values()), places, states)
         dispatch.run(tuple(cells.values()))
         self.tell(Known(calibrations=store.load_run().calibrations))
 
@@ -144,7 +132,8 @@ class Outpost:
         """As `place.prepare`, of the very image that the client has."""
         emulator = accelerator.emulator()
         hypervisor.require()
-        name = self.assignment.images[image_key(system)]
+        wanted = self.assignment.images[image_key(system)]
+        name = directory_name(wanted.name, wanted.digest)
         image = find_image(name)
         if image is None:
             raise HostError(f"the image '{name}' has gone from this host")
@@ -156,24 +145,6 @@ class Outpost:
                 f" with {self.assignment.accelerator.upper()}: {found.reason}"
             )
         return Place(accelerator=found, image=image, emulator=emulator)
-
-    def _fetch_states(
-        self,
-        cells: Sequence[Cell],
-        places: dict[tuple[str, str | None], Place],
-        states: SimpleQueue[str],
-    ) -> None:
-        """Have saved guests fetched that are not here; what cannot be had is booted and saved."""
-        kinds = Kinds(scenario=self.assignment.scenario, places=places, at_once=1)
-        for kind in by_guest(cells):
-            key = kinds.key(kind)
-            if warm.find(key) is not None:
-                continue
-            disk = str(places[kind.system].image.disk)
-            self.tell(StateWanted(key=key, portable=kinds.portable(kind), image_disk=disk))
-            with suppress(Empty):  # it is booted here then
-                while states.get(timeout=STATE_SECONDS) != key:
-                    pass
 
 
 def image_key(system: tuple[str, str | None]) -> str:

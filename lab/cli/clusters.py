@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -30,7 +31,8 @@ def local(
 ) -> None:
     """A cluster on this machine alone, until Ctrl-C or `lab cluster down`.
 
-    Each of its hosts has a home and a share of the processors and the memory of its own.
+    Each of its hosts has a home and a share of the processors and the memory of its own. Its
+    certificates are made anew, and are this user's alone.
 
     Example: lab cluster local 2
     """
@@ -61,14 +63,36 @@ def scheduler(
 ) -> None:
     """Be a cluster's scheduler, and hand out this machine's images, until Ctrl-C.
 
-    Example: lab cluster scheduler --host 192.0.2.7 --tls ~/lab-tls
+    It makes the cluster's certificates where there are none, and prints how to copy them.
+
+    Example: lab cluster scheduler --host 192.0.2.7
     """
     from lab.host import cluster as clusters
-    from lab.host import cluster_serve
+    from lab.host import cluster_serve, cluster_tls, paths
 
+    clusters.load()
+    directory = (tls or paths.tls()).absolute()
     shown = f"[{host}]" if ":" in host else host
-    door = clusters.door(f"{shown}:{port}", tls)
-    cluster_serve.serve_scheduler(host, port, door, typer.echo, lifeline=lifeline)
+    address = clusters.address_of(f"{shown}:{port}")
+    cluster_tls.make(directory)
+    ends = cluster_tls.check(directory)
+
+    def ready(address: str) -> None:
+        typer.echo(address)
+        if lifeline:
+            return
+        typer.echo(
+            f"Certificates: {directory}, until {ends:%Y-%m-%d}. Whoever has them can run programs"
+            " on every host of this cluster. For another machine, copy them there:\n"
+            f"  scp -rp {shlex.quote(str(directory))} MACHINE:lab-tls\n"
+            f"  lab cluster worker {address} --tls ~/lab-tls\n"
+            f"  lab run scenario NAME --cluster {address} --tls ~/lab-tls\n"
+            "Ctrl-C ends the scheduler.",
+            err=True,
+        )
+
+    door = clusters.Door(address=address, tls=directory)
+    cluster_serve.serve_scheduler(host, port, door, ready, lifeline=lifeline)
 
 
 @cluster.command("worker")

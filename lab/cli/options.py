@@ -83,8 +83,8 @@ Tls = Annotated[
     typer.Option(
         "--tls",
         metavar="DIR",
-        help="ca.pem, cert.pem and key.pem for a cluster that is not on this machine alone.",
-        show_default=False,
+        help="The cluster's certificates: a directory of mode 0700 with ca.pem, cert.pem, key.pem.",
+        show_default="the local cluster's, or ~/.local/share/lab/tls",
     ),
 ]
 Json = Annotated[

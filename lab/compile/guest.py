@@ -204,8 +204,6 @@ class Saved:
     root: str
     seed: str
     saved_directory: str
-    saved_image: str = ""
-    """Directory of the image when it was saved, where that is another one here."""
 
 
 def restore_procedure(
@@ -244,9 +242,6 @@ def _restore(site: Site, saved: Saved, scale: float, disks: Plugged) -> tuple[St
             key=saved.key,
             state=saved.memory,
             saved_directory=saved.saved_directory,
-            moved={saved.saved_image: str(PurePosixPath(site.image_disk).parent)}
-            if saved.saved_image
-            else {},
             directory=site.directory,
             console=str(directory / "console.log"),
         ),

@@ -169,8 +169,7 @@ class LiveBench:
 
     def restore_guest(self, step: RestoreGuest) -> None:
         """Start the guest from a warm state, and write its process and port down."""
-        moved = {step.saved_directory: step.directory, **step.moved}
-        self._hypervisor.restore(Path(step.state), moved)
+        self._hypervisor.restore(Path(step.state), step.saved_directory, step.directory)
         self._restored = True
         self.record = replace(self.record, pid=self._hypervisor.pid, port=self._hypervisor.port())
         guests.write(self.record)

@@ -1,16 +1,16 @@
 """A cluster from the client's side: its address, the way in, cells handed out and results taken in.
 
-This module and its neighbours ``cluster_*`` are the only users of dask.distributed. Whoever may
-connect to a scheduler of dask can have programs run by all that are connected to it. So nothing
-listens but on the loopback, or with TLS, where both ends show a certificate of the same authority.
+This module and its neighbours ``cluster_*`` are the only users of dask.distributed. Whoever can
+connect to a process of dask can have it run any program. So each of them, on the loopback too,
+speaks TLS alone, and both ends show a certificate of the same authority (`cluster_tls`).
 """
 
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import logging
 import platform
+import ssl
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -23,13 +23,13 @@ from pydantic import ValidationError
 
 import lab
 from lab.errors import HostError, InputError, TroubleError
-from lab.host import clock
-from lab.host.cluster_files import Parcel
+from lab.host import clock, cluster_tls
+from lab.host.cluster_files import sums_of
 from lab.model.cluster import Assignment, HostFacts
+from lab.model.image import ImageManifest, directory_name
 
 PORT: Final = 8786
 """Where dask's schedulers listen, if nobody says otherwise."""
-TLS_FILES: Final = ("ca.pem", "cert.pem", "key.pem")
 RETRIES: Final = 2
 """How often a cell is handed out again whose host failed; dask gives up after as many kills."""
 GLANCE: Final = 0.05
@@ -83,62 +83,51 @@ def programs() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Door:
-    """A scheduler's address, and the way in."""
+    """A scheduler's address, and the certificate that it wants to see."""
 
     address: str
-    """``tcp://127.0.0.1:8786``."""
-    tls: Path | None
-    """Directory of the certificates; ``None``: unencrypted."""
+    """``tls://127.0.0.1:8786``."""
+    tls: Path
+    """Directory of the certificate."""
 
     def security(self) -> Any:
-        """What dask must know to open it; ``None``: nothing."""
-        if self.tls is None:
-            return None
-        ca, cert, key = (str(self.tls / name) for name in TLS_FILES)
+        """dask's settings: TLS 1.3 alone, and both ends verify the other's certificate."""
+        ca, cert, key = (str(self.tls / name) for name in cluster_tls.FILES)
         roles = ("client", "scheduler", "worker")
         own = {f"tls_{r}_cert": cert for r in roles} | {f"tls_{r}_key": key for r in roles}
-        return load().Security(require_encryption=True, tls_ca_file=ca, **own)
+        version = ssl.TLSVersion.TLSv1_3
+        return load().Security(
+            require_encryption=True, tls_ca_file=ca, tls_min_version=version, **own
+        )
 
 
-def door(text: str, tls: Path | None) -> Door:
-    """``HOST[:PORT]``, ``tcp://…`` or ``tls://…``; ``InputError``: nobody should go in there."""
+def door(text: str, tls: Path) -> Door:
+    """The way to a scheduler; ``InputError``: not an address, or not a usable certificate."""
+    address = address_of(text)
+    cluster_tls.check(tls)
+    return Door(address=address, tls=tls)
+
+
+def address_of(text: str) -> str:
+    """``tls://HOST:PORT`` of ``HOST[:PORT]`` or ``tls://HOST[:PORT]``; ``InputError``: neither."""
     scheme, _, rest = text.rpartition("://")
-    scheme = scheme or ("tls" if tls else "tcp")
     try:
         parts = urlsplit(f"//{rest}")
         host, port = parts.hostname, parts.port if parts.port is not None else PORT
     except ValueError:
         host, port = None, 0
-    if scheme not in ("tcp", "tls") or not host:
+    if scheme == "tcp":
+        raise InputError(
+            f"'{text}' is an address without TLS, and the lab connects to none: whoever reaches it"
+            " can run programs on every host",
+            hint=f"leave out 'tcp://': {rest}",
+        )
+    if scheme not in ("", "tls") or not host:
         raise InputError(
             f"'{text}' is no address of a scheduler: expected HOST, HOST:PORT or tls://HOST:PORT"
         )
-    if scheme == "tls" and tls is None:
-        raise InputError(
-            f"'{text}' wants TLS, and no certificates are given",
-            hint=f"--tls DIR, with {', '.join(TLS_FILES)} in it",
-        )
-    if scheme == "tcp" and not _loops_back(host):
-        raise InputError(
-            f"'{text}' is not on this machine's loopback, and without TLS whoever reaches that port"
-            " can run programs on every host of the cluster, and read along",
-            hint=f"--tls DIR, with {', '.join(TLS_FILES)} in it, at scheduler, workers and client",
-        )
-    if tls is not None:
-        missing = [name for name in TLS_FILES if not (tls / name).is_file()]
-        if missing:
-            raise InputError(f"there is no '{tls / missing[0]}', which --tls needs")
     shown = f"[{host}]" if ":" in host else host
-    return Door(address=f"{scheme}://{shown}:{port}", tls=tls if scheme == "tls" else None)
-
-
-def _loops_back(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return f"tls://{shown}:{port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,10 +184,17 @@ class Link:
         workers = self._sure(lambda: self._client.sync(identity)["workers"])
         return {address: dict(worker["resources"]) for address, worker in workers.items()}
 
-    def describe(self, kind: str, name: str) -> Parcel:
-        """What the scheduler's side has of that name; ``HostError``: it is not a lab's."""
-        ask = self._client.scheduler.lab_describe
-        return parcel_of(self._sure(lambda: self._client.sync(ask, kind=kind, name=name)))
+    def has_image(self, manifest: ImageManifest) -> bool:
+        """Whether the scheduler's machine has this very image; ``HostError``: it is not a lab's."""
+        ask = self._client.scheduler.lab_has_image
+        name, sums = directory_name(manifest.name, manifest.digest), sums_of(manifest)
+        answer = self._sure(lambda: self._client.sync(ask, image=name, sums=sums))
+        if not isinstance(answer, bool):
+            raise HostError(
+                "the scheduler is not one of the lab's: it has no images to hand out",
+                hint="start it with `lab cluster scheduler`, or `lab cluster local N`",
+            )
+        return answer
 
     def post(self, assignment: Assignment) -> None:
         """Put a run where hosts find it."""
@@ -253,8 +249,10 @@ class Link:
                 for future, result in batch:
                     cell = cell_of[future.key]
                     # Not by the future's status: its host may have died since it was fetched.
-                    if isinstance(result, Returned):
+                    if isinstance(result, Returned) and result.cell == cell:
                         yield result
+                    elif isinstance(result, Returned):
+                        yield Failed(cell=cell, reason=f"a host sent '{result.cell}' instead")
                     else:
                         yield Failed(cell=cell, reason=_reason(future, result))
                     future.release()
@@ -307,16 +305,6 @@ def gone(address: str, why: str) -> HostError:
     )
 
 
-def parcel_of(answer: object) -> Parcel:
-    """What a scheduler's side answered; ``HostError``: it knows nothing of the lab."""
-    if not isinstance(answer, str):
-        raise HostError(
-            "the scheduler is not one of the lab's: it has no images to hand out",
-            hint="start it with `lab cluster scheduler`, or `lab cluster local N`",
-        )
-    return Parcel.model_validate_json(answer)
-
-
 def _reason(future: Any, result: Any) -> str:
     """Why a task came to nothing, in one sentence."""
     error = result[1] if isinstance(result, tuple) and len(result) > 1 else result
@@ -336,10 +324,7 @@ def connected(to: Door) -> Iterator[Link]:
             to.address, security=to.security(), timeout=CONNECTING, set_as_default=False
         )
     except (OSError, TimeoutError, ValueError) as error:
-        raise HostError(
-            f"no scheduler answers at {to.address}: {error}",
-            hint="`lab cluster local N` starts one here; `lab cluster scheduler` one for others",
-        ) from error
+        raise cluster_tls.refused(to.address, to.tls, error) from error
     try:
         yield Link(client, to.address)
     finally:

@@ -1,90 +1,68 @@
-"""Images and saved guests from the scheduler's side to a host: once, by digest, whole or not.
+"""Images from the scheduler's machine to a host: once, checked by SHA-256, whole or not at all.
 
-The scheduler's process answers two questions (`Shelf`); a host asks them (`fetch_image`,
-`fetch_state`). What is half fetched lies where half-made images and states lie, and goes with them.
+The client names the image and its files' digests, as it has them itself. The scheduler's process
+reads its own images (`Shelf`); a host requests them (`fetch_image`). A half fetched image lies
+where half-made images lie, and is removed with them.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
 from lab.errors import HostError, unwritable
-from lab.host import image_store, image_workspace, paths, warm
-from lab.model.base import Model
-from lab.model.cluster import StateWanted
-from lab.model.image import Image, ImageFile, ImageManifest
+from lab.host import image_store, image_workspace
+from lab.model.image import Image, ImageFile, ImageManifest, boot_files, directory_name
 
 CHUNK: Final = 4 * 1024**2
-"""Bytes that are asked for at once."""
-
-
-class Parcel(Model):
-    """What can be fetched: files with their digests, and the document that belongs to them."""
-
-    files: dict[str, ImageFile] = {}
-    about: str = ""
-    """JSON; empty: there is no such thing here."""
+"""Bytes that are requested at once."""
 
 
 class Ask(Protocol):
-    """How a host asks the scheduler's side."""
+    """How a host reaches the scheduler's images."""
 
-    def describe(self, kind: str, name: str) -> Parcel:
-        """What of that name there is."""
+    def has(self, image: str, sums: Mapping[str, str]) -> bool:
+        """Whether an image is there with exactly these files. ``HostError``: no answer."""
 
-    def read(self, kind: str, name: str, file: str, offset: int) -> bytes:
-        """At most `CHUNK` bytes of a file; none at its end. ``HostError``: nobody answers."""
+    def read(self, image: str, file: str, offset: int) -> bytes:
+        """At most `CHUNK` bytes of a file; none at its end. ``HostError``: no answer."""
 
 
 class Shelf:
-    """What the scheduler's side has for hosts. It gives nothing but what it describes."""
+    """The images that the scheduler's process gives to hosts, and nothing else."""
 
     def __init__(self) -> None:
-        self._parcels: dict[tuple[str, str], tuple[Path, Parcel]] = {}
+        self._found: dict[str, Image] = {}
 
-    def describe(self, kind: str, name: str) -> Parcel:
-        """What of that name there is; its files are read through once."""
-        found = self._find(kind, name)
-        if found is None:
-            self._parcels.pop((kind, name), None)
-            return Parcel()
-        directory, about, files = found
-        known = self._parcels.get((kind, name))
-        if known is None or known[0] != directory or known[1].about != about:
-            whole = files or {f: _file_of(directory / f) for f in warm.FILES}
-            known = (directory, Parcel(files=whole, about=about))
-            self._parcels[kind, name] = known
-        return known[1]
+    def has(self, image: str, sums: Mapping[str, str]) -> bool:
+        """Whether an image is here with exactly these files, by name and SHA-256."""
+        self._found.pop(image, None)
+        found = self._find(image)
+        return found is not None and sums_of(found.manifest) == dict(sums)
 
-    def read(self, kind: str, name: str, file: str, offset: int) -> bytes:
-        """At most `CHUNK` bytes of a file that was described; none else."""
-        directory, parcel = self._parcels.get((kind, name), (Path(), Parcel()))
-        if file not in parcel.files:
+    def read(self, image: str, file: str, offset: int) -> bytes:
+        """At most `CHUNK` bytes of a file of an image; empty for everything else."""
+        found = self._find(image)
+        if found is None or file not in found.manifest.files:
             return b""
         try:
-            with (directory / file).open("rb") as opened:
+            with (found.directory / file).open("rb") as opened:
                 opened.seek(offset)
                 return opened.read(CHUNK)
         except OSError:
             return b""
 
-    @staticmethod
-    def _find(kind: str, name: str) -> tuple[Path, str, dict[str, ImageFile]] | None:
-        if kind == "image":
-            for image in image_store.list_images().images:
-                if image.directory.name == name:
-                    text = image.manifest.model_dump_json()
-                    return image.directory, text, image.manifest.files
-        elif kind == "state" and (state := warm.find_portable(name)) is not None:
-            about = {k: v for k, v in asdict(state).items() if k != "directory"}
-            about["saved_image"] = state.saved_image or str(paths.images() / state.image)
-            return state.directory, json.dumps(about), {}
-        return None
+    def _find(self, name: str) -> Image | None:
+        if name not in self._found and (image := find_image(name)) is not None:
+            self._found[name] = image
+        return self._found.get(name)
+
+
+def sums_of(manifest: ImageManifest) -> dict[str, str]:
+    """SHA-256 of each file of an image."""
+    return {name: file.sha256 for name, file in manifest.files.items()}
 
 
 def find_image(name: str) -> Image | None:
@@ -93,55 +71,42 @@ def find_image(name: str) -> Image | None:
     return next((image for image in found if image.directory.name == name), None)
 
 
-def fetch_image(ask: Ask, name: str, say: Callable[[str], None]) -> Image:
-    """The image of that name, fetched where it is not here; ``HostError``: it cannot be."""
+def fetch_image(ask: Ask, manifest: ImageManifest, say: Callable[[str], None]) -> Image:
+    """The image that a client wants, fetched where it is not here; ``HostError``: it cannot be.
+
+    Each name used as a path is the lab's own or was checked by `ImageManifest`.
+    """
+    name = directory_name(manifest.name, manifest.digest)
     if (here := find_image(name)) is not None:
         return here
+    if set(manifest.files) != set(boot_files(manifest.boot)):
+        raise HostError(f"the client wants other files of the image '{name}' than an image has")
     with image_workspace.exclusive(f"fetch-{name}", waiting=lambda: None):
         if (here := find_image(name)) is not None:
             return here
-        parcel = ask.describe("image", name)
-        if not parcel.about:
+        if not ask.has(name, sums_of(manifest)):
             raise HostError(
-                f"the image '{name}' is neither here nor on the scheduler's side",
-                hint="`lab image build` or `lab image import` there, then run again",
+                f"the image '{name}', as the client has it, is neither here nor on the scheduler's"
+                " machine",
+                hint="copy the client's image there, or `lab image build` here, then run again",
             )
-        manifest = ImageManifest.model_validate_json(parcel.about)
-        space = sum(file.size for file in parcel.files.values())
+        space = sum(file.size for file in manifest.files.values())
         image_workspace.check_space(manifest.name, space)
         say(f"fetching the image {name}, {space / 1e6:.0f} MB")
         with image_workspace.workspace(manifest.name) as work:
             made = work / "image"
             made.mkdir()
-            for file, expected in manifest.files.items():
-                _fetch(ask, "image", name, file, expected, made / file)
+            for file in boot_files(manifest.boot):
+                _fetch(ask, name, file, manifest.files[file], made / file)
             return image_store.publish(made, manifest)
 
 
-def fetch_state(ask: Ask, wanted: StateWanted, say: Callable[[str], None]) -> bool:
-    """Fetch a saved guest, if the scheduler's side has it; whether it is here now."""
-    with warm.baking(wanted.key):
-        if warm.find(wanted.key) is not None:
-            return True
-        parcel = ask.describe("state", wanted.portable)
-        if set(parcel.files) != set(warm.FILES):
-            return False
-        space = sum(file.size for file in parcel.files.values())
-        say(f"fetching a saved guest, {space / 1e6:.0f} MB")
-        with warm.making(wanted.key) as place:
-            for file, expected in parcel.files.items():
-                _fetch(ask, "state", wanted.portable, file, expected, place / file)
-            (place / warm.ABOUT).write_text(parcel.about, encoding="utf-8")
-            warm.adopt(place, wanted.key, wanted.portable, Path(wanted.image_disk))
-    return True
-
-
-def _fetch(ask: Ask, kind: str, name: str, file: str, expected: ImageFile, target: Path) -> None:
-    """One file, chunk by chunk; ``HostError`` where what came is not what was described."""
+def _fetch(ask: Ask, image: str, file: str, expected: ImageFile, target: Path) -> None:
+    """One file, chunk by chunk; ``HostError``: its size or digest is not the expected one."""
     digest, size = hashlib.sha256(), 0
     try:
         with target.open("xb") as out:
-            while size < expected.size and (chunk := ask.read(kind, name, file, size)):
+            while size < expected.size and (chunk := ask.read(image, file, size)):
                 out.write(chunk)
                 digest.update(chunk)
                 size += len(chunk)
@@ -149,12 +114,8 @@ def _fetch(ask: Ask, kind: str, name: str, file: str, expected: ImageFile, targe
         raise unwritable(target, error) from error
     if size != expected.size or digest.hexdigest() != expected.sha256:
         raise HostError(
-            f"'{file}' of the {kind} '{name}' did not come as the scheduler's side described it:"
+            f"'{file}' of the image '{image}' did not come as the client has it:"
             f" {size} of {expected.size} bytes, SHA-256 {digest.hexdigest()[:12]} instead of"
             f" {expected.sha256[:12]}",
-            hint="it is damaged there, or was changed meanwhile: run again",
+            hint="it is damaged on the scheduler's machine, or was changed meanwhile: run again",
         )
-
-
-def _file_of(path: Path) -> ImageFile:
-    return ImageFile(size=path.stat().st_size, sha256=image_store.file_sha256(path))

@@ -3,6 +3,7 @@
 ::
 
     c/.l.PID/cluster.json     its address; PID is the process that looks after all of it
+    c/.l.PID/tls/             its certificates, made anew for each cluster
     c/.l.PID/1/…              home of the first host: LAB_HOME of its worker
 
 All are children of that process, and its lifeline is theirs: when it ends, however it does, they
@@ -25,11 +26,12 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from lab.errors import HostError, InputError, unwritable
-from lab.host import clock, cluster, guests, image_workspace, keys, leftovers, paths
+from lab.host import clock, cluster, cluster_tls, guests, image_workspace, leftovers, paths
 from lab.host.cluster import Door
 from lab.host.process import Child, uninterrupted
 
 RECORD: Final = "cluster.json"
+TLS: Final = "tls"
 LOCAL: Final = "local"
 """Stands for the address of the cluster on this machine."""
 BEGINNING: Final = 120.0
@@ -42,14 +44,20 @@ _Line = tuple[str, str | None]
 
 
 def door_of(text: str, tls: Path | None) -> Door:
-    """The way into the cluster at an address, or into the one on this machine."""
-    if text != LOCAL:
-        return cluster.door(text, tls)
+    """The way into the cluster at an address, or into the one on this machine.
+
+    Without ``tls``, certificates are found where `lab cluster local` and `scheduler` put them.
+    """
+    address = None if text == LOCAL else cluster.address_of(text)
     for record in alive():
-        return cluster.door(record["address"], None)
-    raise InputError(
-        "no cluster is up on this machine", hint="`lab cluster local 2` starts one with two hosts"
-    )
+        if address in (None, record["address"]):
+            return cluster.door(record["address"], tls or Path(record["tls"]))
+    if address is None:
+        raise InputError(
+            "no cluster is up on this machine",
+            hint="`lab cluster local 2` starts one with two hosts",
+        )
+    return cluster.door(address, tls or paths.tls())
 
 
 def alive() -> list[dict[str, Any]]:
@@ -61,7 +69,7 @@ def alive() -> list[dict[str, Any]]:
             record = json.loads(path.read_text(encoding="utf-8"))
             started = guests.started_ticks(int(pid))
             if started and record["started"] == started:  # not another process of that number
-                found.append({**record, "pid": int(pid)})
+                found.append({**record, "pid": int(pid), "tls": path.with_name(TLS)})
     return sorted(found, key=lambda r: str(r["since"]), reverse=True)
 
 
@@ -76,11 +84,13 @@ def serve(count: int, since: str, ready: Callable[[str], None], say: Callable[[s
     try:
         _make(directory)
         start = _Starter(directory, lines, children)
-        start("scheduler", ["scheduler", "--port", "0"], {})
+        cluster_tls.make(directory / TLS)
+        tls = ["--tls", str(directory / TLS)]
+        start("scheduler", ["scheduler", "--port", "0", *tls], {})
         address = _first(lines, "scheduler", directory)
         for number, share in enumerate(_shares(count), 1):
             home = _home(directory / str(number))
-            words = ["worker", address, "--name", f"host{number}", "--share", str(count)]
+            words = ["worker", address, "--name", f"host{number}", "--share", str(count), *tls]
             with _on(share):
                 start(f"host{number}", words, {"LAB_HOME": str(home)})
         for number in range(1, count + 1):
@@ -152,12 +162,10 @@ def _make(directory: Path) -> None:
 
 
 def _home(home: Path) -> Path:
-    """A host's home: this lab's images and key, and what was found out about this machine."""
-    keys.lab_key()
+    """A host's home: this lab's images, and what was found out about this machine."""
     try:
         (home / "data").mkdir(parents=True)
         (home / "data" / "images").symlink_to(image_workspace.home())
-        shutil.copytree(paths.keys(), home / "data" / "keys")
         if paths.host().is_dir():
             shutil.copytree(
                 paths.host(), home / "cache" / "host", ignore=shutil.ignore_patterns(".*", "turns")

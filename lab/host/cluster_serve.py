@@ -6,19 +6,20 @@ import asyncio
 import os
 import shutil
 import signal
+import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from lab.errors import HostError, InputError, TroubleError
-from lab.host import paths
+from lab.host import cluster_tls, paths
 from lab.host.cluster import Door, load
 from lab.host.cluster_files import Shelf
 from lab.host.cluster_worker import Hosted, Wire
 from lab.model.cluster import HostFacts
 
-LOOPBACK: Final = "127.0.0.1"
 CLOSING: Final = 10.0
 """Seconds that a worker may take to say goodbye."""
 LEAVING: Final = 5.0
@@ -42,23 +43,17 @@ async def _scheduler(host: str, port: int, door: Door, ready: Ready, lifeline: b
     distributed = load()
     shelf = Shelf()
 
-    async def describe(kind: str, name: str) -> str:
-        parcel = await asyncio.to_thread(shelf.describe, kind, name)
-        return parcel.model_dump_json()
+    async def has(image: str, sums: dict[str, str]) -> bool:
+        return await asyncio.to_thread(shelf.has, image, sums)
 
-    async def read(kind: str, name: str, file: str, offset: int) -> bytes:
-        return await asyncio.to_thread(shelf.read, kind, name, file, offset)
+    async def read(image: str, file: str, offset: int) -> bytes:
+        return await asyncio.to_thread(shelf.read, image, file, offset)
 
     try:
-        scheduler = distributed.Scheduler(
-            host=host,
-            port=port,
-            protocol=door.address.partition("://")[0],
-            security=door.security(),
-            dashboard=False,
-            dashboard_address=f"{LOOPBACK}:0",
+        scheduler = _without_http(distributed.Scheduler)(
+            host=host, port=port, protocol="tls", security=door.security(), dashboard=False
         )
-        scheduler.handlers |= {"lab_describe": describe, "lab_read": read}
+        scheduler.handlers |= {"lab_has_image": has, "lab_read_image": read}
         async with scheduler, _until_ended(lifeline) as ended:
             ready(scheduler.address)
             await ended.wait()
@@ -95,18 +90,16 @@ async def _worker(
     distributed = load()
     scratch = paths.outposts() / f".dask.{os.getpid()}"
     scratch.mkdir(parents=True, exist_ok=True)
-    worker = distributed.Worker(
+    worker = _without_http(distributed.Worker)(
         door.address,
         name=facts.name,
         nthreads=facts.guests,
         resources=dict(offer),
         memory_limit=0,
         local_directory=str(scratch),
-        # Without an address of its own it would listen on all of the machine's.
-        host=None if door.tls else LOOPBACK,
+        host=_address_towards(door),
         security=door.security(),
         dashboard=False,
-        dashboard_address=f"{LOOPBACK}:0",
         death_timeout=JOINING,
     )
     hosted = make(facts, Wire(worker))
@@ -130,6 +123,31 @@ async def _worker(
         raise TroubleError(f"the host '{facts.name}' has left the cluster", hint=hosted.why)
 
 
+def _without_http(kind: Any) -> Any:
+    """A dask server without its HTTP server, which dask starts even with no page to show.
+
+    It answers without a certificate, and dask has no setting that turns it off.
+    """
+    return type(kind.__name__, (kind,), {"start_http_server": lambda *_, **__: None})
+
+
+def _address_towards(door: Door) -> str:
+    """This machine's address on the way to the scheduler; no packet is sent for it.
+
+    Without one dask's worker would listen on all addresses of the machine.
+    """
+    parts = urlsplit(door.address)
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(
+            parts.hostname, parts.port, type=socket.SOCK_DGRAM
+        )[0]
+        with socket.socket(family, kind) as way:
+            way.connect(address)
+            return str(way.getsockname()[0])
+    except OSError as error:
+        raise HostError(f"there is no way to {door.address}: {error.strerror}") from error
+
+
 async def _take_leave(worker: Any) -> None:
     """Have the scheduler give this host's cells to others, and count that as no death of theirs."""
     leave = worker.scheduler.retire_workers(
@@ -140,7 +158,11 @@ async def _take_leave(worker: Any) -> None:
 
 
 async def _join(worker: Any, door: Door, facts: HostFacts) -> None:
+    args = door.security().get_connection_args("worker")
     try:
+        # The worker itself would try a certificate that is refused for `JOINING` seconds.
+        comm = await load().core.connect(door.address, timeout=JOINING, **args)
+        await comm.close()
         await worker
     except (OSError, TimeoutError, ValueError, RuntimeError) as error:
         cause = error.__cause__ or error
@@ -148,10 +170,7 @@ async def _join(worker: Any, door: Door, facts: HostFacts) -> None:
             raise InputError(
                 f"the cluster has a host '{facts.name}' already", hint="--name gives another name"
             ) from error
-        raise HostError(
-            f"no scheduler answers at {door.address}: {cause}",
-            hint="`lab cluster scheduler` starts one, `lab cluster local N` one with workers",
-        ) from error
+        raise cluster_tls.refused(door.address, door.tls, error) from error
 
 
 @asynccontextmanager

@@ -20,8 +20,7 @@ from pydantic import TypeAdapter
 
 from lab.errors import EXIT_DONE, FullError, HostError, LabError, TroubleError
 from lab.host import cluster_files, paths
-from lab.host.cluster import OUTCOME, Returned, parcel_of
-from lab.host.cluster_files import Parcel
+from lab.host.cluster import OUTCOME, Returned
 from lab.host.process import Child
 from lab.model.cluster import (
     Assignment,
@@ -33,8 +32,6 @@ from lab.model.cluster import (
     OutpostOrder,
     RunCell,
     Said,
-    StateAnswer,
-    StateWanted,
 )
 from lab.model.events import CellStarted, Trouble
 
@@ -44,7 +41,7 @@ STOP_SECONDS: Final = 90.0
 BEGINNINGS: Final = 3
 """Outposts that are tried for a cell: one may end, since it was idle, as the cell comes."""
 ANSWER_SECONDS: Final = 60.0
-"""How long the scheduler's side may take for one answer; it may have to read an image through."""
+"""How long the scheduler may take for one answer."""
 
 
 # -- what dask calls, by these names
@@ -96,13 +93,13 @@ class Wire:
         except (OSError, TimeoutError, RuntimeError) as error:
             raise HostError(f"the scheduler does not answer '{operation}': {error}") from error
 
-    def describe(self, kind: str, name: str) -> Parcel:
-        """What the scheduler's side has of that name."""
-        return parcel_of(self._ask("lab_describe", kind=kind, name=name))
+    def has(self, image: str, sums: Mapping[str, str]) -> bool:
+        """Whether the scheduler's machine has an image with exactly these files."""
+        return bool(self._ask("lab_has_image", image=image, sums=dict(sums)))
 
-    def read(self, kind: str, name: str, file: str, offset: int) -> bytes:
+    def read(self, image: str, file: str, offset: int) -> bytes:
         """A piece of a file of it."""
-        return bytes(self._ask("lab_read", kind=kind, name=name, file=file, offset=offset))
+        return bytes(self._ask("lab_read_image", image=image, file=file, offset=offset) or b"")
 
     def assignment(self, run: str) -> Assignment:
         """What the client has put there of a run."""
@@ -185,25 +182,11 @@ class Outpost:
                         waiting.set_result(event)
                 case Known():
                     self.known = tuple(c.model_dump_json() for c in event.calibrations)
-                case StateWanted():
-                    self._fetch(event)
                 case Said() | CellStarted():
                     self._wire.say(self._run, event.model_dump(mode="json"))
                 case Trouble():
                     kind = FullError if event.full else TroubleError
                     self.trouble = kind(event.message, hint=event.hint)
-
-    def _fetch(self, wanted: StateWanted) -> None:
-        """Saved guests are a convenience: where one cannot be had, the host boots its own."""
-
-        def say(text: str) -> None:
-            self._wire.say(self._run, Said(text=text).model_dump(mode="json"))
-
-        try:
-            cluster_files.fetch_state(self._wire, wanted, say)
-        except (LabError, OSError) as error:
-            say(f"no saved guest was fetched: {error}")
-        self._tell(StateAnswer(key=wanted.key))
 
     def _ended(self) -> None:
         self._child.hang_up()
@@ -308,8 +291,8 @@ class Hosted:
                 offered = {"offered": self.facts.disks}
                 assignment = self._wire.assignment(run).model_copy(update=offered)
                 self._require_same(assignment.programs)
-                for name in sorted(set(assignment.images.values())):
-                    cluster_files.fetch_image(self._wire, name, self._sayer(run))
+                for manifest in assignment.images.values():
+                    cluster_files.fetch_image(self._wire, manifest, self._sayer(run))
                 self._outposts[run] = Outpost(assignment, self._wire)
             return self._outposts[run]
 
@@ -345,5 +328,5 @@ def _files(directory: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(directory)): path.read_bytes()
         for path in found
-        if path.is_file() and not path.name.startswith(".")
+        if path.is_file() and not path.is_symlink() and not path.name.startswith(".")
     }

@@ -120,14 +120,12 @@ class Hypervisor:
             raise self._trouble("the guest could not be saved", error) from error
         self._domain = None
 
-    def restore(self, path: Path, moved: Mapping[str, str]) -> None:
-        """Start the guest that a file holds; ``moved``: directories then, and those of now."""
+    def restore(self, path: Path, before: str, now: str) -> None:
+        """Start the guest that a file holds: its directory then, and that of now."""
         self.open()
         libvirt = drives.load()
         try:
-            xml = self._saved_definition(path)
-            for before, now in moved.items():
-                xml = xml.replace(f"{before}/", f"{now}/")
+            xml = self._saved_definition(path).replace(f"{before}/", f"{now}/")
             self._connection.restoreFlags(str(path), xml, libvirt.VIR_DOMAIN_SAVE_RUNNING)
             self._domain = self._connection.lookupByName(self.name)
         except libvirt.libvirtError as error:

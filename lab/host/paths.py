@@ -10,6 +10,7 @@ schema    ``$XDG_DATA_HOME/lab/schema``   yes: ``lab schema scenario --install``
 site      ``$XDG_DATA_HOME/lab/site``     yes: ``lab report --all`` makes it again
 profiles  ``$XDG_DATA_HOME/lab/profiles`` yes: ``lab disk calibrate`` makes them again
 keys      ``$XDG_DATA_HOME/lab/keys``     yes: made again; live guests become unreachable
+tls       ``$XDG_DATA_HOME/lab/tls``      yes: made again; the other machines need a new copy
 guests    ``$XDG_STATE_HOME/lab/guests``  no: ``lab down`` and ``lab gc`` remove them
 outposts  ``$XDG_STATE_HOME/lab/outposts`` no: ``lab gc`` removes what nobody works on
 clusters  ``$XDG_STATE_HOME/lab/c``       no: ``lab cluster down`` and ``lab gc`` do
@@ -70,6 +71,11 @@ def schema() -> Path:
 def keys() -> Path:
     """The lab's own SSH key pair."""
     return _base("XDG_DATA_HOME", ".local/share", "data") / "keys"
+
+
+def tls() -> Path:
+    """The certificates of a cluster of several machines."""
+    return _base("XDG_DATA_HOME", ".local/share", "data") / "tls"
 
 
 def guests() -> Path:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.errors import HostError
-from lab.host import paths, process
+from lab.host import paths
 from lab.host.guests import GuestRecord, started_ticks
 
 MEMORY: Final = "memory.save"
@@ -29,7 +29,6 @@ ROOT: Final = "root.qcow2"
 SEED: Final = "seed.iso"
 FILES: Final = (MEMORY, ROOT, SEED)
 ABOUT: Final = "warm.json"
-PORTABLE: Final = "portable"
 FORMAT: Final = 2
 KEPT: Final = 12
 """States that are kept; one of a guest with 512 MiB takes 160 MB."""
@@ -51,8 +50,6 @@ class WarmState:
     """What the boot took that restoring spares."""
     captures: dict[str, str]
     """Raw output that was captured when it booted."""
-    saved_image: str = ""
-    """Directory of the image on the host that saved it; empty: it was this one."""
 
     @property
     def memory(self) -> Path:
@@ -92,6 +89,8 @@ def _read(directory: Path) -> WarmState | None:
     try:
         about = json.loads((directory / ABOUT).read_text(encoding="utf-8"))
         sizes = about.pop("sizes")
+        if about.pop("saved_image", ""):
+            return None  # of another host, from a lab that still fetched such
         if any((directory / name).stat().st_size != size for name, size in sizes.items()):
             return None
         return WarmState(directory=directory, **about)
@@ -158,42 +157,6 @@ def publish(
         place.rename(state.directory)
     except OSError as error:
         raise HostError(f"the saved guest could not be kept: {error.strerror}") from error
-    return state
-
-
-def name_portable(state: WarmState, portable: str) -> None:
-    """Remember the name under which other hosts may ask for a state."""
-    path = state.directory / PORTABLE
-    if not path.exists():
-        with suppress(OSError):
-            path.write_text(portable, encoding="ascii")
-
-
-def find_portable(portable: str) -> WarmState | None:
-    """The state that goes by that name everywhere."""
-    for state in every():
-        with suppress(OSError):
-            if (state.directory / PORTABLE).read_text(encoding="ascii") == portable:
-                return state
-    return None
-
-
-def adopt(place: Path, key: str, portable: str, image_disk: Path) -> WarmState:
-    """Put another host's state in its place here, over this host's image; ``HostError``."""
-    rebase = ("qemu-img", "rebase", "-u", "-f", "qcow2", "-b", str(image_disk), "-F", "qcow2")
-    process.run((*rebase, str(place / ROOT)), timeout=60)
-    try:
-        about = json.loads((place / ABOUT).read_text(encoding="utf-8"))
-        sizes = {name: (place / name).stat().st_size for name in FILES}
-        (place / ABOUT).write_text(json.dumps({**about, "key": key, "sizes": sizes}, indent=1))
-        (place / PORTABLE).write_text(portable, encoding="ascii")
-        shutil.rmtree(paths.warm() / key, ignore_errors=True)
-        place.rename(paths.warm() / key)
-    except (OSError, ValueError) as error:
-        raise HostError(f"another host's saved guest could not be kept: {error}") from error
-    state = find(key)
-    if state is None:
-        raise HostError(f"another host's saved guest '{key}' is not whole")
     return state
 
 

@@ -7,20 +7,43 @@ what happens as lines of JSON on standard output. Standard input is its lifeline
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from lab.model.base import Model
 from lab.model.calibration import Calibration
 from lab.model.events import CellStarted, Trouble
+from lab.model.image import ImageManifest
+
+LONGEST: Final = 200
+"""Bytes of a file's name; file systems take 255, and a file in the making has a longer name."""
+
+
+def path_below(text: str) -> PurePosixPath:
+    """The path of a file that another host sent; ``ValueError``: it is not below a directory."""
+    parts = text.split("/")
+    long = any(len(part.encode()) > LONGEST for part in parts)  # UnicodeError is a ValueError
+    if long or "\0" in text or any(part in ("", ".", "..") for part in parts):
+        raise ValueError(f"{text!r} is not a path below a directory")
+    return PurePosixPath(text)
+
+
+def _file_name(text: str) -> str:
+    if len(path_below(text).parts) != 1:
+        raise ValueError(f"{text!r} is not a file name")
+    return text
+
+
+FileName = Annotated[str, AfterValidator(_file_name)]
 
 
 class Assignment(Model):
     """A run, as far as an outpost must know it."""
 
-    run: str
-    scenario: str
+    run: FileName
+    scenario: FileName
     """Name of the scenario."""
     document: dict[str, Any]
     """The scenario's data, of which each host makes the same cells: with every ``--set``, profile
@@ -28,8 +51,8 @@ class Assignment(Model):
     trials: int
     programs: dict[str, str] = Field(default_factory=dict)
     """Versions of what the client and every host must have in common."""
-    images: dict[str, str]
-    """Directory of each image, by the image's name and the kernel in its place, if any."""
+    images: dict[str, ImageManifest]
+    """Each image as the client has it, by its name and the kernel in its place, if any."""
     accelerator: str
     """All cells of a run are run by the same."""
     cold: bool
@@ -70,26 +93,7 @@ class Finish(Model):
     kind: Literal["finish"] = "finish"
 
 
-class StateAnswer(Model):
-    """Nothing more can be had of a saved guest than what is there now."""
-
-    kind: Literal["state"] = "state"
-    key: str
-
-
-OutpostOrder = Annotated[RunCell | Finish | StateAnswer, Field(discriminator="kind")]
-
-
-class StateWanted(Model):
-    """A saved guest that is not there, and that the scheduler's side may have."""
-
-    kind: Literal["state_wanted"] = "state_wanted"
-    key: str
-    """Its name on this host."""
-    portable: str
-    """Its name wherever the image lies."""
-    image_disk: str
-    """What its root disk stands on, here."""
+OutpostOrder = Annotated[RunCell | Finish, Field(discriminator="kind")]
 
 
 class CellBack(Model):
@@ -119,6 +123,6 @@ class Said(Model):
 
 
 OutpostEvent = Annotated[
-    StateWanted | CellBack | Known | Said | CellStarted | Trouble,
+    CellBack | Known | Said | CellStarted | Trouble,
     Field(discriminator="kind"),
 ]

@@ -83,8 +83,6 @@ class RestoreGuest(Model):
     """Path of the saved memory."""
     saved_directory: str
     """Directory of the guest that was saved; its paths become this guest's."""
-    moved: dict[str, str] = {}
-    """Other directories that lay elsewhere when it was saved, and where they are now."""
     directory: str
     console: str
 

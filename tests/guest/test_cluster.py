@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests import intruder
+
 from .conftest import Home, six_short_cells
 
 pytest.importorskip("distributed")
@@ -86,11 +88,6 @@ def test_a_run_survives_a_killed_host_and_nothing_runs_twice(
 ) -> None:
     path = tmp_path / "six.yaml"
     path.write_text(SCENARIO)
-    # One cell here first: its guest is saved, and the hosts fetch that instead of booting.
-    first = lab_home.run(
-        "run", "scenario", str(path), "--set", "matrix={}", "--out", str(tmp_path / "one")
-    )
-    assert first.returncode == 0, first.stderr
     out = tmp_path / "out"
     run = lab_process(
         *("run", "scenario", str(path), "--cluster", "local", "--out", str(out), "-v", "--json")
@@ -98,6 +95,7 @@ def test_a_run_survives_a_killed_host_and_nothing_runs_twice(
 
     (homes,) = lab_home.path.glob("state/c/.l.*")
     kill_in_the_middle(homes, run)
+    assert set(intruder.listening(cluster.pid).values()) == {"127.0.0.1"}  # guests' SSH too
     before = [p.parent.name for p in out.glob("*/cells/[!.]*/outcome.json")]
     assert len(before) < CELLS
     text, told = run.communicate(timeout=400)
@@ -116,7 +114,15 @@ def test_a_run_survives_a_killed_host_and_nothing_runs_twice(
         kinds = Counter(json.loads(line)["kind"] for line in events.read_text().splitlines())
         assert kinds["cell_started"] == kinds["cell_finished"] == 1
         assert cell["measurements"]
-    assert "fetching a saved guest" in told
+    # A snapshot holds its guest's private host key: each host has made its own.
+    states = {p: json.loads(p.read_text()) for p in homes.glob("*/cache/warm/*/warm.json")}
+    found: dict[str, set[str]] = {"1": set(), "2": set()}
+    for path, state in states.items():
+        host = path.relative_to(homes).parts[0]
+        assert Path(state["saved_directory"]).is_relative_to(homes / host)
+        found[host].add(state["host_key"])
+    assert found["2"]
+    assert not found["1"] & found["2"]
     # What the killed worker had up is gone, although nobody was left to end it.
     wait_for(
         lambda: not [*homes.glob("1/state/guests/*")], 60, "the killed host's guests to be gone"

@@ -5,25 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
+from pydantic import ValidationError
 
 from lab.app import cluster as app
 from lab.app import cluster_host, outpost
@@ -41,20 +38,21 @@ from lab.host import (
     cluster,
     cluster_files,
     cluster_local,
+    cluster_tls,
     cluster_worker,
     image_store,
     image_workspace,
     paths,
     profiles,
-    warm,
 )
 from lab.host.accelerator import Accelerator
-from lab.host.cluster import Link
-from lab.host.cluster_files import Parcel, Shelf
+from lab.host.cluster import Link, Returned
+from lab.host.cluster_files import Shelf
 from lab.host.cluster_worker import Wire
-from lab.model.cluster import Assignment, StateWanted
+from lab.model.cluster import Assignment
 from lab.model.image import Image, ImageBoot, ImageFile, ImageManifest, ImageSource
-from lab.store import RunStore, StoredCell, StoredRun
+from lab.model.result import Outcome, PhaseSeconds
+from lab.store import RunStore, StoredCell, StoredOutcome, StoredRun
 from lab.theory.profile import fit
 from lab.units import GIB
 from tests.fakes import SCENARIO, with_matrix
@@ -77,38 +75,27 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("text", "address"),
     [
-        ("127.0.0.1", "tcp://127.0.0.1:8786"),
-        ("localhost:99", "tcp://localhost:99"),
-        ("tcp://127.3.2.1:1", "tcp://127.3.2.1:1"),
-        ("[::1]:7", "tcp://[::1]:7"),
+        ("127.0.0.1", "tls://127.0.0.1:8786"),
+        ("localhost:99", "tls://localhost:99"),
+        ("tls://192.0.2.7:1", "tls://192.0.2.7:1"),
+        ("[::1]:7", "tls://[::1]:7"),
     ],
 )
-def test_the_loopback_needs_no_certificates(text: str, address: str) -> None:
-    assert cluster.door(text, None).address == address
+def test_an_address_is_one_with_tls(text: str, address: str) -> None:
+    assert cluster.address_of(text) == address
 
 
-@pytest.mark.parametrize("text", ["192.0.2.7", "tcp://example.org:8786", "0.0.0.0:1", "[::]:1"])
-def test_nothing_else_is_talked_to_unencrypted(text: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="without TLS whoever reaches") as refused:
-        cluster.door(text, None)
-    assert "--tls DIR, with ca.pem, cert.pem, key.pem" in refused.value.hint
-    for name in cluster.TLS_FILES:
-        (tmp_path / name).touch()
-    if "://" not in text:
-        assert cluster.door(text, tmp_path).address.startswith("tls://")
-
-
-def test_an_address_is_told_from_a_word(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is no address of a scheduler"):
-        cluster.door("http://127.0.0.1", None)
-    with pytest.raises(InputError, match="is no address of a scheduler"):
-        cluster.door("127.0.0.1:port", None)
-    with pytest.raises(InputError, match="wants TLS, and no certificates"):
-        cluster.door("tls://127.0.0.1", None)
-    with pytest.raises(InputError, match=r"there is no '.*ca.pem'"):
-        cluster.door("127.0.0.1", tmp_path)
+def test_an_address_is_told_from_a_word() -> None:
+    for text in ("http://127.0.0.1", "127.0.0.1:port", "tls://"):
+        with pytest.raises(InputError, match="is no address of a scheduler"):
+            cluster.address_of(text)
+    with pytest.raises(InputError, match="is an address without TLS") as refused:
+        cluster.address_of("tcp://127.0.0.1:8786")
+    assert refused.value.hint == "leave out 'tcp://': 127.0.0.1:8786"
     with pytest.raises(InputError, match="no cluster is up on this machine"):
         cluster_local.door_of("local", None)
+    with pytest.raises(InputError, match=r"there is no '.*/data/tls', and nobody joins"):
+        cluster_local.door_of("127.0.0.1", None)
 
 
 # -- resources
@@ -286,16 +273,16 @@ class Away:
         self.spoil: Callable[[bytes], bytes] = lambda data: data
         self.asked = 0
 
-    def describe(self, kind: str, name: str) -> Parcel:
+    def has(self, image: str, sums: Mapping[str, str]) -> bool:
         self.asked += 1
         with self.patch.context() as patch:
             patch.setenv("LAB_HOME", str(self.there))
-            return self.shelf.describe(kind, name)
+            return self.shelf.has(image, sums)
 
-    def read(self, kind: str, name: str, file: str, offset: int) -> bytes:
+    def read(self, image: str, file: str, offset: int) -> bytes:
         with self.patch.context() as patch:
             patch.setenv("LAB_HOME", str(self.there))
-            return self.spoil(self.shelf.read(kind, name, file, offset))
+            return self.spoil(self.shelf.read(image, file, offset))
 
 
 @pytest.fixture
@@ -312,11 +299,11 @@ def planted(away: Away, monkeypatch: pytest.MonkeyPatch) -> Image:
 
 def test_an_image_is_fetched_once_and_whole(away: Away, planted: Image) -> None:
     said: list[str] = []
-    here = cluster_files.fetch_image(away, planted.directory.name, said.append)
+    here = cluster_files.fetch_image(away, planted.manifest, said.append)
     assert here.directory != planted.directory
     assert here.disk.read_bytes() == DISK
     assert len(said) == away.asked == 1
-    cluster_files.fetch_image(away, planted.directory.name, said.append)
+    cluster_files.fetch_image(away, planted.manifest, said.append)
     assert len(said) == away.asked == 1
 
 
@@ -333,8 +320,8 @@ def test_what_came_otherwise_is_thrown_away(
     away: Away, planted: Image, spoil: Callable[[bytes], bytes]
 ) -> None:
     away.spoil = spoil
-    with pytest.raises(HostError, match="did not come as the scheduler's side described it"):
-        cluster_files.fetch_image(away, planted.directory.name, print)
+    with pytest.raises(HostError, match="did not come as the client has it"):
+        cluster_files.fetch_image(away, planted.manifest, print)
     assert list(paths.images().iterdir()) == []
 
 
@@ -352,70 +339,45 @@ def test_half_a_fetched_image_is_garbage(away: Away, planted: Image) -> None:
     assert list(paths.images().iterdir()) == []
 
 
-def test_an_image_that_nobody_has_is_said_to_be_missing(away: Away) -> None:
-    with pytest.raises(HostError, match="neither here nor on the scheduler's side"):
-        cluster_files.fetch_image(away, "mine-0123456789ab", print)
+def test_an_image_that_nobody_has_is_said_to_be_missing(away: Away, planted: Image) -> None:
+    other = planted.manifest.model_copy(update={"name": "other"})
+    with pytest.raises(HostError, match="neither here nor on the scheduler's machine"):
+        cluster_files.fetch_image(away, other, print)
 
 
-def test_a_shelf_gives_only_what_it_described(away: Away, planted: Image) -> None:
-    name = planted.directory.name
-    assert away.read("image", name, "disk.qcow2", 0) == b""  # not asked for yet
-    away.describe("image", name)
-    assert away.read("image", name, "disk.qcow2", 0) == DISK[: cluster_files.CHUNK]
-    for file in ("manifest.json", "../../keys/id_ed25519", "/etc/passwd"):
-        assert away.read("image", name, file, 0) == b""
-    assert away.describe("image", "../keys").about == ""
+def test_another_build_of_an_image_is_not_the_clients(away: Away, planted: Image) -> None:
+    """A built image's name is of its recipe: what it holds is the client's to say."""
+    other = ImageFile(size=len(DISK), sha256="0" * 64)
+    wanted = planted.manifest.model_copy(update={"files": {"disk.qcow2": other}})
+    assert away.has(planted.directory.name, cluster_files.sums_of(planted.manifest))
+    assert not away.has(planted.directory.name, cluster_files.sums_of(wanted))
+    with pytest.raises(HostError, match="as the client has it, is neither here nor"):
+        cluster_files.fetch_image(away, wanted, print)
+    away.has = lambda image, sums: True  # type: ignore[method-assign] # a scheduler that lies
+    with pytest.raises(HostError, match="did not come as the client has it"):
+        cluster_files.fetch_image(away, wanted, print)
+    assert list(paths.images().iterdir()) == []
 
 
-def plant_state(home: Path, key: str, portable: str) -> None:
-    place = home / "cache" / "warm" / key
-    place.mkdir(parents=True)
-    (place / warm.MEMORY).write_bytes(b"memory")
-    (place / warm.SEED).write_bytes(b"seed")
-    base = place.parent / "base.qcow2"
-    for words in (["create", "-q", "-f", "qcow2", str(base), "1M"],):
-        subprocess.run(["qemu-img", *words], check=True)
-    root = str(place / warm.ROOT)
-    subprocess.run(
-        ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(base), "-F", "qcow2", root],
-        check=True,
-    )
-    about = {
-        "key": key,
-        "saved_directory": "/there/guests/g1",
-        "host_key": "ssh-ed25519 AAAA",
-        "image": "mine-0123456789ab",
-        "created": "2025-06-10T12:00:00+00:00",
-        "boot_seconds": 20.0,
-        "captures": {"environment.txt": "kernel=6.1\n"},
-        "sizes": {f: (place / f).stat().st_size for f in warm.FILES},
-    }
-    (place / warm.ABOUT).write_text(json.dumps(about))
-    (place / warm.PORTABLE).write_text(portable)
-
-
-def test_a_saved_guest_is_fetched_and_stands_on_this_hosts_image(
-    away: Away, tmp_path: Path
+@pytest.mark.parametrize("file", ["../../evil", "/tmp/evil", "", "manifest.json", "a\0b"])
+def test_an_image_has_only_files_that_the_lab_names(
+    away: Away, planted: Image, file: str, tmp_path: Path
 ) -> None:
-    plant_state(away.there, "a" * 16, "b" * 16)
-    disk = tmp_path / "mine.qcow2"
-    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", str(disk), "1M"], check=True)
-    wanted = StateWanted(key="c" * 16, portable="b" * 16, image_disk=str(disk))
-    assert cluster_files.fetch_state(away, wanted, print)
-    state = warm.find("c" * 16)
-    assert state is not None
-    assert state.memory.read_bytes() == b"memory"
-    assert state.saved_image == str(away.there / "data" / "images" / "mine-0123456789ab")
-    about = subprocess.run(
-        ["qemu-img", "info", "--output=json", str(state.root)], capture_output=True, check=True
-    )
-    assert json.loads(about.stdout)["backing-filename"] == str(disk)
-    other = wanted.model_copy(update={"key": "d" * 16, "portable": "e" * 16})
-    assert not cluster_files.fetch_state(away, other, print)
-    away.spoil = lambda data: data + b"!"
-    with pytest.raises(HostError, match="did not come as"):
-        cluster_files.fetch_state(away, wanted.model_copy(update={"key": "f" * 16}), print)
-    assert {p.name for p in paths.warm().iterdir() if p.is_dir()} == {"c" * 16}
+    files = planted.manifest.files | {file: ImageFile(size=1, sha256="0" * 64)}
+    wanted = planted.manifest.model_copy(update={"name": "new", "files": files})
+    away.has = lambda image, sums: True  # type: ignore[method-assign] # a scheduler that lies
+    with pytest.raises(HostError, match="other files of the image"):
+        cluster_files.fetch_image(away, wanted, print)
+    assert not list(tmp_path.rglob("evil"))
+
+
+def test_a_shelf_gives_only_files_of_images(away: Away, planted: Image) -> None:
+    name = planted.directory.name
+    assert away.read(name, "disk.qcow2", 0) == DISK[: cluster_files.CHUNK]
+    for file in ("manifest.json", "../../keys/id_ed25519", "/etc/passwd"):
+        assert away.read(name, file, 0) == b""
+    assert away.read("../keys", "id_ed25519", 0) == b""
+    assert not away.has("../keys", {})
 
 
 # -- runs
@@ -445,7 +407,7 @@ def process(*words: str, env: dict[str, str] | None = None) -> Iterator[tuple[An
 @contextmanager
 def scheduler() -> Iterator[str]:
     with process("lab", "cluster", "scheduler", "--port", "0", "--lifeline") as (_, address):
-        assert address.startswith("tcp://127.0.0.1:"), address
+        assert address.startswith("tls://127.0.0.1:"), address
         yield address
 
 
@@ -476,36 +438,6 @@ def name_of(sleeper: Any) -> str:
     """What a host is called; they come up in any order."""
     words = Path(f"/proc/{sleeper.pid}/cmdline").read_bytes().split(b"\0")
     return next(w.decode() for w in words if w.startswith(b"host"))
-
-
-def certificates(directory: Path) -> Path:
-    """An authority, and what it signed, as --tls wants them."""
-    directory.mkdir()
-    now = datetime.now(UTC)
-    own = ec.generate_private_key(ec.SECP256R1())
-    key = ec.generate_private_key(ec.SECP256R1())
-
-    def signed(name: str, public: Any, authority: bool) -> bytes:
-        title = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
-        built = (
-            x509.CertificateBuilder()
-            .subject_name(title)
-            .issuer_name(issuer)
-            .public_key(public)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(hours=1))
-            .not_valid_after(now + timedelta(hours=1))
-            .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
-            .sign(own, hashes.SHA256())
-        )
-        return built.public_bytes(Encoding.PEM)
-
-    (directory / "ca.pem").write_bytes(signed("authority", own.public_key(), True))
-    (directory / "cert.pem").write_bytes(signed("host", key.public_key(), False))
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    (directory / "key.pem").write_bytes(private)
-    return directory
 
 
 def stored(compiled: Compiled, out: Path) -> RunStore:
@@ -543,7 +475,9 @@ def run_all(
     places = {compiled.base.guest.system: place_of(image)}
     left = [c for c in compiled.cells if not store.has_cell(cell_id(c))]
     how = How(jobs=None, erase=erase)
-    with app.joined(cluster.door(address, tls), how, lambda guest, event: None, say) as found:
+    with app.joined(
+        cluster_local.door_of(address, tls), how, lambda guest, event: None, say
+    ) as found:
         real = found.check_disks(left, how.erase)
         found.run(store, compiled, places, left, real=real)
         return found
@@ -743,7 +677,7 @@ def busy_share(count: int, slots: int, seconds: float, tmp_path: Path, image: Im
         scheduler() as address,
         sleepers(address, 8, slots, seconds, image.directory.name, {}),
         app.joined(
-            cluster.door(address, None),
+            cluster_local.door_of(address, None),
             How(jobs=None),
             lambda guest, event: None,
             lambda text: None,
@@ -823,25 +757,38 @@ def test_a_cluster_that_cannot_is_told_in_sentences(tmp_path: Path, image: Image
     assert f"no scheduler answers at {address}" in said
 
 
-def test_with_tls_only_those_with_a_certificate_of_the_authority_come_in(
-    tmp_path: Path, image: Image
+def test_only_those_with_a_certificate_of_the_cluster_come_in(
+    tmp_path: Path, image: Image, home: Path
 ) -> None:
     pytest.importorskip("distributed")
-    ours, theirs = certificates(tmp_path / "ours"), certificates(tmp_path / "theirs")
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    cluster_tls.make(theirs)
     compiled = cells_of(with_matrix(axis(3)), tmp_path)
     store = stored(compiled, tmp_path / "out")
     name = image.directory.name
     words = ("lab", "cluster", "scheduler", "--port", "0", "--lifeline", "--tls", str(ours))
     with process(*words) as (_, address):
         assert address.startswith("tls://127.0.0.1:")
-        env = {"SLEEPERS_TLS": str(ours)}
-        with process("tests.sleepers", address, "host1", "1", "0", name, env=env) as (_, joined):
-            assert joined.startswith("tls://")
-            with pytest.raises(HostError, match="no scheduler answers"):
-                run_all(address, compiled, store, image, print, theirs)
-            with pytest.raises(HostError, match="no scheduler answers"):
-                run_all(address.replace("tls", "tcp"), compiled, store, image, print)
-            run_all(address, compiled, store, image, print, ours)
+        with pytest.raises(InputError, match=r"there is no '.*/data/tls', and nobody joins"):
+            run_all(address, compiled, store, image, print)
+        with pytest.raises(HostError, match="what answers there is not of the same cluster"):
+            run_all(address, compiled, store, image, print, theirs)
+        began = time.monotonic()
+        other = subprocess.run(
+            [sys.executable, "-m", "lab", "cluster", "worker", address, "--tls", str(theirs)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            check=False,
+        )
+        assert other.returncode == EXIT_TROUBLE
+        assert f"'{theirs}': what answers there is not of the same cluster" in other.stderr
+        assert time.monotonic() - began < 20
+        shutil.copytree(ours, paths.tls())  # keeps the modes, as `scp -rp` does
+        with process("tests.sleepers", address, "host1", "1", "0", name) as (_, joined):
+            assert joined.startswith("tls://127.0.0.1:")
+            run_all(address, compiled, store, image, print)
     assert all(store.has_cell(cell_id(c)) for c in compiled.cells)
 
 
@@ -860,10 +807,13 @@ def test_a_cluster_here_leaves_nothing_however_it_ends(home: Path) -> None:
         )
         assert child.stdout is not None
         line = child.stdout.readline()
-        assert "A cluster of 2 hosts is up at tcp://127.0.0.1:" in line, child.communicate()
+        assert "A cluster of 2 hosts is up at tls://127.0.0.1:" in line, child.communicate()
         (record,) = cluster_local.alive()
         assert record["hosts"] == 2
-        assert cluster_local.door_of("local", None).address == record["address"]
+        for text in ("local", record["address"].removeprefix("tls://")):
+            door = cluster_local.door_of(text, None)
+            assert door.address == record["address"]
+            assert door.tls == home / "state" / "c" / f".l.{child.pid}" / "tls"
         mine = [p for p in processes(str(home)) if p != child.pid]
         assert len(mine) >= 2
         os.kill(child.pid, end)
@@ -949,9 +899,99 @@ def test_nothing_of_dask_is_loaded_unless_asked_for(words: list[str], loaded: bo
     assert f"loaded: {loaded}" in ended.stderr, ended
 
 
-def test_a_path_of_a_host_does_not_lead_out_of_the_run(tmp_path: Path) -> None:
+HOSTILE = [
+    *("../../../evil", "/evil", "raw/../../evil", "..", ".", "", "raw/", "raw//evil", "./evil"),
+    *("a\0evil", "\ud800evil", "raw/" + "e" * 300),
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=ascii)
+def test_a_path_of_a_host_does_not_lead_out_of_the_cell(tmp_path: Path, name: str) -> None:
     compiled = cells_of(SCENARIO, tmp_path)
     store = stored(compiled, tmp_path / "out")
-    with pytest.raises(InputError, match="would lie outside"):
-        store.take_in(cell_id(compiled.cells[0]), {"../../../evil": b"x"})
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(HostError, match="would lie outside of it"):
+        store.take_in(cell_id(compiled.cells[0]), {"raw/good.txt": b"x", name: b"x"})
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_host_cannot_send_a_link_or_a_file_twice(tmp_path: Path) -> None:
+    compiled = cells_of(SCENARIO, tmp_path)
+    store = stored(compiled, tmp_path / "out")
+    cell = cell_id(compiled.cells[0])
+    for files in ({"raw": b"x", "raw/a": b"y"}, {"raw/a": b"y", "raw": b"x"}):
+        with pytest.raises(HostError, match="cannot be written"):
+            store.take_in(cell, files)
+    # On the host's side a link is not followed either: what it points to is no part of a cell.
+    made = tmp_path / "made"
+    made.mkdir()
+    (made / "outcome.json").write_text("{}")
+    (made / "secret").symlink_to("/etc/passwd")
+    (made / "elsewhere").symlink_to("/etc")
+    assert set(cluster_worker._files(made)) == {"outcome.json"}
+
+
+class Sends:
+    """A link over which one cell comes back, as a host sends it."""
+
+    address = "tls://127.0.0.1:1"
+
+    def __init__(self, back: Returned) -> None:
+        self.back = back
+
+    def results(self, run: str, cells: object) -> Iterator[Returned]:
+        yield self.back
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: {"a": dict.fromkeys(("tcg", "cpus", "memory", "space"), 1e15)}
+
+
+OUTCOME = StoredOutcome(outcome=Outcome.DONE, seconds=PhaseSeconds(total=1.0)).model_dump_json()
+
+
+@pytest.mark.parametrize(
+    ("files", "attempts", "known", "said"),
+    [
+        ({"../../evil": b""}, (), (), "would lie outside of it"),
+        ({}, ({"../../evil": b""},), (), "would lie outside of it"),
+        ({cluster.OUTCOME: b"not JSON"}, (), (), "in a form that nobody can read"),
+        ({}, (), ("not JSON",), "'a' sent calibrations in a form that nobody can read"),
+    ],
+)
+def test_what_a_host_sends_is_checked(
+    tmp_path: Path,
+    image: Image,
+    files: dict[str, bytes],
+    attempts: tuple[dict[str, bytes], ...],
+    known: tuple[str, ...],
+    said: str,
+) -> None:
+    pytest.importorskip("distributed")
+    compiled = cells_of(SCENARIO, tmp_path)
+    store = stored(compiled, tmp_path / "out")
+    back = Returned(
+        cell=cell_id(compiled.base),
+        host="a",
+        files={cluster.OUTCOME: OUTCOME.encode()} | files,
+        attempts=attempts,
+        calibrations=known,
+    )
+    found = app.Cluster(
+        link=cast("Link", Sends(back)),
+        hosts={"tls://127.0.0.1:2": facts("a", 1)},
+        how=How(),
+        watch=lambda *_: None,
+        say=print,
+    )
+    places = {compiled.base.guest.system: place_of(image)}
+    with pytest.raises(HostError, match=said):
+        found.run(store, compiled, places, [compiled.base], real=False)
     assert not list(tmp_path.rglob("evil"))
+
+
+@pytest.mark.parametrize("key", ["run", "scenario"])
+@pytest.mark.parametrize("name", ["../../evil", "/evil", "", "..", "a/b"])
+def test_a_client_names_no_path_on_a_host(tmp_path: Path, key: str, name: str) -> None:
+    given = assigned(cells_of(SCENARIO, tmp_path), tmp_path, How()).model_dump(mode="json")
+    with pytest.raises(ValidationError, match="is not a"):
+        Assignment.model_validate_json(json.dumps(given | {key: name}))

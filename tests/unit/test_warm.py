@@ -66,3 +66,13 @@ def test_any_fact_makes_another_name() -> None:
     facts = {"domain": "<domain/>", "qemu": "7.2"}
     assert warm.key_of(facts) == warm.key_of(dict(reversed(facts.items())))
     assert warm.key_of(facts) != warm.key_of({**facts, "qemu": "7.3"})
+
+
+def test_a_state_of_another_host_is_removed() -> None:
+    """An earlier lab fetched such: its seed holds a private key of that host's guest."""
+    for key, image in (("k1", "/there/images/debian-12-0"), ("k2", "")):
+        about = state(key, used=1000) / warm.ABOUT
+        about.write_text(json.dumps(json.loads(about.read_text()) | {"saved_image": image}))
+    assert warm.find("k2") is not None
+    assert warm.collect_garbage() == ["k1"]
+    assert [s.key for s in warm.every()] == ["k2"]
