@@ -220,7 +220,9 @@ class RunStore:
 
     def load_result(self) -> Result | None:
         """The result document as it was kept; ``None`` where there is none that can be read."""
-        return self.files.document(Result, "result.json")
+        return self.files.document(
+            Result, "result.json", instead="it is made again from the raw output"
+        )
 
     def save_result(self, result: Result) -> None:
         """Keep the result document beside what it was made from."""

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from lab import measure
 from lab.app.explain import beside
@@ -170,13 +171,15 @@ def write_site(
         say(sentence)
     for store in runs:
         try:
-            page = page_of(store, lab).model_copy(update={"file": f"{store.id}.html"})
+            name = f"{store.id}.html"
+            link = quote(os.fsencode(name))  # its colon too: no name is a scheme
+            page = page_of(store, lab).model_copy(update={"link": link})
             text = _page(store, page, index="index.html")
         except InputError as error:
             broken.append(str(error))
             say(str(error))
             continue
-        _write(directory / page.file, text)
+        _write(directory / name, text)
         pages.append(page)
         for sentence in page.damage:
             say(sentence)

@@ -42,8 +42,11 @@ class RunFiles:
             )
             raise InputError(f"'{self.root / name}' {why}") from None
 
-    def document(self, model: type[M], *names: str) -> M | None:
-        """A document; ``None`` where there is none, or none that can be read."""
+    def document(self, model: type[M], *names: str, instead: str = "") -> M | None:
+        """A document; ``None`` where there is none, or none that can be read.
+
+        ``instead`` is what the lab does then, for the sentence about it.
+        """
         data = b""
         try:
             data = files.read(self.root, *names)
@@ -55,7 +58,7 @@ class RunFiles:
         except ValidationError as error:
             other = _other_form(data, model)
             why = other or f"is cut off, or not what it should be: {_first(error)}"
-        self._unread["/".join(names)] = why
+        self._unread["/".join(names)] = f"{why}: {instead}" if instead else why
         return None
 
     def is_unread(self, *names: str) -> bool:

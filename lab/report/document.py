@@ -46,8 +46,8 @@ class Page(Model):
     """One run, whole."""
 
     result: Result
-    file: str = ""
-    """Name of the page's file among all runs' pages; the run's id may be anything."""
+    link: str = ""
+    """Where the page is, seen from that of all runs; the run's id may be anything."""
     title: str
     question: str
     source: Source | None = None
