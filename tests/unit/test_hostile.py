@@ -18,7 +18,8 @@ from lab.cli import consoles
 from lab.host import files
 from lab.report import html
 from lab.report.pictures import draw
-from tests import hostile
+from tests import attack, hostile
+from tests.hostile_files import SECRET
 
 SEEDS = 300
 FEW = 40
@@ -38,17 +39,17 @@ def clean(kept_runs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> fr
         shutil.copytree(run, runs / run.name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAB_HOME", str(base / "h"))
-        said = hostile.call(["report", "--all", "--out", str(base / "site")], 120)
+        said = attack.call(["report", "--all", "--out", str(base / "site")], 120)
     assert said.status == 0, said.stderr
     found = {"pre", "h3", "section@id", "tr@class", "ul", "li"}
     for page in (base / "site").iterdir():
-        found |= hostile.Elements.of(page.read_text()).found
+        found |= attack.Elements.of(page.read_text()).found
     return frozenset(found)
 
 
 @pytest.fixture(autouse=True)
 def remembered() -> Iterator[None]:
-    with hostile.remembered():
+    with attack.remembered():
         yield
 
 
@@ -58,21 +59,21 @@ def attacked(
 ) -> Callable[[int], tuple[list[str], list[str]]]:
     """Does what a seed says: what was changed in its run, and what went wrong with it."""
 
-    def attack(seed: int) -> tuple[list[str], list[str]]:
+    def tried(seed: int) -> tuple[list[str], list[str]]:
         base = tmp_path / "w"
         shutil.rmtree(base, ignore_errors=True)
         runs, outside = base / "h" / "data" / "runs", base / "outside"
         runs.mkdir(parents=True)
         outside.mkdir()
-        (outside / "secret.txt").write_text(f"{hostile.SECRET}\n")
+        (outside / "secret.txt").write_text(f"{SECRET}\n")
         monkeypatch.setenv("LAB_HOME", str(base / "h"))
         monkeypatch.chdir(base)
         good = runs / "good-20260101-120000"
         shutil.copytree(kept_runs[seed % len(kept_runs)], good)
         run, names = hostile.build(seed, kept_runs, runs, outside)
-        return names, list(hostile.Attack(base, good, clean).problems(run, seed))
+        return names, list(attack.Attack(base, good, clean).problems(run, seed))
 
-    return attack
+    return tried
 
 
 def whole(attacked: Callable[[int], tuple[list[str], list[str]]], seeds: range) -> None:
@@ -175,7 +176,7 @@ def test_without_a_protection_the_same_runs_do_harm(
     without: Callable[[pytest.MonkeyPatch], None],
     finds: str,
 ) -> None:
-    monkeypatch.setattr(hostile.Attack, "seconds", 3.0)
+    monkeypatch.setattr(attack.Attack, "seconds", 3.0)
     found = []
     for round_ in range(6):
         with monkeypatch.context() as patch:
