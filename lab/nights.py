@@ -15,10 +15,9 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from lab.errors import HostError, InputError, unwritable
 from lab.host import paths
+from lab.host.run_files import RunFiles
 from lab.model.night import Night
 from lab.store import write_whole
 
@@ -46,15 +45,7 @@ def save(directory: Path, night: Night) -> None:
 
 def load(directory: Path) -> Night:
     """What became of it; ``InputError`` where the file is missing or not ours."""
-    path = directory / "night.json"
-    try:
-        return Night.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise InputError(f"'{directory}' is no run of a matrix: '{path}' cannot be read") from error
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise InputError(f"'{path}' is cut off, or not the lab's: {key}: {first['msg']}") from None
+    return RunFiles(directory).require(Night, "night.json", "run of a matrix")
 
 
 def _parts(name: str) -> tuple[str, str, int]:

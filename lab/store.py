@@ -18,7 +18,6 @@ Files are written by rename; a finished cell is never written again.
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import re
@@ -27,11 +26,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from lab import damage
 from lab.errors import HostError, InputError, unwritable
 from lab.host import leftovers, paths
+from lab.host.run_files import RunFiles
 from lab.model.cluster import path_below
 from lab.model.procedure import Procedure
 from lab.model.result import Outcome, Result
@@ -75,6 +72,7 @@ class RunStore:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.files = RunFiles(directory)
 
     @classmethod
     def create(cls, scenario: str, text: str, out: Path | None = None) -> RunStore:
@@ -111,24 +109,7 @@ class RunStore:
 
     def load_run(self) -> StoredRun:
         """What the run is about; ``InputError`` where the file is missing or not ours."""
-        path = self.directory / "run.json"
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise InputError(
-                f"'{self.directory}' is no run: '{path}' cannot be read: {error.strerror}"
-            ) from error
-        other = damage.other_form(data, StoredRun)
-        if other:
-            raise InputError(f"'{path}' {other}")
-        try:
-            return StoredRun.model_validate_json(data)
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            key = ".".join(str(p) for p in first["loc"]) or "the file"
-            raise InputError(
-                f"'{path}' is not a run that this lab can read: {key}: {first['msg']}"
-            ) from None
+        return self.files.require(StoredRun, "run.json", "run")
 
     def begin_cell(self, cell_id: str, cell: Cell, procedure: Procedure) -> Path:
         """A directory for one attempt at a cell, with what it is."""
@@ -179,14 +160,9 @@ class RunStore:
         """Write down how an attempt ended that is not the cell; it stays as evidence."""
         write_json(attempt / "outcome.json", outcome.model_dump_json(indent=1))
 
-    @staticmethod
-    def raw(directory: Path) -> dict[str, str]:
+    def raw(self, directory: Path) -> dict[str, str]:
         """Raw output in the directory of a cell, or of an attempt at one."""
-        return {
-            path.name: path.read_text(encoding="utf-8", errors="replace")
-            for path in damage.listed(directory / "raw")
-            if os.access(path, os.R_OK) and path.is_file()
-        }
+        return self.files.texts(*directory.relative_to(self.directory).parts, "raw")
 
     def finish_cell(self, cell_id: str, attempt: Path, outcome: StoredOutcome) -> None:
         """Put an attempt in the cell's place; it is the cell from now on."""
@@ -199,49 +175,38 @@ class RunStore:
 
     def load_attempt(self, directory: Path) -> StoredOutcome:
         """How an attempt ended; one that was cut off, or cannot be read, was lost."""
-        try:
-            return StoredOutcome.model_validate_json((directory / "outcome.json").read_bytes())
-        except (OSError, ValidationError):
-            reason = f"'{directory / 'outcome.json'}' is missing or cannot be read"
-            return StoredOutcome(outcome=Outcome.LOST, reason=reason)
+        names = directory.relative_to(self.directory).parts
+        found = self.files.document(StoredOutcome, *names, "outcome.json")
+        reason = f"'{directory / 'outcome.json'}' is missing or cannot be read"
+        return found or StoredOutcome(outcome=Outcome.LOST, reason=reason)
 
     def load_cell(self, cell_id: str) -> FinishedCell | None:
         """A finished cell, or ``None``; unreadable raw files are passed over as empty."""
-        directory = self.directory / "cells" / cell_id
-        try:
-            outcome = StoredOutcome.model_validate_json((directory / "outcome.json").read_bytes())
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (OSError, ValidationError):
-            outcome = StoredOutcome(
-                outcome=Outcome.FAILED, reason=f"'{directory}/outcome.json' cannot be read"
-            )
-        return FinishedCell(outcome=outcome, raw=self.raw(directory))
+        outcome = self.files.document(StoredOutcome, "cells", cell_id, "outcome.json")
+        if outcome is None:
+            if not self.files.is_unread("cells", cell_id, "outcome.json"):
+                return None
+            reason = f"'{self.cell_directory(cell_id)}/outcome.json' cannot be read"
+            outcome = StoredOutcome(outcome=Outcome.FAILED, reason=reason)
+        return FinishedCell(outcome=outcome, raw=self.raw(self.cell_directory(cell_id)))
 
     def texts(self, cell_id: str) -> dict[str, str]:
         """Every readable file of a finished cell by its name below the cell's directory."""
-        directory = self.directory / "cells" / cell_id
-        return {
-            str(path.relative_to(directory)): path.read_text(encoding="utf-8", errors="replace")
-            for parent, _, names in os.walk(directory)
-            for path in sorted(Path(parent, name) for name in names)
-            if not path.name.startswith(".") and os.access(path, os.R_OK) and path.is_file()
+        raw = self.files.texts("cells", cell_id, "raw")
+        own = ("cell.json", "procedure.json", "events.jsonl", "outcome.json")
+        found = {name: self.files.text("cells", cell_id, name) for name in own}
+        return {k: v for k, v in found.items() if v is not None} | {
+            f"raw/{name}": text for name, text in raw.items()
         }
 
     def scenario_text(self) -> str:
         """The scenario's file as it was; empty where nobody can read it any more."""
-        path = self.directory / "scenario.yaml"
-        try:
-            return path.read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return ""
+        return self.files.text("scenario.yaml") or ""
 
     def load_procedure(self, directory: Path) -> Procedure | None:
         """Every command of a cell or an attempt, as run; ``None`` where it cannot be read."""
-        try:
-            return Procedure.model_validate_json((directory / "procedure.json").read_bytes())
-        except (OSError, ValidationError):
-            return None
+        names = directory.relative_to(self.directory).parts
+        return self.files.document(Procedure, *names, "procedure.json")
 
     def cell_directory(self, cell_id: str) -> Path:
         """Where a finished cell lies."""
@@ -249,16 +214,13 @@ class RunStore:
 
     def attempts(self, cell_id: str) -> tuple[Path, ...]:
         """Attempts at a cell that are not the cell, the first one first."""
-        found = [
-            d
-            for d in (self.directory / "cells").glob(f".{glob.escape(cell_id)}.*")
-            if d.is_dir() and d.suffix[1:].isdecimal()
-        ]
-        return tuple(sorted(found, key=lambda d: int(d.suffix[1:])))
+        found = [n for n in self.files.entries("cells") if n.startswith(f".{cell_id}.")]
+        numbers = sorted(int(n) for name in found if (n := name.rpartition(".")[2]).isdecimal())
+        return tuple(self.directory / "cells" / f".{cell_id}.{number}" for number in numbers)
 
     def damage(self) -> tuple[str, ...]:
-        """What is not the lab's in here, or cannot be read: a sentence for each, with its path."""
-        return tuple(damage.in_run(self.directory, {cell.id for cell in self.load_run().cells}))
+        """What could not be read so far, in one sentence with paths; none where all could."""
+        return self.files.damage()
 
     def save_report(self, text: str) -> Path:
         """Keep the report page beside what it was made from; where it is."""
@@ -268,18 +230,9 @@ class RunStore:
 
     def load_result(self) -> Result | None:
         """The result document as it was kept; ``None`` where there is none that can be read."""
-        try:
-            return Result.model_validate_json((self.directory / "result.json").read_bytes())
-        except (OSError, ValidationError):
-            return None
-
-    def complaints(self) -> tuple[str, ...]:
-        """What of the kept result and the cells cannot be read, without a look into the cells."""
-        return tuple(damage.at_a_glance(self.directory))
-
-    def closed(self) -> tuple[str, ...]:
-        """The sentence that nobody can look into its cells, where that is so."""
-        return tuple(damage.closed(self.directory / "cells"))
+        return self.files.document(
+            Result, "result.json", instead="it is made again from the raw output"
+        )
 
     def save_result(self, result: Result) -> None:
         """Keep the result document beside what it was made from."""
@@ -293,13 +246,39 @@ def _parts(run_id: str) -> tuple[str, str, int]:
     return (match[1], match[2], int(match[3] or 0)) if match else (run_id, "", 0)
 
 
+def _there(directory: Path) -> list[Path]:
+    """What lies in a directory of runs, by name; nothing where there is none yet."""
+    try:
+        return sorted(path for path in directory.iterdir() if not path.name.startswith("."))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise InputError(
+            f"'{directory}' cannot be read: {error.strerror}",
+            hint="runs are kept there; LAB_HOME says where else",
+        ) from error
+
+
+def _no_run(path: Path) -> str:
+    """Why something that lies among the runs is none; empty: it is one."""
+    try:
+        (path / "run.json").lstat()
+    except NotADirectoryError:
+        return f"'{path}' is no run: it is a file"
+    except FileNotFoundError:
+        return f"'{path}' is no run: it has no run.json"
+    except OSError as error:
+        return f"'{path}' cannot be read: {error.strerror}"
+    return ""
+
+
 def every(directories: Sequence[Path] = ()) -> Iterator[RunStore]:
     """Every run, newest first; ``InputError`` where the directory of all runs cannot be read."""
     found = [
         path
         for parent in directories or (paths.runs(),)
-        for path in damage.entries(parent)
-        if not damage.no_run(path)
+        for path in _there(parent)
+        if not _no_run(path)
     ]
     found.sort(key=lambda d: (*_parts(d.name)[1:], d.name), reverse=True)
     yield from (RunStore(d) for d in found)
@@ -310,8 +289,8 @@ def strays(directories: Sequence[Path] = ()) -> list[str]:
     return [
         sentence
         for parent in directories or (paths.runs(),)
-        for path in damage.entries(parent)
-        if not path.name.startswith(".") and (sentence := damage.no_run(path))
+        for path in _there(parent)
+        if (sentence := _no_run(path))
     ]
 
 
@@ -326,7 +305,7 @@ def collect_garbage() -> list[str]:
 
 def find(name: str) -> RunStore:
     """A run by its id, its directory, or ``last``; a scenario's name means its last run."""
-    if "/" in name or not damage.no_run(Path(name)):
+    if "/" in name or not _no_run(Path(name)):
         return RunStore(Path(name))
     runs = list(every())
     for run in runs:

@@ -8,11 +8,12 @@ from typing import Final
 
 from lab import __version__, catalog
 from lab.app.plan import planned_guest
-from lab.app.results import result_of
+from lab.app.results import result_of, understood
 from lab.compile.guest import Site
 from lab.errors import InputError
 from lab.model.plan import Plan
 from lab.model.procedure import AttachDisk, BuildPlugin, StartGuest
+from lab.printable import printable
 from lab.report.plan import PACKAGE, as_script
 from lab.store import RunStore, StoredCell, StoredRun
 
@@ -77,6 +78,7 @@ steps.sh ("kvm" for KVM, "qemu" for software emulation).
 """
 
 
+@understood
 def bundle_of(run: RunStore, stored: StoredCell) -> dict[str, str]:
     """Text by name; ``InputError`` where the cell has not finished."""
     files = run.texts(stored.id)
@@ -103,30 +105,35 @@ def bundle_of(run: RunStore, stored: StoredCell) -> dict[str, str]:
     if recipe is not None:
         files["image.yaml"] = recipe.read_text(encoding="utf-8")
     words = {
-        "run": run.id,
+        "run": _line(about.id),
         "cell": stored.id,
         "image": image,
         "files": " ".join(boots),
         "qemu": "qemu-system-x86_64",
     }
     files["run.sh"] = _RUN.format_map(words)
-    files["steps.sh"] = script
+    files["steps.sh"] = printable(script)
     files["scenario.yaml"] = run.scenario_text()
     files["environment.json"] = json.dumps(about.environment, indent=1) + "\n"
     files["result.json"] = result.model_dump_json(indent=1) + "\n"
     files["README.txt"] = _README.format(
-        title=about.title,
-        run=run.id,
-        scenario=about.scenario,
-        started=about.started,
+        title=_line(about.title),
+        run=_line(about.id),
+        scenario=_line(about.scenario),
+        started=_line(about.started),
         version=__version__,
         image=f"image.yaml      the recipe of the guest image; `lab image build {image}` makes it\n"
         if recipe
         else "",
-        command=_command(stored, about),
-        accelerator=str(about.environment.get("accelerator", "unknown")).upper(),
+        command=printable(_command(stored, about)),
+        accelerator=_line(str(about.environment.get("accelerator", "unknown")).upper()),
     )
     return files
+
+
+def _line(text: str) -> str:
+    """A text of the run's on one line: the next one of ``run.sh`` would be a command."""
+    return " ".join(printable(text).split())
 
 
 def _plan(stored: StoredCell, about: StoredRun) -> tuple[Plan, tuple[str, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.app.results import result_of
+from lab.app.results import result_of, understood
 from lab.compare import Side, compare
 from lab.errors import InputError
 from lab.model.comparison import Comparison
@@ -20,6 +20,7 @@ def comparison_of(first: RunStore, second: RunStore, least: float) -> Comparison
     return found
 
 
+@understood
 def _side(run: RunStore) -> Side:
     stored = run.load_run()
     return Side(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from lab.app.results import result_of
+from lab.app.results import result_of, understood
 from lab.compile.identity import cell_id
 from lab.compile.scenario import Compiled
 from lab.model.explanation import CellExplanation, Explanation, MemberBytes
@@ -19,6 +19,7 @@ def explanation_of(compiled: Compiled) -> tuple[CellExplanation, ...]:
     return tuple(_explained(cell_id(cell), cell) for cell in compiled.cells)
 
 
+@understood
 def explanation_of_run(run: RunStore) -> tuple[CellExplanation, ...]:
     """Every cell of a run, with what was measured and what the members' counters say."""
     results = {cell.id: cell for cell in result_of(run).cells}

@@ -13,21 +13,23 @@ or jobs lie side by side, as fio-plot's charts want them.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from lab.app.results import understood
 from lab.errors import InputError
 from lab.fiofacts.values import LOGS
 from lab.model.result import Outcome
 from lab.model.scenario import Cell, Workload
 from lab.moments import cut_short
+from lab.printable import as_name
 from lab.store import RunStore, StoredCell
 from lab.workloads import fio
 
 MIXED = ("rw", "readwrite", "randrw")
 
 
+@understood
 def fio_tree(run: RunStore, cells: Sequence[StoredCell]) -> dict[str, str]:
     """Text by path; ``InputError`` where no cell has output of fio's, ``ToolError`` for damage."""
     found: dict[str, str] = {}
@@ -59,22 +61,24 @@ def _target(cell: Cell) -> str:
         for name, value in cell.axes.items()
         if not name.startswith(tuple(own))
     ]
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", "_".join(words)) or cell.scenario
+    return as_name("_".join(words) or cell.scenario)
 
 
 def _files(target: str, workload: Workload, trials: Sequence[str]) -> Iterator[tuple[str, str]]:
     for trial, stdout in enumerate(trials, 1):
         document = fio.document(stdout)
         options = _options(document)
-        mode = options["rw"]
-        mixed = f"{mode}{options.get('rwmixread', 50)}/" if mode in MIXED else ""
+        mode = as_name(options["rw"])
+        share = as_name(options.get("rwmixread", "50"))
+        mixed = f"{mode}{share}/" if mode in MIXED else ""
         several = f"/run-{trial}" if len(trials) > 1 else ""
         place = f"{target}/{mixed}{_size(options['bs'])}{several}"
-        depth, jobs = options["iodepth"], options["numjobs"]
+        depth, jobs = as_name(options["iodepth"]), as_name(options["numjobs"])
         yield f"{place}/{mode}-{depth}-{jobs}.json", json.dumps(document, indent=2) + "\n"
         asked = any(workload.parameters.get(log) for log in LOGS)
         for name, rows in fio.logs(stdout).items() if asked else ():
-            kept = f"{mode}-iodepth-{depth}-numjobs-{jobs}_{name.partition('_')[2]}"
+            log = as_name(name.partition("_")[2])
+            kept = f"{mode}-iodepth-{depth}-numjobs-{jobs}_{log}"
             lines = (", ".join(str(number) for number in row) for row in rows)
             yield f"{place}/{kept}", "".join(f"{line}\n" for line in lines)
 
@@ -91,8 +95,8 @@ def _options(document: dict[str, Any]) -> dict[str, str]:
 
 def _size(text: str) -> str:
     """Bytes as bench-fio is given them: ``4k``, ``1m``."""
-    if not text.isdigit():
-        return re.sub(r"[^A-Za-z0-9,-]+", "-", text)
+    if not (text.isascii() and text.isdigit()):
+        return as_name(text.replace(".", "-"))
     size = int(text)
     for unit, name in ((1 << 20, "m"), (1 << 10, "k")):
         if size and size % unit == 0:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from lab import archive, store
+from lab import store
 from lab.app.results import result_of
 from lab.compare import CERTAIN, each, figure_change
 from lab.errors import InputError
 from lab.model.history import History, Point
-from lab.model.result import CellMeasurement
+from lab.model.result import CellMeasurement, Result
 from lab.noise import disks_of, share_of
-from lab.store import RunStore
+from lab.store import StoredRun
 
 
 def history_of(metric: str, scenario: str | None) -> History:
@@ -19,16 +19,15 @@ def history_of(metric: str, scenario: str | None) -> History:
 
     ``InputError`` where there is no such metric, or no run of that scenario.
     """
-    runs = list(store.every())
-    found, missing, doubtful = archive.points(runs)
-    broken = list(store.strays())
-    for run in missing:
-        again, sentences = _again(run)
-        found += again
-        broken += sentences
-    for run in doubtful:
-        broken += _again(run)[1]
-    broken += [s for run in runs if run not in (*missing, *doubtful) for s in run.closed()]
+    found: list[Point] = []
+    broken = store.strays()
+    for run in store.every():
+        try:
+            stored = run.load_run()
+            found += _points(stored, run.load_result() or result_of(run))
+        except InputError as error:
+            broken.append(str(error))
+        broken += run.damage()
     if scenario is not None:
         known = sorted({point.scenario for point in found})
         found = [point for point in found if point.scenario == scenario]
@@ -46,14 +45,10 @@ def history_of(metric: str, scenario: str | None) -> History:
     return History(metric=metric, level=CERTAIN, points=_with_changes(chosen), broken=tuple(broken))
 
 
-def _again(run: RunStore) -> tuple[list[Point], list[str]]:
-    """A run's figures from its raw output, and what is wrong with its files."""
-    try:
-        stored, result = run.load_run(), result_of(run)
-    except InputError as error:
-        return [], [error.message]
+def _points(stored: StoredRun, result: Result) -> list[Point]:
+    """A run's figures."""
     disks = {cell.id: disks_of(cell.cell) for cell in stored.cells}
-    found = [
+    return [
         Point(
             run=stored.id,
             scenario=stored.scenario,
@@ -67,7 +62,6 @@ def _again(run: RunStore) -> tuple[list[Point], list[str]]:
         for cell in result.cells
         for one in cell.measurements
     ]
-    return found, list(run.complaints())
 
 
 def _with_changes(points: list[Point]) -> tuple[Point, ...]:

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from lab.app.results import fields_of, result_of
+from lab.app.results import fields_of, result_of, understood
 from lab.compile.scenario import Compiled
 from lab.errors import InputError, LabError
 from lab.host.process import uninterrupted
@@ -101,6 +101,7 @@ def _broken(why: str) -> Case:
     return Case(name=THE_RUN, ending="error", kind="stopped", reason=why)
 
 
+@understood
 def suite_of(store: RunStore, trouble: str = "") -> Suite:
     """A run's test cases; ``trouble``: what ended it too early."""
     run = store.load_run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -11,6 +12,7 @@ from lab import store
 from lab.app import systems
 from lab.app.crowd import BEARABLE, GUESTS_PER_CPU
 from lab.app.fitting import Known, check_images
+from lab.app.results import understood
 from lab.app.suites import check_suites
 from lab.compile import schedule
 from lab.compile.guest import memory_of
@@ -279,25 +281,28 @@ def pasts(runs: Sequence[RunStore], scenarios: set[str]) -> dict[frozenset[str],
     """Runs that came to their end, by the cells that they are of, the newest first."""
     found: dict[frozenset[str], list[Past]] = {}
     for run in [r for r in runs if r.scenario_name in scenarios][:LATEST]:
-        try:
-            stored, result = run.load_run(), run.load_result()
-        except InputError:
-            continue
-        if stored.finished is None or result is None:
-            continue
-        image = stored.environment.get("image") or {}
-        kernel, mdadm = image.get("kernel"), image.get("mdadm")
-        past = Past(
-            run=stored.id,
-            started=stored.started,
-            seconds=_took(stored.started, stored.finished, result),
-            accelerator=str(stored.environment.get("accelerator")),
-            image=(image.get("digest"), kernel, mdadm),
-            verdicts={claim.id: claim.verdict for claim in result.claims},
-            failed=any(cell.outcome is not Outcome.DONE for cell in result.cells),
-        )
-        found.setdefault(frozenset(cell.id for cell in stored.cells), []).append(past)
+        with suppress(InputError):
+            if known := _past(run):
+                found.setdefault(known[0], []).append(known[1])
     return found
+
+
+@understood
+def _past(run: RunStore) -> tuple[frozenset[str], Past] | None:
+    stored, result = run.load_run(), run.load_result()
+    if stored.finished is None or result is None:
+        return None
+    image = stored.environment.get("image") or {}
+    past = Past(
+        run=stored.id,
+        started=stored.started,
+        seconds=_took(stored.started, stored.finished, result),
+        accelerator=str(stored.environment.get("accelerator")),
+        image=(image.get("digest"), image.get("kernel"), image.get("mdadm")),
+        verdicts={claim.id: claim.verdict for claim in result.claims},
+        failed=any(cell.outcome is not Outcome.DONE for cell in result.cells),
+    )
+    return frozenset(cell.id for cell in stored.cells), past
 
 
 def _took(started: str, finished: str, result: Result) -> float:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Final
 
 from lab import store
+from lab.app.results import understood
 from lab.errors import InputError
 from lab.model.calibration import CALIBRATED
 from lab.model.measurement import SECONDS, UNCONTENDED
@@ -43,19 +45,24 @@ def noise_of(environment: Mapping[str, Any]) -> tuple[NoiseFloor, ...]:
 def noise_here(environment: Mapping[str, Any]) -> tuple[tuple[NoiseFloor, ...], int]:
     """The noise, and how many runs of this host, as it is, were looked at."""
     runs = list(_runs(place_of(environment)))
-    found = floors(one for run, stored in runs for one in _of_run(run, stored))
+    found = floors(one for _, repetitions in runs for one in repetitions)
     return found, len(runs)
 
 
-def _runs(here: str) -> Iterator[tuple[RunStore, StoredRun]]:
-    """Runs that ended, on such a host."""
+def _runs(here: str) -> Iterator[tuple[RunStore, list[Repetition]]]:
+    """Runs that ended, on such a host; one that cannot be read is passed over."""
     for run in islice(store.every(), LATEST):
-        try:
-            stored = run.load_run()
-        except InputError:
-            continue
-        if stored.finished and place_of(stored.environment) == here:
-            yield run, stored
+        with suppress(InputError):
+            if (repetitions := _if_here(run, here)) is not None:
+                yield run, repetitions
+
+
+@understood
+def _if_here(run: RunStore, here: str) -> list[Repetition] | None:
+    stored = run.load_run()
+    if not stored.finished or place_of(stored.environment) != here:
+        return None
+    return list(_of_run(run, stored))
 
 
 def _of_run(run: RunStore, stored: StoredRun) -> Iterator[Repetition]:

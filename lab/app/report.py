@@ -6,10 +6,11 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from lab import measure
 from lab.app.explain import beside
-from lab.app.results import result_of, typed_names
+from lab.app.results import result_of, typed_names, understood
 from lab.app.trend import regressions_of
 from lab.errors import InputError, unwritable
 from lab.model.measurement import Check
@@ -25,6 +26,7 @@ LINES: Final = 400
 """Of each piece of evidence, the last ones: a page is to be sent around."""
 
 
+@understood
 def page_of(store: RunStore, lab: str = "lab") -> Page:
     """A run's page, gathered; ``lab`` is what the program is called here."""
     run, result = store.load_run(), result_of(store)
@@ -102,9 +104,7 @@ def _evidence(raw: dict[str, str]) -> tuple[Evidence, ...]:
 
 def write_report(store: RunStore, out: Path | None, lab: str) -> Path:
     """One run's page: beside the run, or where it is asked for; its path."""
-    from lab.report.html import run_page
-
-    text = run_page(page_of(store, lab))
+    text = _page(store, page_of(store, lab))
     if out is None:
         return store.save_report(text)
     place = out / f"{store.id}.html" if out.is_dir() else out
@@ -112,6 +112,14 @@ def write_report(store: RunStore, out: Path | None, lab: str) -> Path:
     return place
 
 
+@understood
+def _page(_store: RunStore, page: Page, *, index: str = "") -> str:
+    from lab.report.html import run_page
+
+    return run_page(page, index=index)
+
+
+@understood
 def write_pictures(store: RunStore, directory: Path) -> tuple[Path, ...]:
     """Each picture of a run as SVG and as PNG; their paths."""
     from lab.report.pictures import pictures_of
@@ -155,7 +163,6 @@ def write_site(
     on each image. A run that cannot be read is named, there and through ``say``, and so is what
     lies among them and is none (``strays``); ``InputError``: no run can be read.
     """
-    from lab.report.html import run_page
     from lab.report.site import index_page
 
     pages: list[Page] = []
@@ -164,12 +171,15 @@ def write_site(
         say(sentence)
     for store in runs:
         try:
-            page = page_of(store, lab)
+            name = f"{store.id}.html"
+            link = quote(os.fsencode(name))  # its colon too: no name is a scheme
+            page = page_of(store, lab).model_copy(update={"link": link})
+            text = _page(store, page, index="index.html")
         except InputError as error:
             broken.append(str(error))
             say(str(error))
             continue
-        _write(directory / f"{store.id}.html", run_page(page, index="index.html"))
+        _write(directory / name, text)
         pages.append(page)
         for sentence in page.damage:
             say(sentence)

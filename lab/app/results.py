@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from lab import catalog, measure
 from lab.app.calibration import check_of
 from lab.compile.scenario import look_up
-from lab.errors import ToolError
+from lab.errors import InputError, ToolError
 from lab.host import paths
 from lab.judge import Judged, judge
 from lab.model.claim import Claim, Verdict
@@ -21,7 +22,40 @@ from lab.predict import bitmap_updates, predictions
 from lab.store import RunStore, StoredCell, StoredOutcome, StoredRun
 from lab.suites import SuiteCell, claims_of
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
+
+def understood(
+    function: Callable[Concatenate[RunStore, P], R],
+) -> Callable[Concatenate[RunStore, P], R]:
+    """A function of a stored run that raises ``InputError`` where the run makes no sense.
+
+    Each file may be what it should be, and its values absurd: no list of checks has them all.
+    """
+
+    @wraps(function)
+    def checked(store: RunStore, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(store, *args, **kwargs)
+        except _ABSURD as error:
+            first = (str(error).splitlines() or [""])[0]
+            raise InputError(
+                f"nothing can be made of the run '{store.directory}':"
+                f" {type(error).__name__}: {first}",
+                hint="its files were changed, or the lab is wrong: --debug shows where",
+            ) from error
+
+    return checked
+
+
+_ABSURD: Final = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError),
+    *(RecursionError, TypeError, ValueError),
+)
+
+
+@understood
 def result_of(store: RunStore) -> Result:
     """The whole result: raw output read again, measured again, judged again."""
     run = store.load_run()
@@ -150,6 +184,7 @@ def typed_names(store: RunStore) -> tuple[str, str]:
     return scenario, run
 
 
+@understood
 def summary(store: RunStore) -> dict[str, Any]:
     """One line about a run, without reading its raw output again where its result is kept."""
     run = store.load_run()

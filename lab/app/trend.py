@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from lab import catalog
-from lab.app.results import fields_of, result_of
+from lab.app.results import fields_of, result_of, understood
 from lab.compile.identity import identity
 from lab.errors import InputError
 from lab.excuses import systems
@@ -35,14 +35,22 @@ def regressions_of(runs: Sequence[RunStore], since: str = "") -> tuple[Regressio
 
 def _sightings(run: RunStore) -> Iterator[Sighting]:
     try:
-        stored = run.load_run()
-        result = run.load_result() or result_of(run)
+        yield from _of_run(run)
     except InputError:
         return
+
+
+@understood
+def _of_run(run: RunStore) -> list[Sighting]:
+    stored = run.load_run()
+    result = run.load_result() or result_of(run)
     cells = {cell.id: cell.cell for cell in stored.cells}
-    for found in result.cells:
-        if found.id in cells and _undoubted(found):
-            yield from _of_cell(stored, result, found, cells[found.id])
+    return [
+        one
+        for found in result.cells
+        if found.id in cells and _undoubted(found)
+        for one in _of_cell(stored, result, found, cells[found.id])
+    ]
 
 
 def _undoubted(cell: CellResult) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from lab.cli.shown import Shown
 from lab.errors import EXIT_STOPPED, EXIT_TROUBLE, EXIT_UNREAD, LabError, is_full, unwritable
 
 
@@ -28,8 +29,9 @@ def main() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # the caller closed it, as in `lab doctor >&-`
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
-    if isinstance(sys.stdout, TextIOWrapper):  # names of files need not be text
-        sys.stdout.reconfigure(errors="backslashreplace")
+        if isinstance(getattr(sys, name), TextIOWrapper):  # names of files need not be text
+            getattr(sys, name).reconfigure(errors="backslashreplace")
+        setattr(sys, name, Shown(getattr(sys, name)))
     for kind in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(kind, _interrupt)
     try:

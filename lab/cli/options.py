@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import sys
@@ -120,17 +121,31 @@ def share_option(name: str, text: str) -> float:
 
 def console(*, stderr: bool = False) -> Console:
     """A console; 80 columns wide where nobody says how wide it is."""
-    from rich.console import Console
+    from lab.cli.consoles import ShownConsole
 
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else 80
     # Titles and reasons are other people's words: their brackets are no markup.
-    return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
+    return ShownConsole(
+        file=getattr(stream, "inner", stream),
+        width=width,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
 
 
 def print_json(data: Any) -> None:
-    """One document; sizes as numbers, text as UTF-8."""
-    sys.stdout.write(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
+    """One document; sizes as numbers, text as UTF-8, and ``null`` for what is no number."""
+    sys.stdout.write(json.dumps(_with_nulls(data), indent=1, ensure_ascii=False) + "\n")
+
+
+def _with_nulls(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {name: _with_nulls(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_with_nulls(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def home(path: Path | str) -> str:

@@ -37,7 +37,7 @@ def list_(as_json: Json = False) -> None:
         except InputError as error:
             broken.append(str(error))
         else:
-            broken += run.complaints()
+            broken += run.damage()
     if as_json:
         print_json({"runs": rows, "broken": broken})
         return
@@ -88,6 +88,12 @@ def print_result(
 ) -> None:
     """The result page of a run, one screen of it or the ``whole``; ``scenario`` is what the user
     called it, where somebody knows."""
+    from lab.app.results import understood
+
+    understood(_print_result)(run, result, scenario, whole)
+
+
+def _print_result(run: RunStore, result: Result, scenario: str | None, whole: bool) -> None:
     from lab.app.results import typed_names
     from lab.report.answer import steps
     from lab.report.screen import abridged, next_steps, result_page

@@ -15,9 +15,11 @@ KEPT: Final = {"kept": True}
 
 
 class Model(BaseModel):
-    """A frozen record; a key that it does not know is an error."""
+    """A frozen record; a key that it does not know, or a number that is none, is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, defer_build=True, allow_inf_nan=False
+    )
 
     @model_validator(mode="before")
     @classmethod

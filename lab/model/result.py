@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from lab.model.base import Model
 from lab.model.claim import Verdict
@@ -124,11 +124,25 @@ class ClaimResult(Model):
     reason: str = ""
 
 
+def checked_environment(facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts of a run's environment; ``ValueError`` for one that is of another type."""
+    for name in ("host", "guest", "image"):
+        if not isinstance(facts.get(name) or {}, dict):
+            raise ValueError(f"{name} is no mapping")
+    for name in ("accelerator", "accelerator_reason", "client", "lab", "libvirt", "qemu"):
+        if not isinstance(facts.get(name) or "", str):
+            raise ValueError(f"{name} is no text")
+    for name in ("kernel", "mdadm"):
+        if not isinstance((facts.get("guest") or {}).get(name, ""), str):
+            raise ValueError(f"guest.{name} is no text")
+    return facts
+
+
 class Result(Model):
     """One run, whole."""
 
     schema_: Literal["lab.result/1"] = Field(default="lab.result/1", alias="schema")
     run: Run
-    environment: dict[str, Any]
+    environment: Annotated[dict[str, Any], AfterValidator(checked_environment)]
     cells: tuple[CellResult, ...]
     claims: tuple[ClaimResult, ...]

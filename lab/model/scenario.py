@@ -337,7 +337,7 @@ class Cell(Model):
     filesystem: Filesystem | None = None
     workloads: tuple[Workload, ...]
     faults: tuple[Fault, ...] = ()
-    trials: int = 1
+    trials: int = Field(default=1, ge=1, le=1000)
     timeout: float = 900.0
 
     @property

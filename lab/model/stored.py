@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections import Counter
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, field_validator, model_validator
 
 from lab.model.base import Model
 from lab.model.calibration import Calibration
 from lab.model.claim import Claim
 from lab.model.measurement import Check
 from lab.model.noise import NoiseFloor
-from lab.model.result import Outcome, PhaseSeconds
+from lab.model.result import Outcome, PhaseSeconds, checked_environment
 from lab.model.scenario import Cell, Source
 
 
@@ -17,8 +21,16 @@ class StoredCell(Model):
     """One cell of a run, and whether published figures speak of it."""
 
     id: str
+    """The name of its directory too."""
     cell: Cell
     published: bool
+
+    @field_validator("id")
+    @classmethod
+    def _is_a_name(cls, id_: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", id_):
+            raise ValueError(f"{id_!r} is no id: letters, digits, '.', '_' and '-', at most 128")
+        return id_
 
 
 class StoredRun(Model):
@@ -34,13 +46,23 @@ class StoredRun(Model):
     overrides: tuple[str, ...] = ()
     started: str
     finished: str | None = None
-    environment: dict[str, Any]
+    environment: Annotated[dict[str, Any], AfterValidator(checked_environment)]
     cells: tuple[StoredCell, ...]
     claims: tuple[Claim, ...]
     calibrations: tuple[Calibration, ...] = ()
     """What the scenario's disks did, bare."""
     noise: tuple[NoiseFloor, ...] = ()
     """How far the same cells came out differently on this host before."""
+
+    @model_validator(mode="after")
+    def _each_once(self) -> StoredRun:
+        for what, ids in (
+            ("cell", [cell.id for cell in self.cells]),
+            ("claim", [claim.id for claim in self.claims]),
+        ):
+            if twice := next((i for i, n in Counter(ids).items() if n > 1), None):
+                raise ValueError(f"the {what} {twice!r} is there twice")
+        return self
 
 
 class StoredOutcome(Model):

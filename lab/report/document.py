@@ -46,6 +46,8 @@ class Page(Model):
     """One run, whole."""
 
     result: Result
+    link: str = ""
+    """Where the page is, seen from that of all runs; the run's id may be anything."""
     title: str
     question: str
     source: Source | None = None

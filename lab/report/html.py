@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lab import __version__
 from lab.model.claim import Claim, Verdict
 from lab.model.result import Outcome, Result
+from lab.printable import printable
 from lab.report.answer import answer, reliability
 from lab.report.document import Page, PageCell
 from lab.report.figures import axes_text, claim_figure
@@ -88,12 +89,20 @@ def templates() -> Environment:
         loader=loader,
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     style, _, _ = loader.get_source(environment, "style.css")
     environment.globals |= {"style": Markup(style), "version": __version__}  # noqa: S704  our own
     return environment
+
+
+def _shown(value: object) -> object:
+    """What a template prints: text of others without control characters."""
+    from markupsafe import Markup
+
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def drawn(pictures: Sequence[Picture]) -> list[dict[str, Any]]:

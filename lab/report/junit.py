@@ -6,15 +6,14 @@ in use: a case has a name, a class name and a time; facts about the run stand on
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Literal
 from xml.etree import ElementTree as ET
 
+from lab.printable import printable
+
 Ending = Literal["passed", "failure", "error", "skipped"]
-_NO_CHARACTER: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What may not stand in a document (XML 1.0, 2.2), not even escaped; consoles print it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,36 +67,36 @@ def _suite(suite: Suite) -> ET.Element:
     within = ET.Element(
         "testsuite",
         {
-            "name": _clean(suite.name),
+            "name": printable(suite.name),
             **_counts(suite),
             "skipped": _count("skipped", suite),
             "time": _time(suite.seconds),
-            "timestamp": _clean(suite.started),
-            "hostname": _clean(suite.host),
+            "timestamp": printable(suite.started),
+            "hostname": printable(suite.host),
         },
     )
     facts = ET.SubElement(within, "properties")
     for name, value in suite.properties.items():
-        ET.SubElement(facts, "property", {"name": _clean(name), "value": _clean(value)})
+        ET.SubElement(facts, "property", {"name": printable(name), "value": printable(value)})
     for case in suite.cases:
         within.append(_case(case, suite.name))
     if suite.out:
-        ET.SubElement(within, "system-out").text = _clean(suite.out)
+        ET.SubElement(within, "system-out").text = printable(suite.out)
     return within
 
 
 def _case(case: Case, suite: str) -> ET.Element:
-    name = " ".join(_clean(case.name).split())
+    name = " ".join(printable(case.name).split())
     made = ET.Element(
-        "testcase", {"classname": _clean(suite), "name": name, "time": _time(case.seconds)}
+        "testcase", {"classname": printable(suite), "name": name, "time": _time(case.seconds)}
     )
     if case.ending != "passed":
-        reason = _clean(case.reason)
+        reason = printable(case.reason)
         first = (reason.splitlines() or [""])[0]
         ended = ET.SubElement(made, case.ending, {"type": case.kind, "message": first})
         ended.text = reason
     if case.out:
-        ET.SubElement(made, "system-out").text = _clean(case.out)
+        ET.SubElement(made, "system-out").text = printable(case.out)
     return made
 
 
@@ -107,7 +106,3 @@ def _count(ending: Ending, *suites: Suite) -> str:
 
 def _time(seconds: float) -> str:
     return f"{seconds:.3f}"
-
-
-def _clean(text: str) -> str:
-    return _NO_CHARACTER.sub("\N{REPLACEMENT CHARACTER}", text)

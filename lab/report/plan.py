@@ -53,7 +53,8 @@ def as_script(plan: Plan) -> str:
 
 
 def _lines(plan: Plan) -> Iterator[str]:
-    yield f"# {plan.scenario}: what `lab run scenario {plan.scenario}` would do"
+    scenario = _plain(plan.scenario)
+    yield f"# {scenario}: what `lab run scenario {scenario}` would do"
     yield f"# accelerator: {_plain(plan.accelerator)}"
     for note in plan.notes:
         yield f"# note: {_plain(note)}"

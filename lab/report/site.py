@@ -63,6 +63,7 @@ def _run(page: Page) -> dict[str, Any]:
     counts = [(sum(c.verdict is v for c in result.claims), v.value) for v in Verdict]
     return {
         "id": result.run.id,
+        "link": page.link,
         "started": when(result.run.started),
         "cells": len(result.cells),
         "verdicts": [(str(n) if n else "", style) for n, style in counts],
@@ -77,6 +78,7 @@ def _scenario(name: str, pages: Sequence[Page]) -> dict[str, Any]:
         "title": last.title,
         "question": last.question,
         "last": last.result.run.id,
+        "link": last.link,
         "answer": answer(last.result, last.claims),
         "mood": mood(last.result),
         "count": len(pages),

@@ -151,11 +151,11 @@ def test_what_no_xml_can_hold_is_replaced() -> None:
     )
     found = read(junit_xml(suite)).find("testcase")
     assert found is not None
-    assert found.attrib["name"] == "a\ufffd <b>"
+    assert found.attrib["name"] == "a\\u0000 <b>"
     error = found.find("error")
     assert error is not None
-    assert error.text == "\ufffd[31mpanic\ufffd[0m & ]]>\nmore \ufffd"
-    assert error.attrib["message"] == "\ufffd[31mpanic\ufffd[0m & ]]>"
+    assert error.text == "\\u001b[31mpanic\\u001b[0m & ]]>\nmore \\ud800"
+    assert error.attrib["message"] == "\\u001b[31mpanic\\u001b[0m & ]]>"
 
 
 def without(text: str, old: str, new: str) -> str:

@@ -197,7 +197,7 @@ def test_another_matrix_is_not_gone_on_with(world: World) -> None:
     with pytest.raises(InputError, match="no matrix was run as 'other'"):
         nights.find("other")
     (Path(found.directory) / "night.json").write_text("{")
-    with pytest.raises(InputError, match="is cut off, or not the lab's"):
+    with pytest.raises(InputError, match="is not a run of a matrix that this lab can read"):
         night.again(compiled, Path(found.directory))
 
 

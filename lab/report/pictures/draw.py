@@ -12,6 +12,7 @@ from typing import Any, Final
 from xml.etree import ElementTree
 
 from lab.model.base import Model
+from lab.printable import printable
 
 WIDTH: Final = 440
 """Of a picture, in pixels: two stand side by side on a desk, one on a telephone can be read."""
@@ -136,7 +137,16 @@ def svg(picture: Picture) -> str:
     """The picture as a document of its own; each mark says what it is when pointed at."""
     import vl_convert
 
-    return with_titles(vl_convert.vegalite_to_svg(whole(picture)), picture)
+    return with_titles(vl_convert.vegalite_to_svg(_shown(whole(picture))), picture)
+
+
+def _shown(spec: Any) -> Any:
+    """The specification with each text of others as it can stand in XML."""
+    if isinstance(spec, dict):
+        return {_shown(name): _shown(value) for name, value in spec.items()}
+    if isinstance(spec, list | tuple):
+        return [_shown(value) for value in spec]
+    return printable(spec) if isinstance(spec, str) else spec
 
 
 def png(drawn: str) -> bytes:
@@ -155,5 +165,5 @@ def with_titles(drawn: str, picture: Picture) -> str:
         if said and element.tag != f"{{{_SVG}}}g":
             ElementTree.SubElement(element, f"{{{_SVG}}}title").text = said
     root.set("role", "img")
-    root.set("aria-label", f"{picture.title}. {picture.caption}")
+    root.set("aria-label", printable(f"{picture.title}. {picture.caption}"))
     return ElementTree.tostring(root, encoding="unicode")

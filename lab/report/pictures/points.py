@@ -141,4 +141,4 @@ def tip(row: Row) -> str:
 def slug(*words: object) -> str:
     """A file's name made of words."""
     text = "-".join(str(w) for w in words if w not in ("", None))
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:120]

@@ -1,0 +1,206 @@
+"""Stored runs of somebody who means harm, through everything that reads and shows them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import lab.cli
+from lab.app import fio_tree
+from lab.cli import consoles
+from lab.host import files
+from lab.report import html
+from lab.report.pictures import draw
+from tests import attack, hostile
+from tests.hostile_files import SECRET
+
+SEEDS = 300
+FEW = 40
+
+
+@pytest.fixture(scope="module")
+def kept_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return hostile.unpack(tmp_path_factory.mktemp("kept"))
+
+
+@pytest.fixture(scope="module")
+def clean(kept_runs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> frozenset[str]:
+    """Elements and attributes that pages of good runs have, and of runs that failed."""
+    base = tmp_path_factory.mktemp("clean")
+    runs = base / "h" / "data" / "runs"
+    for run in kept_runs:
+        shutil.copytree(run, runs / run.name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAB_HOME", str(base / "h"))
+        said = attack.call(["report", "--all", "--out", str(base / "site")], 120)
+    assert said.status == 0, said.stderr
+    found = {"pre", "h3", "section@id", "tr@class", "ul", "li"}
+    for page in (base / "site").iterdir():
+        found |= attack.Elements.of(page.read_text()).found
+    return frozenset(found)
+
+
+@pytest.fixture(autouse=True)
+def remembered() -> Iterator[None]:
+    with attack.remembered():
+        yield
+
+
+@pytest.fixture
+def attacked(
+    kept_runs: list[Path], clean: frozenset[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[int], tuple[list[str], list[str]]]:
+    """Does what a seed says: what was changed in its run, and what went wrong with it."""
+
+    def tried(seed: int) -> tuple[list[str], list[str]]:
+        base = tmp_path / "w"
+        shutil.rmtree(base, ignore_errors=True)
+        runs, outside = base / "h" / "data" / "runs", base / "outside"
+        runs.mkdir(parents=True)
+        outside.mkdir()
+        (outside / "secret.txt").write_text(f"{SECRET}\n")
+        monkeypatch.setenv("LAB_HOME", str(base / "h"))
+        monkeypatch.chdir(base)
+        good = runs / "good-20260101-120000"
+        shutil.copytree(kept_runs[seed % len(kept_runs)], good)
+        run, names = hostile.build(seed, kept_runs, runs, outside)
+        return names, list(attack.Attack(base, good, clean).problems(run, seed))
+
+    return tried
+
+
+def whole(attacked: Callable[[int], tuple[list[str], list[str]]], seeds: range) -> None:
+    hit: Counter[str] = Counter()
+    wrong = []
+    for seed in seeds:
+        names, problems = attacked(seed)
+        hit.update(set(names))
+        wrong += [f"seed {seed} {names}: {problem}" for problem in problems]
+    assert not wrong, "\n".join(wrong)
+    assert set(hit) == set(hostile.CHANGES)
+
+
+@pytest.mark.timeout(1200)
+def test_nothing_that_a_run_holds_does_harm(
+    attacked: Callable[[int], tuple[list[str], list[str]]],
+) -> None:
+    whole(attacked, range(FEW))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_nothing_that_three_hundred_runs_hold_does_harm(
+    attacked: Callable[[int], tuple[list[str], list[str]]],
+) -> None:
+    whole(attacked, range(SEEDS))
+
+
+# -- controls: each protection taken away, the same seeds find it
+
+
+def _seed(name: str) -> int:
+    return list(hostile.CHANGES).index(name)
+
+
+def _unescaped(patch: pytest.MonkeyPatch) -> None:
+    html.templates.cache_clear()
+    environment = html.templates()
+    patch.setattr(environment, "autoescape", False)
+
+
+def _raw_stdout(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lab.cli, "Shown", lambda stream: stream)
+
+
+def _raw_console(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(consoles, "printable", lambda text: text)
+    assert issubclass(consoles.ShownConsole, Console)
+
+
+def _raw_page(patch: pytest.MonkeyPatch) -> None:
+    html.templates.cache_clear()
+    patch.setattr(html, "printable", lambda text: text)
+
+
+def _raw_picture(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(draw, "_shown", lambda spec: spec)
+
+
+def _any_name(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(files, "wrong_name", lambda _name: "")
+    patch.setattr(fio_tree, "as_name", lambda text: text)
+
+
+def _followed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(files.os, "O_NOFOLLOW", 0)
+    patch.setattr(files, "_check_kind", lambda *_: None)
+
+
+def _waited(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(files.os, "O_NONBLOCK", 0)
+    patch.setattr(files, "_check_kind", lambda *_: None)
+
+
+def _formulas(patch: pytest.MonkeyPatch) -> None:
+    from lab import archive
+
+    patch.setattr(archive, "cell_text", lambda text: text)
+
+
+@pytest.mark.parametrize(
+    ("change", "without", "finds"),
+    [
+        ("markup", _unescaped, "foreign markup"),
+        ("terminal", _raw_stdout, "control character"),
+        ("terminal", _raw_console, "control character"),
+        ("terminal", _raw_page, "control character"),
+        ("terminal", _raw_picture, "nothing can be made|control character|mistake|foreign|no XML"),
+        ("fio_names", _any_name, "written elsewhere|mistake|bundle"),
+        ("links", _followed, "secret"),
+        ("linked_directories", _followed, "secret"),
+        ("fifos", _waited, "hang"),
+        ("formula", _formulas, "formula"),
+    ],
+)
+def test_without_a_protection_the_same_runs_do_harm(
+    attacked: Callable[[int], tuple[list[str], list[str]]],
+    monkeypatch: pytest.MonkeyPatch,
+    change: str,
+    without: Callable[[pytest.MonkeyPatch], None],
+    finds: str,
+) -> None:
+    monkeypatch.setattr(attack.Attack, "seconds", 3.0)
+    found = []
+    for round_ in range(6):
+        with monkeypatch.context() as patch:
+            without(patch)
+            found = attacked(_seed(change) + round_ * len(hostile.CHANGES))[1]
+        html.templates.cache_clear()
+        if any(re.search(finds, problem) for problem in found):
+            return
+    pytest.fail(f"nothing was found without it: {found}")
+
+
+def test_a_tree_stays_in_its_directory(tmp_path: Path) -> None:
+    for name in ("../x", "/x", "a/../../x", "", "a//b", "a\0b", "a\nb", "\x1b", "x" * 256, ".."):
+        with pytest.raises(files.InputError, match="cannot be written to"):
+            files.write_tree({"good": "", name: "x"}, tmp_path / "tree")
+        assert list(tmp_path.iterdir()) == []
+    made = files.write_tree({"a/b/c": "x"}, tmp_path / "tree")
+    assert [path.read_text() for path in made] == ["x"]
+
+
+def test_a_link_in_the_way_of_a_tree_is_not_followed(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / f".tree.{os.getpid()}.part").symlink_to(elsewhere)
+    with pytest.raises(files.LabError, match="cannot be written"):
+        files.write_tree({"a": "x"}, tmp_path / "tree")
+    assert list(elsewhere.iterdir()) == []
