@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lab.errors import InputError, unwritable
 from lab.model.history import Point
+from lab.model.measurement import Check
+from lab.model.result import contended
 from lab.store import RunStore
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ select document ->> '$.run.id' as run, document ->> '$.run.scenario' as scenario
        cast(cell -> 'axes' as varchar) as axes, figure ->> 'workload' as workload,
        figure ->> 'metric' as metric, figure ->> 'unit' as unit,
        cast(figure -> 'values' as varchar) as values,
+       cast(cell -> 'checks' as varchar) as checks,
        cast(figure ->> 'median' as double) as median, cast(figure ->> 'low' as double) as low,
        cast(figure ->> 'high' as double) as high, noise, disks
 from figures left join kinds using (place, id)
@@ -114,7 +117,10 @@ def _point(row: Mapping[str, Any]) -> Point:
     """A row; what a run knew of noise, and its disks, are not there where ``run.json`` is cut."""
     parsed = {name: json.loads(row[name] or "[]") for name in ("axes", "values", "noise", "disks")}
     kinds = {disk["model"] for disk in parsed["disks"] if disk["count"]}
-    return Point.model_validate({**row, **parsed, "disks": "+".join(sorted(kinds))})
+    checks = [Check.model_validate(one) for one in json.loads(row["checks"] or "[]")]
+    own = {name: value for name, value in row.items() if name != "checks"} | parsed
+    found = contended(checks, row["workload"]) is not None
+    return Point.model_validate({**own, "disks": "+".join(sorted(kinds)), "contended": found})
 
 
 def write_table(rows: Sequence[Mapping[str, Any]], path: Path, form: str) -> None:

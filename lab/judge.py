@@ -275,7 +275,7 @@ def _value(value: Value, cells: Sequence[Judged]) -> Interval:
 
 
 _DOUBTS = {UNCONTENDED: "was contended", CALIBRATED: "has disks that failed their calibration"}
-"""Checks that leave a figure standing, and take its verdict away."""
+"""``DOUBTS`` in words: these checks take a value's verdict away."""
 
 
 def _measured(value: Value, result: CellResult) -> Interval:
@@ -284,12 +284,11 @@ def _measured(value: Value, result: CellResult) -> Interval:
         raise _MissingError(
             Verdict.INCONCLUSIVE, f"the cell {result.id} is {result.outcome.value}: {first}"
         )
-    for check in result.checks:
-        if check.name in _DOUBTS and not check.passed:
-            doubt = _DOUBTS[check.name]
-            raise _MissingError(
-                Verdict.INCONCLUSIVE, f"the cell {result.id} {doubt}: {check.detail}"
-            )
+    for check in result.doubts(value.workload):
+        whose = f"'{check.workload}' in the cell" if check.workload else "the cell"
+        raise _MissingError(
+            Verdict.INCONCLUSIVE, f"{whose} {result.id} {_DOUBTS[check.name]}: {check.detail}"
+        )
     counted = _counted(value, result)
     if counted is not None:
         return counted
