@@ -8,14 +8,14 @@ from typing import Any
 
 from lab import catalog, measure
 from lab.app.calibration import check_of
-from lab.compile.scenario import look_up
+from lab.compile.fields import fields_of
 from lab.errors import ToolError
 from lab.host import paths
 from lab.judge import Judged, judge
-from lab.model.claim import Claim, Verdict
+from lab.model.claim import Verdict
 from lab.model.measurement import UNCONTENDED, Check, Prediction
 from lab.model.result import CellMeasurement, CellResult, Outcome, Result, Run
-from lab.model.scenario import AxisValue, Cell
+from lab.model.scenario import Cell
 from lab.noise import disks_of, share_of
 from lab.predict import bitmap_updates, predictions
 from lab.store import RunStore, StoredCell, StoredOutcome, StoredRun
@@ -132,20 +132,6 @@ def _bitmap_of(cell: Cell) -> tuple[str, ...]:
         return ()
     base = array.sysfs.get("bitmap/time_base", "")
     return (array.bitmap, str(array.bitmap_chunk), base, str(array.bitmap_disk))
-
-
-def fields_of(cell: Cell, claims: tuple[Claim, ...]) -> dict[str, AxisValue]:
-    """The cell's axes, and its value of every other dotted name that a claim uses."""
-    names = {name for claim in claims for value in claim.values for name in value.where}
-    parts = {
-        "guest": cell.guest,
-        "disks": cell.disks,
-        "array": cell.array,
-        "filesystem": cell.filesystem,
-        "workloads": cell.workloads,
-        "faults": cell.faults,
-    }
-    return {name: look_up(parts, name) for name in names} | dict(cell.axes)
 
 
 def predicted(cell_id: str, cell: Cell) -> CellResult:

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from lab import catalog
-from lab.app.results import fields_of, result_of
+from lab.app.results import result_of
+from lab.compile.fields import fields_of
 from lab.compile.identity import identity
 from lab.errors import InputError
 from lab.excuses import systems
-from lab.judge import matches
+from lab.model.claim import matches
 from lab.model.matrix import SYSTEM
 from lab.model.night import Regression
 from lab.model.result import CellResult, Outcome, Result

@@ -11,7 +11,9 @@ from typing import Any, Final, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from lab import catalog
-from lab.compile.checks import Checks, check_claims, refuse_faults
+from lab.compile.checks import Checks, refuse_faults
+from lab.compile.claims import check_claims, with_defaults
+from lab.compile.fields import look_up
 from lab.compile.identity import identities
 from lab.compile.profile import with_profiles
 from lab.compile.real import Known, nobody, with_real
@@ -86,6 +88,7 @@ def compile_document(
     published = cells
     if overrides:
         published, _, _ = _expand(path, original, (), None, known)
+        scenario = with_defaults(scenario, (*published, *cells))
     base = _Cells(path.stem, scenario, document).at({})
     if not scenario.matrix.axes:
         cells = (base,)
@@ -112,8 +115,6 @@ def _expand(
     scenario = validate(Scenario, document)
     if trials is not None:
         scenario = scenario.model_copy(update={"trials": trials})
-    if not overrides:  # a --set may take away what a claim speaks of: it is not tested then
-        check_claims(scenario, document)
     cells = tuple(expand(path.stem, scenario, document))
     if not cells:
         raise document.wrong(("matrix",), "every cell is excluded")
@@ -124,6 +125,9 @@ def _expand(
             axes = ", ".join(f"{k}: {v}" for k, v in cell.axes.items())
             raise document.wrong(("matrix",), f"makes the same cell twice, with {axes}")
         seen.add(point)
+    if not overrides:  # a --set may take away what a claim speaks of: it is not tested then
+        scenario = with_defaults(scenario, cells)
+        check_claims(scenario, document, cells)
     return cells, scenario, document
 
 
@@ -328,27 +332,3 @@ def _value_at(parts: dict[str, Any], axis: str, document: Document) -> AxisValue
     if value is not None and not isinstance(value, str | int | float | bool):
         raise document.wrong(("matrix", axis), "an axis names one value, not a group of them")
     return value
-
-
-def look_up(parts: dict[str, Any], dotted: str) -> Any:
-    """A validated field by its dotted name; ``None`` where there is none."""
-    node: Any = parts
-    for name in dotted.split("."):
-        if isinstance(node, dict):
-            node = node.get(name)
-        elif isinstance(node, tuple):
-            if node and isinstance(node[0], Workload | Fault):
-                named = next((w for w in node if w.name == name), None)
-                numbered = node[int(name)] if name.isdigit() and int(name) < len(node) else None
-                node = named or numbered
-            elif name.isdigit():
-                node = node[int(name)] if int(name) < len(node) else None
-            else:  # one kind of disk, written as a mapping
-                node = getattr(node[0], name, None) if len(node) == 1 else None
-        elif isinstance(node, Workload | Fault):
-            node = node.parameters.get(name, getattr(node, name, None))
-        else:
-            node = getattr(node, name, None)
-        if node is None:
-            return None
-    return getattr(node, "value", node)

@@ -5,13 +5,14 @@ Expectations are a closed family over metrics of cells; there is no expression l
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from lab.model.base import Model, RateText
-from lab.units import parse_rate
+from lab.units import parse_rate, readings
 
 
 def _quantity(value: object) -> object:
@@ -47,7 +48,7 @@ class Value(Model):
     disk: str | None = None
     """Serial of the disk whose counter is meant (``disk_read_bytes``); ``None``: all of them."""
     where: dict[str, str | int | float | bool | None] = {}
-    """Axis values that pick the cell; axes left out must not change the answer's cell."""
+    """Values by dotted name that pick one cell; ``default`` stands for a field without a value."""
 
 
 class Bound(Model):
@@ -112,6 +113,26 @@ class Monotonic(Model):
     direction: Literal["rising", "falling"]
     tolerance: Quantity = 0.0
     """Fraction by which a step may go the other way."""
+
+
+def matches(
+    where: Mapping[str, str | int | float | bool | None],
+    fields: Mapping[str, str | int | float | bool | None],
+) -> bool:
+    """Whether a cell with these fields is one that ``where`` picks."""
+    return all(same_field(fields.get(name), value) for name, value in where.items())
+
+
+def same_field(
+    found: str | int | float | bool | None, wanted: str | int | float | bool | None
+) -> bool:
+    """Whether a cell's value is the one that was written; ``512KiB`` and ``524288`` are the same
+    size."""
+    if found == wanted:
+        return True
+    if isinstance(found, int | float) and not isinstance(found, bool) and isinstance(wanted, str):
+        return found in readings(wanted)
+    return found is not None and wanted is not None and str(found) == str(wanted)
 
 
 Expectation = Annotated[Bound | Ratio | Order | Same | Monotonic, Field(discriminator="kind")]

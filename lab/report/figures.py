@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lab.judge import matches
-from lab.model.claim import Bound, Claim
+from lab.model.claim import Bound, Claim, matches
 from lab.model.result import DOUBTS, CellMeasurement, CellResult
 from lab.model.scenario import AxisValue
 from lab.units import format_figure, format_size, format_times

@@ -106,7 +106,7 @@ BAD = {
         text=SCENARIO
         + "claims:\n  - id: c1\n    says: so\n    expect:\n      kind: bound\n"
         + "      value: {workload: wriet}\n      at_least: 1\n",
-        says=r":29: claims\[0\]\.expect: there is no workload 'wriet'",
+        says=r":31: claims\[0\]\.expect\.value\.workload: .* 'wriet': did you mean 'write'\?",
     ),
 }
 
