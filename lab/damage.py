@@ -12,6 +12,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from lab import wording
 from lab.errors import InputError
 from lab.model.base import Model
 from lab.model.procedure import Procedure
@@ -153,7 +154,6 @@ def _unreadable(path: Path, model: type[Model] | None) -> Iterator[str]:
     except UnicodeDecodeError as error:
         yield f"'{path}' is no text: byte {error.start} is not UTF-8"
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        what = ": ".join(filter(None, (".".join(str(p) for p in first["loc"]), first["msg"])))
+        what = wording.reason(error, model)
         other = other_form(data, model) if model is Result else ""
         yield f"'{path}' {other or f'is cut off, or not what it should be: {what}'}"

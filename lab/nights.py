@@ -17,6 +17,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from lab import wording
 from lab.errors import HostError, InputError, unwritable
 from lab.host import paths
 from lab.model.night import Night
@@ -52,9 +53,8 @@ def load(directory: Path) -> Night:
     except OSError as error:
         raise InputError(f"'{directory}' is no run of a matrix: '{path}' cannot be read") from error
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise InputError(f"'{path}' is cut off, or not the lab's: {key}: {first['msg']}") from None
+        said = wording.reason(error, Night)
+        raise InputError(f"'{path}' is cut off, or not the lab's: {said}") from None
 
 
 def _parts(name: str) -> tuple[str, str, int]:

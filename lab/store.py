@@ -29,7 +29,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from lab import damage
+from lab import damage, wording
 from lab.errors import HostError, InputError, unwritable
 from lab.host import leftovers, paths
 from lab.model.procedure import Procedure
@@ -123,10 +123,8 @@ class RunStore:
         try:
             return StoredRun.model_validate_json(data)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            key = ".".join(str(p) for p in first["loc"]) or "the file"
             raise InputError(
-                f"'{path}' is not a run that this lab can read: {key}: {first['msg']}"
+                f"'{path}' is not a run that this lab can read: {wording.reason(error, StoredRun)}"
             ) from None
 
     def begin_cell(self, cell_id: str, cell: Cell, procedure: Procedure) -> Path:

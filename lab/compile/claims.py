@@ -138,7 +138,8 @@ class _Check:
     def _along(self, at: Path_, along: str, picked: Sequence[int]) -> None:
         """A monotonic claim needs two cells or more, each at its own place of an axis."""
         if along not in self._axes:
-            guess = _guess(along, list(self._axes)) or f"the axes are {_listed(self._axes)}"
+            others = f"the axes are {_listed(self._axes)}" if self._axes else "add it to matrix"
+            guess = _guess(along, list(self._axes)) or others
             raise self._wrong(at, f"there is no axis '{along}': {guess}")
         places = [self._cells[n].axes[along] for n in picked]
         if len(places) < 2:
