@@ -19,7 +19,7 @@ from lab.model.comparison import (
 )
 from lab.model.measurement import COUNTERS, UNCONTENDED
 from lab.model.noise import NoiseFloor
-from lab.model.result import CellMeasurement, CellResult, Outcome, Result
+from lab.model.result import CellMeasurement, CellResult, Outcome, Result, contended
 from lab.model.scenario import Cell, Disk
 from lab.noise import disks_of, share_of
 from lab.stats import Interval, cliffs_delta, median_interval, ratio, shift
@@ -48,7 +48,7 @@ def compare(first: Side, second: Side, least: float = LEAST) -> Comparison:
     """
     pairs = _pairs(first.result, second.result)
     paired = {a.id for a, _ in pairs}, {b.id for _, b in pairs}
-    level = each(CERTAIN, sum(len(_workloads(a, b)) for a, b in pairs))
+    level = each(CERTAIN, sum(len(_workloads(a, b) - _contended(a, b)) for a, b in pairs))
     return Comparison(
         first=first.result.run,
         second=second.result.run,
@@ -73,6 +73,11 @@ def each(level: float, count: int) -> float:
 
 def _workloads(first: CellResult, second: CellResult) -> set[str]:
     return {m.workload for m in first.measurements} & {m.workload for m in second.measurements}
+
+
+def _contended(*cells: CellResult) -> set[str]:
+    """Workloads that were contended in one of these cells: their values say nothing of a change."""
+    return {m.workload for c in cells for m in c.measurements if contended(c.checks, m.workload)}
 
 
 def _pairs(first: Result, second: Result) -> list[tuple[CellResult, CellResult]]:
@@ -103,10 +108,10 @@ def _cell(
     a, b = pair
     cell_a, cell_b = first.cells[a.id], second.cells[b.id]
     there = {(m.workload, m.metric): m for m in b.measurements}
-    figures = []
+    figures, left_out = [], _contended(a, b)
     for one in a.measurements:
         other = there.get((one.workload, one.metric))
-        if other is None:
+        if other is None or one.workload in left_out:
             continue
         noise = [
             share_of(side.noise, disks_of(cell), one.metric, level)
@@ -191,7 +196,10 @@ def _doubts(which: str, cell: CellResult) -> Iterator[str]:
         why = cell.reason.partition("\n")[0] or "no reason was kept"
         yield f"in the {which} run it is {cell.outcome.value}: {why}"
     for check in cell.checks:
-        if check.name in (UNCONTENDED, CALIBRATED) and not check.passed:
+        if check.name == UNCONTENDED and not check.passed:
+            what = f"'{check.workload}'" if check.workload else "it"
+            yield f"{what} was contended in the {which} run and is left out: {check.detail}"
+        if check.name == CALIBRATED and not check.passed:
             yield f"in the {which} run it is not {check.name}: {check.detail}"
 
 

@@ -11,6 +11,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -19,6 +20,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from lab import wording
 from lab.errors import InputError
 
 MAX_BYTES: Final = 256 * 1024
@@ -62,7 +64,7 @@ class Document:
         for part in parts:
             if part in self.lines:
                 return f"{self.source}:{self.lines[part]}"
-        return self.source
+        return f"{self.source}:1" if self.lines else self.source
 
     def with_disks(self, filled: Callable[[Any], Any]) -> Document:
         """The scenario with each entry of its ``disks``, one or a list, as ``filled`` has it."""
@@ -86,27 +88,29 @@ def dotted(path: Path_) -> str:
     return text
 
 
-def read_file(path: Path, *, shown: str | None = None) -> Document:
-    """Read a YAML file whose top is a mapping."""
+def read_file(path: Path, *, shown: str | None = None, first: str = "title") -> Document:
+    """Read a YAML file whose top is a mapping; ``first`` is a key that such a file begins with."""
     source = shown or str(path)
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise InputError(f"{source}: the file is larger than 256KiB, which no scenario needs")
+            raise InputError(f"{source}: the file is larger than 256KiB, the most that is read")
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"{source}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{source}: is not UTF-8 text (byte {error.start})") from error
-    return read_text(text, source=source)
+    return read_text(text, source=source, first=first)
 
 
-def read_text(text: str, *, source: str) -> Document:
+def read_text(text: str, *, source: str, first: str = "title") -> Document:
     """Read YAML text whose top is a mapping."""
     root = _compose(text, source)
+    expected = f"expected a mapping that begins with a key such as `{first}: …`"
     if root is None or root.tag == f"{_CORE}null":
-        raise InputError(f"{source}: the file is empty; `lab scenario new NAME` writes a start")
+        raise InputError(f"{source}:1: the file is empty: {expected}")
     if not isinstance(root, MappingNode):
-        raise InputError(f"{source}:1: expected keys and values (`title: …`) at the top")
+        found = "a list" if isinstance(root, SequenceNode) else f"'{root.value[:40]}'"
+        raise InputError(f"{source}:{root.start_mark.line + 1}: {expected}, found {found}")
     lines: dict[Path_, int] = {}
     data = _plain(root, (), lines, source)
     return Document(source=source, data=data, lines=lines)
@@ -128,7 +132,7 @@ def _compose(text: str, source: str) -> Node | None:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark else ""
-        problem = str(error.problem or error.context or "not YAML").splitlines()[0]
+        problem = _problem(str(error.problem or error.context or "it cannot be read"))
         raise InputError(f"{source}{line}: this is not YAML: {problem}") from error
     except (YAMLError, ValueError, RecursionError) as error:
         problem = (str(error).splitlines() or ["it cannot be read"])[0]
@@ -136,6 +140,19 @@ def _compose(text: str, source: str) -> Node | None:
     if root is not None:
         _refuse_bomb(root, source)
     return root
+
+
+_PROBLEMS: Final = {
+    "found character '\\t'": "a tab is here, and YAML is indented with spaces: replace it",
+    "but found another document": "a second document begins here, and a file holds one: remove the"
+    " line ---",
+}
+
+
+def _problem(said: str) -> str:
+    """What the YAML reader found, with what to do about it."""
+    known = next((text for part, text in _PROBLEMS.items() if part in said), "")
+    return known or f"{said.splitlines()[0]}; check quotes, brackets and indentation here and above"
 
 
 def _at(source: str, node: Node) -> str:
@@ -177,7 +194,7 @@ def _plain(node: Node, path: Path_, lines: dict[Path_, int], source: str) -> Any
     """The node's data in Python's own types; the line of each key and item goes into ``lines``."""
     if isinstance(node, MappingNode):
         plain: dict[str, Any] = {}
-        for name, (key, value) in _pairs(node, source).items():
+        for name, (key, value) in _pairs(node, source, path).items():
             lines[(*path, name)] = key.start_mark.line + 1
             plain[name] = _plain(value, (*path, name), lines, source)
         return plain
@@ -200,7 +217,7 @@ def _plain(node: Node, path: Path_, lines: dict[Path_, int], source: str) -> Any
         raise InputError(f"{_at(source, node)}: '{node.value[:40]}' is no {kind}") from error
 
 
-def _pairs(node: MappingNode, source: str) -> dict[str, tuple[Node, Node]]:
+def _pairs(node: MappingNode, source: str, path: Path_) -> dict[str, tuple[Node, Node]]:
     """Key and value by name; what ``<<`` merges in stands behind, and gives way."""
     own: dict[str, tuple[Node, Node]] = {}
     merged: dict[str, tuple[Node, Node]] = {}
@@ -211,11 +228,15 @@ def _pairs(node: MappingNode, source: str) -> dict[str, tuple[Node, Node]]:
             for other in value.value if isinstance(value, SequenceNode) else [value]:
                 if not isinstance(other, MappingNode):
                     raise InputError(f"{_at(source, key)}: << merges keys and values, not others")
-                merged = _pairs(other, source) | merged
+                merged = _pairs(other, source, path) | merged
         elif not isinstance(key, ScalarNode) or not isinstance(key.value, str):
             raise InputError(f"{_at(source, key)}: a key is a word, not a list or a mapping")
         elif key.value in own:
-            raise InputError(f"{_at(source, key)}: the key '{key.value}' is there twice")
+            first = own[key.value][0].start_mark.line + 1
+            raise InputError(
+                f"{_at(source, key)}: {dotted((*path, key.value))}: the key '{key.value}' is there"
+                f" twice, on line {first} too: remove one of them"
+            )
         else:
             own[key.value] = (key, value)
     return own | {name: pair for name, pair in merged.items() if name not in own}
@@ -259,8 +280,11 @@ def _put(document: Document, data: dict[str, Any], one: Override) -> tuple[Path_
             if index is None:
                 names = [str(i["name"]) for i in node if isinstance(i, dict) and "name" in i]
                 known = ", ".join(names) or f"0 to {len(node) - 1}"
+                near = get_close_matches(head, names, n=1)
+                guess = f": did you mean '{near[0]}'?" if near else ""
                 raise InputError(
                     f"--set {one.text}: {dotted(tuple(walked))} has no '{head}' (it has {known})"
+                    + guess
                 )
             walked.append(index)
             return [put(v, tail) if i == index else v for i, v in enumerate(node)]
@@ -290,11 +314,12 @@ def validate(model: type[M], document: Document) -> M:
     try:
         return model.model_validate(document.data)
     except ValidationError as error:
-        raise first_wrong(error, document) from None
+        raise first_wrong(error, model, document) from None
 
 
 def first_wrong(
     error: ValidationError,
+    kind: Any,
     document: Document,
     *,
     below: Path_ = (),
@@ -302,21 +327,13 @@ def first_wrong(
 ) -> InputError:
     """The first thing pydantic found, in a sentence; ``below`` is where its data stands.
 
+    ``kind`` is what it was validated as.
     ``moved`` maps a path of the data to the path in the file that gave it its value.
     """
-    found = error.errors(include_url=False)
-    sentences: list[str] = []
-    for one in found:
-        loc: Path_ = (*below, *one["loc"])
-        path = _written(loc, document.data)
-        key = one.get("ctx", {}).get("key") if one["type"] == "unknown_key" else None
-        if key is not None:
-            path = (*path, str(key))
-        sentence = str(document.wrong(moved(path), _words(one)))
-        if sentence not in sentences:
-            sentences.append(sentence)
-    more = f" (and {len(sentences) - 1} more)" if len(sentences) > 1 else ""
-    return InputError(sentences[0] + more)
+    found: list[Any] = list(error.errors(include_url=False))
+    one = found[0]
+    path = _written((*below, *wording.place(one)), document.data)
+    return document.wrong(moved(path), wording.sentence(kind, one))
 
 
 def _written(loc: Iterable[str | int], data: Any) -> Path_:
@@ -331,19 +348,3 @@ def _written(loc: Iterable[str | int], data: Any) -> Path_:
         elif number == len(parts) - 1 and isinstance(part, str) and isinstance(data, dict):
             path.append(part)
     return tuple(path)
-
-
-def _words(one: Mapping[str, Any]) -> str:
-    """Pydantic's message as a sentence about the value that was found."""
-    kind, value = one["type"], one.get("input")
-    message = str(one["msg"])
-    if kind == "value_error":
-        return message.removeprefix("Value error, ")
-    if kind in ("unknown_key", "missing"):
-        return "this key is needed" if kind == "missing" else message
-    if kind in ("union_tag_not_found", "union_tag_invalid"):
-        return f"needs a 'kind': one of {one.get('ctx', {}).get('expected_tags', 'the known ones')}"
-    if kind in ("model_type", "model_attributes_type", "dict_type"):
-        return f"expected keys and values, found {value!r}"
-    lowered = message[:1].lower() + message[1:]
-    return f"{lowered}; found {value!r}" if not isinstance(value, dict | list) else lowered

@@ -16,12 +16,22 @@ from statistics import median
 from typing import assert_never
 
 from lab.model.calibration import CALIBRATED
-from lab.model.claim import Bound, Claim, Monotonic, Order, Ratio, Same, Value, Verdict
+from lab.model.claim import (
+    Bound,
+    Claim,
+    Monotonic,
+    Order,
+    Ratio,
+    Same,
+    Value,
+    Verdict,
+    matches,
+)
 from lab.model.measurement import COUNTERS, UNCONTENDED
 from lab.model.result import CellMeasurement, CellResult, ClaimResult, Outcome
 from lab.model.scenario import AxisValue
 from lab.stats import Interval, ratio
-from lab.units import format_figure, format_times, readings
+from lab.units import format_figure, format_times
 
 
 class _MissingError(Exception):
@@ -241,23 +251,11 @@ def limits(bound: Bound) -> tuple[float, float]:
     return low, high
 
 
-def matches(where: Mapping[str, AxisValue], fields: Mapping[str, AxisValue]) -> bool:
-    """Whether a cell is one that ``where`` picks; ``512KiB`` and ``524288`` are the same size."""
-    return all(_equal(fields.get(name), value) for name, value in where.items())
-
-
-def _equal(found: AxisValue, wanted: AxisValue) -> bool:
-    if found == wanted:
-        return True
-    if isinstance(found, int | float) and not isinstance(found, bool) and isinstance(wanted, str):
-        return found in readings(wanted)
-    return found is not None and wanted is not None and str(found) == str(wanted)
-
-
 def _cells(value: Value, cells: Sequence[Judged]) -> list[Judged]:
     picked = [c for c in cells if matches(value.where, c.fields)]
     if not picked:
-        where = ", ".join(f"{k}: {v}" for k, v in value.where.items())
+        said = (f"{k}: {'default' if v is None else v}" for k, v in value.where.items())
+        where = ", ".join(said)
         raise _MissingError(Verdict.NOT_TESTED, f"this run has no cell with {where}")
     if not any(c.published for c in picked):
         raise _MissingError(
@@ -275,7 +273,7 @@ def _value(value: Value, cells: Sequence[Judged]) -> Interval:
 
 
 _DOUBTS = {UNCONTENDED: "was contended", CALIBRATED: "has disks that failed their calibration"}
-"""Checks that leave a figure standing, and take its verdict away."""
+"""``DOUBTS`` in words: these checks take a value's verdict away."""
 
 
 def _measured(value: Value, result: CellResult) -> Interval:
@@ -284,12 +282,11 @@ def _measured(value: Value, result: CellResult) -> Interval:
         raise _MissingError(
             Verdict.INCONCLUSIVE, f"the cell {result.id} is {result.outcome.value}: {first}"
         )
-    for check in result.checks:
-        if check.name in _DOUBTS and not check.passed:
-            doubt = _DOUBTS[check.name]
-            raise _MissingError(
-                Verdict.INCONCLUSIVE, f"the cell {result.id} {doubt}: {check.detail}"
-            )
+    for check in result.doubts(value.workload):
+        whose = f"'{check.workload}' in the cell" if check.workload else "the cell"
+        raise _MissingError(
+            Verdict.INCONCLUSIVE, f"{whose} {result.id} {_DOUBTS[check.name]}: {check.detail}"
+        )
     counted = _counted(value, result)
     if counted is not None:
         return counted

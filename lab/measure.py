@@ -23,7 +23,7 @@ from lab.model.measurement import (
 )
 from lab.model.plugin import Keeper, Outputs, Traced
 from lab.model.result import MemberCounters
-from lab.model.scenario import Cell, InitialSync
+from lab.model.scenario import Cell, InitialSync, Workload
 from lab.model.suite import Suite
 from lab.moments import begun, cut_short
 
@@ -216,22 +216,27 @@ a processor less moves these by some 4 %."""
 
 
 def crowded(cell: Cell, raw: Mapping[str, str]) -> tuple[Check, ...]:
-    """Whether somebody else computed; nothing where that was not recorded.
+    """Whether somebody else computed, by workload; nothing where that was not recorded.
 
     For workloads that take all that there is, so that a guest and the servers of its disks stand in
     each other's way: their waiting says nothing.
     """
-    found = {}
+    checks = []
     for workload in cell.workloads:
+        found = {}
         for trial in range(1, cell.trials + 1):
             pairs = _pressure(raw.get(f"{workload.name}.{trial}.pressure.txt", ""))
             if {"host_cpu", "server_cpu", "cpu", "seconds"} <= pairs.keys():
                 found[f"{workload.name}, trial {trial}"] = _others(pairs)
-    if not found:
-        return ()
-    where = max(found, key=lambda name: found[name])
-    detail = f"others took {max(found[where], 0.0):.2f} processors during {where}"
-    return (Check(name=UNCONTENDED, passed=found[where] <= OTHERS, detail=detail),)
+        if found:
+            where = max(found, key=lambda name: found[name])
+            detail = f"others took {max(found[where], 0.0):.2f} processors during {where}"
+            checks.append(_uncontended(workload, detail, passed=found[where] <= OTHERS))
+    return tuple(checks)
+
+
+def _uncontended(workload: Workload, detail: str, *, passed: bool) -> Check:
+    return Check(name=UNCONTENDED, passed=passed, detail=detail, workload=workload.name)
 
 
 def modelled(cell: Cell) -> bool:
@@ -249,7 +254,8 @@ def _others(pairs: Mapping[str, float]) -> float:
 def contention(
     cell: Cell, raw: Mapping[str, str], expected: Sequence[Prediction] = ()
 ) -> tuple[Check, ...]:
-    """Whether each timed step had the host it needed; nothing where that was not recorded.
+    """Whether each workload's timed steps had the host they needed; nothing of those for which that
+    was not recorded.
 
     A step that falls short of what theory expects is suspected earlier. Repeated alone, on a host
     with nothing else to do, its figure stands, whatever theory says. A guest on modelled drives has
@@ -260,16 +266,16 @@ def contention(
     said = [p for p in expected if p.metric == THROUGHPUT.name and p.value]
     wanted = {p.workload: p.value * (1 - p.doubt) for p in said}
     found = {m.workload: m.values for m in _readable(cell, raw) if m.metric == THROUGHPUT.name}
-    worst, where, passed, seen = 0.0, "", True, False
+    checks = []
     for workload in cell.workloads:
         if isinstance(catalog.workload(workload.tool), Suite):
-            continue  # no figure of a suite hangs on the host's time
+            continue  # a suite has no timed values
+        worst, where, passed = 0.0, "", True
         for trial in range(1, cell.trials + 1):
             text = raw.get(f"{workload.name}.{trial}.pressure.txt", "")
             share = _waiting(text)
             if share is None:
                 continue
-            seen = True
             most = NOTICED if timed and _others(_pressure(text)) > OTHERS else WAITING
             name = f"{workload.name}, trial {trial}"
             short = 0.0
@@ -277,13 +283,13 @@ def contention(
                 short = 1 - found[workload.name][trial - 1] / wanted[workload.name]
             if passed and share > NOTICED and short > SHORT:
                 passed, worst, where = False, share, f"{name}, {short:.1%} below theory"
-            elif passed and (share >= worst or share > most):
+            elif passed and (not where or share >= worst or share > most):
                 worst, where = share, name
                 passed = share <= most
-    if not seen:
-        return ()
-    detail = f"the guest waited for a processor for {worst:.1%} of {where}"
-    return (Check(name=UNCONTENDED, passed=passed, detail=detail),)
+        if where:
+            detail = f"the guest waited for a processor for {worst:.1%} of {where}"
+            checks.append(_uncontended(workload, detail, passed=passed))
+    return tuple(checks)
 
 
 SHOWS = 0.02

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from fractions import Fraction
 from typing import Final
@@ -36,27 +36,53 @@ _RATE: Final = re.compile(r"(.*?)\s*(?:/\s*s)?\s*")
 _SECONDS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
 
 
+def as_yaml(value: object) -> str:
+    """A value as YAML has it, on one line: ``null``, ``true``, ``[1, two]``."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{as_yaml(k)}: {as_yaml(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(as_yaml, value)) + "]"
+    return str(value)
+
+
+def _quoted(value: object) -> str:
+    return repr(value) if isinstance(value, str) else as_yaml(value)
+
+
+_SIZE_WORDS: Final = ("a size", "5MiB, 250MB or 4096")
+_RATE_WORDS: Final = ("a rate", "8MiB/s, 8MB/s or 100")
+
+
 def parse_size(value: object) -> int:
     """Bytes of ``"5MiB"``, ``"250MB"``, ``4096``; ``ValueError`` says what was expected."""
+    return _amount(value, *_SIZE_WORDS)
+
+
+def _amount(value: object, what: str, examples: str) -> int:
+    wrong = ValueError(f"{_quoted(value)} is not {what}: write it as {examples}")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"{value!r} is not a size: write it as 5MiB, 250MB or 4096")
+        raise wrong
     if isinstance(value, int | float):
         if not math.isfinite(value) or value != int(value) or value < 0:
-            raise ValueError(f"{value} is not a whole number of bytes, 0 or more")
+            raise ValueError(
+                f"{value} is not {what}, a whole number, 0 or more: write it as {examples}"
+            )
         return int(value)
     match = _SIZE.fullmatch(value)
     if match is None:
-        raise ValueError(f"{value!r} is not a size: write it as 5MiB, 250MB or 4096")
+        raise wrong
     number, unit = match.groups()
     if unit not in _FACTORS:
         near = {"k": "KiB or kB", "m": "MiB or MB", "g": "GiB or GB", "t": "TiB or TB"}
         hint = near.get(unit[:1].lower(), "KiB, MiB, GiB, TiB, kB, MB, GB or TB")
         raise ValueError(f"{value!r} has the unknown unit {unit!r}: write {hint}")
     if len(number) > 30:
-        raise ValueError(f"'{number[:30]}…' is more than any disk holds")
+        raise ValueError(f"'{number[:30]}…' is more than any disk holds: write it as {examples}")
     size = Fraction(number) * _FACTORS[unit]  # a float has but 53 bits
     if size.denominator != 1:
-        raise ValueError(f"{value!r} is not a whole number of bytes")
+        raise ValueError(f"{value!r} is not a whole number of bytes: write it as {examples}")
     return int(size)
 
 
@@ -84,10 +110,13 @@ def readings(text: str) -> Iterator[float]:
 
 def parse_rate(value: object) -> int:
     """Bytes (or operations) per second of ``"5MiB/s"``, ``"5MiB"``, ``100``."""
-    if isinstance(value, str):
-        match = _RATE.fullmatch(value)
-        return parse_size(match.group(1) if match else value)
-    return parse_size(value)
+    match = _RATE.fullmatch(value) if isinstance(value, str) else None
+    try:
+        return _amount(match[1] if match else value, *_RATE_WORDS)
+    except ValueError as error:
+        if match and match[1] != value:  # as it was written, with its /s
+            raise ValueError(str(error).replace(repr(match[1]), repr(value), 1)) from None
+        raise
 
 
 def parse_seconds(value: object) -> float:
@@ -97,10 +126,10 @@ def parse_seconds(value: object) -> float:
     else:
         match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", str(value))
         if match is None or match.group(2) not in _SECONDS:
-            raise ValueError(f"{value!r} is not a time: write it as 90, 90s, 5min or 200ms")
+            raise ValueError(f"{_quoted(value)} is not a time: write it as 90, 90s, 5min or 200ms")
         seconds = float(match.group(1)) * _SECONDS[match.group(2)]
     if not 0 <= seconds < math.inf:
-        raise ValueError(f"{value!r} is no time: it is 0 or more, and ends")
+        raise ValueError(f"{_quoted(value)} is no time: it is 0 or more, and ends; write 90s")
     return seconds
 
 

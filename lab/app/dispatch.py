@@ -253,12 +253,12 @@ class Dispatch:
             raw = self.store.raw(task.directory)
             contention = task.contention(raw)
             checks += contention
-            quiet = all(c.passed for c in contention)
+            failed = [c.detail for c in contention if not c.passed]
             more = self._crowd.learn(task, raw, (*self._pending, *self._running.values()))
             crowded = more and not task.repeats and not task.alone
-            if not quiet and task.repeats < REPEATS:
+            if failed and task.repeats < REPEATS:
                 how = "with fewer beside it" if crowded else "alone"
-                self.say(f"{task.id} is repeated {how}: {contention[0].detail}")
+                self.say(f"{task.id} is repeated {how}: {failed[0]}")
                 task.alone, again = not crowded, True
                 task.repeats += 1
         elif event.outcome is Outcome.LOST and not task.retry:
@@ -266,26 +266,23 @@ class Dispatch:
             self.say(f"{task.id} is tried once more in a fresh guest: {first}")
             task.retry = again = True
         outcome = StoredOutcome(
-            outcome=event.outcome,
-            reason=event.reason,
-            seconds=event.seconds,
-            checks=tuple(checks),
+            outcome=event.outcome, reason=event.reason, seconds=event.seconds, checks=tuple(checks)
         )
+        self.store.keep_attempt(task.directory, outcome)
         if again:
-            self.store.keep_attempt(task.directory, outcome)
+            task.remember(outcome)
             self._pending.append(task)
             self.watch(member.job.guest, CellAgain(cell=task.id))
             return
         if task.wish is not None:
             self._calibrated(task, task.wish, outcome)
             return
-        self.store.finish_cell(task.id, task.directory, outcome)
+        self.store.finish_cell(task.id, *task.least_contended(outcome))
         if self.how.keep and task.id == self._base and event.outcome is Outcome.DONE:
             member.reserved = True
 
     def _calibrated(self, task: Task, wish: Wanted, outcome: StoredOutcome) -> None:
         """Keep what a bare disk did with the run; for other runs too, if it can be relied on."""
-        self.store.keep_attempt(task.directory, outcome)
         quiet = all(c.passed for c in outcome.checks)
         problem = outcome.reason if outcome.outcome is not Outcome.DONE else ""
         if not problem and not quiet:

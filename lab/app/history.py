@@ -9,7 +9,7 @@ from lab.app.results import result_of
 from lab.compare import CERTAIN, each, figure_change
 from lab.errors import InputError
 from lab.model.history import History, Point
-from lab.model.result import CellMeasurement, Result
+from lab.model.result import CellMeasurement, Result, contended
 from lab.noise import disks_of, share_of
 from lab.store import StoredRun
 
@@ -56,6 +56,7 @@ def _points(stored: StoredRun, result: Result) -> list[Point]:
             cell=cell.id,
             axes=cell.axes,
             **one.model_dump(),
+            contended=contended(cell.checks, one.workload) is not None,
             disks=disks[cell.id],
             noise=stored.noise,
         )
@@ -65,13 +66,17 @@ def _points(stored: StoredRun, result: Result) -> list[Point]:
 
 
 def _with_changes(points: list[Point]) -> tuple[Point, ...]:
-    """Each beside the last one before it of the same cell; all of it certain together."""
+    """Each beside the last one before it of the same cell; all of it certain together.
+
+    Contended values are kept and take no part in any change.
+    """
     last: dict[tuple[str, str, str], Point] = {}
     pairs: list[tuple[Point | None, Point]] = []
     for point in points:
         key = (point.scenario, point.cell, point.workload)
-        pairs.append((last.get(key), point))
-        last[key] = point
+        pairs.append((None if point.contended else last.get(key), point))
+        if not point.contended:
+            last[key] = point
     level = each(CERTAIN, sum(before is not None for before, _ in pairs))
     return tuple(_after(before, point, level) if before else point for before, point in pairs)
 

@@ -9,12 +9,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from lab.app.results import fields_of, result_of, understood
+from lab.app.results import result_of, understood
+from lab.compile.fields import fields_of
 from lab.compile.scenario import Compiled
 from lab.errors import InputError, LabError
 from lab.host.process import uninterrupted
-from lab.judge import in_words, matches
-from lab.model.claim import Claim, Verdict
+from lab.judge import in_words
+from lab.model.claim import Claim, Verdict, matches
 from lab.model.procedure import BeginWorkload, Timed
 from lab.model.result import CellResult, ClaimResult, Outcome, Result
 from lab.report.junit import Case, Ending, Suite, junit_xml

@@ -11,10 +11,9 @@ from typing import Any, Final
 from lab import store
 from lab.app.results import understood
 from lab.errors import InputError
-from lab.model.calibration import CALIBRATED
-from lab.model.measurement import SECONDS, UNCONTENDED
+from lab.model.measurement import SECONDS
 from lab.model.noise import NoiseFloor
-from lab.model.result import CellResult, Outcome
+from lab.model.result import Outcome
 from lab.noise import Repetition, disks_of, floors
 from lab.store import RunStore, StoredRun
 
@@ -70,7 +69,7 @@ def _of_run(run: RunStore, stored: StoredRun) -> Iterator[Repetition]:
     cells = {cell.id: cell.cell for cell in stored.cells}
     image = json.dumps(stored.environment.get("image"), sort_keys=True)
     for cell in result.cells if result else ():
-        if cell.id in cells and _undoubted(cell):
+        if cell.id in cells and cell.outcome is Outcome.DONE:
             # After a fault md's own pace is measured, and a short step scatters more than others.
             names = {workload.name for workload in cells[cell.id].workloads}
             short = {
@@ -79,8 +78,8 @@ def _of_run(run: RunStore, stored: StoredRun) -> Iterator[Repetition]:
                 if one.metric == SECONDS.name and one.median < SHORTEST
             }
             for one in cell.measurements:
-                if one.workload not in names - short:
-                    continue
+                if one.workload not in names - short or cell.doubts(one.workload):
+                    continue  # what a check has already explained is no noise
                 yield Repetition(
                     what=(cell.id, image, one.workload, one.metric),
                     disks=disks_of(cells[cell.id]),
@@ -88,9 +87,3 @@ def _of_run(run: RunStore, stored: StoredRun) -> Iterator[Repetition]:
                     run=stored.id,
                     figure=one.median,
                 )
-
-
-def _undoubted(cell: CellResult) -> bool:
-    """Whether a figure that differs is noise, and not what a check has already said."""
-    failed = {check.name for check in cell.checks if not check.passed}
-    return cell.outcome is Outcome.DONE and not failed & {UNCONTENDED, CALIBRATED}

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from lab.app import systems
 from lab.app.fitting import check_images
-from lab.app.results import fields_of, predicted
+from lab.app.results import predicted
 from lab.app.schema import first_line
 from lab.app.task import by_guest
 from lab.compile.cloud_init import Identity
+from lab.compile.fields import fields_of
 from lab.compile.guest import Site, guest_procedure
 from lab.compile.identity import cell_id
 from lab.compile.procedure import cell_procedure

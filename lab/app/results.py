@@ -9,14 +9,14 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from lab import catalog, measure
 from lab.app.calibration import check_of
-from lab.compile.scenario import look_up
+from lab.compile.fields import fields_of
 from lab.errors import InputError, ToolError
 from lab.host import paths
 from lab.judge import Judged, judge
-from lab.model.claim import Claim, Verdict
-from lab.model.measurement import Prediction
+from lab.model.claim import Verdict
+from lab.model.measurement import UNCONTENDED, Check, Prediction
 from lab.model.result import CellMeasurement, CellResult, Outcome, Result, Run
-from lab.model.scenario import AxisValue, Cell
+from lab.model.scenario import Cell
 from lab.noise import disks_of, share_of
 from lab.predict import bitmap_updates, predictions
 from lab.store import RunStore, StoredCell, StoredOutcome, StoredRun
@@ -105,7 +105,10 @@ def _cell(store: RunStore, stored: StoredCell, run: StoredRun) -> tuple[Judged, 
         reason=outcome.reason,
         host=_host_of(outcome, run),
         seconds=outcome.seconds,
-        checks=(*outcome.checks, *check_of(stored.cell, run.calibrations, outcome.host)),
+        checks=(
+            *_checks(stored.cell, outcome, raw),
+            *check_of(stored.cell, run.calibrations, outcome.host),
+        ),
         predictions=predictions(stored.cell),
     )
     shares: dict[str, float] = {}
@@ -136,6 +139,19 @@ def _cell(store: RunStore, stored: StoredCell, run: StoredRun) -> tuple[Judged, 
     return one, raw
 
 
+def _checks(cell: Cell, outcome: StoredOutcome, raw: Mapping[str, str]) -> tuple[Check, ...]:
+    """A cell's checks as they were kept.
+
+    Earlier versions kept one contention check for the whole cell. Where it failed, it is made again
+    from the raw output, by workload; it stays if that no longer finds the contended workload.
+    """
+    old = [c for c in outcome.checks if c.name == UNCONTENDED and not (c.passed or c.workload)]
+    again = measure.contention(cell, raw, predictions(cell)) if old else ()
+    if all(check.passed for check in again):
+        return outcome.checks
+    return (*(c for c in outcome.checks if c not in old), *again)
+
+
 def _host_of(outcome: StoredOutcome, run: StoredRun) -> str:
     if outcome.outcome is Outcome.SKIPPED:
         return ""
@@ -150,20 +166,6 @@ def _bitmap_of(cell: Cell) -> tuple[str, ...]:
         return ()
     base = array.sysfs.get("bitmap/time_base", "")
     return (array.bitmap, str(array.bitmap_chunk), base, str(array.bitmap_disk))
-
-
-def fields_of(cell: Cell, claims: tuple[Claim, ...]) -> dict[str, AxisValue]:
-    """The cell's axes, and its value of every other dotted name that a claim uses."""
-    names = {name for claim in claims for value in claim.values for name in value.where}
-    parts = {
-        "guest": cell.guest,
-        "disks": cell.disks,
-        "array": cell.array,
-        "filesystem": cell.filesystem,
-        "workloads": cell.workloads,
-        "faults": cell.faults,
-    }
-    return {name: look_up(parts, name) for name in names} | dict(cell.axes)
 
 
 def predicted(cell_id: str, cell: Cell) -> CellResult:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from lab import wording
 from lab.errors import InputError
 from lab.host import image_kernel, image_recipes, images
 from lab.model.guest import Guest, is_file
@@ -57,8 +58,8 @@ def _variant(image: str, kernel: str) -> tuple[str, ImageRecipe]:
     try:
         changed = ImageRecipe.model_validate(recipe.model_dump() | asked)
     except ValidationError as error:
-        reason = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
-        raise InputError(f"guest.kernel: '{kernel}' in the image '{image}': {reason}") from None
+        said = wording.reason(error, ImageRecipe)
+        raise InputError(f"guest.kernel: '{kernel}' in the image '{image}': {said}") from None
     return f"{image}+{short}", changed
 
 

@@ -12,9 +12,11 @@ from lab.compile import schedule
 from lab.compile.guest import memory_of
 from lab.compile.identity import cell_id
 from lab.model.guest import Guest
-from lab.model.measurement import Check, Prediction
+from lab.model.measurement import UNCONTENDED, Check, Prediction
+from lab.model.result import Outcome
 from lab.model.scenario import Cell
 from lab.predict import durations, predictions, written
+from lab.store import StoredOutcome
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,6 +38,8 @@ class Task:
     """Nothing may run beside it: contended without a crowd, or its modelled disks are not known."""
     repeats: int = 0
     """How often it was repeated for that."""
+    best: tuple[Path, StoredOutcome] | None = None
+    """Of the contended attempts before this one, that with the fewest contended workloads."""
     retry: bool = False
     """Its guest died once already."""
     directory: Path = Path()
@@ -53,13 +57,30 @@ class Task:
         return not self.modelled and not self.cell.faults
 
     def contention(self, raw: Mapping[str, str]) -> tuple[Check, ...]:
-        """Whether it had the host it needed.
+        """Whether it had the host it needed, by workload.
 
         On a disk that takes no time, the guest and the disk's server want all there is.
         """
         if self.wish is not None and self.wish.own and not self.wish.pace:
             return measure.crowded(self.cell, raw)
         return measure.contention(self.cell, raw, self.expected)
+
+    def remember(self, outcome: StoredOutcome) -> None:
+        """Note a contended attempt that is repeated, if no earlier one was less contended."""
+        if outcome.outcome is Outcome.DONE:
+            self.best = self.least_contended(outcome)
+
+    def least_contended(self, outcome: StoredOutcome) -> tuple[Path, StoredOutcome]:
+        """Directory and outcome of the attempt to keep: this one, which ended so, or an earlier one
+        in which fewer workloads were contended."""
+        here = self.directory, outcome
+        if self.best is None or outcome.outcome is not Outcome.DONE:
+            return here
+        return min(here, self.best, key=lambda attempt: _contended(attempt[1]))
+
+
+def _contended(outcome: StoredOutcome) -> int:
+    return sum(c.name == UNCONTENDED and not c.passed for c in outcome.checks)
 
 
 def task_of(cell: Cell) -> Task:

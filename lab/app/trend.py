@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from lab import catalog
-from lab.app.results import fields_of, result_of, understood
+from lab.app.results import result_of, understood
+from lab.compile.fields import fields_of
 from lab.compile.identity import identity
 from lab.errors import InputError
 from lab.excuses import systems
-from lab.judge import matches
-from lab.model.calibration import CALIBRATED
+from lab.model.claim import matches
 from lab.model.matrix import SYSTEM
-from lab.model.measurement import UNCONTENDED
 from lab.model.night import Regression
 from lab.model.result import CellResult, Outcome, Result
 from lab.model.scenario import Cell
@@ -48,14 +47,9 @@ def _of_run(run: RunStore) -> list[Sighting]:
     return [
         one
         for found in result.cells
-        if found.id in cells and _undoubted(found)
+        if found.id in cells and found.outcome is Outcome.DONE
         for one in _of_cell(stored, result, found, cells[found.id])
     ]
-
-
-def _undoubted(cell: CellResult) -> bool:
-    failed = {check.name for check in cell.checks if not check.passed}
-    return cell.outcome is Outcome.DONE and not failed & {UNCONTENDED, CALIBRATED}
 
 
 def _of_cell(
@@ -71,7 +65,11 @@ def _of_cell(
         for workload in cell.workloads
         for metric in catalog.workload(workload.tool).metrics
     }
-    figures = {(one.workload, one.metric): one for one in found.measurements}
+    figures = {
+        (one.workload, one.metric): one
+        for one in found.measurements
+        if not found.doubts(one.workload)
+    }
     for claim in stored.claims:
         spoken = {
             (value.workload, value.metric)

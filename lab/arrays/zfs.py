@@ -23,6 +23,7 @@ from lab.model.procedure import GuestCommand, Step, Verify, words
 from lab.model.scenario import Array, Disk, Filesystem, InitialSync
 from lab.model.zfs import LEVELS, ZfsParameters
 from lab.units import MIB, format_size
+from lab.wording import choice
 
 OWN: Final = frozenset(("kind", "level", "members", "spares", "name", "initial_sync", "zfs"))
 """Fields of an array that a pool has, too."""
@@ -205,9 +206,7 @@ def _width(array: Array, members: int) -> int:
 
 def _shape_problems(array: Array, disks: Sequence[Disk]) -> Iterable[Problem]:
     if array.level not in LEVELS:
-        yield Problem(
-            key="array.level", message=f"{array.level!r} is not one of {', '.join(LEVELS)}"
-        )
+        yield Problem(key="array.level", message=choice(array.level, LEVELS))
         return
     members = _members(array, len(disks))
     width = _width(array, members)

@@ -12,12 +12,9 @@ from lab.compile.suites import suite_problems, takes_all_disks
 from lab.decode import Document, dotted
 from lab.disks import group_problems
 from lab.errors import InputError
-from lab.model.fault import Fault
 from lab.model.filesystem import Filesystem
-from lab.model.measurement import COUNTERS
 from lab.model.plugin import Problem
 from lab.model.scenario import Array, AxisValue, Cell, Disk, Scenario, Workload
-from lab.moments import metrics_of
 
 _Found = Iterator[tuple[tuple[str | int, ...], Problem]]
 
@@ -155,28 +152,3 @@ def refuse_faults(cell: Cell, document: Document, point: dict[str, AxisValue]) -
             raise document.wrong(("matrix", axis), f"{point[axis]!r}: {problem.message}")
         at: tuple[str | int, ...] = ("faults", index, *problem.key.split("."))
         raise document.wrong(at, f"{problem.message}{_where(point)}")
-
-
-def check_claims(scenario: Scenario, document: Document) -> None:
-    """Claims name workloads, or faults, and metrics that exist."""
-    named: tuple[Workload | Fault, ...] = (*scenario.workloads, *scenario.faults)
-    names = {one.name: metrics_of(one) for one in named}
-    counted = [m.name for m in COUNTERS]
-    for index, claim in enumerate(scenario.claims):
-        for value in claim.values:
-            path = ("claims", index, "expect")
-            if value.workload not in names:
-                known = ", ".join(names) or "there are none"
-                raise document.wrong(path, f"there is no workload '{value.workload}' ({known})")
-            tool, own = names[value.workload]
-            if not own:
-                continue
-            if value.disk is not None and value.metric not in counted:
-                raise document.wrong(
-                    path, f"a single disk has {', '.join(counted)}, and no '{value.metric}'"
-                )
-            metrics = [*own, *counted]
-            if value.metric not in metrics:
-                raise document.wrong(
-                    path, f"{tool} gives no '{value.metric}' (it gives {', '.join(metrics)})"
-                )

@@ -15,6 +15,7 @@ from lab.model.plugin import MOUNT, Keeper, Problem, Scene
 from lab.model.procedure import EndWorkload, GuestCommand, Step, Timed, WaitForSsh
 from lab.model.scenario import Array, Cell
 from lab.moments import begun, in_order
+from lab.wording import guess
 
 FILE: Final = f"{MOUNT}/data"
 """What workloads are aimed at on a file system."""
@@ -54,6 +55,7 @@ def fault_problems(cell: Cell) -> Iterator[tuple[int, Problem]]:
     for index, fault in enumerate(cell.faults):
         if fault.workload not in names:
             message = f"there is no workload '{fault.workload}' ({known})"
+            message += guess(fault.workload, names)
             yield index, Problem(key=fault.moment, message=message)
             return
         if fault.name in [*names, *(f.name for f in cell.faults[:index])]:

@@ -11,7 +11,9 @@ from typing import Any, Final, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from lab import catalog
-from lab.compile.checks import Checks, check_claims, refuse_faults
+from lab.compile.checks import Checks, refuse_faults
+from lab.compile.claims import check_claims, with_defaults
+from lab.compile.fields import look_up
 from lab.compile.identity import identities
 from lab.compile.profile import with_profiles
 from lab.compile.real import Known, nobody, with_real
@@ -23,19 +25,20 @@ from lab.model.base import Model
 from lab.model.fault import Fault
 from lab.model.filesystem import Filesystem
 from lab.model.guest import Guest
-from lab.model.scenario import Array, AxisValue, Cell, Disk, Scenario, Workload
+from lab.model.scenario import Array, AxisValue, Cell, Disk, Scenario, Workload, as_throttle
 from lab.units import same_value
 
 MAX_CELLS: Final = 20_000
 SECTIONS: Final = ("guest", "disks", "array", "filesystem", "workloads", "faults")
-_ADAPTERS: Final[dict[str, TypeAdapter[Any]]] = {
-    "guest": TypeAdapter(Guest),
-    "disks": TypeAdapter(tuple[Disk, ...]),
-    "array": TypeAdapter(Array | None),
-    "filesystem": TypeAdapter(Filesystem | None),
-    "workloads": TypeAdapter(tuple[Workload, ...]),
-    "faults": TypeAdapter(tuple[Fault, ...]),
+_KINDS: Final[dict[str, Any]] = {
+    "guest": Guest,
+    "disks": tuple[Disk, ...],
+    "array": Array | None,
+    "filesystem": Filesystem | None,
+    "workloads": tuple[Workload, ...],
+    "faults": tuple[Fault, ...],
 }
+_ADAPTERS: Final[dict[str, TypeAdapter[Any]]] = {k: TypeAdapter(v) for k, v in _KINDS.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +89,7 @@ def compile_document(
     published = cells
     if overrides:
         published, _, _ = _expand(path, original, (), None, known)
+        scenario = with_defaults(scenario, (*published, *cells))
     base = _Cells(path.stem, scenario, document).at({})
     if not scenario.matrix.axes:
         cells = (base,)
@@ -107,13 +111,12 @@ def _expand(
     trials: int | None,
     known: Known,
 ) -> tuple[tuple[Cell, ...], Scenario, Document]:
-    document = with_profiles(collapse(override(original, overrides), overrides), path.parent)
+    written = original.with_disks(_whole_throttle)  # so that --set and axes find its fields
+    document = with_profiles(collapse(override(written, overrides), overrides), path.parent)
     document = with_directories(with_real(document, known), path.parent)
     scenario = validate(Scenario, document)
     if trials is not None:
         scenario = scenario.model_copy(update={"trials": trials})
-    if not overrides:  # a --set may take away what a claim speaks of: it is not tested then
-        check_claims(scenario, document)
     cells = tuple(expand(path.stem, scenario, document))
     if not cells:
         raise document.wrong(("matrix",), "every cell is excluded")
@@ -124,7 +127,16 @@ def _expand(
             axes = ", ".join(f"{k}: {v}" for k, v in cell.axes.items())
             raise document.wrong(("matrix",), f"makes the same cell twice, with {axes}")
         seen.add(point)
+    if not overrides:  # a --set may take away what a claim speaks of: it is not tested then
+        scenario = with_defaults(scenario, cells)
+        check_claims(scenario, document, cells)
     return cells, scenario, document
+
+
+def _whole_throttle(disk: Any) -> Any:
+    if not isinstance(disk, dict) or "throttle" not in disk:
+        return disk
+    return {**disk, "throttle": as_throttle(disk["throttle"])}
 
 
 def collapse(document: Document, overrides: Sequence[Override]) -> Document:
@@ -250,7 +262,7 @@ def _section(
                 overrides=document.overrides,
             )
             raise first_wrong(
-                error, at, below=(section,), moved=lambda path: _moved(path, own)
+                error, _KINDS[section], at, below=(section,), moved=lambda path: _moved(path, own)
             ) from None
     if section == "workloads":
         value = tuple(_check_workload(w, i, document, own) for i, w in enumerate(value))
@@ -311,7 +323,7 @@ def _with_parameters(
             axis = f"{section}.{named.name}." + ".".join(str(p) for p in path[2:])
             return ("matrix", axis) if axis in own else path
 
-        raise first_wrong(error, written, below=at, moved=moved) from None
+        raise first_wrong(error, model, written, below=at, moved=moved) from None
     dumped = parameters.model_dump(mode="json", by_alias=True)
     return named.model_copy(update={"parameters": dumped})
 
@@ -326,29 +338,8 @@ def _value_at(parts: dict[str, Any], axis: str, document: Document) -> AxisValue
     if isinstance(value, tuple) and all(isinstance(word, str) for word in value):
         value = " ".join(value)  # words of a command
     if value is not None and not isinstance(value, str | int | float | bool):
-        raise document.wrong(("matrix", axis), "an axis names one value, not a group of them")
+        keys = ", ".join(f"{axis}.{key}" for key in list(dict(value))[:3]) if value else axis
+        raise document.wrong(
+            ("matrix", axis), f"an axis names one field, not a group of them: write {keys} or so"
+        )
     return value
-
-
-def look_up(parts: dict[str, Any], dotted: str) -> Any:
-    """A validated field by its dotted name; ``None`` where there is none."""
-    node: Any = parts
-    for name in dotted.split("."):
-        if isinstance(node, dict):
-            node = node.get(name)
-        elif isinstance(node, tuple):
-            if node and isinstance(node[0], Workload | Fault):
-                named = next((w for w in node if w.name == name), None)
-                numbered = node[int(name)] if name.isdigit() and int(name) < len(node) else None
-                node = named or numbered
-            elif name.isdigit():
-                node = node[int(name)] if int(name) < len(node) else None
-            else:  # one kind of disk, written as a mapping
-                node = getattr(node[0], name, None) if len(node) == 1 else None
-        elif isinstance(node, Workload | Fault):
-            node = node.parameters.get(name, getattr(node, name, None))
-        else:
-            node = getattr(node, name, None)
-        if node is None:
-            return None
-    return getattr(node, "value", node)

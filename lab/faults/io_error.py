@@ -78,7 +78,9 @@ class IoError(FaultKind):
             )
         if _first_byte(p, scene) + p.length > broken.disk.size:
             yield Problem(
-                key="offset", message=f"it lies beyond disk {p.disk}, of {broken.disk.size}"
+                key="offset",
+                message=f"{p.length} bytes from there lie beyond disk {p.disk}, of"
+                f" {broken.disk.size} bytes: lower offset or length",
             )
 
     @override

@@ -80,8 +80,8 @@ class Rot(FaultKind):
         if scene.device and p.offset + p.length > geometry(scene).component_size:
             yield Problem(
                 key="offset",
-                message="it lies beyond the member's data, of"
-                f" {geometry(scene).component_size} bytes",
+                message=f"{p.offset} and {p.length} bytes more lie beyond the member's data, of"
+                f" {geometry(scene).component_size} bytes: lower offset or length",
             )
 
     @override

@@ -20,7 +20,7 @@ from lab.fiofacts.options import (
     SWITCHES,
     TIMES,
 )
-from lab.units import parse_seconds, parse_size
+from lab.units import as_yaml, parse_seconds, parse_size
 
 Value = str | int | float
 
@@ -48,7 +48,9 @@ def unknown(key: str) -> str:
 def normal(name: str, given: object) -> Value:
     """One option's value in the lab's own spelling of it."""
     if isinstance(given, list | tuple | dict):
-        raise ValueError(f"{name} is one value, not several: write it as fio's command line has it")
+        raise ValueError(
+            f"{name} is one value, not {as_yaml(given)}: write it as fio's command line has it"
+        )
     if name in SWITCHES or name in LOGS:
         return _switch(name, given)
     if name in SIZES:
@@ -60,7 +62,7 @@ def normal(name: str, given: object) -> Value:
     if isinstance(given, bool):
         return int(given)
     if name in NUMBERS and not _NUMBER.fullmatch(str(given).strip()):
-        raise ValueError(f"{name} is a whole number, not {given!r}")
+        raise ValueError(f"{name} is a whole number such as 16, not {given!r}")
     return given if isinstance(given, int | float) else str(given)
 
 
@@ -68,7 +70,7 @@ def _switch(name: str, given: object) -> int:
     switches = {"true": 1, "yes": 1, "1": 1, "": 1, "false": 0, "no": 0, "0": 0}
     found = switches.get(str(given).strip().lower())
     if found is None:
-        raise ValueError(f"{name} is switched with true or false, not {given!r}")
+        raise ValueError(f"{name} is switched on or off: write true or false, not {given!r}")
     return found
 
 
@@ -111,4 +113,6 @@ def _time(name: str, given: object) -> float:
     try:
         return parse_seconds(text if match is None or match[2] else float(text))
     except ValueError:
-        raise ValueError(f"{name}: {given!r} is not a time: write it as 15, 15s or 2min") from None
+        raise ValueError(
+            f"{name}: '{as_yaml(given)}' is not a time: write it as 15, 15s or 2min"
+        ) from None

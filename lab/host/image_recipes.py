@@ -47,7 +47,7 @@ def read(path: Path) -> ImageRecipe:
 
 
 def _added_up(path: Path, above: tuple[str, ...]) -> Document:
-    document = decode.read_file(path)
+    document = decode.read_file(path, first="description")
     name = document.data.get("base")
     if not isinstance(name, str):
         return document

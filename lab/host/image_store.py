@@ -22,6 +22,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from lab import wording
 from lab.errors import HostError, InputError
 from lab.host import paths
 from lab.host.image_workspace import (
@@ -243,9 +244,7 @@ def _read(directory: Path) -> Image | str:
     except OSError as error:
         return f"its '{MANIFEST}' cannot be read: {error.strerror}"
     except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(str(part) for part in problem["loc"])
-        return f"its '{MANIFEST}' is not valid: {where + ': ' if where else ''}{problem['msg']}"
+        return f"its '{MANIFEST}' is not valid: {wording.reason(error, ImageManifest)}"
     if directory.name != directory_name(manifest.name, manifest.digest):
         return f"its '{MANIFEST}' is that of another image"
     for name in manifest.files:

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 from pydantic import ValidationError
 from pydantic_core import from_json
 
+from lab import wording
 from lab.errors import InputError
 from lab.host import files
 from lab.model.base import Model
@@ -38,7 +39,7 @@ class RunFiles:
             return model.model_validate_json(data)
         except ValidationError as error:
             why = _other_form(data, model) or (
-                f"is not a {what} that this lab can read: {_first(error)}"
+                f"is not a {what} that this lab can read: {wording.reason(error, model)}"
             )
             raise InputError(f"'{self.root / name}' {why}") from None
 
@@ -57,7 +58,7 @@ class RunFiles:
             why = f"cannot be read: {error.strerror}"
         except ValidationError as error:
             other = _other_form(data, model)
-            why = other or f"is cut off, or not what it should be: {_first(error)}"
+            why = other or f"is cut off, or not what it should be: {wording.reason(error, model)}"
         self._unread["/".join(names)] = f"{why}: {instead}" if instead else why
         return None
 
@@ -106,12 +107,6 @@ class RunFiles:
         named = [f"'{self.root / name}' {why}" for name, why in sorted(self._unread.items())]
         more = f"; and {len(named) - _NAMED} more files" if len(named) > _NAMED else ""
         return ("; ".join(named[:_NAMED]) + more,) if named else ()
-
-
-def _first(error: ValidationError) -> str:
-    """What is wrong first, and where."""
-    first = error.errors(include_url=False)[0]
-    return f"{'.'.join(str(p) for p in first['loc']) or 'the file'}: {first['msg']}"
 
 
 def _other_form(data: bytes, model: type[Model]) -> str:

@@ -22,6 +22,7 @@ from lab.mdfacts.levels import Level
 from lab.model.plugin import Problem
 from lab.model.scenario import Array
 from lab.units import GIB, KIB, MIB, format_size
+from lab.wording import choice
 
 BITMAPS: Final = ("none", "internal", "external", "lockless")
 POLICIES: Final = ("resync", "bitmap", "ppl")
@@ -97,9 +98,7 @@ def bitmap_problems(array: Array, level: Level, sizes: Sequence[int]) -> Iterabl
     kind = array.bitmap
     if kind not in BITMAPS:
         why = " (clustered bitmaps need a cluster)" if kind == "clustered" else ""
-        yield Problem(
-            key="array.bitmap", message=f"{kind!r} is not one of {', '.join(BITMAPS)}{why}"
-        )
+        yield Problem(key="array.bitmap", message=f"{choice(kind, BITMAPS)}{why}")
         return
     if kind != "none" and not level.redundant:
         yield Problem(
@@ -227,7 +226,7 @@ def _policy_problems(array: Array, level: Level) -> Iterable[Problem]:
         message = "a journal is a disk of its own, which the lab does not have: write resync, "
         message += "bitmap or ppl"
     elif policy not in POLICIES:
-        message = f"{policy!r} is not one of {', '.join(POLICIES)}"
+        message = choice(policy, POLICIES)
     elif not level.redundant:
         message = f"{level.title} has nothing to keep consistent: leave it out"
     elif policy == "bitmap" and array.bitmap == "none":

@@ -26,6 +26,7 @@ from lab.model.plugin import Problem
 from lab.model.scenario import Array, InitialSync
 from lab.model.zfs import ZfsParameters
 from lab.units import GIB, KIB, format_size
+from lab.wording import guess
 
 METADATA = ("1.0", "1.1", "1.2")
 
@@ -177,7 +178,8 @@ def _layout_problems(array: Array, level: Level) -> Iterable[Problem]:
                 advice += " (RAID 5 with parity-last places data and parity in the same way)"
         yield Problem(
             key="array.layout",
-            message=f"{level.title} has no layout {array.layout!r}: {advice}",
+            message=f"{level.title} has no layout {array.layout!r}: {advice}"
+            + guess(array.layout, known),
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     Field,
@@ -12,7 +12,7 @@ from pydantic import (
     model_serializer,
 )
 
-from lab.model.base import Model, Size
+from lab.model.base import Model, Says, Size
 from lab.model.zfs import ZfsParameters
 
 
@@ -69,7 +69,9 @@ class Array(Model):
     """Outstanding writes that write-mostly members may lag by; needs a bitmap."""
     failfast: bool = False
     """``--failfast``: a member's first error counts, without the driver's retries."""
-    name: str = Field(default="bench", pattern=r"^[a-z][a-z0-9_]{0,30}$")
+    name: Annotated[
+        str, Says("a name such as bench: a small letter, then small letters, digits or _")
+    ] = Field(default="bench", pattern=r"^[a-z][a-z0-9_]{0,30}$")
     """``/dev/md/NAME``; these letters are the ones that every mdadm accepts."""
     sysfs: dict[str, str] = {}
     """Files below ``/sys/block/mdX/md/`` to write once the array runs (``stripe_cache_size``)."""

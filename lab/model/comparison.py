@@ -63,6 +63,7 @@ class CellChange(Model):
     doubts: tuple[str, ...] = ()
     """Why its figures are not to be believed, not there, or of two hosts: a sentence each."""
     figures: tuple[FigureChange, ...] = ()
+    """Of the workloads that were not contended in either run; ``doubts`` names the others."""
     fidelity: float | None = None
     """Of a cell on real disks and the same on modelled ones: the median over its timed figures of
     the smaller by the larger, so that 1 is the same; ``None``: both are of one kind."""

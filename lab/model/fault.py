@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from lab.model.base import Model, Seconds
+from lab.model.base import NAMED, Model, Says, Seconds
 
 MOMENTS = ("before", "after", "during")
 _OWN = ("name", "fault", *MOMENTS, "at", "check")
@@ -23,8 +23,10 @@ class Fault(Model):
 
     model_config = ConfigDict(json_schema_extra=_any_parameter)
 
-    name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,40}$")
-    fault: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    name: Annotated[str, NAMED] = Field(pattern=r"^[a-z][a-z0-9_-]{0,40}$")
+    fault: Annotated[str, Says("a kind of fault, such as power_cut")] = Field(
+        pattern=r"^[a-z][a-z0-9_]*$"
+    )
     """A kind of fault, a file in ``lab/faults/``."""
     before: str | None = None
     """Name of the workload that begins when md is done with the fault."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, field_validator, model_validator
 
-from lab.model.base import Model
+from lab.model.base import Model, Says, wrong_key
 
 
 def _as_words(value: object) -> object:
@@ -14,7 +14,9 @@ def _as_words(value: object) -> object:
 
 
 Words = Annotated[
-    tuple[str, ...], BeforeValidator(_as_words, json_schema_input_type=str | tuple[str, ...])
+    tuple[str, ...],
+    BeforeValidator(_as_words, json_schema_input_type=str | tuple[str, ...]),
+    Says("words such as '-m 0', or a list of them"),
 ]
 """Words of a command: a list, or one text, which an axis can hold."""
 
@@ -46,7 +48,6 @@ class Filesystem(Model):
     @model_validator(mode="after")
     def _initialised(self) -> Filesystem:
         if self.lazy_init and self.type not in ("ext3", "ext4"):
-            raise ValueError(
-                f"{self.type} leaves nothing to be initialised later: remove lazy_init"
-            )
+            said = f"{self.type} leaves nothing to be initialised later: remove lazy_init"
+            raise wrong_key(said, "lazy_init")
         return self

@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Annotated, Any, Final
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
-from lab.model.base import Model, Size
+from lab.model.base import Model, Says, Size
+from lab.model.image import IMAGE
+from lab.units import format_size
+
+KERNEL: Final = Says("a kernel's package such as linux-image-amd64, or a file such as ./bzImage")
+
+
+def kernel_name(kernel: str | None) -> str | None:
+    """A kernel as a guest may name it; ``ValueError`` where it is neither package nor file."""
+    if kernel is None or re.fullmatch(r"linux-image-[a-z0-9.+-]+", kernel):
+        return kernel
+    if is_file(kernel) and not any(c.isspace() for c in kernel):
+        return kernel
+    raise ValueError(
+        f"'{kernel}' is neither a kernel's package, such as linux-image-amd64, nor a file, "
+        f"which is given with a slash: ./{kernel.strip() or 'bzImage'}"
+    )
 
 
 def is_file(kernel: str) -> bool:
@@ -18,9 +34,9 @@ def is_file(kernel: str) -> bool:
 class Guest(Model):
     """The virtual machine that holds the array."""
 
-    image: str = Field(default="debian-12", pattern=r"^[a-z0-9][a-z0-9.+-]*$")
+    image: Annotated[str, IMAGE] = Field(default="debian-12", pattern=r"^[a-z0-9][a-z0-9.+-]*$")
     """Name of a file in ``images/``, or of an imported image."""
-    kernel: str | None = Field(default=None, pattern=r"^\S+$")
+    kernel: Annotated[str | None, KERNEL] = Field(default=None, pattern=r"^\S+$")
     """Another kernel than the image's: a package of its archive (``linux-image-amd64``), a
     ``.deb``, or a file that QEMU loads (``./bzImage``); ``None``: the image's own."""
     cpus: int = Field(default=1, ge=1, le=64)
@@ -46,20 +62,17 @@ class Guest(Model):
     @field_validator("kernel")
     @classmethod
     def _package_or_file(cls, kernel: str | None) -> str | None:
-        if kernel is None or is_file(kernel) or re.fullmatch(r"linux-image-[a-z0-9.+-]+", kernel):
-            return kernel
-        raise ValueError(
-            f"'{kernel}' is neither a kernel's package, such as linux-image-amd64, nor a file, "
-            f"which is given with a slash: ./{kernel}"
-        )
+        return kernel_name(kernel)
 
     @field_validator("memory")
     @classmethod
     def _enough_memory(cls, memory: int) -> int:
         if memory < 256 * 1024**2:
-            raise ValueError("a Debian guest needs at least 256MiB to boot")
+            raise ValueError(
+                f"{format_size(memory)} is too little: a Debian guest needs at least 256MiB to boot"
+            )
         if memory % 1024**2:
-            raise ValueError("memory is given in whole MiB")
+            raise ValueError(f"{memory} bytes are not whole MiB: write it as 512MiB")
         return memory
 
     @field_validator("kernel_arguments")
@@ -67,5 +80,7 @@ class Guest(Model):
     def _words(cls, arguments: tuple[str, ...]) -> tuple[str, ...]:
         for argument in arguments:
             if not argument or any(c.isspace() or not c.isprintable() for c in argument):
-                raise ValueError(f"{argument!r} is not one printable word")
+                raise ValueError(
+                    f"{argument!r} is not one printable word: write each apart, as [quiet, ro]"
+                )
         return arguments

@@ -30,8 +30,11 @@ class Point(Model):
     """The kind of disk, as a noise floor names it; empty where nobody knows."""
     noise: tuple[NoiseFloor, ...] = Field(default=(), exclude=True)
     """What the run knew of its host."""
+    contended: bool = False
+    """Whether its workload was contended: no change from it or to it is computed."""
     change: float | None = None
-    """Against the run before it that has the cell, as a share; ``None`` for the first."""
+    """Against the run before it that has the cell and was not contended, as a share; ``None``:
+    there is none, or this one was contended."""
     verdict: Change | None = None
     """Whether that is more than noise; ``None`` where nobody can say."""
 

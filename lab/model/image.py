@@ -10,10 +10,12 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from lab.model.base import Model
+from lab.model.base import Model, Says
 
 NAME: Final = r"^[a-z0-9][a-z0-9.+-]*$"
 """How an image may be called, here and in a scenario's ``guest.image``."""
+
+IMAGE: Final = Says("an image's name, such as debian-12")
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import re
 from datetime import date
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    ValidationError,
     field_validator,
     model_validator,
 )
 
-from lab.model.base import Model, Seconds
-from lab.model.guest import Guest
-from lab.model.image import NAME
+from lab.model.base import Model, Says, Seconds, wrong_key
+from lab.model.guest import KERNEL, kernel_name
+from lab.model.image import IMAGE, NAME
+from lab.units import as_yaml
 from lab.versions import parse_range
 
 SYSTEM = ("guest.image", "guest.kernel")
@@ -31,10 +32,18 @@ SYSTEM = ("guest.image", "guest.kernel")
 def _dotted(values: dict[str, Any]) -> dict[str, Any]:
     for name in values:
         if name in SYSTEM:
-            raise ValueError(f"'{name}' is for `images` and `kernels` to say")
+            raise wrong_key(f"remove '{name}': `images` and `kernels` say it", name)
         if not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", name):
-            raise ValueError(f"'{name}' is no dotted name, such as array.chunk")
+            raise wrong_key(f"'{name}' is no dotted name, such as array.chunk", name)
     return values
+
+
+def _day(value: object) -> date:
+    """A date as ISO 8601 writes it; a number would be read as seconds since 1970."""
+    try:
+        return value if isinstance(value, date) else date.fromisoformat(str(value))
+    except ValueError:
+        raise ValueError(f"{as_yaml(value)} is not a date such as 2026-12-31") from None
 
 
 def _range(text: str) -> str:
@@ -44,7 +53,7 @@ def _range(text: str) -> str:
 
 Sets = Annotated[dict[str, Any], AfterValidator(_dotted)]
 """Overrides by dotted name, as ``--set`` has them."""
-Range = Annotated[str, AfterValidator(_range)]
+Range = Annotated[str, AfterValidator(_range), Says("bounds of a version, such as '>=6.12 <6.18'")]
 """Bounds of a version, ``>=6.12 <6.18``; as exact as they are written."""
 
 
@@ -62,32 +71,28 @@ class ScenarioEntry(Model):
 class ImageEntry(Model):
     """An image of the matrix."""
 
-    image: str = Field(pattern=NAME)
+    image: Annotated[str, IMAGE] = Field(pattern=NAME)
     set: Sets = {}
 
 
 class KernelEntry(Model):
     """A kernel of the matrix; ``null`` is the image's own."""
 
-    kernel: str | None = None
+    kernel: Annotated[str | None, KERNEL] = None
     set: Sets = {}
 
     @field_validator("kernel")
     @classmethod
     def _as_guests_have_it(cls, kernel: str | None) -> str | None:
-        try:
-            return Guest(kernel=kernel).kernel
-        except ValidationError as error:
-            reason = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
-            raise ValueError(reason) from None
+        return kernel_name(kernel)
 
 
 class Include(Model):
     """One more part, beside the product."""
 
     scenario: str
-    image: str = Field(pattern=NAME)
-    kernel: str | None = None
+    image: Annotated[str, IMAGE] = Field(pattern=NAME)
+    kernel: Annotated[str | None, KERNEL] = None
     set: Sets = {}
 
 
@@ -102,7 +107,9 @@ class Exclude(Model):
     @model_validator(mode="after")
     def _something(self) -> Exclude:
         if not {"scenario", "image", "kernel"} & self.model_fields_set:
-            raise ValueError("an exclude names a scenario, an image or a kernel")
+            raise ValueError(
+                "nothing is named: give a scenario, an image or a kernel, as image: debian-12"
+            )
         return self
 
 
@@ -120,7 +127,7 @@ class Expected(Model):
     mdadm: Range | None = None
     """Only with these versions of mdadm; ``None``: any."""
     reason: str = Field(min_length=1)
-    until: date
+    until: Annotated[date, BeforeValidator(_day, json_schema_input_type=date)]
     """The last day on which it excuses."""
     strict: bool = False
     """A claim that holds in spite of it fails the matrix."""
@@ -165,10 +172,15 @@ class Matrix(Model):
             "image": [i.image for i in self.images],
             "kernel": [k.kernel for k in self.kernels],
         }
-        for entry in self.exclude:
+        for number, entry in enumerate(self.exclude):
             for key in known.keys() & entry.model_fields_set:
                 value = getattr(entry, key)
                 if value not in known[key]:
-                    there = ", ".join(str(v) for v in dict.fromkeys(known[key]))
-                    raise ValueError(f"exclude names the {key} '{value}', and there are {there}")
+                    words = [as_yaml(v) for v in dict.fromkeys(known[key])]
+                    near = get_close_matches(as_yaml(value), words, n=1)
+                    guess = (
+                        f"did you mean '{near[0]}'?" if near else f"there are {', '.join(words)}"
+                    )
+                    said = f"the matrix has no {key} '{as_yaml(value)}': {guess}"
+                    raise wrong_key(said, "exclude", number, key)
         return self

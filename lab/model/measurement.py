@@ -96,7 +96,7 @@ class SyncSeen(Model):
 
 
 UNCONTENDED = "uncontended"
-"""Name of the check that every timed step of a cell had the processors it needed."""
+"""Name of the check that every timed step of a workload had the CPU time it needed."""
 
 
 BITMAP_UPDATED = "bitmap_updated"
@@ -109,5 +109,7 @@ class Check(Model):
     name: str
     passed: bool
     detail: str = ""
+    workload: str | None = None
+    """The workload whose measurements it is about; ``None``: the whole cell."""
     guest_share: float = 0.0
     """By how much the guest's own time lengthens a request of the disks that were looked at."""

@@ -12,15 +12,20 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
-from lab.model.base import Model, Size
-from lab.model.image import NAME, ImageFacts
+from lab.model.base import Model, Says, Size, wrong_key
+from lab.model.image import IMAGE, NAME, ImageFacts
 
-Package = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.+-]+$")]
+Package = Annotated[
+    str,
+    StringConstraints(pattern=r"^[a-z0-9][a-z0-9.+-]+$"),
+    Says("a package's name, such as mdadm"),
+]
 """A package's name, Debian Policy 5.6.1."""
 
 Unit = Annotated[
     str,
     StringConstraints(pattern=r"^[\w@.:-]+\.(service|socket|timer|mount|automount|path|target)$"),
+    Says("a systemd unit with its suffix, such as apt-daily.timer"),
 ]
 """A systemd unit with its suffix."""
 
@@ -90,7 +95,7 @@ class ModulesRecipe(Model):
                 "out, or name linux-source"
             )
         if not self.dkms and not self.build:
-            raise ValueError("nothing of the source is named in build, such as drivers/md")
+            raise wrong_key("this key is missing: expected a list such as [drivers/md]", "build")
         return self
 
 
@@ -99,10 +104,12 @@ class ImageRecipe(Model):
 
     description: str = Field(min_length=1)
     """One line for ``lab image list``; changing it makes no other image."""
-    base: str | None = Field(default=None, pattern=NAME)
+    base: Annotated[str | None, IMAGE] = Field(default=None, pattern=NAME)
     """The recipe that this one is added to: lists get longer, files are added by their path, the
     script is run after the other's, and every other key is put in its place."""
-    suite: str = Field(pattern=r"^[a-z][a-z0-9-]*$")
+    suite: Annotated[str, Says("a release's code name, such as bookworm")] = Field(
+        pattern=r"^[a-z][a-z0-9-]*$"
+    )
     """Debian's code name of the release: ``bookworm``, ``trixie``, ``sid``."""
     variant: Literal["minbase", "apt", "required", "important", "standard"] = "minbase"
     """The packages to begin with, ``mmdebstrap(1)``."""
@@ -138,7 +145,7 @@ class ImageRecipe(Model):
     @classmethod
     def _whole_mebibytes(cls, size: int) -> int:
         if size < 1024**3 or size % 1024**2:
-            raise ValueError("a root file system is at least 1GiB, in whole MiB")
+            raise ValueError(f"{size} bytes: a root file system is at least 1GiB, in whole MiB")
         return size
 
     @field_validator("packages")
@@ -146,10 +153,10 @@ class ImageRecipe(Model):
     def _what_the_lab_needs(cls, packages: tuple[str, ...]) -> tuple[str, ...]:
         missing = NEEDED - set(packages)
         if missing:
-            raise ValueError(f"a guest needs the package '{min(missing)}' too")
+            raise ValueError(f"a guest needs the package '{min(missing)}' too: add it")
         twice = {p for p in packages if packages.count(p) > 1}
         if twice:
-            raise ValueError(f"the package '{min(twice)}' is listed twice")
+            raise ValueError(f"the package '{min(twice)}' is listed twice: remove one")
         return packages
 
     @field_validator("excluded_paths")
@@ -157,7 +164,7 @@ class ImageRecipe(Model):
     def _absolute_globs(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
         for path in paths:
             if not path.startswith("/") or not path.isprintable():
-                raise ValueError(f"'{path}' is not an absolute path")
+                raise ValueError(f"'{path}' is not an absolute path, such as /usr/share/doc/*")
         return paths
 
     @field_validator("files")
@@ -166,7 +173,9 @@ class ImageRecipe(Model):
         for path in files:
             plain = str(PurePosixPath(path)) == path and ".." not in PurePosixPath(path).parts
             if not re.fullmatch(r"/[\w@.:+/-]+", path) or not plain:
-                raise ValueError(f"'{path}' is not an absolute path of plain characters")
+                raise ValueError(
+                    f"'{path}' is not an absolute path of plain characters, such as /etc/motd"
+                )
         return files
 
     @model_validator(mode="after")

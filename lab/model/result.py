@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field
 
 from lab.model.base import Model
+from lab.model.calibration import CALIBRATED
 from lab.model.claim import Verdict
-from lab.model.measurement import Check, Measurement, Prediction
+from lab.model.measurement import UNCONTENDED, Check, Measurement, Prediction
 from lab.model.scenario import AxisValue
 from lab.stats import Interval, median_interval
+
+DOUBTS: Final = (UNCONTENDED, CALIBRATED)
+"""Checks that, when they fail, leave a value standing and make it unreliable."""
+
+
+def contended(checks: Iterable[Check], workload: str) -> Check | None:
+    """The failed check that the workload's steps were contended; ``None``: they were not.
+
+    A check without a workload is about the whole cell, as in runs made before checks had one.
+    """
+    about = (c for c in checks if c.name == UNCONTENDED and not c.passed)
+    return next((c for c in about if c.workload in (None, workload)), None)
 
 
 class Outcome(StrEnum):
@@ -107,6 +121,14 @@ class CellResult(Model):
     predictions: tuple[Prediction, ...] = ()
     checks: tuple[Check, ...] = ()
     counters: tuple[MemberCounters, ...] = ()
+
+    def doubts(self, workload: str) -> tuple[Check, ...]:
+        """Failed checks that make this workload's values unreliable."""
+        return tuple(
+            check
+            for check in self.checks
+            if check.name in DOUBTS and not check.passed and check.workload in (None, workload)
+        )
 
 
 class ClaimResult(Model):

@@ -7,6 +7,8 @@ The dotted names of these fields (``disks.throttle.total_bytes_per_second``) are
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
@@ -22,12 +24,13 @@ from pydantic import (
 
 from lab.model.array import Array as Array
 from lab.model.array import InitialSync as InitialSync
-from lab.model.base import Model, Rate, Seconds, Size
+from lab.model.base import NAMED, Model, Rate, RateText, Says, Seconds, Size, wrong_key
 from lab.model.claim import Claim
 from lab.model.drive import HddParameters, SsdParameters
 from lab.model.fault import Fault
 from lab.model.filesystem import Filesystem as Filesystem
 from lab.model.guest import Guest
+from lab.units import as_yaml
 
 AxisValue = str | int | float | bool | None
 
@@ -90,8 +93,16 @@ class Throttle(Model):
     write_operations_per_second_max_seconds: int | None = None
     operation_size: Size | None = None
     """A request larger than this counts as several operations."""
-    group: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.-]{1,32}$")
+    group: Annotated[
+        str | None, Says("a name such as cable1: letters, digits and '_.-', 32 at most")
+    ] = Field(default=None, pattern=r"^[A-Za-z0-9_.-]{1,32}$")
     """Disks that name the same group share one set of buckets: a shared cable."""
+
+
+def as_throttle(value: object) -> object:
+    """A throttle as it is; of a rate alone the limit that it stands for."""
+    plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return {"total_bytes_per_second": value} if plain else value
 
 
 SERVED: Final = ("hdd", "ssd")
@@ -126,9 +137,13 @@ class Disk(Model):
     """The guest's elevator for this disk; ``none`` hands md's requests on as they are."""
     model: str = "throttle"
     """A disk model, a file in ``lab/disks/``; or ``profile:FILE``, a disk that was measured."""
-    throttle: Throttle = Throttle()
-    """``model: throttle``: limits, per disk."""
-    preset: str | None = Field(default=None, pattern=r"^[a-z0-9][a-z0-9_]*$")
+    throttle: Annotated[
+        Throttle, BeforeValidator(as_throttle, json_schema_input_type=Throttle | int | RateText)
+    ] = Throttle()
+    """``model: throttle``: limits, per disk; a rate alone is ``total_bytes_per_second``."""
+    preset: Annotated[str | None, Says("a preset's name, such as hdd_7200")] = Field(
+        default=None, pattern=r"^[a-z0-9][a-z0-9_]*$"
+    )
     """Figures of a real drive, by the name that ``lab/disks/hdd.py`` or ``ssd.py`` has for them."""
     hdd: HddParameters = HddParameters()
     """``model: hdd``: what differs from the preset."""
@@ -198,9 +213,11 @@ class Workload(Model):
 
     model_config = ConfigDict(json_schema_extra=_any_parameter)
 
-    name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,40}$")
+    name: Annotated[str, NAMED] = Field(pattern=r"^[a-z][a-z0-9_-]{0,40}$")
     """What claims, ``--set`` and results call it."""
-    tool: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    tool: Annotated[str, Says("a tool's name, such as fio or dd")] = Field(
+        pattern=r"^[a-z][a-z0-9_]*$"
+    )
     """A workload, a file in ``lab/workloads/``."""
     parameters: dict[str, Any] = {}
     """Checked by the tool's own file."""
@@ -213,6 +230,10 @@ class Workload(Model):
             return value
         own = {k: v for k, v in value.items() if k in ("name", "tool")}
         return {**own, "parameters": {k: v for k, v in value.items() if k not in own}}
+
+
+def _listed(words: Iterable[str]) -> str:
+    return ", ".join(words) or "none"
 
 
 def _any_axis(schema: dict[str, Any]) -> None:
@@ -242,17 +263,26 @@ class Matrix(Model):
     def _known_axes(self) -> Matrix:
         for name, values in self.axes.items():
             if not values:
-                raise ValueError(f"axis {name} has no values")
+                raise wrong_key("the axis has no values: write some, as [1, 2], or remove it", name)
             if len(set(values)) != len(values):
-                raise ValueError(f"axis {name} has the same value twice")
-        for entry in self.exclude:
+                twice = next(v for v in values if values.count(v) > 1)
+                raise wrong_key(f"the axis has {as_yaml(twice)} twice: remove one of them", name)
+        for number, entry in enumerate(self.exclude):
             for name in entry:
+                at = ("exclude", number, name)
                 if name not in self.axes:
-                    raise ValueError(f"exclude names {name}, which is no axis of this matrix")
+                    near = get_close_matches(name, self.axes, n=1)
+                    guess = (
+                        f"did you mean '{near[0]}'?" if near else f"they are {_listed(self.axes)}"
+                    )
+                    raise wrong_key(f"exclude names {name}, which is no axis: {guess}", *at)
                 if entry[name] not in self.axes[name]:
-                    known = ", ".join(str(v) for v in self.axes[name])
-                    raise ValueError(
-                        f"exclude names {name}: {entry[name]}, and its values are {known}"
+                    known = _listed(as_yaml(v) for v in self.axes[name])
+                    found = as_yaml(entry[name])
+                    raise wrong_key(
+                        f"exclude names {name}: {found}, and its values are {known}: write one as"
+                        " it stands there",
+                        *at,
                     )
         return self
 

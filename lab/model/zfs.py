@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from lab.model.base import Model, Size
+from lab.model.base import Model, Says, Size
 from lab.units import KIB, MIB
 
 LEVELS = ("stripe", "mirror", "raidz", "raidz1", "raidz2", "raidz3")
@@ -17,6 +17,7 @@ Compression = Annotated[
     StringConstraints(
         pattern=r"^(off|lz4|lzjb|zle|gzip(-[1-9])?|zstd(-([1-9]|1[0-9]))?|zstd-fast(-\d+)?)$"
     ),
+    Says("off, lz4, lzjb, zle, gzip-N, zstd-N or zstd-fast-N"),
 ]
 """``compression`` of ``zfsprops(7)``; not ``on``, which is another one in each version."""
 

@@ -138,6 +138,8 @@ def _point(point: Point) -> tuple[str | Text, ...]:
     words = {Change.CHANGED: "more than noise", Change.SAME: "", Change.UNCLEAR: "unclear"}
     verdict = words[point.verdict] if point.verdict else ""
     style = STYLES[point.verdict] if point.verdict else ""
+    if point.contended:
+        verdict, style = "contended", STYLES[Change.UNCLEAR]
     shown = figure(point.metric, point.median)
     return name, point.workload, shown, change, Text(verdict, style=style)
 

@@ -6,11 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lab.judge import matches
-from lab.model.calibration import CALIBRATED
-from lab.model.claim import Bound, Claim
-from lab.model.measurement import UNCONTENDED
-from lab.model.result import CellMeasurement, CellResult
+from lab.model.claim import Bound, Claim, matches
+from lab.model.result import DOUBTS, CellMeasurement, CellResult
 from lab.model.scenario import AxisValue
 from lab.units import format_figure, format_size, format_times
 
@@ -22,9 +19,6 @@ SHOWN: Final = ("throughput", "iops", "seconds")
 
 SMALL: Final = 128 * 1024
 """Bytes of a request below which operations per second are shown, not bytes."""
-
-DOUBTS: Final = (UNCONTENDED, CALIBRATED)
-"""Checks that leave a figure standing, and say not to rely on it."""
 
 _SIZES: Final = ("chunk", "size", "offset", "bytes_per_second", ".bs")
 
@@ -154,8 +148,8 @@ class Row:
 
     @property
     def doubted(self) -> bool:
-        """Whether the cell was contended, or its disks are not as they should be."""
-        return any(c.name in DOUBTS and not c.passed for c in self.cell.checks)
+        """Whether the workload was contended, or the cell's disks are not as they should be."""
+        return bool(self.cell.doubts(self.workload))
 
     @property
     def off(self) -> float | None:

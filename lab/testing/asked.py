@@ -11,6 +11,8 @@ from typing import Any, Final
 from lab.compile.scenario import Compiled, compile_document
 from lab.decode import Document, Override, override
 from lab.errors import InputError
+from lab.model.scenario import as_throttle
+from lab.wording import choice
 
 GUEST: Final = ("image", "kernel", "cpus", "memory", "kernel_arguments")
 DISKS: Final = ("size", "format", "bus", "cache", "scheduler", "model", "preset", "hdd", "ssd")
@@ -55,9 +57,9 @@ def asked_for(words: Mapping[str, Any], *, array: bool, place: str, path: Path) 
             raise _wrong(place, word, f"there is no such word: {guess}")
     scope, fresh = words.get("scope", "function"), words.get("fresh", False)
     if scope not in SCOPES:
-        raise _wrong(place, "scope", f"expected one of {', '.join(SCOPES)}; found {scope!r}")
+        raise _wrong(place, "scope", choice(scope, SCOPES))
     if not isinstance(fresh, bool):
-        raise _wrong(place, "fresh", f"expected True or False; found {fresh!r}")
+        raise _wrong(place, "fresh", f"expected True or False, found {fresh!r}")
     _fits_the_fixture(words, place, array=array)
     return Asked(compiled=_compiled(words, place, path), scope=scope, fresh=fresh, words=words)
 
@@ -85,10 +87,15 @@ def _compiled(words: Mapping[str, Any], place: str, path: Path) -> Compiled:
         "disks": {"count": 0},
     }
     document = Document(source=place, data=data)
-    fields = {FIELDS[word]: _value(word, value) for word, value in words.items() if word in FIELDS}
+    fields = {
+        FIELDS[word]: as_throttle(value) if word == "throttle" else value
+        for word, value in words.items()
+        if word in FIELDS
+    }
     given = words.get("set", {})
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-        raise _wrong(place, "set", "expected {'dotted.name': value}, as in {'disks.bus': 'scsi'}")
+        expected = "expected {'dotted.name': value}, as in {'disks.bus': 'scsi'}"
+        raise _wrong(place, "set", f"{expected}, found {given!r}")
     changes = [
         Override(text=f"{name}={value}", path=tuple(name.split(".")), value=value)
         for name, value in {**fields, **given}.items()
@@ -98,13 +105,6 @@ def _compiled(words: Mapping[str, Any], place: str, path: Path) -> Compiled:
         return compile_document(path, Document(source=place, data=changed))
     except InputError as error:
         raise in_the_markers_words(error, place, words) from None
-
-
-def _value(word: str, value: Any) -> Any:
-    """A rate limits all bytes; a mapping has QEMU's limits by the scenario's names."""
-    if word == "throttle" and not isinstance(value, Mapping):
-        return {"total_bytes_per_second": value}
-    return value
 
 
 def in_the_markers_words(error: InputError, place: str, words: Mapping[str, Any]) -> InputError:

@@ -90,7 +90,9 @@ class BonnieParameters(Model):
     @classmethod
     def _power_of_two(cls, size: int) -> int:
         if not 256 <= size <= MIB or size & (size - 1):
-            raise ValueError("bonnie++ takes powers of two from 256B to 1MiB")
+            raise ValueError(
+                f"{size} bytes are no power of two from 256B to 1MiB, as bonnie++ needs: write 8KiB"
+            )
         return size
 
     @model_validator(mode="after")
@@ -98,7 +100,10 @@ class BonnieParameters(Model):
         if self.s == 0 and self.n == 0:
             raise ValueError("s: 0 and n: 0 leave every test out")
         if self.min_size > self.max_size:
-            raise ValueError(f"min_size {self.min_size} is more than max_size {self.max_size}")
+            raise ValueError(
+                f"min_size {self.min_size} is more than max_size {self.max_size}: lower the one or"
+                " raise the other"
+            )
         if self.s and self.r and self.s < 2 * self.r:
             raise ValueError(
                 f"bonnie++ refuses a file of {self.s} bytes with {self.r} bytes of memory: make s "

@@ -18,6 +18,7 @@ from lab.model.base import Model, Size
 from lab.model.measurement import SECONDS, THROUGHPUT, Metric
 from lab.model.plugin import Outputs, Stream, WorkloadTool, checked
 from lab.model.procedure import words
+from lab.wording import choice
 from lab.workloads import TARGET
 
 _COPIED: Final = re.compile(
@@ -96,7 +97,7 @@ class DdParameters(Model):
 def _known(text: str | None, known: frozenset[str]) -> str | None:
     for word in (text or "").split(",") if text is not None else ():
         if word not in known:
-            raise ValueError(f"{word!r} is not one of {', '.join(sorted(known))}")
+            raise ValueError(choice(word, sorted(known)))
     return text
 
 

@@ -60,7 +60,10 @@ class FileTreeParameters(Model):
     @model_validator(mode="after")
     def _sizes(self) -> FileTreeParameters:
         if self.min_size > self.max_size:
-            raise ValueError(f"min_size {self.min_size} is more than max_size {self.max_size}")
+            raise ValueError(
+                f"min_size {self.min_size} is more than max_size {self.max_size}: lower the one or"
+                " raise the other"
+            )
         return self
 
 

@@ -18,7 +18,7 @@ from typing_extensions import override
 from lab.errors import ToolError
 from lab.fiofacts import options as fio_options
 from lab.fiofacts.values import LOGS, Value, normal, unknown
-from lab.model.base import KEPT, Model
+from lab.model.base import KEPT, Model, wrong_key
 from lab.model.measurement import IOPS, SECONDS, THROUGHPUT, Metric
 from lab.model.plugin import Outputs, Stream, Trace, WorkloadTool, checked
 from lab.model.procedure import words
@@ -83,11 +83,15 @@ class FioParameters(Model):
         for key, given in value.items():
             name = fio_options.OTHER_NAMES.get(str(key), str(key))
             if name not in fio_options.OPTIONS:
-                raise ValueError(unknown(str(key)))
+                raise wrong_key(unknown(str(key)), str(key))
             if name in found:
-                raise ValueError(f"{key} is fio's other name for {name}: give one of them")
+                said = f"{key} is fio's other name for {name}: give one of them"
+                raise wrong_key(said, str(key))
             if given is not None:
-                found[name] = normal(name, given)
+                try:
+                    found[name] = normal(name, given)
+                except ValueError as error:
+                    raise wrong_key(str(error), str(key)) from None
         _check(found)
         return found
 

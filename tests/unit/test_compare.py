@@ -230,7 +230,9 @@ def test_figures_in_doubt_say_so() -> None:
     cell = doubtful.cells[0].model_copy(update={"checks": checks})
     doubtful = doubtful.model_copy(update={"cells": (cell,)})
     found = compare(side(result("a", {"x1": 1})), side(doubtful))
-    assert found.cells[0].doubts == ("in the second run it is not uncontended: it waited",)
+    said = "it was contended in the second run and is left out: it waited"
+    assert found.cells[0].doubts == (said,)
+    assert found.cells[0].figures == ()
 
 
 def test_two_stored_runs_are_compared_from_their_raw_output(tmp_path: Path) -> None:

@@ -84,9 +84,9 @@ def test_the_script_really_runs_and_is_read(tmp_path: Path) -> None:
         ({**WRITE, "count": 0}, "greater than or equal to 1"),
         ({**WRITE, "seek": -1}, "greater than or equal to 0"),
         ({**WRITE, "bs": "1M"}, "MiB or MB"),
-        ({**WRITE, "oflag": "directly"}, "'directly' is not one of"),
-        ({**WRITE, "iflag": ""}, "'' is not one of"),
-        ({**WRITE, "conv": "fsync,ebcdic"}, "'ebcdic' is not one of"),
+        ({**WRITE, "oflag": "directly"}, "found 'directly': did you mean 'direct'?"),
+        ({**WRITE, "iflag": ""}, "expected one of append, "),
+        ({**WRITE, "conv": "fsync,ebcdic"}, "found 'ebcdic'"),
     ],
 )
 def test_what_dd_or_sense_would_refuse(operands: dict[str, Any], words: str) -> None:

@@ -137,7 +137,7 @@ def whole(fragment: dict[str, Any]) -> dict[str, Any]:
         {"name": "read", "tool": "dd", "if": "{target}", "bs": "1MiB", "count": 9}
     )
     base["claims"] = []
-    if fragment.get("array", "") == "none" or "disks" in fragment:
+    if fragment.get("array", "") == "none" or fragment.keys() & {"disks", "claims"}:
         base["matrix"] = {}
     return {**base, **fragment}
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from lab.judge import Judged, in_words, judge, limits, matches
+from lab.judge import Judged, in_words, judge, limits
 from lab.model.calibration import CALIBRATED
-from lab.model.claim import Bound, Claim, Verdict
+from lab.model.claim import Bound, Claim, Verdict, matches
 from lab.model.measurement import Check, Measurement, Prediction
 from lab.model.result import CellMeasurement, CellResult, MemberCounters, Outcome
 from lab.model.scenario import AxisValue

@@ -243,14 +243,15 @@ def test_a_setting_of_sysfs_may_be_left_to_the_kernel_in_some_cells(tmp_path: Pa
     [
         ("metric: disk_flushes, disk: disk1", ""),
         ("metric: disk_flushes", ""),
-        ("metric: throughput, disk: disk1", "a single disk has disk_reads"),
+        ("metric: throughput, disk: disk1", "a single disk has no 'throughput': it has disk_reads"),
         ("metric: disk_seeks", "gives no 'disk_seeks'"),
     ],
 )
 def test_what_a_claim_may_ask_of_the_disks(tmp_path: Path, value: str, said: str) -> None:
     text = with_matrix(CHUNKS).partition("claims:")[0] + (
         "claims:\n  - id: c1\n    says: it is so\n    expect:\n      kind: bound\n"
-        f"      value: {{workload: write, {value}}}\n      at_least: 1\n"
+        f"      value: {{workload: write, {value}, where: {{array.chunk: 64KiB}}}}\n"
+        "      at_least: 1\n"
     )
     if said:
         assert said in refused(tmp_path, text)

@@ -181,11 +181,12 @@ def theory(throughput: float) -> list[Prediction]:
 
 
 def test_a_guest_that_had_to_wait_too_long_was_contended(cell: Cell) -> None:
-    (fine,) = measure.contention(cell, pressed(0.39))
-    (bad,) = measure.contention(cell, pressed(0.41))
-    assert fine.passed
+    assert all(check.passed for check in measure.contention(cell, pressed(0.39)))
+    bad, quiet = measure.contention(cell, pressed(0.41))
     assert not bad.passed
     assert "41.0% of write, trial 1" in bad.detail
+    assert quiet.passed  # the other workload had the host it needed
+    assert (bad.workload, quiet.workload) == ("write", "read")
 
 
 def test_a_figure_below_theory_makes_less_waiting_suspicious(cell: Cell) -> None:
@@ -196,9 +197,9 @@ def test_a_figure_below_theory_makes_less_waiting_suspicious(cell: Cell) -> None
         (0.05, figure * 1.03, True),  # nothing to explain it: theory is wrong, or the array
         (0.2, figure * 0.9, True),  # faster than theory is not the host's doing
     ):
-        (check,) = measure.contention(cell, pressed(wait), theory(expected))
+        check, _ = measure.contention(cell, pressed(wait), theory(expected))
         assert check.passed is passed, (wait, expected)
-    (check,) = measure.contention(cell, pressed(0.2), theory(figure * 1.03))
+    check, _ = measure.contention(cell, pressed(0.2), theory(figure * 1.03))
     assert "2.9% below theory" in check.detail
 
 
@@ -220,7 +221,7 @@ def test_a_guest_on_modelled_drives_has_no_time_to_lose(
     raw = pressed(wait)
     for name in [n for n in raw if n.endswith("pressure.txt")]:
         raw[name] += f"host_cpu={host}\nserver_cpu=0.5\n"
-    (check,) = measure.contention(cell.model_copy(update={"disks": disks}), raw)
+    check, _ = measure.contention(cell.model_copy(update={"disks": disks}), raw)
     assert check.passed is passed, check.detail
 
 
@@ -229,18 +230,16 @@ def test_what_wants_all_there_is_was_contended_only_where_others_computed(cell: 
     assert measure.crowded(cell, raw) == ()  # nobody wrote down what the host did
     for name in [n for n in raw if n.endswith("pressure.txt")]:
         raw[name] += "host_cpu=16.9\nserver_cpu=11.0\n"
-    (fine,) = measure.crowded(cell, raw)
-    assert fine.passed, fine.detail
+    assert all(check.passed for check in measure.crowded(cell, raw))
     raw["read.2.pressure.txt"] = "cpu=1.0\nwait=0\nseconds=10\nhost_cpu=17.1\nserver_cpu=11.0\n"
-    (bad,) = measure.crowded(cell, raw)
-    assert not bad.passed
+    fine, bad = measure.crowded(cell, raw)
+    assert (fine.passed, bad.passed) == (True, False)
     assert bad.detail == "others took 0.51 processors during read, trial 2"
 
 
 def test_output_that_nobody_can_read_is_no_reason_to_repeat(cell: Cell) -> None:
     raw = {**pressed(0.2), "write.1.stderr.txt": "dd: cannot"}
-    (check,) = measure.contention(cell, raw, theory(1e12))
-    assert check.passed
+    assert all(check.passed for check in measure.contention(cell, raw, theory(1e12)))
     assert measure.contention(cell, {}) == ()
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from lab import catalog
-from lab.app.results import fields_of
+from lab.compile.fields import fields_of, look_up
 from lab.compile.identity import cell_id, identity
-from lab.compile.scenario import Compiled, compile_scenario, look_up
+from lab.compile.scenario import Compiled, compile_scenario
 from lab.decode import parse_override
 from lab.errors import InputError
 from lab.judge import Judged, judge

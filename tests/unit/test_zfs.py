@@ -261,7 +261,7 @@ def test_md_and_a_pool_are_points_of_one_matrix(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sets", "says"),
     [
-        (("array.level=5",), "array.level: '5' is not one of stripe, mirror, raidz"),
+        (("array.level=5",), "array.level: expected one of stripe, mirror, raidz"),
         (("array.chunk=64KiB",), "array.chunk: md has this and a pool does not"),
         (("array.bitmap=internal",), "array.bitmap: md has this and a pool does not"),
         (("array.initial_sync=wait",), "array.initial_sync: a pool knows what was written"),

@@ -1,0 +1,262 @@
+"""A claim that no run of its scenario could ever test is refused, with line and a better word."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from lab.compile.fields import fields_of
+from lab.compile.scenario import Compiled, compile_scenario
+from lab.decode import parse_override
+from lab.errors import InputError
+from lab.judge import Judged, judge
+from lab.model.claim import Verdict, matches
+from lab.model.result import CellResult, Outcome
+from tests.fakes import Cli
+
+TEXT = """\
+title: A matrix with a value left to mdadm
+question: What does the layout cost?
+disks: {count: 4, size: 1GiB}
+array: {level: 5, chunk: 64KiB, component_size: 64MiB}
+workloads:
+  - {name: write, tool: dd, of: '{target}', bs: 1MiB, count: 8}
+  - {name: random, tool: fio, rw: randread, bs: 4KiB, runtime: 2s, time_based: true}
+matrix:
+  array.level: [5, 10]
+  array.layout: [null, parity-last, n2]
+  array.chunk: [64KiB, 128KiB]
+  exclude:
+    - {array.level: 10, array.layout: null}
+    - {array.level: 10, array.layout: parity-last}
+    - {array.level: 5, array.layout: n2}
+    - {array.level: 10, array.chunk: 128KiB}
+claims:
+  - id: c1
+    says: so
+    expect:
+      kind: ratio
+      of: VALUE
+      to: {workload: write, where: {array.level: 10}}
+      at_least: 1
+"""
+GOOD = "{workload: write, where: {array.layout: parity-last, array.chunk: 64KiB}}"
+EXPECT = "    expect:\n      kind: ratio\n      of: VALUE\n"
+
+
+def text(value: str = GOOD, **changes: str) -> str:
+    changed = TEXT
+    for old, new in changes.items():
+        changed = changed.replace(old, new)
+    return changed.replace("VALUE", value)
+
+
+def compiled(tmp_path: Path, scenario: str, *sets: str) -> Compiled:
+    path = tmp_path / "q.yaml"
+    path.write_text(scenario)
+    return compile_scenario(path, overrides=[parse_override(s) for s in sets])
+
+
+def refused(tmp_path: Path, scenario: str) -> str:
+    with pytest.raises(InputError) as error:
+        compiled(tmp_path, scenario)
+    return error.value.message.removeprefix(f"{tmp_path}/")
+
+
+OF = "q.yaml:22: claims[0].expect.of"
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (
+            "{workload: write, where: {array.levle: 5}}",
+            f"{OF}.where.array.levle: there is no field 'array.levle': did you mean 'array.level'?",
+        ),
+        (
+            "{workload: write, where: {array.layout: parity-lost}}",
+            f"{OF}.where.array.layout: no cell has parity-lost: did you mean 'parity-last'?",
+        ),
+        (
+            "{workload: write, where: {array.chunk: 32MB}}",
+            f"{OF}.where.array.chunk: no cell has 32MB: cells have 64KiB, 128KiB",
+        ),
+        (
+            "{workload: write, where: {disks.count: 5, array.level: 10}}",
+            f"{OF}.where.disks.count: no cell has 5: cells have 4",
+        ),
+        (
+            "{workload: write, where: {array.level: 5}}",
+            f"{OF}.where: picks 4 cells and must pick one: they differ in array.layout (default,"
+            " parity-last), array.chunk (64KiB, 128KiB); add array.layout to where",
+        ),
+        (
+            "{workload: write, where: {array.layout: parity-last}}",
+            f"{OF}.where: picks 2 cells and must pick one: they differ in array.chunk (64KiB,"
+            " 128KiB); add array.chunk to where",
+        ),
+        ("{workload: write}", f"{OF}.where: picks 5 cells and must pick one: they differ in array"),
+        (
+            "{workload: write, where: {array.level: 10, array.layout: parity-last}}",
+            f"{OF}.where: no cell has array.level: 10, array.layout: parity-last together; with"
+            " array.layout: parity-last there is array.level: 5; with array.level: 10 there is"
+            " array.layout: n2",
+        ),
+        (
+            "{workload: wirte, where: {array.level: 10}}",
+            f"{OF}.workload: there is no workload 'wirte': did you mean 'write'?",
+        ),
+        (
+            "{workload: write, metric: throughputs, where: {array.level: 10}}",
+            f"{OF}.metric: dd gives no 'throughputs': did you mean 'throughput'?",
+        ),
+        (
+            "{workload: write, metric: iops, where: {array.level: 10}}",
+            f"{OF}.metric: dd gives no 'iops': it gives throughput, seconds, disk_reads",
+        ),
+        (
+            "{workload: write, metric: disk_reads, disk: disk9, where: {array.level: 10}}",
+            f"{OF}.disk: there is no disk 'disk9': did you mean 'disk4'?",
+        ),
+        (
+            "{workload: write, where: {workloads.write.cuont: 8, array.level: 10}}",
+            f"{OF}.where.workloads.write.cuont: there is no field 'workloads.write.cuont': did you"
+            " mean 'workloads.write.count'?",
+        ),
+    ],
+)
+def test_a_value_that_is_not_one_cells_is_refused(tmp_path: Path, value: str, says: str) -> None:
+    assert refused(tmp_path, text(value)).startswith(says)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        GOOD,
+        "{workload: write, where: {array.layout: parity-last, array.chunk: 65536}}",
+        "{workload: write, where: {array.layout: null, array.chunk: 128KiB}}",
+        "{workload: write, where: {array.layout: default, array.chunk: 128KiB}}",
+        "{workload: random, metric: iops, where: {array.level: '10'}}",
+        "{workload: write, metric: disk_reads, disk: disk4, where: {array.layout: n2}}",
+        "{workload: write, where: {array.layout: n2, workloads.write.count: 8, disks.count: 4}}",
+        "{workload: write, where: {array.level: 10, array.sysfs.rmw_level: null}}",
+        "{workload: write, where: {array.level: 10, workloads.random.ioengine: null}}",
+        "{workload: write, where: {array.level: 10, disks.throttle.group: default}}",
+        "{workload: write, where: {array.level: 10, disks.0.size: 1GiB}}",
+    ],
+)
+def test_a_value_of_one_cell_is_taken(tmp_path: Path, value: str) -> None:
+    found = compiled(tmp_path, text(value))
+    (claim,) = found.scenario.claims
+    assert [len(picked(found, number)) for number in (0, 1)] == [1, 1]
+    assert claim.values[0].where.get("array.layout") != "default"
+
+
+def picked(found: Compiled, number: int) -> list[object]:
+    """Ids of the cells that a value of the claim picks, as the verdict will."""
+    claims = found.scenario.claims
+    value = claims[0].values[number]
+    return [c.axes for c in found.cells if matches(value.where, fields_of(c, claims))]
+
+
+def test_default_is_the_axis_own_value_where_it_has_one(tmp_path: Path) -> None:
+    axes = "  array.sysfs.group: [null, default]\n"
+    scenario = TEXT.partition("matrix:")[0] + "matrix:\n" + axes + "claims:\n"
+    scenario += "  - {id: c1, says: so, expect: {kind: bound, at_least: 1, value: {workload: write,"
+    scenario += " where: {array.sysfs.group: default}}}}\n"
+    found = compiled(tmp_path, scenario)
+    assert picked(found, 0) == [{"array.sysfs.group": "default"}]
+    # With the axis reduced to the cell without a value, the claim is still about the other one.
+    changed = compiled(tmp_path, scenario, "matrix={array.sysfs.group: [null]}")
+    assert picked(changed, 0) == []
+
+
+def monotonic(**changes: str) -> str:
+    expect = (
+        "    expect:\n      kind: monotonic\n      value: {workload: write, where: {array.layout:"
+        " parity-last}}\n      along: array.chunk\n      direction: rising\n"
+    )
+    head = TEXT.partition("    expect:")[0]
+    for old, new in changes.items():
+        expect = expect.replace(old, new)
+    return head + expect
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("array.chunk", "array.chnuk", "there is no axis 'array.chnuk': did you mean 'array.chunk"),
+        ("array.chunk", "disks.count", "there is no axis 'disks.count': the axes are array.level"),
+        ("array.chunk", "array.layout", "picks more than one cell at array.layout: parity-last"),
+        ("parity-last", "n2", "the claim needs two cells along array.chunk, and its where picks"),
+        (
+            "{array.layout: parity-last}}\n      along: array.chunk",
+            "{array.level: 5, array.chunk: 64KiB}}\n      along: array.layout",
+            "the cell with array.layout: default has no place on a scale",
+        ),
+    ],
+)
+def test_a_monotonic_claim_needs_cells_in_a_line(
+    tmp_path: Path, old: str, new: str, says: str
+) -> None:
+    assert compiled(tmp_path, monotonic())
+    found = refused(tmp_path, monotonic(**{old: new}))
+    assert found.startswith("q.yaml:23: claims[0].expect.along: ")
+    assert says in found
+
+
+def test_a_workload_that_a_fault_ends_has_no_values(tmp_path: Path) -> None:
+    scenario = TEXT.partition("matrix:")[0] + (
+        "faults:\n  - {name: cut, fault: power_cut, during: write, at: 1s}\n"
+        "claims:\n  - {id: c1, says: so, expect: {kind: bound, at_least: 1,"
+        " value: {workload: write}}}\n"
+    )
+    assert "'write' has no values, since a fault ends it" in refused(tmp_path, scenario)
+    assert compiled(
+        tmp_path, scenario.replace("value: {workload: write", "value: {workload: random")
+    )
+
+
+def test_a_claim_whose_cells_a_set_took_away_is_not_tested(tmp_path: Path) -> None:
+    found = compiled(tmp_path, text(), "array.chunk=128KiB")
+    cells = [
+        Judged(
+            result=CellResult(id=str(n), axes=c.axes, outcome=Outcome.DONE),
+            fields=fields_of(c, found.scenario.claims),
+            published=True,
+        )
+        for n, c in enumerate(found.cells)
+    ]
+    (verdict,) = judge(found.scenario.claims, cells)
+    assert verdict.verdict is Verdict.NOT_TESTED
+    assert "no cell with array.layout: parity-last, array.chunk: 64KiB" in verdict.reason
+    with pytest.raises(InputError, match=r"claims\[0\]\.expect\.of\.where"):  # the file itself
+        compiled(tmp_path, text("{workload: write}"), "array.chunk=128KiB")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("scenario", "check"), ("scenario", "plan"), ("run", "scenario"), ("up", "scenario")],
+)
+def test_every_command_that_reads_the_file_refuses_it(cli: Cli, command: tuple[str, str]) -> None:
+    name = cli.file(text("{workload: write, where: {array.levle: 5}}"))
+    ended = cli(*command, name)
+    assert ended.status == 2
+    assert ended.stderr.startswith(f"lab: {name}:22: claims[0].expect.of.where.array.levle: ")
+    assert not cli.home.exists()
+
+
+def test_thousands_of_cells_and_claims_are_checked_in_seconds(tmp_path: Path) -> None:
+    numbers = list(range(1, 71))
+    axes = "".join(f"  workloads.{w}: {numbers}\n" for w in ("write.count", "random.iodepth"))
+    scenario = TEXT.partition("matrix:")[0] + "matrix:\n" + axes + "claims:\n"
+    for number in numbers:
+        where = f"{{workloads.write.count: {number}, workloads.random.iodepth: 3}}"
+        value = f"{{workload: write, where: {where}}}"
+        expect = f"{{kind: bound, at_least: 1, value: {value}}}"
+        scenario += f"  - {{id: c{number}, says: so, expect: {expect}}}\n"
+    began = time.process_time()
+    assert len(compiled(tmp_path, scenario).cells) == 4900
+    assert time.process_time() - began < 6
