@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lab.errors import InputError, unwritable
+from lab.host import files
 from lab.model.history import Point
 from lab.store import RunStore
 
@@ -130,7 +131,7 @@ def write_table(rows: Sequence[Mapping[str, Any]], path: Path, form: str) -> Non
                 table.write_parquet(str(part), compression="zstd")
             else:
                 table.write_csv(str(part), header=True)
-        part.rename(path)
+        files.publish(part, path)
     except OSError as error:
         raise unwritable(path, error) from error
     finally:
@@ -151,31 +152,26 @@ def _type(kinds: set[type]) -> str:
     return "varchar"
 
 
-def write_tree(files: Mapping[str, str], directory: Path) -> list[Path]:
+def write_tree(tree: Mapping[str, str], directory: Path) -> list[Path]:
     """Write files by their names below a new directory, whole or not at all; their paths."""
     part = _part_of(directory)
     try:
-        for name, text in files.items():
+        for name, text in tree.items():
             path = part / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
             if text.startswith("#!"):
                 path.chmod(0o755)
-        part.rename(directory)
+        files.publish(part, directory)
     except OSError as error:
         raise unwritable(directory, error) from error
-    return [directory / name for name in files]
+    return [directory / name for name in tree]
 
 
 def write_text(text: str, path: Path) -> None:
     """Write a new file, whole or not at all."""
-    part = _part_of(path)
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.rename(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise unwritable(path, error) from error
+    _part_of(path)
+    files.write(path, text)
 
 
 def _part_of(path: Path) -> Path:

@@ -13,7 +13,10 @@
     RUN/result.json                    lab.result/1, made from the above
     RUN/report.html                    the page of it, where `lab report` was asked for one
 
-Files are written by rename; a finished cell is never written again.
+Files are written by rename; a finished cell is never written again. What `save_run`, `finish_cell`,
+`keep_attempt` and `save_result` have written is on the disk when they return. The files of an
+attempt are synced then, all at once: of one that is under way a power cut may take any of them, and
+the last lines of ``events.jsonl`` or a part of one.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from pydantic import ValidationError
 
 from lab import damage
 from lab.errors import HostError, InputError, unwritable
-from lab.host import leftovers, paths
+from lab.host import files, leftovers, paths
 from lab.model.procedure import Procedure
 from lab.model.result import Outcome, Result
 from lab.model.scenario import Cell
@@ -53,20 +56,14 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def write_json(path: Path, text: str) -> None:
-    """Write by rename; ``HostError`` says where the disk is full."""
-    write_whole(path, text.encode())
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """A file that is there whole or not at all; ``HostError`` says where the disk is full."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+def save_raw(directory: Path, name: str, text: str) -> None:
+    """Keep what a tool printed, in the directory of an attempt at a cell."""
+    raw = directory / "raw"
     try:
-        part.write_bytes(data)
-        part.rename(path)
+        raw.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        part.unlink(missing_ok=True)
-        raise unwritable(path, error) from error
+        raise unwritable(raw, error, "made") from error
+    files.write(raw / name, text, durable=False)
 
 
 class RunStore:
@@ -84,13 +81,15 @@ class RunStore:
             name = f"{scenario}-{stamp}" + (f"-{number}" if number else "")
             directory = parent / name
             try:
-                directory.mkdir(parents=True)
+                files.make_directory(parent)
+                directory.mkdir()
                 (directory / "cells").mkdir()
-                (directory / "scenario.yaml").write_text(text, encoding="utf-8")
             except FileExistsError:
                 continue
             except OSError as error:
                 raise unwritable(directory, error, "made") from error
+            files.write(directory / "scenario.yaml", text)
+            files.sync(directory)
             return cls(directory)
         raise HostError(f"there are a thousand runs called '{scenario}-{stamp}' in '{parent}'")
 
@@ -106,7 +105,7 @@ class RunStore:
 
     def save_run(self, run: StoredRun) -> None:
         """Keep what the run is about."""
-        write_json(self.directory / "run.json", run.model_dump_json(indent=1))
+        files.write(self.directory / "run.json", run.model_dump_json(indent=1))
 
     def load_run(self) -> StoredRun:
         """What the run is about; ``InputError`` where the file is missing or not ours."""
@@ -132,9 +131,9 @@ class RunStore:
     def begin_cell(self, cell_id: str, cell: Cell, procedure: Procedure) -> Path:
         """A directory for one attempt at a cell, with what it is."""
         directory = self._attempt(cell_id)
-        write_json(directory / "cell.json", cell.model_dump_json(indent=1))
-        secretless = procedure.model_dump(mode="json")
-        write_json(directory / "procedure.json", json.dumps(secretless, indent=1))
+        files.write(directory / "cell.json", cell.model_dump_json(indent=1), durable=False)
+        secretless = json.dumps(procedure.model_dump(mode="json"), indent=1)
+        files.write(directory / "procedure.json", secretless, durable=False)
         return directory
 
     def _attempt(self, cell_id: str) -> Path:
@@ -149,16 +148,16 @@ class RunStore:
             return directory
         raise HostError(f"a hundred attempts at the cell '{cell_id}' lie in '{self.directory}'")
 
-    def take_in(self, cell_id: str, files: Mapping[str, bytes]) -> Path:
+    def take_in(self, cell_id: str, back: Mapping[str, bytes]) -> Path:
         """What another host made of a cell, in a directory of its own; `finish_cell` is next."""
         place = self._attempt(cell_id)
-        for name in files:
+        for name in back:
             if name.startswith("/") or ".." in Path(name).parts:
                 raise InputError(f"'{name}' of the cell '{cell_id}' would lie outside of '{place}'")
-        for parent in {Path(name).parent for name in files}:
+        for parent in {Path(name).parent for name in back}:
             (place / parent).mkdir(parents=True, exist_ok=True)
-        for name, data in files.items():
-            write_whole(place / name, data)
+        for name, data in back.items():
+            files.write(place / name, data, durable=False)
         return place
 
     def has_cell(self, cell_id: str) -> bool:
@@ -167,7 +166,8 @@ class RunStore:
 
     def keep_attempt(self, attempt: Path, outcome: StoredOutcome) -> None:
         """Write down how an attempt ended that is not the cell; it stays as evidence."""
-        write_json(attempt / "outcome.json", outcome.model_dump_json(indent=1))
+        files.write(attempt / "outcome.json", outcome.model_dump_json(indent=1), durable=False)
+        files.sync(attempt)
 
     @staticmethod
     def raw(directory: Path) -> dict[str, str]:
@@ -179,13 +179,9 @@ class RunStore:
         }
 
     def finish_cell(self, cell_id: str, attempt: Path, outcome: StoredOutcome) -> None:
-        """Put an attempt in the cell's place; it is the cell from now on."""
-        write_json(attempt / "outcome.json", outcome.model_dump_json(indent=1))
-        place = self.directory / "cells" / cell_id
-        try:
-            attempt.rename(place)
-        except OSError as error:
-            raise HostError(f"'{place}' cannot be made: {error.strerror}") from error
+        """Put an attempt in the cell's place: it is the cell from now on, and on the disk."""
+        files.write(attempt / "outcome.json", outcome.model_dump_json(indent=1), durable=False)
+        files.publish(attempt, self.directory / "cells" / cell_id)
 
     def load_attempt(self, directory: Path) -> StoredOutcome:
         """How an attempt ended; one that was cut off, or cannot be read, was lost."""
@@ -253,7 +249,7 @@ class RunStore:
     def save_report(self, text: str) -> Path:
         """Keep the report page beside what it was made from; where it is."""
         path = self.directory / "report.html"
-        write_whole(path, text.encode(errors="backslashreplace"))
+        files.write(path, text.encode(errors="backslashreplace"))
         return path
 
     def load_result(self) -> Result | None:
@@ -274,7 +270,7 @@ class RunStore:
     def save_result(self, result: Result) -> None:
         """Keep the result document beside what it was made from."""
         text = result.model_dump_json(by_alias=True, indent=1)
-        write_json(self.directory / "result.json", text)
+        files.write(self.directory / "result.json", text)
 
 
 def _parts(run_id: str) -> tuple[str, str, int]:

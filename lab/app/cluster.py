@@ -25,7 +25,7 @@ from lab.compile import resources
 from lab.compile.identity import cell_id
 from lab.compile.scenario import Compiled
 from lab.errors import HostError, InputError, TroubleError
-from lab.host import clock, cluster, images
+from lab.host import clock, cluster, files, images
 from lab.host.accelerator import Accelerator
 from lab.host.cluster import Door, Failed, Link, Returned
 from lab.model.calibration import Calibration
@@ -237,8 +237,8 @@ class Cluster:
         """Put a finished cell in its place, once."""
         if store.has_cell(back.cell):
             return
-        for files in back.attempts:
-            store.take_in(back.cell, files)
+        for attempt in back.attempts:
+            files.sync(store.take_in(back.cell, attempt))
         outcome = StoredOutcome.model_validate_json(back.files[cluster.OUTCOME])
         others = {name: data for name, data in back.files.items() if name != cluster.OUTCOME}
         place = store.take_in(back.cell, others)

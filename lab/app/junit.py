@@ -12,6 +12,7 @@ from typing import Any, Final
 from lab.app.results import fields_of, result_of
 from lab.compile.scenario import Compiled
 from lab.errors import InputError, LabError
+from lab.host import files
 from lab.host.process import uninterrupted
 from lab.judge import in_words, matches
 from lab.model.claim import Claim, Verdict
@@ -19,7 +20,7 @@ from lab.model.procedure import BeginWorkload, Timed
 from lab.model.result import CellResult, ClaimResult, Outcome, Result
 from lab.report.junit import Case, Ending, Suite, junit_xml
 from lab.report.plan import cell_script
-from lab.store import RunStore, StoredCell, StoredRun, now, write_whole
+from lab.store import RunStore, StoredCell, StoredRun, now
 
 ENDINGS: Final[Mapping[Verdict, Ending]] = {
     Verdict.HOLDS: "passed",
@@ -52,7 +53,7 @@ def kept_up(path: Path | None, compiled: Compiled) -> Iterator[Callable[[RunStor
 
     def begun(store: RunStore) -> None:
         told.append(store)
-        write_whole(path, junit_of(store, _UNENDED).encode())
+        files.write(path, junit_of(store, _UNENDED))
 
     try:
         yield begun
@@ -60,9 +61,9 @@ def kept_up(path: Path | None, compiled: Compiled) -> Iterator[Callable[[RunStor
         with uninterrupted(), suppress(LabError):  # what went wrong first is what is told
             why = _sentence(error)
             text = junit_of(told[0], why) if told else junit_xml(_nothing_run(compiled, why))
-            write_whole(path, text.encode())
+            files.write(path, text)
         raise
-    write_whole(path, junit_of(told[0]).encode())
+    files.write(path, junit_of(told[0]))
 
 
 def check_file(path: Path) -> None:

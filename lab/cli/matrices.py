@@ -282,10 +282,10 @@ def _ended(part: NightPart, junit: Path | None, directory: Path) -> None:
 def _write_junit(junit: Path | None, directory: Path) -> None:
     from lab.app.night import night_result
     from lab.app.night_junit import night_junit
-    from lab.store import write_whole
+    from lab.host import files
 
     if junit is not None:
-        write_whole(junit, night_junit(night_result(directory, trends=False)).encode())
+        files.write(junit, night_junit(night_result(directory, trends=False)))
 
 
 def _write_site(out: Path, found: NightResult) -> None:

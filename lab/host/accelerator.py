@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from lab.errors import HostError, LabError
-from lab.host import paths, process
+from lab.host import files, paths, process
 
 EMULATOR: Final = "qemu-system-x86_64"
 DEVICE: Final = Path("/dev/kvm")
@@ -81,10 +81,8 @@ REFERENCE_BOOT: Final = {"kvm": 8.0, "tcg": 25.0}
 def remember_boot(kind: str, seconds: float) -> None:
     """Keep how long a boot took here, which is how fast this host has shown itself to be."""
     memory = paths.host() / f"boot-{kind}.json"
-    memory.parent.mkdir(parents=True, exist_ok=True)
-    part = memory.with_name(f".{memory.name}.{os.getpid()}")
-    part.write_text(json.dumps({"seconds": seconds}), encoding="utf-8")
-    part.rename(memory)
+    files.make_directory(memory.parent)
+    files.write(memory, json.dumps({"seconds": seconds}))
 
 
 def slowness(kind: str) -> float:
@@ -190,10 +188,8 @@ def find(kernel: Path | None = None, *, fresh: bool = False) -> Accelerator:
         known = {}
     found = _probe(kernel)
     known = {k: v for k, v in known.items() if k.startswith(_boot_id())} | {key: asdict(found)}
-    memory.parent.mkdir(parents=True, exist_ok=True)
-    part = memory.with_name(f".{memory.name}.{os.getpid()}")
-    part.write_text(json.dumps(known, indent=1), encoding="utf-8")
-    part.rename(memory)
+    files.make_directory(memory.parent)
+    files.write(memory, json.dumps(known, indent=1))
     return found
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.errors import HostError
-from lab.host import paths, process
+from lab.host import files, paths, process
 from lab.host.guests import GuestRecord, started_ticks
 
 MEMORY: Final = "memory.save"
@@ -155,7 +155,7 @@ def publish(
         text = json.dumps({**about, "sizes": sizes}, indent=1)
         (place / ABOUT).write_text(text, encoding="utf-8")
         shutil.rmtree(state.directory, ignore_errors=True)
-        place.rename(state.directory)
+        files.publish(place, state.directory)
     except OSError as error:
         raise HostError(f"the saved guest could not be kept: {error.strerror}") from error
     return state
@@ -165,8 +165,8 @@ def name_portable(state: WarmState, portable: str) -> None:
     """Remember the name under which other hosts may ask for a state."""
     path = state.directory / PORTABLE
     if not path.exists():
-        with suppress(OSError):
-            path.write_text(portable, encoding="ascii")
+        with suppress(HostError):
+            files.write(path, portable)
 
 
 def find_portable(portable: str) -> WarmState | None:
@@ -188,7 +188,7 @@ def adopt(place: Path, key: str, portable: str, image_disk: Path) -> WarmState:
         (place / ABOUT).write_text(json.dumps({**about, "key": key, "sizes": sizes}, indent=1))
         (place / PORTABLE).write_text(portable, encoding="ascii")
         shutil.rmtree(paths.warm() / key, ignore_errors=True)
-        place.rename(paths.warm() / key)
+        files.publish(place, paths.warm() / key)
     except (OSError, ValueError) as error:
         raise HostError(f"another host's saved guest could not be kept: {error}") from error
     state = find(key)
