@@ -2,6 +2,7 @@
 
 ::
 
+    RUN/.maker                         the process that makes the run, and its lock
     RUN/run.json                       environment, overrides, cells and claims; lab.run/1
     RUN/scenario.yaml                  the file as it was
     RUN/cells/ID/cell.json             the cell, everything fixed
@@ -26,6 +27,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,9 +36,9 @@ from pydantic import ValidationError
 
 from lab import damage
 from lab.errors import HostError, InputError, unwritable
-from lab.host import files, leftovers, paths
+from lab.host import files, leftovers, makers, paths
 from lab.model.procedure import Procedure
-from lab.model.result import Outcome, Result
+from lab.model.result import Outcome, Result, RunState
 from lab.model.scenario import Cell
 from lab.model.stored import StoredCell as StoredCell
 from lab.model.stored import StoredOutcome as StoredOutcome
@@ -106,6 +108,18 @@ class RunStore:
     def save_run(self, run: StoredRun) -> None:
         """Keep what the run is about."""
         files.write(self.directory / "run.json", run.model_dump_json(indent=1))
+
+    def hold(self) -> AbstractContextManager[None]:
+        """Make the run, and be seen to; ``InputError`` where another process is at it."""
+        return makers.hold(self.directory)
+
+    def load_state(self) -> tuple[StoredRun, RunState]:
+        """What the run is about, and whether more is to come; ``InputError`` as of `load_run`."""
+        held = makers.holder(self.directory) is not None  # first: it may end in between
+        run = self.load_run()
+        if run.finished:
+            return run, RunState.FINISHED
+        return run, RunState.RUNNING if held else RunState.STOPPED
 
     def load_run(self) -> StoredRun:
         """What the run is about; ``InputError`` where the file is missing or not ours."""
@@ -266,6 +280,11 @@ class RunStore:
     def closed(self) -> tuple[str, ...]:
         """The sentence that nobody can look into its cells, where that is so."""
         return tuple(damage.closed(self.directory / "cells"))
+
+    def go_on(self) -> None:
+        """More cells are to come: neither the run's end nor its result holds any more."""
+        self.save_run(self.load_run().model_copy(update={"finished": None}))
+        (self.directory / "result.json").unlink(missing_ok=True)
 
     def save_result(self, result: Result) -> None:
         """Keep the result document beside what it was made from."""

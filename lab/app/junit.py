@@ -17,7 +17,14 @@ from lab.host.process import uninterrupted
 from lab.judge import in_words, matches
 from lab.model.claim import Claim, Verdict
 from lab.model.procedure import BeginWorkload, Timed
-from lab.model.result import CellResult, ClaimResult, Outcome, Result
+from lab.model.result import (
+    UNDER_WAY,
+    CellResult,
+    ClaimResult,
+    Outcome,
+    Result,
+    RunState,
+)
 from lab.report.junit import Case, Ending, Suite, junit_xml
 from lab.report.plan import cell_script
 from lab.store import RunStore, StoredCell, StoredRun, now
@@ -28,7 +35,12 @@ ENDINGS: Final[Mapping[Verdict, Ending]] = {
     Verdict.INCONCLUSIVE: "skipped",
     Verdict.NOT_TESTED: "skipped",
 }
-_UNENDED: Final = "the run did not come to its end, and did not say why: it was killed, or goes on"
+_BEGUN: Final = "the run did not come to its end, and did not say why: it was killed, or goes on"
+_UNENDED: Final[Mapping[RunState, str]] = {
+    RunState.RUNNING: UNDER_WAY,
+    RunState.STOPPED: "the run did not come to its end, and did not say why: it was killed",
+    RunState.FINISHED: "",
+}
 THE_RUN: Final = "the run"
 """Name of the case that a run has which did not come to its end."""
 
@@ -53,7 +65,7 @@ def kept_up(path: Path | None, compiled: Compiled) -> Iterator[Callable[[RunStor
 
     def begun(store: RunStore) -> None:
         told.append(store)
-        files.write(path, junit_of(store, _UNENDED))
+        files.write(path, junit_of(store, _BEGUN))
 
     try:
         yield begun
@@ -107,6 +119,7 @@ def suite_of(store: RunStore, trouble: str = "") -> Suite:
     run = store.load_run()
     ended = run.finished is not None and not trouble
     result = (store.load_result() if ended else None) or result_of(store)
+    trouble = trouble or _UNENDED[result.run.state]
     asked = {claim.id: claim for claim in run.claims}
     about = {claim.id: _cells_of(claim, run) for claim in run.claims}
     seconds = {cell.id: cell.seconds.total for cell in result.cells}
@@ -131,7 +144,7 @@ def suite_of(store: RunStore, trouble: str = "") -> Suite:
         if cell.outcome in (Outcome.FAILED, Outcome.LOST)
     ]
     if not ended:
-        cases.append(_broken(trouble or _UNENDED))
+        cases.append(_broken(trouble))
     return Suite(
         name=run.scenario,
         started=run.started,

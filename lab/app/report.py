@@ -15,7 +15,7 @@ from lab.errors import InputError
 from lab.host import files
 from lab.model.measurement import Check
 from lab.model.night import NightResult, State
-from lab.model.result import CellResult, Outcome
+from lab.model.result import CellResult, Outcome, RunState
 from lab.predict import explanations
 from lab.report.answer import steps
 from lab.report.document import Attempt, Evidence, Page, PageCell
@@ -194,7 +194,8 @@ def _badge(pages: Sequence[Page], night: NightResult | None) -> str:
     last: dict[tuple[str, str], Page] = {}
     for page in pages:
         image = (page.result.environment.get("image") or {}).get("name", "")
-        last.setdefault((page.result.run.scenario, image), page)
+        if page.result.run.state is not RunState.RUNNING:
+            last.setdefault((page.result.run.scenario, image), page)
     verdicts = [claim.verdict for page in last.values() for claim in page.result.claims]
     return verdicts_badge("raid-lab", verdicts)
 

@@ -20,6 +20,7 @@ from typing import Final
 
 from lab.errors import HostError, LabError
 from lab.host import files, paths, process
+from lab.host.makers import boot_id
 
 EMULATOR: Final = "qemu-system-x86_64"
 DEVICE: Final = Path("/dev/kvm")
@@ -161,10 +162,6 @@ def _said(argv: list[str], expected: str, what: str) -> str | None:
     return f"{what} ended with status {done.status} and without a word"
 
 
-def _boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-
-
 def find(kernel: Path | None = None, *, fresh: bool = False) -> Accelerator:
     """The accelerator for guests; remembered per host boot, QEMU version and kernel tried."""
     if not DEVICE.exists():
@@ -175,7 +172,7 @@ def find(kernel: Path | None = None, *, fresh: bool = False) -> Accelerator:
             reason="TCG, because /dev/kvm may not be opened by this user"
             " (mend it with: sudo usermod -aG kvm $USER, and log in again)",
         )
-    key = f"{_boot_id()} {qemu_version()} {kernel or '-'}"
+    key = f"{boot_id()} {qemu_version()} {kernel or '-'}"
     memory = paths.host() / "accelerator.json"
     known: dict[str, dict[str, str]] = {}
     try:
@@ -187,7 +184,7 @@ def find(kernel: Path | None = None, *, fresh: bool = False) -> Accelerator:
     except (OSError, ValueError, TypeError):
         known = {}
     found = _probe(kernel)
-    known = {k: v for k, v in known.items() if k.startswith(_boot_id())} | {key: asdict(found)}
+    known = {k: v for k, v in known.items() if k.startswith(boot_id())} | {key: asdict(found)}
     files.make_directory(memory.parent)
     files.write(memory, json.dumps(known, indent=1))
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
@@ -23,6 +23,20 @@ class Outcome(StrEnum):
     SKIPPED = "skipped"
 
 
+UNDER_WAY: Final = "the run is still under way"
+"""Reason of a cell that is still to come, and of a claim that waits for one."""
+
+
+class RunState(StrEnum):
+    """Whether more is to come."""
+
+    RUNNING = "running"
+    """A process of this host is making it."""
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    """It ended too early, or is made on another host."""
+
+
 class Run(Model):
     """One execution of a scenario on one host at one time."""
 
@@ -32,6 +46,8 @@ class Run(Model):
     """ISO 8601, UTC."""
     finished: str | None = None
     directory: str | None = None
+    state: RunState = RunState.FINISHED
+    """``running``: its cells so far are shown; ``stopped``: ``--resume`` goes on with it."""
 
 
 class PhaseSeconds(Model):
@@ -108,6 +124,11 @@ class CellResult(Model):
     checks: tuple[Check, ...] = ()
     counters: tuple[MemberCounters, ...] = ()
 
+    @property
+    def pending(self) -> bool:
+        """Whether it is still to come, in a run that is under way."""
+        return self.outcome is Outcome.SKIPPED and self.reason == UNDER_WAY
+
 
 class ClaimResult(Model):
     """A claim and what became of it."""
@@ -122,6 +143,11 @@ class ClaimResult(Model):
     expected: str | None = None
     """The expectation in words."""
     reason: str = ""
+
+    @property
+    def pending(self) -> bool:
+        """Whether it waits for a cell that is still to come."""
+        return self.verdict is Verdict.NOT_TESTED and self.reason == UNDER_WAY
 
 
 class Result(Model):

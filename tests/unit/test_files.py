@@ -22,6 +22,10 @@ from tests.fakes import SCENARIO
 LAB = Path(files.__file__).parents[1]
 
 
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """Every fsync and rename from here on, by the paths below ``tmp_path``."""
@@ -33,7 +37,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         return text.replace(str(os.getpid()), "PID")
 
     def synced(descriptor: int) -> None:
-        seen.append(f"fsync {named(os.readlink(f'/proc/self/fd/{descriptor}'))}")
+        seen.append(f"fsync {named(Path(f'/proc/self/fd/{descriptor}').readlink())}")
         fsync(descriptor)
 
     def renamed(made: object, place: object, **_: object) -> None:
@@ -59,7 +63,7 @@ def test_a_file_is_synced_then_renamed_then_its_name_is_synced(
     calls.clear()
     files.write(tmp_path / "b", b"x", durable=False)
     assert calls == ["rename .b.PID.part b"]
-    assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+    assert names(tmp_path) == ["a", "b"]
 
 
 def test_a_directory_is_published_with_all_that_is_in_it(calls: list[str], tmp_path: Path) -> None:
@@ -125,7 +129,7 @@ def test_keys_and_profiles_are_durable(
     assert calls[-1] == "fsync data/keys"
     assert keys.lab_key() == pair
     assert stat.S_IMODE(keys.lab_key_path().stat().st_mode) == 0o600
-    assert sorted(os.listdir(tmp_path / "data/keys")) == ["id_ed25519", "id_ed25519.pub"]
+    assert names(tmp_path / "data/keys") == ["id_ed25519", "id_ed25519.pub"]
     assert profiles.path_of("x").parent == tmp_path / "data/profiles"
 
 
@@ -133,7 +137,7 @@ def test_a_file_that_is_there_is_left_where_it_is_not_to_be_replaced(tmp_path: P
     files.write(tmp_path / "a", "first", replace=False)
     files.write(tmp_path / "a", "second", replace=False)
     assert (tmp_path / "a").read_text() == "first"
-    assert os.listdir(tmp_path) == ["a"]
+    assert names(tmp_path) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +161,7 @@ def test_a_full_disk_is_noticed_when_data_is_synced(
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(FullError, match="the disk is full"):
         act(tmp_path)
-    assert os.listdir(tmp_path) == ["made"]
+    assert names(tmp_path) == ["made"]
 
 
 def test_a_file_system_that_cannot_sync_directories_will_do(

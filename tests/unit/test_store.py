@@ -136,7 +136,7 @@ def test_a_cell_that_never_began_was_skipped(tmp_path: Path) -> None:
     run = stored_run(tmp_path, finished=False)
     shutil.rmtree(run.directory / "cells" / run.load_run().cells[1].id)
     assert result_of(run).cells[1].outcome is Outcome.SKIPPED
-    assert summary(run)["state"] == "stopped early"
+    assert summary(run)["state"] == "stopped"
 
 
 def test_a_result_survives_being_written_and_read(tmp_path: Path) -> None:
