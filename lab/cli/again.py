@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from lab.cli.options import home, own_name
-from lab.errors import InputError, LabError
+from lab.errors import LabError
 
 if TYPE_CHECKING:
     from lab.store import RunStore
@@ -22,8 +22,8 @@ NOTHING = "nothing was finished, and there is nothing to keep"
 
 
 @contextmanager
-def told(kept: Callable[[], str]) -> Iterator[None]:
-    """Have an error, or Ctrl-C, end with what ``kept`` says; empty: with nothing more.
+def told(kept: Callable[[BaseException], str]) -> Iterator[None]:
+    """Have an error, or Ctrl-C, end with what ``kept`` says of it; empty: with nothing more.
 
     It is a note of the exception, which is printed after its own sentence (`notes_of`).
     """
@@ -34,11 +34,10 @@ def told(kept: Callable[[], str]) -> Iterator[None]:
     except BaseException as error:
         from lab.host.process import uninterrupted
 
-        if not isinstance(error, InputError):  # it says that nothing was begun
-            with uninterrupted(), suppress(LabError, OSError):  # the first error is the one to tell
-                said = kept() or (NOTHING if isinstance(error, KeyboardInterrupt) else "")
-                if said:
-                    error.add_note(said)
+        with uninterrupted(), suppress(LabError, OSError):  # the first error is the one to tell
+            said = kept(error) or (NOTHING if isinstance(error, KeyboardInterrupt) else "")
+            if said:
+                error.add_note(said)
         raise
 
 

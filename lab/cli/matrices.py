@@ -215,7 +215,7 @@ def run_matrix(
         ended=lambda part: _ended(part, junit, directory),
     )
     _write_junit(junit, directory)
-    with told(lambda: kept_of_matrix(context, directory)):
+    with told(lambda e: "" if isinstance(e, InputError) else kept_of_matrix(context, directory)):
         running.run_night(compiled, directory, night, ways)
     found = running.night_result(directory)
     written = None

@@ -212,19 +212,26 @@ def _go(
     from lab.app.resume import stored
     from lab.cli.again import kept_of_run, told
     from lab.cli.progress import Progress
+    from lab.errors import InputError
 
     compiled = compile_named(name, sets, trials)
     store = stored(resume, compiled, sets or []) if resume else None
-    known = [store] if store else []
+    begun_runs: list[RunStore] = []
+
+    def kept(error: BaseException) -> str:
+        # Bad input is told before anything is begun: nothing is to be said of the run then.
+        earlier = [store] if store and not isinstance(error, InputError) else []
+        return "".join(kept_of_run(context, one) for one in (begun_runs or earlier))
+
     with (
-        told(lambda: kept_of_run(context, known[0]) if known else ""),
+        told(kept),
         kept_up(junit, compiled) as begun,
         Progress(compiled, how=how, verbose=verbose) as progress,
         hands_of(where, how, progress) as hands,
     ):
 
         def ready(run: RunStore, place: Place) -> None:
-            known[:] = [run]
+            begun_runs.append(run)
             begun(run)
             progress.ready(run, place)
 

@@ -68,8 +68,11 @@ def hold(directory: Path) -> Iterator[None]:
                 f" on {other.host or 'this host'} is making it",
                 hint="wait for its end, or stop it with Ctrl-C, and then resume it",
             )
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(asdict(_me())).encode(), 0)
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(asdict(_me())).encode(), 0)
+        except OSError as error:
+            raise unwritable(path, error) from error
         yield
         os.ftruncate(descriptor, 0)
     finally:

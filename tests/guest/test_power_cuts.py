@@ -217,13 +217,13 @@ def send_python(hosts: Hosts, tmp_path: Path) -> None:
         about(compile_scenario(scenario).base).model_dump_json()
     )
     send = SendDirectory(
-        workload="", source=str(python), target="/root/python.tar", left_out=(), most=64 << 20
+        workload="", source=str(python), target="/var/tmp/python.tar", left_out=(), most=64 << 20
     )
     hosts.do(send)
     hosts.shell(
         f"mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 {DISK}\n"
         f"mount {DISK} /mnt\nmkdir /mnt/python /mnt/runs\n"
-        "tar -x -f /root/python.tar -C /mnt/python\nls /mnt/python >&2\n"
+        "tar -x -f /var/tmp/python.tar -C /mnt/python\nls /mnt/python >&2\n"
         "PYTHONPATH=/mnt/python python3 -m compileall -q /mnt/python >/dev/null || true\n"
         "sync\numount /mnt",
         600,
