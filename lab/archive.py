@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.errors import HostError, InputError
-from lab.host import files
+from lab.host import untrusted
 from lab.printable import cell_text
 
 
@@ -25,7 +25,7 @@ def write_table(rows: Sequence[Mapping[str, Any]], path: Path, form: str) -> Non
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
     }
-    with files.new(path) as made, duckdb.connect(config=nothing_loaded) as database:
+    with untrusted.new(path) as made, duckdb.connect(config=nothing_loaded) as database:
         lines = made.with_name("rows")
         lines.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         try:

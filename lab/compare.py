@@ -44,10 +44,12 @@ class Side:
 def compare(first: Side, second: Side, least: float = LEAST) -> Comparison:
     """What differs between two runs; ``least`` is the smallest change that matters.
 
-    Cells are paired by their id, and where that differs by their axes.
+    Cells are paired by their id, and where that differs by their axes. Those that are still to come
+    in a run that is under way are left out, with the claims that wait for them.
     """
-    pairs = _pairs(first.result, second.result)
-    paired = {a.id for a, _ in pairs}, {b.id for _, b in pairs}
+    every = _pairs(first.result, second.result)
+    pairs = [pair for pair in every if not any(cell.pending for cell in pair)]
+    paired = {a.id for a, _ in every}, {b.id for _, b in every}
     level = each(CERTAIN, sum(len(_workloads(a, b) - _contended(a, b)) for a, b in pairs))
     return Comparison(
         first=first.result.run,
@@ -56,8 +58,12 @@ def compare(first: Side, second: Side, least: float = LEAST) -> Comparison:
         least=least,
         environment=tuple(differences(_facts(first.result), _facts(second.result))),
         cells=tuple(_cell(first, second, pair, level, least) for pair in pairs),
-        only_first=tuple(c.id for c in first.result.cells if c.id not in paired[0]),
-        only_second=tuple(c.id for c in second.result.cells if c.id not in paired[1]),
+        only_first=tuple(
+            c.id for c in first.result.cells if c.id not in paired[0] and not c.pending
+        ),
+        only_second=tuple(
+            c.id for c in second.result.cells if c.id not in paired[1] and not c.pending
+        ),
         claims=tuple(_claims(first.result, second.result)),
     )
 
@@ -278,7 +284,9 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator
 
 
 def _claims(first: Result, second: Result) -> Iterator[VerdictChange]:
-    there = {claim.id: claim.verdict for claim in second.claims}
+    there = {claim.id: claim.verdict for claim in second.claims if not claim.pending}
     for claim in first.claims:
+        if claim.pending:
+            continue
         if claim.id in there and there[claim.id] is not claim.verdict:
             yield VerdictChange(id=claim.id, first=claim.verdict, second=there[claim.id])

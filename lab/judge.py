@@ -1,10 +1,10 @@
 """Claims against measurements: pure, re-runnable on any stored run.
 
-A claim about cells or workloads that are not there is ``not_tested``; one whose cells failed is
-``inconclusive``: that the lab could not find out is no evidence against anybody. Each figure is an
-interval: the median's, with the host's noise. What lies wholly inside an expectation holds, what
-lies wholly outside is refuted, and what does neither is inconclusive, as of two one-sided tests
-(Schuirmann 1987, Journal of Pharmacokinetics and Biopharmaceutics 15:657).
+A claim about cells or workloads that are not there, or not yet, is ``not_tested``; one whose cells
+failed is ``inconclusive``: that the lab could not find out is no evidence against anybody. Each
+figure is an interval: the median's, with the host's noise. What lies wholly inside an expectation
+holds, what lies wholly outside is refuted, and what does neither is inconclusive, as of two
+one-sided tests (Schuirmann 1987, Journal of Pharmacokinetics and Biopharmaceutics 15:657).
 """
 
 from __future__ import annotations
@@ -277,6 +277,8 @@ _DOUBTS = {UNCONTENDED: "was contended", CALIBRATED: "has disks that failed thei
 
 
 def _measured(value: Value, result: CellResult) -> Interval:
+    if result.pending:
+        raise _MissingError(Verdict.NOT_TESTED, result.reason)
     if result.outcome is not Outcome.DONE:
         first = result.reason.splitlines()[0] if result.reason else "no reason was kept"
         raise _MissingError(

@@ -16,10 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lab.errors import HostError, InputError, unwritable
-from lab.host import paths
+from lab.host import files, paths
 from lab.host.run_files import RunFiles
 from lab.model.night import Night
-from lab.store import write_whole
 
 
 def create(matrix: str, text: str) -> Path:
@@ -28,19 +27,21 @@ def create(matrix: str, text: str) -> Path:
     for number in range(1000):
         directory = paths.nights() / (f"{matrix}-{stamp}" + (f"-{number}" if number else ""))
         try:
-            directory.mkdir(parents=True)
-            (directory / "matrix.yaml").write_text(text, encoding="utf-8")
+            files.make_directory(directory.parent)
+            directory.mkdir()
         except FileExistsError:
             continue
         except OSError as error:
             raise unwritable(directory, error, "made") from error
+        files.write(directory / "matrix.yaml", text)
+        files.sync(directory)
         return directory
     raise HostError(f"there are a thousand nights called '{matrix}-{stamp}'")
 
 
 def save(directory: Path, night: Night) -> None:
     """Keep what became of it so far."""
-    write_whole(directory / "night.json", night.model_dump_json(by_alias=True, indent=1).encode())
+    files.write(directory / "night.json", night.model_dump_json(by_alias=True, indent=1))
 
 
 def load(directory: Path) -> Night:

@@ -2,6 +2,7 @@
 
 ::
 
+    RUN/.maker                         the process that makes the run, and its lock
     RUN/run.json                       environment, overrides, cells and claims; lab.run/1
     RUN/scenario.yaml                  the file as it was
     RUN/cells/ID/cell.json             the cell, everything fixed
@@ -13,25 +14,28 @@
     RUN/result.json                    lab.result/1, made from the above
     RUN/report.html                    the page of it, where `lab report` was asked for one
 
-Files are written by rename; a finished cell is never written again.
+Files are written by rename; a finished cell is never written again. What `save_run`, `finish_cell`,
+`keep_attempt` and `save_result` have written is on the disk when they return. The files of an
+attempt are synced then, all at once: of one that is under way a power cut may take any of them, and
+the last lines of ``events.jsonl`` or a part of one.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from lab.errors import HostError, InputError, unwritable
-from lab.host import leftovers, paths
+from lab.host import files, leftovers, makers, paths
 from lab.host.run_files import RunFiles
 from lab.model.cluster import path_below
 from lab.model.procedure import Procedure
-from lab.model.result import Outcome, Result
+from lab.model.result import Outcome, Result, RunState
 from lab.model.scenario import Cell
 from lab.model.stored import StoredCell as StoredCell
 from lab.model.stored import StoredOutcome as StoredOutcome
@@ -51,20 +55,14 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def write_json(path: Path, text: str) -> None:
-    """Write by rename; ``HostError`` says where the disk is full."""
-    write_whole(path, text.encode())
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """A file that is there whole or not at all; ``HostError`` says where the disk is full."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+def save_raw(directory: Path, name: str, text: str) -> None:
+    """Keep what a tool printed, in the directory of an attempt at a cell."""
+    raw = directory / "raw"
     try:
-        part.write_bytes(data)
-        part.rename(path)
+        raw.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        part.unlink(missing_ok=True)
-        raise unwritable(path, error) from error
+        raise unwritable(raw, error, "made") from error
+    files.write(raw / name, text, durable=False)
 
 
 class RunStore:
@@ -83,13 +81,15 @@ class RunStore:
             name = f"{scenario}-{stamp}" + (f"-{number}" if number else "")
             directory = parent / name
             try:
-                directory.mkdir(parents=True)
+                files.make_directory(parent)
+                directory.mkdir()
                 (directory / "cells").mkdir()
-                (directory / "scenario.yaml").write_text(text, encoding="utf-8")
             except FileExistsError:
                 continue
             except OSError as error:
                 raise unwritable(directory, error, "made") from error
+            files.write(directory / "scenario.yaml", text)
+            files.sync(directory)
             return cls(directory)
         raise HostError(f"there are a thousand runs called '{scenario}-{stamp}' in '{parent}'")
 
@@ -105,7 +105,19 @@ class RunStore:
 
     def save_run(self, run: StoredRun) -> None:
         """Keep what the run is about."""
-        write_json(self.directory / "run.json", run.model_dump_json(indent=1))
+        files.write(self.directory / "run.json", run.model_dump_json(indent=1))
+
+    def hold(self) -> AbstractContextManager[None]:
+        """Make the run, and be seen to; ``InputError`` where another process is at it."""
+        return makers.hold(self.directory)
+
+    def load_state(self) -> tuple[StoredRun, RunState]:
+        """What the run is about, and whether more is to come; ``InputError`` as of `load_run`."""
+        held = makers.holder(self.directory) is not None  # first: it may end in between
+        run = self.load_run()
+        if run.finished:
+            return run, RunState.FINISHED
+        return run, RunState.RUNNING if held else RunState.STOPPED
 
     def load_run(self) -> StoredRun:
         """What the run is about; ``InputError`` where the file is missing or not ours."""
@@ -114,9 +126,9 @@ class RunStore:
     def begin_cell(self, cell_id: str, cell: Cell, procedure: Procedure) -> Path:
         """A directory for one attempt at a cell, with what it is."""
         directory = self._attempt(cell_id)
-        write_json(directory / "cell.json", cell.model_dump_json(indent=1))
-        secretless = procedure.model_dump(mode="json")
-        write_json(directory / "procedure.json", json.dumps(secretless, indent=1))
+        files.write(directory / "cell.json", cell.model_dump_json(indent=1), durable=False)
+        secretless = json.dumps(procedure.model_dump(mode="json"), indent=1)
+        files.write(directory / "procedure.json", secretless, durable=False)
         return directory
 
     def _attempt(self, cell_id: str) -> Path:
@@ -131,13 +143,13 @@ class RunStore:
             return directory
         raise HostError(f"a hundred attempts at the cell '{cell_id}' lie in '{self.directory}'")
 
-    def take_in(self, cell_id: str, files: Mapping[str, bytes]) -> Path:
+    def take_in(self, cell_id: str, back: Mapping[str, bytes]) -> Path:
         """What another host made of a cell, in a directory of its own; `finish_cell` is next.
 
         ``HostError``: a path leads out of that directory; nothing is written then.
         """
         try:
-            below = {path_below(name): data for name, data in files.items()}
+            below = {path_below(name): data for name, data in back.items()}
         except ValueError as error:
             raise HostError(
                 f"a host sent a file of the cell '{cell_id}' that would lie outside of it: {error}"
@@ -149,7 +161,7 @@ class RunStore:
                 target.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise unwritable(target, error) from error
-            write_whole(target, data)
+            files.write(target, data, durable=False)
         return place
 
     def has_cell(self, cell_id: str) -> bool:
@@ -158,20 +170,17 @@ class RunStore:
 
     def keep_attempt(self, attempt: Path, outcome: StoredOutcome) -> None:
         """Write down how an attempt ended that is not the cell; it stays as evidence."""
-        write_json(attempt / "outcome.json", outcome.model_dump_json(indent=1))
+        files.write(attempt / "outcome.json", outcome.model_dump_json(indent=1), durable=False)
+        files.sync(attempt)
 
     def raw(self, directory: Path) -> dict[str, str]:
         """Raw output in the directory of a cell, or of an attempt at one."""
         return self.files.texts(*directory.relative_to(self.directory).parts, "raw")
 
     def finish_cell(self, cell_id: str, attempt: Path, outcome: StoredOutcome) -> None:
-        """Put an attempt in the cell's place; it is the cell from now on."""
-        write_json(attempt / "outcome.json", outcome.model_dump_json(indent=1))
-        place = self.directory / "cells" / cell_id
-        try:
-            attempt.rename(place)
-        except OSError as error:
-            raise HostError(f"'{place}' cannot be made: {error.strerror}") from error
+        """Put an attempt in the cell's place: it is the cell from now on, and on the disk."""
+        files.write(attempt / "outcome.json", outcome.model_dump_json(indent=1), durable=False)
+        files.publish(attempt, self.directory / "cells" / cell_id)
 
     def load_attempt(self, directory: Path) -> StoredOutcome:
         """How an attempt ended; one that was cut off, or cannot be read, was lost."""
@@ -225,7 +234,7 @@ class RunStore:
     def save_report(self, text: str) -> Path:
         """Keep the report page beside what it was made from; where it is."""
         path = self.directory / "report.html"
-        write_whole(path, text.encode(errors="backslashreplace"))
+        files.write(path, text.encode(errors="backslashreplace"))
         return path
 
     def load_result(self) -> Result | None:
@@ -234,10 +243,15 @@ class RunStore:
             Result, "result.json", instead="it is made again from the raw output"
         )
 
+    def go_on(self) -> None:
+        """More cells are to come: neither the run's end nor its result holds any more."""
+        self.save_run(self.load_run().model_copy(update={"finished": None}))
+        (self.directory / "result.json").unlink(missing_ok=True)
+
     def save_result(self, result: Result) -> None:
         """Keep the result document beside what it was made from."""
         text = result.model_dump_json(by_alias=True, indent=1)
-        write_json(self.directory / "result.json", text)
+        files.write(self.directory / "result.json", text)
 
 
 def _parts(run_id: str) -> tuple[str, str, int]:

@@ -99,5 +99,7 @@ def _broken(result: CellResult) -> str:
     """Why a cell is not done; empty where it is."""
     if result.outcome is Outcome.DONE:
         return ""
+    if result.pending:
+        return result.reason
     first = result.reason.splitlines()[0] if result.reason else "no reason was kept"
     return f"the cell {result.id} is {result.outcome.value}: {first}"

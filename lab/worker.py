@@ -20,7 +20,7 @@ from typing import IO, Literal
 
 from pydantic import TypeAdapter
 
-from lab.errors import EXIT_DONE, EXIT_TROUBLE, FullError, GuestError, LabError, unwritable
+from lab.errors import EXIT_DONE, EXIT_TROUBLE, FullError, GuestError, LabError
 from lab.host import clock, guests, wire
 from lab.host.bench import LiveBench
 from lab.host.guests import GuestRecord
@@ -51,6 +51,7 @@ from lab.model.procedure import (
 )
 from lab.model.result import Outcome, PhaseSeconds
 from lab.run import Undo, label_of, run_procedure
+from lab.store import save_raw
 
 _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 _ORDER: TypeAdapter[Order] = TypeAdapter(Order)
@@ -250,7 +251,7 @@ class Worker:
             self.emit(Checked(cell=cell.id, check=check))
 
         def save(name: str, text: str) -> None:
-            _save(Path(cell.directory), name, text)
+            save_raw(Path(cell.directory), name, text)
 
         for name, text in self._captured.items():
             save(name, text)
@@ -299,18 +300,6 @@ class Courtesy:
         if isinstance(step, waits) or (isinstance(step, GuestCommand) and step.waits):
             return "give"  # to others: a workload waits for disks, as md's sync
         return "leave" if in_the_middle else "take"
-
-
-def _save(directory: Path, name: str, text: str) -> None:
-    raw = directory / "raw"
-    part = raw / f".{name}.{os.getpid()}.part"
-    try:
-        raw.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8")
-        part.rename(raw / name)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise unwritable(raw / name, error) from error
 
 
 def _listen(lifeline: IO[bytes], orders: SimpleQueue[Order]) -> None:

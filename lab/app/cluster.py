@@ -25,7 +25,7 @@ from lab.compile import resources
 from lab.compile.identity import cell_id
 from lab.compile.scenario import Compiled
 from lab.errors import HostError, InputError, TroubleError
-from lab.host import clock, cluster, images
+from lab.host import clock, cluster, files, images
 from lab.host.accelerator import Accelerator
 from lab.host.cluster import Door, Failed, Link, Returned
 from lab.model.calibration import Calibration
@@ -244,8 +244,8 @@ class Cluster:
             outcome = StoredOutcome.model_validate_json(back.files[cluster.OUTCOME])
         except (KeyError, ValidationError) as error:
             raise _unreadable(back.host, f"the outcome of the cell '{back.cell}'", error) from error
-        for files in back.attempts:
-            store.take_in(back.cell, files)
+        for attempt in back.attempts:
+            files.sync(store.take_in(back.cell, attempt))
         others = {name: data for name, data in back.files.items() if name != cluster.OUTCOME}
         place = store.take_in(back.cell, others)
         store.finish_cell(back.cell, place, outcome.model_copy(update={"host": back.host}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -119,8 +120,36 @@ def run_scenario(
     """Run every cell that is not finished yet.
 
     ``texts`` are the ``--set`` as given. With ``resume`` the run goes on in its own directory, and
-    the cells that are finished there are left alone.
+    the cells that are finished there are left alone; ``InputError`` where another process is at it.
     """
+    with ExitStack() as held:
+        if resume is not None:
+            held.enter_context(resume.hold())
+        return _run_scenario(
+            compiled,
+            texts=texts,
+            out=out,
+            how=how,
+            hands=hands,
+            resume=resume,
+            held=held,
+            progress=progress,
+            ready=ready,
+        )
+
+
+def _run_scenario(
+    compiled: Compiled,
+    *,
+    texts: Sequence[str],
+    out: Path | None,
+    how: How,
+    hands: Hands,
+    resume: RunStore | None,
+    held: ExitStack,
+    progress: images.Progress,
+    ready: Callable[[RunStore, Place], None],
+) -> Done:
     check_images(compiled, {})
     if how.workloads:
         check_suites(compiled)
@@ -135,15 +164,16 @@ def run_scenario(
             places[cell.guest.system] = hands.place(cell.guest, progress)
     check_arrays(compiled, cells or (compiled.base,), {})  # of images that had to be built
     if resume is None:
-        text = compiled.path.read_text(encoding="utf-8")
-        store = RunStore.create(compiled.name, text, out)
-        run = _stored_run(store, compiled, cells, texts, hands.environment(place))
+        run = _stored_run(compiled, cells, texts, hands.environment(place))
+        store = RunStore.create(compiled.name, compiled.path.read_text(encoding="utf-8"), out)
+        held.enter_context(store.hold())
+        store.save_run(run.model_copy(update={"id": store.id, "started": now()}))
     else:
         store = resume
-        run = store.load_run()
-    store.save_run(run)
-    ready(store, place)
     left = [c for c in cells if not store.has_cell(cell_id(c))]
+    if left and resume is not None:
+        store.go_on()
+    ready(store, place)
     kept = hands.run(store, compiled, places, left, real=real)
     store.save_run(store.load_run().model_copy(update={"finished": now()}))
     result = result_of(store)
@@ -152,7 +182,6 @@ def run_scenario(
 
 
 def _stored_run(
-    store: RunStore,
     compiled: Compiled,
     cells: Sequence[Cell],
     texts: Sequence[str],
@@ -160,14 +189,14 @@ def _stored_run(
 ) -> StoredRun:
     scenario = compiled.scenario
     return StoredRun(
-        id=store.id,
+        id="",
         scenario=compiled.name,
         title=scenario.title,
         question=scenario.question,
         source=scenario.source,
         notes=scenario.notes,
         overrides=tuple(texts),
-        started=now(),
+        started="",
         environment=environment,
         noise=noise_of(environment),
         cells=tuple(

@@ -13,7 +13,7 @@ from lab.app.fio_tree import fio_tree
 from lab.app.junit import junit_of
 from lab.app.results import result_of
 from lab.errors import InputError
-from lab.host import files
+from lab.host import untrusted
 from lab.model.result import CellResult, Result
 from lab.model.scenario import Cell
 from lab.store import RunStore, StoredCell
@@ -41,17 +41,17 @@ def export(run: RunStore, form: Form, out: Path, cell: str | None) -> list[Path]
     if form is Form.JUNIT:
         if cell is not None:
             raise InputError("--cell: JUnit is of a whole run, whose claims compare its cells")
-        files.write_text(junit_of(run), out)
+        untrusted.write_text(junit_of(run), out)
         return [out]
     if form is Form.FIO:
-        return files.write_tree(fio_tree(run, chosen), out)
+        return untrusted.write_tree(fio_tree(run, chosen), out)
     if form is Form.BUNDLE:
         if len(chosen) > 1:
             raise InputError(
                 "a bundle is of one cell",
                 hint=f"say which with --cell: {_ids(stored.cells)}",
             )
-        return files.write_tree(bundle_of(run, chosen[0]), out)
+        return untrusted.write_tree(bundle_of(run, chosen[0]), out)
     cells = {c.id: c.cell for c in chosen}
     rows = list(_rows(result_of(run), cells))
     archive.write_table(rows, out, form.value)

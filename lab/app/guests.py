@@ -85,8 +85,9 @@ def take_down(names: Sequence[str]) -> list[str]:
 def sweep() -> list[str]:
     """Remove what dead labs and workers left, but for images; names of what went."""
     removed = guests.collect_garbage() + warm.collect_garbage() + cluster_local.collect_garbage()
-    places = (paths.guests(), paths.keys(), paths.plugins(), paths.host(), paths.outposts())
-    for place in (*places, paths.host() / "capabilities"):
+    host = (paths.host(), paths.host() / "capabilities", paths.host() / "calibration")
+    places = (paths.guests(), paths.keys(), paths.plugins(), paths.outposts())
+    for place in (*places, *host, paths.kernels(), paths.profiles(), paths.schema()):
         removed += leftovers.remove(place.glob(".*"))
     removed += leftovers.remove(paths.tls().parent.glob(".tls.*"))
     removed += leftovers.remove(paths.nights().glob("*/.*.part"))

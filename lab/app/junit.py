@@ -13,14 +13,22 @@ from lab.app.results import result_of, understood
 from lab.compile.fields import fields_of
 from lab.compile.scenario import Compiled
 from lab.errors import InputError, LabError
+from lab.host import files
 from lab.host.process import uninterrupted
 from lab.judge import in_words
 from lab.model.claim import Claim, Verdict, matches
 from lab.model.procedure import BeginWorkload, Timed
-from lab.model.result import CellResult, ClaimResult, Outcome, Result
+from lab.model.result import (
+    UNDER_WAY,
+    CellResult,
+    ClaimResult,
+    Outcome,
+    Result,
+    RunState,
+)
 from lab.report.junit import Case, Ending, Suite, junit_xml
 from lab.report.plan import cell_script
-from lab.store import RunStore, StoredCell, StoredRun, now, write_whole
+from lab.store import RunStore, StoredCell, StoredRun, now
 
 ENDINGS: Final[Mapping[Verdict, Ending]] = {
     Verdict.HOLDS: "passed",
@@ -28,7 +36,12 @@ ENDINGS: Final[Mapping[Verdict, Ending]] = {
     Verdict.INCONCLUSIVE: "skipped",
     Verdict.NOT_TESTED: "skipped",
 }
-_UNENDED: Final = "the run did not come to its end, and did not say why: it was killed, or goes on"
+_BEGUN: Final = "the run did not come to its end, and did not say why: it was killed, or goes on"
+_UNENDED: Final[Mapping[RunState, str]] = {
+    RunState.RUNNING: UNDER_WAY,
+    RunState.STOPPED: "the run did not come to its end, and did not say why: it was killed",
+    RunState.FINISHED: "",
+}
 THE_RUN: Final = "the run"
 """Name of the case that a run has which did not come to its end."""
 
@@ -53,7 +66,7 @@ def kept_up(path: Path | None, compiled: Compiled) -> Iterator[Callable[[RunStor
 
     def begun(store: RunStore) -> None:
         told.append(store)
-        write_whole(path, junit_of(store, _UNENDED).encode())
+        files.write(path, junit_of(store, _BEGUN))
 
     try:
         yield begun
@@ -61,9 +74,9 @@ def kept_up(path: Path | None, compiled: Compiled) -> Iterator[Callable[[RunStor
         with uninterrupted(), suppress(LabError):  # what went wrong first is what is told
             why = _sentence(error)
             text = junit_of(told[0], why) if told else junit_xml(_nothing_run(compiled, why))
-            write_whole(path, text.encode())
+            files.write(path, text)
         raise
-    write_whole(path, junit_of(told[0]).encode())
+    files.write(path, junit_of(told[0]))
 
 
 def check_file(path: Path) -> None:
@@ -108,6 +121,7 @@ def suite_of(store: RunStore, trouble: str = "") -> Suite:
     run = store.load_run()
     ended = run.finished is not None and not trouble
     result = (store.load_result() if ended else None) or result_of(store)
+    trouble = trouble or _UNENDED[result.run.state]
     asked = {claim.id: claim for claim in run.claims}
     about = {claim.id: _cells_of(claim, run) for claim in run.claims}
     seconds = {cell.id: cell.seconds.total for cell in result.cells}
@@ -132,7 +146,7 @@ def suite_of(store: RunStore, trouble: str = "") -> Suite:
         if cell.outcome in (Outcome.FAILED, Outcome.LOST)
     ]
     if not ended:
-        cases.append(_broken(trouble or _UNENDED))
+        cases.append(_broken(trouble))
     return Suite(
         name=run.scenario,
         started=run.started,

@@ -29,7 +29,7 @@ from lab.errors import (
     LabError,
 )
 from lab.excuses import endings, expired, systems
-from lab.host import clock, images
+from lab.host import clock, images, makers
 from lab.model.night import Night, NightPart, NightResult, PartResult, State
 from lab.model.result import Outcome
 from lab.store import RunStore, every, now
@@ -95,7 +95,13 @@ def run_night(compiled: CompiledMatrix, directory: Path, night: Night, ways: Way
     """Run every part that waits; one that breaks leaves the others alone.
 
     A budget that is used up leaves out what would end after it. A full disk ends all.
+    ``InputError`` where another process is running it.
     """
+    with makers.hold(directory):
+        return _run_night(compiled, directory, night, ways)
+
+
+def _run_night(compiled: CompiledMatrix, directory: Path, night: Night, ways: Ways) -> Night:
     began, first = clock.now(), True
     parts = {part.id: part for part in compiled.parts}
     for number, planned in enumerate(night.parts):

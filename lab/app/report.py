@@ -12,15 +12,16 @@ from lab import measure
 from lab.app.explain import beside
 from lab.app.results import result_of, typed_names, understood
 from lab.app.trend import regressions_of
-from lab.errors import InputError, unwritable
+from lab.errors import InputError
+from lab.host import files
 from lab.model.measurement import Check
 from lab.model.night import NightResult, State
-from lab.model.result import CellResult, Outcome
+from lab.model.result import CellResult, Outcome, RunState
 from lab.predict import explanations
 from lab.report.answer import steps
 from lab.report.document import Attempt, Evidence, Page, PageCell
 from lab.report.plan import cell_script
-from lab.store import RunStore, StoredCell, write_whole
+from lab.store import RunStore, StoredCell
 
 LINES: Final = 400
 """Of each piece of evidence, the last ones: a page is to be sent around."""
@@ -203,7 +204,8 @@ def _badge(pages: Sequence[Page], night: NightResult | None) -> str:
     last: dict[tuple[str, str], Page] = {}
     for page in pages:
         image = (page.result.environment.get("image") or {}).get("name", "")
-        last.setdefault((page.result.run.scenario, image), page)
+        if page.result.run.state is not RunState.RUNNING:
+            last.setdefault((page.result.run.scenario, image), page)
     verdicts = [claim.verdict for page in last.values() for claim in page.result.claims]
     return verdicts_badge("raid-lab", verdicts)
 
@@ -211,8 +213,5 @@ def _badge(pages: Sequence[Page], night: NightResult | None) -> str:
 def _write(path: Path, page: str | bytes) -> None:
     """A page, or a picture; what of a file's name is no text is written as escapes."""
     data = page.encode(errors="backslashreplace") if isinstance(page, str) else page
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise unwritable(path.parent, error, "made") from error
-    write_whole(path, data)
+    files.make_directory(path.parent)
+    files.write(path, data)

@@ -15,7 +15,15 @@ from lab.host import paths
 from lab.judge import Judged, judge
 from lab.model.claim import Verdict
 from lab.model.measurement import UNCONTENDED, Check, Prediction
-from lab.model.result import CellMeasurement, CellResult, Outcome, Result, Run
+from lab.model.result import (
+    UNDER_WAY,
+    CellMeasurement,
+    CellResult,
+    Outcome,
+    Result,
+    Run,
+    RunState,
+)
 from lab.model.scenario import Cell
 from lab.noise import disks_of, share_of
 from lab.predict import bitmap_updates, predictions
@@ -58,10 +66,11 @@ _ABSURD: Final = (
 @understood
 def result_of(store: RunStore) -> Result:
     """The whole result: raw output read again, measured again, judged again."""
-    run = store.load_run()
+    run, state = store.load_state()
+    reason = _MISSING[state]
     judged, suites = [], []
     for stored in run.cells:
-        one, raw = _cell(store, stored, run)
+        one, raw = _cell(store, stored, run, reason)
         judged.append(one)
         suites.append(SuiteCell(cell=stored.cell, result=one.result, raw=raw))
     environment = dict(run.environment)
@@ -81,6 +90,7 @@ def result_of(store: RunStore) -> Result:
             started=run.started,
             finished=run.finished,
             directory=str(store.directory),
+            state=state,
         ),
         environment=environment,
         cells=tuple(j.result for j in judged),
@@ -88,13 +98,21 @@ def result_of(store: RunStore) -> Result:
     )
 
 
-def _cell(store: RunStore, stored: StoredCell, run: StoredRun) -> tuple[Judged, Mapping[str, str]]:
+_MISSING: Final = {
+    RunState.RUNNING: UNDER_WAY,
+    RunState.FINISHED: "its files are not there any more",
+    RunState.STOPPED: "the run ended before it",
+}
+"""Why a cell is not there."""
+
+
+def _cell(
+    store: RunStore, stored: StoredCell, run: StoredRun, missing: str
+) -> tuple[Judged, Mapping[str, str]]:
     """A cell's result, and its raw output."""
     finished = store.load_cell(stored.id)
     if finished is None:
-        gone = "its files are not there any more"
-        reason = gone if run.finished else "the run ended before it"
-        outcome = StoredOutcome(outcome=Outcome.SKIPPED, reason=reason)
+        outcome = StoredOutcome(outcome=Outcome.SKIPPED, reason=missing)
         raw: Mapping[str, str] = {}
     else:
         outcome, raw = finished.outcome, finished.raw
@@ -189,8 +207,8 @@ def typed_names(store: RunStore) -> tuple[str, str]:
 @understood
 def summary(store: RunStore) -> dict[str, Any]:
     """One line about a run, without reading its raw output again where its result is kept."""
-    run = store.load_run()
-    result = store.load_result() or result_of(store)
+    run, state = store.load_state()
+    result = (store.load_result() if state is RunState.FINISHED else None) or result_of(store)
     verdicts = [c.verdict for c in result.claims]
     return {
         "id": run.id,
@@ -198,9 +216,10 @@ def summary(store: RunStore) -> dict[str, Any]:
         "started": run.started,
         "finished": run.finished,
         "cells": len(result.cells),
+        "ended": sum(c.outcome is not Outcome.SKIPPED for c in result.cells),
         "holds": verdicts.count(Verdict.HOLDS),
         "refuted": verdicts.count(Verdict.REFUTED),
         "other": len(verdicts) - verdicts.count(Verdict.HOLDS) - verdicts.count(Verdict.REFUTED),
-        "state": "finished" if run.finished else "stopped early",
+        "state": result.run.state.value,
         "directory": str(store.directory),
     }

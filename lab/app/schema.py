@@ -8,12 +8,11 @@ from typing import Any
 
 from lab import catalog
 from lab.errors import unwritable
-from lab.host import paths
+from lab.host import files, paths
 from lab.model.documented import document
 from lab.model.matrix import Matrix
 from lab.model.result import Result
 from lab.model.scenario import Scenario
-from lab.store import write_whole
 
 
 def scenario_schema() -> dict[str, Any]:
@@ -46,10 +45,10 @@ def install_scenario_schema() -> Path:
     try:
         if place.is_file() and place.read_text(encoding="utf-8") == text:
             return place
-        place.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise unwritable(place, error) from error
-    write_whole(place, text.encode())
+    files.make_directory(place.parent)
+    files.write(place, text)
     return place
 
 

@@ -40,6 +40,7 @@ def main() -> None:
         if _debug():
             raise
         sys.stderr.write(f"lab: {error}\n")
+        _tell_notes(error)
         sys.exit(error.exit_status)
     except (KeyboardInterrupt, SystemExit) as end:
         # typer turns the interrupt, and the broken pipe, into silent exits of its own
@@ -48,6 +49,7 @@ def main() -> None:
         if isinstance(end, SystemExit) and end.code != EXIT_STOPPED:
             raise
         sys.stderr.write("lab: stopped; what was started is taken down\n")
+        _tell_notes(end)
         sys.exit(EXIT_STOPPED)
     except BrokenPipeError:
         _unread()
@@ -56,16 +58,26 @@ def main() -> None:
             raise
         if isinstance(error, OSError) and is_full(error):
             sys.stderr.write(f"lab: {unwritable(error.filename or 'a file', error)}\n")
+            _tell_notes(error)
             sys.exit(EXIT_TROUBLE)
         words = f"{type(error).__name__}: {error}"
         sys.stderr.write(f"lab: this is a mistake in the lab itself: {words}\n")
         sys.stderr.write("  run the same with --debug for where it happened\n")
+        _tell_notes(error)
         sys.exit(EXIT_TROUBLE)
     finally:
         try:
             sys.stdout.flush()
         except BrokenPipeError:  # a short output stays in the buffer until here
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _tell_notes(error: BaseException) -> None:
+    """What an error leaves to go on with."""
+    from lab.cli.again import notes_of
+
+    for note in notes_of(error):
+        sys.stderr.write(f"lab: {note}\n")
 
 
 def _unread() -> NoReturn:

@@ -112,6 +112,7 @@ def check(name: MatrixName, as_json: Json = False) -> None:
 
 @run.command("matrix")
 def run_matrix(
+    context: typer.Context,
     name: MatrixName,
     plan: Annotated[
         bool, typer.Option("--plan", help="Only say what would be run, and what it takes.")
@@ -177,6 +178,7 @@ def run_matrix(
     from lab.app.junit import check_file
     from lab.app.matrix import host_of, plan_of
     from lab.app.report import check_directory
+    from lab.cli.again import kept_of_matrix, told
     from lab.errors import InputError
     from lab.report.night import plan_page
 
@@ -213,7 +215,8 @@ def run_matrix(
         ended=lambda part: _ended(part, junit, directory),
     )
     _write_junit(junit, directory)
-    running.run_night(compiled, directory, night, ways)
+    with told(lambda e: "" if isinstance(e, InputError) else kept_of_matrix(context, directory)):
+        running.run_night(compiled, directory, night, ways)
     found = running.night_result(directory)
     written = None
     try:
@@ -282,10 +285,10 @@ def _ended(part: NightPart, junit: Path | None, directory: Path) -> None:
 def _write_junit(junit: Path | None, directory: Path) -> None:
     from lab.app.night import night_result
     from lab.app.night_junit import night_junit
-    from lab.store import write_whole
+    from lab.host import files
 
     if junit is not None:
-        write_whole(junit, night_junit(night_result(directory, trends=False)).encode())
+        files.write(junit, night_junit(night_result(directory, trends=False)))
 
 
 def _write_site(out: Path, found: NightResult) -> None:

@@ -59,6 +59,16 @@ Erase = Annotated[
         show_default=False,
     ),
 ]
+Resume = Annotated[
+    str | None,
+    typer.Option(
+        "--resume",
+        metavar="RUN",
+        help="Go on with a run that stopped.",
+        autocompletion=completion.run_names,
+        show_default=False,
+    ),
+]
 Verbose = Annotated[
     bool, typer.Option("-v", "--verbose", help="A line per event, also without a terminal.")
 ]
@@ -66,6 +76,7 @@ Verbose = Annotated[
 
 @up.command("scenario")
 def up_scenario(
+    context: typer.Context,
     name: ScenarioName,
     sets: Sets = None,
     trials: Trials = None,
@@ -76,6 +87,7 @@ def up_scenario(
     jobs: Jobs = "auto",
     cold: Cold = False,
     erase: Erase = None,
+    resume: Resume = None,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -83,12 +95,22 @@ def up_scenario(
 
     Examples: lab up scenario raid5-parity-last · lab up scenario raid5-parity-last --no-run
     """
+    from lab.errors import InputError
+
+    if resume and no_run:
+        raise InputError("--resume goes on with cells, and --no-run runs none: leave one out")
     how = how_of(jobs, keep=True, workloads=not no_run, cold=cold, erase=erase)
-    _go(name, sets, trials, out, how, None, resume=None, as_json=as_json, verbose=verbose)
+    _go(
+        *(context, name, sets, trials, out, how, None),
+        resume=resume,
+        as_json=as_json,
+        verbose=verbose,
+    )
 
 
 @run.command("scenario")
 def run_scenario(
+    context: typer.Context,
     name: ScenarioName,
     sets: Sets = None,
     trials: Trials = None,
@@ -98,16 +120,7 @@ def run_scenario(
     erase: Erase = None,
     cluster: Cluster = None,
     tls: Tls = None,
-    resume: Annotated[
-        str | None,
-        typer.Option(
-            "--resume",
-            metavar="RUN",
-            help="Go on with a run that stopped.",
-            autocompletion=completion.run_names,
-            show_default=False,
-        ),
-    ] = None,
+    resume: Resume = None,
     junit: Annotated[
         Path | None,
         typer.Option(
@@ -130,7 +143,7 @@ def run_scenario(
     how = how_of(jobs, keep=False, workloads=True, cold=cold, erase=erase)
     where = where_of(cluster, tls)
     _go(
-        *(name, sets, trials, out, how, where),
+        *(context, name, sets, trials, out, how, where),
         resume=resume,
         as_json=as_json,
         verbose=verbose,
@@ -181,6 +194,7 @@ def hands_of(where: Door | None, how: How, progress: Progress) -> Iterator[Hands
 
 
 def _go(
+    context: typer.Context,
     name: str,
     sets: list[str] | None,
     trials: int | None,
@@ -196,17 +210,28 @@ def _go(
     from lab.app import execute
     from lab.app.junit import kept_up
     from lab.app.resume import stored
+    from lab.cli.again import kept_of_run, told
     from lab.cli.progress import Progress
+    from lab.errors import InputError
 
     compiled = compile_named(name, sets, trials)
     store = stored(resume, compiled, sets or []) if resume else None
+    begun_runs: list[RunStore] = []
+
+    def kept(error: BaseException) -> str:
+        # Bad input is told before anything is begun: nothing is to be said of the run then.
+        earlier = [store] if store and not isinstance(error, InputError) else []
+        return "".join(kept_of_run(context, one) for one in (begun_runs or earlier))
+
     with (
+        told(kept),
         kept_up(junit, compiled) as begun,
         Progress(compiled, how=how, verbose=verbose) as progress,
         hands_of(where, how, progress) as hands,
     ):
 
         def ready(run: RunStore, place: Place) -> None:
+            begun_runs.append(run)
             begun(run)
             progress.ready(run, place)
 

@@ -19,7 +19,8 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from lab.errors import HostError, LabError
-from lab.host import paths, process
+from lab.host import files, paths, process
+from lab.host.makers import boot_id
 
 EMULATOR: Final = "qemu-system-x86_64"
 DEVICE: Final = Path("/dev/kvm")
@@ -81,10 +82,8 @@ REFERENCE_BOOT: Final = {"kvm": 8.0, "tcg": 25.0}
 def remember_boot(kind: str, seconds: float) -> None:
     """Keep how long a boot took here, which is how fast this host has shown itself to be."""
     memory = paths.host() / f"boot-{kind}.json"
-    memory.parent.mkdir(parents=True, exist_ok=True)
-    part = memory.with_name(f".{memory.name}.{os.getpid()}")
-    part.write_text(json.dumps({"seconds": seconds}), encoding="utf-8")
-    part.rename(memory)
+    files.make_directory(memory.parent)
+    files.write(memory, json.dumps({"seconds": seconds}))
 
 
 def slowness(kind: str) -> float:
@@ -163,10 +162,6 @@ def _said(argv: list[str], expected: str, what: str) -> str | None:
     return f"{what} ended with status {done.status} and without a word"
 
 
-def _boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-
-
 def find(kernel: Path | None = None, *, fresh: bool = False) -> Accelerator:
     """The accelerator for guests; remembered per host boot, QEMU version and kernel tried."""
     if not DEVICE.exists():
@@ -177,7 +172,7 @@ def find(kernel: Path | None = None, *, fresh: bool = False) -> Accelerator:
             reason="TCG, because /dev/kvm may not be opened by this user"
             " (mend it with: sudo usermod -aG kvm $USER, and log in again)",
         )
-    key = f"{_boot_id()} {qemu_version()} {kernel or '-'}"
+    key = f"{boot_id()} {qemu_version()} {kernel or '-'}"
     memory = paths.host() / "accelerator.json"
     known: dict[str, dict[str, str]] = {}
     try:
@@ -189,11 +184,9 @@ def find(kernel: Path | None = None, *, fresh: bool = False) -> Accelerator:
     except (OSError, ValueError, TypeError):
         known = {}
     found = _probe(kernel)
-    known = {k: v for k, v in known.items() if k.startswith(_boot_id())} | {key: asdict(found)}
-    memory.parent.mkdir(parents=True, exist_ok=True)
-    part = memory.with_name(f".{memory.name}.{os.getpid()}")
-    part.write_text(json.dumps(known, indent=1), encoding="utf-8")
-    part.rename(memory)
+    known = {k: v for k, v in known.items() if k.startswith(boot_id())} | {key: asdict(found)}
+    files.make_directory(memory.parent)
+    files.write(memory, json.dumps(known, indent=1))
     return found
 
 

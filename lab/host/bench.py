@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.errors import GuestError, HostError, ToolError, TroubleError, full, unwritable
-from lab.host import clock, guests, load, parcel, process, servers, shell, wake, warm
+from lab.host import clock, files, guests, load, parcel, process, servers, shell, wake, warm
 from lab.host.guests import GuestRecord
 from lab.host.handover import Passed
 from lab.host.hypervisor import Hypervisor
@@ -93,14 +92,7 @@ class LiveBench:
 
     def write_file(self, path: str, content: str, mode: int) -> None:
         """Write a small file; it never has a wider mode than it should, not for a moment."""
-        part = f"{path}.part"
-        try:
-            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(content)
-            Path(part).rename(path)
-        except OSError as error:
-            raise unwritable(path, error) from error
+        files.write(Path(path), content, mode=mode, durable=False)
 
     def remove(self, path: str) -> None:
         """Remove a file or directory; what is gone already is fine."""

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from lab.errors import HostError
-from lab.host import accelerator, paths
+from lab.host import accelerator, files, paths
 from lab.model.calibration import Calibration
 
 
@@ -45,17 +42,10 @@ def find(key: str) -> Calibration | None:
 
 
 def keep(key: str, calibration: Calibration) -> None:
-    """Remember a calibration, by rename; one that cannot be kept is measured again."""
+    """Remember a calibration; ``HostError`` where it cannot be written."""
     path = _path(key)
-    part = path.with_name(f".{key}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(calibration.model_dump_json(indent=1), encoding="utf-8")
-        part.rename(path)
-    except OSError as error:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-        raise HostError(f"'{path}' cannot be written: {error.strerror}") from error
+    files.make_directory(path.parent)
+    files.write(path, calibration.model_dump_json(indent=1))
 
 
 def _path(key: str) -> Path:

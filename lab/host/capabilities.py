@@ -10,7 +10,8 @@ import os
 import shutil
 from pathlib import Path
 
-from lab.host import paths
+from lab.errors import HostError
+from lab.host import files, paths
 
 
 def seed(root: Path) -> None:
@@ -32,9 +33,9 @@ def keep(root: Path) -> None:
         if target.exists() and target.stat().st_mtime >= file.stat().st_mtime:
             continue
         part = known / f".{file.name}.{os.getpid()}"
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, HostError):
             shutil.copy2(file, part)
-            part.rename(target)
+            files.publish(part, target)
 
 
 def _known() -> Path:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lab.errors import HostError, InputError, unwritable
-from lab.host import leftovers
+from lab.host import files, leftovers
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -48,12 +48,12 @@ def make(directory: Path) -> None:
             descriptor = os.open(part / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-        part.rename(directory)
-    except OSError as error:
+        files.publish(part, directory)
+    except (HostError, OSError) as error:
         if _is_free(directory):  # else another lab was first, and its files are used
-            raise unwritable(directory, error, "made") from error
+            if isinstance(error, OSError):
+                raise unwritable(directory, error, "made") from error
+            raise
     finally:
         shutil.rmtree(part, ignore_errors=True)
 

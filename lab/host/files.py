@@ -1,155 +1,140 @@
-"""Files in directories that somebody else may have made, and new files from what is in them.
+"""Files and directories that appear whole or not at all, and stay: nothing else renames.
 
-Reading follows no link below the directory, opens regular files alone, so that it never waits, and
-has limits of size and number. Writing makes everything in a new directory, then renames it.
+A rename is atomic for other processes, and promises nothing of a power cut: after one, a new name
+may be missing, or lead to a file whose data never reached the disk (delayed allocation: ext4(5),
+``auto_da_alloc``, which helps only where a name is replaced). So `write` and `publish` sync the
+data, rename, and sync the directory that has the name. When they return, it is on the disk.
+
+What may be lost says so: `write` with ``durable=False``, and `move`. Then a reader must notice a
+file that is missing, empty or cut off. Every function raises ``HostError``, of a full disk
+``FullError``.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import shutil
-import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
 
-from lab.errors import InputError, unwritable
-from lab.printable import printable
-from lab.units import MIB, format_size
-
-DOCUMENT: Final = 64 * MIB
-"""Bytes of a JSON document; the ``run.json`` of 10 000 cells has 25 MiB."""
-ENTRIES: Final = 20_000
-"""Entries of a directory of cells or of raw output."""
-_NAME: Final = 255
-"""Bytes of a name, as Linux' file systems have it."""
-_KINDS: Final = {
-    stat.S_IFLNK: "a symbolic link, which is not followed",
-    stat.S_IFIFO: "a FIFO and no file",
-    stat.S_IFSOCK: "a socket and no file",
-    stat.S_IFCHR: "a device and no file",
-    stat.S_IFBLK: "a device and no file",
-    stat.S_IFDIR: "a directory and no file",
-    stat.S_IFREG: "a file and no directory",
-}
+from lab.errors import unwritable
 
 
-def read(root: Path, *names: str, limit: int = DOCUMENT) -> bytes:
-    """The content of a file below ``root``; ``OSError`` says why there is none.
+def write(
+    path: Path,
+    data: bytes | str,
+    *,
+    mode: int = 0o666,
+    durable: bool = True,
+    replace: bool = True,
+) -> None:
+    """Write a file by rename; it never has a wider mode than ``mode``, not for a moment.
 
-    ``names`` lead to it, one component each. ``limit``: bytes that it may have.
+    Without ``replace`` a file that is there already is left as it is.
     """
-    with _directory(root, names[:-1]) as directory:
-        _check_kind(directory, names[-1], stat.S_IFREG)
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-        with os.fdopen(os.open(names[-1], flags, dir_fd=directory), "rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            if not stat.S_ISREG(mode):  # it was exchanged just now
-                raise OSError(errno.EINVAL, f"it is {_KINDS[stat.S_IFMT(mode)]}")
-            size = os.fstat(file.fileno()).st_size
-            data = file.read(limit + 1) if size <= limit else b""
-    if size > limit or len(data) > limit:
-        has = f"it has {format_size(max(size, len(data)))}"
-        raise OSError(errno.EFBIG, f"{has}, and {format_size(limit)} are read at most")
-    return data
-
-
-def entries(root: Path, *names: str) -> list[str]:
-    """The names in a directory below ``root``, sorted; ``OSError`` says why there are none."""
-    with _directory(root, names) as directory:
-        found = os.listdir(directory)  # noqa: PTH208  of an open directory
-    if len(found) > ENTRIES:
-        raise OSError(errno.EFBIG, f"it has {len(found)} entries, and {ENTRIES} are read at most")
-    return sorted(found)
-
-
-@contextmanager
-def _directory(root: Path, names: tuple[str, ...]) -> Iterator[int]:
-    """An open directory; links are followed to ``root`` itself alone, which the user named."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-    opened = os.open(root, flags)
-    try:
-        for name in names:
-            _check_kind(opened, name, stat.S_IFDIR)
-            below = os.open(name, flags | os.O_NOFOLLOW, dir_fd=opened)
-            os.close(opened)
-            opened = below
-        yield opened
-    finally:
-        os.close(opened)
-
-
-def _check_kind(directory: int, name: str, wanted: int) -> None:
-    """``OSError`` for another kind of entry. A device is not even opened: that may do something."""
-    if wrong := wrong_name(name):
-        raise OSError(errno.EINVAL, wrong)
-    kind = stat.S_IFMT(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
-    if kind != wanted:
-        raise OSError(errno.EINVAL, f"it is {_KINDS[kind]}")
-
-
-def wrong_name(name: str) -> str:
-    """Why a name is none for a file in a directory, or the empty string."""
-    if name in ("", ".", "..") or "/" in name:
-        return "its name is no name of a file"
-    if printable(name) != name or "\n" in name or "\t" in name:
-        return "its name has control characters, or is not UTF-8"
-    if len(os.fsencode(name)) > _NAME:
-        return f"its name has more than {_NAME} bytes"
-    return ""
-
-
-# -- writing
-
-
-def write_tree(files: Mapping[str, str], directory: Path) -> list[Path]:
-    """Write files by their names below a new directory, whole or not at all; their paths.
-
-    ``InputError`` where a name would lead out of it.
-    """
-    for name in files:
-        for part in name.split("/"):
-            if wrong := wrong_name(part):
-                raise InputError(f"'{printable(name)}' cannot be written to '{directory}': {wrong}")
-    with new(directory) as made:
-        made.mkdir()
-        for name, text in files.items():
-            path = made / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("x", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(text)
-            if text.startswith("#!"):
-                path.chmod(0o755)
-    return [directory / name for name in files]
-
-
-def write_text(text: str, path: Path) -> None:
-    """Write a new file, whole or not at all."""
-    with new(path) as made, made.open("x", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(text)
-
-
-@contextmanager
-def new(path: Path) -> Iterator[Path]:
-    """Where to make a file or directory that is ``path`` afterwards; nothing where making it fails.
-
-    It is in a new directory of this user's alone: nobody can have put a link there.
-    """
-    if path.exists() or path.is_symlink():
-        raise InputError(f"'{path}' is there already, and is not written over")
-    if not path.absolute().parent.is_dir():
-        raise InputError(f"'{path}' cannot be written: there is no directory '{path.parent}'")
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        part.mkdir(mode=0o700)
+        try:
+            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data.encode() if isinstance(data, str) else data)
+                if durable:
+                    file.flush()
+                    os.fsync(descriptor)
+            if replace:
+                part.rename(path)
+            else:
+                with suppress(FileExistsError):
+                    os.link(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+        if durable:
+            _sync_names(path.parent)
     except OSError as error:
         raise unwritable(path, error) from error
+
+
+def publish(made: Path, place: Path) -> None:
+    """Sync a file, or a directory with all that is in it, and rename it into its place."""
     try:
-        yield part / path.name
-        (part / path.name).rename(path)
+        _sync(_below(made) if made.is_dir() else [made])
+        made.rename(place)
+        _sync_names(place.parent)
     except OSError as error:
-        raise unwritable(path, error) from error
+        raise unwritable(place, error, "made") from error
+
+
+def sync(directory: Path) -> None:
+    """Sync a directory that stays where it is: all files in it, its directories, and its name."""
+    try:
+        _sync(_below(directory))
+        _sync_names(directory.parent)
+    except OSError as error:
+        raise unwritable(directory, error) from error
+
+
+def move(made: Path, place: Path) -> None:
+    """Rename without a sync: for what a power cut ends anyway, such as a live guest's."""
+    try:
+        made.rename(place)
+    except OSError as error:
+        raise unwritable(place, error, "made") from error
+
+
+def make_directory(path: Path, mode: int = 0o777) -> None:
+    """Make a directory and its parents; the names of those that were missing are synced."""
+    missing = [d for d in (path, *path.parents) if not d.exists()]
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=mode)
+        for made in reversed(missing):
+            _sync_names(made.parent)
+    except OSError as error:
+        raise unwritable(path, error, "made") from error
+
+
+def _below(directory: Path) -> list[Path]:
+    """The regular files below a directory, then its directories, the deepest first."""
+    return [*_files(directory), *(Path(d) for d, _, _ in os.walk(directory, topdown=False))]
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    for parent, _, names in os.walk(directory):
+        found = (Path(parent, name) for name in names)
+        yield from (path for path in found if path.is_file() and not path.is_symlink())
+
+
+def _sync(paths: list[Path]) -> None:
+    """Sync each in this order; the data of all is on its way before the first is waited for.
+
+    A file system then commits its journal once and not for each file: 30 files of 3 kB on ext4
+    took 5 to 8 ms instead of 15 to 110 (``mm/fadvise.c``: ``POSIX_FADV_DONTNEED`` starts writing).
+    """
+    for start in (True, False):
+        for path in paths:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                if not start:
+                    _fsync(descriptor, directory=path.is_dir())
+                elif not path.is_dir():
+                    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)
+
+
+def _sync_names(directory: Path) -> None:
+    """Sync a directory: which names it has."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _fsync(descriptor, directory=True)
     finally:
-        shutil.rmtree(part, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _fsync(descriptor: int, *, directory: bool) -> None:
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # fsync(2): some file systems, such as 9p and FUSE, cannot sync a directory.
+        if not (directory and error.errno in (errno.EINVAL, errno.EBADF, errno.ENOSYS)):
+            raise

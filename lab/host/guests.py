@@ -18,7 +18,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from lab.errors import GuestError, HostError, InputError, unwritable
-from lab.host import clock, paths
+from lab.host import clock, files, paths
 
 RECORD = "guest.json"
 PANIC = "Kernel panic - not syncing"
@@ -98,7 +98,7 @@ def create(*, guest: str, scenario: str, image: str, host_key: str, warm: str = 
     try:
         fresh.mkdir(parents=True, mode=0o700)
         (fresh / RECORD).write_text(json.dumps(asdict(record), indent=1), encoding="utf-8")
-        fresh.rename(directory)
+        files.move(fresh, directory)
     except BaseException as error:
         shutil.rmtree(fresh, ignore_errors=True)
         if isinstance(error, OSError):
@@ -108,11 +108,8 @@ def create(*, guest: str, scenario: str, image: str, host_key: str, warm: str = 
 
 
 def write(record: GuestRecord) -> None:
-    """Keep a record, by rename."""
-    path = record.path / RECORD
-    part = path.with_name(f".{RECORD}.{os.getpid()}")
-    part.write_text(json.dumps(asdict(record), indent=1), encoding="utf-8")
-    part.rename(path)
+    """Keep a record. Not synced: a power cut ends the guest, and `abandoned` names what is left."""
+    files.write(record.path / RECORD, json.dumps(asdict(record), indent=1), durable=False)
     known_hosts = record.path / "known_hosts"
     if record.port:
         known_hosts.write_text(f"[127.0.0.1]:{record.port} {record.host_key}\n", encoding="ascii")

@@ -21,7 +21,7 @@ from typing import Any, Final
 from xml.etree import ElementTree as ET
 
 from lab.errors import GuestError, HostError, ToolError, TroubleError, full
-from lab.host import capabilities, clock, drives, passing, process
+from lab.host import capabilities, clock, drives, files, passing, process
 from lab.host.drives import Completed
 
 SOCKET_LIMIT: Final = 107
@@ -138,10 +138,8 @@ class Hypervisor:
         with contextlib.suppress(OSError):
             return kept.read_text(encoding="utf-8")
         xml: str = self._connection.saveImageGetXMLDesc(str(path), 0)
-        part = kept.with_suffix(f".{os.getpid()}")
-        with contextlib.suppress(OSError):
-            part.write_text(xml, encoding="utf-8")
-            part.rename(kept)
+        with contextlib.suppress(HostError):
+            files.write(kept, xml)
         return xml
 
     def attach(self) -> None:

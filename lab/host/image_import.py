@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from lab.errors import HostError, InputError, ToolError
-from lab.host import image_recipes, image_store, image_workspace, process
+from lab.host import files, image_recipes, image_store, image_workspace, process
 from lab.host.image_store import Progress
 from lab.model.image import Image, ImageBoot, ImageFile, ImageManifest, ImageSource
 from lab.units import MIB
@@ -104,7 +104,7 @@ def import_image(source: str, *, name: str, checksum: str, progress: Progress) -
             )
             made = work / "image"
             made.mkdir()
-            disk.rename(made / "disk.qcow2")
+            files.move(disk, made / "disk.qcow2")
             image = image_store.publish(made, manifest)
         progress(f"'{image.directory.name}' is imported", 1.0)
         return image

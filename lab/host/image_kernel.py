@@ -7,13 +7,11 @@ this kernel; so virtio, ext4 and md must be in it.
 from __future__ import annotations
 
 import hashlib
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Final
 
 from lab.errors import HostError, InputError
-from lab.host import paths
+from lab.host import files, paths
 from lab.model.image import Image
 
 _MAGIC: Final = b"HdrS"
@@ -67,10 +65,8 @@ def _kept(data: bytes, digest: str) -> Path:
     if path.is_file():
         return path
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(data)
-        shutil.move(file.name, path)
-    except OSError as error:
-        raise HostError(f"the kernel '{path}' cannot be kept: {error.strerror}") from error
+        files.make_directory(path.parent)
+        files.write(path, data)
+    except HostError as error:
+        raise HostError(f"the kernel '{path}' cannot be kept: {error.message}") from error
     return path

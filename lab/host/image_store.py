@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from lab import wording
 from lab.errors import HostError, InputError
-from lab.host import paths
+from lab.host import files, paths
 from lab.host.image_workspace import (
     LOCK,
     REMOVING,
@@ -210,7 +210,7 @@ def publish(made: Path, manifest: ImageManifest) -> Image:
             return present
     if os.path.lexists(target):
         _remove_directory(target)
-    made.rename(target)
+    files.publish(made, target)
     return image_at(target, manifest)
 
 
@@ -272,9 +272,9 @@ def _remove_directory(directory: Path) -> int:
         raise HostError(f"'{directory}' is not a directory that the lab made; it was left alone")
     aside = Path(tempfile.mkdtemp(prefix=REMOVING, dir=home()))
     try:
-        directory.rename(aside / directory.name)
-    except OSError as error:
-        raise HostError(f"'{directory}' could not be removed: {error.strerror}") from error
+        files.move(directory, aside / directory.name)
+    except HostError as error:
+        raise HostError(f"'{directory}' could not be removed: {error.message}") from error
     finally:
         discard(aside)
     return freed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from lab.host import paths
+from lab.host import files, paths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,22 +43,11 @@ def lab_key() -> KeyPair:
     path = lab_key_path()
     public = path.with_suffix(".pub")
     if not public.exists():
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        pair = make()
-        mine = path.with_name(f".{path.name}.{os.getpid()}")
-        descriptor = os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(pair.private)
-        try:
-            os.link(mine, path)  # fails where another lab was first, and then its key is the one
-        except FileExistsError:
-            pass
-        finally:
-            mine.unlink()
+        files.make_directory(path.parent, mode=0o700)
+        # Where another lab was first, its key is the one.
+        files.write(path, make().private, mode=0o600, replace=False)
         whole = path.read_text(encoding="ascii")
-        half = mine.with_suffix(f".{os.getpid()}.pub")
-        half.write_text(f"{_public_of(whole)} lab\n", encoding="ascii")
-        half.rename(public)
+        files.write(public, f"{_public_of(whole)} lab\n")
     private = path.read_text(encoding="ascii")
     return KeyPair(private=private, public=_public_of(private))
 

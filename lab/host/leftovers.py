@@ -1,6 +1,6 @@
 """Files in the making, whose maker was killed.
 
-Whatever is written by rename is first called ``.NAME.PID``, or ``.NAME.PID.part``: the process
+Whatever is written by rename is first called ``.NAME.PID.part``, or ``.NAME.PID``: the process
 that makes it. Once that process is gone nobody will finish the file.
 """
 
@@ -14,7 +14,7 @@ from typing import Final
 
 from lab.host.guests import started_ticks
 
-_IN_THE_MAKING: Final = re.compile(r"\..+\.(\d+)(\.part|\.pub)?")
+_IN_THE_MAKING: Final = re.compile(r"\..+\.(\d+)(\.part)?")
 
 
 def abandoned(entries: Iterable[Path]) -> Iterator[Path]:

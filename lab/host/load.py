@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from lab.host import clock, paths
+from lab.errors import HostError
+from lab.host import clock, files, paths
 
 SAMPLE: Final = 128 * 1024**2
 """Bytes written and read once per host boot, to find out what the host moves."""
@@ -48,7 +49,8 @@ def throughput() -> float:
     except (OSError, ValueError, TypeError, KeyError):
         pass
     rate = _measure()
-    _write(memory, {"boot": boot, "bytes_per_second": rate})
+    files.make_directory(memory.parent)
+    files.write(memory, json.dumps({"boot": boot, "bytes_per_second": rate}))
     return rate
 
 
@@ -89,16 +91,9 @@ def keep_busy_cell(kind: str, cell: str, steps: Mapping[str, float]) -> None:
     kept[kind].pop(cell, None)
     kept[kind][cell] = {name: round(cores, 3) for name, cores in steps.items()}
     kept[kind] = dict(list(kept[kind].items())[-REMEMBERED:])
-    with contextlib.suppress(OSError):
-        _write(memory, kept)
-
-
-def _write(memory: Path, facts: object) -> None:
-    """Replace a small file in one go."""
-    memory.parent.mkdir(parents=True, exist_ok=True)
-    part = memory.with_name(f".{memory.name}.{os.getpid()}")
-    part.write_text(json.dumps(facts), encoding="utf-8")
-    part.rename(memory)
+    with contextlib.suppress(HostError):  # a file that a power cut has cut off is read as empty
+        files.make_directory(memory.parent)
+        files.write(memory, json.dumps(kept), durable=False)
 
 
 def processor(pid: int) -> float:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import fcntl
-import os
 from collections.abc import Callable
 from pathlib import Path
+
+from lab.host import files
 
 
 def once(directory: Path, name: str, work: Callable[[], str]) -> str:
@@ -20,7 +21,5 @@ def once(directory: Path, name: str, work: Callable[[], str]) -> str:
         if done.is_file():
             return done.read_text(encoding="utf-8")
         text = work()
-        part = directory / f".{name}.{os.getpid()}.part"
-        part.write_text(text, encoding="utf-8")
-        part.rename(done)
+        files.write(done, text, durable=False)
         return text

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 from pathlib import Path
 from typing import Any, Final
 
 from ruamel.yaml import YAML
 
-from lab.errors import HostError, InputError, unwritable
-from lab.host import clock, paths
+from lab.errors import HostError, InputError
+from lab.host import clock, files, paths
 from lab.host.realdisks import device, gauge
 from lab.host.realdisks.device import Device
 from lab.model.profile import Profile
@@ -66,7 +65,7 @@ def path_of(name: str) -> Path:
 
 
 def keep(path: Path, profile: Profile) -> None:
-    """Write a profile, by rename."""
+    """Write a profile."""
     text = io.StringIO()
     yaml = YAML()
     yaml.width = 100
@@ -74,11 +73,5 @@ def keep(path: Path, profile: Profile) -> None:
     head = (
         "# A disk as `lab disk calibrate` found it; scenarios use it with `model: profile:FILE`.\n"
     )
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(head + text.getvalue(), encoding="utf-8")
-        part.rename(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise unwritable(path, error) from error
+    files.make_directory(path.parent)
+    files.write(path, head + text.getvalue())

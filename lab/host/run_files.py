@@ -10,7 +10,7 @@ from pydantic_core import from_json
 
 from lab import wording
 from lab.errors import InputError
-from lab.host import files
+from lab.host import untrusted
 from lab.model.base import Model
 
 RAW: Final = 256 << 20
@@ -30,7 +30,7 @@ class RunFiles:
     def require(self, model: type[M], name: str, what: str) -> M:
         """The document without which this is no ``what``; ``InputError`` says what is wrong."""
         try:
-            data = files.read(self.root, name)
+            data = untrusted.read(self.root, name)
         except OSError as error:
             raise InputError(
                 f"'{self.root}' is no {what}: '{self.root / name}' cannot be read: {error.strerror}"
@@ -50,7 +50,7 @@ class RunFiles:
         """
         data = b""
         try:
-            data = files.read(self.root, *names)
+            data = untrusted.read(self.root, *names)
             return model.model_validate_json(data)
         except FileNotFoundError:
             return None
@@ -77,10 +77,10 @@ class RunFiles:
                     left = max(0, left - len(text))
         return found
 
-    def text(self, *names: str, limit: int = files.DOCUMENT) -> str | None:
+    def text(self, *names: str, limit: int = untrusted.DOCUMENT) -> str | None:
         """A file, with U+FFFD for bytes that are not UTF-8; ``None`` where it cannot be read."""
         try:
-            data = files.read(self.root, *names, limit=limit)
+            data = untrusted.read(self.root, *names, limit=limit)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -95,7 +95,7 @@ class RunFiles:
     def entries(self, *names: str) -> list[str]:
         """The names in a directory; none where there is none."""
         try:
-            return files.entries(self.root, *names)
+            return untrusted.entries(self.root, *names)
         except FileNotFoundError:
             return []
         except OSError as error:

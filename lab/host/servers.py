@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.errors import GuestError, HostError, ToolError
-from lab.host import clock, paths, process, turns
+from lab.host import clock, files, paths, process, turns
 from lab.model.procedure import AskServer, BuildPlugin, StartServer
 
 PACKAGES: Final = "nbdkit nbdkit-plugin-dev gcc libc6-dev"
@@ -33,13 +33,13 @@ def build(step: BuildPlugin) -> Path:
     text = source.read_bytes()
     built = paths.plugins() / f"{source.stem}-{_digest(text, step)}.so"
     if not built.exists():
-        built.parent.mkdir(parents=True, exist_ok=True)
+        files.make_directory(built.parent)
         part = built.with_name(f".{built.name}.{os.getpid()}")
         try:
             process.run(
                 ["gcc", *step.flags, "-o", str(part), str(source), *step.libraries], timeout=120
             )
-            part.rename(built)
+            files.publish(part, built)
         except ToolError as error:
             raise HostError(
                 f"the plug-in '{step.source}' does not compile: {error.message}",

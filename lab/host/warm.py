@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.errors import HostError
-from lab.host import paths
+from lab.host import files, paths
 from lab.host.guests import GuestRecord, started_ticks
 
 MEMORY: Final = "memory.save"
@@ -154,7 +154,7 @@ def publish(
         text = json.dumps({**about, "sizes": sizes}, indent=1)
         (place / ABOUT).write_text(text, encoding="utf-8")
         shutil.rmtree(state.directory, ignore_errors=True)
-        place.rename(state.directory)
+        files.publish(place, state.directory)
     except OSError as error:
         raise HostError(f"the saved guest could not be kept: {error.strerror}") from error
     return state

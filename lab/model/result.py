@@ -37,6 +37,20 @@ class Outcome(StrEnum):
     SKIPPED = "skipped"
 
 
+UNDER_WAY: Final = "the run is still under way"
+"""Reason of a cell that is still to come, and of a claim that waits for one."""
+
+
+class RunState(StrEnum):
+    """Whether more is to come."""
+
+    RUNNING = "running"
+    """A process of this host is making it."""
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    """It ended too early, or is made on another host."""
+
+
 class Run(Model):
     """One execution of a scenario on one host at one time."""
 
@@ -46,6 +60,8 @@ class Run(Model):
     """ISO 8601, UTC."""
     finished: str | None = None
     directory: str | None = None
+    state: RunState = RunState.FINISHED
+    """``running``: its cells so far are shown; ``stopped``: ``--resume`` goes on with it."""
 
 
 class PhaseSeconds(Model):
@@ -130,6 +146,11 @@ class CellResult(Model):
             if check.name in DOUBTS and not check.passed and check.workload in (None, workload)
         )
 
+    @property
+    def pending(self) -> bool:
+        """Whether it is still to come, in a run that is under way."""
+        return self.outcome is Outcome.SKIPPED and self.reason == UNDER_WAY
+
 
 class ClaimResult(Model):
     """A claim and what became of it."""
@@ -144,6 +165,11 @@ class ClaimResult(Model):
     expected: str | None = None
     """The expectation in words."""
     reason: str = ""
+
+    @property
+    def pending(self) -> bool:
+        """Whether it waits for a cell that is still to come."""
+        return self.verdict is Verdict.NOT_TESTED and self.reason == UNDER_WAY
 
 
 def checked_environment(facts: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Final
 
 from lab.model.claim import Bound, Claim, Verdict
 from lab.model.measurement import BITMAP_UPDATED
-from lab.model.result import ClaimResult, Outcome, Result
+from lab.model.result import ClaimResult, Outcome, Result, RunState
 from lab.report.figures import contended, rows_of
 
 COUNTED: Final = {
@@ -27,10 +27,12 @@ CONCLUSIONS: Final = 3
 def answer(result: Result, claims: Sequence[Claim] = ()) -> tuple[str, ...]:
     """Sentences: what the verdicts come to, what was refuted and what follows, and how near the
     figures are to the published ones and to theory's."""
-    unfinished = sum(c.outcome is not Outcome.DONE for c in result.cells)
+    pending = sum(c.pending for c in result.cells)
+    unfinished = sum(c.outcome is not Outcome.DONE for c in result.cells) - pending
     missing = f"{unfinished} of {len(result.cells)} cells did not finish: what they would have said"
     return (
-        *_verdicts(result.claims),
+        *_under_way(result, pending),
+        *_verdicts([claim for claim in result.claims if not claim.pending], result.claims),
         *_conclusions(result.claims, claims),
         *_nearness(result, claims),
         *((f"{missing} is not known.",) if unfinished else ()),
@@ -48,7 +50,17 @@ def _conclusions(found: Sequence[ClaimResult], claims: Sequence[Claim]) -> Itera
         yield f"Holds: {_sentence(claim.says)} ({claim.id}; {claim.reason})."
 
 
-def _verdicts(claims: Sequence[ClaimResult]) -> Iterator[str]:
+def _under_way(result: Result, pending: int) -> Iterator[str]:
+    if result.run.state is RunState.RUNNING:
+        ended = len(result.cells) - pending
+        waiting = sum(claim.pending for claim in result.claims)
+        wait = f", and {waiting} of {len(result.claims)} claims wait for others" if waiting else ""
+        yield f"The run is still under way: {ended} of {len(result.cells)} cells so far{wait}."
+
+
+def _verdicts(claims: Sequence[ClaimResult], every: Sequence[ClaimResult]) -> Iterator[str]:
+    if not claims and every:
+        return
     if not claims:
         yield "The scenario makes no claims: the figures stand for themselves."
         return
@@ -57,6 +69,8 @@ def _verdicts(claims: Sequence[ClaimResult]) -> Iterator[str]:
     if len(said) == 1:
         verdict, number = said[0]
         whole = "The one claim" if number == 1 else f"All {number} claims"
+        if len(claims) < len(every):
+            whole = "The other claim" if number == 1 else f"The other {number} claims"
         yield f"{whole} {COUNTED[verdict][number > 1]}."
     else:
         (first, number), *rest = said
@@ -137,7 +151,7 @@ def steps(
     found = []
     again = f"{lab} run scenario {scenario}"
     again += "".join(f" --set {shlex.quote(text)}" for text in overrides)
-    if any(c.outcome is Outcome.SKIPPED for c in result.cells):
+    if any(c.outcome is Outcome.SKIPPED and not c.pending for c in result.cells):
         found.append((f"{again} --resume {run}", "the cells that are missing"))
     if any(contended(result.cells)):
         found.append((f"{again} --jobs 1", "again, one guest at a time"))

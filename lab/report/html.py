@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lab import __version__
 from lab.model.claim import Claim, Verdict
-from lab.model.result import Outcome, Result
+from lab.model.result import Outcome, Result, RunState
 from lab.printable import printable
 from lab.report.answer import answer, reliability
 from lab.report.document import Page, PageCell
@@ -134,6 +134,8 @@ def mood(result: Result) -> str:
     """The worst verdict, for the colour of the answer."""
     found = {claim.verdict for claim in result.claims}
     worst = next((v for v in WORST if v in found), Verdict.HOLDS)
+    if result.run.state is RunState.RUNNING and worst is Verdict.HOLDS:
+        worst = Verdict.NOT_TESTED
     unfinished = any(c.outcome is not Outcome.DONE for c in result.cells)
     if unfinished and worst is Verdict.HOLDS:
         worst = Verdict.INCONCLUSIVE
@@ -180,7 +182,7 @@ def _cell(cell: PageCell) -> dict[str, Any]:
     return {
         "id": cell.result.id,
         "label": _label(cell),
-        "outcome": cell.result.outcome.value,
+        "outcome": "to come" if cell.result.pending else cell.result.outcome.value,
         "seconds": time_of(cell.result),
         "reason": cell.result.reason,
         "metrics": metrics_table(cell.result),

@@ -121,7 +121,7 @@ def result_page(
 
 def abridged(result: Result, *, notes: str = "", overrides: Sequence[str] = ()) -> bool:
     """Whether a screen has not room for all of it."""
-    unfinished = sum(c.outcome is not Outcome.DONE for c in result.cells)
+    unfinished = sum(c.outcome is not Outcome.DONE and not c.pending for c in result.cells)
     return (
         sum(len(rows_of(cell)) for cell in result.cells) > FIGURES
         or len(result.claims) > CLAIMS
@@ -197,7 +197,8 @@ class Cells:
         self, cell: CellResult, rows: Sequence[Row], heads: Sequence[str]
     ) -> Iterator[list[str]]:
         if not rows or (self.measured and not cell.measurements):
-            words = cell.outcome.value if self.measured else "theory cannot say"
+            ended = "to come" if cell.pending else cell.outcome.value
+            words = ended if self.measured else "theory cannot say"
             yield ["–", words, *[""] * (len(heads) - 1)]
             return
         for row in rows:
@@ -268,7 +269,7 @@ class Summed:
 
 
 def _unfinished(cells: Sequence[CellResult], *, whole: bool) -> Iterator[RenderableType]:
-    found = [c for c in cells if c.outcome is not Outcome.DONE]
+    found = [c for c in cells if c.outcome is not Outcome.DONE and not c.pending]
     shown = found if whole else found[:UNFINISHED]
     if shown:
         yield Text()

@@ -7,6 +7,7 @@ from typing import Any
 
 from lab.model.claim import Verdict
 from lab.model.night import NightResult, Regression
+from lab.model.result import Outcome
 from lab.report.answer import answer
 from lab.report.document import Page
 from lab.report.figures import axes_text, figure, metric_words, rows_of, spread
@@ -60,12 +61,14 @@ def _night(night: NightResult) -> Table:
 
 def _run(page: Page) -> dict[str, Any]:
     result = page.result
+    ended = sum(c.outcome is not Outcome.SKIPPED for c in result.cells)
     counts = [(sum(c.verdict is v for c in result.claims), v.value) for v in Verdict]
     return {
         "id": result.run.id,
         "link": page.link,
         "started": when(result.run.started),
-        "cells": len(result.cells),
+        "cells": f"{ended} of {len(result.cells)}" if ended < len(result.cells) else ended,
+        "state": result.run.state.value,
         "verdicts": [(str(n) if n else "", style) for n, style in counts],
         "where": where(result),
     }

@@ -153,7 +153,9 @@ def run_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     for row in rows:
         table.add_row(
             row["id"],
-            str(row["cells"]),
+            str(row["cells"])
+            if row["ended"] == row["cells"]
+            else f"{row['ended']} of {row['cells']}",
             str(row["holds"]),
             str(row["refuted"]),
             str(row["other"]),

@@ -78,7 +78,7 @@ def test_the_answer_is_remembered_until_the_host_boots_again(
     assert probe.asked == [None, kernel]
     accelerator.find(fresh=True)
     assert len(probe.asked) == 3
-    monkeypatch.setattr(accelerator, "_boot_id", lambda: "another boot")
+    monkeypatch.setattr(accelerator, "boot_id", lambda: "another boot")
     accelerator.find()
     assert len(probe.asked) == 4
     memory = json.loads((paths.host() / "accelerator.json").read_text())

@@ -15,7 +15,7 @@ from rich.console import Console
 import lab.cli
 from lab.app import fio_tree
 from lab.cli import consoles
-from lab.host import files
+from lab.host import untrusted
 from lab.report import html
 from lab.report.pictures import draw
 from tests import attack, hostile
@@ -134,18 +134,18 @@ def _raw_picture(patch: pytest.MonkeyPatch) -> None:
 
 
 def _any_name(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(files, "wrong_name", lambda _name: "")
+    patch.setattr(untrusted, "wrong_name", lambda _name: "")
     patch.setattr(fio_tree, "as_name", lambda text: text)
 
 
 def _followed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(files.os, "O_NOFOLLOW", 0)
-    patch.setattr(files, "_check_kind", lambda *_: None)
+    patch.setattr(untrusted.os, "O_NOFOLLOW", 0)
+    patch.setattr(untrusted, "_check_kind", lambda *_: None)
 
 
 def _waited(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(files.os, "O_NONBLOCK", 0)
-    patch.setattr(files, "_check_kind", lambda *_: None)
+    patch.setattr(untrusted.os, "O_NONBLOCK", 0)
+    patch.setattr(untrusted, "_check_kind", lambda *_: None)
 
 
 def _formulas(patch: pytest.MonkeyPatch) -> None:
@@ -190,10 +190,10 @@ def test_without_a_protection_the_same_runs_do_harm(
 
 def test_a_tree_stays_in_its_directory(tmp_path: Path) -> None:
     for name in ("../x", "/x", "a/../../x", "", "a//b", "a\0b", "a\nb", "\x1b", "x" * 256, ".."):
-        with pytest.raises(files.InputError, match="cannot be written to"):
-            files.write_tree({"good": "", name: "x"}, tmp_path / "tree")
+        with pytest.raises(untrusted.InputError, match="cannot be written to"):
+            untrusted.write_tree({"good": "", name: "x"}, tmp_path / "tree")
         assert list(tmp_path.iterdir()) == []
-    made = files.write_tree({"a/b/c": "x"}, tmp_path / "tree")
+    made = untrusted.write_tree({"a/b/c": "x"}, tmp_path / "tree")
     assert [path.read_text() for path in made] == ["x"]
 
 
@@ -201,6 +201,6 @@ def test_a_link_in_the_way_of_a_tree_is_not_followed(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (tmp_path / f".tree.{os.getpid()}.part").symlink_to(elsewhere)
-    with pytest.raises(files.LabError, match="cannot be written"):
-        files.write_tree({"a": "x"}, tmp_path / "tree")
+    with pytest.raises(untrusted.LabError, match="cannot be written"):
+        untrusted.write_tree({"a": "x"}, tmp_path / "tree")
     assert list(elsewhere.iterdir()) == []

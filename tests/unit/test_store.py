@@ -13,12 +13,12 @@ from lab.app.results import result_of, summary
 from lab.compile.identity import cell_id
 from lab.compile.scenario import compile_scenario
 from lab.errors import HostError, InputError
-from lab.host import paths
+from lab.host import files, paths
 from lab.model.claim import Verdict
 from lab.model.procedure import Procedure
 from lab.model.result import Outcome, Result
 from lab.model.scenario import Cell
-from lab.store import RunStore, StoredOutcome, write_json
+from lab.store import RunStore, StoredOutcome
 from tests.fakes import SCENARIO, raw_of, stored_run
 
 DONE = StoredOutcome(outcome=Outcome.DONE)
@@ -50,15 +50,15 @@ def test_a_run_is_kept_where_it_is_asked_to_be(tmp_path: Path, lab_home: Path) -
 
 def test_files_are_whole_or_not_there(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    write_json(path, "1")
-    write_json(path, "2")
+    files.write(path, "1")
+    files.write(path, "2")
     assert path.read_text() == "2"
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
     path.unlink()
     path.mkdir()
     (path / "x").write_text("")
     with pytest.raises(HostError, match=r"a\.json' cannot be written"):
-        write_json(path, "3")
+        files.write(path, "3")
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
 
 
@@ -136,7 +136,7 @@ def test_a_cell_that_never_began_was_skipped(tmp_path: Path) -> None:
     run = stored_run(tmp_path, finished=False)
     shutil.rmtree(run.directory / "cells" / run.load_run().cells[1].id)
     assert result_of(run).cells[1].outcome is Outcome.SKIPPED
-    assert summary(run)["state"] == "stopped early"
+    assert summary(run)["state"] == "stopped"
 
 
 def test_a_result_survives_being_written_and_read(tmp_path: Path) -> None:

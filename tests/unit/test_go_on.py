@@ -1,0 +1,175 @@
+"""A run that ends too early says what it has kept, and the command that goes on with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab.host import paths
+from tests.fakes import Ended, clean_environment, with_matrix
+
+TEXT = with_matrix("  array.layout: [left-symmetric, parity-last, left-asymmetric]\n")
+MATRIX = "title: T\nimages: [debian-12]\nscenarios: [{name: ./question.yaml}]\n"
+LAB = """
+import json, os, signal, sys, time
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+from lab.app import cluster, execute
+from lab.cli import main
+from lab.compile.identity import cell_id
+from lab.errors import full
+from lab.host.accelerator import Accelerator
+from lab.app.place import Place
+from lab.model.procedure import Procedure
+from lab.model.result import Outcome
+from lab.store import RunStore, StoredOutcome
+
+how, cells = sys.argv[1], int(sys.argv[2])
+sys.argv = ["lab", *sys.argv[3:]]
+
+def run(compiled, *, texts, out, resume, ready, **_):
+    if how == "tell":
+        print(json.dumps({"resume": str(resume.directory), "texts": list(texts)}))
+        sys.exit(0)
+    if cells >= 0:
+        about = execute._stored_run(compiled, compiled.cells, texts, {})
+        store = RunStore.create(compiled.name, compiled.path.read_text(), out)
+        store.save_run(about.model_copy(update={"id": store.id, "started": "2026-01-01"}))
+        tcg = Accelerator(kind="tcg", reason="TCG")
+        ready(store, Place(accelerator=tcg, image=None, emulator=""))
+        for cell in compiled.cells[:cells]:
+            attempt = store.begin_cell(cell_id(cell), cell, Procedure(name="q", steps=()))
+            store.finish_cell(cell_id(cell), attempt, StoredOutcome(outcome=Outcome.DONE))
+    if how == "full":
+        raise full("'x' cannot be written")
+    if how == "mistake":
+        raise RuntimeError("a mistake")
+    os.kill(os.getpid(), signal.Signals[how])
+    time.sleep(10)
+
+@contextmanager
+def joined(*_):
+    yield SimpleNamespace()
+
+execute.run_scenario = run
+cluster.joined = joined
+main()
+"""
+
+
+@pytest.fixture
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "question.yaml").write_text(TEXT)
+    (tmp_path / "m.yaml").write_text(MATRIX)
+    monkeypatch.setenv("LAB_HOME", str(tmp_path / "h"))
+    return tmp_path
+
+
+def lab(base: Path, how: str, cells: int, *words: str) -> Ended:
+    """A command whose run ends in some way after so many cells; -1: before it has a directory."""
+    done = subprocess.run(
+        [sys.executable, "-c", LAB, how, str(cells), *words],
+        cwd=base,
+        env={**clean_environment(base), "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+    )
+    return Ended(status=done.returncode, stdout=done.stdout, stderr=done.stderr)
+
+
+def again(base: Path, ended: Ended) -> list[str]:
+    """The words of the command that is printed, on a line of its own; it resumes the run."""
+    before, _, line = ended.stderr.rstrip("\n").rpartition("\n")
+    assert before.endswith("To go on:"), ended.stderr
+    assert line.startswith("  lab ")
+    return shlex.split(line)[1:]
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "first"),
+    [
+        ("SIGINT", 130, "lab: stopped; what was started is taken down"),
+        ("SIGTERM", 130, "lab: stopped; what was started is taken down"),
+        ("full", 3, "lab: the disk is full: 'x' cannot be written"),
+        ("mistake", 3, "lab: this is a mistake in the lab itself: RuntimeError: a mistake"),
+    ],
+)
+def test_however_it_ends_what_is_kept_is_told_and_how_to_go_on(
+    base: Path, how: str, status: int, first: str
+) -> None:
+    words = ("run", "scenario", "./question.yaml", "--set", "disks.size=2 GiB", "--trials", "2")
+    ended = lab(base, how, 2, *words)
+    assert ended.status == status
+    assert ended.stderr.index(first) < ended.stderr.index("2 of 3 cells finished and kept in")
+    (run,) = paths.runs().iterdir()
+    command = again(base, ended)
+    assert command == [*words, "--resume", run.name]
+    resumed = lab(base, "tell", 0, *command)
+    assert resumed.json == {"resume": str(run), "texts": ["disks.size=2 GiB", "trials=2"]}
+
+
+def test_with_json_it_is_on_standard_error_and_a_run_elsewhere_goes_by_its_path(base: Path) -> None:
+    ended = lab(
+        *(base, "SIGINT", 1, "run", "scenario", "./question.yaml", "--json", "--out", "a place"),
+        *("--junit", "j.xml", "-j", "2", "--cold"),
+    )
+    assert ended.stdout == ""
+    (run,) = (base / "a place").iterdir()
+    command = again(base, ended)
+    head, options = command[:3], command[3:]
+    assert head == ["run", "scenario", "./question.yaml"]
+    assert options[-2:] == ["--resume", str(run)]
+    assert {"--json", "--cold", "--junit", "--jobs"} <= set(options)
+    assert "--out" not in options
+    assert lab(base, "tell", 0, *command).json["resume"] == str(run)
+    # Stopped once more, it prints the same.
+    assert again(base, lab(base, "SIGINT", -1, *command)) == command
+
+
+def test_up_and_a_cluster_have_their_own_commands(base: Path) -> None:
+    up = again(base, lab(base, "SIGINT", 1, "up", "scenario", "./question.yaml"))
+    assert up[:3] == ["up", "scenario", "./question.yaml"]
+    assert lab(base, "tell", 0, *up).json["resume"].endswith(up[-1])
+    words = ("run", "scenario", "./question.yaml", "--cluster", "127.0.0.1:8786")
+    assert again(base, lab(base, "SIGTERM", 1, *words))[:5] == [*words]
+
+
+@pytest.mark.parametrize("cells", [-1, 0])
+def test_that_there_is_nothing_to_keep_is_told(base: Path, cells: int) -> None:
+    ended = lab(base, "SIGINT", cells, "run", "scenario", "./question.yaml")
+    assert ended.status == 130
+    assert "and there is nothing to keep" in ended.stderr
+    assert "--resume" not in ended.stderr
+    ended = lab(base, "SIGINT", 0, "up", "scenario", "./question.yaml", "--no-run")
+    assert "and there is nothing to keep" in ended.stderr
+
+
+def test_bad_input_says_nothing_of_what_is_kept(base: Path) -> None:
+    ended = lab(base, "SIGINT", 1, "run", "scenario", "./question.yaml", "--set", "disks.sice=1")
+    assert ended.status == 2
+    assert "keep" not in ended.stderr
+
+
+def test_a_matrix_goes_on_with_the_part_that_was_under_way(base: Path) -> None:
+    words = ("run", "matrix", "./m.yaml", "--report", "site")
+    ended = lab(base, "SIGINT", 2, *words, "--shard", "1/1", "--out", "place")
+    assert "0 of 1 part done, with 2 cells finished of others, kept in" in ended.stderr
+    command = again(base, ended)
+    (night,) = paths.nights().iterdir()
+    assert sorted(command[:-2]) == sorted([*words, "--out", "place"])
+    assert command[-2:] == ["--resume", night.name]
+    resumed = lab(base, "tell", 0, *command)
+    (run,) = (base / "place").iterdir()
+    assert json.loads(resumed.stdout.splitlines()[0])["resume"] == str(run)
+    none = lab(base, "SIGINT", 0, "run", "matrix", "./m.yaml")
+    assert "and there is nothing to keep" in none.stderr
