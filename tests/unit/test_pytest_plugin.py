@@ -285,8 +285,8 @@ def test_a_guest_that_dies_shows_its_console(pytester: pytest.Pytester, engine: 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"disk": 5}, "disk: there is no such word: did you mean 'disks'?"),
-    ({"disks": "five", "level": 5}, "disks: input should be a valid integer"),
-    ({"disks": 65, "level": 5}, "disks: input should be less than or equal to 64"),
+    ({"disks": "five", "level": 5}, "disks: expected a whole number from 0 to 64, found 'five'"),
+    ({"disks": 65, "level": 5}, "disks: expected a whole number from 0 to 64, found 65"),
     ({"disks": 2, "throttle": "5 apples", "level": 1}, "throttle: "),
     ({"disks": 2, "throttle": {"total": 1}, "level": 1}, "throttle: unknown key 'total'"),
     ({"disks": 2, "level": 6}, "disks: RAID 6 needs at least 4 members"),
