@@ -294,11 +294,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"disks": 3}, "level: is needed"),
     ({"level": 5}, "disks: is needed"),
     ({"disks": 3, "level": 5, "scope": "package"}, "scope: expected one of function, class"),
-    ({"disks": 3, "level": 5, "fresh": 1}, "fresh: expected True or False; found 1"),
+    ({"disks": 3, "level": 5, "fresh": 1}, "fresh: expected True or False, found 1"),
     ({"disks": 3, "level": 5, "set": 1}, "set: expected {'dotted.name': value}"),
     ({"disks": 3, "level": 5, "set": {"disks.buss": "scsi"}}, "disks.buss: unknown key 'buss'"),
-    ({"disks": 3, "level": 5, "memory": "1MiB"}, "memory: a Debian guest needs at least 256MiB"),
-    ({"disks": 3, "level": 5, "image": "NO"}, "image: string should match"),
+    ({"disks": 3, "level": 5, "memory": "1MiB"}, "memory: 1MiB is too little: a Debian guest"),
+    ({"disks": 3, "level": 5, "image": "NO"}, "image: expected an image's name, such as"),
 ]
 
 
