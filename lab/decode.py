@@ -107,7 +107,8 @@ def read_text(text: str, *, source: str, first: str = "title") -> Document:
     root = _compose(text, source)
     expected = f"expected a mapping that begins with a key such as `{first}: …`"
     if root is None or root.tag == f"{_CORE}null":
-        raise InputError(f"{source}:1: the file is empty: {expected}")
+        start = "; `lab scenario new FILE` writes a scenario" if first == "title" else ""
+        raise InputError(f"{source}:1: the file is empty: {expected}{start}")
     if not isinstance(root, MappingNode):
         found = "a list" if isinstance(root, SequenceNode) else f"'{root.value[:40]}'"
         raise InputError(f"{source}:{root.start_mark.line + 1}: {expected}, found {found}")

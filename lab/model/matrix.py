@@ -150,15 +150,23 @@ class Matrix(Model):
 
     title: str = Field(min_length=1)
     notes: str = ""
-    scenarios: Annotated[tuple[ScenarioEntry, ...], _entries("name", str | ScenarioEntry)] = Field(
-        min_length=1
-    )
-    images: Annotated[tuple[ImageEntry, ...], _entries("image", str | ImageEntry)] = Field(
-        min_length=1
-    )
-    kernels: Annotated[tuple[KernelEntry, ...], _entries("kernel", str | KernelEntry | None)] = (
-        Field(default=(KernelEntry(),), min_length=1)
-    )
+    scenarios: Annotated[
+        tuple[ScenarioEntry, ...],
+        _entries("name", str | ScenarioEntry),
+        Says("a list of names, as in [raid5-layouts], or of mappings with the key name"),
+    ] = Field(min_length=1)
+    images: Annotated[
+        tuple[ImageEntry, ...],
+        _entries("image", str | ImageEntry),
+        Says("a list of names, as in [debian-12], or of mappings with the key image"),
+    ] = Field(min_length=1)
+    kernels: Annotated[
+        tuple[KernelEntry, ...],
+        _entries("kernel", str | KernelEntry | None),
+        Says(
+            "a list of kernels, as in [null, linux-image-amd64], or of mappings with the key kernel"
+        ),
+    ] = Field(default=(KernelEntry(),), min_length=1)
     set: Sets = {}
     """Overrides in every part."""
     include: tuple[Include, ...] = ()

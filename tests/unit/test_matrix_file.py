@@ -71,7 +71,10 @@ def test_parts_are_the_product_and_each_is_what_set_would_have_made(tmp_path: Pa
 
 def test_a_guest_that_cannot_be_is_refused_with_its_place(tmp_path: Path) -> None:
     found = compiled(tmp_path, MATRIX.replace("768MiB", "1MiB"))
-    assert "--set guest.memory=1MiB: guest.memory: a Debian guest needs" in found.parts[1].broken
+    assert (
+        "--set guest.memory=1MiB: guest.memory: 1MiB is too little: a Debian guest needs"
+        in found.parts[1].broken
+    )
     assert [bool(p.broken) for p in found.parts] == [False, True, False, True]
 
 
@@ -119,16 +122,19 @@ def test_a_broken_scenario_breaks_its_own_parts_only(tmp_path: Path) -> None:
     [
         (("images:", "image:"), "m.yaml:5: image: unknown key 'image': did you mean 'images'?"),
         (("chunk: 128KiB", "chunk x: 1"), "'array.chunk x' is no dotted name"),
-        (("array.chunk", "guest.image"), "'guest.image' is for `images` and `kernels` to say"),
+        (("array.chunk", "guest.image"), "remove 'guest.image': `images` and `kernels` say it"),
         (("debian-12", "Debian 12"), "m.yaml:5: images"),
         (("images:", "kernels: [bzImage]\nimages:"), "which is given with a slash: ./bzImage"),
         (("images:", "kernels: []\nimages:"), "m.yaml:5: kernels"),
         (("trials: 2", "trials: 0"), "m.yaml:4: scenarios[1].trials"),
         (
             ("title:", "exclude: [{image: debian-7, reason: old}]\ntitle:"),
-            "exclude names the image 'debian-7', and there are debian-12, debian-13",
+            "the matrix has no image 'debian-7': did you mean 'debian-13'?",
         ),
-        (("title:", "exclude: [{reason: all}]\ntitle:"), "names a scenario, an image or a kernel"),
+        (
+            ("title:", "exclude: [{reason: all}]\ntitle:"),
+            "nothing is named: give a scenario, an image or a kernel",
+        ),
         (
             (
                 "title:",
@@ -146,7 +152,7 @@ def test_a_broken_scenario_breaks_its_own_parts_only(tmp_path: Path) -> None:
         ),
         (
             ("title:", "expected: [{claims: [ONE], reason: x}]\ntitle:"),
-            "expected[0].until: this key is needed",
+            "expected[0].until: this key is missing: expected a date such as",
         ),
         (
             (

@@ -469,8 +469,8 @@ def test_a_timeout_names_the_command_that_the_test_ran(
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"disk": 5}, "disk: there is no such word: did you mean 'disks'?"),
-    ({"disks": "five", "level": 5}, "disks: input should be a valid integer"),
-    ({"disks": 65, "level": 5}, "disks: input should be less than or equal to 64"),
+    ({"disks": "five", "level": 5}, "disks: expected a whole number from 0 to 64, found 'five'"),
+    ({"disks": 65, "level": 5}, "disks: expected a whole number from 0 to 64, found 65"),
     ({"disks": 2, "throttle": "5 apples", "level": 1}, "throttle: "),
     ({"disks": 2, "throttle": {"total": 1}, "level": 1}, "throttle: unknown key 'total'"),
     ({"disks": 2, "level": 6}, "disks: RAID 6 needs at least 4 members"),
@@ -478,11 +478,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"disks": 3}, "level: is needed"),
     ({"level": 5}, "disks: is needed"),
     ({"disks": 3, "level": 5, "scope": "package"}, "scope: expected one of function, class"),
-    ({"disks": 3, "level": 5, "fresh": 1}, "fresh: expected True or False; found 1"),
+    ({"disks": 3, "level": 5, "fresh": 1}, "fresh: expected True or False, found 1"),
     ({"disks": 3, "level": 5, "set": 1}, "set: expected {'dotted.name': value}"),
     ({"disks": 3, "level": 5, "set": {"disks.buss": "scsi"}}, "disks.buss: unknown key 'buss'"),
-    ({"disks": 3, "level": 5, "memory": "1MiB"}, "memory: a Debian guest needs at least 256MiB"),
-    ({"disks": 3, "level": 5, "image": "NO"}, "image: string should match"),
+    ({"disks": 3, "level": 5, "memory": "1MiB"}, "memory: 1MiB is too little: a Debian guest"),
+    ({"disks": 3, "level": 5, "image": "NO"}, "image: expected an image's name, such as"),
 ]
 
 

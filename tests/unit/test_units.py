@@ -76,7 +76,7 @@ def test_anything_is_a_size_or_a_value_error(value: object) -> None:
 def test_rates_may_end_in_per_second() -> None:
     assert parse_rate("5MiB/s") == parse_rate("5MiB / s") == parse_rate("5MiB") == 5 * 1024**2
     assert parse_rate(100) == 100
-    with pytest.raises(ValueError, match="is not a size"):
+    with pytest.raises(ValueError, match="is not a rate"):
         parse_rate("5MiB/min")
 
 
