@@ -67,13 +67,21 @@ class Undo:
         self._steps.clear()
 
     def unwind(self) -> list[LabError]:
-        """Take everything back, whatever fails on the way; what failed is returned."""
+        """Take everything back, whatever fails on the way; what failed is returned.
+
+        A mistake of the lab's own is raised when all is taken back.
+        """
         errors: list[LabError] = []
+        mistakes: list[Exception] = []
         while self._steps:
             try:
                 self._steps.pop()()
             except LabError as error:
                 errors.append(error)
+            except Exception as mistake:
+                mistakes.append(mistake)
+        if mistakes:
+            raise mistakes[0]
         return errors
 
 

@@ -8,19 +8,16 @@ the worker takes its guest down and ends.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import threading
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import IO, Literal
+from typing import Final, Literal
 
 from pydantic import TypeAdapter
 
-from lab.errors import EXIT_DONE, EXIT_TROUBLE, FullError, GuestError, LabError
+from lab.errors import EXIT_DONE, EXIT_TROUBLE, FullError, LabError
 from lab.host import clock, guests, wire
 from lab.host.bench import LiveBench
 from lab.host.guests import GuestRecord
@@ -57,6 +54,10 @@ _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 _ORDER: TypeAdapter[Order] = TypeAdapter(Order)
 
 
+CLEANING: Final = 90.0
+"""Seconds that taking the guest down may take; then the worker ends QEMU by its process id."""
+
+
 class StopWorker(BaseException):
     """Somebody wants the worker to end: a signal, or the lifeline."""
 
@@ -90,9 +91,11 @@ class _Stopwatch:
 class Worker:
     """Runs one job."""
 
-    def __init__(self, job: GuestJob, out: int, orders: SimpleQueue[Order]) -> None:
+    def __init__(
+        self, job: GuestJob, teller: wire.Teller, orders: SimpleQueue[Order | LabError]
+    ) -> None:
         self.job = job
-        self._out = out
+        self._teller = teller
         self._orders = orders
         self._began = clock.now()
         self._boot = 0.0
@@ -108,9 +111,7 @@ class Worker:
     def emit(self, event: Event) -> None:
         """Tell one thing; a lab that no longer listens is no reason to stop cleaning up."""
         told = event.model_copy(update={"at": round(clock.now() - self._began, 3)})
-        line = _EVENT.dump_json(told) + b"\n"
-        with contextlib.suppress(BrokenPipeError):
-            os.write(self._out, line)
+        self._teller.tell(_EVENT.dump_json(told))
 
     def _tell_trouble(self, error: LabError) -> None:
         self.emit(
@@ -149,9 +150,25 @@ class Worker:
         if kept and bench is not None:
             self._keep(bench)
             return status
-        left = "; ".join(e.message for e in (*self._give_back(), *undo.unwind()))
+        errors = self._give_back()
+        threading.Thread(target=self._end_by_force, daemon=True).start()
+        left = "; ".join(e.message for e in (*errors, *undo.unwind()))
         self.emit(GuestGone(guest=self.job.guest, left=left))
         return status
+
+    def _end_by_force(self) -> None:
+        """Leave without cleaning up further where that takes too long; QEMU ends by process id."""
+        countdown = clock.Countdown(clock.limit(CLEANING))
+        while countdown.left() > 0:
+            clock.pause(clock.LOOK)
+        left = f"cleaning up had not ended after {countdown.seconds:.0f} s"
+        try:
+            guests.remove(guests.directory_of(self.job.guest))
+        except (LabError, OSError) as error:
+            left += f"; {error}"
+        self.emit(GuestGone(guest=self.job.guest, left=left))
+        self._teller.close()
+        wire.leave(EXIT_TROUBLE)
 
     def _move_in(self) -> LiveBench:
         """The guest's directory and record."""
@@ -192,6 +209,8 @@ class Worker:
         while True:
             order = self._orders.get()
             match order:
+                case LabError():
+                    raise order
                 case CellJob():
                     self._cell_job = order
                     self._whole = False
@@ -262,8 +281,7 @@ class Worker:
         except FullError:
             raise
         except LabError as error:
-            # A dead guest makes libvirt and tools fail too: it is the cause, they are not.
-            lost = error if isinstance(error, GuestError) else bench.gone()
+            lost = bench.cause(error)
             outcome, reason = (Outcome.LOST if lost else Outcome.FAILED), str(lost or error)
         finally:
             self._share.give()
@@ -302,14 +320,6 @@ class Courtesy:
         return "leave" if in_the_middle else "take"
 
 
-def _listen(lifeline: IO[bytes], orders: SimpleQueue[Order]) -> None:
-    """Take orders in; the input's end means that the lab that started this worker is gone."""
-    for line in lifeline:
-        if line.endswith(b"\n"):
-            orders.put(_ORDER.validate_json(line))
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
 def main() -> int:
     """Run the job that comes on standard input."""
     out, lifeline, line = wire.opened()
@@ -317,9 +327,23 @@ def main() -> int:
         return EXIT_DONE
     job = GuestJob.model_validate_json(line)
     wire.stop_with(StopWorker)
-    orders: SimpleQueue[Order] = SimpleQueue()
-    threading.Thread(target=_listen, args=(lifeline, orders), daemon=True).start()
-    return Worker(job, out, orders).work()
+    orders: SimpleQueue[Order | LabError] = SimpleQueue()
+    stopped = Trouble(
+        message=f"the lab has not read what the worker of the guest '{job.guest}' tells for"
+        f" {clock.limit(wire.UNREAD):.0f} s: the guest was taken down",
+        hint="a lab that is stopped (Ctrl-Z) keeps its guests for so long",
+        exit_status=EXIT_TROUBLE,
+        unread=True,
+    )
+    teller = wire.Teller(out, _EVENT.dump_json(stopped))
+
+    def take(order: bytes) -> None:
+        orders.put(_ORDER.validate_json(order))
+
+    threading.Thread(target=wire.follow, args=(lifeline, take, orders.put), daemon=True).start()
+    status = Worker(job, teller, orders).work()
+    teller.close()
+    return status
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from lab.app.crew import Crew, Heard, Member
 from lab.app.kinds import Kinds
 from lab.errors import FullError
 from lab.host import accelerator, warm
+from lab.host.locks import LockedError
 from lab.model.events import GuestStarted
 from lab.model.guest import Guest
 from lab.model.job import End, GuestJob
@@ -31,12 +32,17 @@ class Baking:
             key = self.kinds.key(kind)
             if warm.find(key) is not None:
                 continue
-            with warm.baking(key):
-                if warm.find(key) is not None:
-                    continue
-                self.say("booting a guest once, and saving it for all others of its kind")
-                member = self._bake(self.kinds.job(kind, None, bake=key), kind)
-                state = warm.find(key)
+            try:
+                with warm.baking(key):
+                    if warm.find(key) is not None:
+                        continue
+                    self.say("booting a guest once, and saving it for all others of its kind")
+                    member = self._bake(self.kinds.job(kind, None, bake=key), kind)
+                    state = warm.find(key)
+            except LockedError as error:
+                self.say(f"guests boot cold: {error.message}")
+                cold.add(kind)
+                continue
             if state is None:
                 cold.add(kind)
                 why = member.trouble.message if member.trouble else "no reason was given"
@@ -59,13 +65,16 @@ class Baking:
         for key, cell in by_key.items():
             if not key or warm.find(key) is not None or not warm.asked_before(key):
                 continue
-            with warm.baking(key):
-                state = warm.find(self.kinds.key(cell.guest))
-                if warm.find(key) is not None or state is None:
-                    continue
-                disks = len(cell.each_disk)
-                self.say(f"saving a guest with {disks} such disk{'s' * (disks > 1)} plugged in")
-                self._bake(self.kinds.job_with_disks(cell, state, save=key), cell.guest)
+            try:
+                with warm.baking(key):
+                    state = warm.find(self.kinds.key(cell.guest))
+                    if warm.find(key) is not None or state is None:
+                        continue
+                    disks = len(cell.each_disk)
+                    self.say(f"saving a guest with {disks} such disk{'s' * (disks > 1)} plugged in")
+                    self._bake(self.kinds.job_with_disks(cell, state, save=key), cell.guest)
+            except LockedError as error:
+                self.say(f"no guest is saved with its disks: {error.message}")
 
     def _bake(self, job: GuestJob, kind: Guest) -> Member:
         """Run a job that ends with its guest being saved."""

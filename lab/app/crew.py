@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from lab.compile.disks import Plugged
 from lab.errors import EXIT_TROUBLE, FullError, HostError, InputError, LabError, TroubleError
-from lab.host import guests
+from lab.host import clock, guests, wire
 from lab.host.process import Child
 from lab.model.events import Event, GuestGone, GuestKept, Trouble
 from lab.model.guest import Guest
@@ -41,7 +41,11 @@ class Member:
     reserved: bool = False
     """Its array is to stay: it gets no other cell."""
     kept: bool = False
+    unread: bool = False
+    """It ended since the lab was stopped."""
     trouble: LabError | None = None
+    garbled: bool = False
+    """It printed a line that cannot be read: it is ended, and nothing that it says counts."""
 
     @property
     def free(self) -> bool:
@@ -58,7 +62,7 @@ Watch = Callable[[str, Event | None], None]
 """Told a guest's id and what its worker tells of it; ``None``: the worker has ended."""
 Say = Callable[[str], None]
 Heard = tuple[Member, Event | None]
-"""An event of a worker; ``None``: it has closed its output, and ends."""
+"""An event of a worker; ``None``: it has closed its output, or was killed, and ends."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,6 +82,7 @@ class Crew:
             first_line=job.model_dump_json(),
             log=log,
             env={"LIBVIRT_LOG_OUTPUTS": "3:stderr"},  # libvirt reads it as it is loaded
+            silence=wire.SILENCE,
         )
         member = Member(job=job, kind=kind, child=child, log=log)
         self.members.append(member)
@@ -85,9 +90,26 @@ class Crew:
         return member
 
     def _listen(self, member: Member) -> None:
-        for line in member.child.lines():
-            self.heard.put((member, _EVENT.validate_json(line)))
-        self.heard.put((member, None))
+        try:
+            for line in member.child.lines():
+                if not member.garbled:
+                    self._take(member, line)
+        finally:  # whatever happened: those who wait for it are told
+            self.heard.put((member, None))
+
+    def _take(self, member: Member, line: str) -> None:
+        try:
+            event = _EVENT.validate_json(line)
+        except ValidationError:
+            member.garbled = True
+            member.trouble = TroubleError(
+                f"the worker of the guest '{member.job.guest}' printed a line that the lab cannot"
+                f" read, and was ended: {line[:120]!r}",
+                hint=f"its log is '{member.log}'",
+            )
+            member.child.hang_up(STOP_SECONDS)
+        else:
+            self.heard.put((member, event))
 
     def note(self, member: Member, event: Event | None) -> None:
         """Remember what an event says of the worker itself; ``None`` ends it."""
@@ -98,6 +120,7 @@ class Crew:
                 kind = HostError if event.exit_status == EXIT_TROUBLE else InputError
                 kind = FullError if event.full else kind
                 member.trouble = kind(event.message, hint=event.hint)
+                member.unread = event.unread
             case GuestKept():
                 member.kept = True
             case GuestGone() if event.left:
@@ -113,19 +136,19 @@ class Crew:
         self.members.remove(member)
         member.child.hang_up()
         status = member.child.end(STOP_SECONDS)
-        self._sweep(member)
+        if not member.kept:
+            guests.remove(guests.directory_of(member.job.guest))
+        if member.trouble is None and member.child.fate:
+            member.trouble = TroubleError(
+                f"the worker of the guest '{member.job.guest}' {member.child.fate}",
+                hint=f"its log is '{member.log}'",
+            )
         if member.trouble is None and status not in (0, EXIT_TROUBLE):
             tail = member.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
             member.trouble = TroubleError(
                 f"the worker of guest '{member.job.guest}' ended with status {status}",
                 hint=f"its last words in '{member.log}': {tail[-1] if tail else 'none'}",
             )
-
-    @staticmethod
-    def _sweep(member: Member) -> None:
-        directory = guests.directory_of(member.job.guest)
-        if not member.kept and directory.exists():
-            guests.remove(directory)
 
     def make_room(self, kind: Guest) -> None:
         """End idle guests of other kinds than the one wanted, where nobody else comes up: they
@@ -135,11 +158,18 @@ class Crew:
                 if member.free and member.kind != kind:
                     member.order(End())
 
-    def stop(self) -> None:
-        """End every worker that is left: all lifelines first, then wait for each."""
+    def stop(self) -> list[LabError]:
+        """End every worker that is left within :data:`STOP_SECONDS`; what could not be removed."""
         for member in self.members:
-            member.child.hang_up()
+            member.child.hang_up(STOP_SECONDS)
+        countdown = clock.Countdown(STOP_SECONDS)
+        errors: list[LabError] = []
         for member in self.members:
-            member.child.end(STOP_SECONDS)
-            self._sweep(member)
+            member.child.end(max(1.0, countdown.left()))
+            if not member.kept:
+                try:
+                    guests.remove(guests.directory_of(member.job.guest))
+                except LabError as error:
+                    errors.append(error)
         self.members.clear()
+        return errors

@@ -103,7 +103,8 @@ class Dispatch:
         finally:
             # However it ended, every worker gets to clean up, and what one leaves goes.
             with uninterrupted():
-                self._crew.stop()
+                for error in self._crew.stop():
+                    self.say(str(error))
                 for task in self._running.values():
                     if not task.started:
                         shutil.rmtree(task.directory, ignore_errors=True)
@@ -215,7 +216,6 @@ class Dispatch:
         )
 
     # -- what workers tell
-
     def _hear(self, member: Member, event: Event | None) -> None:
         task = self._running.get(member.job.guest)
         if task is not None and event is not None and getattr(event, "cell", None) == task.id:
@@ -309,7 +309,7 @@ class Dispatch:
         if member.trouble is None:
             return
         # Killed, or bad luck: another one is tried. Twice in a row, it is the kind's own trouble.
-        self._failures[member.kind] = self._failures.get(member.kind, 0) + 1
+        self._failures[member.kind] = self._failures.get(member.kind, 0) + (not member.unread)
         if self._failures[member.kind] < TRIES or (member.up and not self._pending):
             self.say(f"a guest ended before its time: {member.trouble.message}")
             return

@@ -131,7 +131,8 @@ class Lender:
     def close(self) -> None:
         """End every guest, and return when nothing of them is left."""
         with uninterrupted():
-            self._crew.stop()
+            for error in self._crew.stop():
+                self.say(str(error))
 
     # -- guests
 

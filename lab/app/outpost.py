@@ -28,8 +28,8 @@ from lab.app.place import Place
 from lab.compile.identity import cell_id, identity
 from lab.compile.scenario import Compiled, compile_document
 from lab.decode import Document
-from lab.errors import EXIT_DONE, EXIT_STOPPED, FullError, HostError, LabError
-from lab.host import accelerator, hypervisor, images, leftovers, paths, wire
+from lab.errors import EXIT_DONE, EXIT_STOPPED, FullError, HostError, LabError, TroubleError
+from lab.host import accelerator, clock, hypervisor, images, leftovers, paths, wire
 from lab.host.cluster_files import find_image
 from lab.model.cluster import (
     Assignment,
@@ -59,15 +59,11 @@ class Outpost:
     """One run on this host."""
 
     assignment: Assignment
-    out: int
-    """Descriptor for events."""
+    teller: wire.Teller
 
     def tell(self, event: OutpostEvent) -> None:
         """Tell one thing; one that nobody hears will be noticed by the lifeline."""
-        try:
-            os.write(self.out, _EVENT.dump_json(event) + b"\n")
-        except BrokenPipeError:
-            return
+        self.teller.tell(_EVENT.dump_json(event))
 
     def work(self, lifeline: IO[bytes]) -> int:
         """Run what is asked for until no more comes; the exit status."""
@@ -112,19 +108,20 @@ class Outpost:
             finished=lambda cell: self.tell(_back(store, cell)),
         )
 
-        def listen() -> None:
-            for line in lifeline:
-                match _ORDER.validate_json(line):
-                    case RunCell() as order if order.id in cells:
-                        dispatch.feed.ask(cells[order.id])
-                    case RunCell() as order:
-                        self.tell(_unknown(order.id))
-                        break
-                    case Finish():
-                        dispatch.feed.ask(None)
+        def take(line: bytes) -> None:
+            match _ORDER.validate_json(line):
+                case RunCell() as order if order.id in cells:
+                    dispatch.feed.ask(cells[order.id])
+                case RunCell() as order:
+                    refuse(_unknown(order.id))
+                case Finish():
+                    dispatch.feed.ask(None)
+
+        def refuse(error: TroubleError) -> None:
+            self.tell(Trouble(message=error.message, exit_status=EXIT_STOPPED))
             os.kill(os.getpid(), signal.SIGTERM)
 
-        threading.Thread(target=listen, daemon=True).start()
+        threading.Thread(target=wire.follow, args=(lifeline, take, refuse), daemon=True).start()
         dispatch.run(tuple(cells.values()))
         self.tell(Known(calibrations=store.load_run().calibrations))
 
@@ -189,11 +186,10 @@ def _back(store: RunStore, cell: str) -> CellBack:
     )
 
 
-def _unknown(cell: str) -> Trouble:
-    return Trouble(
-        message=f"this host has no cell '{cell}' of the scenario: the labs are not the same, or the"
-        " cell wants a real disk that is not offered here",
-        exit_status=EXIT_STOPPED,
+def _unknown(cell: str) -> TroubleError:
+    return TroubleError(
+        f"this host has no cell '{cell}' of the scenario: the labs are not the same, or the"
+        " cell wants a real disk that is not offered here"
     )
 
 
@@ -204,7 +200,15 @@ def main() -> int:
         return EXIT_DONE
     assignment = Assignment.model_validate_json(line)
     wire.stop_with(_Stop)
-    return Outpost(assignment=assignment, out=out).work(lifeline)
+    unread = Trouble(
+        message=f"nobody has read what the outpost of the run '{assignment.run}' tells for"
+        f" {clock.limit(wire.UNREAD):.0f} s: its guests were taken down",
+        exit_status=EXIT_STOPPED,
+    )
+    teller = wire.Teller(out, _EVENT.dump_json(unread))
+    status = Outpost(assignment=assignment, teller=teller).work(lifeline)
+    teller.close()
+    return status
 
 
 if __name__ == "__main__":

@@ -9,14 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from lab.errors import GuestError, HostError, ToolError, TroubleError, full, unwritable
+from lab.errors import GuestError, HostError, LabError, ToolError, TroubleError, full, unwritable
 from lab.host import clock, files, guests, load, parcel, process, servers, shell, wake, warm
+from lab.host.channels import Running
 from lab.host.guests import GuestRecord
 from lab.host.handover import Passed
 from lab.host.hypervisor import Hypervisor
 from lab.host.pulses import Pulses
-from lab.host.shell import Running, Shell, banner, reach
-from lab.host.watchdog import Watchdog
+from lab.host.shell import Shell, banner, reach
+from lab.host.watchdog import IN_FLIGHT, Watchdog, read_in_flight
 from lab.model.events import Pulse
 from lab.model.ports import Output
 from lab.model.procedure import (
@@ -37,16 +38,14 @@ from lab.model.procedure import (
     WipeDisk,
 )
 
-_IN_FLIGHT: Final = """\
-cd /dev/disk/by-id
-for link in virtio-* scsi-*; do
-  device=$(readlink -f "$link")
-  read -r reads writes < "/sys/block/${device##*/}/inflight" || continue
-  serial=${link#virtio-}
-  echo "${serial#scsi-0QEMU_QEMU_HARDDISK_}=$((reads + writes))"
-done 2>/dev/null"""
 SILENCE: Final = 30.0
-"""Seconds for which a running command may hide a guest that has stopped; then it is asked."""
+"""Seconds for which a running command may hide a guest that hangs; then it is asked."""
+PING: Final = 10.0
+"""Seconds between two questions to QEMU's monitor while the guest boots."""
+
+
+def _within(deadline: float) -> float:
+    return min(5.0, max(0.5, deadline - clock.now()))
 
 
 class LiveBench:
@@ -62,10 +61,12 @@ class LiveBench:
         tell: Callable[[Pulse], None] = lambda _pulse: None,
     ) -> None:
         self.record = record
-        self._silence = silence * scale
+        self._silence = clock.limit(silence * scale)
         self._scale = scale
         self._private_key = private_key
-        self._hypervisor = Hypervisor(record.path)
+        self._hypervisor = Hypervisor(record.path, scale=scale)
+        self._lost: GuestError | None = None
+        """Why the guest hangs: nobody waits for it again."""
         self._real = Passed(self._hypervisor)
         shell.prepare()
         self._shell: Shell | None = None
@@ -79,7 +80,7 @@ class LiveBench:
 
     def expect_io_within(self, patience: float) -> None:
         """How long, in seconds of a fast host, requests may wait with none completed."""
-        self._watchdog.patience = patience * self._scale
+        self._watchdog.patience = clock.limit(patience * self._scale)
 
     # -- files and programs of the host
 
@@ -134,6 +135,7 @@ class LiveBench:
 
     def _start(self, xml: str) -> None:
         self._started = clock.now()
+        self._lost = None
         self._hypervisor.start(xml)
         self.record = replace(self.record, pid=self._hypervisor.pid, port=self._hypervisor.port())
         guests.write(self.record)
@@ -196,6 +198,7 @@ class LiveBench:
             pass  # ended by its process id below, which also finds a half-started one
         finally:
             guests.end_processes(self.record.path)
+            self._hypervisor.forget_calls()
             self._real.release()
 
     def close(self) -> None:
@@ -213,12 +216,13 @@ class LiveBench:
 
     def wait_for_ssh(self, timeout: float) -> None:
         """Wait for the banner, then connect."""
-        deadline = clock.now() + timeout
-        while True:
-            connection = reach(self.record.port, min(5.0, max(0.5, deadline - clock.now())))
-            if connection is not None:
-                break
+        asked = clock.now()
+        deadline = asked + timeout
+        while (connection := reach(self.record.port, _within(deadline))) is None:
             self._alive(ask=False)
+            if clock.now() - asked > PING:
+                self._hypervisor.require_answer()
+                asked = clock.now()
             if clock.now() >= deadline:
                 raise self._dead(
                     f"the guest '{self.record.id}' had not answered on SSH after"
@@ -231,6 +235,7 @@ class LiveBench:
             host_key=self.record.host_key,
             alive=lambda: self._alive(ask=True),
             timeout=60.0,
+            scale=self._scale,
         )
         self._answered = self._answering = clock.now()
         if self._restored:
@@ -260,10 +265,7 @@ class LiveBench:
         return self._hypervisor.limits(serial)
 
     def wipe_disk(self, step: WipeDisk) -> None:
-        """Zero a disk in QEMU's block layer; what its file holds is asked of ``qemu-img``.
-
-        A wiped file has no data at all, as a fresh one: that is looked at, extent by extent.
-        """
+        """Zero a disk in QEMU's block layer, and check that its file has no data in any extent."""
         self._hypervisor.wipe(step.serial, step.size)
         asked = process.run(("qemu-img", "map", "-U", "--output=json", step.path), timeout=60)
         left = sum(e["length"] for e in json.loads(asked.stdout) if e["data"] or not e["zero"])
@@ -314,6 +316,8 @@ class LiveBench:
         """Run shell lines as root in the guest."""
         if self._shell is None:
             raise GuestError(f"there is no connection to the guest '{self.record.id}'")
+        if self._lost is not None:
+            raise self._lost
         self._answered = clock.now()
         self._watchdog.begin()
         try:
@@ -335,32 +339,38 @@ class LiveBench:
             self._watchdog.look()
         if ask and clock.now() - self._answered > self._silence:
             if not banner(self.record.port, timeout=self._silence):
-                raise self._dead(
+                self._lost = self._dead(
                     f"the guest '{self.record.id}' hangs: nothing on SSH for"
                     f" {self._silence:.0f} seconds"
                 )
+                raise self._lost
             self._answered = clock.now()
 
     def _in_flight(self) -> dict[str, int]:
-        """What the guest's kernel waits for, by serial: it is asked beside the command that runs.
-
-        ``inflight`` is the kernel's ``Documentation/block/stat.rst``; the links are udev's.
-        """
+        """What the guest's kernel waits for, by serial: asked while another command runs."""
         assert self._shell is not None
         self._asking = True
         try:
-            output = self._shell.run(_IN_FLIGHT, self._silence)
+            return read_in_flight(self._shell.run(IN_FLIGHT, self._silence).stdout)
         finally:
             self._asking = False
-        pairs = (line.rpartition("=") for line in output.stdout.splitlines())
-        return {serial: int(n) for serial, equals, n in pairs if equals}
 
-    def gone(self) -> GuestError | None:
-        """Why the guest can do nothing more: it panicked, or its QEMU ended."""
+    def cause(self, error: LabError) -> GuestError | None:
+        """The end of the guest, or of a disk's server, behind an error; ``None``: neither ended.
+
+        A dead guest makes libvirt and tools fail too: it is the cause, they are not.
+        """
+        troubles = [trouble for s in self._servers.values() if (trouble := s.trouble())]
+        if troubles:
+            return GuestError("; ".join([*troubles, error.message]), hint=error.hint)
+        if isinstance(error, GuestError):
+            return error
+        if self._lost is not None:
+            return self._lost
         try:
             self._alive(ask=False)
-        except GuestError as error:
-            return error
+        except GuestError as found:
+            return found
         return None
 
     def _dead(self, sentence: str) -> GuestError:

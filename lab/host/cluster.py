@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 import lab
 from lab.errors import HostError, InputError, TroubleError
-from lab.host import clock, cluster_tls
+from lab.host import clock, cluster_tls, deadline
 from lab.host.cluster_files import sums_of
 from lab.model.cluster import Assignment, HostFacts
 from lab.model.image import ImageManifest, directory_name
@@ -36,6 +36,14 @@ GLANCE: Final = 0.05
 """Seconds between looks at what came back."""
 CONNECTING: Final = 10.0
 """Seconds within which a scheduler must answer."""
+ANSWERS: Final = 60.0
+"""Seconds for the scheduler, and for every host, to answer a question. A host that is stopped keeps
+its connections: dask's own limits do not find it until it has been silent for :data:`SILENT`."""
+ENDINGS: Final = 240.0
+"""Seconds for hosts to take the guests of a run down."""
+SILENT: Final = 60.0
+"""Seconds without a sign of life after which dask takes a host for dead, and hands its cells out
+again."""
 EXTRA: Final = "cluster"
 OUTCOME: Final = "outcome.json"
 """File without which a cell is not finished."""
@@ -57,7 +65,7 @@ def load() -> Any:
             "distributed.worker.profile.enabled": False,  # it looks 100 times a second
             "distributed.scheduler.http.routes": [],
             "distributed.worker.http.routes": [],
-            "distributed.scheduler.worker-ttl": "60s",
+            "distributed.scheduler.worker-ttl": f"{clock.limit(SILENT):g}s",
             "distributed.scheduler.allowed-failures": RETRIES,
             "distributed.admin.large-graph-warning-threshold": "1GB",
         }
@@ -168,7 +176,7 @@ class Link:
         """
         from lab.host.cluster_worker import tell_facts
 
-        answers = self._on_all(tell_facts)
+        answers = self._on_all(tell_facts, seconds=ANSWERS)
         known: dict[str, HostFacts] = {}
         strange = []
         for address, answer in answers.items():
@@ -270,7 +278,10 @@ class Link:
         """
         from lab.host.cluster_worker import finish_run
 
-        answers = self._on_all(finish_run, run).values()
+        try:
+            answers = self._on_all(finish_run, run, seconds=ENDINGS).values()
+        except _LateError:
+            return {}  # a host that is stopped; the others have heard it
         return dict(a for a in answers if isinstance(a, tuple) and len(a) == 2)
 
     def abandon(self, run: str) -> None:
@@ -278,23 +289,34 @@ class Link:
         from lab.host.cluster_worker import abandon_run
 
         with suppress(HostError):
-            self._on_all(abandon_run, run)
+            self._on_all(abandon_run, run, seconds=ANSWERS)
 
-    def _on_all(self, function: Any, *words: str) -> dict[str, Any]:
+    def _on_all(self, function: Any, *words: str, seconds: float) -> dict[str, Any]:
         found: dict[str, Any] = self._sure(
-            lambda: self._client.run(function, *words, on_error="return")
+            lambda: self._client.run(function, *words, on_error="return"), seconds
         )
         return found
 
-    def _sure(self, ask: Any) -> Any:
+    def _sure(self, ask: Any, seconds: float = ANSWERS) -> Any:
         try:
-            return ask()
+            what = f"the cluster at {self.address} to answer"
+            return deadline.call(ask, seconds=clock.limit(seconds), what=what, error=_LateError)
+        except _LateError as error:
+            raise _LateError(
+                error.message,
+                hint="a host or the scheduler may be stopped; a host that is leaves the cluster"
+                f" after {SILENT:.0f} s; `lab run … --resume RUN` goes on with what is finished",
+            ) from None
         except (OSError, TimeoutError, RuntimeError) as error:
             raise gone(self.address, str(error)) from error
         except (AttributeError, KeyError) as error:
             if self._client.status == "running":
                 raise
             raise gone(self.address, "the client has given up") from error
+
+
+class _LateError(HostError):
+    """No answer came in time."""
 
 
 def gone(address: str, why: str) -> HostError:

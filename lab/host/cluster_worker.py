@@ -16,12 +16,13 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from lab.errors import EXIT_DONE, FullError, HostError, LabError, TroubleError
 from lab.host import cluster_files, paths
 from lab.host.cluster import OUTCOME, Returned
 from lab.host.process import Child
+from lab.host.wire import SILENCE
 from lab.model.cluster import (
     Assignment,
     CellBack,
@@ -136,6 +137,7 @@ class Outpost:
             first_line=assignment.model_dump_json(),
             log=self._log,
             env={},
+            silence=SILENCE,
         )
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
@@ -173,7 +175,15 @@ class Outpost:
 
     def _hear(self) -> None:
         for line in self._child.lines():
-            event = _EVENT.validate_json(line)
+            try:
+                event = _EVENT.validate_json(line)
+            except ValidationError:
+                self.trouble = TroubleError(
+                    f"the outpost of the run '{self._run}' printed a line that this host cannot"
+                    f" read, and was ended: {line[:120]!r}"
+                )
+                self._child.hang_up(STOP_SECONDS)
+                return
             match event:
                 case CellBack():
                     with self._lock:
@@ -196,6 +206,8 @@ class Outpost:
             left = [f for f in self._waiting.values() if not f.done()]
         if self._dropped:
             self.trouble = DroppedError("nobody waits for the run any more")
+        elif self.trouble is None and self._child.fate:
+            self.trouble = TroubleError(f"the outpost of the run '{self._run}' {self._child.fate}")
         elif self.trouble is None and status != EXIT_DONE:
             words = _words_of(self._log)
             self.trouble = TroubleError(

@@ -118,8 +118,7 @@ def _write(domain: Any, serial: str, commands: list[str], done: str) -> None:
             domain.setBlockIoTune(name, dict.fromkeys(limits, 0), live)
         # The flush writes qcow2's tables out of QEMU's cache (``qcow2_co_flush_to_os``).
         for command in (*commands, "flush"):
-            libvirt_qemu.qemuMonitorCommand(
-                domain,
+            domain.monitor(
                 f'qemu-io -d {drive.device} "{command}"',
                 libvirt_qemu.VIR_DOMAIN_QEMU_MONITOR_COMMAND_HMP,
             )
@@ -161,7 +160,7 @@ def completed(connection: Any, domain: Any) -> dict[str, Completed]:
     libvirt = load()
     try:
         serials = {drive.name: serial for serial, drive in drives(domain).items()}
-        told = connection.domainListGetStats([domain], libvirt.VIR_DOMAIN_STATS_BLOCK)[0][1]
+        told = connection.domainListGetStats([domain.raw], libvirt.VIR_DOMAIN_STATS_BLOCK)[0][1]
     except libvirt.libvirtError as error:
         raise GuestError(f"QEMU does not answer: {words(error)}") from error
     found = {}

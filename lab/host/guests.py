@@ -69,6 +69,15 @@ def started_ticks(pid: int) -> int:
         return 0
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped (SIGSTOP, Ctrl-Z) or traced, ``proc(5)``."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[:1] in (["T"], ["t"])
+
+
 def new_id() -> str:
     """A short name; its length is part of every socket's path."""
     return f"g{token_hex(3)}"
@@ -149,6 +158,8 @@ def _directories() -> list[Path]:
         return []
 
 
+KILLED = 20.0
+"""Seconds that a killed process may take to end."""
 SERVERS = (b"nbdkit",)
 """Programs that serve a guest's disks."""
 
@@ -156,6 +167,11 @@ SERVERS = (b"nbdkit",)
 def qemu_pids(directory: Path) -> list[int]:
     """The guest's QEMU."""
     return _pids(directory, (b"qemu-system",))
+
+
+def server_pids(directory: Path) -> list[int]:
+    """The servers of the guest's disks."""
+    return _pids(directory, SERVERS)
 
 
 def _pids(directory: Path, programs: tuple[bytes, ...]) -> list[int]:
@@ -194,7 +210,7 @@ def kill(directory: Path) -> None:
             os.kill(pid, signal.SIGKILL)
     clock.wait_until(
         lambda: None if qemu_pids(directory) else True,
-        timeout=20,
+        timeout=KILLED,
         reason=f"the killed QEMU of the guest in '{directory}' to end",
     )
 
@@ -216,7 +232,8 @@ def _end(directory: Path, programs: tuple[bytes, ...], grace: float) -> None:
                 os.kill(pid, kind)
         if not pids:
             return
-        deadline = clock.now() + grace
+        # A stopped process takes no SIGTERM, but SIGKILL. QEMU may have memory to write out then.
+        deadline = clock.now() + (grace if kind == signal.SIGTERM else KILLED)
         while _pids(directory, programs) and clock.now() < deadline:
             clock.pause(0.05)
     left = _pids(directory, programs)

@@ -23,6 +23,7 @@ from xml.etree import ElementTree as ET
 from lab.errors import GuestError, HostError, ToolError, TroubleError, full
 from lab.host import capabilities, clock, drives, files, passing, process
 from lab.host.drives import Completed
+from lab.host.limited import Limited, Limiter
 
 SOCKET_LIMIT: Final = 107
 """Bytes in a unix socket's path, ``unix(7)``."""
@@ -45,11 +46,15 @@ LOOP_ENDS: Final = 2.0
 
 
 class Hypervisor:
-    """One embedded libvirt root, and the one guest in it."""
+    """One embedded libvirt root, and the one guest in it.
 
-    def __init__(self, root: Path, name: str = "lab") -> None:
+    Every call has a limit (:mod:`lab.host.limited`), which grows with ``scale``: ``GuestError``.
+    """
+
+    def __init__(self, root: Path, name: str = "lab", scale: float = 1.0) -> None:
         self.root = root
         self.name = name
+        self._limiter = Limiter(root.name, scale)
         self._connection: Any = None
         self._domain: Any = None
         self._real: set[str] = set()
@@ -76,7 +81,7 @@ class Hypervisor:
         self._loop.start()
         uri = f"qemu:///embed?root={self.root}"
         try:
-            self._connection = libvirt.open(uri)
+            self._connection = self._limited("open", lambda: libvirt.open(uri))
         except libvirt.libvirtError as error:
             raise HostError(
                 f"libvirt cannot open '{uri}': {error}",
@@ -87,13 +92,20 @@ class Hypervisor:
         """Let go of libvirt; the guest goes on."""
         self._stop.set()
         if self._connection is not None:
-            with contextlib.suppress(drives.load().libvirtError):
+            with contextlib.suppress(drives.load().libvirtError, GuestError):
                 self._connection.close()
         self._connection = self._domain = None
         if self._loop is not None:
             # Its timer is a Python function, and an interpreter that has ended has none.
             self._loop.join(LOOP_ENDS)
             self._loop = None
+
+    def forget_calls(self) -> None:
+        """QEMU was ended by its process id: calls that were given up do not bar new ones."""
+        self._limiter.forget()
+
+    def _limited(self, name: str, function: Callable[[], Any]) -> Limited:
+        return Limited(self._limiter.call(name, function), self._limiter)
 
     def _events(self, libvirt: Any) -> None:
         # A timer keeps the loop turning, so that it sees the wish to stop.
@@ -106,7 +118,7 @@ class Hypervisor:
         self.open()
         libvirt = drives.load()
         try:
-            self._domain = self._connection.createXML(xml, 0)
+            self._domain = Limited(self._connection.createXML(xml, 0), self._limiter)
         except libvirt.libvirtError as error:
             raise self._trouble("QEMU would not start the guest", error) from error
         capabilities.keep(self.root)
@@ -127,7 +139,7 @@ class Hypervisor:
         try:
             xml = self._saved_definition(path).replace(f"{before}/", f"{now}/")
             self._connection.restoreFlags(str(path), xml, libvirt.VIR_DOMAIN_SAVE_RUNNING)
-            self._domain = self._connection.lookupByName(self.name)
+            self._domain = self._look_up()
         except libvirt.libvirtError as error:
             raise self._trouble("the saved guest did not restore", error) from error
         capabilities.keep(self.root)
@@ -149,7 +161,7 @@ class Hypervisor:
 
         def look() -> Any:
             try:
-                domain = self._connection.lookupByName(self.name)
+                domain = self._look_up()
                 domain.state()
                 domain.XMLDesc(0)
             except libvirt.libvirtError:
@@ -159,6 +171,9 @@ class Hypervisor:
         self._domain = clock.wait_until(
             look, timeout=10, reason=f"libvirt to find the guest in '{self.root}' again"
         )
+
+    def _look_up(self) -> Limited:
+        return Limited(self._connection.lookupByName(self.name), self._limiter)
 
     @property
     def pid(self) -> int:
@@ -171,19 +186,27 @@ class Hypervisor:
 
     def port(self) -> int:
         """The port of 127.0.0.1 that leads to the guest's SSH, as QEMU's own table has it."""
-        import libvirt_qemu
-
-        libvirt = drives.load()
-        try:
-            table = libvirt_qemu.qemuMonitorCommand(
-                self._domain, "info usernet", libvirt_qemu.VIR_DOMAIN_QEMU_MONITOR_COMMAND_HMP
-            )
-        except libvirt.libvirtError as error:
-            raise GuestError(f"QEMU does not answer: {drives.words(error)}") from error
+        table = self._monitor("info usernet")
         found = re.search(r"HOST_FORWARD\]\s+\d+\s+127\.0\.0\.1\s+(\d+)", table)
         if found is None:
             raise GuestError(f"QEMU forwards no port to the guest; its table:\n{table}")
         return int(found.group(1))
+
+    def require_answer(self) -> None:
+        """Raise ``GuestError`` where QEMU does not answer on its monitor."""
+        self._monitor("info status")
+
+    def _monitor(self, command: str) -> str:
+        import libvirt_qemu
+
+        libvirt = drives.load()
+        try:
+            answer: str = self._domain.monitor(
+                command, libvirt_qemu.VIR_DOMAIN_QEMU_MONITOR_COMMAND_HMP
+            )
+        except libvirt.libvirtError as error:
+            raise GuestError(f"QEMU does not answer: {drives.words(error)}") from error
+        return answer
 
     def plug(self, xml: str) -> None:
         """Hot-plug a device."""

@@ -17,12 +17,14 @@ from typing import Final
 
 from lab.compile.image_build import namespaced
 from lab.errors import HostError, LabError
-from lab.host import paths, process
+from lab.host import locks, paths, process
 from lab.host.clock import pause
 
 WORK: Final = ".work-"
 LOCK: Final = ".lock-"
 REMOVING: Final = ".removing-"
+MAKING: Final = 3600.0
+"""Seconds that another process may take to make the same image."""
 
 
 def home() -> Path:
@@ -40,7 +42,10 @@ def home() -> Path:
 
 @contextmanager
 def exclusive(task: str, *, waiting: Callable[[], None]) -> Iterator[None]:
-    """Only one process at a time does this task; ``waiting`` is called when another one does."""
+    """Only one process at a time does this task; ``waiting`` is called when another one does.
+
+    ``LockedError`` after :data:`MAKING`.
+    """
     lock = home() / f"{LOCK}{task}"
     with _ended_by_signals():
         descriptor = _locked(lock, waiting)
@@ -59,11 +64,8 @@ def _locked(lock: Path, waiting: Callable[[], None]) -> int:
         except OSError as error:
             raise HostError(f"'{lock}' cannot be written: {error.strerror}") from error
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                waiting()
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            what = f"another process to do the same ({lock.name.removeprefix(LOCK)})"
+            locks.take(descriptor, lock, seconds=MAKING, what=what, waiting=waiting)
             if _is_still(lock, descriptor):
                 return descriptor
         except BaseException:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
-from lab.host import files
+from lab.host import files, locks
+
+WORKING: Final = 4 * 3600.0
+"""Seconds that the first process may take: its work is a whole run of a scenario."""
 
 
 def once(directory: Path, name: str, work: Callable[[], str]) -> str:
     """What ``work`` returned, here or in the process that came first: the others wait for it.
 
     Work that raises, or whose process dies, is not done: the next one does it. ``directory`` is
-    there, and goes with those who share it.
+    there, and goes with those who share it. ``LockedError`` after :data:`WORKING`.
     """
     done = directory / name
-    with (directory / f".{name}.lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    path = directory / f".{name}.lock"
+    with path.open("a") as lock:
+        locks.take(lock.fileno(), path, seconds=WORKING, what=f"another process to make '{name}'")
         if done.is_file():
             return done.read_text(encoding="utf-8")
         text = work()

@@ -231,9 +231,9 @@ def _ask(
     text = json.dumps({"execute": command, **({"arguments": arguments} if arguments else {})})
     try:
         if descriptors:
-            said, _ = libvirt_qemu.qemuMonitorCommandWithFiles(domain, text, list(descriptors), 0)
+            said, _ = domain.monitor_with_files(text, list(descriptors))
         else:
-            said = libvirt_qemu.qemuMonitorCommand(domain, text, 0)
+            said = domain.monitor(text, 0)
     except libvirt.libvirtError as error:
         raise GuestError(f"QEMU does not answer '{command}': {words(error)}") from error
     answer = json.loads(said)

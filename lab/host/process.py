@@ -5,15 +5,23 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import select
 import shlex
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO, Any, Final, NoReturn
 
 from lab.errors import HostError, ToolError, full
+from lab.host import clock
+
+TAKES: Final = 60.0
+"""Seconds for which a child may leave an order unread; then it is killed."""
+_DEATH: Final = 10.0
+"""Seconds that a killed process may take to end; then it is left behind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +46,8 @@ def _kill_group(process: subprocess.Popen[str]) -> None:
             process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             continue
-    process.wait()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=_DEATH)  # one that waits for a device that hangs takes no signal
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
             with contextlib.suppress(OSError):  # what it was still to be told is of no use now
@@ -141,14 +150,31 @@ def uninterrupted() -> Iterator[None]:
 
 
 class Child:
-    """A process that goes on while the lab listens to it, and whose lifeline is its input."""
+    """A process that goes on while the lab listens to it, and whose lifeline is its input.
+
+    ``silence``: seconds without any output after which it is killed; 0: never. One that is heard
+    so sends signs of life (:class:`lab.host.wire.Teller`).
+    """
 
     def __init__(
-        self, argv: Sequence[str], *, first_line: str, log: Path, env: Mapping[str, str]
+        self,
+        argv: Sequence[str],
+        *,
+        first_line: str,
+        log: Path,
+        env: Mapping[str, str],
+        silence: float = 0.0,
     ) -> None:
+        self.fate = ""
+        """Why it was killed, to complete "the process …"; empty: it was not, or by others."""
         self._log = log.open("wb")
+        self._silence = clock.Countdown(clock.limit(silence)) if silence else None
+        self._grace: clock.Countdown | None = None
+        """What is left of its time to end, once somebody hung up."""
+        self._telling = threading.Lock()
         self._process = subprocess.Popen(
             argv,
+            bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -156,9 +182,8 @@ class Child:
             start_new_session=True,
         )
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it died at once: its exit status will tell
-            self._process.stdin.write(first_line.encode() + b"\n")
-            self._process.stdin.flush()
+        os.set_blocking(self._process.stdin.fileno(), False)
+        self.tell(first_line)
 
     @property
     def pid(self) -> int:
@@ -166,37 +191,100 @@ class Child:
         return self._process.pid
 
     def lines(self) -> Iterator[str]:
-        """What it prints, line by line, until it closes its output."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            yield line.decode(errors="replace").rstrip("\n")
+        """What it prints, line by line, until it closes its output; empty lines are signs of life.
+
+        Half a line at the end, of a process that was killed, is left out.
+        """
+        out = self._process.stdout
+        assert out is not None
+        poll = select.poll()
+        poll.register(out.fileno(), select.POLLIN)
+        rest, killed = b"", clock.Countdown(_DEATH)
+        with out:
+            while not self.fate or killed.left() > 0:
+                if not poll.poll(1000 * clock.LOOK):
+                    self._look(killed)
+                    continue
+                if self._silence is not None:
+                    self._silence.again()
+                self._look(killed)
+                got = os.read(out.fileno(), 65536)
+                if not got:
+                    return
+                *whole, rest = (rest + got).split(b"\n")
+                for line in filter(None, whole):
+                    yield line.decode(errors="replace")
+
+    def _look(self, killed: clock.Countdown) -> None:
+        """Kill it where its time is over."""
+        for countdown, did in ((self._silence, "said nothing"), (self._grace, "had not ended")):
+            if not self.fate and countdown is not None and countdown.left() <= 0:
+                self._kill(f"{did} for {countdown.seconds:.0f} s and was killed")
+                killed.again()
+
+    def _kill(self, fate: str) -> None:
+        self.fate = self.fate or fate
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def tell(self, line: str) -> None:
-        """Write it a line; one that has died will be heard of by its exit status."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError, ValueError):
-            self._process.stdin.write(line.encode() + b"\n")
-            self._process.stdin.flush()
+        """Write it a line; one that has died will be heard of by its exit status.
 
-    def hang_up(self) -> None:
-        """Let go of the lifeline: it cleans up and ends."""
+        One that does not read for :data:`TAKES` is killed.
+        """
+        stdin = self._process.stdin
+        assert stdin is not None
+        data = memoryview(line.encode() + b"\n")
+        countdown = clock.Countdown(clock.limit(TAKES))
+        with self._telling, contextlib.suppress(BrokenPipeError, ValueError):
+            poll = select.poll()
+            poll.register(stdin.fileno(), select.POLLOUT)
+            while data:
+                if countdown.left() <= 0:
+                    self._kill(f"took no order for {countdown.seconds:.0f} s and was killed")
+                    return
+                if poll.poll(1000 * clock.LOOK):
+                    with contextlib.suppress(BlockingIOError):
+                        data = data[os.write(stdin.fileno(), data) :]
+
+    def hang_up(self, grace: float = 0.0) -> None:
+        """Let go of the lifeline: it cleans up and ends.
+
+        With ``grace`` whoever listens to it kills it after so many seconds.
+        """
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError, OSError):
+        if grace and self._grace is None:
+            self._grace = clock.Countdown(clock.limit(grace))
+        with self._telling, contextlib.suppress(BrokenPipeError, OSError):
             self._process.stdin.close()
 
     def end(self, grace: float) -> int:
         """Its exit status; what has not ended by itself after ``grace`` seconds is killed."""
         try:
-            self._process.wait(timeout=grace)
+            _wait(self._process, clock.limit(grace))
         except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+            self._kill(f"had not ended after {clock.limit(grace):.0f} s and was killed")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                _wait(self._process, _DEATH)
         finally:
             self._log.close()
-            assert self._process.stdout is not None
-            self._process.stdout.close()
-        return self._process.returncode
+            self.hang_up()
+        status = self._process.returncode
+        return -signal.SIGKILL if status is None else status
+
+
+def _wait(process: subprocess.Popen[Any], seconds: float) -> None:
+    """Wait for its end; time for which this process is stopped itself does not count."""
+    countdown = clock.Countdown(seconds)
+    while True:
+        left = countdown.left()
+        try:
+            process.wait(timeout=max(0.0, min(clock.LOOK, left)))
+        except subprocess.TimeoutExpired:
+            if left <= 0:
+                raise
+        else:
+            return
 
 
 class Daemon:

@@ -11,13 +11,14 @@ import functools
 import hashlib
 import os
 import shutil
+import signal
 import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from lab.errors import GuestError, HostError, ToolError
-from lab.host import clock, files, paths, process, turns
+from lab.host import clock, files, guests, paths, process, turns
 from lab.model.procedure import AskServer, BuildPlugin, StartServer
 
 PACKAGES: Final = "nbdkit nbdkit-plugin-dev gcc libc6-dev"
@@ -100,7 +101,8 @@ class Server:
             Path(step.socket).unlink()  # of one that was killed
         self._process = process.Daemon(step.argv, log=Path(step.log))
         try:
-            clock.wait_until(self._ready, timeout=step.timeout, reason=f"'{step.label}' to answer")
+            reason = f"the server of '{step.label}' to answer"
+            clock.wait_until(self._ready, timeout=step.timeout, reason=reason)
             turns.never(self._process.pid)
         except BaseException:
             self.stop()
@@ -124,6 +126,15 @@ class Server:
     def pid(self) -> int:
         """Its process id."""
         return self._process.pid
+
+    def trouble(self) -> str:
+        """Why the server serves nothing, in a sentence; empty: it has not ended or stopped."""
+        who = f"the server of the disk '{self._step.label}' (process {self.pid})"
+        status = self._process.status()
+        if status is not None:
+            ended = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
+            return f"{who} ended {ended}"
+        return f"{who} is stopped" if guests.is_stopped(self.pid) else ""
 
     def stop(self, grace: float = 3.0) -> None:
         """End it, by force after ``grace`` seconds: a stalled disk does not end by itself."""

@@ -15,12 +15,14 @@ import stat
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
 from lab.errors import GuestError, ToolError, first_line
-from lab.host import clock
+from lab.host import channels, clock, deadline
+from lab.host.channels import Running
 from lab.model.ports import Output
 
 if TYPE_CHECKING:
@@ -32,8 +34,6 @@ banner, a client waits for minutes."""
 _PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
 COPY_SECONDS: Final = 60.0
 """For which no byte of a file may pass."""
-_GLANCE: Final = 0.2
-"""Seconds between two looks at standard error and the clock."""
 
 
 def prepare() -> None:
@@ -67,8 +67,11 @@ def banner(port: int, timeout: float = BANNER_SECONDS) -> bool:
 class Shell:
     """A connection as root that runs one script after another."""
 
-    def __init__(self, client: paramiko.SSHClient, alive: Callable[[], None]) -> None:
+    def __init__(
+        self, client: paramiko.SSHClient, alive: Callable[[], None], scale: float = 1.0
+    ) -> None:
         self._client = client
+        self._limit = clock.limit(channels.LIMIT * scale)
         self._alive = alive
         """Raises ``GuestError`` when the guest has died; asked again and again in a command."""
         self._idle: list[paramiko.Channel] = []
@@ -85,11 +88,12 @@ class Shell:
         alive: Callable[[], None],
         timeout: float,
         user: str = "root",
+        scale: float = 1.0,
     ) -> Shell:
         """Log in on what :func:`reach` found; any host key but the pinned one is refused.
 
         ``alive`` raises ``GuestError`` when the guest has died; it is asked again and again while
-        a command runs.
+        a command runs. Limits on the guest's answers grow with ``scale``.
         """
         import paramiko
 
@@ -103,7 +107,8 @@ class Shell:
         client.set_missing_host_key_policy(paramiko.RejectPolicy())
         key = paramiko.Ed25519Key.from_private_key(io.StringIO(private_key))
         try:
-            client.connect(
+            login = partial(
+                client.connect,
                 "127.0.0.1",
                 port,
                 sock=connection,
@@ -114,6 +119,9 @@ class Shell:
                 timeout=timeout,
                 banner_timeout=timeout,
                 auth_timeout=timeout,
+            )
+            deadline.call(
+                login, seconds=clock.limit(2 * timeout), what="the guest to let the lab log in"
             )
         except paramiko.BadHostKeyException as error:
             client.close()
@@ -131,11 +139,11 @@ class Shell:
         except (paramiko.SSHException, OSError, EOFError) as error:
             client.close()
             raise GuestError(f"the SSH connection to the guest failed: {error}") from error
-        return cls(client, alive)
+        return cls(client, alive, scale)
 
     def close(self) -> None:
         """Close the connection."""
-        self._client.close()
+        channels.close(self._client.close)
 
     def run(self, script: str, timeout: float, *, stop: bool = True) -> Output:
         """Run shell lines; ``GuestError`` when the guest dies or takes too long.
@@ -159,7 +167,7 @@ class Shell:
             try:
                 answer = self._ask(channel, script, still_time, stop=stop)
             except BaseException:
-                channel.close()  # something may still run in it
+                channels.close(channel.close)  # something may still run in it
                 raise
             self._idle.append(channel)
         except (paramiko.SSHException, OSError, EOFError) as error:
@@ -179,19 +187,21 @@ class Shell:
 
         def still_time() -> None:
             self._alive()
-            if clock.now() - started > 60.0:
-                raise GuestError("the guest did not take a script within 60 seconds")
+            if clock.now() - started > 2 * self._limit:
+                raise GuestError(
+                    f"the guest did not take a script within {2 * self._limit:.0f} seconds"
+                )
 
         channel = self._open(still_time)
         text = f"(set -e; eval {shlex.quote(script)}) </dev/null\nexit $?\n"
-        _send(channel, text.encode(), still_time)
+        channels.send(channel, text.encode(), still_time, self._limit)
         return Running(channel, self._alive)
 
     def put(self, source: Path, target: str) -> None:
         """Copy a file into the guest, with its mode; ``ToolError`` says what was refused."""
 
-        def move(files: paramiko.SFTPClient) -> None:
-            files.put(str(source), target)
+        def move(files: paramiko.SFTPClient, told: Callable[[int, int], None]) -> None:
+            files.put(str(source), target, told)
             files.chmod(target, stat.S_IMODE(source.stat().st_mode))
 
         self._copy(move, f"'{source}' could not be copied to '{target}' in the guest")
@@ -199,20 +209,38 @@ class Shell:
     def get(self, source: str, target: Path) -> None:
         """Copy a file out of the guest; ``ToolError`` says what was refused."""
         self._copy(
-            lambda files: files.get(source, str(target)),
+            lambda files, told: files.get(source, str(target), told),
             f"'{source}' in the guest could not be copied to '{target}'",
         )
 
-    def _copy(self, move: Callable[[paramiko.SFTPClient], object], failed: str) -> None:
+    def _copy(
+        self,
+        move: Callable[[paramiko.SFTPClient, Callable[[int, int], None]], object],
+        failed: str,
+    ) -> None:
         """One transfer over SFTP; a guest that takes nothing for so long has died."""
         import paramiko
 
-        try:
+        passed = [0]
+
+        def told(done: int, _whole: int) -> None:
+            passed[0] = done
+
+        def copy() -> None:
             with self._client.open_sftp() as files:
                 channel = files.get_channel()
                 if channel is not None:
                     channel.settimeout(COPY_SECONDS)
-                move(files)
+                move(files, told)
+
+        try:
+            deadline.call(
+                copy,
+                seconds=clock.limit(COPY_SECONDS),
+                what="the guest to take or give the next bytes of a file over SFTP",
+                glance=self._alive,
+                moved=lambda: passed[0],
+            )
         except (paramiko.SSHException, TimeoutError, EOFError) as error:
             self._alive()
             raise GuestError(f"the SSH connection to the guest was lost: {error}") from error
@@ -226,8 +254,8 @@ class Shell:
         if transport is None or not transport.is_active():
             self._alive()
             raise GuestError("the SSH connection to the guest was lost")
-        channel = _channel(transport, still_time)
-        _begin(channel, f"LC_ALL=C PATH={_PATH} exec sh", still_time)
+        channel = channels.channel(transport, still_time, self._limit)
+        channels.begin(channel, f"LC_ALL=C PATH={_PATH} exec sh", still_time, self._limit)
         return channel
 
     def _ask(
@@ -245,14 +273,14 @@ class Shell:
             f"printf '\\n{mark} %d\\n' $?\n"
             f"printf '\\n{mark}\\n' >&2\n"
         )
-        _send(channel, text.encode(), still_time)
+        channels.send(channel, text.encode(), still_time, self._limit)
         end, out, err = f"\n{mark} ".encode(), bytearray(), bytearray()
         error_end = f"\n{mark}\n".encode()
         asked = clock.now()
         whole = False
         while not (whole and err.endswith(error_end)):
             source, into = (channel.recv_stderr, err) if whole else (channel.recv, out)
-            channel.settimeout(_GLANCE)
+            channel.settimeout(channels.GLANCE)
             with suppress(TimeoutError):
                 got = source(65536)
                 if not got:
@@ -267,102 +295,3 @@ class Shell:
                 asked = clock.now()
         printed, _, status = bytes(out).rpartition(end)
         return int(status), printed, bytes(err[: -len(error_end)])
-
-
-class Running:
-    """A script that runs beside others; what it prints is taken in as it comes."""
-
-    def __init__(self, channel: paramiko.Channel, alive: Callable[[], None]) -> None:
-        self._channel, self._alive = channel, alive
-        self._out, self._err = bytearray(), bytearray()
-        self._began = self._ended = clock.now()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        self._channel.settimeout(_GLANCE)
-        while True:
-            while self._channel.recv_stderr_ready():
-                self._err += self._channel.recv_stderr(65536)
-            with suppress(TimeoutError):
-                got = self._channel.recv(65536)
-                if not got:
-                    break
-                self._out += got
-        with suppress(OSError):  # standard error ends with the channel
-            while got := self._channel.recv_stderr(65536):
-                self._err += got
-        self._ended = clock.now()
-
-    def end(self, timeout: float) -> Output:
-        """Wait for its end; ``GuestError`` where the guest dies, or takes too long."""
-        while self._reader.is_alive():
-            self._reader.join(1.0)
-            if self._reader.is_alive():
-                self._alive()
-                if clock.now() - self._began > timeout:
-                    raise GuestError(f"a workload had not ended after {timeout:.0f} seconds")
-        status = self._channel.recv_exit_status()
-        if status < 0:
-            self._alive()
-            raise GuestError("the SSH connection to the guest was lost")
-        return self._output(status)
-
-    def over(self) -> Output:
-        """What it had told when its guest ended under it."""
-        self._reader.join(5.0)  # the connection ends with QEMU
-        self._channel.close()
-        self._reader.join(5.0)
-        return self._output(-1)
-
-    def _output(self, status: int) -> Output:
-        return Output(
-            status=status,
-            stdout=self._out.decode(errors="replace"),
-            stderr=self._err.decode(errors="replace"),
-            seconds=self._ended - self._began,
-        )
-
-
-def _channel(transport: paramiko.Transport, still_time: Callable[[], None]) -> paramiko.Channel:
-    """A channel; a guest that is only slow gets more than one try."""
-    import paramiko
-
-    while True:
-        try:
-            return transport.open_session(timeout=2.0)
-        except paramiko.SSHException as error:
-            if "imeout" not in str(error):
-                raise
-            still_time()
-
-
-def _send(channel: paramiko.Channel, data: bytes, still_time: Callable[[], None]) -> None:
-    """All of it, however slowly the guest takes it."""
-    channel.settimeout(1.0)
-    while data:
-        try:
-            data = data[channel.send(data) :]
-        except TimeoutError:
-            still_time()
-
-
-def _begin(channel: paramiko.Channel, command: str, still_time: Callable[[], None]) -> None:
-    """Send the command. paramiko waits for the answer without a limit, so a thread does that."""
-    failed: list[Exception] = []
-
-    def send() -> None:
-        try:
-            channel.exec_command(command)
-        except Exception as error:  # told to whoever waits, below
-            failed.append(error)
-
-    sender = threading.Thread(target=send, daemon=True)
-    sender.start()
-    while True:
-        sender.join(1.0)
-        if not sender.is_alive():
-            break
-        still_time()
-    if failed:
-        raise failed[0]

@@ -21,8 +21,8 @@ from pathlib import Path
 from secrets import token_hex
 from typing import IO, Final, TypedDict
 
-from lab.host import accelerator, clock, paths
-from lab.host.guests import started_ticks
+from lab.host import accelerator, clock, locks, paths
+from lab.host.guests import is_stopped, started_ticks
 
 PATIENCE: Final = 60.0
 """Seconds after which a guest goes on without a turn."""
@@ -34,6 +34,11 @@ SMALL: Final = 0.5
 leaves will seldom be what the other one lacks."""
 OVERTAKEN: Final = 20.0
 """Seconds after which a step that waits is passed by no other."""
+LONGEST: Final = 3600.0
+"""Seconds after which a step begins though there is no room for it: its figures may be contended,
+which is found and has the cell repeated."""
+LEDGER: Final = 5.0
+"""Seconds for which another process may hold the list of steps, which takes it a millisecond."""
 _GLANCE: Final = 0.02
 
 
@@ -56,8 +61,8 @@ class Turn:
             return
         self._covered = pid
         _prefer(pid, LOW)
-        began = clock.now()
-        while clock.now() - began < PATIENCE:
+        countdown = clock.Countdown(clock.limit(PATIENCE))
+        while countdown.left() > 0:
             self._file = _free()
             if self._file is not None:
                 break
@@ -103,7 +108,8 @@ class Share:
         """Wait until ``cores`` processors fit into ``room`` beside those that others have taken.
 
         First come, first served, but that a small step passes a large one for a while; alone, any
-        step may begin. ``room`` 0: there is no limit. ``waits`` is called once if it has to wait.
+        step may begin, and so may one that has waited for :data:`LONGEST`. ``room`` 0: there is no
+        limit. ``waits`` is called once if it has to wait.
         """
         if not room or self._token:
             return
@@ -111,7 +117,8 @@ class Share:
         if _admitted(self._token, cores, room):
             return
         waits()
-        while not _admitted(self._token, cores, room):
+        countdown = clock.Countdown(clock.limit(LONGEST))
+        while not _admitted(self._token, cores, room) and countdown.left() > 0:
             clock.pause(_GLANCE)
 
     def give(self) -> None:
@@ -152,7 +159,8 @@ def _admitted(token: str, cores: float, room: float) -> bool:
 def _ledger() -> Iterator[list[_Entry]]:
     """The steps of this user's labs on this host, locked, without those whose process has gone.
 
-    What cannot be read is no reason to wait, and neither is what cannot be written.
+    What cannot be read is no reason to wait, and neither is what cannot be written or locked.
+    Steps of stopped processes are left out too: nobody knows when they go on.
     """
     entries: list[_Entry] = []
     try:
@@ -163,17 +171,26 @@ def _ledger() -> Iterator[list[_Entry]]:
         yield entries
         return
     with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            locks.take(file.fileno(), path, seconds=LEDGER, what="the CPU slots", glance=0.002)
+        except locks.LockedError:
+            yield entries
+            return
         file.seek(0)
         text = file.read()
         with contextlib.suppress(ValueError, TypeError, KeyError):
-            entries = [e for e in json.loads(text) if started_ticks(e["pid"]) == e["started"]]
+            entries = [e for e in json.loads(text) if _runs(e)]
         yield entries
         if (now := json.dumps(entries)) != text:
             with contextlib.suppress(OSError):
                 file.truncate(0)
                 file.write(now)
                 file.flush()
+
+
+def _runs(entry: _Entry) -> bool:
+    pid = entry["pid"]
+    return started_ticks(pid) == entry["started"] and not is_stopped(pid)
 
 
 def never(pid: int) -> None:

@@ -8,7 +8,6 @@ reader sees a whole one or none.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.errors import HostError
-from lab.host import files, paths
+from lab.host import files, locks, paths
 from lab.host.guests import GuestRecord, started_ticks
 
 MEMORY: Final = "memory.save"
@@ -30,6 +29,8 @@ SEED: Final = "seed.iso"
 FILES: Final = (MEMORY, ROOT, SEED)
 ABOUT: Final = "warm.json"
 FORMAT: Final = 2
+MAKING: Final = 1200.0
+"""Seconds that another lab may take to save a guest: a slow boot and the saving."""
 KEPT: Final = 12
 """States that are kept; one of a guest with 512 MiB takes 160 MB."""
 
@@ -110,10 +111,14 @@ def asked_before(key: str) -> bool:
 
 @contextmanager
 def baking(key: str) -> Iterator[None]:
-    """Only one lab at a time makes the state of that name; others wait for it here."""
+    """Only one lab at a time makes the state of that name; others wait for it here.
+
+    ``LockedError`` after :data:`MAKING`.
+    """
     paths.warm().mkdir(parents=True, exist_ok=True)
-    with (paths.warm() / f".{key}.lock").open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    path = paths.warm() / f".{key}.lock"
+    with path.open("a") as file:
+        locks.take(file.fileno(), path, seconds=MAKING, what="another lab to save a guest")
         yield
 
 

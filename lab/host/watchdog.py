@@ -4,8 +4,8 @@ While a command runs in the guest, QEMU's own counters of completed requests are
 two seconds. Where no disk has completed anything for too long, the guest is asked whether requests
 are in flight: a workload that only thinks has none, and is left alone.
 
-QEMU is asked in a thread, for libvirt waits for a stopped QEMU without a limit; that such a guest
-hangs is found on SSH.
+QEMU is asked in a thread: a stopped QEMU answers only after libvirt's limit. SSH finds sooner that
+such a guest hangs.
 """
 
 from __future__ import annotations
@@ -25,6 +25,22 @@ ANSWER: Final = 0.5
 """Seconds that a look waits for QEMU's answer, which takes a few milliseconds."""
 JOIN: Final = 5.0
 """Seconds that an answer under way may take when the command has ended."""
+
+IN_FLIGHT: Final = """\
+cd /dev/disk/by-id
+for link in virtio-* scsi-*; do
+  device=$(readlink -f "$link")
+  read -r reads writes < "/sys/block/${device##*/}/inflight" || continue
+  serial=${link#virtio-}
+  echo "${serial#scsi-0QEMU_QEMU_HARDDISK_}=$((reads + writes))"
+done 2>/dev/null"""
+"""``inflight`` is the kernel's ``Documentation/block/stat.rst``; the links are udev's."""
+
+
+def read_in_flight(stdout: str) -> dict[str, int]:
+    """Return the requests in flight by serial, from what :data:`IN_FLIGHT` printed."""
+    pairs = (line.rpartition("=") for line in stdout.splitlines())
+    return {serial: int(n) for serial, equals, n in pairs if equals}
 
 
 class Watchdog:

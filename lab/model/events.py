@@ -111,6 +111,8 @@ class Trouble(Told):
     exit_status: int
     full: bool = False
     """A disk of the host is full: the run cannot go on either."""
+    unread: bool = False
+    """The lab itself was stopped for too long: nothing is wrong with the guest."""
 
 
 Event = Annotated[

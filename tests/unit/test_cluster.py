@@ -589,8 +589,13 @@ def image(away: Away, planted: Image) -> Image:
     return planted
 
 
-def test_every_cell_comes_back_once_though_hosts_are_killed(tmp_path: Path, image: Image) -> None:
+@pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_every_cell_comes_back_once_though_hosts_die(
+    tmp_path: Path, image: Image, kind: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stopped host keeps its connections: it is missed by its signs of life."""
     pytest.importorskip("distributed")
+    monkeypatch.setenv("LAB_LIMITS", "0.2")
     compiled = cells_of(with_matrix(axis(60)), tmp_path)
     store = stored(compiled, tmp_path / "out")
     marks = tmp_path / "marks"
@@ -607,13 +612,16 @@ def test_every_cell_comes_back_once_though_hosts_are_killed(tmp_path: Path, imag
             while len(list(marks.iterdir())) < 12 and time.monotonic() < until:
                 time.sleep(0.02)
             killed.append(name_of(children[0]))
-            children[0].send_signal(signal.SIGKILL)
+            children[0].send_signal(kind)
 
         killer = threading.Thread(target=kill)
         killer.start()
         said: list[str] = []
+        began = time.monotonic()
         run_all(address, compiled, store, image, said.append)
+        assert time.monotonic() - began < 120
         killer.join()
+        children[0].kill()
     ids = [cell_id(c) for c in compiled.cells]
     assert {line.rpartition(" ")[2] for line in said if "sleeping over" in line} <= set(ids)
     heard = {line.partition(":")[0] for line in said if "sleeping over" in line}

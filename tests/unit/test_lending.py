@@ -45,6 +45,8 @@ class World:
 class Worker:
     """Answers orders as a worker does."""
 
+    fate = ""
+
     world: World
     crew: Crew
     member: Member | None = None

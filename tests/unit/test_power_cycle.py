@@ -14,7 +14,7 @@ import pytest
 from lab.errors import GuestError
 from lab.host import guests
 from lab.host.bench import LiveBench
-from lab.host.shell import Running
+from lab.host.channels import Running
 from lab.model.procedure import PowerCycle
 
 

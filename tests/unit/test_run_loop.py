@@ -159,9 +159,12 @@ def test_what_is_to_stay_is_forgotten(bench: FakeBench) -> None:
 
 def test_a_mistake_of_the_lab_itself_is_not_swallowed(bench: FakeBench) -> None:
     undo = Undo()
+    taken: list[str] = []
+    undo.add(taken.append, "the first")
     undo.add(lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         undo.unwind()
+    assert taken == ["the first"]
 
 
 def test_a_secret_file_is_secret_and_others_are_not(bench: FakeBench) -> None:

@@ -1,0 +1,325 @@
+"""Processes that are stopped, or say what nobody can read: each side of the wire notices."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.app import crew as crews
+from lab.app.crew import Crew, Member
+from lab.errors import ToolError
+from lab.host import guests, paths
+from lab.host.bench import LiveBench
+from lab.host.process import Child
+from lab.model.events import Event, GuestStarted
+from lab.model.guest import Guest
+from lab.model.job import GuestJob
+from lab.model.procedure import HostCommand, MakeDirectory, Procedure, StartServer
+
+pytestmark = pytest.mark.usefixtures("lab_home")
+UP = GuestStarted(guest="g1", seconds=1.0).model_dump_json()
+BEATS = "import sys, time\nwhile True:\n    print(flush=True)\n    time.sleep(0.2)\n"
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> GuestJob:
+    """A guest whose making takes long."""
+    key = tmp_path / "key"
+    key.write_text("no key, but nobody connects")
+    steps = (
+        MakeDirectory(path=str(tmp_path / "made")),
+        HostCommand(label="long", argv=("sleep", "60"), creates=()),
+    )
+    return GuestJob(
+        guest="g1",
+        scenario="q",
+        image="i",
+        host_key="ssh-ed25519 AAAA",
+        private_key=str(key),
+        procedure=Procedure(name="g1", steps=steps),
+    )
+
+
+@pytest.fixture
+def crew(tmp_path: Path) -> Iterator[Crew]:
+    made = Crew(directory=tmp_path)
+    yield made
+    made.stop()
+
+
+def heard(crew: Crew, seconds: float) -> list[Event]:
+    """What the only worker tells until it ends, as `dispatch` hears it."""
+    found: list[Event] = []
+    while True:
+        member, event = crew.heard.get(timeout=seconds)
+        crew.note(member, event)
+        if event is None:
+            return found
+        found.append(event)
+
+
+def start(crew: Crew, job: GuestJob, program: str, monkeypatch: pytest.MonkeyPatch) -> Member:
+    """A worker that is another program."""
+
+    def child(_argv: object, **words: Any) -> Child:
+        return Child([sys.executable, "-c", program], **words)
+
+    monkeypatch.setattr(crews, "Child", child)
+    return crew.start(job, Guest())
+
+
+@pytest.mark.parametrize("line", ["not JSON", '{"kind": "cake"}', '{"kind": "guest_started"}'])
+def test_a_line_that_cannot_be_read_ends_the_worker_with_a_sentence(
+    line: str, crew: Crew, job: GuestJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker that was started listens to its lifeline, and has more to say."""
+    program = f"print('''{UP}\n{line}\n{UP}''', flush=True)\nimport sys; sys.stdin.read()"
+    member = start(crew, job, program, monkeypatch)
+    assert [e.kind for e in heard(crew, 30)] == ["guest_started"]
+    assert crew.members == []
+    assert member.trouble is not None
+    assert "printed a line that the lab cannot read, and was ended" in member.trouble.message
+    assert line in member.trouble.message
+
+
+def test_one_that_then_does_not_end_is_killed(
+    crew: Crew, job: GuestJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crews, "STOP_SECONDS", 1.0)
+    member = start(crew, job, f"print('garbage', flush=True)\n{BEATS}", monkeypatch)
+    began = time.monotonic()
+    assert heard(crew, 30) == []
+    assert time.monotonic() - began < 20
+    assert member.trouble is not None
+    assert "'garbage'" in member.trouble.message
+
+
+def test_half_a_line_of_a_killed_worker_is_no_garbage(
+    crew: Crew, job: GuestJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = (
+        f"import os; print('{UP}'); print('{UP[:9]}', end='', flush=True); os.kill(os.getpid(), 9)"
+    )
+    member = start(crew, job, program, monkeypatch)
+    assert len(heard(crew, 30)) == 1
+    assert member.trouble is not None
+    assert "ended with status -9" in member.trouble.message
+
+
+def test_a_stopped_worker_is_killed_and_its_guest_is_swept(
+    crew: Crew, job: GuestJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real worker, stopped while it makes its guest."""
+    monkeypatch.setenv("LAB_LIMITS", "0.1")
+    member = crew.start(job, Guest())
+    while not guests.directory_of("g1").exists():
+        time.sleep(0.05)
+    os.kill(member.child.pid, signal.SIGSTOP)
+    began = time.monotonic()
+    heard(crew, 60)
+    assert 3 < time.monotonic() - began < 40
+    assert member.trouble is not None
+    assert "the worker of the guest 'g1' said nothing for 6 s and was killed" in str(member.trouble)
+    assert not guests.directory_of("g1").exists()
+
+
+def test_a_worker_that_only_beats_is_not_silent(
+    crew: Crew, job: GuestJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAB_LIMITS", "0.02")
+    program = BEATS.replace("while True", "for _ in range(20)")
+    member = start(crew, job, program, monkeypatch)
+    assert heard(crew, 30) == []  # the beats are no events
+    assert member.trouble is None
+
+
+def test_workers_that_are_stopped_hold_up_the_end_of_a_run_once(
+    crew: Crew, job: GuestJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crews, "STOP_SECONDS", 2.0)
+    for number in range(4):
+        named = job.model_copy(update={"guest": f"g{number}"})
+        start(crew, named, "import time; time.sleep(60)", monkeypatch)
+    began = time.monotonic()
+    assert crew.stop() == []
+    assert time.monotonic() - began < 20
+    assert crew.members == []
+
+
+def test_an_order_that_nobody_takes_ends_whoever_should_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAB_LIMITS", "0.02")
+    began = time.monotonic()
+    child = Child(
+        [sys.executable, "-c", "import time; time.sleep(60)"],
+        first_line="x" * 1_000_000,
+        log=tmp_path / "log",
+        env={},
+    )
+    assert child.fate == "took no order for 1 s and was killed"
+    assert list(child.lines()) == []
+    assert child.end(10) == -9
+    assert time.monotonic() - began < 20
+
+
+# -- the worker's side
+
+
+def worker(job: GuestJob, limits: str) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lab.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"LAB_LIMITS": limits},
+        bufsize=0,
+    )
+    assert process.stdin is not None
+    process.stdin.write(job.model_dump_json().encode() + b"\n")
+    return process
+
+
+def wait_for_guest(process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 30
+    while not guests.directory_of("g1").exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_worker_whose_lab_is_stopped_takes_its_guest_down_and_says_why(job: GuestJob) -> None:
+    """Nobody reads what it tells; the lifeline stays open."""
+    process = worker(job, "0.005")
+    wait_for_guest(process)
+    process.wait(timeout=40)
+    assert list(paths.guests().iterdir()) == []
+    assert process.stdout is not None
+    told = process.stdout.read()
+    assert b"the lab has not read what the worker of the guest 'g1' tells for 3 s" in told
+    assert b'"unread":true' in told
+    assert b"guest_gone" in told
+    process.communicate()
+
+
+def test_a_worker_whose_lab_reads_goes_on(job: GuestJob) -> None:
+    process = worker(job, "0.005")
+    wait_for_guest(process)
+    assert process.stdout is not None
+    until = time.monotonic() + 8
+    lines = []
+    while time.monotonic() < until:
+        lines.append(process.stdout.readline())
+    assert process.poll() is None
+    assert lines.count(b"\n") >= 2  # signs of life
+    process.communicate(timeout=30)  # the lifeline
+    assert list(paths.guests().iterdir()) == []
+
+
+@pytest.mark.parametrize("order", [b"not JSON\n", b'{"kind": "cake"}\n', b"\xff\n"])
+def test_a_lifeline_is_read_after_an_order_that_is_none(order: bytes, job: GuestJob) -> None:
+    process = worker(job, "1")
+    wait_for_guest(process)
+    assert process.stdin is not None
+    process.stdin.write(order)
+    time.sleep(0.5)
+    assert process.poll() is None  # it is at a step, which it does not leave for this
+    told, _ = process.communicate(timeout=30)
+    assert b"guest_gone" in told
+    assert list(paths.guests().iterdir()) == []
+
+
+def test_an_order_that_is_none_ends_a_worker_that_waits_for_one(job: GuestJob) -> None:
+    idle = job.model_copy(update={"procedure": Procedure(name="g1", steps=())})
+    process = worker(idle, "1")
+    assert process.stdin is not None
+    assert process.stdout is not None
+    while b"guest_started" not in process.stdout.readline():
+        pass
+    process.stdin.write(b'{"kind": "cake"}\n')
+    told = process.stdout.read()
+    assert b"an order cannot be read" in told
+    assert b"guest_gone" in told
+    assert process.wait(10) == 3
+    process.communicate()
+
+
+def test_cleaning_up_that_hangs_is_left(job: GuestJob, tmp_path: Path) -> None:
+    """An undo that never returns: the worker ends by itself, and the guest's directory is gone."""
+    program = (
+        "import time, sys; from lab.host.bench import LiveBench;"
+        "LiveBench.remove = lambda *_: time.sleep(600);"
+        "from lab import worker; from lab.host import wire; wire.leave(worker.main())"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"LAB_LIMITS": "0.03"},
+    )
+    assert process.stdin is not None
+    process.stdin.write(job.model_dump_json().encode() + b"\n")
+    process.stdin.flush()
+    wait_for_guest(process)
+    deadline = time.monotonic() + 10
+    while not (tmp_path / "made").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    told, _ = process.communicate(timeout=40)
+    assert b"cleaning up had not ended after 3 s" in told
+    assert list(paths.guests().iterdir()) == []
+
+
+# -- a disk's server
+
+LISTEN = (
+    "import socket, sys, time; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen();"
+    " time.sleep(60)"
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [(signal.SIGSTOP, "is stopped"), (signal.SIGKILL, "ended by SIGKILL")],
+    ids=["stopped", "killed"],
+)
+def test_a_disks_server_is_named_as_the_cause_of_what_fails(
+    kind: signal.Signals, words: str, tmp_path: Path
+) -> None:
+    record = guests.create(guest="g1", scenario="q", image="i", host_key="ssh-ed25519 AAAA")
+    bench = LiveBench(record, "no key")
+    socket = str(tmp_path / "s")
+    step = StartServer(
+        label="disk1",
+        argv=(sys.executable, "-c", LISTEN, socket),
+        socket=socket,
+        log=str(tmp_path / "log"),
+        timeout=20,
+    )
+    bench.start_server(step)
+    try:
+        server = bench._servers[socket]
+        failed = ToolError("'write' ended with status 1 in the guest: Input/output error")
+        assert server.trouble() == ""
+        os.kill(server.pid, kind)
+        deadline = time.monotonic() + 10
+        while not server.trouble():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        cause = bench.cause(failed)
+        assert cause is not None
+        assert cause.message == (
+            f"the server of the disk 'disk1' (process {server.pid}) {words}; {failed.message}"
+        )
+    finally:
+        began = time.monotonic()
+        bench.stop_server(step)
+        assert time.monotonic() - began < 10
