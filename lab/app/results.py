@@ -9,6 +9,7 @@ from typing import Any
 from lab import catalog, measure
 from lab.app.calibration import check_of
 from lab.compile.scenario import look_up
+from lab.compile.suites import suite_of
 from lab.errors import ToolError
 from lab.host import paths
 from lab.judge import Judged, judge
@@ -19,7 +20,7 @@ from lab.model.scenario import AxisValue, Cell
 from lab.noise import disks_of, share_of
 from lab.predict import bitmap_updates, predictions
 from lab.store import RunStore, StoredCell, StoredOutcome, StoredRun
-from lab.suites import SuiteCell, claims_of
+from lab.suites import SuiteCell, SuiteTest, claims_of, tests_of
 
 
 def result_of(store: RunStore) -> Result:
@@ -51,6 +52,20 @@ def result_of(store: RunStore) -> Result:
         environment=environment,
         cells=tuple(j.result for j in judged),
         claims=(*judge(run.claims, judged), *claims_of(suites)),
+    )
+
+
+def tests_of_run(store: RunStore, result: Result) -> tuple[SuiteTest, ...]:
+    """Every test of the run's suites with what it has left; empty where it has no suite."""
+    run = store.load_run()
+    if not any(suite_of(w) for stored in run.cells for w in stored.cell.workloads):
+        return ()
+    results = {cell.id: cell for cell in result.cells}
+    return tests_of(
+        [
+            SuiteCell(cell=s.cell, result=results[s.id], raw=store.raw(store.cell_directory(s.id)))
+            for s in run.cells
+        ]
     )
 
 
