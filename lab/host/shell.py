@@ -137,8 +137,13 @@ class Shell:
         """Close the connection."""
         self._client.close()
 
-    def run(self, script: str, timeout: float) -> Output:
-        """Run shell lines with ``set -e``; ``GuestError`` when the guest dies or takes too long."""
+    def run(
+        self, script: str, timeout: float, heard: Callable[[bytes], None] = lambda _output: None
+    ) -> Output:
+        """Run shell lines with ``set -e``; ``GuestError`` when the guest dies or takes too long.
+
+        ``heard`` gets what they print, as it comes.
+        """
         import paramiko
 
         started = clock.now()
@@ -155,7 +160,7 @@ class Shell:
         try:
             channel = self._idle.pop() if self._idle else self._open(still_time)
             try:
-                answer = self._ask(channel, script, still_time)
+                answer = self._ask(channel, script, still_time, heard)
             except BaseException:
                 channel.close()  # something may still run in it
                 raise
@@ -229,7 +234,11 @@ class Shell:
         return channel
 
     def _ask(
-        self, channel: paramiko.Channel, script: str, still_time: Callable[[], None]
+        self,
+        channel: paramiko.Channel,
+        script: str,
+        still_time: Callable[[], None],
+        heard: Callable[[bytes], None],
     ) -> tuple[int, bytes, bytes]:
         """Give a shell a script; its exit status, standard output and error."""
         mark = self._mark
@@ -252,6 +261,8 @@ class Shell:
                     self._alive()
                     raise GuestError("the SSH connection to the guest was lost")
                 into += got
+                if not whole:
+                    heard(got)
             while channel.recv_stderr_ready():
                 err += channel.recv_stderr(65536)
             whole = whole or (out.endswith(b"\n") and out.rfind(end, -len(end) - 8) >= 0)
