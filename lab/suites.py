@@ -40,33 +40,68 @@ class SuiteCell:
     raw: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteTest:
+    """What a test has come to, in the trial in which it came to the worst."""
+
+    claim: str
+    """Id of the claim that it passes."""
+    cell: str
+    """Id of the cell in which it was run."""
+    test: Tested
+    trial: int | None
+    """``None``: there is but one."""
+
+
 def claims_of(cells: Sequence[SuiteCell]) -> tuple[ClaimResult, ...]:
     """A claim for each test of each suite: ``WORKLOAD.TEST``, of several cells ``…@AXES``, or the
     cells' ids where their axes are too long to tell them apart."""
-    slugs = [slug(one.cell) for one in cells]
-    names = slugs if len(set(slugs)) == len(slugs) else [cell_id(one.cell) for one in cells]
     return tuple(
         claim
-        for one, name in zip(cells, names, strict=True)
-        for workload in one.cell.workloads
-        for claim in _of_workload(one, workload, f"@{name}" if len(cells) > 1 else "")
+        for one, workload, where in _workloads(cells)
+        for claim in _of_workload(one, workload, where)
     )
 
 
-def _of_workload(one: SuiteCell, workload: Workload, where: str) -> Iterator[ClaimResult]:
-    if suite_of(workload) is None:
-        return
-    version = tested_version(one.raw.get(f"{workload.name}.{LISTED}.txt", ""))
-    expected = f"passed, with mdadm {version}" if version else "passed"
+def tests_of(cells: Sequence[SuiteCell]) -> tuple[SuiteTest, ...]:
+    """Every test of each suite, by the claim that speaks of it."""
+    return tuple(
+        test for one, workload, where in _workloads(cells) for test in _worst(one, workload, where)
+    )
+
+
+def _workloads(cells: Sequence[SuiteCell]) -> Iterator[tuple[SuiteCell, Workload, str]]:
+    """Each suite of each cell, and what its claims' ids end with."""
+    slugs = [slug(one.cell) for one in cells]
+    names = slugs if len(set(slugs)) == len(slugs) else [cell_id(one.cell) for one in cells]
+    for one, name in zip(cells, names, strict=True):
+        for workload in one.cell.workloads:
+            if suite_of(workload) is not None:
+                yield one, workload, f"@{name}" if len(cells) > 1 else ""
+
+
+def _worst(one: SuiteCell, workload: Workload, where: str) -> Iterator[SuiteTest]:
     trials = [_tests(one, workload, trial) for trial in range(1, one.cell.trials + 1)]
-    names = list(dict.fromkeys(test.name for tests in trials for test in tests))
-    for name in names:
+    for name in dict.fromkeys(test.name for tests in trials for test in tests):
         found = [(n, t) for n, tests in enumerate(trials, 1) for t in tests if t.name == name]
         trial, worst = min(found, key=lambda at: _ORDER.index(at[1].ending))
-        in_trial = f"trial {trial}: " if len(trials) > 1 and worst.reason else ""
-        claim = _claim(f"{workload.name}.{name}{where}", one, name, worst, in_trial)
+        yield SuiteTest(
+            claim=f"{workload.name}.{name}{where}",
+            cell=one.result.id,
+            test=worst,
+            trial=trial if len(trials) > 1 else None,
+        )
+
+
+def _of_workload(one: SuiteCell, workload: Workload, where: str) -> Iterator[ClaimResult]:
+    version = tested_version(one.raw.get(f"{workload.name}.{LISTED}.txt", ""))
+    expected = f"passed, with mdadm {version}" if version else "passed"
+    tests = list(_worst(one, workload, where))
+    for found in tests:
+        in_trial = f"trial {found.trial}: " if found.trial and found.test.reason else ""
+        claim = _claim(found.claim, one, found.test.name, found.test, in_trial)
         yield claim.model_copy(update={"expected": expected})
-    if not names:
+    if not tests:
         skipped = one.result.outcome is Outcome.SKIPPED
         yield ClaimResult(
             id=f"{workload.name}{where}",

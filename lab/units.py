@@ -133,6 +133,15 @@ def parse_seconds(value: object) -> float:
     return seconds
 
 
+def shortened(text: str, most: int) -> str:
+    """The text; of a longer one beginning and end, and between them how much was left out."""
+    if len(text) <= most:
+        return text
+    half = most // 2
+    left = len(text) - 2 * half
+    return f"{text[:half]}\n[lab: {left} characters are left out here]\n{text[-half:]}"
+
+
 def format_size(size: int) -> str:
     """The shortest exact spelling: ``524288`` is ``512KiB``, ``250000000`` is ``250MB``."""
     if size == 0:

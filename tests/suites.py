@@ -25,6 +25,7 @@ for name in ${names//,/ }; do
   0) echo succeeded ;;
   3) echo -e "\\033[1;33mskipping\\033[0m - see $logs/$name.log and $logs/$name.log for details" ;;
   *) failed=1
+    echo "## saved of $name" > "$logs/fail$name.log"
     echo -e "\\033[0;31mFAILED\\033[0m - see $logs/$name.log and $logs/fail$name.log for details" ;;
   esac
   mv log "$logs/$name.log"

@@ -86,7 +86,9 @@ class Cluster:
                 " do not have it",
                 hint="a .deb becomes part of an image, and images are fetched",
             )
-        image = systems.find(guest) or systems.build(guest, progress)
+        image = systems.find(guest) or systems.build(
+            guest, progress, accept_expired=self.how.accept_expired
+        )
         names = ", ".join(host.name for host in self._able)
         kind = self.accelerator
         reason = f"{kind.upper()}, on the cluster at {self.link.address}: {names}"

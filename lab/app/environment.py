@@ -14,11 +14,17 @@ from lab.model.image import Image
 
 def image_facts(image: Image) -> dict[str, Any]:
     """The image that guests boot."""
+    expired = [
+        f"{one.suite}, valid until {one.valid_until:%Y-%m-%d}"
+        for one in image.manifest.expired
+        if one.valid_until
+    ]
     return {
         "name": image.name,
         "digest": image.digest,
         "kernel": image.manifest.kernel_version,
         "mdadm": image.manifest.mdadm_version,
+        **({"expired": expired} if expired else {}),
     }
 
 

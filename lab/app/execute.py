@@ -75,7 +75,7 @@ class Here:
 
     def place(self, guest: Guest, progress: images.Progress) -> Place:
         """Image, QEMU and accelerator; builds the image where it is missing."""
-        return prepare(guest, progress)
+        return prepare(guest, progress, accept_expired=self.how.accept_expired)
 
     def check_disks(self, cells: Sequence[Cell], erase: Sequence[str]) -> bool:
         """What the guard would refuse is refused before anything is booted."""

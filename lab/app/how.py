@@ -17,5 +17,7 @@ class How:
     """Guests at once; ``None``: as many as the host has room for."""
     cold: bool = False
     """Boot every guest, and neither use nor make a warm state."""
+    accept_expired: bool = False
+    """Build images from an archive whose Release files have expired, too."""
     erase: tuple[str, ...] = ()
     """Serials of real disks that may be written to."""

@@ -40,8 +40,7 @@ def build_named(
 ) -> Image:
     """Build the image of a recipe, or say that it is there."""
     known, recipe = image_recipes.load(name)
-    if accept_expired:  # which archive is believed makes no other image
-        recipe = recipe.model_copy(update={"check_valid_until": False})
+    recipe = image_recipes.as_accepted(recipe, accept_expired=accept_expired)
     return images.build(recipe, name=known, progress=progress, refresh=refresh)
 
 

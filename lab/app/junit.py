@@ -9,7 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from lab.app.results import result_of, understood
+from lab.app.report import LOG_SHOWN
+from lab.app.results import result_of, tests_of_run, understood
 from lab.compile.fields import fields_of
 from lab.compile.scenario import Compiled
 from lab.errors import InputError, LabError
@@ -26,9 +27,12 @@ from lab.model.result import (
     Result,
     RunState,
 )
+from lab.model.suite import Tested
 from lab.report.junit import Case, Ending, Suite, junit_xml
 from lab.report.plan import cell_script
 from lab.store import RunStore, StoredCell, StoredRun, now
+from lab.units import shortened
+from lab.workloads import COLOUR
 
 ENDINGS: Final[Mapping[Verdict, Ending]] = {
     Verdict.HOLDS: "passed",
@@ -127,16 +131,20 @@ def suite_of(store: RunStore, trouble: str = "") -> Suite:
     seconds = {cell.id: cell.seconds.total for cell in result.cells}
     shares = {id_: max(1, sum(id_ in ids for ids in about.values())) for id_ in seconds}
     commands = {cell.id: _Commands(store, cell) for cell in run.cells}
+    tests = {test.claim: test.test for test in tests_of_run(store, result)}
     cases = [
         Case(
             name=f"{claim.id}: {claim.says}",
             ending=ENDINGS[claim.verdict],
             kind="" if claim.verdict is Verdict.HOLDS else claim.verdict.value,
             reason=claim.reason,
-            seconds=sum(seconds[i] / shares[i] for i in about.get(claim.id, ())),
+            seconds=(tests[claim.id].seconds or 0.0)
+            if claim.id in tests
+            else sum(seconds[i] / shares[i] for i in about.get(claim.id, ())),
             out=_evidence(
                 claim, asked.get(claim.id), [commands[i] for i in about.get(claim.id, ())]
-            ),
+            )
+            + _logs(tests.get(claim.id)),
         )
         for claim in result.claims
     ]
@@ -204,6 +212,16 @@ def _evidence(found: ClaimResult, claim: Claim | None, cells: Sequence[_Commands
         lines.append(f"{found.reason}\n")
     workloads = list(dict.fromkeys(v.workload for v in (claim.values if claim else ())))
     return "".join([*lines, *(cell.of(name) for cell in cells for name in workloads)])
+
+
+def _logs(test: Tested | None) -> str:
+    """What a test has left that did not come to a good end: its logs, the kernel's messages."""
+    if test is None or test.ending not in ("failed", "unfinished"):
+        return ""
+    return "".join(
+        f"---- {name}\n{shortened(COLOUR.sub('', text), LOG_SHOWN).rstrip()}\n"
+        for name, text in test.logs
+    )
 
 
 def _cell_case(store: RunStore, cell: CellResult) -> Case:

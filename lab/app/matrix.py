@@ -115,11 +115,13 @@ def plan_of(
     *,
     shard: str | None = None,
     budget: float | None = None,
+    accept_expired: bool = False,
     runs: Sequence[RunStore] | None = None,
 ) -> Night:
     """The parts in the order in which they are run, and those that are left out of a budget.
 
     ``InputError``: there is no such shard. ``runs``: earlier ones, the newest first.
+    ``accept_expired``: images are built from an expired archive too, which a note says.
     """
     number, of = parse_shard(shard) if shard else (1, 1)
     # Every machine must cut the same shares: by what stands in the files, not by what it has seen.
@@ -147,13 +149,13 @@ def plan_of(
         parts=tuple(p.model_copy(update=told) if p.id in left else p for p in parts),
         expected=compiled.matrix.expected,
         notes=(
-            *_notes([p for p in mine if planned[p.id][1]]),
+            *_notes([p for p in mine if planned[p.id][1]], accept_expired=accept_expired),
             *expired(compiled.matrix.expected, day),
         ),
     )
 
 
-def _notes(parts: Sequence[Part]) -> list[str]:
+def _notes(parts: Sequence[Part], *, accept_expired: bool) -> list[str]:
     """Images that the parts need and that are not there yet."""
     found = {}
     for part in parts:
@@ -164,6 +166,7 @@ def _notes(parts: Sequence[Part]) -> list[str]:
     return [
         f"the image '{name}' is not built yet, and is built first"
         + (f", with the kernel '{kernel}'" if kernel else "")
+        + (", from an expired archive too (--accept-expired)" if accept_expired else "")
         + "; the time for that is not counted"
         for (name, kernel), there in found.items()
         if not there

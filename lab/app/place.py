@@ -21,11 +21,14 @@ class Place:
     emulator: str
 
 
-def prepare(guest: Guest, progress: images.Progress) -> Place:
-    """Image, QEMU and accelerator; builds the image where it is missing."""
+def prepare(guest: Guest, progress: images.Progress, *, accept_expired: bool = False) -> Place:
+    """Image, QEMU and accelerator; builds the image where it is missing.
+
+    ``accept_expired``: also from an archive whose Release files have expired.
+    """
     emulator = accelerator.emulator()
     hypervisor.require()  # before a minute is spent on an image
-    image = systems.find(guest) or systems.build(guest, progress)
+    image = systems.find(guest) or systems.build(guest, progress, accept_expired=accept_expired)
     images.verify(image)
     found = accelerator.find(image.kernel)
     return Place(accelerator=found, image=image, emulator=emulator)

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from lab import measure
 from lab.app.explain import beside
-from lab.app.results import result_of, typed_names, understood
+from lab.app.results import result_of, tests_of_run, typed_names, understood
 from lab.app.trend import regressions_of
 from lab.errors import InputError
 from lab.host import files
@@ -22,9 +22,14 @@ from lab.report.answer import steps
 from lab.report.document import Attempt, Evidence, Page, PageCell
 from lab.report.plan import cell_script
 from lab.store import RunStore, StoredCell
+from lab.suites import SuiteTest
+from lab.units import format_seconds, shortened
+from lab.workloads import COLOUR
 
 LINES: Final = 400
 """Of each piece of evidence, the last ones: a page is to be sent around."""
+LOG_SHOWN: Final = 64 * 1024
+"""Characters of each log of a failed test: of a longer one the middle is left out."""
 
 
 @understood
@@ -33,6 +38,7 @@ def page_of(store: RunStore, lab: str = "lab") -> Page:
     run, result = store.load_run(), result_of(store)
     scenario, name = typed_names(store)
     results = {cell.id: cell for cell in result.cells}
+    tests = tests_of_run(store, result)
     return Page(
         result=result,
         title=run.title,
@@ -41,7 +47,10 @@ def page_of(store: RunStore, lab: str = "lab") -> Page:
         notes=run.notes,
         overrides=run.overrides,
         claims=run.claims,
-        cells=tuple(_cell(store, stored, results[stored.id]) for stored in run.cells),
+        cells=tuple(
+            _cell(store, stored, results[stored.id], [t for t in tests if t.cell == stored.id])
+            for stored in run.cells
+        ),
         damage=store.damage(),
         steps=steps(
             result,
@@ -54,7 +63,9 @@ def page_of(store: RunStore, lab: str = "lab") -> Page:
     )
 
 
-def _cell(store: RunStore, stored: StoredCell, result: CellResult) -> PageCell:
+def _cell(
+    store: RunStore, stored: StoredCell, result: CellResult, tests: Sequence[SuiteTest]
+) -> PageCell:
     directory = store.cell_directory(stored.id)
     raw = store.raw(directory)
     procedure = store.load_procedure(directory)
@@ -68,6 +79,7 @@ def _cell(store: RunStore, stored: StoredCell, result: CellResult) -> PageCell:
                 evidence=_evidence(raw),
             )
         )
+    failures += [_failed(t) for t in tests if t.test.ending in ("failed", "unfinished")]
     return PageCell(
         result=result,
         cell=stored.cell,
@@ -76,6 +88,22 @@ def _cell(store: RunStore, stored: StoredCell, result: CellResult) -> PageCell:
         sync=measure.sync_seen(stored.cell, raw),
         commands=cell_script(procedure) if procedure else "",
         failures=tuple(failures),
+    )
+
+
+def _failed(found: SuiteTest) -> Attempt:
+    """A test of a suite that did not come to a good end, with its logs."""
+    test = found.test
+    after = f" after {format_seconds(test.seconds)}" if test.seconds is not None else ""
+    return Attempt(
+        name=found.claim,
+        outcome=Outcome.FAILED,
+        words=f"{test.ending}{after}",
+        reason=test.reason,
+        evidence=tuple(
+            Evidence(name=name, text=shortened(COLOUR.sub("", text), LOG_SHOWN))
+            for name, text in test.logs
+        ),
     )
 
 
@@ -99,8 +127,13 @@ def _evidence(raw: dict[str, str]) -> tuple[Evidence, ...]:
     names = [n for n in first if n in raw]
     names += [n for n in raw if n.endswith(("stderr.txt", "stdout.txt")) and raw[n].strip()]
     return tuple(
-        Evidence(name=name, text="\n".join(raw[name].splitlines()[-LINES:])) for name in names
+        Evidence(name=name, text="\n".join(_readable(raw[name])[-LINES:])) for name in names
     )
+
+
+def _readable(text: str) -> list[str]:
+    """Lines, without those that programs of the lab's own add to what suites print."""
+    return [line for line in text.splitlines() if not line.startswith("--lab-- {")]
 
 
 def write_report(store: RunStore, out: Path | None, lab: str) -> Path:

@@ -10,6 +10,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 from lab import catalog, measure
 from lab.app.calibration import check_of
 from lab.compile.fields import fields_of
+from lab.compile.suites import suite_of
 from lab.errors import InputError, ToolError
 from lab.host import paths
 from lab.judge import Judged, judge
@@ -28,7 +29,7 @@ from lab.model.scenario import Cell
 from lab.noise import disks_of, share_of
 from lab.predict import bitmap_updates, predictions
 from lab.store import RunStore, StoredCell, StoredOutcome, StoredRun
-from lab.suites import SuiteCell, claims_of
+from lab.suites import SuiteCell, SuiteTest, claims_of, tests_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -104,6 +105,20 @@ _MISSING: Final = {
     RunState.STOPPED: "the run ended before it",
 }
 """Why a cell is not there."""
+
+
+def tests_of_run(store: RunStore, result: Result) -> tuple[SuiteTest, ...]:
+    """Every test of the run's suites with what it has left; empty where it has no suite."""
+    run = store.load_run()
+    if not any(suite_of(w) for stored in run.cells for w in stored.cell.workloads):
+        return ()
+    results = {cell.id: cell for cell in result.cells}
+    return tests_of(
+        [
+            SuiteCell(cell=s.cell, result=results[s.id], raw=store.raw(store.cell_directory(s.id)))
+            for s in run.cells
+        ]
+    )
 
 
 def _cell(

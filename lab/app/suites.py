@@ -1,7 +1,10 @@
-"""Whether the directories that a scenario's suites come from are there, and are those."""
+"""Whether the directories that a scenario's suites come from are there, and have the tests."""
 
 from __future__ import annotations
 
+import fnmatch
+import re
+from difflib import get_close_matches
 from pathlib import Path
 
 from lab.compile.scenario import Compiled
@@ -25,7 +28,11 @@ def check_suites(compiled: Compiled, *, all_given: bool = True) -> None:
                 seen.add(key)
                 problem = _problem(workload, all_given=all_given)
                 if problem:
-                    raise compiled.document.wrong(_path(cell, index, workload), problem)
+                    path = _path(cell, index, workload, "directory")
+                    raise compiled.document.wrong(path, problem)
+                problem = _unknown(workload)
+                if problem:
+                    raise compiled.document.wrong(_path(cell, index, workload, "tests"), problem)
 
 
 def wanting(compiled: Compiled) -> tuple[str, ...]:
@@ -47,9 +54,31 @@ def _files(workload: Workload) -> str:
     return " and ".join(f"'{mark}'" for mark in tool.marks(parameters))
 
 
-def _path(cell: Cell, index: int, workload: Workload) -> tuple[str | int, ...]:
-    axis = f"workloads.{workload.name}.directory"
-    return ("matrix", axis) if axis in cell.axes else ("workloads", index, "directory")
+def _path(cell: Cell, index: int, workload: Workload, key: str) -> tuple[str | int, ...]:
+    axis = f"workloads.{workload.name}.{key}"
+    return ("matrix", axis) if axis in cell.axes else ("workloads", index, key)
+
+
+def _unknown(workload: Workload) -> str:
+    """Which name or pattern fits no test of the directory; empty: none, or it is no suite."""
+    suite = suite_of(workload)
+    if suite is None or not suite[1].directory:
+        return ""
+    tool, parameters = suite
+    named = tool.named(parameters)
+    top = Path(parameters.directory, named.folder)
+    names = (path.relative_to(top).as_posix() for path in top.rglob("*"))
+    there = sorted(name for name in names if re.fullmatch(named.find, name))
+    for wanted in named.tests:
+        if not fnmatch.filter(there, wanted):
+            near = get_close_matches(wanted, there, n=3, cutoff=0.5)
+            guess = " or ".join(f"'{name}'" for name in near)
+            some = ", ".join(f"'{name}'" for name in there[:3])
+            return (
+                f"none of the {len(there)} tests in '{parameters.directory}' is called '{wanted}': "
+                + (f"did you mean {guess}?" if near else f"they are called {some} …")
+            )
+    return ""
 
 
 def _problem(workload: Workload, *, all_given: bool) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lab.cli.app import image
-from lab.cli.options import ImageName, Json, console, home, print_json
+from lab.cli.options import AcceptExpired, ImageName, Json, console, home, print_json
 
 
 @image.command("list")
@@ -35,10 +35,7 @@ def build(
     refresh: Annotated[
         bool, typer.Option("--refresh", help="Build again, for newer packages.")
     ] = False,
-    accept_expired: Annotated[
-        bool,
-        typer.Option("--accept-expired", help="Take an archive whose Release file has expired."),
-    ] = False,
+    accept_expired: AcceptExpired = False,
 ) -> None:
     """Build an image from Debian's own packages, without root.
 

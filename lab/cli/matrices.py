@@ -11,7 +11,7 @@ import typer
 
 from lab.cli import completion
 from lab.cli.app import matrix, run
-from lab.cli.options import Cluster, Json, Tls, console, home, print_json
+from lab.cli.options import AcceptExpired, Cluster, Json, Tls, console, home, print_json
 from lab.cli.running import Cold, Jobs, Out, Verbose, hands_of, how_of, where_of
 
 if TYPE_CHECKING:
@@ -153,6 +153,7 @@ def run_matrix(
     out: Out = None,
     jobs: Jobs = "auto",
     cold: Cold = False,
+    accept_expired: AcceptExpired = False,
     cluster: Cluster = None,
     tls: Tls = None,
     resume: Annotated[
@@ -182,7 +183,7 @@ def run_matrix(
     from lab.errors import InputError
     from lab.report.night import plan_page
 
-    how = how_of(jobs, keep=False, workloads=True, cold=cold)
+    how = how_of(jobs, accept_expired, keep=False, workloads=True, cold=cold)
     where = where_of(cluster, tls)
     compiled = _compiled(name)
     if junit is not None:
@@ -198,7 +199,12 @@ def run_matrix(
         night = running.again(compiled, directory)
     else:
         seconds = _seconds(budget) if budget else None
-        night = plan_of(compiled, host_of(how.jobs), shard=shard, budget=seconds)
+        night = plan_of(
+            *(compiled, host_of(how.jobs)),
+            shard=shard,
+            budget=seconds,
+            accept_expired=how.accept_expired,
+        )
         if plan:
             if as_json:
                 print_json(night.model_dump(mode="json", by_alias=True))

@@ -88,6 +88,14 @@ Tls = Annotated[
         show_default="the local cluster's, or ~/.local/share/lab/tls",
     ),
 ]
+AcceptExpired = Annotated[
+    bool,
+    typer.Option(
+        "--accept-expired",
+        help="Build images also from an old copy of the archive, whose Release files have expired;"
+        " LAB_ACCEPT_EXPIRED=1 does the same.",
+    ),
+]
 Json = Annotated[
     bool, typer.Option("--json", help="One JSON document on standard output.", show_default=False)
 ]

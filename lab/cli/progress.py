@@ -27,7 +27,15 @@ from lab.cli.live import SHORT, clock, counts, log_line, screen, time_left
 from lab.cli.options import console as console_of
 from lab.cli.watching import Watched
 from lab.compile.identity import cell_id
-from lab.model.events import CellFinished, Checked, Event, GuestKept, GuestStarted, Trouble
+from lab.model.events import (
+    CellFinished,
+    Checked,
+    Event,
+    GuestKept,
+    GuestStarted,
+    TestStarted,
+    Trouble,
+)
 from lab.model.result import Outcome
 from lab.units import format_seconds
 
@@ -248,6 +256,8 @@ class Progress:
                 self.say(f"the check '{event.check.name}' failed: {event.check.detail}")
             case CellFinished():
                 self._finished(watched, event)
+            case TestStarted():
+                self.say(f"test {event.test}, {event.number} of {event.of}")
             case GuestKept():
                 self.say(f"guest {event.guest} stays up")
             case Trouble():

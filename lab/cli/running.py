@@ -12,6 +12,7 @@ import typer
 from lab.cli import completion
 from lab.cli.app import run, up
 from lab.cli.options import (
+    AcceptExpired,
     Cluster,
     Json,
     ScenarioName,
@@ -88,6 +89,7 @@ def up_scenario(
     cold: Cold = False,
     erase: Erase = None,
     resume: Resume = None,
+    accept_expired: AcceptExpired = False,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -99,7 +101,7 @@ def up_scenario(
 
     if resume and no_run:
         raise InputError("--resume goes on with cells, and --no-run runs none: leave one out")
-    how = how_of(jobs, keep=True, workloads=not no_run, cold=cold, erase=erase)
+    how = how_of(*(jobs, accept_expired), keep=True, workloads=not no_run, cold=cold, erase=erase)
     _go(
         *(context, name, sets, trials, out, how, None),
         resume=resume,
@@ -118,6 +120,7 @@ def run_scenario(
     jobs: Jobs = "auto",
     cold: Cold = False,
     erase: Erase = None,
+    accept_expired: AcceptExpired = False,
     cluster: Cluster = None,
     tls: Tls = None,
     resume: Resume = None,
@@ -140,7 +143,7 @@ def run_scenario(
     lab run scenario raid5-parity-last --resume last · lab run scenario degraded --junit junit.xml ·
     lab run scenario raid5-parity-last --cluster 127.0.0.1:8786
     """
-    how = how_of(jobs, keep=False, workloads=True, cold=cold, erase=erase)
+    how = how_of(jobs, accept_expired, keep=False, workloads=True, cold=cold, erase=erase)
     where = where_of(cluster, tls)
     _go(
         *(context, name, sets, trials, out, how, where),
@@ -152,18 +155,32 @@ def run_scenario(
 
 
 def how_of(
-    jobs: str, *, keep: bool, workloads: bool, cold: bool, erase: list[str] | None = None
+    jobs: str,
+    accept_expired: bool,
+    *,
+    keep: bool,
+    workloads: bool,
+    cold: bool,
+    erase: list[str] | None = None,
 ) -> How:
     """The options as the use case wants them; ``InputError``: a number that is none."""
     from lab.app.how import How
     from lab.errors import InputError
+    from lab.host.image_recipes import expired_accepted
 
     number = None
     if jobs != "auto":
         if not jobs.isdigit() or not 1 <= int(jobs) <= 256:
             raise InputError(f"--jobs {jobs}: expected auto, or a number from 1 to 256")
         number = int(jobs)
-    return How(keep=keep, workloads=workloads, jobs=number, cold=cold, erase=tuple(erase or ()))
+    return How(
+        keep=keep,
+        workloads=workloads,
+        jobs=number,
+        cold=cold,
+        accept_expired=expired_accepted() or accept_expired,
+        erase=tuple(erase or ()),
+    )
 
 
 def where_of(cluster: str | None, tls: Path | None) -> Door | None:

@@ -17,6 +17,7 @@ from lab.model.events import (
     GuestStarted,
     Pulse,
     StepStarted,
+    TestStarted,
 )
 from lab.model.result import Outcome
 
@@ -99,6 +100,9 @@ class Watched:
                     self.estimate.step_starts(event.cell, event.label, event.expected_seconds, at)
             case Pulse():
                 known.pulse, known.pulsed = event, at
+            case TestStarted():
+                known.step = f"test {event.test} ({event.number} of {event.of})"
+                known.since, known.expected, known.idle = at, None, False
             case CellFinished():
                 whole = event.outcome is Outcome.DONE
                 self.estimate.cell_ends(event.cell, at, whole=whole)

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lab.errors import HostError, InputError, LabError, ToolError
-from lab.model.image import RECORDED
+from lab.errors import ToolError
+from lab.model.image import RECORDED, ArchiveRelease
 from lab.model.recipe import (
     KERNEL_PREFIX,
     MDADM_CONF,
@@ -85,7 +85,7 @@ def compile_build(
             ("rdump /etc found", *(f"dump {p} found/{_flat(p)}" for p in _elsewhere(recipe)))
         ),
     }
-    kernel = () if recipe.kernel_file else (recipe.kernel_package,)
+    kernel = () if recipe.kernel_file else (_of_kernel_suite(recipe, recipe.kernel_package),)
     modules: tuple[str, ...] = ()
     if recipe.modules is not None:
         files |= _module_files(recipe.modules, brought)
@@ -134,6 +134,9 @@ def _bootstrap(
 ) -> tuple[str, ...]:
     """mmdebstrap's command line for a tree with these packages of the recipe's archive."""
     hook = shlex.join(["sh", f"{work}/{tree.hook}"]) + f' "$1" {shlex.quote(str(work))}'
+    releases = (
+        f'{_RELEASES} "$1"/var/lib/apt/lists/*Release > {shlex.quote(str(work))}/{RELEASES} || :'
+    )
     valid_until = (
         () if recipe.check_valid_until else ('--aptopt=Acquire::Check-Valid-Until "false"',)
     )
@@ -146,17 +149,40 @@ def _bootstrap(
         f"--include={','.join(packages)}",
         *(f"--dpkgopt=path-exclude={path}" for path in recipe.excluded_paths),
         *valid_until,
+        *((f"--setup-hook={_further_suite(recipe)}",) if recipe.kernel_suite else ()),
+        f"--customize-hook={releases}",
         f"--customize-hook={hook}",
         recipe.suite,
         f"{work}/{tree.root}",
     )
 
 
+RELEASES: Final = "found/releases"
+"""Below the working directory: what the archive's Release files say of their age."""
+_RELEASES: Final = "grep -ahE '^(Suite|Codename|Date|Valid-Until):'"
+
+
+def _further_suite(recipe: ImageRecipe) -> str:
+    """Shell lines that add the kernel's suite, from the same archive as the image's own suite.
+
+    ``sources.list`` is mmdebstrap's, ``deb [OPTIONS] URI SUITE COMPONENTS`` on each line.
+    """
+    pattern = rf"s|^\(deb .*\) {recipe.suite} \(.*\)$|\1 {recipe.kernel_suite} \2|p"
+    added = '"$1"/etc/apt/sources.list.d/kernel.list'
+    return f'sed -n {shlex.quote(pattern)} "$1"/etc/apt/sources.list > {added}; test -s {added}'
+
+
+def _of_kernel_suite(recipe: ImageRecipe, package: str) -> str:
+    """The package as apt is to be asked for it; without ``/SUITE`` it takes the image's own."""
+    return f"{package}/{recipe.kernel_suite}" if recipe.kernel_suite else package
+
+
 def _needed(recipe: ImageRecipe, modules: ModulesRecipe) -> tuple[str, ...]:
     """What must be in the tree that modules are built in; the headers bring their compiler."""
     headers = f"linux-headers-{recipe.kernel_package.removeprefix(KERNEL_PREFIX)}"
     tools = () if modules.dkms else ("make", "patch", "xz-utils")
-    return (headers, modules.source, *tools, *modules.packages)
+    source = modules.source if modules.dkms else _of_kernel_suite(recipe, modules.source)
+    return (_of_kernel_suite(recipe, headers), source, *tools, *modules.packages)
 
 
 def _module_files(modules: ModulesRecipe, brought: Brought) -> dict[str, str]:
@@ -186,103 +212,6 @@ def read_back_at(path: str) -> str:
     return path.lstrip("/") if path.startswith("/etc/") else _flat(path)
 
 
-# --- what mmdebstrap says, as progress --------------------------------------------------------
-
-STAGES: Final = (
-    # what mmdebstrap prints, what the user reads, and the part of the build done by then
-    ("I: running apt-get update", "reading the archive's package lists", 0.02),
-    ("I: downloading packages", "fetching the essential packages", 0.07),
-    ("I: extracting archives", "unpacking the essential packages", 0.12),
-    ("I: installing essential packages", "installing the essential packages", 0.17),
-    ("I: installing remaining packages", "fetching and installing the other packages", 0.27),
-    ("I: running --customize-hook", "configuring the image and making its initrd", 0.78),
-    ("I: cleaning package lists", "cleaning up", 0.88),
-)
-BOOTSTRAPPED: Final = 0.90
-EXPECTED_SECONDS: Final = 60.0
-"""A whole build on two cores with the archive nearby: a size, not a limit."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """A part of the build that takes a while."""
-
-    says: str
-    begins: float
-    """Part of the whole build that is done when it begins, 0 to 1."""
-    ends: float
-
-    def after(self, seconds: float) -> float:
-        """The part of the build that is done so long after the stage began; never its end."""
-        share = min(seconds / (EXPECTED_SECONDS * (self.ends - self.begins)), 0.95)
-        return self.begins + share * (self.ends - self.begins)
-
-
-def stage_of(line: str) -> Stage | None:
-    """The stage that this line of the log begins."""
-    ends = (*(begins for _, _, begins in STAGES[1:]), BOOTSTRAPPED)
-    for (prefix, says, begins), end in zip(STAGES, ends, strict=True):
-        if line.startswith(prefix):
-            return Stage(says=says, begins=begins, ends=end)
-    return None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
-    """Why a build failed, where its log says so."""
-
-    says: str
-    hint: str
-    error: type[LabError] = HostError
-    """Who must act."""
-
-
-def reason_of(log: str, *, suite: str) -> Reason | None:
-    """The trouble that this log shows; ``None``: the tool's own words must do."""
-    if re.search(r"No space left on device|have enough free space|Disk quota exceeded", log):
-        return Reason(
-            says="the disk is full",
-            hint="free some space, or move the lab elsewhere with LAB_HOME",
-        )
-    if re.search(r"Release file for .* is (expired|not valid anymore)", log):
-        return Reason(
-            says=f"the archive's Release file of '{suite}' has expired",
-            hint="to build from an old archive all the same: lab image build NAME --accept-expired",
-        )
-    if re.search(r"NO_PUBKEY|public key is not available|is not signed", log):
-        return Reason(
-            says=f"this host does not know the key that signed '{suite}'",
-            hint="apt install debian-archive-keyring",
-        )
-    failed = re.search(r"^modules: (.+)$", log, flags=re.MULTILINE)
-    if failed:
-        return Reason(
-            says=failed.group(1),
-            hint="correct modules in the image's recipe",
-            error=InputError,
-        )
-    if "Unable to locate package" in log or "has no installation candidate" in log:
-        found = re.search(r"E: (?:Unable to locate package|Package) '?([a-z0-9.+-]+)", log)
-        name = found.group(1) if found else "?"
-        return Reason(
-            says=f"'{suite}' has no package '{name}'",
-            hint="correct kernel_package, packages or components in the image's recipe",
-            error=InputError,
-        )
-    if re.search(r"Could not allocate (block|inode) in ext2 filesystem", log):  # mke2fs -d
-        return Reason(
-            says="the packages do not fit into its root file system",
-            hint="give the image's recipe a larger disk_size",
-            error=InputError,
-        )
-    if re.search(r"Could not resolve|Could not connect|Unable to connect|Failed to fetch", log):
-        return Reason(
-            says=f"the package archive of '{suite}' could not be reached",
-            hint="`lab doctor` tries the archive; behind a proxy, set http_proxy",
-        )
-    return None
-
-
 # --- what was built ---------------------------------------------------------------------------
 
 
@@ -295,6 +224,8 @@ class Found:
     kernel_version: str
     kernel_config: str
     """The kernel's ``.config``."""
+    releases: tuple[ArchiveRelease, ...]
+    """The Release files of the archive that it was built from."""
     own_modules: tuple[str, ...]
     """Names of the modules that were built for the image."""
     module_files: tuple[str, ...]

@@ -17,8 +17,9 @@ from lab.host.handover import Passed
 from lab.host.hypervisor import Hypervisor
 from lab.host.pulses import Pulses
 from lab.host.shell import Shell, banner, reach
+from lab.host.suite_tests import SuiteTests
 from lab.host.watchdog import IN_FLIGHT, Watchdog, read_in_flight
-from lab.model.events import Pulse
+from lab.model.events import Pulse, TestStarted
 from lab.model.ports import Output
 from lab.model.procedure import (
     AskServer,
@@ -58,7 +59,7 @@ class LiveBench:
         *,
         silence: float = SILENCE,
         scale: float = 1.0,
-        tell: Callable[[Pulse], None] = lambda _pulse: None,
+        tell: Callable[[Pulse | TestStarted], None] = lambda _event: None,
     ) -> None:
         self.record = record
         self._silence = clock.limit(silence * scale)
@@ -75,6 +76,7 @@ class LiveBench:
         self._servers: dict[str, servers.Server] = {}
         self._running: dict[str, Running] = {}
         pulses = Pulses(lambda: load.processor(self.record.pid), tell)
+        self._tell = tell
         self._watchdog = Watchdog(self._hypervisor.completed, self._in_flight, pulses.take)
         self._asking = False
 
@@ -321,7 +323,8 @@ class LiveBench:
         self._answered = clock.now()
         self._watchdog.begin()
         try:
-            return self._shell.run(script, timeout * self._scale)
+            heard = SuiteTests(self._tell).take
+            return self._shell.run(script, timeout * self._scale, heard)
         except GuestError as error:
             self._alive(ask=False)
             if error.hint:

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lab.compile import image_build
-from lab.compile.image_build import Found, ImageBuild, Stage
+from lab.compile import image_build, image_log
+from lab.compile.image_build import RELEASES, Found, ImageBuild
+from lab.compile.image_log import Stage
 from lab.errors import HostError, LabError, ToolError
 from lab.host import image_recipes, image_store, image_workspace, process
 from lab.host.clock import now
@@ -81,6 +82,8 @@ def build(
                 mdadm_version=found.packages.get("mdadm"),
                 kernel_options=image_build.recorded_options(recipe, found.kernel_config),
                 own_modules=found.own_modules,
+                releases=found.releases,
+                accept_expired=not recipe.check_valid_until,
             )
             shutil.copyfile(work / "build.log", work / "image" / "build.log")
             image = image_store.publish(work / "image", manifest)
@@ -139,7 +142,7 @@ def _make(
             for file in (modules_log, log)
             if file.exists()
         )
-        reason = image_build.reason_of(f"{text}\n{error}", suite=recipe.suite)
+        reason = image_log.reason_of(f"{text}\n{error}", suite=recipe.suite, name=name)
         if reason is None:
             raise
         raise reason.error(
@@ -183,6 +186,7 @@ def _found(recipe: ImageRecipe, work: Path) -> Found:
         packages=image_build.parse_packages((found / "packages").read_text(encoding="utf-8")),
         kernel_version=(found / "kernel").read_text(encoding="utf-8").strip(),
         kernel_config=(found / "config").read_text(encoding="utf-8"),
+        releases=image_log.parse_releases((work / RELEASES).read_text(encoding="utf-8")),
         own_modules=tuple((found / "own_modules").read_text(encoding="utf-8").split()),
         module_files=tuple((found / "module_files").read_text(encoding="utf-8").split()),
         initrd=frozenset((found / "initrd").read_text(encoding="utf-8").split("\n")),
@@ -260,7 +264,7 @@ def _following(log: Path, progress: Progress) -> Iterator[None]:
                 whole = text[: text.rfind("\n") + 1]
                 position += len(whole.encode("utf-8", errors="replace"))
                 for line in whole.splitlines():
-                    begun = image_build.stage_of(line)
+                    begun = image_log.stage_of(line)
                     if begun is not None:
                         stage, entered = begun, now()
                 if stage is not None:

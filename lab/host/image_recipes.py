@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 from pathlib import Path
 
 import lab
 from lab import catalog, decode
 from lab.compile.image_build import HOOKS
+from lab.compile.image_log import ACCEPT_EXPIRED
 from lab.decode import Document
 from lab.errors import InputError
 from lab.model.recipe import Brought, ImageRecipe, added
@@ -19,6 +21,22 @@ def directory() -> Path:
     package = Path(lab.__file__).parent
     installed = package / "data" / "images"
     return installed if installed.is_dir() else package.parent / "images"
+
+
+def expired_accepted() -> bool:
+    """Whether ``LAB_ACCEPT_EXPIRED`` asks for images from an archive whose Release files have
+    expired; ``InputError``: it is neither 1 nor 0."""
+    said = os.environ.get(ACCEPT_EXPIRED, "")
+    if said not in ("", "0", "1"):
+        raise InputError(f"{ACCEPT_EXPIRED}={said}: expected 1, or 0 as if it were not set")
+    return said == "1"
+
+
+def as_accepted(recipe: ImageRecipe, *, accept_expired: bool) -> ImageRecipe:
+    """The recipe for an archive whose Release files may have expired, where ``accept_expired`` or
+    the environment asks for that: which archive is believed makes no other image."""
+    accepted = expired_accepted() or accept_expired
+    return recipe.model_copy(update={"check_valid_until": False}) if accepted else recipe
 
 
 def recipes() -> dict[str, Path]:

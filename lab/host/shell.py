@@ -145,10 +145,18 @@ class Shell:
         """Close the connection."""
         channels.close(self._client.close)
 
-    def run(self, script: str, timeout: float, *, stop: bool = True) -> Output:
+    def run(
+        self,
+        script: str,
+        timeout: float,
+        heard: Callable[[bytes], None] = lambda _output: None,
+        *,
+        stop: bool = True,
+    ) -> Output:
         """Run shell lines; ``GuestError`` when the guest dies or takes too long.
 
-        ``stop``: the first line that fails ends them (``set -e``).
+        ``heard`` gets what they print, as it comes. ``stop``: the first line that fails ends them
+        (``set -e``).
         """
         import paramiko
 
@@ -165,7 +173,7 @@ class Shell:
         try:
             channel = self._idle.pop() if self._idle else self._open(still_time)
             try:
-                answer = self._ask(channel, script, still_time, stop=stop)
+                answer = self._ask(channel, script, still_time, heard, stop=stop)
             except BaseException:
                 channels.close(channel.close)  # something may still run in it
                 raise
@@ -263,6 +271,7 @@ class Shell:
         channel: paramiko.Channel,
         script: str,
         still_time: Callable[[], None],
+        heard: Callable[[bytes], None],
         *,
         stop: bool,
     ) -> tuple[int, bytes, bytes]:
@@ -287,6 +296,8 @@ class Shell:
                     self._alive()
                     raise GuestError("the SSH connection to the guest was lost")
                 into += got
+                if not whole:
+                    heard(got)
             while channel.recv_stderr_ready():
                 err += channel.recv_stderr(65536)
             whole = whole or (out.endswith(b"\n") and out.rfind(end, -len(end) - 8) >= 0)

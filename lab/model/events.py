@@ -3,7 +3,8 @@
 ``guest_started`` once per guest; then for each cell ``cell_started``, any number of ``step``
 and ``check``, and one ``cell_finished``; at the end ``guest_kept`` or ``guest_gone``.
 ``trouble`` may come at any time, and is the last one before the end. ``pulse`` comes every few
-seconds while a command runs in the guest: for whoever watches, and kept nowhere.
+seconds while a command runs in the guest, ``test`` when a test of a suite begins: for whoever
+watches, and kept nowhere.
 """
 
 from __future__ import annotations
@@ -59,6 +60,18 @@ class Pulse(Told):
     read_bytes: int
     """By all data disks, as QEMU counts what it has completed."""
     written_bytes: int
+
+
+class TestStarted(Told):
+    """A test of a suite begins in the guest; as ``pulse`` for whoever watches."""
+
+    __test__ = False  # pytest takes classes of such names for tests
+
+    kind: Literal["test"] = "test"
+    test: str = Field(pattern=r"^[\w./+-]+$")
+    number: int
+    """From 1 on."""
+    of: int
 
 
 class Checked(Told):
@@ -120,6 +133,7 @@ Event = Annotated[
     | CellStarted
     | StepStarted
     | Pulse
+    | TestStarted
     | Checked
     | CellFinished
     | CellAgain

@@ -47,6 +47,16 @@ class ImageFile(Model):
     sha256: Sha256
 
 
+class ArchiveRelease(Model):
+    """What a Release file of the archive said of its age when an image was built from it."""
+
+    suite: str
+    """Its code name: ``sid``, ``trixie-backports``."""
+    date: datetime
+    valid_until: datetime | None = None
+    """``None``: it does not expire."""
+
+
 class ImageFacts(Model):
     """What is known of an image's kernel and programs; ``None``: nobody knows."""
 
@@ -82,10 +92,19 @@ class ImageManifest(Model):
     built for the image over them; an option that is off is not there. ``None``: nobody knows."""
     own_modules: tuple[str, ...] = ()
     """Names of the modules that were built for the image."""
+    releases: tuple[ArchiveRelease, ...] = ()
+    """Of the archive's suites; empty when imported, or built before they were kept."""
+    accept_expired: bool = False
+    """It was built with ``--accept-expired``."""
     origin: str | None = None
     """The file or URL that was imported."""
     checksum: str | None = None
     """``sha512:HEX`` or ``sha256:HEX`` of what was imported, as it was given."""
+
+    @property
+    def expired(self) -> tuple[ArchiveRelease, ...]:
+        """Release files that had expired when it was built."""
+        return tuple(r for r in self.releases if r.valid_until and r.valid_until < self.built)
 
     @model_validator(mode="after")
     def _files_of_its_kind(self) -> ImageManifest:

@@ -120,6 +120,9 @@ class ImageRecipe(Model):
     disk_size: Size = 3 * 1024**3
     """Size of the root file system as the guest sees it."""
     kernel_package: Package
+    kernel_suite: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9-]*$")
+    """A further suite of the same archive from which the kernel comes, and nothing else:
+    ``trixie-backports``."""
     kernel_file: str | None = None
     """A ``.deb`` with a kernel of one's own, in place of ``kernel_package``."""
     modules: ModulesRecipe | None = None
@@ -264,6 +267,8 @@ def image_digest(recipe: ImageRecipe, brought: Brought, packages: Mapping[str, s
 def _decisive(recipe: ImageRecipe, brought: Brought) -> dict[str, object]:
     """Not where patches lie but what is in them, and not which archives are accepted."""
     aside: dict[str, Any] = {"description": True, "base": True, "check_valid_until": True}
+    if recipe.kernel_suite is None:  # images keep the names that they had before there was one
+        aside["kernel_suite"] = True
     aside |= {"kernel_file": True, **({"modules": {"patches"}} if recipe.modules else {})}
     return {
         "recipe": recipe.model_dump(mode="json", exclude=aside),

@@ -50,6 +50,21 @@ class Tested(Model):
     ending: Ending
     """``unfinished``: it had begun, and nobody knows how it would have ended."""
     reason: str = ""
+    seconds: float | None = None
+    """``None``: nobody knows."""
+    logs: tuple[tuple[str, str], ...] = ()
+    """Names and contents: what it has left, and the kernel's messages of its time."""
+
+
+class Named(Model):
+    """Tests by their names."""
+
+    folder: str
+    """Relative to the suite's directory."""
+    find: str
+    """What of a path below it is a test, as a regular expression."""
+    tests: tuple[str, ...]
+    """Names, or shell patterns of names."""
 
 
 class Suite(ABC):
@@ -59,6 +74,10 @@ class Suite(ABC):
     @abstractmethod
     def marks(self, parameters: Any) -> Sequence[str]:
         """Files by which its directory is known, relative to it."""
+
+    @abstractmethod
+    def named(self, parameters: Any) -> Named:
+        """Which files of its directory are tests, and which of them are meant."""
 
     @abstractmethod
     def listing(self, parameters: Any) -> str:

@@ -115,12 +115,19 @@ def _nearness(result: Result, claims: Sequence[Claim]) -> Iterator[str]:
 def reliability(
     result: Result, *, notes: str = "", overrides: Sequence[str] = ()
 ) -> Iterator[tuple[str, str]]:
-    """What was changed, scaled, contended, read back wrong or cannot show its bitmap: a heading and
-    its text."""
+    """What was changed, scaled, built from an old archive, contended, read back wrong or cannot
+    show its bitmap: a heading and its text."""
     if overrides:
         yield "changed", "by --set " + ", ".join(overrides)
     if notes:
         yield "notes", " ".join(notes.split())
+    expired = (result.environment.get("image") or {}).get("expired")
+    if expired:
+        yield (
+            "archive",
+            "the image was built with --accept-expired, from a copy of the archive whose Release"
+            f" files have expired: {'; '.join(expired)}",
+        )
     doubts = list(contended(result.cells))
     if doubts:
         yield "doubtful", "what is marked with ?: " + "; ".join(doubts)

@@ -20,10 +20,13 @@ class Evidence(Model):
 
 
 class Attempt(Model):
-    """An attempt that did not become the cell, or the cell's own end where it failed."""
+    """An attempt that did not become the cell, the cell's own end where it failed, or a test of a
+    suite in it that failed."""
 
     name: str
     outcome: Outcome
+    words: str = ""
+    """How it ended, where that is not the outcome's own word."""
     reason: str
     evidence: tuple[Evidence, ...]
     """Console, the kernel's messages, and what the tools said."""

@@ -112,9 +112,11 @@ class SuiteCall:
     folder: str
     find: str
     begins: str
+    fails: str
     call: tuple[str, ...]
     join: str = ""
     logs: tuple[str, ...] = ()
+    unsaved: tuple[str, ...] = ()
 
 
 def suite_command(mode: str, p: SuiteParameters, tests: Sequence[str], call: SuiteCall) -> str:
@@ -128,17 +130,22 @@ def suite_command(mode: str, p: SuiteParameters, tests: Sequence[str], call: Sui
         "folder": call.folder,
         "find": call.find,
         "begins": call.begins,
+        "fails": call.fails,
         "call": list(call.call),
         "join": call.join,
         "logs": list(call.logs),
+        "unsaved": list(call.unsaved),
     }
     return inguest.command("suite", arguments) + "\n"
 
 
 COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+KERNEL: Final = "kernel"
+"""Name of the kernel's messages among a test's logs (``lab/inguest/suite.py``)."""
 LONGEST_REASON: Final = 300
 """Characters of what a suite says of a test."""
-_MARK: Final = "--lab-- "
+_MARKED: Final = re.compile(r"\n--lab-- (.*)\n")
+"""A line of the lab's own: it begins with a line end, wherever in a line the suite was."""
 
 
 @dataclass(slots=True)
@@ -151,15 +158,18 @@ class SuiteOutput:
     hung: dict[str, float] = field(default_factory=dict)
     """Tests that were ended, to the seconds that they had."""
     logs: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
-    """Test to files and their ends."""
+    """Test to files and what is in them; ``KERNEL`` has the kernel's messages of its time."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """How long each test took that has ended."""
     ends: dict[str, int | None] = field(default_factory=dict)
     """The test that had begun last, or nothing, to the status with which the suite then ended."""
     over: bool = False
     """Nothing is cut off."""
 
-    def log(self, test: str, end: str = "") -> str:
-        """A test's log whose name ends so; empty where it has left none."""
-        return next((text for file, text in self.logs.get(test, ()) if file.endswith(end)), "")
+    def log(self, test: str, name: str = "") -> str:
+        """A test's log of that name, or its first one; empty where it has left none."""
+        found = self.logs.get(test, ())
+        return next((text for file, text in found if name in ("", file.rpartition("/")[2])), "")
 
 
 class _Told(BaseModel):
@@ -169,6 +179,11 @@ class _Told(BaseModel):
 
     tests: tuple[str, ...] | None = None
     version: str = ""
+    test: str = ""
+    number: int = 0
+    of: int = 0
+    ended: str = ""
+    seconds: float = 0.0
     status: int | None = None
     last: str | None = None
     hung: str = ""
@@ -183,31 +198,33 @@ def suite_output(stdout: str) -> SuiteOutput:
     """The suite's words and the lab's taken apart; what cannot be read is the suite's."""
     found = SuiteOutput()
     own: list[str] = []
-    for line in stdout.split("\n"):
-        told = _told(line)
+    since = 0
+    for line in _MARKED.finditer(stdout):
+        told = _told(line[1])
         if told is None:
-            own.append(line)
             continue
-        if own and not own[-1]:
-            own.pop()  # the lab's lines begin with a line end of their own
+        own.append(stdout[since : line.start()])
+        since = line.end()
         if told.tests is not None:
             found.tests = told.tests
         elif told.log:
             found.logs.setdefault(told.log, []).append((told.file, told.text))
+        elif told.ended:
+            found.seconds[told.ended] = told.seconds
         elif told.last is not None:
+            before = next((piece for piece in reversed(own) if piece), "\n")
+            own.append("" if before.endswith("\n") else "\n")  # it broke off within a line
             found.ends[told.last] = told.status
             if told.hung:
                 found.hung[told.hung] = told.limit
         found.over = found.over or told.over
-    found.text = "\n".join(own)
+    found.text = "".join([*own, stdout[since:]])
     return found
 
 
 def _told(line: str) -> _Told | None:
-    if not line.startswith(_MARK):
-        return None
     try:
-        return _Told.model_validate_json(line.removeprefix(_MARK))
+        return _Told.model_validate_json(line)
     except ValidationError:
         return None
 
@@ -244,7 +261,12 @@ def endings(
 ) -> tuple[Tested, ...]:
     """Every test that is meant; ``found`` are those that the suite itself told the end of."""
     tests = out.tests if out.tests is not None else meant
-    return tuple(_ending(name, out, begun, found) for name in tests)
+    return tuple(
+        _ending(name, out, begun, found).model_copy(
+            update={"seconds": out.seconds.get(name), "logs": tuple(out.logs.get(name, ()))}
+        )
+        for name in tests
+    )
 
 
 def _ending(
@@ -282,10 +304,17 @@ def _over(out: SuiteOutput, test: str = "") -> str:
 
 
 def counted(suite: str, out: SuiteOutput, tests: Sequence[Tested]) -> dict[str, float]:
-    """How many tests ended how; ``ToolError`` where the output is not whole."""
+    """How many tests ended how; ``ToolError`` where the output is not whole, or no test was run."""
     if not out.over or not tests:
         said = out.text.strip()[-300:]
         raise ToolError(f"{suite} did not come to its end, or ran nothing: {said!r}")
+    if all(test.ending == "skipped" for test in tests):
+        whys = dict.fromkeys(test.reason for test in tests)
+        said = "; ".join(
+            f"{why} ({', '.join(test.name for test in tests if test.reason == why)})"
+            for why in whys
+        )
+        raise ToolError(f"{suite} ran no test, all {len(tests)} were skipped: {said}")
     so: list[str] = [t.ending if t.ending != "not_run" else "unfinished" for t in tests]
     return {metric.name: float(so.count(metric.name)) for metric in ENDED}
 

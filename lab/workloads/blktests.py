@@ -6,6 +6,11 @@
 of the cell's disks are its ``TEST_DEVS``, and together the ``TEST_CASE_DEV_ARRAY`` of each group.
 Without ``column``, of Debian's ``bsdextrautils``, ``check`` complains and goes on.
 
+``common/rc`` reads the kernel's version as three numbers, and cannot read those of Debian's newer
+kernels: of ``7.3.4+deb13-amd64`` it makes ``7.3.4deb13`` (``_have_kver``). So the suite, and
+nothing else in the guest, finds a ``uname`` that says ``7.3.4-deb13-amd64``; the kernel's modules
+and its configuration have links of that name meanwhile.
+
 Tests that want programs of ``src/`` need them built in the directory, for a libc no newer than the
 guest's: images have no compiler.
 """
@@ -22,7 +27,7 @@ from typing_extensions import override
 from lab.model.base import Model
 from lab.model.measurement import Metric
 from lab.model.plugin import Outputs, WorkloadTool, checked
-from lab.model.suite import Ending, Suite, SuiteParameters, Tested
+from lab.model.suite import Ending, Named, Suite, SuiteParameters, Tested
 from lab.workloads import (
     ENDED,
     SuiteCall,
@@ -37,6 +42,7 @@ _CALL: Final = SuiteCall(
     folder="tests",
     find=r"[a-z0-9_]+/[0-9]{3}",
     begins=r"(?m)^([a-z0-9_]+/[0-9]{3})[ \n]",
+    fails=r"\[failed\]",
     call=("bash", "./check", "-c", "lab-config"),
     logs=("results/*/%s.out.bad", "results/*/%s.dmesg", "results/*/%s.full"),
 )
@@ -51,6 +57,22 @@ _WORDS: Final[dict[str, Ending]] = {
     "failed": "failed",
     "not run": "skipped",
 }
+_UNAME: Final = """\
+release=$(uname -r)
+readable=$(echo "$release" | sed 's/[+~]/-/g')
+if [ "$readable" != "$release" ]; then
+  links="/lib/modules/$readable /boot/config-$readable"
+  trap 'rm -f $links' EXIT
+  ln -sfn "$release" "/lib/modules/$readable"
+  ln -sfn "config-$release" "/boot/config-$readable"
+  mkdir -p {place}/lab-bin
+  printf '#!/bin/sh\\n%s "$@" | sed "s/%s/%s/"\\n' "$(command -v uname)" "$release" "$readable" \\
+    > {place}/lab-bin/uname
+  chmod +x {place}/lab-bin/uname
+  PATH={place}/lab-bin:$PATH
+fi
+"""
+"""Shell lines before the suite's: a release of the kernel that it can read."""
 _WORST: Final[tuple[Ending, ...]] = ("failed", "passed", "skipped")
 """What a test has come to that was run several times, on each disk or under each condition."""
 
@@ -99,6 +121,12 @@ class Blktests(WorkloadTool, Suite):
         return ("check", "common/rc")
 
     @override
+    def named(self, parameters: Any) -> Named:
+        """Files of three digits in a group's directory."""
+        p = checked(BlktestsParameters, parameters)
+        return Named(folder=_CALL.folder, find=_CALL.find, tests=p.tests)
+
+    @override
     def listing(self, parameters: Any) -> str:
         """The tests."""
         p = checked(BlktestsParameters, parameters)
@@ -111,7 +139,7 @@ class Blktests(WorkloadTool, Suite):
         groups = sorted({test.partition("/")[0] for test in p.tests})
         together = [f'  TEST_CASE_DEV_ARRAY[{g}/]="${{TEST_DEVS[*]}}"\n' for g in groups]
         return (
-            f"cat > {p.place}/lab-config <<'CONFIG'\n"
+            _UNAME.format(place=p.place) + f"cat > {p.place}/lab-config <<'CONFIG'\n"
             f"TEST_DEVS=($(readlink -f {target}))\n"
             "if declare -p TEST_CASE_DEV_ARRAY > /dev/null 2>&1; then\n"
             + "".join(together)
@@ -189,7 +217,8 @@ def _reason(match: re.Match[str], below: Sequence[str]) -> str:
     if any(s.startswith("@@ ") for s in said) and differs:
         text = f"its output differs: {differs[0]}"
     else:
-        text = " ".join(" ".join(said).split()) or "the suite gives no reason"
+        between = "; " if match["ending"] == "not run" else " "
+        text = between.join(" ".join(s.split()) for s in said) or "the suite gives no reason"
     return f"{match['disks']}: {text}" if match["disks"] else text
 
 

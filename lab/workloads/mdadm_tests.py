@@ -23,10 +23,11 @@ from lab.model.base import Model
 from lab.model.measurement import Metric
 from lab.model.plugin import Outputs, WorkloadTool, checked
 from lab.model.procedure import words
-from lab.model.suite import Ending, Suite, SuiteParameters, Tested
+from lab.model.suite import Ending, Named, Suite, SuiteParameters, Tested
 from lab.workloads import (
     COLOUR,
     ENDED,
+    KERNEL,
     SuiteCall,
     SuiteOutput,
     counted,
@@ -42,15 +43,26 @@ _CALL: Final = SuiteCall(
     folder="tests",
     find=r"[0-9][0-9](?!.*\.(broken|inject_error)$)[\w.+-]*",
     begins=r"tests/([0-9][0-9][\w.+-]*)\.\.\. ",
+    fails="FAILED",
     call=("bash", "./test", "--keep-going", "--save-logs", f"--logdir={_LOGS}", "--tests="),
     join=",",
-    logs=(f"{_LOGS}/%s.log",),
+    logs=(f"{_LOGS}/%s.log", f"{_LOGS}/fail%s.log"),
+    unsaved=("/var/tmp/log",),  # noqa: S108  in the guest, where the suite is
 )
 _BEGINS: Final = re.compile(_CALL.begins)
 _END: Final = re.compile(r"\b(succeeded|FAILED|skipping)\b")
 _BROKEN: Final = re.compile(r"\(KNOWN BROKEN TEST: (.*?)\)")
 _SKIPPED: Final = re.compile(r"^\s*SKIPPING, REASON: (.*)", re.MULTILINE)
 _SKIPPING: Final = re.compile(r"^skipping\.\.\. ", re.MULTILINE)
+_KERNEL_ERROR: Final = re.compile(r"error|call trace|segfault", re.IGNORECASE)
+"""What the suite looks for in the kernel's messages behind a test (``do_test``)."""
+_OF_KERNEL: Final = "dmesg prints errors"
+_CALLED: Final = re.compile(r"^\++ \S*/mdadm (?:--quiet )?(.*)")
+_STATUS: Final = re.compile(r"^\++ rv=(\d+)$")
+_LACKS: Final = re.compile(r": ([\w./+-]+): command not found$")
+_MEANT: Final = " check opposite_result"
+_LONGEST_CALL: Final = 90
+"""Characters of a command in a reason."""
 _WORDS: Final[dict[str, Ending]] = {
     "succeeded": "passed",
     "FAILED": "failed",
@@ -94,6 +106,12 @@ class MdadmTests(WorkloadTool, Suite):
         """The suite, and the mdadm that was built."""
         p = checked(MdadmTestsParameters, parameters)
         return ("test", "tests/func.sh", *(("mdadm",) if p.mdadm == "directory" else ()))
+
+    @override
+    def named(self, parameters: Any) -> Named:
+        """Files that begin with two digits, but for notes beside tests."""
+        p = checked(MdadmTestsParameters, parameters)
+        return Named(folder=_CALL.folder, find=_CALL.find, tests=p.tests)
 
     @override
     def listing(self, parameters: Any) -> str:
@@ -155,12 +173,12 @@ def _path(p: MdadmTestsParameters) -> str:
 
 
 def _judged(name: str, ending: Ending, said: str, out: SuiteOutput) -> tuple[Ending, str]:
-    """An ending and why: the log's line that the suite calls an error, or else its last one.
+    """An ending and why: the first error in the log, or else its last line.
 
     A test that finds the kernel without what it tests may say so in its log alone, and has then
     succeeded for the suite.
     """
-    log = out.log(name).partition("\n## ")[0]
+    log = out.log(name, f"{name}.log").partition("\n## ")[0]
     if ending == "passed":
         return (
             ("skipped", "its log says that it was skipped, and not why")
@@ -170,12 +188,54 @@ def _judged(name: str, ending: Ending, said: str, out: SuiteOutput) -> tuple[End
     if ending == "skipped":
         reason = _SKIPPED.search(log)
         return ending, reason[1].strip() if reason else last_line(log)
-    wrong = [line.strip() for line in log.splitlines() if line.strip().startswith("ERROR")]
-    wrong += [line.strip() for line in said.splitlines() if line.strip().startswith("ERROR")]
-    why = wrong[-1].removeprefix("ERROR:").strip() if wrong else _at(last_line(log))
     broken = _BROKEN.search(said)
     known = f" (known to the suite as broken: {broken[1]})" if broken else ""
-    return ending, (why or "it says FAILED, and has left no log") + known
+    return ending, (_why(name, log, said, out) or "it says FAILED, and has left no log") + known
+
+
+def _why(name: str, log: str, said: str, out: SuiteOutput) -> str:
+    """The first error, and the one with which the suite gave the test up."""
+    lines = log.splitlines()
+    ends = [n for n, line in enumerate(lines) if line.strip().startswith("ERROR")]
+    told = [line.strip() for line in (*(lines[n] for n in ends), *said.splitlines())]
+    gave_up = next((t.removeprefix("ERROR:").strip() for t in told if t.startswith("ERROR")), "")
+    if gave_up.startswith(_OF_KERNEL):
+        kernel = out.log(name, f"fail{name}.log") or out.log(name, KERNEL)
+        found = next((line for line in kernel.splitlines() if _KERNEL_ERROR.search(line)), "")
+        return f"{gave_up} {found.strip()}".strip()
+    first = _first_error(lines[: ends[0]] if ends else lines)
+    if not first:
+        return gave_up or _at(last_line(log))
+    return f"{first}; then: {gave_up}" if gave_up else first
+
+
+def _first_error(lines: Sequence[str]) -> str:
+    """What the first mdadm said that failed, unless the test wanted it to, or the program that the
+    guest does not have; empty where all went well.
+
+    ``bash -x`` shows each call of mdadm, its status (``rv=1``) and, up to the end of the suite's
+    function for it, what it said on standard error. Tests call mdadm although it may fail (``-I``
+    of a first member): one that said nothing counts only as the last one.
+    """
+    silent = ""
+    for number, line in enumerate(lines):
+        if lacks := _LACKS.search(line):
+            return f"the guest has no program '{lacks[1]}'"
+        if called := _CALLED.match(line):
+            call, silent = called[1].removesuffix(" --auto=yes"), ""
+        status = _STATUS.match(line)
+        if status is None or status[1] == "0":
+            continue
+        end = next((n for n in range(number, len(lines)) if " return " in lines[n]), len(lines))
+        if end + 1 < len(lines) and lines[end + 1].endswith(_MEANT):
+            continue
+        words = [text.strip() for text in lines[number:end] if text and not text.startswith("+")]
+        short = call if len(call) <= _LONGEST_CALL else f"{call[:_LONGEST_CALL]}…"
+        if words:
+            said = " ".join(words).removeprefix("mdadm: ")
+            return f"{said} (mdadm {short}: status {status[1]})"
+        silent = f"mdadm {short} ended with status {status[1]} and said nothing"
+    return silent
 
 
 def _at(line: str) -> str:

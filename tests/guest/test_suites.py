@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -30,7 +31,8 @@ claims:
 MDADM = {
     "00disk": "[ $(findmnt -n -o SOURCE /var/tmp) = $(readlink -f /dev/disk/by-id/virtio-disk1) ]",
     "01mdadm": "./mdadm --version",
-    "02bad": "echo -e '\\n\\tERROR: active raid5 not found \\n'\nexit 2",
+    "02bad": "echo md: planted > /dev/kmsg\n"
+    "echo -e '\\n\\tERROR: active raid5 not found \\n'\nexit 2",
     "03skips": "echo -e '\\n\\tSKIPPING, REASON: no such kernel \\n'\nexit 3",
     "04hangs": "sleep 1000",
     "05after": ":",
@@ -48,9 +50,12 @@ def test_tests_of_suites_are_claims_of_a_run(lab_home: Home, image: str, tmp_pat
     path = tmp_path / "two.yaml"
     path.write_text(SCENARIO)
     xml = tmp_path / "j.xml"
-    done = lab_home.run("run", "scenario", str(path), "--junit", str(xml))
+    done = lab_home.run("run", "scenario", str(path), "--junit", str(xml), "--verbose")
     assert done.returncode == 1, done.stderr
     assert not lab_home.left()
+    begun = re.findall(r"  test (\S+), (\d) of (\d)$", done.stderr, re.MULTILINE)
+    assert begun[:6] == [(name, str(n), "6") for n, name in enumerate(MDADM, 1)]
+    assert begun[6:] == [(f"md/{name}", str(n), "3") for n, name in enumerate(BLKTESTS, 1)]
     found = lab_home.json("results", "show", "last")
     assert {c["id"]: (c["verdict"], c["reason"]) for c in found["claims"]} == {
         "ends": ("refuted", "1 was measured"),
@@ -65,6 +70,11 @@ def test_tests_of_suites_are_claims_of_a_run(lab_home: Home, image: str, tmp_pat
         "blk.md/003": ("not_tested", "driver brd is not available"),
     }
     assert [c["outcome"] for c in found["cells"]] == ["done"]
-    cases = ET.parse(xml).getroot().iter("testcase")
+    cases = list(ET.parse(xml).getroot().iter("testcase"))
     failed = {case.get("name") for case in cases if case.find("failure") is not None}
     assert failed == {"ends: all end", "mdadm.02bad: 02bad passes", "blk.md/002: md/002 passes"}
+    out = {case.get("name"): case.findtext("system-out", "") for case in cases}
+    assert "md: planted" in out["mdadm.02bad: 02bad passes"]  # the kernel's, of that time
+    assert "## saved of 02bad" in out["mdadm.02bad: 02bad passes"]
+    assert "md: planted" not in out["mdadm.04hangs: 04hangs passes"]
+    assert "sleep 1000" in out["mdadm.04hangs: 04hangs passes"]

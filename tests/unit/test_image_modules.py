@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lab.app import systems
-from lab.compile import image_build
+from lab.compile import image_build, image_log
 from lab.compile.image_build import compile_build
 from lab.errors import InputError, ToolError
 from lab.host import image_kernel, image_recipes, paths
@@ -259,7 +259,7 @@ def test_the_script_stops_at_what_does_not_fit(
 
 def test_what_the_script_says_is_the_reason_of_the_failure() -> None:
     log = "I: running\nmodules: patch 0001 does not apply to drivers/md of linux-source-7.2\nE: x\n"
-    reason = image_build.reason_of(log, suite="sid")
+    reason = image_log.reason_of(log, suite="sid", name="mine")
     assert reason is not None
     assert reason.says == "patch 0001 does not apply to drivers/md of linux-source-7.2"
     assert reason.error is InputError
