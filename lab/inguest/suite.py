@@ -157,12 +157,16 @@ class Tests:
         test, self._now = self._now, ""
         tell(ended=test, seconds=round(time.monotonic() - self._since, 1))
         whole = not ended or self._fails.search(self._text) is not None
+        seen: set[str] = set()
         patterns = [pattern % test for pattern in self._given["logs"]]
         for pattern in patterns + ([] if ended else self._given["unsaved"]):
             for path in sorted(glob.glob(os.path.join(self._top, pattern))):
                 with open(path, errors="replace") as file:
                     name = pattern if os.path.isabs(pattern) else os.path.relpath(path, self._top)
-                    self._log(test, name, file.read(), whole=whole)
+                    text = file.read()
+                if text not in seen:  # an unsaved one may have been saved all the same
+                    seen.add(text)
+                    self._log(test, name, text, whole=whole)
         told = self._kernel.told()
         if whole:
             self._log(test, KERNEL, told, whole=True)

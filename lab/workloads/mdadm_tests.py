@@ -57,7 +57,7 @@ _SKIPPING: Final = re.compile(r"^skipping\.\.\. ", re.MULTILINE)
 _KERNEL_ERROR: Final = re.compile(r"error|call trace|segfault", re.IGNORECASE)
 """What the suite looks for in the kernel's messages behind a test (``do_test``)."""
 _OF_KERNEL: Final = "dmesg prints errors"
-_CALLED: Final = re.compile(r"^\++ \S*/mdadm (?:--quiet )?(.*)")
+_CALLED: Final = re.compile(r"^\++ \S*/mdadm (--quiet )?(.*)")
 _STATUS: Final = re.compile(r"^\++ rv=(\d+)$")
 _LACKS: Final = re.compile(r": ([\w./+-]+): command not found$")
 _MEANT: Final = " check opposite_result"
@@ -217,12 +217,13 @@ def _first_error(lines: Sequence[str]) -> str:
     function for it, what it said on standard error. Tests call mdadm although it may fail (``-I``
     of a first member): one that said nothing counts only as the last one.
     """
-    silent = ""
+    silent = call = quiet = ""
     for number, line in enumerate(lines):
         if lacks := _LACKS.search(line):
             return f"the guest has no program '{lacks[1]}'"
         if called := _CALLED.match(line):
-            call, silent = called[1].removesuffix(" --auto=yes"), ""
+            call, silent = called[2].removesuffix(" --auto=yes"), ""
+            quiet = ", which the suite calls with --quiet," if called[1] else ""
         status = _STATUS.match(line)
         if status is None or status[1] == "0":
             continue
@@ -234,7 +235,7 @@ def _first_error(lines: Sequence[str]) -> str:
         if words:
             said = " ".join(words).removeprefix("mdadm: ")
             return f"{said} (mdadm {short}: status {status[1]})"
-        silent = f"mdadm {short} ended with status {status[1]} and said nothing"
+        silent = f"mdadm {short}{quiet} ended with status {status[1]} and said nothing"
     return silent
 
 
