@@ -169,7 +169,6 @@ def test_a_noisy_hosts_history_calls_less_a_change(lab_home: Path) -> None:
     assert verdicts == {None, Change.UNCLEAR}
 
 
-
 def test_the_command_line_compares_and_exports(cli: Cli, lab_home: Path) -> None:
     first, second = kept(1), kept(2, 8.0)
     shown = cli("results", "compare", first.id, second.id)
