@@ -33,6 +33,8 @@ from lab.model.scenario import Cell
 from tests.hostile_files import SECRET
 from tests.hostile_values import ABSOLUTE
 
+SECONDS = 60.0
+"""Longest that a command may take, on a host with other work."""
 LARGEST: Final = 64 << 20
 """Bytes of a file that a command may write here: what copies a sparse file would fill the disk."""
 _STYLE: Final = frozenset({"fill-opacity", "stroke-dasharray", "stroke-opacity", "opacity"})
@@ -143,7 +145,7 @@ class Attack:
     """A kept run that nobody has touched."""
     clean: frozenset[str]
     """Elements and attributes that pages of good runs have."""
-    seconds: float = 10.0
+    seconds: float = field(default_factory=lambda: SECONDS)
     commands: int = 0
 
     def problems(self, run: Path, seed: int) -> Iterator[str]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from lab import store
-from lab.app.results import result_of
+from lab.app.results import result_of, understood
 from lab.compare import CERTAIN, each, figure_change
 from lab.errors import InputError
 from lab.model.history import History, Point
-from lab.model.result import CellMeasurement, Result, contended
+from lab.model.result import CellMeasurement, contended
 from lab.noise import disks_of, share_of
-from lab.store import StoredRun
+from lab.store import RunStore
 
 
 def history_of(metric: str, scenario: str | None) -> History:
@@ -23,8 +23,7 @@ def history_of(metric: str, scenario: str | None) -> History:
     broken = store.strays()
     for run in store.every():
         try:
-            stored = run.load_run()
-            found += _points(stored, run.load_result() or result_of(run))
+            found += _points(run)
         except InputError as error:
             broken.append(str(error))
         broken += run.damage()
@@ -45,8 +44,11 @@ def history_of(metric: str, scenario: str | None) -> History:
     return History(metric=metric, level=CERTAIN, points=_with_changes(chosen), broken=tuple(broken))
 
 
-def _points(stored: StoredRun, result: Result) -> list[Point]:
+@understood
+def _points(run: RunStore) -> list[Point]:
     """A run's figures."""
+    stored = run.load_run()
+    result = run.load_result() or result_of(run)
     disks = {cell.id: disks_of(cell.cell) for cell in stored.cells}
     return [
         Point(
