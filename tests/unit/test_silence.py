@@ -127,7 +127,9 @@ def test_a_stopped_worker_is_killed_and_its_guest_is_swept(
     heard(crew, 100)
     assert 6 < time.monotonic() - began < 90
     assert member.trouble is not None
-    assert "the worker of the guest 'g1' said nothing for 12 s and was killed" in str(member.trouble)
+    assert "the worker of the guest 'g1' said nothing for 12 s and was killed" in str(
+        member.trouble
+    )
     assert not guests.directory_of("g1").exists()
 
 
