@@ -118,16 +118,18 @@ def test_a_stopped_worker_is_killed_and_its_guest_is_swept(
     crew: Crew, job: GuestJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The real worker, stopped while it makes its guest."""
-    monkeypatch.setenv("LAB_LIMITS", "0.1")
+    monkeypatch.setenv("LAB_LIMITS", "0.2")
     member = crew.start(job, Guest())
     while not guests.directory_of("g1").exists():
         time.sleep(0.05)
     os.kill(member.child.pid, signal.SIGSTOP)
     began = time.monotonic()
-    heard(crew, 60)
-    assert 3 < time.monotonic() - began < 40
+    heard(crew, 100)
+    assert 6 < time.monotonic() - began < 90
     assert member.trouble is not None
-    assert "the worker of the guest 'g1' said nothing for 6 s and was killed" in str(member.trouble)
+    assert "the worker of the guest 'g1' said nothing for 12 s and was killed" in str(
+        member.trouble
+    )
     assert not guests.directory_of("g1").exists()
 
 
