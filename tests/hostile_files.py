@@ -19,6 +19,8 @@ SECRET: Final = "TOP-SECRET-d41d8cd9"
 
 def edit(path: Path, edit: Callable[[Any], Any]) -> None:
     """A JSON file with something else in it; one that another change has spoilt is left alone."""
+    if path.is_symlink() or not path.is_file():
+        return
     with suppress(ValueError, OSError, RecursionError):
         text = json.dumps(edit(json.loads(path.read_text(encoding="utf-8", errors="replace"))))
         path.write_text(text, encoding="utf-8")
@@ -30,9 +32,7 @@ def _files(run: Path) -> list[Path]:
 
 def _some_file(run: Path, chance: random.Random) -> Path:
     """Any file; those that are read first as often as all others together."""
-    tops = [
-        p for name in ("run.json", "result.json", "scenario.yaml") if (p := run / name).exists()
-    ]
+    tops = [p for p in _files(run) if p.parent == run]
     parts = [p for p in _files(run) if p.name in ("outcome.json", "procedure.json")]
     return chance.choice([f for f in (tops, parts, _files(run)) if f][chance.randrange(3)])
 
