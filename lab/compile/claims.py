@@ -15,6 +15,7 @@ from lab.model.fault import Fault
 from lab.model.measurement import COUNTERS
 from lab.model.scenario import AxisValue, Cell, Scenario, Workload
 from lab.moments import cut_short, metrics_of
+from lab.units import format_size, parse_size
 
 DEFAULT: Final = "default"
 """What tables print for a field without a value; ``where`` takes it too."""
@@ -101,7 +102,7 @@ class _Check:
             there = list(dict.fromkeys(fields[key] for fields in self._fields))
             fitting[key] = {one for one in there if same_field(one, wanted)}
             if not fitting[key]:
-                texts = [self._text(key, one) for one in there]
+                texts = [_like(wanted, self._text(key, one)) for one in there]
                 guess = _guess(str(wanted), texts) or f"cells have {_listed(texts)}"
                 message = f"no cell has {self._text(key, wanted)}: {guess}"
                 raise self._wrong((*at, "where", key), message)
@@ -201,6 +202,17 @@ class _Check:
 
 def _scalar(value: Any) -> AxisValue:
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+
+
+def _like(wanted: AxisValue, text: str) -> str:
+    """Bytes as a size, where the claim gives a size."""
+    if not (isinstance(wanted, str) and text.isdecimal()):
+        return text
+    try:
+        parse_size(wanted)
+    except ValueError:
+        return text
+    return format_size(int(text))
 
 
 def _guess(word: str, known: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.host import paths
+from lab.host import cluster_tls, paths
 from tests.fakes import Ended, clean_environment, with_matrix
 
 TEXT = with_matrix("  array.layout: [left-symmetric, parity-last, left-asymmetric]\n")
@@ -140,8 +140,10 @@ def test_up_and_a_cluster_have_their_own_commands(base: Path) -> None:
     up = again(base, lab(base, "SIGINT", 1, "up", "scenario", "./question.yaml"))
     assert up[:3] == ["up", "scenario", "./question.yaml"]
     assert lab(base, "tell", 0, *up).json["resume"].endswith(up[-1])
+    cluster_tls.make(base / "tls")
     words = ("run", "scenario", "./question.yaml", "--cluster", "127.0.0.1:8786")
-    assert again(base, lab(base, "SIGTERM", 1, *words))[:5] == [*words]
+    words += ("--tls", str(base / "tls"))
+    assert again(base, lab(base, "SIGTERM", 1, *words))[: len(words)] == [*words]
 
 
 @pytest.mark.parametrize("cells", [-1, 0])

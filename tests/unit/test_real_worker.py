@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from lab import worker
-from lab.errors import GuestError, ToolError
+from lab.errors import GuestError, LabError, ToolError
+from lab.host import wire
 from lab.model.job import CellJob, End, GuestJob, Keep, Order
 from lab.model.ports import Output
 from lab.model.procedure import GuestCommand, MakeDirectory, PassDisk, Procedure, Step, Timed
@@ -40,7 +41,7 @@ class Bench(FakeBench):
     def expect_io_within(self, patience: float) -> None:
         pass
 
-    def gone(self) -> GuestError | None:
+    def cause(self, error: LabError) -> GuestError | None:
         return GuestError("it has ended") if self.dead else None
 
     def close(self) -> None:
@@ -102,7 +103,9 @@ def ended(
         orders.put(last)
     job = job_of("/nowhere/g1")
     out = os.open(tmp_path / "told", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    Worker(job, out, orders).work()
+    teller = wire.Teller(out, b"")
+    Worker(job, teller, orders).work()
+    teller.close()
     os.close(out)
     return bench.log[bench.log.index(("pass", DEVICE)) + 1 :] if PASS in steps else bench.log
 
@@ -162,8 +165,10 @@ def test_a_guest_that_comes_up_steps_back_as_soon_as_it_runs(
     monkeypatch.setattr(worker, "Turn", lambda: turn)
     job = job_of("/before", "/start", "/after")
     out = os.open(tmp_path / "told", os.O_WRONLY | os.O_CREAT)
-    bring_up: Any = Worker(job, out, SimpleQueue())._bring_up
+    teller = wire.Teller(out, b"")
+    bring_up: Any = Worker(job, teller, SimpleQueue())._bring_up
     bring_up(bench, Undo())
+    teller.close()
     os.close(out)
     assert bench.log == [
         *(("cover", "0"), ("mkdir", "/before")),

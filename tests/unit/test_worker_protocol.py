@@ -22,6 +22,7 @@ from lab.model.events import (
     GuestStarted,
     Pulse,
     StepStarted,
+    TestStarted,
     Trouble,
 )
 from lab.model.job import CellJob, End, GuestJob, Keep, Order
@@ -114,6 +115,7 @@ EVENTS: list[Event] = [
     Checked(cell=None, check=Check(name="array", passed=False, detail="é\n")),
     CellFinished(cell="c1", outcome=Outcome.LOST, reason="gone", seconds=PhaseSeconds(total=3)),
     CellAgain(cell="c1"),
+    TestStarted(test="00raid0", number=1, of=2),
     GuestKept(guest="g1"),
     GuestGone(guest="g1", left="a file"),
     Trouble(message="no", hint="do", exit_status=3),
