@@ -33,7 +33,7 @@ from lab.model.scenario import Cell
 from tests.hostile_files import SECRET
 from tests.hostile_values import ABSOLUTE
 
-SECONDS = 60.0
+SECONDS = 120.0
 """Longest that a command may take, on a host with other work."""
 LARGEST: Final = 64 << 20
 """Bytes of a file that a command may write here: what copies a sparse file would fill the disk."""

@@ -104,9 +104,14 @@ class RunFiles:
 
     def damage(self) -> tuple[str, ...]:
         """What could not be read so far, in one sentence; none where everything could."""
-        named = [f"'{self.root / name}' {why}" for name, why in sorted(self._unread.items())]
+        named = [f"'{self.root / _line(n)}' {why}" for n, why in sorted(self._unread.items())]
         more = f"; and {len(named) - _NAMED} more files" if len(named) > _NAMED else ""
         return ("; ".join(named[:_NAMED]) + more,) if named else ()
+
+
+def _line(name: str) -> str:
+    """A name on one line: the next one would look like a sentence of the lab's."""
+    return name.replace("\n", "\\n")
 
 
 def _other_form(data: bytes, model: type[Model]) -> str:
