@@ -611,6 +611,16 @@ static int status_set(const char *text, const struct kernel_param *param)
 	return 0;
 }
 
+/*
+ * Stops the guest at this instruction, for a snapshot: QEMU has -device pvpanic -action panic=pause. What
+ * it finds in the region afterwards may be another region's: nothing of it is kept in memory but offsets.
+ */
+static int stop_set(const char *text, const struct kernel_param *param)
+{
+	outb(1, 0x505);
+	return 0;
+}
+
 #define LAB_ACTION(name)							\
 	static const struct kernel_param_ops name##_ops = { .set = name##_set };	\
 	module_param_cb(name, &name##_ops, NULL, 0200)
@@ -618,6 +628,7 @@ LAB_ACTION(attach);
 LAB_ACTION(detach);
 LAB_ACTION(bad);
 LAB_ACTION(status);
+LAB_ACTION(stop);
 
 /* --- /dev/lab_io, kernel messages, how the guest ended ------------------------------------------- */
 

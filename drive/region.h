@@ -14,7 +14,7 @@
 
 #define LAB_MAGIC	0x316b7369442d6261ull	/* "ab-Disk1" */
 #define LAB_VERSION	1
-#define LAB_DISKS	64
+#define LAB_DISKS	65	/* 64, and the root file system's */
 /* Contents are kept in blocks of this size. A block of zeros has no place. */
 #define LAB_BLOCK_SHIFT	16
 #define LAB_BLOCK	(1u << LAB_BLOCK_SHIFT)

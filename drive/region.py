@@ -10,14 +10,15 @@ import hashlib
 import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
 from typing import BinaryIO, Final
 
 MAGIC: Final = 0x316B7369442D6261
 VERSION: Final = 1
-MAX_DISKS: Final = 64
+MAX_DISKS: Final = 65
+"""64, and the root file system's."""
 BLOCK: Final = 1 << 16
 MAP_ENTRIES: Final = 1 << 10
 """Blocks for which one bit of ``present`` stands."""
@@ -173,6 +174,7 @@ def create(
     *,
     size: int,
     commands: bytes = b"",
+    commands_size: int = 1 << 20,
     blocks: int | None = None,
     output_size: int = 64 << 20,
     log_size: int = 4 << 20,
@@ -187,9 +189,9 @@ def create(
     table = 2 * PAGE
     at = _up(table + MAX_DISKS * ENTRY, PAGE)
     areas = []
-    for length in (len(commands), output_size, log_size):
+    for length in (commands_size, output_size, log_size):
         areas.append((at, length))
-        at = _up(at + length, PAGE)
+        at += _up(length, PAGE)
     entries = []
     for disk in disks:
         disk_blocks = -(-disk.size // BLOCK)
@@ -210,7 +212,7 @@ def create(
         state=PAGE,
         blocks=blocks,
         link=at,
-        input=areas[0],
+        input=(areas[0][0], 0),
         output=areas[1],
         log=areas[2],
         data=_up(at + 4 * blocks, BLOCK),
@@ -221,8 +223,7 @@ def create(
         for number, entry in enumerate(entries):
             file.seek(table + number * ENTRY)
             file.write(entry)
-        file.seek(areas[0][0])
-        file.write(commands)
+    set_commands(path, commands)
 
 
 def _pack_entry(disk: Disk, at_map: int, at_present: int) -> bytes:
@@ -296,34 +297,52 @@ def read(path: Path) -> State:
 
 
 def set_commands(path: Path, commands: bytes) -> None:
-    """Replace the commands in a region that no guest is using; no longer than those before."""
+    """Replace the commands in a region that no guest is using."""
     with path.open("r+b") as file:
         header = _header(file, path)
-        if len(commands) > header.input[1]:
-            raise RegionError(
-                f"{path}: {len(commands)} bytes of commands, room for {header.input[1]}"
-            )
-        file.seek(header.input[0])
-        file.write(commands.ljust(header.input[1], b"\n"))
+        start, room = header.input[0], header.output[0] - header.input[0]
+        if len(commands) > room:
+            raise RegionError(f"{path}: {len(commands)} bytes of commands, room for {room}")
+        file.seek(0)
+        file.write(replace(header, input=(start, len(commands))).pack())
+        file.seek(start)
+        file.write(commands.ljust(header.input[1], b"\0"))
+
+
+def _places(
+    file: BinaryIO, path: Path, number: int, position: int, size: int
+) -> Iterator[tuple[int | None, int]]:
+    """Where in the file a disk's bytes lie, and how many; ``None``: nowhere, they are zeros."""
+    header = _header(file, path)
+    entry = ENTRY_HEAD.unpack(_at(file, header.table + number * ENTRY, ENTRY_HEAD.size))
+    at_map, at_present, end = entry[3], entry[4], position + size
+    while position < end:
+        index, offset = divmod(position, BLOCK)
+        part = min(end - position, BLOCK - offset)
+        page = index // MAP_ENTRIES
+        block = 0
+        if _at(file, at_present + page // 8, 1)[0] >> page % 8 & 1:
+            block = int.from_bytes(_at(file, at_map + 4 * index, 4), "little")
+        yield header.data + (block - 1) * BLOCK + offset if block else None, part
+        position += part
 
 
 def contents(path: Path, number: int, position: int, size: int) -> bytes:
     """Bytes of disk ``number`` as the guest would read them; the base is not looked at."""
     with path.open("rb") as file:
-        header = _header(file, path)
-        entry = ENTRY_HEAD.unpack(_at(file, header.table + number * ENTRY, ENTRY_HEAD.size))
-        at_map, at_present = entry[3], entry[4]
-        found = bytearray()
-        while len(found) < size:
-            index, offset = divmod(position + len(found), BLOCK)
-            part = min(size - len(found), BLOCK - offset)
-            page = index // MAP_ENTRIES
-            block = 0
-            if _at(file, at_present + page // 8, 1)[0] >> page % 8 & 1:
-                block = int.from_bytes(_at(file, at_map + 4 * index, 4), "little")
-            at = header.data + (block - 1) * BLOCK + offset
-            found += _at(file, at, part) if block else bytes(part)
-        return bytes(found)
+        places = list(_places(file, path, number, position, size))
+        return b"".join(bytes(n) if at is None else _at(file, at, n) for at, n in places)
+
+
+def overwrite(path: Path, number: int, position: int, data: bytes) -> None:
+    """Change bytes of disk ``number`` that the guest has written before: a fault of the medium."""
+    with path.open("r+b") as file:
+        for at, part in list(_places(file, path, number, position, len(data))):
+            if at is None:
+                raise RegionError(f"{path}: disk {number} has nothing at {position}")
+            file.seek(at)
+            file.write(data[:part])
+            data = data[part:]
 
 
 def _pages(file: BinaryIO) -> Iterator[tuple[int, bytes]]:

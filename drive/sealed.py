@@ -45,6 +45,10 @@ class Guest:
     """More of QEMU's."""
 
 
+STOPPABLE: Final = ("-device", "pvpanic", "-action", "panic=pause")
+"""For guests that are saved, and when they are restored: ``stop`` of the driver stops QEMU."""
+
+
 def command(guest: Guest) -> list[str]:
     """QEMU's command line. The guest ends QEMU by powering off."""
 
