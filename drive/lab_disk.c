@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Disks for a guest whose clock is virtual. Contents lie in a memory region that the host shares through
- * the BAR of QEMU's ivshmem-plain (region.h), so no request waits for the host; how long one takes is
+ * Disks for a guest whose clock is virtual. Contents lie in a memory region that the host shares as an
+ * NVDIMM of QEMU's (region.h), so no request waits for the host; how long one takes is
  * decided by throttle.h and a timer of the guest.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/acpi.h>
 #include <linux/blk-mq.h>
 #include <linux/console.h>
 #include <linux/highmem.h>
@@ -14,16 +15,11 @@
 #include <linux/miscdevice.h>
 #include <linux/module.h>
 #include <linux/panic_notifier.h>
-#include <linux/pci.h>
 #include <linux/reboot.h>
 #include <linux/uaccess.h>
 #include <linux/version.h>
 
 #include "region.h"
-
-#define LAB_PCI_VENDOR	0x1af4
-#define LAB_PCI_DEVICE	0x1110	/* ivshmem */
-#define LAB_PCI_BAR	2
 
 struct lab_disk;
 
@@ -52,7 +48,6 @@ struct lab_command {
 	u64 arrived;
 };
 
-static struct pci_dev *lab_pci, *base_pci;
 static void *region, *base;
 static u64 base_size;
 static struct lab_header *header;
@@ -504,7 +499,7 @@ static int lab_attach(u32 index)
 		d->disk->flags |= GENHD_FL_NO_PART;
 	set_capacity(d->disk, e->sectors);
 	set_disk_ro(d->disk, e->flags & LAB_READ_ONLY);
-	error = device_add_disk(&lab_pci->dev, d->disk, lab_groups);
+	error = device_add_disk(NULL, d->disk, lab_groups);
 	if (!error)
 		return 0;
 	put_disk(d->disk);
@@ -742,37 +737,50 @@ static bool lab_header_valid(u64 size)
 		lab_fits(header->log.offset, header->log.size);
 }
 
-/* Maps the BARs of all ivshmem devices: the one with the header, and at most one other, the base. */
+static int lab_map_one(u64 start, u64 size)
+{
+	void *memory = memremap(start, size, MEMREMAP_WB);
+
+	if (!memory) {
+		pr_err("cannot map %llu bytes at %#llx\n", size, start);
+	} else if (!region && *(u64 *)memory == LAB_MAGIC) {
+		region = header = memory;
+		if (!lab_header_valid(size)) {
+			pr_err("header at %#llx does not fit this driver or this region\n", start);
+			return -EINVAL;
+		}
+	} else if (!base) {
+		base = memory;
+		base_size = size;
+	} else {
+		pr_warn("a third region at %#llx is not used\n", start);
+		memunmap(memory);
+	}
+	return 0;
+}
+
+/*
+ * Maps all NVDIMMs: the one with the header, and at most one other, the base. The kernel's own drivers
+ * would make pmem disks of them; where the region is in a PCI BAR instead, QEMU cannot save the guest
+ * without its contents (x-ignore-shared wants the address before PCI's state has been loaded).
+ */
 static int lab_map(void)
 {
-	struct pci_dev *pci = NULL;
+	struct acpi_table_header *nfit;
+	struct acpi_nfit_header *e;
+	int error = 0;
 
-	while ((pci = pci_get_device(LAB_PCI_VENDOR, LAB_PCI_DEVICE, pci))) {
-		u64 size = pci_resource_len(pci, LAB_PCI_BAR);
-		void *memory;
+	if (ACPI_FAILURE(acpi_get_table(ACPI_SIG_NFIT, 0, &nfit)))
+		return -ENODEV;
+	for (e = (void *)nfit + sizeof(struct acpi_table_nfit);
+	     !error && e->length && (void *)e < (void *)nfit + nfit->length; e = (void *)e + e->length) {
+		struct acpi_nfit_system_address *range = (void *)e;
 
-		if (!size || pci_enable_device_mem(pci))
-			continue;
-		memory = memremap(pci_resource_start(pci, LAB_PCI_BAR), size, MEMREMAP_WB);
-		if (!memory) {
-			pr_err("%s: cannot map %llu bytes\n", pci_name(pci), size);
-		} else if (!region && *(u64 *)memory == LAB_MAGIC) {
-			region = header = memory;
-			lab_pci = pci_dev_get(pci);
-			if (!lab_header_valid(size)) {
-				pr_err("%s: header does not fit this driver or this region\n", pci_name(pci));
-				return -EINVAL;
-			}
-		} else if (!base) {
-			base = memory;
-			base_size = size;
-			base_pci = pci_dev_get(pci);
-		} else {
-			pr_warn("%s: a third region is not used\n", pci_name(pci));
-			memunmap(memory);
-		}
+		if (e->type == ACPI_NFIT_TYPE_SYSTEM_ADDRESS)
+			error = lab_map_one(range->address, range->length);
 	}
-	return region ? 0 : -ENODEV;
+	acpi_put_table(nfit);
+	return error ? error : region ? 0 : -ENODEV;
 }
 
 static void lab_unmap(void)
@@ -788,8 +796,6 @@ static void lab_unmap(void)
 		memunmap(region);
 	if (base)
 		memunmap(base);
-	pci_dev_put(lab_pci);
-	pci_dev_put(base_pci);
 }
 
 static struct lab_group *lab_group_new(void)

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-IGNORE_SHARED = {"capabilities": [{"capability": "x-ignore-shared", "state": True}]}
+CAPABILITIES = ("x-ignore-shared", "events")
 """Regions stay where they are: a snapshot has the guest's own memory only."""
 
 
@@ -24,7 +24,7 @@ class Monitor:
         self._socket.settimeout(timeout)
         self._socket.connect(str(path))
         self._file = self._socket.makefile("rw", encoding="utf-8")
-        self._events: list[str] = []
+        self._events: list[dict[str, Any]] = []
         json.loads(self._file.readline())
         self.ask("qmp_capabilities")
 
@@ -47,22 +47,24 @@ class Monitor:
 
     def ask(self, command: str, **arguments: Any) -> Any:
         """Return QEMU's answer."""
-        json.dump({"execute": command.replace("__", "-"), "arguments": arguments}, self._file)
+        json.dump({"execute": command, "arguments": arguments}, self._file)
         self._file.flush()
         while True:
             answer = self._next()
             if "event" in answer:
-                self._events.append(answer["event"])
+                self._events.append(answer)
             elif "error" in answer:
                 raise RuntimeError(f"QEMU: {command}: {answer['error']['desc']}")
             else:
                 return answer["return"]
 
-    def wait_for(self, *events: str) -> None:
-        """Wait until QEMU has reported one of these events."""
-        while not any(event in self._events for event in events):
-            answer = self._next()
-            self._events.append(answer.get("event", ""))
+    def wait_for(self, name: str) -> dict[str, Any]:
+        """Return the data of the next event of this name, one reported already or one to come."""
+        while True:
+            event = self._events.pop(0) if self._events else self._next()
+            if event["event"] == name:
+                data: dict[str, Any] = event.get("data", {})
+                return data
 
     def _next(self) -> Any:
         line = self._file.readline()
@@ -79,18 +81,9 @@ class Monitor:
         self._migrate("migrate-incoming", f"exec:cat {shlex.quote(str(path))}")
 
     def _migrate(self, command: str, uri: str) -> None:
-        self.ask("migrate-set-capabilities", **IGNORE_SHARED)
-        state = [{"capability": "events", "state": True}]
-        self.ask("migrate-set-capabilities", capabilities=state)
-        self._events.clear()
+        capabilities = [{"capability": name, "state": True} for name in CAPABILITIES]
+        self.ask("migrate-set-capabilities", capabilities=capabilities)
         self.ask(command, uri=uri)
-        while (
-            True
-        ):  # the event comes for each change; the guest stands still, so asking is harmless
-            self.wait_for("MIGRATION")
-            self._events.clear()
-            status = self.ask("query-migrate")["status"]
+        while (status := self.wait_for("MIGRATION")["status"]) != "completed":
             if status == "failed":
                 raise RuntimeError(f"QEMU could not {command} {uri}")
-            if status == "completed":
-                return

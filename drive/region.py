@@ -24,6 +24,7 @@ MAP_ENTRIES: Final = 1 << 10
 """Blocks for which one bit of ``present`` stands."""
 PAGE: Final = 4096
 ENTRY: Final = 1024
+ALIGNMENT: Final = 2 << 20
 LARGEST_DISK: Final = 12 << 40
 BUCKETS: Final = (
     "bytes_total",
@@ -179,13 +180,13 @@ def create(
     output_size: int = 64 << 20,
     log_size: int = 4 << 20,
 ) -> None:
-    """Write a new region of ``size`` bytes, a power of two; ``blocks``: most that may be in use.
+    """Write a new region of ``size`` bytes; ``blocks``: most that may be in use.
 
     Contents take ``blocks`` × 64 KiB at most, and all that fits where it is ``None``.
     """
     _check(disks)
-    if size & (size - 1) or size < 1 << 20:
-        raise RegionError(f"size {size}: a PCI BAR has a power of two, at least 1 MiB")
+    if size % ALIGNMENT or not size:
+        raise RegionError(f"size {size}: QEMU's NVDIMMs have whole {ALIGNMENT >> 20} MiB")
     table = 2 * PAGE
     at = _up(table + MAX_DISKS * ENTRY, PAGE)
     areas = []

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-MACHINE: Final = "pc-i440fx-7.1,usb=off,vmport=off,smbus=off,i8042=off,hpet=off"
+MACHINE: Final = "pc-i440fx-7.1,usb=off,vmport=off,smbus=off,i8042=off,hpet=off,nvdimm=on"
 """Of QEMU 7.2's machine types the newest that gives the kernel no random seed (SETUP_RNG_SEED)."""
 CPU: Final = "Nehalem-v1,-vme"
 """A model without RDRAND, that TCG has in full; the same in all versions of QEMU."""
+GIB: Final = 1 << 30
+FIRST_ADDRESS: Final = 4 * GIB
+"""Where QEMU's memory slots begin in a guest with less than 3 GiB; the same in each guest."""
 KERNEL_ARGUMENTS: Final = (
     # The clock counts instructions, 1 ns each: it need not be measured, nor doubted.
     "tsc_early_khz=1000000 tsc=reliable clocksource=tsc lpj=4000000 no_timer_check "
@@ -35,7 +38,7 @@ class Guest:
     initramfs: Path
     region: Path
     base: Path
-    """Image of the root file system, its size a power of two. It is never written to."""
+    """Image of the root file system. It is never written to."""
     memory: int = 512
     """MiB."""
     seed: int = 1
@@ -52,25 +55,28 @@ STOPPABLE: Final = ("-device", "pvpanic", "-action", "panic=pause")
 def command(guest: Guest) -> list[str]:
     """QEMU's command line. The guest ends QEMU by powering off."""
 
-    def memory(name: str, path: Path, more: str) -> list[str]:
+    at = FIRST_ADDRESS
+    memory = []
+    for name, path, backend, device in (
+        ("region", guest.region, "", ""),
+        ("base", guest.base, ",readonly=on", ",unarmed=on"),
+    ):
         size = path.stat().st_size
-        return [
+        memory += [
             "-object",
-            f"memory-backend-file,id={name},mem-path={path},size={size},share=on{more}",
-            "-device",
-            # master=on: does not forbid snapshots.
-            f"ivshmem-plain,memdev={name},master=on",
+            f"memory-backend-file,id={name},mem-path={path},size={size},share=on{backend}",
         ]
-
+        memory += ["-device", f"nvdimm,id=nv-{name},memdev={name},addr={at:#x}{device}"]
+        at += -(-size // GIB) * GIB
     return [
         *("qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none"),
-        *("-machine", MACHINE, "-cpu", CPU, "-smp", "1", "-m", str(guest.memory)),
+        *("-machine", MACHINE, "-cpu", CPU, "-smp", "1"),
+        *("-m", f"{guest.memory},slots=2,maxmem={at - FIRST_ADDRESS + 4 * GIB}B"),
         *("-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off"),
         *("-rtc", "base=2026-01-01T00:00:00,clock=vm", "-seed", str(guest.seed), "-no-reboot"),
         *("-kernel", str(guest.kernel), "-initrd", str(guest.initramfs)),
         *("-append", f"{KERNEL_ARGUMENTS} {guest.arguments}".strip()),
-        *memory("region", guest.region, ""),
-        *memory("base", guest.base, ",readonly=on"),
+        *memory,
         *guest.extra,
     ]
 

@@ -68,7 +68,7 @@ def kit(image: Path, image_size: int, driver: Path, work: Path) -> Kit:
             check=True,
             timeout=300,
         )
-        os.truncate(base, 1 << (image_size - 1).bit_length())
+        os.truncate(base, -(-image_size // region.ALIGNMENT) * region.ALIGNMENT)
     init = work / "init"
     subprocess.run(
         ["gcc", "-O2", "-Wall", "-Werror", "-static", "-o", init, DRIVE / "init.c"],
