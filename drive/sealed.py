@@ -19,8 +19,8 @@ ICOUNT: Final = "shift=0,sleep=off,rr=record,rrfile=/dev/null"
 
 The recording is thrown away. It is there for its mutex: without it, QEMU's main loop may move the
 clock (``icount_start_warp_timer``) after the processor has halted and before the instructions that
-it executed are counted (``icount_process_data`` runs without the global lock). One of nine restores on a
-busy host was 8 ns off at its end.
+it executed are counted (``icount_process_data`` runs without the global lock). One of nine
+restores on a busy host was 8 ns off at its end.
 """
 GIB: Final = 1 << 30
 FIRST_ADDRESS: Final = 4 * GIB
