@@ -10,15 +10,12 @@ directory=$3
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$directory"
 
-case $suite in
-*-backports)
-    headers=$headers/$suite
-    set -- "${suite%-backports}" /dev/null \
-        "deb http://deb.debian.org/debian ${suite%-backports} main" \
-        "deb http://deb.debian.org/debian $suite main"
-    ;;
-*) set -- "$suite" /dev/null ;; # with updates and security
-esac
+# With updates and security, as mmdebstrap has them; backports are asked for beside their release.
+release=${suite%-backports}
+[ "$release" = "$suite" ] || headers=$headers/$suite
+backports="sed -n 's/ $release main/ $suite main/p' \"\$1/etc/apt/sources.list\" \\
+    >\"\$1/etc/apt/sources.list.d/$suite.list\""
+[ "$release" != "$suite" ] || backports=true
 
 # objtool wants /proc.
 # shellcheck disable=SC2016 # for the shell that runs the hook
@@ -32,8 +29,9 @@ make='
     '\'' - "$1" "$2"'
 
 mmdebstrap --variant=apt --format=null --include="$headers,make,gcc" \
+    --setup-hook="$backports" \
     --customize-hook='mkdir "$1/build"' \
     --customize-hook="copy-in $here/Kbuild $here/lab_disk.c $here/region.h $here/throttle.h /build" \
     --customize-hook="$make" \
     --customize-hook="copy-out /build/lab_disk.ko /build/version $directory" \
-    "$@"
+    "$release" /dev/null
