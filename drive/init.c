@@ -73,7 +73,7 @@ int main(void)
 
 	mkdir("/dev", 0755);
 	mkdir("/sys", 0755);
-	mkdir("/root", 0755);
+	mkdir("/mnt", 0755);
 	mount("devtmpfs", "/dev", "devtmpfs", 0, NULL);
 	mount("sysfs", "/sys", "sysfs", 0, NULL);
 	load_modules();
@@ -85,10 +85,10 @@ int main(void)
 		close(fd);
 	}
 	/* noinit_itable: nothing in the background */
-	need(mount("/dev/lab0", "/root", "ext4", MS_NOATIME, "noinit_itable"), "mount /dev/lab0");
-	need(mount("/dev", "/root/dev", NULL, MS_MOVE, NULL), "move /dev");
-	need(mount("/sys", "/root/sys", NULL, MS_MOVE, NULL), "move /sys");
-	need(chdir("/root"), "chdir");
+	need(mount("/dev/lab0", "/mnt", "ext4", MS_NOATIME, "noinit_itable"), "mount /dev/lab0");
+	need(mount("/dev", "/mnt/dev", NULL, MS_MOVE, NULL), "move /dev");
+	need(mount("/sys", "/mnt/sys", NULL, MS_MOVE, NULL), "move /sys");
+	need(chdir("/mnt"), "chdir");
 	need(mount(".", "/", NULL, MS_MOVE, NULL), "move root");
 	need(chroot("."), "chroot");
 	need(chdir("/"), "chdir");
