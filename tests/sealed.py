@@ -128,7 +128,7 @@ def cold(
     *,
     size: int = 8 << 30,
     extra: Sequence[str] = (),
-    timeout: float = 600,
+    timeout: float = 3600,
 ) -> Ended:
     """Boot a guest, have it do these commands, and wait until it has powered itself off."""
     guest = kit.guest("cold", extra)
@@ -171,7 +171,7 @@ def _connected(socket, process):  # type: ignore[no-untyped-def]
         yield monitor
 
 
-def restored(kit: Kit, saved: sealed.Guest, commands: str, timeout: float = 600) -> Ended:
+def restored(kit: Kit, saved: sealed.Guest, commands: str, timeout: float = 3600) -> Ended:
     """Go on from the saved guest with these commands, until it has powered itself off."""
     guest = replace(saved, region=kit.work / "restored.region")
     region.copy(saved.region, guest.region)
