@@ -1,0 +1,37 @@
+#!/bin/sh
+# Builds lab_disk.ko for a packaged Debian kernel, in a tree of its headers that is thrown away.
+#   build.sh SUITE HEADERS DIRECTORY
+# as in: build.sh trixie-backports linux-headers-cloud-amd64 /tmp/newest
+# DIRECTORY gets lab_disk.ko, and the kernel's version in the file `version`.
+set -eu
+suite=$1
+headers=$2
+directory=$3
+here=$(cd "$(dirname "$0")" && pwd)
+mkdir -p "$directory"
+
+# With updates and security, as mmdebstrap has them; backports are asked for beside their release.
+release=${suite%-backports}
+[ "$release" = "$suite" ] || headers=$headers/$suite
+backports="sed -n 's/ $release main/ $suite main/p' \"\$1/etc/apt/sources.list\" \\
+    >\"\$1/etc/apt/sources.list.d/$suite.list\""
+[ "$release" != "$suite" ] || backports=true
+
+# objtool wants /proc.
+# shellcheck disable=SC2016 # for the shell that runs the hook
+make='
+    set -- "$1" "$1"/usr/src/linux-headers-*-amd64
+    [ $# = 2 ] || { echo "build: there must be one kernel, found: $*" >&2; exit 1; }
+    echo "${2##*/linux-headers-}" >"$1/build/version"
+    unshare --mount sh -eu -c '\''
+        mount -t proc proc "$1/proc"
+        exec chroot "$1" make -C "${2#"$1"}" M=/build modules
+    '\'' - "$1" "$2"'
+
+mmdebstrap --variant=apt --format=null --include="$headers,make,gcc" \
+    --setup-hook="$backports" \
+    --customize-hook='mkdir "$1/build"' \
+    --customize-hook="copy-in $here/Kbuild $here/lab_disk.c $here/region.h $here/throttle.h /build" \
+    --customize-hook="$make" \
+    --customize-hook="copy-out /build/lab_disk.ko /build/version $directory" \
+    "$release" /dev/null

@@ -1,0 +1,89 @@
+"""Snapshots of sealed guests, through QEMU's monitor (QMP): saved where the guest stopped itself.
+
+Nothing is said to QEMU while the guest's processor runs: a query is a disturbance in host time.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import socket
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+CAPABILITIES = ("x-ignore-shared", "events")
+"""Regions stay where they are: a snapshot has the guest's own memory only."""
+
+
+class Monitor:
+    """A connection to QEMU started with ``arguments``; ``timeout``: seconds for an answer."""
+
+    def __init__(self, path: Path, timeout: float) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(timeout)
+        self._socket.connect(str(path))
+        self._file = self._socket.makefile("rw", encoding="utf-8")
+        self._events: list[dict[str, Any]] = []
+        json.loads(self._file.readline())
+        self.ask("qmp_capabilities")
+
+    @staticmethod
+    def arguments(path: Path) -> list[str]:
+        """QEMU's options; it does not start the guest before ``cont``."""
+        return ["-S", "-qmp", f"unix:{path},server=on,wait=off"]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+        self._socket.close()
+
+    def ask(self, command: str, **arguments: Any) -> Any:
+        """Return QEMU's answer."""
+        json.dump({"execute": command, "arguments": arguments}, self._file)
+        self._file.flush()
+        while True:
+            answer = self._next()
+            if "event" in answer:
+                self._events.append(answer)
+            elif "error" in answer:
+                raise RuntimeError(f"QEMU: {command}: {answer['error']['desc']}")
+            else:
+                return answer["return"]
+
+    def wait_for(self, name: str) -> dict[str, Any]:
+        """Return the data of the next event of this name, one reported already or one to come."""
+        while True:
+            event = self._events.pop(0) if self._events else self._next()
+            if event["event"] == name:
+                data: dict[str, Any] = event.get("data", {})
+                return data
+
+    def _next(self) -> Any:
+        line = self._file.readline()
+        if not line:
+            raise RuntimeError("QEMU has ended")
+        return json.loads(line)
+
+    def save(self, path: Path) -> None:
+        """Write the stopped guest's state to a file."""
+        self._migrate("migrate", f"exec:cat >{shlex.quote(str(path))}")
+
+    def restore(self, path: Path) -> None:
+        """Load a state; QEMU was started with ``-incoming defer``."""
+        self._migrate("migrate-incoming", f"exec:cat {shlex.quote(str(path))}")
+
+    def _migrate(self, command: str, uri: str) -> None:
+        capabilities = [{"capability": name, "state": True} for name in CAPABILITIES]
+        self.ask("migrate-set-capabilities", capabilities=capabilities)
+        self.ask(command, uri=uri)
+        while (status := self.wait_for("MIGRATION")["status"]) != "completed":
+            if status == "failed":
+                raise RuntimeError(f"QEMU could not {command} {uri}")

@@ -1,0 +1,188 @@
+"""Sealed guests for tests: built, started, saved and restored by hand, until the lab does it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from drive import region, sealed
+from drive.monitor import Monitor
+
+DRIVE = Path(__file__).parents[1] / "drive"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A guest that has ended: what it left, and what it cost."""
+
+    state: region.State
+    digest: str
+    host: float
+    """Seconds from QEMU's start to its end."""
+    cpu: float
+    """Seconds of processor time."""
+
+    @property
+    def text(self) -> str:
+        return self.state.output.decode()
+
+    def line(self) -> str:
+        """For a table of runs."""
+        return (
+            f"{self.digest[:16]} guest {self.state.clock / 1e9:.9f} s "
+            f"host {self.host:.1f} s cpu {self.cpu:.1f} s"
+        )
+
+
+@dataclass(frozen=True)
+class Kit:
+    """What all guests of a test run share: kernel, initramfs, image."""
+
+    kernel: Path
+    initramfs: Path
+    base: Path
+    work: Path
+
+    def guest(self, name: str, extra: Sequence[str] = ()) -> sealed.Guest:
+        return sealed.Guest(
+            kernel=self.kernel,
+            initramfs=self.initramfs,
+            region=self.work / f"{name}.region",
+            base=self.base,
+            extra=tuple(extra),
+        )
+
+
+def kit(image: Path, image_size: int, driver: Path, work: Path) -> Kit:
+    """Prepare an image of the lab (its directory) and a built driver for sealed guests."""
+    base = work / "base"
+    if not base.exists():
+        subprocess.run(
+            ["qemu-img", "convert", "-O", "raw", image / "disk.qcow2", base],
+            check=True,
+            timeout=300,
+        )
+        os.truncate(base, -(-image_size // region.ALIGNMENT) * region.ALIGNMENT)
+    init = work / "init"
+    subprocess.run(
+        ["gcc", "-O2", "-Wall", "-Werror", "-static", "-o", init, DRIVE / "init.c"],
+        check=True,
+        timeout=60,
+    )
+    files = {
+        "init": (0o755, init.read_bytes()),
+        "modules/00-lab_disk.ko": (0o644, driver.read_bytes()),
+    }
+    initramfs = work / "initramfs"
+    initramfs.write_bytes(sealed.initramfs(files))
+    return Kit(image / "kernel", initramfs, base, work)
+
+
+ROOT = region.Disk(serial="root", size=3 << 30, flags=region.BASE)
+
+
+def throttled(count: int, size: int = 1 << 30, **limits: int) -> list[region.Disk]:
+    """Disks ``d1`` … with these limits."""
+    given = {name: region.Limit(value) for name, value in limits.items()}
+    return [
+        region.Disk(serial=f"d{n}", size=size, limits=given, flags=region.WRITE_BACK)
+        for n in range(1, count + 1)
+    ]
+
+
+def start(guest: sealed.Guest, extra: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*sealed.command(guest), *extra], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+
+
+def wait(process: subprocess.Popen[bytes], guest: sealed.Guest, timeout: float) -> Ended:
+    """Wait for the guest's own end. It must not be touched meanwhile."""
+    began = time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    try:
+        _, errors = process.communicate(timeout=timeout)
+    finally:
+        process.kill()
+        process.wait()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert process.returncode == 0, errors.decode()
+    return Ended(
+        region.read(guest.region),
+        region.digest(guest.region),
+        time.monotonic() - began,
+        after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+    )
+
+
+def cold(
+    kit: Kit,
+    commands: str,
+    disks: Sequence[region.Disk],
+    *,
+    size: int = 8 << 30,
+    extra: Sequence[str] = (),
+    timeout: float = 3600,
+) -> Ended:
+    """Boot a guest, have it do these commands, and wait until it has powered itself off."""
+    guest = kit.guest("cold", extra)
+    region.create(guest.region, [ROOT, *disks], size=size, commands=commands.encode())
+    return wait(start(guest), guest, timeout)
+
+
+def save(
+    kit: Kit, prepare: str, disks: Sequence[region.Disk], *, size: int = 8 << 30
+) -> sealed.Guest:
+    """Boot a guest, prepare it, and save it where it goes on to read its commands."""
+    guest = kit.guest("saved", sealed.STOPPABLE)
+    commands = f"{prepare}\necho 1 > /sys/module/lab_disk/parameters/stop\nexec sh /dev/lab_io\n"
+    region.create(guest.region, [ROOT, *disks], size=size, commands=commands.encode())
+    socket = kit.work / "qmp"
+    process = start(guest, Monitor.arguments(socket))
+    try:
+        with _connected(socket, process) as monitor:
+            monitor.ask("cont")
+            monitor.wait_for("STOP")
+            monitor.save(kit.work / "state")
+            monitor.ask("quit")
+        process.wait(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()  # type: ignore[union-attr]
+    return guest
+
+
+@contextmanager
+def _connected(socket, process):  # type: ignore[no-untyped-def]
+    socket.unlink(missing_ok=True)
+    for _ in range(600):
+        if socket.exists():
+            break
+        assert process.poll() is None, process.stderr.read().decode()
+        time.sleep(0.1)
+    with Monitor(socket, 300) as monitor:
+        yield monitor
+
+
+def restored(kit: Kit, saved: sealed.Guest, commands: str, timeout: float = 3600) -> Ended:
+    """Go on from the saved guest with these commands, until it has powered itself off."""
+    guest = replace(saved, region=kit.work / "restored.region")
+    region.copy(saved.region, guest.region)
+    region.set_commands(guest.region, commands.encode())
+    socket = kit.work / "qmp"
+    process = start(guest, [*Monitor.arguments(socket), "-incoming", "defer"])
+    try:
+        with _connected(socket, process) as monitor:
+            monitor.restore(kit.work / "state")
+            monitor.ask("cont")
+            return wait(process, guest, timeout)
+    finally:
+        process.kill()
+        process.wait()
