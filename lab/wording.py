@@ -98,7 +98,8 @@ def phrase(kind: Any, beside: Sequence[Any] = ()) -> str:
     kind, beside = _plain(kind, beside)
     for one in beside:
         if isinstance(one, Says):
-            return one.text
+            limits = _limits(beside).lstrip(",")
+            return f"{one.text},{limits}" if limits else one.text
     if options := _options(kind):
         return _one_of(as_yaml(option) for option in options)
     origin: Any = get_origin(kind)
@@ -112,7 +113,7 @@ def phrase(kind: Any, beside: Sequence[Any] = ()) -> str:
     if origin in (tuple, list, frozenset, set):
         least = next((b.min_length for b in beside if isinstance(b, MinLen)), 0)
         listed = f"a list of {_plural(inner[0] if inner else Any)}"
-        return f"{listed} with at least {least} of them" if least > 1 else listed
+        return f"{listed} with at least {least} of them" if least else listed
     if origin is dict:
         return f"a mapping of names to {phrase(inner[1])}"
     if isinstance(kind, type) and issubclass(kind, BaseModel):
