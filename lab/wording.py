@@ -98,7 +98,8 @@ def phrase(kind: Any, beside: Sequence[Any] = ()) -> str:
     kind, beside = _plain(kind, beside)
     for one in beside:
         if isinstance(one, Says):
-            return one.text
+            limits = _limits(beside).lstrip(",")
+            return f"{one.text},{limits}" if limits else one.text
     if options := _options(kind):
         return _one_of(as_yaml(option) for option in options)
     origin: Any = get_origin(kind)
@@ -242,6 +243,8 @@ def _advice(kind: Any, found: object) -> str:
     kind, _ = _plain(kind, ())
     if found is None:
         return ": give one, or remove the key"
+    if found in ([], ()):
+        return ": write at least 1"
     if kind is str and isinstance(found, int | float):
         return f": put it in quotes, '{as_yaml(found)}'"
     if get_origin(kind) in (tuple, list) and not isinstance(found, list | tuple | Mapping):

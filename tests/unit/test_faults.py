@@ -297,7 +297,7 @@ BAD = {
     "  - {name: f, fault: fail, after: booking, disk: 1}": "after: there is no workload 'booking'",
     "  - {name: book, fault: fail, after: book, disk: 1}": "'book' is the name of a workload",
     "  - {name: f, fault: fail, after: book, disk: 5}": "there is no disk 5: the cell has 4",
-    "  - {name: f, fault: fail, after: book, disk: 0}": "greater than or equal to 1; found 0",
+    "  - {name: f, fault: fail, after: book, disk: 0}": "from 1 to 64, found 0",
     "  - {name: f, fault: fail, after: book, disc: 1}": "faults[0].disc",
     "  - {name: f, fault: rot, during: book, disk: 1}": "f, fault: rot",
     "  - {name: f, fault: rot, after: book, disk: 1, length: 100}": "not a number of sectors",
@@ -307,7 +307,7 @@ BAD = {
     "  - {name: f, fault: slow, after: book, disk: 1}": "says nothing slow",
     "  - {name: f, fault: power_cut, after: book, lose_cache: true}": "have no volatile cache",
     "  - {name: f, fault: replace, after: book, disk: 1, with: 2}": "disk 2 is no spare",
-    "  - {name: f, fault: sync_action, after: book, action: mend}": "'check' or 'repair'",
+    "  - {name: f, fault: sync_action, after: book, action: mend}": "one of check, repair, f",
 }
 
 

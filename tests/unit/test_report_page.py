@@ -216,7 +216,11 @@ DAMAGE = {
     "a foreign cell": ("cells/other/x", b"", "cells/other' is none of this run's files"),
     "a cut off outcome": ("cells/CELL/outcome.json", b'{"outcome": "do', "outcome.json' is cut"),
     "a cut off procedure": ("cells/CELL/procedure.json", b'{"name"', "procedure.json' is cut off"),
-    "another document": ("cells/CELL/cell.json", b'{"a": 1}', "not what it should be: unknown key"),
+    "another document": (
+        "cells/CELL/cell.json",
+        b'{"a": 1}',
+        "not what it should be: a: unknown key",
+    ),
     "a cut off result": ("result.json", b'{"schema": "lab', "result.json' is cut off"),
     "bytes": ("cells/CELL/raw/write.1.stderr.txt", b"\xff\xfe\x00", "is no text: byte 0"),
     "a foreign directory": ("cells/CELL/raw/deep/x", b"", "raw/deep' cannot be read"),

@@ -389,9 +389,13 @@ def test_where_a_suite_lies_changes_no_claim_and_other_tests_do(tmp_path: Path) 
         ),
         ("array: none", "filesystem: {type: ext4}", r":5: filesystem.*remove it"),
         ("['*']", "[]", r"workloads\[0\]\.tests: .*at least 1"),
-        ("['*']", "['*'], limit: 0s", r"workloads\[0\]\.limit: .*greater than 0"),
+        ("['*']", "['*'], limit: 0s", r"workloads\[0\]\.limit: .*above 0, found '0s'"),
         ("mdadm_tests, tests: ['*']", "blktests, tests: [md, ../x]", r"tests: '../x' is neither"),
-        ("['*']", "['*'], mdadm: mine", r"workloads\[0\]\.mdadm: .*'guest' or 'directory'"),
+        (
+            "['*']",
+            "['*'], mdadm: mine",
+            r"workloads\[0\]\.mdadm: .*one of guest, directory, found 'mine'",
+        ),
     ],
 )
 def test_what_a_suite_cannot_have_is_said(tmp_path: Path, old: str, new: str, says: str) -> None:
