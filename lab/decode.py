@@ -331,10 +331,23 @@ def first_wrong(
     ``kind`` is what it was validated as.
     ``moved`` maps a path of the data to the path in the file that gave it its value.
     """
-    found: list[Any] = list(error.errors(include_url=False))
-    one = found[0]
+    one: Any = error.errors(include_url=False)[0]
     path = _written((*below, *wording.place(one)), document.data)
+    direct = path == (*below, *one["loc"])  # and not at a key below it
+    if direct and (found := _value(document.data, path)) is not _ABSENT:
+        one = {**one, "input": found}  # as it was written: 0s, and not 0.0
     return document.wrong(moved(path), wording.sentence(kind, one))
+
+
+_ABSENT: Final = object()
+
+
+def _value(data: Any, path: Path_) -> Any:
+    for part in path:
+        if isinstance(data, dict) and part not in data:
+            return _ABSENT
+        data = data[part]
+    return data
 
 
 def _written(loc: Iterable[str | int], data: Any) -> Path_:

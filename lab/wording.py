@@ -113,7 +113,7 @@ def phrase(kind: Any, beside: Sequence[Any] = ()) -> str:
     if origin in (tuple, list, frozenset, set):
         least = next((b.min_length for b in beside if isinstance(b, MinLen)), 0)
         listed = f"a list of {_plural(inner[0] if inner else Any)}"
-        return f"{listed} with at least {least} of them" if least else listed
+        return f"{listed} with at least {least} of them" if least > 1 else listed
     if origin is dict:
         return f"a mapping of names to {phrase(inner[1])}"
     if isinstance(kind, type) and issubclass(kind, BaseModel):
@@ -243,6 +243,8 @@ def _advice(kind: Any, found: object) -> str:
     kind, _ = _plain(kind, ())
     if found is None:
         return ": give one, or remove the key"
+    if found in ([], ()):
+        return ": write at least 1"
     if kind is str and isinstance(found, int | float):
         return f": put it in quotes, '{as_yaml(found)}'"
     if get_origin(kind) in (tuple, list) and not isinstance(found, list | tuple | Mapping):

@@ -532,6 +532,26 @@ def test_the_files_of_each_kind_are_read_by_their_commands(tmp_path: Path) -> No
             read(path)
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        (
+            ("array", "zfs", "recordsize"),
+            "256B",
+            "such as 64KiB, from 512 to 16777216, found '256B'",
+        ),
+        (("array", "zfs", "arc_max"), "1MiB", "such as 64KiB, 67108864 or more, found '1MiB'"),
+        (("workloads", 0, "count"), 0, "expected a whole number, 1 or more, found 0"),
+    ],
+)
+def test_a_limit_is_told_and_the_value_as_it_was_written(
+    path: Path_, value: Any, says: str
+) -> None:
+    said = complaint(load_scenario, put(SCENARIO, path, value))
+    assert said is not None
+    assert says in said
+
+
 # -- a rate alone, in the place of a throttle
 
 
