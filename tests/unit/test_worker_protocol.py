@@ -112,6 +112,7 @@ EVENTS: list[Event] = [
     CellStarted(cell="c1"),
     StepStarted(cell="c1", label="write", expected_seconds=2),
     Pulse(seconds=2.0, processor=0.7, read_bytes=1, written_bytes=2),
+    TestStarted(test="00raid5", number=7, of=23),
     Checked(cell=None, check=Check(name="array", passed=False, detail="é\n")),
     CellFinished(cell="c1", outcome=Outcome.LOST, reason="gone", seconds=PhaseSeconds(total=3)),
     CellAgain(cell="c1"),
