@@ -307,7 +307,7 @@ BAD = {
     "  - {name: f, fault: slow, after: book, disk: 1}": "says nothing slow",
     "  - {name: f, fault: power_cut, after: book, lose_cache: true}": "have no volatile cache",
     "  - {name: f, fault: replace, after: book, disk: 1, with: 2}": "disk 2 is no spare",
-    "  - {name: f, fault: sync_action, after: book, action: mend}": "one of check, repair, f",
+    "  - {name: f, fault: sync_action, after: book, action: mend}": "one of check, repair",
 }
 
 

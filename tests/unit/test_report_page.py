@@ -214,7 +214,7 @@ def test_what_was_contended_or_changed_is_said(tmp_path: Path) -> None:
 DAMAGE = {
     "a cut off outcome": ("cells/CELL/outcome.json", b'{"outcome": "do', "outcome.json' is cut"),
     "a cut off procedure": ("cells/CELL/procedure.json", b'{"name"', "procedure.json' is cut off"),
-    "another document": ("cells/CELL/outcome.json", b'{"a": 1}', "the file: unknown key"),
+    "another document": ("cells/CELL/outcome.json", b'{"a": 1}', "a: unknown key"),
     "bytes": ("cells/CELL/raw/write.1.stderr.txt", b"\xff\xfe\x00", "is no text: byte 0"),
     "a foreign directory": ("cells/CELL/raw/deep/x", b"", "raw/deep' cannot be read"),
 }

@@ -226,7 +226,7 @@ def test_a_test_known_to_be_broken_says_so(mdadm: Ran) -> None:
     assert known.claims()["01worse"] == ("failed", reason)
 
 
-@pytest.mark.parametrize("words", ["00good... ", "00good... succ", "01bad... ", "1bad.log"])
+@pytest.mark.parametrize("words", ["00good... ", "\nsucc", "01bad... ", "1bad.log"])
 def test_output_that_is_cut_off_never_lets_a_test_hold_that_did_not_end(
     mdadm: Ran, words: str
 ) -> None:
@@ -389,13 +389,9 @@ def test_where_a_suite_lies_changes_no_claim_and_other_tests_do(tmp_path: Path) 
         ),
         ("array: none", "filesystem: {type: ext4}", r":5: filesystem.*remove it"),
         ("['*']", "[]", r"workloads\[0\]\.tests: .*at least 1"),
-        ("['*']", "['*'], limit: 0s", r"workloads\[0\]\.limit: .*above 0, found '0s'"),
+        ("['*']", "['*'], limit: 0s", r"workloads\[0\]\.limit: .*above 0"),
         ("mdadm_tests, tests: ['*']", "blktests, tests: [md, ../x]", r"tests: '../x' is neither"),
-        (
-            "['*']",
-            "['*'], mdadm: mine",
-            r"workloads\[0\]\.mdadm: .*one of guest, directory, found 'mine'",
-        ),
+        ("['*']", "['*'], mdadm: mine", r"workloads\[0\]\.mdadm: .*one of guest, directory"),
     ],
 )
 def test_what_a_suite_cannot_have_is_said(tmp_path: Path, old: str, new: str, says: str) -> None:
@@ -600,7 +596,9 @@ def test_output_that_is_cut_off_fails_the_cell_and_keeps_what_was_told(
 
 def test_of_several_cells_and_trials_each_claim_says_which(tmp_path: Path, mdadm: Ran) -> None:
     text = SCENARIO + "matrix:\n  guest.memory: [512MiB, 1GiB]\ntrials: 2\n"
-    second = mdadm.outputs.stdout.replace("03after... succeeded", "03after... FAILED - see x")
+    begun = '"test": "03after", "number": 6, "of": 6}\n'
+    assert f"{begun}succeeded" in mdadm.outputs.stdout
+    second = mdadm.outputs.stdout.replace(f"{begun}succeeded", f"{begun}FAILED - see x")
     raw = {**whole(mdadm), "suite.2.stdout.txt": second}
     found = verdicts(stored(tmp_path, mdadm, raw, text=text))
     assert len(found) == 12
