@@ -101,7 +101,7 @@ async def client(address: str, security: Any) -> str:
         async with asyncio.timeout(2 * SECONDS):
             async with distributed.Client(address, security=security, **words):
                 return "answered"
-    except (OSError, TimeoutError, RuntimeError):
+    except (OSError, TimeoutError, RuntimeError, ValueError):
         return "refused"
     except TypeError:  # a worker's answer to what only a scheduler understands
         return "answered"

@@ -113,7 +113,7 @@ XML = "<disk><serial>disk1</serial></disk>"
 CALLS: list[tuple[str, str, Callable[[Hypervisor], object]]] = [
     ("saveFlags", "save the guest", lambda h: h.save(Path("/nowhere"))),
     ("createXML", "start the guest", lambda h: h.start("<domain/>")),
-    ("restoreFlags", "restore the guest", lambda h: h.restore(Path("/nowhere"), {})),
+    ("restoreFlags", "restore the guest", lambda h: h.restore(Path("/nowhere"), "/a", "/b")),
     ("attachDeviceFlags", "plug a device into the guest", lambda h: h.plug(XML)),
     ("detachDeviceFlags", "unplug a device from the guest", lambda h: h.unplug(XML, "disk1")),
     ("XMLDesc", "describe the guest", lambda h: h.definition()),

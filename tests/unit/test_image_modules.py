@@ -82,7 +82,7 @@ def test_what_made_debian_12_fast_is_in_the_others(name: str) -> None:
         ("base: debian-12", "base: own", "own.yaml:2: base: 'own' is the base of itself"),
         ("[nano]", "[nano, Nano]", "own.yaml:9: packages[1]: "),
         ("source: linux-source", "source: zfs-dkms", "own.yaml:4: modules: DKMS builds 'zfs-dkms'"),
-        ("  build: [drivers/md]\n", "", "own.yaml:4: modules: nothing of the source is named"),
+        ("  build: [drivers/md]\n", "", "own.yaml:4: modules.build: this key is missing"),
         ("[drivers/md]", "[../md]", "own.yaml:8: modules.build: '../md' is neither"),
         ("BITMAP: y", "BITMAP: yes", "'CONFIG_MD_LLBITMAP' is 'yes': write y, m, n or a number"),
         ("CONFIG_MD", "MD", "'MD_LLBITMAP' is no option of the kernel"),
