@@ -49,7 +49,11 @@ def test_names_of_scenarios_images_and_runs(cli: Cli, ask: Callable[[str], list[
     for command in ("results show", "report", "results compare last", "scenario explain x --run"):
         assert ask(f"lab {command} ") == ["last", store.id]
     assert ask("lab run scenario x --resume r") == [store.id]
-    assert ask("lab image build debian-13") == ["debian-13", "debian-13-backports", "debian-13-blktests"]
+    assert ask("lab image build debian-13") == [
+        "debian-13",
+        "debian-13-backports",
+        "debian-13-blktests",
+    ]
     assert ask("lab image remove m") == ["mine"]
     assert ask("lab results export --format p") == ["parquet"]
     assert ask("lab scenario show nobody-calls-it-so") == []

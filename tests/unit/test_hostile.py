@@ -28,7 +28,7 @@ Attacked = Callable[[int], tuple[list[str], Iterator[str]]]
 """Does what a seed says: what was changed in its run, and what goes wrong with it."""
 
 SEEDS = 300
-FEW = 40
+FEW = 12
 ROUNDS = 6
 """Seeds of one kind that are tried until one of them shows that a protection is gone."""
 
