@@ -52,10 +52,12 @@ CHANGES: Final[dict[str, Change]] = {
 def build(seed: int, kept_runs: list[Path], parent: Path, outside: Path) -> tuple[Path, list[str]]:
     """The run of a seed, and the names of what was changed; all of them come in turn."""
     chance = random.Random(seed)
-    source = kept_runs[seed // len(CHANGES) % len(kept_runs)]
+    first = list(CHANGES)[seed % len(CHANGES)]
+    sources = [r for r in kept_runs if first != "fio_names" or _has_fio(r)]
+    source = sources[seed // len(CHANGES) % len(sources)]
     run = parent / source.name
     shutil.copytree(source, run)
-    names = [list(CHANGES)[seed % len(CHANGES)]]
+    names = [first]
     names += chance.sample(list(CHANGES), chance.choice((0, 0, 1, 2)))
     names.sort(key=lambda name: name == "huge")  # what reads or copies files is done before
     for name in dict.fromkeys(names):
@@ -65,6 +67,10 @@ def build(seed: int, kept_runs: list[Path], parent: Path, outside: Path) -> tupl
             if name == names[0]:
                 raise  # only what an earlier change has left may be in the way
     return run, names
+
+
+def _has_fio(run: Path) -> bool:
+    return '"tool": "fio"' in (run / "run.json").read_text(encoding="utf-8")
 
 
 def few_cells(run: Path) -> None:

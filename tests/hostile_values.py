@@ -48,6 +48,8 @@ PATHS: Final = (
     "../../outside/new",
     ABSOLUTE,
     "a/../../../outside/new",
+    "../../../../outside/new",
+    "../../../../../outside/new",
     "nul\0nul",
     "n" * 300,
     "line\nfeed",
@@ -159,6 +161,7 @@ def fio_names(run: Path, chance: random.Random, _outside: Path) -> None:
     """fio's own report with paths for values; logs that have paths for names."""
     named = chance.choice(PATHS)
     option = chance.choice(("rw", "bs", "iodepth", "numjobs", "rwmixread"))
+    options = chance.choice(OTHERS) if chance.random() < 0.2 else {}
 
     def ask(data: Any) -> Any:
         for cell in data["cells"]:
@@ -175,8 +178,8 @@ def fio_names(run: Path, chance: random.Random, _outside: Path) -> None:
             continue
         document = json.loads(text[text.index("{\n") :].partition(CUT)[0])
         document["jobs"][0].setdefault("job options", {})[option] = named
-        if chance.random() < 0.3:
-            document["jobs"][0]["job options"] = chance.choice(OTHERS)
+        if options != {}:
+            document["jobs"][0]["job options"] = options
         log = "" if "\n" in named else f"{CUT} log_{named}\n1000, 5, 0, 4096\n{CUT} end\n"
         path.write_text(json.dumps(document, indent=1) + "\n" + log, encoding="utf-8")
 

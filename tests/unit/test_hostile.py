@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from rich.console import Console
@@ -28,8 +26,8 @@ Attacked = Callable[[int], tuple[list[str], Iterator[str]]]
 """Does what a seed says: what was changed in its run, and what goes wrong with it."""
 
 SEEDS = 300
-FEW = 12
-ROUNDS = 6
+FEW = range(0, SEEDS, 23)  # more than half of the changes
+ROUNDS = 20
 """Seeds of one kind that are tried until one of them shows that a protection is gone."""
 
 
@@ -84,22 +82,22 @@ def attacked(
     return tried
 
 
-def whole(attacked: Attacked, seeds: range) -> None:
-    hit: Counter[str] = Counter()
+def attacked_by(attacked: Attacked, seeds: range) -> set[str]:
+    hit: set[str] = set()
     wrong = []
     for seed in seeds:
         names, problems = attacked(seed)
-        hit.update(set(names))
+        hit.update(names)
         wrong += [f"seed {seed} {names}: {problem}" for problem in problems]
     assert not wrong, "\n".join(wrong)
-    assert set(hit) == set(hostile.CHANGES)
+    return hit
 
 
 @pytest.mark.timeout(1200)
 def test_nothing_that_a_run_holds_does_harm(
     attacked: Attacked,
 ) -> None:
-    whole(attacked, range(FEW))
+    attacked_by(attacked, FEW)
 
 
 @pytest.mark.slow
@@ -107,7 +105,7 @@ def test_nothing_that_a_run_holds_does_harm(
 def test_nothing_that_three_hundred_runs_hold_does_harm(
     attacked: Attacked,
 ) -> None:
-    whole(attacked, range(SEEDS))
+    assert attacked_by(attacked, range(SEEDS)) == set(hostile.CHANGES)
 
 
 # -- controls: each protection taken away, the same seeds find it
@@ -193,26 +191,25 @@ def test_without_a_protection_the_same_runs_do_harm(
 
 
 def test_a_chart_has_no_control_characters_and_is_xml(monkeypatch: pytest.MonkeyPatch) -> None:
-    word = "\x1b[31m\x9b2J\u202e</text><script>alert(1)</script>"
-    picture = draw.Picture(
-        name="x",
-        title=word,
-        subtitle=word,
-        caption=word,
-        spec={
-            "data": {"values": [{"a": word, "b": 1}]},
-            "mark": "bar",
-            "encoding": {"x": {"field": "a"}, "y": {"field": "b", "type": "quantitative"}},
-        },
-    )
-    drawn = draw.svg(picture)
+    def of(word: str) -> draw.Picture:
+        return draw.Picture(
+            name="x",
+            title=word,
+            subtitle=word,
+            caption=word,
+            spec={
+                "data": {"values": [{"a": word, "b": 1}]},
+                "mark": "bar",
+                "encoding": {"x": {"field": "a"}, "y": {"field": "b", "type": "quantitative"}},
+            },
+        )
+
+    word = "\x9b2J\u202e</text><script>alert(1)</script>"
+    drawn = draw.svg(of(f"\x1b[31m{word}"))
     assert printable(drawn) == drawn
     assert "script" not in attack.Elements.of(drawn).found
     monkeypatch.setattr(draw, "_shown", lambda spec: spec)
-    try:
-        bare = draw.svg(picture)
-    except ElementTree.ParseError:
-        return
+    bare = draw.svg(of(word))  # with an escape character in it, vl-convert aborts the process
     assert printable(bare) != bare
 
 
