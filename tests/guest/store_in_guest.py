@@ -13,7 +13,6 @@ import os
 import sys
 from pathlib import Path
 
-from lab import damage
 from lab.errors import InputError
 from lab.model.procedure import Procedure
 from lab.model.result import Outcome
@@ -60,7 +59,7 @@ def wrong(runs: Path, run: str, cell: str) -> str:
         return "outcome.json is missing" if place.is_dir() else "the directory is missing"
     if cell not in known or found.outcome.outcome is not Outcome.DONE:
         return found.outcome.reason
-    if sentences := [s for s in damage.in_run(store.directory, known) if f"'{place}" in s]:
+    if sentences := store.damage():
         return sentences[0]
     if found.raw != outputs(cell):
         return "raw output is not what it was"
