@@ -30,13 +30,16 @@ def pytest_configure() -> None:
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give all tests with guests to one process of ``-n 2 --dist loadgroup``; the other one has no
-    tests left when this one comes to those that measure.
+    tests left when this one comes to those that measure. Those that look at who holds a disk
+    follow each other too: each would see what the other one opens.
     """
     items.sort(key=lambda item: item.path.name in MEASURING)
     if config.pluginmanager.hasplugin("xdist"):
         for item in items:
             if item.get_closest_marker("guest"):
                 item.add_marker(pytest.mark.xdist_group("guest"))
+            elif item.path.name.startswith("test_realdisks"):
+                item.add_marker(pytest.mark.xdist_group("disks"))
 
 
 @pytest.fixture(scope="session")
