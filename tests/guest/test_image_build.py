@@ -158,7 +158,7 @@ def test_two_builders_do_the_work_once_and_the_image_is_as_asked_for(
     [
         (signal.SIGINT, "unpacking the essential packages"),
         (signal.SIGTERM, "installing the essential packages"),
-        (signal.SIGTERM, "making the file system"),
+        pytest.param(signal.SIGTERM, "making the file system", marks=pytest.mark.slow),
     ],
 )
 def test_an_interrupted_build_leaves_nothing(
@@ -207,7 +207,7 @@ def test_a_package_that_does_not_exist_is_named(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a small file system")
-@pytest.mark.parametrize("size", ["60m", "250m"])
+@pytest.mark.parametrize("size", ["60m", pytest.param("250m", marks=pytest.mark.slow)])
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path, size: str) -> None:
     small = tmp_path / "small"
     small.mkdir()

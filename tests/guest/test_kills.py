@@ -485,6 +485,7 @@ def fight(home: Home, decoys: tuple[GuestRecord, Path], hits: list[Hit]) -> Batt
     return battle
 
 
+@pytest.mark.slow
 def test_three_hits(lab_home: Home, decoys: tuple[GuestRecord, Path]) -> None:
     """One run: a stopped QEMU, a stopped worker, a killed lab."""
     hits: list[Hit] = [

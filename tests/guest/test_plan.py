@@ -20,6 +20,7 @@ SMALL = (
 )
 
 
+@pytest.mark.slow
 def test_what_plan_prints_can_be_pasted(lab_home: Home, image: str) -> None:
     planned = lab_home.run("scenario", "plan", "raid5-parity-last", *SMALL)
     assert planned.returncode == 0, planned.stderr

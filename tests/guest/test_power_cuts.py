@@ -123,16 +123,16 @@ class Hosts:
     def cut(self) -> None:
         """The power is gone: for QEMU, and a moment later for the drive."""
         guests.kill(self.bench.record.path)
-        socket = self.bench_socket
-        answer = servers.ask_line(socket, "lose")
+        answer = servers.ask_line(self.control, "lose")
         self.dropped.append(int(answer.removeprefix("ok ")))
         self.bench.close()
         self.bench._hypervisor.forget()
 
     @property
-    def bench_socket(self) -> str:
-        (server,) = self.bench._servers
-        return server
+    def control(self) -> str:
+        """The socket over which the drive's server is told what to do."""
+        (socket,) = self.bench._servers
+        return str(Path(socket).with_suffix(".control"))
 
     def again(self) -> None:
         """The next guest: restored as one that has just booted, with the same drive."""
@@ -169,8 +169,9 @@ class Hosts:
         return self.shell(script, 300).splitlines()
 
 
-@pytest.fixture
-def hosts(lab_home: Home, image: str, tmp_path: Path) -> Iterator[Hosts]:
+@pytest.fixture(scope="module")  # libvirt's embedded driver has one directory for each process
+def hosts(lab_home: Home, image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    tmp_path = tmp_path_factory.mktemp("hosts")
     path = tmp_path / "host.yaml"
     path.write_text(HOST)
     compiled = compile_scenario(path)

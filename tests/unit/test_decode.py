@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab import decode
 from lab.decode import (
     Document,
     dotted,
@@ -355,3 +357,51 @@ def test_any_data_is_a_scenario_or_an_input_error(data: dict[str, Any]) -> None:
     whole = {"title": "T", "question": "Q", **data}
     said = validated(Document(source="q.yaml", data=whole))
     assert said.startswith("q.yaml: ") or not said
+
+
+WORDS = """\
+[~, yes, No, on, 010, 0o17, 0x1f, 0b1, 1_000, 1e3, .5, .inf, 1:30, 2026-11-23, <<, =, '~', "a\\tb", é,
+  "\\x41", '', null, TRUE, 5MiB, -1, +1, !!str 5, !!int '5', &a x, *a]
+"""
+"""Where YAML 1.1 and 1.2, or two parsers, might differ."""
+FILES = [
+    path
+    for directory in ("scenarios", "matrices", "images")
+    for path in sorted((Path(__file__).parents[2] / directory).glob("*.yaml"))
+]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"a: {WORDS}", f"%YAML 1.2\n---\na: {WORDS}"]
+    + ["a: |\n  x\n   y\n\nb: >-\n  x\n  y\n\n  z\n", "? a\n: - b\n  - ? c\n    : d\n"]
+    + [p.read_text(encoding="utf-8") for p in FILES],
+)
+def test_libyaml_and_the_parser_in_python_read_the_same(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = read(text)
+    monkeypatch.setattr(decode, "_SLOW", re.compile(""))  # everything is
+    slow = read(text)
+    assert (quick.data, dict(quick.lines)) == (slow.data, dict(slow.lines))
+
+
+@examples(1000)
+@given(st.text(alphabet="ab:-?[]{},&*!|>'\"%#~<= \n\t0", max_size=60))
+def test_libyaml_reads_in_the_same_way_whatever_both_can_read(text: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decode, "_SLOW", re.compile(""))
+        try:
+            slow = read(f"a: {text}")
+        except InputError:
+            return
+    quick = read(f"a: {text}")
+    assert (quick.data, dict(quick.lines)) == (slow.data, dict(slow.lines))
+
+
+@pytest.mark.parametrize("opening", ["- ", "? ", "-\t"])
+def test_blocks_however_deep_do_not_end_the_process(opening: str) -> None:
+    with pytest.raises(InputError):
+        read(f"a:\n  {opening * 60_000}x\n")
+    with pytest.raises(InputError):
+        read("".join(f"{' ' * n}a:\n" for n in range(600)))
