@@ -144,9 +144,9 @@ def _compose(text: str, source: str) -> Node | None:
 def _nodes(text: str) -> Node | None:
     """libyaml's parser, where it is there, takes a sixth of the time of ruamel's own.
 
-    ruamel's words what is wrong. It reads what the two read differently (tabs, tags, directives), and
-    what is nested so deep that C would leave its stack: a block is to the right of the one that it
-    is in, or begins with its dash.
+    ruamel's words what is wrong. It reads what the two read differently (tabs, tags, directives),
+    and what is nested so deep that C would leave its stack: a block is to the right of the one that
+    it is in, or begins with its dash.
     """
     with warnings.catch_warnings():
         # An anchor's name may come again: the last before an alias is meant (YAML 1.2, 7.1).

@@ -360,8 +360,8 @@ def test_any_data_is_a_scenario_or_an_input_error(data: dict[str, Any]) -> None:
 
 
 WORDS = """\
-[~, yes, No, on, 010, 0o17, 0x1f, 0b1, 1_000, 1e3, .5, .inf, 1:30, 2026-11-23, <<, =, '~', "a\\tb", é,
-  "\\x41", '', null, TRUE, 5MiB, -1, +1, !!str 5, !!int '5', &a x, *a]
+[~, yes, No, on, 010, 0o17, 0x1f, 0b1, 1_000, 1e3, .5, .inf, 1:30, 2026-11-23, <<, =, '~', "a\\tb",
+  é, "\\x41", '', null, TRUE, 5MiB, -1, +1, !!str 5, !!int '5', &a x, *a]
 """
 """Where YAML 1.1 and 1.2, or two parsers, might differ."""
 FILES = [
