@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -17,6 +18,7 @@ settings.register_profile("thorough", settings.get_profile("ci"), max_examples=1
 settings.load_profile("quick")
 
 
+TOGETHER = ("/guest/", "/test_realdisks")
 MEASURING = ("test_hdd.py", "test_main_job.py")
 """Tests with guests that fail, or take longer, where something else computes."""
 
@@ -27,19 +29,25 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give all tests with guests to one process of ``-n 2 --dist loadgroup``; the other one has no
-    tests left when this one comes to those that measure. Those that look at who holds a disk
-    follow each other too: each would see what the other one opens.
+@pytest.hookimpl(optionalhook=True)  # pytest-xdist's
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give all tests with guests to one process of ``-n 2``. So do those that look at who holds a
+    disk: each would see what the other one opens. The rest goes by file.
     """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            together = next((part for part in TOGETHER if part in file), file)
+            return str(together)
+
+    return Scheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The other process has no tests left when the one with guests comes to those that measure."""
     items.sort(key=lambda item: item.path.name in MEASURING)
-    if config.pluginmanager.hasplugin("xdist"):
-        for item in items:
-            if item.get_closest_marker("guest"):
-                item.add_marker(pytest.mark.xdist_group("guest"))
-            elif item.path.name.startswith("test_realdisks"):
-                item.add_marker(pytest.mark.xdist_group("disks"))
 
 
 @pytest.fixture(scope="session")

@@ -99,7 +99,8 @@ class Hosts:
 
     bench: LiveBench
     start: Procedure
-    plug: AttachDisk
+    plug: tuple[Step, ...]
+    """Attach the drive, and wait until the guest has it."""
     undo: Undo
     reported: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
@@ -137,7 +138,7 @@ class Hosts:
     def again(self) -> None:
         """The next guest: restored as one that has just booted, with the same drive."""
         self.do(*self.start.steps)
-        self.do(self.plug)
+        self.do(*self.plug)
 
     def round(self, how: str, commit: int, seconds: float) -> None:
         """Write cells until the power goes, and see in the next guest what is there of them."""
@@ -198,8 +199,8 @@ def hosts(lab_home: Home, image: str, tmp_path_factory: pytest.TempPathFactory) 
     bench = LiveBench(record, keys.lab_key().private, scale=job.scale)
     try:
         steps = disk_steps(cell, str(record.path), None)
-        (plug,) = [step for step in steps if isinstance(step, AttachDisk)]
-        found = Hosts(bench=bench, start=job.procedure, plug=plug, undo=undo)
+        (at,) = [n for n, step in enumerate(steps) if isinstance(step, AttachDisk)]
+        found = Hosts(bench=bench, start=job.procedure, plug=tuple(steps[at:]), undo=undo)
         found.do(*job.procedure.steps, undo=undo)
         found.do(*steps, undo=undo)
         send_python(found, tmp_path)
