@@ -32,9 +32,12 @@ def pytest_configure() -> None:
 @pytest.hookimpl(optionalhook=True)  # pytest-xdist's
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Give all tests with guests to one process of ``-n 2``. So do those that look at who holds a
-    disk: each would see what the other one opens. The rest goes by file.
+    disk: each would see what the other one opens. The rest goes by file. The guests begin at once:
+    pytest-xdist would begin with the files that have the most tests.
     """
     from xdist.scheduler import LoadScopeScheduling
+
+    config.option.loadscopereorder = False
 
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
