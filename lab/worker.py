@@ -151,16 +151,19 @@ class Worker:
             self._keep(bench)
             return status
         errors = self._give_back()
-        threading.Thread(target=self._end_by_force, daemon=True).start()
+        cleaned = threading.Event()
+        threading.Thread(target=self._end_by_force, args=(cleaned,), daemon=True).start()
         left = "; ".join(e.message for e in (*errors, *undo.unwind()))
+        cleaned.set()
         self.emit(GuestGone(guest=self.job.guest, left=left))
         return status
 
-    def _end_by_force(self) -> None:
+    def _end_by_force(self, cleaned: threading.Event) -> None:
         """Leave without cleaning up further where that takes too long; QEMU ends by process id."""
         countdown = clock.Countdown(clock.limit(CLEANING))
         while countdown.left() > 0:
-            clock.pause(clock.LOOK)
+            if cleaned.wait(clock.LOOK):
+                return
         left = f"cleaning up had not ended after {countdown.seconds:.0f} s"
         try:
             guests.remove(guests.directory_of(self.job.guest))

@@ -18,9 +18,9 @@ settings.register_profile("thorough", settings.get_profile("ci"), max_examples=1
 settings.load_profile("quick")
 
 
-TOGETHER = ("/guest/", "/test_realdisks")
-MEASURING = ("test_hdd.py", "test_main_job.py")
-"""Tests with guests that fail, or take longer, where something else computes."""
+TOGETHER = ("/guest/", "/test_realdisks", "/test_quick")
+MEASURING = ("test_hdd.py", "test_main_job.py", "test_quick.py")
+"""Tests that fail, or take longer, where something else computes: the last of those with guests."""
 
 
 def pytest_configure() -> None:

@@ -108,6 +108,7 @@ def test_a_bitmap_in_a_file_is_on_its_own_disk(lab_home: Home, tmp_path: Path) -
     assert all(c["writes"] == 0 for c in without["counters"] if c["serial"] == "fast")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("image")
 def test_file_systems_are_whole_before_they_are_used(lab_home: Home, tmp_path: Path) -> None:
     cells = run(lab_home, FILESYSTEMS, tmp_path)

@@ -93,6 +93,7 @@ def test_a_state_that_is_cut_short_is_thrown_away(lab_home: Home, state: warm.Wa
     assert not state.directory.exists()
 
 
+@pytest.mark.slow
 def test_a_state_that_does_not_restore_gives_way_to_a_cold_boot(lab_home: Home, image: str) -> None:
     """Right size, wrong bytes: only restoring tells."""
     state = state_of_a_guest(lab_home)
@@ -108,6 +109,7 @@ def test_a_state_that_does_not_restore_gives_way_to_a_cold_boot(lab_home: Home, 
     assert lab_home.left() == []
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_and_leaves_finished_cells_alone(lab_home: Home, image: str) -> None:
     words = ("run", "scenario", "raid5-parity-last", "--jobs", "1", *SHORT)
     known = runs(lab_home)
@@ -153,7 +155,7 @@ def test_one_guest_at_a_time_is_enough_for_all_cells_and_to_stay_up(
     assert lab_home.left() == []
 
 
-@pytest.mark.parametrize("victim", ["worker", "QEMU"])
+@pytest.mark.parametrize("victim", ["worker", pytest.param("QEMU", marks=pytest.mark.slow)])
 def test_a_cell_whose_guest_is_killed_is_tried_once_more(
     lab_home: Home, image: str, victim: str
 ) -> None:

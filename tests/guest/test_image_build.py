@@ -157,7 +157,7 @@ def test_two_builders_do_the_work_once_and_the_image_is_as_asked_for(
     ("number", "stage"),
     [
         (signal.SIGINT, "unpacking the essential packages"),
-        (signal.SIGTERM, "installing the essential packages"),
+        pytest.param(signal.SIGTERM, "installing the essential packages", marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, "making the file system", marks=pytest.mark.slow),
     ],
 )
@@ -197,6 +197,7 @@ def test_what_a_killed_build_leaves_is_pruned(
     assert list(home.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_package_that_does_not_exist_is_named(
     home: Path, builders: list[subprocess.Popen[str]]
 ) -> None:

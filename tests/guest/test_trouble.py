@@ -238,7 +238,7 @@ def told_once(said: str) -> str:
 
 
 @as_root
-@pytest.mark.parametrize("where", ["guests", "run"])
+@pytest.mark.parametrize("where", [pytest.param("guests", marks=pytest.mark.slow), "run"])
 def test_a_disk_that_fills_up_in_the_middle_ends_the_run_in_a_sentence(
     lab_home: Home, image: str, lab_process: Starter, tmp_path: Path, where: str
 ) -> None:

@@ -236,28 +236,6 @@ def lab_argv() -> list[str]:
     return [str(script)] if script.exists() else [sys.executable, "-m", "lab"]
 
 
-def quickest(args: list[str], base: Path, *, enough: float) -> float:
-    """The quickest of several: the others had to share the machine. No more than are needed."""
-    best = float("inf")
-    for _ in range(6):
-        began = time.monotonic()
-        subprocess.run(
-            [*lab_argv(), *args], env=clean_environment(base), capture_output=True, check=True
-        )
-        best = min(best, time.monotonic() - began)
-        if best < enough:
-            break
-    return best
-
-
-def test_help_is_there_at_once(tmp_path: Path) -> None:
-    assert quickest(["--help"], tmp_path, enough=0.25) < 0.25
-
-
-def test_all_scenarios_are_checked_in_a_second(tmp_path: Path) -> None:
-    assert quickest(["scenario", "check"], tmp_path, enough=1) < 1
-
-
 def test_the_module_and_the_script_are_the_same_program(tmp_path: Path) -> None:
     said = {
         subprocess.run(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from queue import SimpleQueue
@@ -209,3 +210,13 @@ def test_a_timed_step_has_its_share_of_the_processors_and_gives_it_back(
         steps = [event["label"] for event in told if event["kind"] == "step"]
         write = steps.index("waiting to begin write")
         assert steps[write + 1 :] == [label_of(WRITE), label_of(READ)]
+
+
+def test_nothing_waits_to_end_the_process_once_all_is_cleaned_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended(tmp_path, monkeypatch, Bench(), last=End())
+    waiting = [t for t in threading.enumerate() if "_end_by_force" in t.name]
+    for thread in waiting:
+        thread.join(timeout=5)
+    assert not any(thread.is_alive() for thread in waiting)
