@@ -83,6 +83,7 @@ def moved(cell: dict[str, Any]) -> dict[tuple[str, str], int]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("image")
 def test_segments_are_built_read_back_and_taken_apart(lab_home: Home, tmp_path: Path) -> None:
     linear, striped, whole = run(lab_home, SEGMENTS, tmp_path)

@@ -141,6 +141,7 @@ def test_a_killed_run_goes_on_and_leaves_finished_cells_alone(lab_home: Home, im
     assert lab_home.left() == []
 
 
+@pytest.mark.slow
 def test_one_guest_at_a_time_is_enough_for_all_cells_and_to_stay_up(
     lab_home: Home, image: str
 ) -> None:

@@ -118,6 +118,7 @@ def read_out(image: Image, directory: Path, command: str) -> str:
     ).stdout
 
 
+@pytest.mark.slow
 def test_two_builders_do_the_work_once_and_the_image_is_as_asked_for(
     home: Path, tmp_path: Path, builders: list[subprocess.Popen[str]]
 ) -> None:

@@ -589,7 +589,13 @@ def image(away: Away, planted: Image) -> Image:
     return planted
 
 
-@pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(signal.SIGKILL, id="killed"),
+        pytest.param(signal.SIGSTOP, id="stopped", marks=pytest.mark.slow),
+    ],
+)
 def test_every_cell_comes_back_once_though_hosts_die(
     tmp_path: Path, image: Image, kind: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -716,6 +722,7 @@ def busy_share(count: int, slots: int, seconds: float, tmp_path: Path, image: Im
     return busy / (8 * slots * took)
 
 
+@pytest.mark.slow
 def test_hosts_are_kept_busy(tmp_path: Path, image: Image) -> None:
     """A small one, in which beginning and end weigh much."""
     pytest.importorskip("distributed")

@@ -86,6 +86,7 @@ def test_nobody_gets_in_without_the_certificate(lab_home: Path, marks: Path) -> 
         assert stat.S_IMODE(record["tls"].parent.stat().st_mode) == 0o700
 
 
+@pytest.mark.slow
 def test_the_attempts_get_in_where_there_is_no_tls(lab_home: Path, marks: Path) -> None:
     pytest.importorskip("distributed")
     words = ("cluster", "scheduler", "--port", "0", "--lifeline")

@@ -160,13 +160,17 @@ def _formulas(patch: pytest.MonkeyPatch) -> None:
     ("change", "without", "finds"),
     [
         ("markup", _unescaped, "foreign markup"),
-        ("terminal", _raw_stdout, "control character"),
+        pytest.param(
+            *("terminal", _raw_stdout, "control character"), marks=pytest.mark.slow
+        ),  # half a minute together
         ("terminal", _raw_console, "control character"),
-        ("terminal", _raw_page, "control character"),
-        ("fio_names", _any_name, "written elsewhere|mistake|bundle"),
+        pytest.param(*("terminal", _raw_page, "control character"), marks=pytest.mark.slow),
+        pytest.param(
+            *("fio_names", _any_name, "written elsewhere|mistake|bundle"), marks=pytest.mark.slow
+        ),
         ("links", _followed, "secret"),
         ("linked_directories", _followed, "secret"),
-        ("fifos", _waited, "hang"),
+        pytest.param(*("fifos", _waited, "hang"), marks=pytest.mark.slow),
         ("formula", _formulas, "formula"),
     ],
 )
