@@ -27,7 +27,7 @@ import pytest
 
 from lab.app.kinds import Kinds
 from lab.app.place import prepare
-from lab.compile.disks import disk_steps
+from lab.compile.disks import disk_steps, standing
 from lab.compile.scenario import compile_scenario
 from lab.host import guests, keys, servers, warm
 from lab.host.bench import LiveBench
@@ -199,8 +199,9 @@ def hosts(lab_home: Home, image: str, tmp_path_factory: pytest.TempPathFactory) 
     bench = LiveBench(record, keys.lab_key().private, scale=job.scale)
     try:
         steps = disk_steps(cell, str(record.path), None)
-        (at,) = [n for n, step in enumerate(steps) if isinstance(step, AttachDisk)]
-        found = Hosts(bench=bench, start=job.procedure, plug=tuple(steps[at:]), undo=undo)
+        (attach,) = [step for step in steps if isinstance(step, AttachDisk)]
+        (disk,) = standing(cell, str(record.path))  # what is ready then need not be blank
+        found = Hosts(bench=bench, start=job.procedure, plug=(attach, disk.ready), undo=undo)
         found.do(*job.procedure.steps, undo=undo)
         found.do(*steps, undo=undo)
         send_python(found, tmp_path)
