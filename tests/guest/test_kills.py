@@ -113,7 +113,7 @@ class Battle:
     owners: dict[Path, str] = field(default_factory=dict)
     whole: int = 0
     words: tuple[str, ...] = ()
-    """More words for the command line of the next run."""
+    """More words for the command line of the run, and when it goes on."""
     memory: int = 512
     hits: Counter[tuple[str, signal.Signals, str]] = field(default_factory=Counter)
     longest: dict[tuple[str, signal.Signals, str], float] = field(default_factory=dict)
@@ -129,7 +129,6 @@ class Battle:
         """Begin a run, or go on with the one that was killed."""
         words = ["run", "scenario", str(self.scenario), "--jobs", "2", "-v", *self.words]
         if self.run is not None:
-            words = words[: len(words) - len(self.words)]
             words += ["--resume", self.run.name]
         known = self.runs()
         self.log = self.scenario.with_suffix(".log")
