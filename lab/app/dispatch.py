@@ -261,10 +261,11 @@ class Dispatch:
                 self.say(f"{task.id} is repeated {how}: {failed[0]}")
                 task.alone, again = not crowded, True
                 task.repeats += 1
-        elif event.outcome is Outcome.LOST and not task.retry:
+        elif event.outcome is Outcome.LOST and (member.unread or not task.retry):
+            # While the lab was stopped all guests may have ended, that of the second try too.
             first = event.reason.splitlines()[0]
             self.say(f"{task.id} is tried once more in a fresh guest: {first}")
-            task.retry = again = True
+            task.retry, again = task.retry or not member.unread, True
         outcome = StoredOutcome(
             outcome=event.outcome, reason=event.reason, seconds=event.seconds, checks=tuple(checks)
         )

@@ -15,8 +15,10 @@ from lab.app.how import How
 from lab.app.task import task_of
 from lab.compile.scenario import compile_scenario
 from lab.host import load
+from lab.model.events import CellFinished
 from lab.model.guest import Guest
 from lab.model.job import End
+from lab.model.result import Outcome
 
 TWO_KINDS = """\
 title: Two kinds of guest
@@ -85,3 +87,32 @@ def test_a_guest_that_works_is_waited_for(run: Dispatch) -> None:
     run._running = {"g1": run._pending.pop(1)}
     run._fill()
     assert there.told == []
+
+
+@pytest.mark.parametrize(("unread", "lost_for_good"), [(True, False), (False, True)])
+def test_guests_that_a_stopped_lab_has_lost_are_no_try_of_their_cell(
+    run: Dispatch, unread: bool, lost_for_good: bool
+) -> None:
+    """Two guests had ended while the lab was stopped: the second got the cell of the first before
+    the lab had read of its end, and the cell was lost for good."""
+    finished: list[str] = []
+    run.store = cast(
+        "Any",
+        SimpleNamespace(
+            keep_attempt=lambda *_: None, finish_cell=lambda cell, *_: finished.append(cell)
+        ),
+    )
+    run.watch = lambda *_: None
+    task = run._pending.pop()
+    member: Any = SimpleNamespace(unread=unread, job=SimpleNamespace(guest="g1"))
+    lost = CellFinished(cell=task.id, outcome=Outcome.LOST, reason="nobody read")
+    run._finished(member, task, lost)
+    assert run._pending[-1] is task
+    run._pending.remove(task)
+    run._finished(member, task, lost)
+    assert (finished == [task.id]) is lost_for_good
+    assert (task in run._pending) is not lost_for_good
+    if unread:  # its own try is still to come
+        member.unread = False
+        run._finished(member, task, lost)
+        assert finished == []
