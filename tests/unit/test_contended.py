@@ -250,7 +250,9 @@ def attempt(run: Dispatch, task: Task, waits: dict[str, float], *, lost: bool = 
     for workload, wait in waits.items():
         text = f"cpu=1.0\nwait={wait * 10}\nseconds=10.0\n"
         (task.directory / "raw" / f"{workload}.1.pressure.txt").write_text(text)
-    member = cast("Any", SimpleNamespace(job=SimpleNamespace(guest="g1"), reserved=False))
+    member = cast(
+        "Any", SimpleNamespace(job=SimpleNamespace(guest="g1"), reserved=False, unread=False)
+    )
     outcome = Outcome.LOST if lost else Outcome.DONE
     directory = task.directory
     run._finished(member, task, CellFinished(cell=task.id, outcome=outcome, reason="it is gone"))
