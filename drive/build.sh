@@ -1,8 +1,9 @@
 #!/bin/sh
-# Builds lab_disk.ko for a packaged Debian kernel, in a tree of its headers that is thrown away.
+# Builds lab_disk.ko for a packaged Debian kernel, and init, in a tree of its headers that is thrown
+# away: the same packages make the same bytes on every host.
 #   build.sh SUITE HEADERS DIRECTORY
 # as in: build.sh trixie-backports linux-headers-cloud-amd64 /tmp/newest
-# DIRECTORY gets lab_disk.ko, and the kernel's version in the file `version`.
+# DIRECTORY gets lab_disk.ko, init, and the kernel's version in the file `version`.
 set -eu
 suite=$1
 headers=$2
@@ -25,13 +26,14 @@ make='
     echo "${2##*/linux-headers-}" >"$1/build/version"
     unshare --mount sh -eu -c '\''
         mount -t proc proc "$1/proc"
+        chroot "$1" gcc -O2 -Wall -Werror -static -o /build/init /build/init.c
         exec chroot "$1" make -C "${2#"$1"}" M=/build modules
     '\'' - "$1" "$2"'
 
-mmdebstrap --variant=apt --format=null --include="$headers,make,gcc" \
+mmdebstrap --variant=apt --format=null --include="$headers,make,gcc,libc6-dev" \
     --setup-hook="$backports" \
     --customize-hook='mkdir "$1/build"' \
-    --customize-hook="copy-in $here/Kbuild $here/lab_disk.c $here/region.h $here/throttle.h /build" \
+    --customize-hook="copy-in $here/Kbuild $here/lab_disk.c $here/region.h $here/throttle.h $here/init.c /build" \
     --customize-hook="$make" \
-    --customize-hook="copy-out /build/lab_disk.ko /build/version $directory" \
+    --customize-hook="copy-out /build/lab_disk.ko /build/init /build/version $directory" \
     "$release" /dev/null

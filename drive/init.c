@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * First program of a sealed guest: loads the modules of its initramfs, mounts the root file system from
- * /dev/lab0, has the shell do what /dev/lab_io says, notes the exit status and powers off. Static, and
- * without udev and systemd: nothing runs that the commands do not start.
+ * First program of a guest with virtual time: loads the modules of its initramfs and mounts the root file
+ * system from /dev/lab0. In a sealed guest it has the shell do what /dev/lab_io says, notes the exit status
+ * and powers off. Static, and without udev and systemd: nothing runs that the commands do not start.
+ * In an unsealed guest (LAB_INIT=PROGRAM on the kernel's command line, which the kernel hands on as a
+ * variable) it starts the busy process and becomes PROGRAM.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/reboot.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -19,6 +23,7 @@
 
 #define IO "/dev/lab_io"
 #define MODULES "/modules"
+#define BUSY "/run/lab-busy.pid"
 
 static void end(unsigned status)
 {
@@ -61,6 +66,47 @@ static void load_modules(void)
 	}
 }
 
+/* udev reads them where they outlive no boot: the image knows nothing of these disks. */
+static void copy_rules(int from)
+{
+	char text[8192];
+	ssize_t n = from < 0 ? 0 : read(from, text, sizeof(text));
+	int to;
+
+	if (n <= 0)
+		return;
+	mkdir("/run/udev", 0755);
+	mkdir("/run/udev/rules.d", 0755);
+	to = open("/run/udev/rules.d/60-lab-disk.rules", O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+	need(to < 0 || write(to, text, n) != n ? -1 : 0, "rules of udev");
+	close(to);
+}
+
+/*
+ * With QEMU's sleep=off the clock of an idle processor jumps to the next timer. This process runs where no
+ * other wants to, so that the clock moves at the speed of instructions while the guest waits for the host. The
+ * lab stops it (SIGSTOP) around its commands. A block of 100 instructions: QEMU leaves a block after each jump.
+ */
+static void start_busy(void)
+{
+	struct sched_param none = { 0 };
+	pid_t child = fork();
+	FILE *file;
+
+	need(child, "fork");
+	if (child) {
+		file = fopen(BUSY, "w");
+		need(file ? 0 : -1, BUSY);
+		fprintf(file, "%d\n", child);
+		fclose(file);
+		return;
+	}
+	prctl(PR_SET_NAME, "lab_busy");
+	need(sched_setscheduler(0, SCHED_IDLE, &none), "SCHED_IDLE");
+	for (;;)
+		__asm__ volatile(".rept 100\n\tadd $1, %%eax\n\t.endr" ::: "eax", "cc");
+}
+
 int main(void)
 {
 	static char *const command[] = { "/bin/sh", IO, NULL };
@@ -68,8 +114,9 @@ int main(void)
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C",
 		"TERM=dumb", NULL
 	};
+	char *program = getenv("LAB_INIT");
 	pid_t child;
-	int status = 0, fd;
+	int status = 0, fd, rules;
 
 	mkdir("/dev", 0755);
 	mkdir("/sys", 0755);
@@ -77,7 +124,8 @@ int main(void)
 	mount("devtmpfs", "/dev", "devtmpfs", 0, NULL);
 	mount("sysfs", "/sys", "sysfs", 0, NULL);
 	load_modules();
-	fd = open(IO, O_RDWR);
+	rules = open("/rules", O_RDONLY | O_CLOEXEC);
+	fd = program ? -1 : open(IO, O_RDWR);
 	if (fd >= 0) {	/* stdin is empty: commands come from the script, and nobody types */
 		dup2(open("/dev/null", O_RDONLY), 0);
 		dup2(fd, 1);
@@ -95,7 +143,16 @@ int main(void)
 	need(mount("proc", "/proc", "proc", 0, NULL), "mount /proc");
 	need(mount("run", "/run", "tmpfs", 0, "mode=755"), "mount /run");
 	need(mount("tmp", "/tmp", "tmpfs", 0, NULL), "mount /tmp");
+	copy_rules(rules);
 	sethostname("lab", 3);
+	if (program) {
+		char *const words[] = { program, NULL };
+
+		start_busy();
+		close(rules);
+		execve(program, words, environment);
+		need(-1, program);
+	}
 
 	child = fork();
 	if (!child) {

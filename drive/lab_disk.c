@@ -49,11 +49,13 @@ struct lab_command {
 };
 
 static void *region, *base;
-static u64 base_size;
+static u64 region_size, base_size;
 static struct lab_header *header;
 static struct lab_state *state;
 static struct lab_disk disks[LAB_DISKS];
-static struct lab_group *groups[LAB_DISKS + 1];
+static u32 known;	/* disks that are here; the table may have more (stop_set) */
+/* First those that entries share, by number from 1 on, then each disk's own. */
+static struct lab_group *groups[LAB_DISKS + 1 + LAB_DISKS];
 
 /*
  * One lock for all: block map, throttles, queues. A guest with virtual time has one processor. It is
@@ -542,7 +544,7 @@ static int lab_disk_number(const char *text, u32 *index)
 {
 	int error = kstrtou32(text, 0, index);
 
-	return error ? error : header && *index < header->disks ? 0 : -EINVAL;
+	return error ? error : *index < known ? 0 : -EINVAL;
 }
 
 static int attach_set(const char *text, const struct kernel_param *param)
@@ -579,7 +581,7 @@ static int bad_set(const char *text, const struct kernel_param *param)
 	u32 index;
 	int n = sscanf(text, "%u %llu %llu %u", &index, &bad.start, &bad.sectors, &bad.flags);
 
-	if ((n != 1 && n != 4) || !header || index >= header->disks)
+	if ((n != 1 && n != 4) || index >= known)
 		return -EINVAL;
 	e = disks[index].entry;
 	if (n == 1) {
@@ -600,21 +602,13 @@ static int status_set(const char *text, const struct kernel_param *param)
 	u8 status;
 	int error = kstrtou8(text, 0, &status);
 
-	if (error || !header)
+	if (error || !state)
 		return error ? error : -ENODEV;
 	state->status = 0x100 | status;
 	return 0;
 }
 
-/*
- * Stops the guest at this instruction, for a snapshot: QEMU has -device pvpanic -action panic=pause. What
- * it finds in the region afterwards may be another region's: nothing of it is kept in memory but offsets.
- */
-static int stop_set(const char *text, const struct kernel_param *param)
-{
-	outb(1, 0x505);
-	return 0;
-}
+static int stop_set(const char *text, const struct kernel_param *param);
 
 #define LAB_ACTION(name)							\
 	static const struct kernel_param_ops name##_ops = { .set = name##_set };	\
@@ -745,6 +739,7 @@ static int lab_map_one(u64 start, u64 size)
 		pr_err("cannot map %llu bytes at %#llx\n", size, start);
 	} else if (!region && *(u64 *)memory == LAB_MAGIC) {
 		region = header = memory;
+		region_size = size;
 		if (!lab_header_valid(size)) {
 			pr_err("header at %#llx does not fit this driver or this region\n", start);
 			return -EINVAL;
@@ -787,7 +782,7 @@ static void lab_unmap(void)
 {
 	int i;
 
-	for (i = 0; i <= LAB_DISKS; i++) {
+	for (i = 0; i < ARRAY_SIZE(groups); i++) {
 		if (groups[i])
 			hrtimer_cancel(&groups[i]->timer);
 		kfree(groups[i]);
@@ -814,102 +809,152 @@ static struct lab_group *lab_group_new(void)
 	return g;
 }
 
-/* Puts disk i into its group: that of its number, or, for a disk with limits of its own, a new one. */
+/* Puts disk i into its group: that of its number, or one of its own. A new group is as full as can be. */
 static int lab_join(u32 i)
 {
 	struct lab_disk *d = &disks[i];
 	struct lab_entry *e = d->entry;
-	/* Number 0 is nobody's: groups that entries share begin at 1, and one alone takes a free number. */
-	u32 number = e->group, members, j;
-	struct lab_group *g;
+	u32 number = e->group ? e->group : LAB_DISKS + 1 + i;
+	struct lab_group *g = groups[number];
 
-	for (j = 0; !number && j <= LAB_DISKS; j++) {
-		u32 k, taken = 0;
-
-		for (k = 0; k < header->disks; k++)
-			taken |= disks[k].entry->group == j;
-		if (j && !taken && !groups[j])
-			number = j;
-	}
-	if (!number)
-		return -ENOSPC;
-	if (!groups[number]) {
-		for (members = !e->group, j = 0; e->group && j < header->disks; j++)
-			members += disks[j].entry->group == e->group;
+	if (!g) {
 		g = lab_group_new();
 		if (!g)
 			return -ENOMEM;
-		if (!lab_throttle_init(&g->throttle, e->limits, e->op_size, members, ktime_get_ns())) {
+		if (!lab_throttle_init(&g->throttle, e->limits, e->op_size, 1, ktime_get_ns())) {
 			pr_err("disk %u: limits that QEMU would not take either\n", i);
 			kfree(g);
 			return -EINVAL;
 		}
-		g->throttle.members = 0;	/* counted again as they join */
 		if (!lab_throttle_limits(&g->throttle)) {
 			kfree(g);
 			return 0;
 		}
+		g->throttle.members = 0;
 		groups[number] = g;
 	}
-	d->group = groups[number];
-	d->member = d->group->throttle.members++;
-	d->group->members[d->member] = d;
+	if (g->throttle.members == LAB_MEMBERS) {
+		pr_err("disk %u: its group has %u members already\n", i, LAB_MEMBERS);
+		return -EINVAL;
+	}
+	d->group = g;
+	d->member = g->throttle.members++;
+	g->members[d->member] = d;
 	return 0;
 }
 
-static int __init lab_init(void)
+/* Looks up where the header and the table have the state and the disks. On an error nothing has changed. */
+static int lab_locate(void)
 {
-	int error = lab_map();
 	u32 i;
 
-	if (error)
-		goto unmap;
+	if (header->magic != LAB_MAGIC || !lab_header_valid(region_size) || header->disks < known) {
+		pr_err("the header does not fit this driver, this region or this guest's %u disks\n", known);
+		return -EINVAL;
+	}
+	for (i = 0; i < header->disks; i++) {
+		struct lab_entry *e = region + header->table + i * LAB_ENTRY;
+
+		if (!lab_entry_valid(e) ||
+		    (disks[i].disk && get_capacity(disks[i].disk) != e->sectors)) {
+			pr_err("disk %u: its entry in the table is not valid\n", i);
+			return -EINVAL;
+		}
+	}
 	state = region + header->state;
 	for (i = 0; i < header->disks; i++) {
 		struct lab_disk *d = &disks[i];
 
 		d->entry = region + header->table + i * LAB_ENTRY;
-		INIT_LIST_HEAD(&d->waiting[LAB_READ]);
-		INIT_LIST_HEAD(&d->waiting[LAB_WRITE]);
-		if (!lab_entry_valid(d->entry)) {
-			pr_err("disk %u: its entry in the table is not valid\n", i);
-			error = -EINVAL;
-			goto unmap;
-		}
 		d->map = region + d->entry->map;
 		d->present = region + d->entry->present;
 	}
-	for (i = 0; i < header->disks && !error; i++)
-		error = lab_join(i);
+	return 0;
+}
+
+/* Makes those disks of the table known that are not yet, without attaching them. */
+static int lab_add(void)
+{
+	int error;
+
+	for (; known < header->disks; known++) {
+		INIT_LIST_HEAD(&disks[known].waiting[LAB_READ]);
+		INIT_LIST_HEAD(&disks[known].waiting[LAB_WRITE]);
+		error = lab_join(known);
+		if (error)
+			return error;
+	}
+	return 0;
+}
+
+/* Attaches the disks from number i on. */
+static void lab_attach_from(u32 i)
+{
+	for (; i < known; i++) {
+		int error = disks[i].entry->flags & LAB_ABSENT ? 0 : lab_attach(i);
+
+		if (error)	/* the host reads it among the kernel's messages */
+			pr_err("disk %u: %d\n", i, error);
+	}
+	pr_info("%u disks, %llu blocks of %u bytes, %llu in use\n", known, header->blocks, LAB_BLOCK,
+		state->used);
+}
+
+/*
+ * Stops the guest at this instruction, for a snapshot: QEMU has -device pvpanic -action panic=pause. It
+ * may go on over another region, whose header and table are read anew: offsets may differ, and disks
+ * beyond those that were here appear. Until they are read no interrupt may look at the region.
+ */
+static int stop_set(const char *text, const struct kernel_param *param)
+{
+	unsigned long flags;
+	u32 first;
+	int error;
+
+	if (!state)
+		return -ENODEV;
+	mutex_lock(&attach_lock);
+	first = known;
+	spin_lock_irqsave(&lab_lock, flags);
+	outb(1, 0x505);
+	barrier();	/* all of the region may have changed */
+	error = lab_locate();
+	spin_unlock_irqrestore(&lab_lock, flags);
+	if (!error)
+		error = lab_add();
+	if (!error)
+		lab_attach_from(first);
+	mutex_unlock(&attach_lock);
+	return error;
+}
+
+static int __init lab_init(void)
+{
+	int error = lab_map();
+
+	if (!error)
+		error = lab_locate();
+	if (!error)
+		error = lab_add();
 	if (!error)
 		error = misc_register(&io_device);
-	if (error)
-		goto unmap;
-
+	if (error) {
+		lab_unmap();
+		return error;
+	}
 	register_console(&lab_console);
 	register_reboot_notifier(&reboot_block);
 	atomic_notifier_chain_register(&panic_notifier_list, &panic_block);
 	state->phase = LAB_RUNNING;
-	for (i = 0; i < header->disks; i++) {
-		if (disks[i].entry->flags & LAB_ABSENT)
-			continue;
-		error = lab_attach(i);
-		if (error)	/* the host reads it among the kernel's messages */
-			pr_err("disk %u: %d\n", i, error);
-	}
-	pr_info("%u disks, %llu blocks of %u bytes, %llu in use\n", header->disks, header->blocks, LAB_BLOCK,
-		state->used);
+	lab_attach_from(0);
 	return 0;
-unmap:
-	lab_unmap();
-	return error;
 }
 
 static void __exit lab_exit(void)
 {
 	u32 i;
 
-	for (i = 0; i < header->disks; i++)
+	for (i = 0; i < known; i++)
 		lab_detach(i);
 	atomic_notifier_chain_unregister(&panic_notifier_list, &panic_block);
 	unregister_reboot_notifier(&reboot_block);

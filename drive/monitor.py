@@ -6,14 +6,17 @@ Nothing is said to QEMU while the guest's processor runs: a query is a disturban
 from __future__ import annotations
 
 import json
-import shlex
 import socket
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 CAPABILITIES = ("x-ignore-shared", "events")
-"""Regions stay where they are: a snapshot has the guest's own memory only."""
+"""What lies in shared files stays there: regions, and the memory of a guest that is saved."""
+
+
+class MonitorError(RuntimeError):
+    """QEMU refused a command, failed at it, or has ended."""
 
 
 class Monitor:
@@ -22,11 +25,15 @@ class Monitor:
     def __init__(self, path: Path, timeout: float) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(timeout)
-        self._socket.connect(str(path))
-        self._file = self._socket.makefile("rw", encoding="utf-8")
         self._events: list[dict[str, Any]] = []
-        json.loads(self._file.readline())
-        self.ask("qmp_capabilities")
+        try:
+            self._socket.connect(str(path))
+            self._file = self._socket.makefile("rw", encoding="utf-8")
+            self._next()
+            self.ask("qmp_capabilities")
+        except BaseException:
+            self._socket.close()
+            raise
 
     @staticmethod
     def arguments(path: Path) -> list[str]:
@@ -47,14 +54,17 @@ class Monitor:
 
     def ask(self, command: str, **arguments: Any) -> Any:
         """Return QEMU's answer."""
-        json.dump({"execute": command, "arguments": arguments}, self._file)
+        self._file.write(json.dumps({"execute": command, "arguments": arguments}) + "\n")
         self._file.flush()
+        return self._answer(command)
+
+    def _answer(self, command: str) -> Any:
         while True:
             answer = self._next()
             if "event" in answer:
                 self._events.append(answer)
             elif "error" in answer:
-                raise RuntimeError(f"QEMU: {command}: {answer['error']['desc']}")
+                raise MonitorError(f"QEMU: {command}: {answer['error']['desc']}")
             else:
                 return answer["return"]
 
@@ -69,21 +79,30 @@ class Monitor:
     def _next(self) -> Any:
         line = self._file.readline()
         if not line:
-            raise RuntimeError("QEMU has ended")
+            raise MonitorError("QEMU has ended")
         return json.loads(line)
 
     def save(self, path: Path) -> None:
         """Write the stopped guest's state to a file."""
-        self._migrate("migrate", f"exec:cat >{shlex.quote(str(path))}")
+        with path.open("wb") as file:
+            self._migrate("migrate", file.fileno())
 
     def restore(self, path: Path) -> None:
         """Load a state; QEMU was started with ``-incoming defer``."""
-        self._migrate("migrate-incoming", f"exec:cat {shlex.quote(str(path))}")
+        with path.open("rb") as file:
+            self._migrate("migrate-incoming", file.fileno())
 
-    def _migrate(self, command: str, uri: str) -> None:
+    def _migrate(self, command: str, descriptor: int) -> None:
         capabilities = [{"capability": name, "state": True} for name in CAPABILITIES]
         self.ask("migrate-set-capabilities", capabilities=capabilities)
-        self.ask(command, uri=uri)
+        self._pass("state", descriptor)
+        self.ask(command, uri="fd:state")
         while (status := self.wait_for("MIGRATION")["status"]) != "completed":
             if status == "failed":
-                raise RuntimeError(f"QEMU could not {command} {uri}")
+                raise MonitorError(f"{command} failed")
+
+    def _pass(self, name: str, descriptor: int) -> None:
+        """Give QEMU an open file."""
+        command = {"execute": "getfd", "arguments": {"fdname": name}}
+        socket.send_fds(self._socket, [json.dumps(command).encode()], [descriptor])
+        self._answer("getfd")

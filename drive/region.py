@@ -26,6 +26,9 @@ PAGE: Final = 4096
 ENTRY: Final = 1024
 ALIGNMENT: Final = 2 << 20
 LARGEST_DISK: Final = 12 << 40
+SMALLEST: Final = 16 << 30
+LARGEST: Final = 512 << 30
+"""A guest has 1 TiB of addresses in all, and 4 GiB of them come before the region."""
 BUCKETS: Final = (
     "bytes_total",
     "bytes_read",
@@ -169,16 +172,20 @@ def _check(disks: Sequence[Disk]) -> None:
             raise RegionError(f"{name}: limits {sorted(unknown)}: expected some of {BUCKETS}")
 
 
+AREAS: Final = (1 << 20, 64 << 20, 4 << 20)
+"""Bytes for commands, output and kernel messages."""
+
+
 def create(
     path: Path,
     disks: Sequence[Disk],
     *,
     size: int,
     commands: bytes = b"",
-    commands_size: int = 1 << 20,
+    commands_size: int = AREAS[0],
     blocks: int | None = None,
-    output_size: int = 64 << 20,
-    log_size: int = 4 << 20,
+    output_size: int = AREAS[1],
+    log_size: int = AREAS[2],
 ) -> None:
     """Write a new region of ``size`` bytes; ``blocks``: most that may be in use.
 
@@ -187,18 +194,8 @@ def create(
     _check(disks)
     if size % ALIGNMENT or not size:
         raise RegionError(f"size {size}: QEMU's NVDIMMs have whole {ALIGNMENT >> 20} MiB")
-    table = 2 * PAGE
-    at = _up(table + MAX_DISKS * ENTRY, PAGE)
-    areas = []
-    for length in (commands_size, output_size, log_size):
-        areas.append((at, length))
-        at += _up(length, PAGE)
-    entries = []
-    for disk in disks:
-        disk_blocks = -(-disk.size // BLOCK)
-        present, at = at, _up(at + disk_blocks // MAP_ENTRIES // 8 + 16, PAGE)
-        entries.append(_pack_entry(disk, at, present))
-        at = _up(at + 4 * disk_blocks, PAGE)
+    areas, places, at = _layout(disks, (commands_size, output_size, log_size))
+    entries = [_pack_entry(disk, *place) for disk, place in zip(disks, places, strict=True)]
     fits = (size - at - 2 * BLOCK) // (BLOCK + 4)
     if fits < (blocks or 1):
         raise RegionError(
@@ -209,7 +206,7 @@ def create(
     header = _Header(
         disks=len(disks),
         size=size,
-        table=table,
+        table=2 * PAGE,
         state=PAGE,
         blocks=blocks,
         link=at,
@@ -222,9 +219,110 @@ def create(
         file.truncate(size)
         file.write(header.pack())
         for number, entry in enumerate(entries):
-            file.seek(table + number * ENTRY)
+            file.seek(header.table + number * ENTRY)
             file.write(entry)
     set_commands(path, commands)
+
+
+def _layout(
+    disks: Sequence[Disk], lengths: Sequence[int]
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]], int]:
+    """Areas as offsets and lengths; offsets of each disk's map and ``present``; what follows."""
+    at = _up(2 * PAGE + MAX_DISKS * ENTRY, PAGE)
+    areas, places = [], []
+    for length in lengths:
+        areas.append((at, length))
+        at += _up(length, PAGE)
+    for disk in disks:
+        blocks = -(-disk.size // BLOCK)
+        present, at = at, _up(at + blocks // MAP_ENTRIES // 8 + 16, PAGE)
+        places.append((at, present))
+        at = _up(at + 4 * blocks, PAGE)
+    return areas, places, at
+
+
+def size_for(disks: Sequence[Disk], blocks: int) -> int:
+    """Bytes of a region in which these disks may have ``blocks`` blocks in use: a power of two.
+
+    A snapshot fits regions of its own region's size only, so there are few sizes. The file is
+    sparse. ``RegionError``: there is no such size.
+    """
+    _, _, at = _layout(disks, AREAS)
+    needed = at + (blocks + 2) * (BLOCK + 4)
+    size = max(SMALLEST, 1 << (needed - 1).bit_length())
+    if size > LARGEST:
+        raise RegionError(f"a region of {needed} bytes is needed: there is room for {LARGEST}")
+    return size
+
+
+def reserve(path: Path) -> None:
+    """Give the blocks of a new region their space on the host; ``OSError``: there is none."""
+    with path.open("r+b") as file:
+        header = _header(file, path)
+        end = header.data + header.blocks * BLOCK
+        os.posix_fallocate(file.fileno(), header.link, end - header.link)
+
+
+def again(path: Path, commands: bytes) -> None:
+    """Prepare a region for the next boot: other commands, nothing printed; contents stay."""
+    with path.open("r+b") as file:
+        header = _header(file, path)
+        state = list(STATE.unpack(_at(file, header.state, STATE.size)))
+        for area, used in ((header.output, state[7]), (header.log, state[9])):
+            file.seek(area[0])
+            file.write(bytes(used))
+        state[0], state[1] = Phase.NOT_LOADED, 0
+        state[7:] = [0] * len(state[7:])
+        file.seek(header.state)
+        file.write(STATE.pack(*state))
+    set_commands(path, commands)
+
+
+def graft(source: Path, target: Path) -> None:
+    """Give a new region what the memory of a guest over ``source`` relies on.
+
+    That are the contents of its disks, the free list, state, output and messages. The first disks
+    of ``target`` must be those of ``source``; ``target`` may have more. ``RegionError``: it does
+    not fit.
+    """
+    with source.open("rb") as old, target.open("r+b") as new:
+        was, now = _header(old, source), _header(new, target)
+        state = list(STATE.unpack(_at(old, was.state, STATE.size)))
+        fresh, output, log = state[2], state[7], state[9]
+        parts = [(was.output[0], now.output[0], output), (was.log[0], now.log[0], log)]
+        fits = output <= now.output[1] and log <= now.log[1] and fresh <= now.blocks
+        if not fits or was.size != now.size or was.disks > now.disks:
+            raise RegionError(f"{target}: a guest over {source} cannot go on here: no room for it")
+        for number in range(was.disks):
+            ours, theirs = (
+                _at(file, header.table + number * ENTRY, ENTRY)
+                for file, header in ((new, now), (old, was))
+            )
+            parts += _same_disk(ours, theirs, f"{target}: disk {number}")
+            statistics = theirs[STATISTICS_AT : STATISTICS_AT + STATISTICS.size]
+            os.pwrite(new.fileno(), statistics, now.table + number * ENTRY + STATISTICS_AT)
+        parts += [(was.link, now.link, 4 * fresh), (was.data, now.data, fresh * BLOCK)]
+        for begin, to, size in parts:
+            for at, data in _filled(old, PAGE, begin, begin + size):
+                os.pwrite(new.fileno(), data, to + at - begin)
+        os.pwrite(new.fileno(), STATE.pack(*state), now.state)
+
+
+def _same_disk(ours: bytes, theirs: bytes, name: str) -> list[tuple[int, int, int]]:
+    """Where the map and ``present`` of a disk lie in two regions, and their lengths."""
+    was, now = ENTRY_HEAD.unpack_from(theirs), ENTRY_HEAD.unpack_from(ours)
+    if was[:3] + was[5:] != now[:3] + now[5:]:
+        raise RegionError(f"{name} is not the saved guest's")
+    blocks = -(-was[2] * 512 // BLOCK)
+    return [(was[3], now[3], 4 * blocks), (was[4], now[4], blocks // MAP_ENTRIES // 8 + 8)]
+
+
+def output(path: Path) -> bytes:
+    """What the guest has printed so far; empty where it has not begun."""
+    with path.open("rb") as file:
+        header = _header(file, path)
+        used = STATE.unpack(_at(file, header.state, STATE.size))[7]
+        return _at(file, header.output[0], used)
 
 
 def _pack_entry(disk: Disk, at_map: int, at_present: int) -> bytes:
@@ -346,31 +444,46 @@ def overwrite(path: Path, number: int, position: int, data: bytes) -> None:
             data = data[part:]
 
 
-def _pages(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Pages that are not all zeros, with their offsets: holes and zeros cannot be told apart."""
-    at, end = 0, os.fstat(file.fileno()).st_size
-    zeros = bytes(PAGE)
-    while at < end:
+def _extents(descriptor: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Begin and end of what is no hole between two offsets."""
+    while begin < end:
         try:
-            at = os.lseek(file.fileno(), at, os.SEEK_DATA)
+            begin = os.lseek(descriptor, begin, os.SEEK_DATA)
         except OSError:  # ENXIO: only holes from here on
             return
-        hole = os.lseek(file.fileno(), at, os.SEEK_HOLE)
-        while at < hole:
-            chunk = _at(file, at, min(hole - at, 1 << 20))
-            for offset in range(0, len(chunk), PAGE):
-                page = chunk[offset : offset + PAGE]
-                if page != zeros[: len(page)]:
-                    yield at + offset, page
-            at += len(chunk)
+        hole = min(os.lseek(descriptor, begin, os.SEEK_HOLE), end)
+        if begin < hole:
+            yield begin, hole
+        begin = hole
+
+
+def _filled(
+    file: BinaryIO, unit: int, begin: int = 0, end: int | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """Aligned units that are not all zeros, with their offsets; ``begin`` is aligned.
+
+    Holes and zeros cannot be told apart.
+    """
+    descriptor = file.fileno()
+    at, end = begin, os.fstat(descriptor).st_size if end is None else end
+    zeros = bytes(unit)
+    # All of them before anything is read: reading caches pages of zeros of space that is reserved
+    # only, which are no holes for SEEK_DATA. 1.1 GiB would be read for each region, not 2 MiB.
+    for first, last in list(_extents(descriptor, begin, end)):
+        at = max(at, first // unit * unit)
+        while at < last:
+            chunk = os.pread(descriptor, min(unit, end - at), at)
+            if chunk != zeros[: len(chunk)]:
+                yield at, chunk
+            at += unit
 
 
 def digest(path: Path) -> str:
     """SHA-256 of everything in the region: commands, output, messages, counters, contents."""
     total = hashlib.sha256()
     with path.open("rb") as file:
-        for at, page in _pages(file):
-            total.update(at.to_bytes(8, "little") + page)
+        for at, data in _filled(file, BLOCK):
+            total.update(at.to_bytes(8, "little") + data)
     return total.hexdigest()
 
 
@@ -378,6 +491,5 @@ def copy(source: Path, target: Path) -> None:
     """Copy a region, with its holes."""
     with source.open("rb") as file, target.open("wb") as new:
         new.truncate(os.fstat(file.fileno()).st_size)
-        for at, page in _pages(file):
-            new.seek(at)
-            new.write(page)
+        for at, data in _filled(file, PAGE):
+            os.pwrite(new.fileno(), data, at)

@@ -1,4 +1,4 @@
-"""Sealed guests for tests: built, started, saved and restored by hand, until the lab does it."""
+"""Sealed guests for tests: built, started, saved and restored by hand, and by the lab's bench."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ from pathlib import Path
 
 from drive import region, sealed
 from drive.monitor import Monitor
+from lab.host.guests import GuestRecord
+from lab.host.sealed import SealedBench
+from lab.model.job import CellJob, SealedKit
+from lab.model.procedure import DiskLimit, Procedure, SealDisks, SealedDisk
+from lab.model.result import Digest
+from lab.program import Answer
 
 DRIVE = Path(__file__).parents[1] / "drive"
 
@@ -144,7 +150,7 @@ def save(
     commands = f"{prepare}\necho 1 > /sys/module/lab_disk/parameters/stop\nexec sh /dev/lab_io\n"
     region.create(guest.region, [ROOT, *disks], size=size, commands=commands.encode())
     socket = kit.work / "qmp"
-    process = start(guest, Monitor.arguments(socket))
+    process = start(replace(guest, saves=True), Monitor.arguments(socket))
     try:
         with _connected(socket, process) as monitor:
             monitor.ask("cont")
@@ -186,3 +192,51 @@ def restored(kit: Kit, saved: sealed.Guest, commands: str, timeout: float = 3600
     finally:
         process.kill()
         process.wait()
+
+
+LIMITS = {"bytes_total": DiskLimit(average=5 << 20)}
+SEALED = SealDisks(
+    disks=tuple(SealedDisk(serial=f"d{n}", size=1 << 30, limits=LIMITS) for n in range(1, 6))
+)
+
+
+@dataclass(frozen=True)
+class Benched:
+    """A cell as the lab's own bench ran it."""
+
+    digest: Digest
+    answers: list[Answer]
+    notices: list[str]
+
+
+def benched(kit: SealedKit, work: Path, procedure: Procedure, *, cold: bool = False) -> Benched:
+    """Run a cell in a sealed guest of the lab's."""
+    directory = work / "guest"
+    directory.mkdir(exist_ok=True)
+    record = GuestRecord(
+        id="g",
+        directory=str(directory),
+        scenario="s",
+        image="i",
+        created="",
+        owner_pid=0,
+        owner_started=0,
+    )
+    notices: list[str] = []
+    bench = SealedBench(record, kit, tell=lambda _: None, notice=notices.append, cold=cold)
+    bench.take(CellJob(id="c", procedure=procedure, directory="", target="", space=1 << 30))
+    began = time.monotonic()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    try:
+        bench.seal_disks(SEALED)
+    finally:
+        bench.destroy_guest()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert bench.digest is not None
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print(
+        f"{'cold' if cold else 'restored'}: {bench.digest.results[:16]} "
+        f"host {time.monotonic() - began:.2f} s cpu {cpu:.2f} s",
+        flush=True,
+    )
+    return Benched(bench.digest, list(bench._answers.values()), notices)

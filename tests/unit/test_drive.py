@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -170,6 +171,111 @@ def test_a_region_is_copied_with_its_holes_and_its_digest_sees_every_byte(tmp_pa
     assert region.digest(path) != region.digest(other)
 
 
+ROOT = region.Disk(serial="root", size=3 << 30, flags=region.BASE)
+
+
+def put(path: Path, at: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
+def saved_region(path: Path, blocks: int = 1000) -> None:
+    """A region as a guest leaves it that has written one block of its root disk."""
+    region.create(path, [ROOT], size=region.SMALLEST, blocks=blocks, commands=b"setup\n")
+    with path.open("rb") as file:
+        header = region._header(file, path)
+        entry = region.ENTRY_HEAD.unpack(region._at(file, header.table, region.ENTRY_HEAD.size))
+    put(path, header.state, region.STATE.pack(1, 0, 10, 4, 0, 9, 0, 5, 0, 3, 0, 77))
+    put(path, header.output[0], b"hello")
+    put(path, header.log[0], b"log")
+    put(path, entry[3] + 4 * 7, (4).to_bytes(4, "little"))  # block 7 of the disk is the third
+    put(path, entry[4], b"\1")
+    put(path, header.link + 4 * 3, (9).to_bytes(4, "little"))
+    put(path, header.data + 3 * region.BLOCK + 100, b"superblock")
+    counters = region.STATISTICS.pack(*range(13))
+    put(path, header.table + region.STATISTICS_AT, counters)
+
+
+def test_a_saved_guests_root_disk_is_grafted_into_a_region_with_more_disks(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    saved_region(old)
+    disks = [ROOT, *(region.Disk(serial=f"d{n}", size=1 << 40) for n in range(5))]
+    region.create(new, disks, size=region.SMALLEST, blocks=5000, commands=b"cell\n")
+    region.graft(old, new)
+    was, now = region.read(old), region.read(new)
+    assert (now.phase, now.output, now.log, now.clock, now.blocks_used) == (
+        *(region.Phase.RUNNING, b"hello", "log", 77, 9),
+    )
+    assert now.disks["root"] == was.disks["root"]
+    assert now.disks["root"].waited == 12
+    assert list(now.disks) == ["root", "d0", "d1", "d2", "d3", "d4"]
+    at = 7 * region.BLOCK
+    assert region.contents(new, 0, at, region.BLOCK) == region.contents(old, 0, at, region.BLOCK)
+    assert b"superblock" in region.contents(new, 0, at, region.BLOCK)
+    with new.open("rb") as file:
+        header = region._header(file, new)
+        assert region._at(file, header.link + 4 * 3, 4) == (9).to_bytes(4, "little")
+        assert region._at(file, header.input[0], header.input[1]) == b"cell\n"
+    with old.open("rb") as file:
+        assert region._header(file, old).data != header.data
+    assert new.stat().st_blocks * 512 < 1 << 20
+
+
+def test_a_graft_does_not_depend_on_how_the_files_are_allocated(tmp_path: Path) -> None:
+    old, one, two = (tmp_path / name for name in ("old", "one", "two"))
+    saved_region(old)
+    for path in (one, two):
+        region.create(path, [ROOT], size=region.SMALLEST, blocks=5000)
+    region.reserve(two)
+    region.graft(old, one)
+    region.graft(old, two)
+    assert region.digest(one) == region.digest(two)
+    put(old, region.SMALLEST // 2, b"elsewhere")
+    region.create(two, [ROOT], size=region.SMALLEST, blocks=5000)
+    region.graft(old, two)
+    assert region.digest(one) == region.digest(two)
+
+
+@pytest.mark.parametrize(
+    ("disks", "size", "blocks", "message"),
+    [
+        ([ROOT], region.SMALLEST, 9, "no room for it"),
+        ([ROOT], 2 * region.SMALLEST, 1000, "no room for it"),
+        ([], region.SMALLEST, 1000, "no room for it"),
+        ([region.Disk(serial="root", size=3 << 30)], region.SMALLEST, 1000, "disk 0 is not the"),
+        (
+            [region.Disk(serial="root", size=4 << 30, flags=region.BASE)],
+            *(region.SMALLEST, 1000, "disk 0 is not the saved guest's"),
+        ),
+    ],
+)
+def test_a_graft_that_does_not_fit_is_refused(
+    tmp_path: Path, disks: list[region.Disk], size: int, blocks: int, message: str
+) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    saved_region(old)
+    region.create(new, disks, size=size, blocks=blocks)
+    with pytest.raises(region.RegionError, match=message):
+        region.graft(old, new)
+
+
+def test_regions_have_few_sizes() -> None:
+    assert region.size_for([ROOT], 1000) == region.SMALLEST
+    assert region.size_for([ROOT], (16 << 30) // region.BLOCK) == 2 * region.SMALLEST
+    disks = [region.Disk(serial=f"d{n}", size=region.LARGEST_DISK) for n in range(64)]
+    assert region.size_for(disks, (16 << 30) // region.BLOCK) == 128 << 30
+    with pytest.raises(region.RegionError, match="there is room for"):
+        region.size_for([ROOT], (512 << 30) // region.BLOCK)
+
+
+@pytest.mark.parametrize("blocks", [1, 1000, 16 << 30 >> 16])
+def test_a_region_of_the_size_for_its_blocks_holds_them(tmp_path: Path, blocks: int) -> None:
+    disks = [region.Disk(serial=f"d{n}", size=region.LARGEST_DISK) for n in range(3)]
+    size = region.size_for(disks, blocks)
+    region.create(tmp_path / "region", disks, size=size, blocks=blocks)
+
+
 @pytest.mark.parametrize(
     ("disk", "size", "message"),
     [
@@ -223,3 +329,24 @@ def test_a_sealed_guest_has_nothing_that_answers_in_host_time(tmp_path: Path) ->
     assert not re.search(r"virtio|netdev|-nic|-serial|-monitor|-qmp|rng", " ".join(command))
     assert "clock=vm" in command[command.index("-rtc") + 1]
     assert command[command.index("-icount") + 1] == sealed.ICOUNT
+
+
+def test_a_restored_guest_never_writes_to_the_saved_memory(tmp_path: Path) -> None:
+    for name in ("region", "base"):
+        (tmp_path / name).write_bytes(bytes(4096))
+    guest = sealed.Guest(
+        kernel=tmp_path / "kernel",
+        initramfs=tmp_path / "initrd",
+        region=tmp_path / "region",
+        base=tmp_path / "base",
+        memory_file=tmp_path / "memory",
+    )
+
+    def share(guest: sealed.Guest) -> str:
+        command = sealed.command(guest)
+        assert command[command.index("-machine") + 1].endswith(",memory-backend=ram")
+        (memory,) = (word for word in command if f"mem-path={tmp_path}/memory," in word)
+        return memory.rpartition(",")[2]
+
+    assert share(guest) == "share=off"
+    assert share(replace(guest, saves=True)) == "share=on"
