@@ -27,7 +27,7 @@ from lab.model.claim import (
     Verdict,
     matches,
 )
-from lab.model.measurement import COUNTERS, UNCONTENDED
+from lab.model.measurement import COUNTERS, GUEST_CPU, UNCONTENDED
 from lab.model.result import CellMeasurement, CellResult, ClaimResult, Outcome
 from lab.model.scenario import AxisValue
 from lab.stats import Interval, ratio
@@ -272,7 +272,11 @@ def _value(value: Value, cells: Sequence[Judged]) -> Interval:
     return _measured(value, picked[0].result)
 
 
-_DOUBTS = {UNCONTENDED: "was contended", CALIBRATED: "has disks that failed their calibration"}
+_DOUBTS = {
+    UNCONTENDED: "was contended",
+    CALIBRATED: "has disks that failed their calibration",
+    GUEST_CPU: "was busy itself",
+}
 """``DOUBTS`` in words: these checks take a value's verdict away."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from lab import catalog
 from lab.errors import ToolError
@@ -12,6 +13,7 @@ from lab.model.base import KEPT
 from lab.model.fault import Fault
 from lab.model.measurement import (
     BITMAP_UPDATED,
+    GUEST_CPU,
     THROUGHPUT,
     UNCONTENDED,
     Check,
@@ -322,6 +324,44 @@ def busy(cell: Cell, raw: Mapping[str, str]) -> dict[str, float]:
                 took = own / pairs["seconds"]
                 found[workload.name] = max(took, found.get(workload.name, 0.0))
     return found
+
+
+BUSY: Final = 0.7
+"""Part of a sealed guest's one processor above which a workload may have waited for it and not for
+the disks: copies and md's work take its instructions, and md and the workload share it."""
+
+
+def guest_cpu(cell: Cell, raw: Mapping[str, str]) -> tuple[Check, ...]:
+    """How busy a sealed guest's processor was in each workload's busiest trial, where recorded.
+
+    From the first line of ``/proc/stat``, ``proc(5)``.
+    """
+    checks = []
+    for workload in cell.workloads:
+        found = [
+            share
+            for trial in range(1, cell.trials + 1)
+            if (share := _busy_share(raw, f"{workload.name}.{trial}")) is not None
+        ]
+        if found:
+            detail = f"the guest's processor was busy for {max(found):.1%} of {workload.name}"
+            passed = max(found) <= BUSY
+            checks.append(
+                Check(name=GUEST_CPU, passed=passed, detail=detail, workload=workload.name)
+            )
+    return tuple(checks)
+
+
+def _busy_share(raw: Mapping[str, str], tag: str) -> float | None:
+    ticks = []
+    for moment in ("before", "after"):
+        words = raw.get(f"{tag}.{moment}.txt", "").partition("\n")[0].split()
+        if words[:1] != ["cpu"] or not all(w.isdecimal() for w in words[1:]) or len(words) < 9:
+            return None
+        ticks.append([int(w) for w in words[1:9]])
+    passed = [after - before for before, after in zip(*ticks, strict=True)]
+    idle = passed[3] + passed[4]
+    return 1 - idle / sum(passed) if sum(passed) > 0 else None
 
 
 def bitmap_shares(

@@ -29,6 +29,7 @@ from lab.model.procedure import (
     Procedure,
     RestoreGuest,
     SaveGuest,
+    SealDisks,
     SendDirectory,
     SpoilDisk,
     StartGuest,
@@ -42,6 +43,7 @@ from lab.model.procedure import (
     WipeDisk,
     WriteFile,
 )
+from lab.program import cut, timed_script
 
 
 class CheckFailedError(TroubleError):
@@ -114,6 +116,8 @@ def label_of(step: Step) -> str:
             return f"limiting {step.serial}"
         case SpoilDisk():
             return f"spoiling {step.serial}"
+        case SealDisks():
+            return "running the sealed guest"
         case PowerCycle():
             return "cutting the power"
         case Pause():
@@ -188,6 +192,8 @@ def run_step(step: Step, bench: Bench, undo: Undo, save: Save) -> tuple[Check, .
             bench.limit_disk(step)
         case SpoilDisk():
             bench.spoil_disk(step)
+        case SealDisks():
+            bench.seal_disks(step)
         case PowerCycle():
             save(f"{step.capture}.txt", bench.power_cycle(step))
         case Pause():
@@ -299,27 +305,15 @@ def _wait_for(step: WaitFor, bench: Bench) -> None:
         bench.pause(step.interval)
 
 
-CUT = "--8<-- lab --8<--"
-"""Line between what a workload printed and what was read before and after it."""
-
-
 def _timed(step: Timed, bench: Bench, save: Save) -> None:
     """A workload, and what is read around it, as one command: a round trip costs a slow guest."""
     tag = f"{step.workload}.{step.trial}"
-    lines = [
-        step.before or ":",
-        f"echo '{CUT}'",
-        *("set +e", "(", "set -e", step.script.rstrip("\n"), ")", "status=$?", "set -e"),
-        *("echo", f"echo '{CUT}'"),
-        step.after or ":",
-        "exit $status",
-    ]
     began = bench.pressure()
-    output = bench.guest("\n".join(lines), step.timeout)
+    output = bench.guest(timed_script(step), step.timeout)
     ended = bench.pressure()
     waited = [f"{name}={ended[name] - began.get(name, 0.0):.6f}" for name in ended]
     save(f"{tag}.pressure.txt", "\n".join([*waited, f"seconds={output.seconds:.6f}"]) + "\n")
-    before, stdout, after = _cut(output.stdout)
+    before, stdout, after = cut(output.stdout)
     if step.before:
         save(f"{tag}.before.txt", before)
     save(f"{tag}.stdout.txt", stdout)
@@ -353,10 +347,3 @@ def _end(step: EndWorkload, bench: Bench, save: Save) -> None:
         raise _failed(step.workload, output)
     if step.after:
         save(f"{tag}.after.txt", bench.guest(step.after, 60.0).stdout)
-
-
-def _cut(text: str) -> tuple[str, str, str]:
-    """What was read before, what the workload printed, what was read after."""
-    before, _, rest = text.partition(f"{CUT}\n")
-    stdout, _, after = rest.rpartition(f"\n{CUT}\n")
-    return before, stdout, after

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from pydantic import TypeAdapter
 
@@ -21,7 +21,9 @@ from lab.errors import EXIT_DONE, EXIT_TROUBLE, FullError, LabError
 from lab.host import clock, guests, wire
 from lab.host.bench import LiveBench
 from lab.host.guests import GuestRecord
+from lab.host.sealed import SealedBench
 from lab.host.turns import Share, Turn
+from lab.host.unsealed import UnsealedBench
 from lab.model.events import (
     CellFinished,
     CellStarted,
@@ -30,11 +32,13 @@ from lab.model.events import (
     GuestGone,
     GuestKept,
     GuestStarted,
+    Notice,
     StepStarted,
     Trouble,
 )
 from lab.model.job import CellJob, End, GuestJob, Keep, Order
 from lab.model.measurement import Check
+from lab.model.ports import Bench
 from lab.model.procedure import (
     BeginWorkload,
     EndWorkload,
@@ -42,11 +46,12 @@ from lab.model.procedure import (
     PassDisk,
     Pause,
     PowerCycle,
+    SealDisks,
     Step,
     Timed,
     WaitFor,
 )
-from lab.model.result import Outcome, PhaseSeconds
+from lab.model.result import CellClock, Outcome, PhaseSeconds
 from lab.run import Undo, label_of, run_procedure
 from lab.store import save_raw
 
@@ -105,6 +110,8 @@ class Worker:
         self._share = Share()
         self._assembled = Undo()
         """How to take the last cell apart."""
+        self._booted = Undo()
+        """How to take down the guest that the last cell has booted."""
         self._whole = False
         """The last cell came to its end, and its guest can still be asked."""
 
@@ -127,16 +134,19 @@ class Worker:
         """Bring the guest up, follow orders, take it down; the exit status."""
         undo = Undo()
         undo.add(guests.remove, guests.directory_of(self.job.guest))
-        bench: LiveBench | None = None
+        bench: LiveBench | SealedBench | None = None
+        undo.add(self._take_down)
         status, kept = EXIT_TROUBLE, False
         try:
             try:
                 bench = self._move_in()
-                self._turn.take()
-                started = clock.now()
-                self._bring_up(bench, undo)
-                self._boot = clock.now() - started
-                self._turn.give(bench.record.pid)
+                if self.job.sealed is None:
+                    assert not isinstance(bench, SealedBench)
+                    self._turn.take()
+                    started = clock.now()
+                    self._bring_up(bench, undo)
+                    self._boot = clock.now() - started
+                    self._turn.give(bench.record.pid)
                 self.emit(GuestStarted(guest=self.job.guest, seconds=self._boot))
                 kept = self._follow(bench)
                 status = EXIT_DONE
@@ -147,7 +157,7 @@ class Worker:
                 wire.deaf()
         except StopWorker:  # also where it came in the last moment before the worker went deaf
             kept = False
-        if kept and bench is not None:
+        if kept and bench is not None and not isinstance(bench, SealedBench):
             self._keep(bench)
             return status
         errors = self._give_back()
@@ -173,17 +183,57 @@ class Worker:
         self._teller.close()
         wire.leave(EXIT_TROUBLE)
 
-    def _move_in(self) -> LiveBench:
+    def _move_in(self) -> LiveBench | SealedBench:
         """The guest's directory and record."""
-        key = Path(self.job.private_key).read_text(encoding="ascii")
+        path = self.job.private_key
+        key = Path(path).read_text(encoding="ascii") if path or self.job.sealed is None else ""
         record = guests.create(
             guest=self.job.guest,
             scenario=self.job.scenario,
             image=self.job.image,
             host_key=self.job.host_key,
             warm=self.job.warm,
+            unsealed=self.job.unsealed,
         )
+        if self.job.sealed is not None and not self.job.unsealed:
+            return SealedBench(
+                record,
+                self.job.sealed,
+                tell=self._tell_step,
+                notice=self._notice,
+                cold=self.job.cold,
+            )
+        if self.job.sealed is not None:
+            unsealed = UnsealedBench(
+                *(record, key, self.job.sealed),
+                boot=lambda: self._boot_again(unsealed),
+                scale=self.job.scale,
+                tell=self.emit,
+            )
+            return unsealed
         return LiveBench(record, key, scale=self.job.scale, tell=self.emit)
+
+    def _tell_step(self, step: Step | str) -> None:
+        """A sealed guest has come to a step, or is being prepared."""
+        if self._cell_job is not None:
+            label = step if isinstance(step, str) else label_of(step)
+            self.emit(StepStarted(cell=self._cell_job.id, label=label))
+
+    def _notice(self, message: str) -> None:
+        self.emit(Notice(cell=self._cell_job.id if self._cell_job else None, message=message))
+
+    def _boot_again(self, bench: UnsealedBench) -> None:
+        """Boot a guest with virtual time for a cell, in place of that of the cell before."""
+        self._take_down()
+        run_procedure(
+            *(self.job.procedure, bench, self._booted),
+            *(self._captured.__setitem__, self._tell_step, lambda _check: None),
+        )
+
+    def _take_down(self) -> None:
+        """End the guest that the last cell has booted."""
+        if errors := self._booted.unwind():
+            raise errors[0]
 
     def _bring_up(self, bench: LiveBench, undo: Undo) -> None:
         """The guest's own procedure; its captures go beside each cell's raw output."""
@@ -201,7 +251,7 @@ class Worker:
             lambda check: self.emit(Checked(cell=None, check=check)),
         )
 
-    def _follow(self, bench: LiveBench) -> bool:
+    def _follow(self, bench: LiveBench | SealedBench) -> bool:
         """One order after another; whether the guest is to be kept.
 
         A cell stays as it is until the next one comes: the last one's array is what is kept, and
@@ -217,7 +267,12 @@ class Worker:
                 case CellJob():
                     self._cell_job = order
                     self._whole = False
-                    finished = self._cell(bench, order, self._assembled, boot)
+                    if isinstance(bench, SealedBench):
+                        finished = self._sealed_cell(bench, order)
+                    elif isinstance(bench, UnsealedBench):
+                        finished = self._unsealed_cell(bench, order)
+                    else:
+                        finished = self._cell(bench, order, self._assembled, boot)
                     self._whole = finished.outcome is not Outcome.LOST
                     boot = 0.0
                     self.emit(finished)
@@ -294,6 +349,89 @@ class Worker:
             save("console.txt", guests.console_tail(bench.record.path, lines=200))
         return CellFinished(
             cell=cell.id, outcome=outcome, reason=reason, seconds=watch.seconds(boot)
+        )
+
+    def _sealed_cell(self, bench: SealedBench, cell: CellJob) -> CellFinished:
+        """Run a cell in a guest of its own, which does all of it before a word is heard of it."""
+        self.emit(CellStarted(cell=cell.id))
+        watch = _Stopwatch()
+        outcome, reason = Outcome.DONE, ""
+
+        def on_step(step: Step) -> None:
+            if isinstance(step, SealDisks):
+                self._tell_step(step)
+
+        def save(name: str, text: str) -> None:
+            save_raw(Path(cell.directory), name, text)
+
+        def on_check(check: Check) -> None:
+            self.emit(Checked(cell=cell.id, check=check))
+
+        try:
+            bench.take(cell)
+            run_procedure(cell.procedure, cast(Bench, bench), Undo(), save, on_step, on_check)
+        except FullError:
+            raise
+        except LabError as error:
+            lost = bench.cause(error)
+            outcome, reason = (Outcome.LOST if lost else Outcome.FAILED), str(lost or error)
+        finally:
+            bench.destroy_guest()
+        watch.lap("workloads")
+        if outcome is not Outcome.DONE:
+            save("console.txt", guests.console_tail(bench.record.path, lines=200))
+        return CellFinished(
+            cell=cell.id,
+            outcome=outcome,
+            reason=reason,
+            seconds=watch.seconds(0.0),
+            clock=CellClock.SEALED,
+            digest=bench.digest,
+        )
+
+    def _unsealed_cell(self, bench: UnsealedBench, cell: CellJob) -> CellFinished:
+        """Boot a guest with the cell's disks, and run the cell in it; it is suspended then.
+
+        It takes no turns: its clock stands while it waits for a processor of the host.
+        """
+        self.emit(CellStarted(cell=cell.id))
+        watch = _Stopwatch()
+        outcome, reason = Outcome.DONE, ""
+        phase = "array"
+
+        def on_step(step: Step) -> None:
+            nonlocal phase
+            watch.lap(phase)
+            if isinstance(step, Timed | BeginWorkload):
+                phase = "workloads"
+            bench.at(step)
+            self._tell_step(step)
+
+        def on_check(check: Check) -> None:
+            self.emit(Checked(cell=cell.id, check=check))
+
+        def save(name: str, text: str) -> None:
+            save_raw(Path(cell.directory), name, text)
+
+        bench.take(cell)
+        try:
+            run_procedure(cell.procedure, bench, Undo(), save, on_step, on_check)
+            bench.suspend()
+        except FullError:
+            raise
+        except LabError as error:
+            lost = bench.cause(error)
+            outcome, reason = (Outcome.LOST if lost else Outcome.FAILED), str(lost or error)
+        watch.lap(phase)
+        watch.array -= bench.boot_seconds
+        if outcome is not Outcome.DONE:
+            save("console.txt", guests.console_tail(bench.record.path, lines=200))
+        return CellFinished(
+            cell=cell.id,
+            outcome=outcome,
+            reason=reason,
+            seconds=watch.seconds(bench.boot_seconds),
+            clock=CellClock.VIRTUAL,
         )
 
     def _keep(self, bench: LiveBench) -> None:

@@ -37,7 +37,7 @@ from lab.model.procedure import (
 )
 from lab.model.result import Outcome
 from lab.model.scenario import Cell
-from lab.run import CUT
+from lab.program import CUT
 from lab.store import RunStore, StoredCell, StoredOutcome, StoredRun
 
 SCENARIO = """\

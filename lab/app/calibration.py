@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from lab import catalog, measure
 from lab.app.place import Place
+from lab.compile.sealed import is_sealed
 from lab.disks import PACE, guest_probes, paced_probes
 from lab.errors import ToolError
 from lab.host import calibrations, servers
@@ -94,6 +95,8 @@ def wanted(
             missing[wish.key] = wish
 
     for cell in cells:
+        if is_sealed(cell):  # its disks keep their times by construction
+            continue
         place = places[cell.guest.system]
         for disk in cell.disks if cell.workloads else ():  # without, nothing is to be believed
             model = catalog.disk_model(disk.model)

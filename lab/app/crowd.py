@@ -106,6 +106,8 @@ class Crowd:
 
         A cell whose steps wait until there is room for them takes no more than its share before.
         """
+        if task.sealed:  # a processor each, and all of them may be busy
+            return replace(task.need, cores=BEARABLE)
         cores = _busiest(self._known[task.kind]) if task.kind in self._known else usual
         return replace(task.need, cores=min(cores, self.share) if task.waits else cores)
 

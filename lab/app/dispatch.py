@@ -16,13 +16,14 @@ from lab.app.crowd import Crowd
 from lab.app.how import How
 from lab.app.kinds import Kinds
 from lab.app.place import Place
-from lab.app.task import Task, by_guest, calibration_of, task_of
+from lab.app.task import SEALED_SPACE, Task, by_guest, calibration_of, task_of
 from lab.compile import schedule
 from lab.compile.disks import lasting, left_by, widest
 from lab.compile.guest import memory_of
 from lab.compile.identity import cell_id, identity
 from lab.compile.procedure import cell_procedure, patience_of, target_of
 from lab.compile.scenario import Compiled
+from lab.compile.sealed import is_sealed
 from lab.errors import FullError, TroubleError, unwritable
 from lab.host import load, paths, warm
 from lab.host.process import uninterrupted
@@ -35,7 +36,7 @@ from lab.model.events import (
     GuestStarted,
     Pulse,
 )
-from lab.model.guest import Guest
+from lab.model.guest import Clock, Guest
 from lab.model.job import CellJob, End, Keep
 from lab.model.result import Outcome
 from lab.model.scenario import Cell
@@ -71,6 +72,8 @@ class Dispatch:
     _failures: dict[Guest, int] = field(default_factory=dict)
     """Guests of a kind that ended without a cell, since one of that kind finished its own."""
     _base: str = ""
+    _unsealed: set[Guest] = field(default_factory=set)
+    """Kinds of guest with virtual time that have network and SSH."""
 
     def run(self, cells: Sequence[Cell]) -> str | None:
         """Every cell; the id of the guest that was left up."""
@@ -83,6 +86,7 @@ class Dispatch:
             places=self.places,
             at_once=at_once,
             wide=widest(cells),
+            cold=self.how.cold,
         )
         base = self.compiled.base
         same = (c for c in cells if c.guest == base.guest and identity(c) == identity(base))
@@ -93,10 +97,11 @@ class Dispatch:
         self.store.save_run(run.model_copy(update=update))
         self._pending = [*map(calibration_of, missing), *self._begin(cells)]
         kinds = set(by_guest(cells)) | ({base.guest} if self.how.keep else set())
+        self._unsealed = {c.guest for c in (*cells, base) if self.how.unseals(c)}
         try:
             if not self.how.cold:
                 baking = Baking(crew=self._crew, kinds=self._kinds, say=self.say, heard=self._heard)
-                self._cold |= baking.guests(kinds)
+                self._cold |= baking.guests(k for k in kinds if k.clock is Clock.REAL)
                 baking.disks(cold=self._cold)
             self._work()
             return self._keep() if self.how.keep else None
@@ -211,9 +216,20 @@ class Dispatch:
                 target=target_of(task.cell),
                 patience=patience_of(task.cell),
                 cores=self._crowd.steps(task, (*self._pending, *self._running.values())),
+                space=self._space(task.cell, task.need.space),
                 room=self._crowd.together,
             )
         )
+
+    def _space(self, cell: Cell, needed: int) -> int:
+        """Bytes that the disks of a guest with virtual time may come to hold.
+
+        In one that stays up somebody may fill them.
+        """
+        if not self.how.keep or not is_sealed(cell):
+            return needed
+        whole = sum(disk.size for _, disk in cell.each_disk)
+        return max(needed, min(whole, SEALED_SPACE, load.free_space() // 4))
 
     # -- what workers tell
     def _hear(self, member: Member, event: Event | None) -> None:
@@ -267,7 +283,12 @@ class Dispatch:
             self.say(f"{task.id} is tried once more in a fresh guest: {first}")
             task.retry, again = task.retry or not member.unread, True
         outcome = StoredOutcome(
-            outcome=event.outcome, reason=event.reason, seconds=event.seconds, checks=tuple(checks)
+            outcome=event.outcome,
+            reason=event.reason,
+            seconds=event.seconds,
+            clock=event.clock,
+            checks=tuple(checks),
+            digest=event.digest,
         )
         self.store.keep_attempt(task.directory, outcome)
         if again:
@@ -331,6 +352,10 @@ class Dispatch:
 
     def _start(self, cell: Cell) -> None:
         kind = cell.guest
+        if kind.clock is Clock.VIRTUAL:
+            job = self._kinds.virtual_job(kind, unsealed=kind in self._unsealed)
+            self._crew.start(job, kind)
+            return
         cold = self.how.cold or kind in self._cold
         if not cold and (ready := self._kinds.ready(cell)) is not None:
             job, plugged = ready
@@ -383,7 +408,11 @@ class Dispatch:
         directory = str(paths.guests() / member.job.guest)
         procedure = cell_procedure(cell, directory, None, member.plugged, self.how.erase)
         order = CellJob(
-            id="array", procedure=procedure, directory=str(place), target=target_of(cell)
+            id="array",
+            procedure=procedure,
+            directory=str(place),
+            target=target_of(cell),
+            space=self._space(cell, 0),
         )
         member.order(order)
         while True:

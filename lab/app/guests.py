@@ -9,7 +9,18 @@ from typing import Any
 
 from lab import store
 from lab.errors import HostError
-from lab.host import cluster_local, guests, images, keys, leftovers, paths, warm
+from lab.host import (
+    cluster_local,
+    guests,
+    images,
+    keys,
+    leftovers,
+    paths,
+    process,
+    sessions,
+    suspend,
+    warm,
+)
 from lab.host.guests import GuestRecord
 
 
@@ -22,6 +33,8 @@ def live() -> list[dict[str, Any]]:
         state = "gone" if not alive else "in use" if owned else "up"
         if alive and record.owner_pid and not owned:
             state = "abandoned"
+        if state == "up" and record.unsealed and suspend.is_suspended(record.path):
+            state = "suspended"
         rows.append(
             {
                 "id": record.id,
@@ -38,9 +51,21 @@ def live() -> list[dict[str, Any]]:
     return rows
 
 
-def ssh_argv(name: str | None, command: Sequence[str], *, user: str) -> list[str]:
-    """OpenSSH's client, with the guest's key pinned and nothing of the user's own files."""
+def ssh(name: str | None, command: Sequence[str], *, user: str) -> int:
+    """Run OpenSSH's client on this terminal; its exit status.
+
+    A guest with virtual time runs while there is a client, and is suspended otherwise. For any
+    other guest the client takes this process's place.
+    """
     record = guests.find(name)
+    argv = ssh_argv(record, command, user=user)
+    if not record.unsealed or guests.is_owned(record):
+        process.replace_with(argv)
+    return sessions.run(record, argv)
+
+
+def ssh_argv(record: GuestRecord, command: Sequence[str], *, user: str) -> list[str]:
+    """OpenSSH's client, with the guest's key pinned and nothing of the user's own files."""
     terminal = []
     if user == "root" and not command:
         # root's own shell is the one that starts fastest, for the lab; people get theirs.

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lab.compile.sealed import is_sealed, needs_network
+from lab.model.scenario import Cell
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class How:
@@ -21,3 +24,9 @@ class How:
     """Build images from an archive whose Release files have expired, too."""
     erase: tuple[str, ...] = ()
     """Serials of real disks that may be written to."""
+    unsealed: bool = False
+    """Guests with virtual time keep network and SSH."""
+
+    def unseals(self, cell: Cell) -> bool:
+        """Whether a cell's guest has virtual time with network and SSH."""
+        return is_sealed(cell) and (self.keep or self.unsealed or needs_network(cell))

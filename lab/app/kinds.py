@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from drive import sealed
 from lab.app.place import Place, site_of
 from lab.compile.cloud_init import Identity
 from lab.compile.disks import NO_DISKS, Plugged, disk_steps, lasting
-from lab.compile.domain_xml import domain_xml
+from lab.compile.domain_xml import Virtual, domain_xml
 from lab.compile.guest import (
     SETTLED,
     WAITER,
@@ -19,12 +21,13 @@ from lab.compile.guest import (
     guest_procedure,
     machine_of,
     restore_procedure,
+    unsealed_procedure,
 )
-from lab.host import accelerator, guests, hypervisor, keys, paths, warm
+from lab.host import accelerator, guests, hypervisor, keys, paths, sealed_kit, suspend, warm
 from lab.host.warm import WarmState
 from lab.model.guest import Guest
 from lab.model.job import GuestJob
-from lab.model.procedure import AttachDisk, HostCommand
+from lab.model.procedure import AttachDisk, HostCommand, Procedure
 from lab.model.scenario import Cell
 
 
@@ -50,6 +53,8 @@ class Kinds:
     """Guests that may boot side by side."""
     wide: Mapping[tuple[Guest, Plugged], Cell] = field(default_factory=dict)
     """By guest and disks of a cell: the one whose disks its guest is saved with."""
+    cold: bool = False
+    """Sealed guests start from no snapshot."""
 
     def key(self, kind: Guest) -> str:
         """Everything that a restored guest must share with the one that was saved."""
@@ -99,6 +104,55 @@ class Kinds:
             procedure = restore_procedure(job.guest, site, saved(state), job.scale, disks)
         return job.model_copy(update={"procedure": procedure})
 
+    def virtual_job(self, kind: Guest, *, unsealed: bool) -> GuestJob:
+        """A guest with virtual time, which each cell boots."""
+        place = self.places[kind.system]
+        name = guests.new_id()
+        kit = sealed_kit.prepare(kind, place.image)
+        job = GuestJob(
+            guest=name,
+            scenario=self.scenario,
+            image=place.image.directory.name,
+            host_key="",
+            private_key="",
+            procedure=Procedure(name=name, steps=()),
+            sealed=kit,
+            cold=self.cold,
+        )
+        if not unsealed:
+            return job
+        directory = paths.guests() / name
+        site = replace(
+            site_of(place, str(directory), as_root=accelerator.is_root()),
+            machine_type=sealed.MACHINE_TYPE,
+            kernel=kit.kernel,
+            initrd=kit.initramfs,
+        )
+        host_key = keys.make()
+        arguments = sealed.unsealed(
+            str(directory / "region"),
+            kit.base,
+            Path(kit.base).stat().st_size,
+            str(directory / suspend.SOCKET),
+        )
+        procedure = unsealed_procedure(
+            kind,
+            site,
+            _identity(name, host_key),
+            Virtual(start=sealed.START, arguments=tuple(arguments)),
+            sealed.KERNEL_ARGUMENTS,
+            max(1.0, self.at_once / accelerator.cpus()) * accelerator.slowness("tcg"),
+        )
+        return job.model_copy(
+            update={
+                "unsealed": True,
+                "host_key": host_key.public,
+                "private_key": str(keys.lab_key_path()),
+                "procedure": procedure,
+                "scale": accelerator.slowness("tcg"),
+            }
+        )
+
     def job(self, kind: Guest, state: WarmState | None, bake: str = "") -> GuestJob:
         """A guest restored from a state; or one that boots, and with ``bake`` is saved so."""
         place = self.places[kind.system]
@@ -119,13 +173,7 @@ class Kinds:
                 scale=scale,
             )
         host_key = keys.make()
-        known = Identity(
-            guest=name,
-            host_name="lab",
-            host_key_private=host_key.private,
-            host_key_public=host_key.public,
-            authorized_key=keys.lab_key().public,
-        )
+        known = _identity(name, host_key)
         # Boots compute: as many at once as there are guests take that much longer.
         slow = scale if bake else scale * max(1.0, self.at_once / accelerator.cpus())
         return GuestJob(
@@ -139,3 +187,13 @@ class Kinds:
             else guest_procedure(kind, site, known, slow),
             scale=scale,
         )
+
+
+def _identity(name: str, host_key: keys.KeyPair) -> Identity:
+    return Identity(
+        guest=name,
+        host_name="lab",
+        host_key_private=host_key.private,
+        host_key_public=host_key.public,
+        authorized_key=keys.lab_key().public,
+    )

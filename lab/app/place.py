@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from lab.app import systems
 from lab.compile.guest import Site
-from lab.host import accelerator, hypervisor, images
+from lab.host import accelerator, hypervisor, images, sealed_kit
 from lab.host.accelerator import Accelerator
-from lab.model.guest import Guest
+from lab.model.guest import Clock, Guest
 from lab.model.image import Image
 
 
@@ -30,6 +30,8 @@ def prepare(guest: Guest, progress: images.Progress, *, accept_expired: bool = F
     hypervisor.require()  # before a minute is spent on an image
     image = systems.find(guest) or systems.build(guest, progress, accept_expired=accept_expired)
     images.verify(image)
+    if guest.clock is Clock.VIRTUAL:
+        sealed_kit.prepare(guest, image, progress)
     found = accelerator.find(image.kernel)
     return Place(accelerator=found, image=image, emulator=emulator)
 

@@ -10,6 +10,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 from lab import catalog, measure
 from lab.app.calibration import check_of
 from lab.compile.fields import fields_of
+from lab.compile.sealed import is_sealed
 from lab.compile.suites import suite_of
 from lab.errors import InputError, ToolError
 from lab.host import paths
@@ -18,6 +19,7 @@ from lab.model.claim import Verdict
 from lab.model.measurement import UNCONTENDED, Check, Prediction
 from lab.model.result import (
     UNDER_WAY,
+    CellClock,
     CellMeasurement,
     CellResult,
     Outcome,
@@ -138,8 +140,11 @@ def _cell(
         reason=outcome.reason,
         host=_host_of(outcome, run),
         seconds=outcome.seconds,
+        clock=outcome.clock or (CellClock.SEALED if is_sealed(stored.cell) else CellClock.REAL),
+        digest=outcome.digest,
         checks=(
             *_checks(stored.cell, outcome, raw),
+            *(measure.guest_cpu(stored.cell, raw) if is_sealed(stored.cell) else ()),
             *check_of(stored.cell, run.calibrations, outcome.host),
         ),
         predictions=predictions(stored.cell),

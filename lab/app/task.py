@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 from lab import measure
 from lab.app.calibration import Wanted
 from lab.compile import schedule
 from lab.compile.guest import memory_of
 from lab.compile.identity import cell_id
+from lab.compile.sealed import is_sealed
 from lab.model.guest import Guest
 from lab.model.measurement import UNCONTENDED, Check, Prediction
 from lab.model.result import Outcome
 from lab.model.scenario import Cell
 from lab.predict import durations, predictions, written
 from lab.store import StoredOutcome
+from lab.units import GIB
+
+SEALED_SPACE: Final = 16 * GIB
+"""Bytes that the disks of a sealed guest may come to hold, where nobody knows what is written."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,6 +38,8 @@ class Task:
     """What theory says of its workloads."""
     modelled: bool = False
     """It has modelled drives."""
+    sealed: bool = False
+    """It runs in a sealed guest, whose clock the host's load does not reach."""
     wish: Wanted | None = None
     """It measures bare disks, and is no cell of the scenario."""
     alone: bool = False
@@ -61,6 +69,8 @@ class Task:
 
         On a disk that takes no time, the guest and the disk's server want all there is.
         """
+        if self.sealed:
+            return ()
         if self.wish is not None and self.wish.own and not self.wish.pace:
             return measure.crowded(self.cell, raw)
         return measure.contention(self.cell, raw, self.expected)
@@ -92,6 +102,7 @@ def task_of(cell: Cell) -> Task:
         need=need_of(cell),
         expected=predictions(cell),
         modelled=measure.modelled(cell),
+        sealed=is_sealed(cell),
     )
 
 
@@ -103,8 +114,11 @@ def seconds_of(cell: Cell) -> float:
 
 
 def need_of(cell: Cell) -> schedule.Need:
-    """What a cell takes of its host."""
-    return schedule.need_of(cell, memory_of(cell.guest), written(cell) * cell.trials)
+    """What a cell takes of its host. A sealed one takes a processor, and waits for no disk."""
+    need = schedule.need_of(cell, memory_of(cell.guest), written(cell) * cell.trials)
+    if is_sealed(cell):
+        return replace(need, space=min(need.space, SEALED_SPACE), rate=1.0)
+    return need
 
 
 def calibration_of(wish: Wanted) -> Task:

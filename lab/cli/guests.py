@@ -45,11 +45,12 @@ def ssh(
 ) -> None:
     """Open a shell in a guest, or run a command there.
 
+    A guest with virtual time is suspended when nobody is in it, and resumed for this.
+
     Examples: lab ssh · lab ssh g1a2b3c -- cat /proc/mdstat · lab ssh -- lsblk
     """
-    from lab.app.guests import ssh_argv
+    from lab.app import guests
     from lab.errors import InputError
-    from lab.host.process import replace_with
 
     given = words or []
     # The parser drops the "--" between guest and command; the command line still has it.
@@ -60,7 +61,8 @@ def ssh(
             f"one guest at a time, not {' '.join(names)}",
             hint=f"a command goes behind --, as in: lab ssh {names[0]} -- {names[1]}",
         )
-    replace_with(ssh_argv(names[0] if names else None, behind, user="root" if root else "lab"))
+    name = names[0] if names else None
+    raise typer.Exit(guests.ssh(name, behind, user="root" if root else "lab"))
 
 
 @app.command("console")

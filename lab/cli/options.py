@@ -66,6 +66,24 @@ Sets = Annotated[
         show_default=False,
     ),
 ]
+Clock = Annotated[
+    str | None,
+    typer.Option(
+        "--clock",
+        metavar="real|virtual",
+        help="What guests' clocks count: the host's time, or with virtual their own instructions,"
+        " so that results are the same on every host; as --set guest.clock=…",
+        show_default=False,
+    ),
+]
+Unsealed = Annotated[
+    bool,
+    typer.Option(
+        "--unsealed",
+        help="Keep network and SSH in guests with virtual time, as lab up does. Nothing else of a"
+        " run needs it.",
+    ),
+]
 Trials = Annotated[
     int | None,
     typer.Option("--trials", min=1, max=1000, help="Repeat each workload.", show_default=False),
@@ -99,6 +117,11 @@ AcceptExpired = Annotated[
 Json = Annotated[
     bool, typer.Option("--json", help="One JSON document on standard output.", show_default=False)
 ]
+
+
+def with_clock(sets: list[str] | None, clock: str | None) -> list[str]:
+    """The overrides with that of ``--clock``."""
+    return [*(sets or []), *([f"guest.clock={clock}"] if clock else [])]
 
 
 def compile_named(name: str, sets: list[str] | None, trials: int | None = None) -> Compiled:

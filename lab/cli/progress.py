@@ -27,12 +27,14 @@ from lab.cli.live import SHORT, clock, counts, log_line, screen, time_left
 from lab.cli.options import console as console_of
 from lab.cli.watching import Watched
 from lab.compile.identity import cell_id
+from lab.compile.sealed import is_sealed
 from lab.model.events import (
     CellFinished,
     Checked,
     Event,
     GuestKept,
     GuestStarted,
+    Notice,
     TestStarted,
     Trouble,
 )
@@ -187,6 +189,9 @@ class Progress:
     ) -> None:
         self._verbose = verbose
         self._cells = compiled.cells if how.workloads else ()
+        base = compiled.base
+        self._clock = "; virtual time" if is_sealed(base) else ""
+        self._clock += ", unsealed" if how.unseals(base) else ""
         self._labels = labels_of(self._cells, compiled.name)
         self._began = self._said = time.monotonic()
         self._getting_ready = Display(console)
@@ -238,7 +243,7 @@ class Progress:
             estimate=Estimate(left, kind),
             ended=dict.fromkeys(stored, Outcome.DONE),
         )
-        self.say(f"{place.accelerator.reason}; run {store.id}")
+        self.say(f"{place.accelerator.reason}{self._clock}; run {store.id}")
         self._log(f"run {store.id} begins: {self.title()}, {self._left()}")
 
     def watch(self, guest: str, event: Event | None) -> None:
@@ -260,7 +265,7 @@ class Progress:
                 self.say(f"test {event.test}, {event.number} of {event.of}")
             case GuestKept():
                 self.say(f"guest {event.guest} stays up")
-            case Trouble():
+            case Trouble() | Notice():
                 self.note(event.message)
             case _:
                 pass

@@ -13,15 +13,18 @@ from lab.cli import completion
 from lab.cli.app import run, up
 from lab.cli.options import (
     AcceptExpired,
+    Clock,
     Cluster,
     Json,
     ScenarioName,
     Sets,
     Tls,
     Trials,
+    Unsealed,
     compile_named,
     own_name,
     print_json,
+    with_clock,
 )
 from lab.cli.resulting import print_result
 
@@ -81,6 +84,7 @@ def up_scenario(
     name: ScenarioName,
     sets: Sets = None,
     trials: Trials = None,
+    clock: Clock = None,
     out: Out = None,
     no_run: Annotated[
         bool, typer.Option("--no-run", help="Only boot the guest and build the base cell's array.")
@@ -103,7 +107,7 @@ def up_scenario(
         raise InputError("--resume goes on with cells, and --no-run runs none: leave one out")
     how = how_of(*(jobs, accept_expired), keep=True, workloads=not no_run, cold=cold, erase=erase)
     _go(
-        *(context, name, sets, trials, out, how, None),
+        *(context, name, with_clock(sets, clock), trials, out, how, None),
         resume=resume,
         as_json=as_json,
         verbose=verbose,
@@ -116,6 +120,7 @@ def run_scenario(
     name: ScenarioName,
     sets: Sets = None,
     trials: Trials = None,
+    clock: Clock = None,
     out: Out = None,
     jobs: Jobs = "auto",
     cold: Cold = False,
@@ -123,6 +128,7 @@ def run_scenario(
     accept_expired: AcceptExpired = False,
     cluster: Cluster = None,
     tls: Tls = None,
+    unsealed: Unsealed = False,
     resume: Resume = None,
     junit: Annotated[
         Path | None,
@@ -143,10 +149,17 @@ def run_scenario(
     lab run scenario raid5-parity-last --resume last · lab run scenario degraded --junit junit.xml ·
     lab run scenario raid5-parity-last --cluster 127.0.0.1:8786
     """
+    from dataclasses import replace
+
+    from lab.errors import InputError
+
     how = how_of(jobs, accept_expired, keep=False, workloads=True, cold=cold, erase=erase)
+    if unsealed and cluster is not None:
+        raise InputError("--unsealed is for guests of this host: leave it out, or --cluster")
+    how = replace(how, unsealed=unsealed)
     where = where_of(cluster, tls)
     _go(
-        *(context, name, sets, trials, out, how, where),
+        *(context, name, with_clock(sets, clock), trials, out, how, where),
         resume=resume,
         as_json=as_json,
         verbose=verbose,
@@ -294,5 +307,7 @@ def _say_kept(guest: str) -> None:
     }
     width = max(len(command) for command in lines)
     typer.echo(f"The guest {guest} is up with its array on {record.target}.")
+    if record.unsealed:
+        typer.echo("Virtual time, unsealed: the guest is suspended while nobody is logged in.")
     for command, what in lines.items():
         typer.echo(f"  {command:<{width}}    {what}")

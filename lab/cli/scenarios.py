@@ -11,6 +11,7 @@ import typer
 from lab.cli import completion
 from lab.cli.app import scenario
 from lab.cli.options import (
+    Clock,
     Json,
     ScenarioName,
     Sets,
@@ -19,6 +20,7 @@ from lab.cli.options import (
     console,
     home,
     print_json,
+    with_clock,
 )
 
 
@@ -137,7 +139,11 @@ def check(
 
 @scenario.command()
 def plan(
-    name: ScenarioName, sets: Sets = None, trials: Trials = None, as_json: Json = False
+    name: ScenarioName,
+    sets: Sets = None,
+    trials: Trials = None,
+    clock: Clock = None,
+    as_json: Json = False,
 ) -> None:
     """Print every host and guest command that would run, ready to paste.
 
@@ -146,7 +152,7 @@ def plan(
     from lab.app.plan import plan_of
     from lab.report.plan import as_script
 
-    planned = plan_of(compile_named(name, sets, trials))
+    planned = plan_of(compile_named(name, with_clock(sets, clock), trials))
     if as_json:
         print_json(planned.model_dump(mode="json"))
     else:
@@ -155,7 +161,11 @@ def plan(
 
 @scenario.command()
 def predict(
-    name: ScenarioName, sets: Sets = None, trials: Trials = None, as_json: Json = False
+    name: ScenarioName,
+    sets: Sets = None,
+    trials: Trials = None,
+    clock: Clock = None,
+    as_json: Json = False,
 ) -> None:
     """Say what theory expects of each cell, without booting.
 
@@ -164,7 +174,7 @@ def predict(
     from lab.app.plan import prediction_of
     from lab.report.screen import result_page
 
-    compiled = compile_named(name, sets, trials)
+    compiled = compile_named(name, with_clock(sets, clock), trials)
     result = prediction_of(compiled)
     if as_json:
         print_json(result.model_dump(mode="json", by_alias=True))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lab import catalog
+from lab.compile import sealed
 from lab.compile.faults import fault_problems
 from lab.compile.real import real_problems
 from lab.compile.suites import suite_problems, takes_all_disks
@@ -13,6 +14,7 @@ from lab.decode import Document, dotted
 from lab.disks import group_problems
 from lab.errors import InputError
 from lab.model.filesystem import Filesystem
+from lab.model.guest import Guest
 from lab.model.plugin import Problem
 from lab.model.scenario import Array, AxisValue, Cell, Disk, Scenario, Workload
 
@@ -36,6 +38,7 @@ class Checks:
         disks, array = parts["disks"], parts["array"]
         filesystem, workloads = parts["filesystem"], parts["workloads"]
         for question, *sections in (
+            (_virtual_problems, parts["guest"], disks),
             (_disks_problems, disks),
             (self._array_problems, array, disks),
             (_filesystem_problems, filesystem, array),
@@ -63,6 +66,14 @@ class Checks:
 
 def _singles(disks: tuple[Disk, ...]) -> list[Disk]:
     return [d for d in disks for _ in range(d.count)]
+
+
+def _virtual_problems(guest: Guest, disks: tuple[Disk, ...]) -> _Found:
+    for problem in sealed.guest_problems(guest):
+        yield ("guest",), problem
+    for index, disk in enumerate(disks):
+        for problem in sealed.disk_problems(guest, disk):
+            yield ("disks", index), problem
 
 
 def _disks_problems(disks: tuple[Disk, ...]) -> _Found:

@@ -14,6 +14,7 @@ from typing import Final
 
 from lab import catalog
 from lab.compile.real import EDGE, blank_step, erasable, pass_step
+from lab.compile.sealed import is_sealed, seal
 from lab.compile.suites import takes_all_disks
 from lab.disks import control_path, guest_path
 from lab.model.guest import Guest
@@ -66,6 +67,8 @@ def disk_steps(
     ``erase``: serials of real disks that may be written to; the others are as they are, and never
     stay.
     """
+    if is_sealed(cell):
+        return (seal(cell), _read_back("disks", cell.each_disk, blank=True))
     directory = PurePosixPath(guest_directory) / "disks"
     real = [(s, d) for s, d in cell.each_disk if d.device is not None]
     own = [guest_path(disk, serial) for serial, disk in real if erasable(disk, erase)]
@@ -132,7 +135,7 @@ def _alike(there: tuple[Disk, str, str], wanted: tuple[Disk, str, str]) -> bool:
 
 def lasting(cell: Cell) -> Plugged:
     """The disks of its own that a cell leaves plugged in."""
-    if cell.faults:
+    if cell.faults or is_sealed(cell):
         return NO_DISKS
     files = (slot for slot in _slots(cell) if slot[2].device is None)
     disks = tuple(s for s in files if catalog.disk_model(s[2].model).plain)
@@ -204,7 +207,11 @@ def standing(cell: Cell, guest_directory: str) -> tuple[Standing, ...]:
                 serial=serial,
                 disk=disk,
                 path=guest_path(disk, serial),
-                xml=catalog.disk_model(disk.model).xml(disk, serial=serial, path=path, index=index),
+                xml=""
+                if is_sealed(cell)
+                else catalog.disk_model(disk.model).xml(
+                    disk, serial=serial, path=path, index=index
+                ),
                 xml_path=str(directory / f"{serial}.xml"),
                 control=control_path(path) if disk.model in SERVED else "",
                 ready=_read_back(f"{serial} again", ((serial, disk),), blank=False),

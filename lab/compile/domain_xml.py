@@ -23,6 +23,16 @@ QEMU_NAMESPACE: Final = "http://libvirt.org/schemas/domain/qemu/1.0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Virtual:
+    """What a guest with virtual time has that others have not. Its root disk is the driver's."""
+
+    start: int
+    """What its clock says first: seconds since 1970."""
+    arguments: tuple[str, ...]
+    """QEMU's, after libvirt's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
     """Everything that a domain's XML says."""
 
@@ -45,6 +55,8 @@ class Machine:
     kernel_arguments: tuple[str, ...]
     translation_cache_mib: int = 256
     """TCG only; QEMU's own default of a quarter of the memory up to 1 GiB starves a small host."""
+    virtual: Virtual | None = None
+    """``None``: its clock is the host's."""
 
 
 def domain_xml(machine: Machine) -> str:
@@ -67,11 +79,11 @@ def domain_xml(machine: Machine) -> str:
         _text(tcg, "tb-cache", str(machine.translation_cache_mib), unit="MiB")
         cpu = ET.SubElement(root, "cpu", mode="custom", match="exact", check="none")
         _text(cpu, "model", "qemu64", fallback="forbid")
-    ET.SubElement(root, "clock", offset="utc")
+    _clock(root, machine)
     for event in ("on_poweroff", "on_reboot", "on_crash"):
         _text(root, event, "destroy")
     _devices(root, machine)
-    _network(root)
+    _network(root, machine)
     _capabilities(root)
     ET.indent(root)
     return ET.tostring(root, encoding="unicode") + "\n"
@@ -81,6 +93,15 @@ def _text(parent: ET.Element, tag: str, text: str, **attributes: str) -> ET.Elem
     element = ET.SubElement(parent, tag, attributes)
     element.text = text
     return element
+
+
+def _clock(root: ET.Element, machine: Machine) -> None:
+    if machine.virtual is None:
+        ET.SubElement(root, "clock", offset="utc")
+        return
+    clock = ET.SubElement(root, "clock", offset="absolute", start=str(machine.virtual.start))
+    ET.SubElement(clock, "timer", name="rtc", track="guest")
+    ET.SubElement(clock, "timer", name="hpet", present="no")
 
 
 def _boot(root: ET.Element, machine: Machine) -> None:
@@ -98,18 +119,20 @@ def _devices(root: ET.Element, machine: Machine) -> None:
     devices = ET.SubElement(root, "devices")
     _text(devices, "emulator", machine.emulator)
     ET.SubElement(devices, "controller", type="pci", index="0", model="pci-root")
-    for index in range(1, BRIDGES + 1):
-        ET.SubElement(devices, "controller", type="pci", index=str(index), model="pci-bridge")
-    ET.SubElement(devices, "controller", type="scsi", index="0", model="virtio-scsi")
+    if machine.virtual is None:
+        for index in range(1, BRIDGES + 1):
+            ET.SubElement(devices, "controller", type="pci", index=str(index), model="pci-bridge")
+        ET.SubElement(devices, "controller", type="scsi", index="0", model="virtio-scsi")
+        _disk(devices, machine.root_disk, kind="qcow2", target="vda", cache="unsafe")
     ET.SubElement(devices, "controller", type="usb", index="0", model="none")
-    _disk(devices, machine.root_disk, kind="qcow2", target="vda", cache="unsafe")
     seed = _disk(devices, machine.seed, kind="raw", target="vdb", cache="writeback")
     ET.SubElement(seed, "readonly")
     serial = ET.SubElement(devices, "serial", type="file")
     ET.SubElement(serial, "source", path=machine.console)
     ET.SubElement(serial, "target", port="0")
-    rng = ET.SubElement(devices, "rng", model="virtio")
-    _text(rng, "backend", "/dev/urandom", model="random")
+    if machine.virtual is None:
+        rng = ET.SubElement(devices, "rng", model="virtio")
+        _text(rng, "backend", "/dev/urandom", model="random")
     ET.SubElement(devices, "memballoon", model="none")
 
 
@@ -122,18 +145,21 @@ def _disk(devices: ET.Element, path: str, *, kind: str, target: str, cache: str)
     return disk
 
 
-def _network(root: ET.Element) -> None:
+def _network(root: ET.Element, machine: Machine) -> None:
     """User-mode network that reaches nothing, and one port of 127.0.0.1, which the kernel picks.
 
     libvirt's own user network has neither ``restrict`` nor forwarding (``qemu-system(1)``,
     ``-netdev user``); port 0 lets the host's kernel choose, so that no two guests can collide.
+    A guest with virtual time has no IPv6: QEMU would send router advertisements by its clock.
     """
+    ipv6 = "" if machine.virtual is None else ",ipv6=off"
     command = ET.SubElement(root, f"{{{QEMU_NAMESPACE}}}commandline")
     for value in (
         "-netdev",
-        "user,id=net0,restrict=on,hostfwd=tcp:127.0.0.1:0-:22",
+        f"user,id=net0,restrict=on{ipv6},hostfwd=tcp:127.0.0.1:0-:22",
         "-device",
         f"virtio-net-pci,netdev=net0,bus=pci.0,addr={NIC_SLOT}",
+        *(machine.virtual.arguments if machine.virtual else ()),
     ):
         ET.SubElement(command, f"{{{QEMU_NAMESPACE}}}arg", value=value)
 

@@ -8,6 +8,7 @@ from typing import Final
 from lab import catalog
 from lab.compile.disks import standing
 from lab.compile.guest import BOOT_TIMEOUT, SETTLED
+from lab.compile.sealed import is_sealed
 from lab.faults import BEGAN, check, mark, settle, state
 from lab.mdfacts.options import without_idle
 from lab.model.fault import Fault
@@ -15,6 +16,7 @@ from lab.model.plugin import MOUNT, Keeper, Problem, Scene
 from lab.model.procedure import EndWorkload, GuestCommand, Step, Timed, WaitForSsh
 from lab.model.scenario import Array, Cell
 from lab.moments import begun, in_order
+from lab.program import POSSIBLE
 from lab.wording import guess
 
 FILE: Final = f"{MOUNT}/data"
@@ -41,7 +43,7 @@ def scene_of(
         device=device,
         disks=standing(cell, guest_directory),
         earlier=tuple(order[: order.index(fault)]),
-        boot=BOOT,
+        boot=() if is_sealed(cell) else BOOT,
         mount=mount,
     )
 
@@ -83,7 +85,14 @@ def fault_problems(cell: Cell) -> Iterator[tuple[int, Problem]]:
         for problem in kind.problems(parameters, scene):
             yield index, problem
             return
-        if kind.steps(parameters, scene) and any(d.device for d in cell.disks):
+        steps = kind.steps(parameters, scene)
+        if is_sealed(cell) and not all(isinstance(step, POSSIBLE) for step in steps):
+            message = (
+                f"{fault.fault} is done to QEMU's disks, and a guest with virtual time has none of"
+                " these: set guest.clock to real, or take another fault"
+            )
+            yield index, Problem(key="fault", message=message)
+        if steps and any(d.device for d in cell.disks):
             message = (
                 f"{fault.fault} is done to QEMU's disks, and this cell has a real one, which the"
                 " lab leaves alone: take another fault, or other disks"

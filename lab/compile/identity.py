@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from lab import catalog
-from lab.model.scenario import Cell
+from lab.model.scenario import Cell, DiskBus
 from lab.model.suite import Suite
 
 _SPOKEN: Final = ("array", "disks", "faults", "filesystem", "workloads")
@@ -55,6 +55,9 @@ def identities(cells: Iterable[Cell]) -> Iterator[str]:
 
 def _spoken(cell: Cell, section: str) -> Any:
     data = cell.model_dump(mode="json", include={section})[section]
+    for disk in data if section == "disks" else ():
+        if disk["bus"] == DiskBus.LAB:  # of virtual time, in which a claim says the same
+            disk["bus"] = DiskBus.VIRTIO.value
     for workload in data if section == "workloads" else ():
         if isinstance(catalog.workload(workload["tool"]), Suite):
             workload["parameters"].pop("directory")

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from lab import catalog
 from lab.compile.disks import Plugged, disk_steps, report_steps
 from lab.compile.faults import FILE, fault_steps, scene_of
+from lab.compile.guest import ENVIRONMENT
+from lab.compile.sealed import is_sealed
 from lab.compile.suites import suite_steps, takes_all_disks
 from lab.disks import guest_path
 from lab.model.fault import Fault
@@ -49,6 +51,9 @@ def cell_procedure(
     """
     expected = expected_seconds or {}
     steps = list(disk_steps(cell, guest_directory, plugged, erase, keep_spare=keep_spare))
+    if is_sealed(cell):  # the guest is this cell's alone: what it is, is said here
+        label = "versions in the guest"
+        steps.append(GuestCommand(label=label, script=ENVIRONMENT, capture="environment"))
     target = target_of(cell)
     kind = catalog.array_kind(cell.array.kind) if cell.array else None
     if cell.array and kind:
@@ -168,10 +173,14 @@ def _programs(cell: Cell) -> Verify:
 
 
 def _counters(cell: Cell) -> str:
-    """Which device each disk is, and the kernel's counters of all devices."""
+    """Which device each disk is, and the kernel's counters of all devices.
+
+    In a sealed guest its processor's time too: the first line of ``/proc/stat``, ``proc(5)``.
+    """
     serials = " ".join(serial for serial, _ in cell.each_disk)
     paths = " ".join(guest_path(disk, serial) for serial, disk in cell.each_disk)
-    return (
+    own = 'read -r line < /proc/stat; echo "$line"\n' if is_sealed(cell) else ""
+    return own + (
         f"set -- {serials}\n"
         f'for device in $(readlink -f {paths}); do echo "disk $1 ${{device##*/}}"; shift; done\n'
         "cat /proc/diskstats"

@@ -17,6 +17,7 @@ from lab.compile.fields import look_up
 from lab.compile.identity import identities
 from lab.compile.profile import with_profiles
 from lab.compile.real import Known, nobody, with_real
+from lab.compile.sealed import on_the_labs_bus
 from lab.compile.suites import with_directories
 from lab.decode import Document, Override, first_wrong, override, read_file, validate
 from lab.errors import InputError
@@ -225,6 +226,7 @@ class _Cells:
                     ("matrix", axis), f"an axis begins with one of {', '.join(SECTIONS)}"
                 )
         self._checks.refuse(parts, point)
+        parts["disks"] = self._on_their_bus(parts["guest"], parts["disks"])
         cell = Cell.model_construct(
             scenario=self._name,
             axes=written,
@@ -234,6 +236,14 @@ class _Cells:
         )
         refuse_faults(cell, self._document, point)
         return cell
+
+    def _on_their_bus(self, guest: Guest, disks: tuple[Disk, ...]) -> tuple[Disk, ...]:
+        """Cells with the same disks share them."""
+        key = ("bus", guest.clock, id(disks))
+        if key not in self._known:
+            self._known[key] = on_the_labs_bus(guest, disks), {}
+        found: tuple[Disk, ...] = self._known[key][0]
+        return found
 
 
 def _section(

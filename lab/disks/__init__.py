@@ -52,6 +52,8 @@ _SLOTS: Final = 31
 
 def guest_path(disk: Disk, serial: str) -> str:
     """Where udev's ``60-persistent-storage.rules`` put the disk in the guest."""
+    if disk.bus is DiskBus.LAB:  # drive/60-lab-disk.rules
+        return f"/dev/disk/by-id/lab-{serial}"
     if disk.bus is DiskBus.SCSI:
         return f"/dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_{serial}"
     return f"/dev/disk/by-id/virtio-{serial}"

@@ -31,6 +31,7 @@ from lab.model.procedure import (
     PowerCycle,
     RestoreGuest,
     SaveGuest,
+    SealDisks,
     SendDirectory,
     SpoilDisk,
     StartGuest,
@@ -273,6 +274,10 @@ class LiveBench:
         left = sum(e["length"] for e in json.loads(asked.stdout) if e["data"] or not e["zero"])
         if left:
             raise GuestError(f"QEMU left {left} bytes on the disk '{step.serial}' when wiping it")
+
+    def seal_disks(self, step: SealDisks) -> None:
+        """Only a sealed guest has such disks."""
+        raise AssertionError(f"{len(step.disks)} disks of a sealed guest, and it is none")
 
     def limit_disk(self, step: LimitDisk) -> None:
         """Give a plugged disk other limits, and see that it has them."""

@@ -49,6 +49,8 @@ class GuestRecord:
     cell: str = ""
     warm: str = ""
     """Name of the warm state that its root disk stands on."""
+    unsealed: bool = False
+    """It has virtual time, and is suspended while nobody uses it."""
 
     @property
     def path(self) -> Path:
@@ -88,7 +90,15 @@ def directory_of(guest: str) -> Path:
     return paths.guests() / guest
 
 
-def create(*, guest: str, scenario: str, image: str, host_key: str, warm: str = "") -> GuestRecord:
+def create(
+    *,
+    guest: str,
+    scenario: str,
+    image: str,
+    host_key: str,
+    warm: str = "",
+    unsealed: bool = False,
+) -> GuestRecord:
     """Make the directory and the record of a guest that is about to be."""
     directory = directory_of(guest)
     # The record is in the directory before anybody can see it: gc must never take it for a wreck.
@@ -103,6 +113,7 @@ def create(*, guest: str, scenario: str, image: str, host_key: str, warm: str = 
         owner_started=started_ticks(os.getpid()),
         host_key=host_key,
         warm=warm,
+        unsealed=unsealed,
     )
     try:
         fresh.mkdir(parents=True, mode=0o700)

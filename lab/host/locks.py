@@ -28,15 +28,18 @@ def take(
     what: str,
     waiting: Callable[[], None] = lambda: None,
     glance: float = _GLANCE,
+    shared: bool = False,
 ) -> None:
     """Lock an open file; ``LockedError`` when another process holds it for longer than ``seconds``.
 
     ``what`` is what its holder is doing. ``waiting`` is called once if this process has to wait.
+    ``shared``: others may have it too, if theirs is shared.
     """
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     countdown: clock.Countdown | None = None
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError:
             if countdown is None:
                 countdown = clock.Countdown(clock.limit(seconds))
@@ -50,6 +53,11 @@ def take(
             clock.pause(glance)
         else:
             return
+
+
+def wait_for_all(descriptor: int) -> None:
+    """Lock an open file once nobody else holds it, however long that takes."""
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 def holder(descriptor: int) -> str:

@@ -18,6 +18,7 @@ warm      ``$XDG_CACHE_HOME/lab/warm``    yes: the next guest of that kind boots
 host      ``$XDG_CACHE_HOME/lab/host``    yes: what was found out about this host
 plugins   ``$XDG_CACHE_HOME/lab/plugins`` yes: compiled again; not while guests run
 kernels   ``$XDG_CACHE_HOME/lab/kernels`` yes: copied again; not while guests run
+sealed    ``$XDG_CACHE_HOME/lab/sealed``  yes: made again; not while guests run
 ========  ==============================  ============================================
 
 ``LAB_HOME`` puts all of it below one directory instead, which tests and CI use.
@@ -106,6 +107,11 @@ def clusters() -> Path:
 def plugins() -> Path:
     """Compiled plug-ins of the servers behind modelled disks."""
     return _base("XDG_CACHE_HOME", ".cache", "cache") / "plugins"
+
+
+def sealed() -> Path:
+    """What guests with virtual time boot: images as raw files, drivers, initramfs."""
+    return _base("XDG_CACHE_HOME", ".cache", "cache") / "sealed"
 
 
 def kernels() -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import os
 import select
@@ -316,6 +317,12 @@ class Daemon:
         """Its exit status; ``None`` while it runs."""
         return self._process.poll()
 
+    def wait(self, seconds: float) -> int | None:
+        """Its exit status, once it ends within so many seconds; ``None``: it runs on."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(timeout=seconds)
+        return None
+
     def end(self, grace: float) -> None:
         """End it and everything it started, by force after ``grace`` seconds."""
         for kind in (signal.SIGTERM, signal.SIGKILL):
@@ -329,6 +336,62 @@ class Daemon:
     def let_go(self) -> None:
         """Whoever started it ends first; it goes on."""
         self._process.returncode = self._process.poll() or 0
+
+
+def start_watcher(argv: Sequence[str]) -> None:
+    """Start a process that outlives this one; return when it has printed something."""
+    with subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as watcher:
+        assert watcher.stdout is not None
+        ready = select.poll()
+        ready.register(watcher.stdout.fileno(), select.POLLIN)
+        countdown = clock.Countdown(clock.limit(TAKES))
+        while not ready.poll(1000 * clock.LOOK):
+            if countdown.left() <= 0:
+                watcher.kill()
+                raise HostError(
+                    f"'{shlex.join(argv)}' had not begun after {countdown.seconds:.0f} s"
+                )
+        if not watcher.stdout.read(1):
+            raise HostError(f"'{shlex.join(argv)}' ended as it began, with status {watcher.wait()}")
+        watcher.returncode = 0  # nobody waits for it here
+
+
+_PR_SET_PDEATHSIG: Final = 1
+"""``prctl(2)``."""
+
+
+def attached(argv: Sequence[str]) -> int:
+    """Run a program on this terminal, and return its exit status, 128 + N for signal N.
+
+    Keys such as Ctrl-C are the program's. It is killed when this process ends before it.
+    """
+    libc = ctypes.CDLL(None)
+    lab = os.getpid()
+
+    def prepare() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        for kind in (signal.SIGINT, signal.SIGQUIT):
+            signal.signal(kind, signal.SIG_DFL)
+        if os.getppid() != lab:
+            os._exit(1)
+
+    before = {kind: signal.signal(kind, signal.SIG_IGN) for kind in (signal.SIGINT, signal.SIGQUIT)}
+    try:
+        status = subprocess.Popen(argv, preexec_fn=prepare).wait()
+    except FileNotFoundError:
+        raise HostError(
+            f"the program '{argv[0]}' is not installed", hint="`lab doctor` says how to get it"
+        ) from None
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+    return 128 - status if status < 0 else status
 
 
 def replace_with(argv: Sequence[str]) -> NoReturn:

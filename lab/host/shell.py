@@ -158,6 +158,24 @@ class Shell:
         ``heard`` gets what they print, as it comes. ``stop``: the first line that fails ends them
         (``set -e``).
         """
+        started = clock.now()
+        status, out, err = self.raw(script, timeout, heard, stop=stop)
+        return Output(
+            status=status,
+            stdout=out.decode(errors="replace"),
+            stderr=err.decode(errors="replace"),
+            seconds=clock.now() - started,
+        )
+
+    def raw(
+        self,
+        script: str,
+        timeout: float,
+        heard: Callable[[bytes], None] = lambda _output: None,
+        *,
+        stop: bool = True,
+    ) -> tuple[int, bytes, bytes]:
+        """As ``run``: exit status, standard output and error, as bytes."""
         import paramiko
 
         started = clock.now()
@@ -181,13 +199,7 @@ class Shell:
         except (paramiko.SSHException, OSError, EOFError) as error:
             self._alive()
             raise GuestError(f"the SSH connection to the guest was lost: {error}") from error
-        status, out, err = answer
-        return Output(
-            status=status,
-            stdout=out.decode(errors="replace"),
-            stderr=err.decode(errors="replace"),
-            seconds=clock.now() - started,
-        )
+        return answer
 
     def start(self, script: str) -> Running:
         """Begin a script in a shell of its own, with ``set -e``, and go on."""

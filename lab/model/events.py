@@ -1,7 +1,7 @@
 """What a worker tells while it runs: one JSON object on a line each, in this order.
 
-``guest_started`` once per guest; then for each cell ``cell_started``, any number of ``step``
-and ``check``, and one ``cell_finished``; at the end ``guest_kept`` or ``guest_gone``.
+``guest_started`` once per guest; then for each cell ``cell_started``, any number of ``step``,
+``notice`` and ``check``, and one ``cell_finished``; at the end ``guest_kept`` or ``guest_gone``.
 ``trouble`` may come at any time, and is the last one before the end. ``pulse`` comes every few
 seconds while a command runs in the guest, ``test`` when a test of a suite begins: for whoever
 watches, and kept nowhere.
@@ -15,7 +15,7 @@ from pydantic import Field
 
 from lab.model.base import Model
 from lab.model.measurement import Check
-from lab.model.result import Outcome, PhaseSeconds
+from lab.model.result import CellClock, Digest, Outcome, PhaseSeconds
 
 
 class Told(Model):
@@ -74,6 +74,14 @@ class TestStarted(Told):
     of: int
 
 
+class Notice(Told):
+    """Something did not go as it should, and the cell goes on in another way."""
+
+    kind: Literal["notice"] = "notice"
+    cell: str | None
+    message: str
+
+
 class Checked(Told):
     """A precondition was read back."""
 
@@ -90,6 +98,10 @@ class CellFinished(Told):
     outcome: Outcome
     reason: str = ""
     seconds: PhaseSeconds = PhaseSeconds()
+    clock: CellClock | None = None
+    """``None``: the host's, or its worker could not say."""
+    digest: Digest | None = None
+    """Of a cell in a sealed guest."""
 
 
 class CellAgain(Told):
@@ -134,6 +146,7 @@ Event = Annotated[
     | StepStarted
     | Pulse
     | TestStarted
+    | Notice
     | Checked
     | CellFinished
     | CellAgain

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from typing import Annotated, Any, Final
 
 from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
@@ -31,6 +32,15 @@ def is_file(kernel: str) -> bool:
     return "/" in kernel or kernel.endswith(".deb")
 
 
+class Clock(StrEnum):
+    """What a guest's clock counts."""
+
+    REAL = "real"
+    """The host's seconds."""
+    VIRTUAL = "virtual"
+    """The guest's own instructions, QEMU's ``-icount``: results do not depend on the host."""
+
+
 class Guest(Model):
     """The virtual machine that holds the array."""
 
@@ -45,6 +55,8 @@ class Guest(Model):
     """Guest memory; at least 256 MiB."""
     kernel_arguments: tuple[str, ...] = ()
     """Added to the kernel's command line, each a word."""
+    clock: Clock = Clock.REAL
+    """What the guest's clock counts: the host's seconds, or with ``virtual`` its instructions."""
 
     @property
     def system(self) -> tuple[str, str | None]:
@@ -52,11 +64,13 @@ class Guest(Model):
         return self.image, self.kernel
 
     @model_serializer(mode="wrap")
-    def _without_its_absence(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Guests with the image's own kernel do not mention it, and keep their cells' names."""
+    def _without_defaults(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Fields that came later are left out where they say nothing: cells keep their names."""
         data: dict[str, Any] = whole(self)
         if self.kernel is None:
             data.pop("kernel", None)
+        if self.clock is Clock.REAL:
+            data.pop("clock", None)
         return data
 
     @field_validator("kernel")

@@ -10,6 +10,22 @@ from lab.model.base import Model
 from lab.model.procedure import Procedure
 
 
+class SealedKit(Model):
+    """What sealed guests of a kind boot from: paths on this host, and digests of their bytes."""
+
+    emulator: str
+    kernel: str
+    initramfs: str
+    base: str
+    """The image as a raw file, which is never written to."""
+    memory: int
+    """MiB."""
+    arguments: str = ""
+    """More of the kernel's command line."""
+    digests: dict[str, str] = {}
+    """SHA-256 by name: image, kernel, driver, init, emulator, firmware."""
+
+
 class GuestJob(Model):
     """One guest; the first line that a worker reads."""
 
@@ -25,6 +41,12 @@ class GuestJob(Model):
     procedure: Procedure
     scale: float = 1.0
     """How many times slower than the reference this host has shown itself; deadlines grow so."""
+    sealed: SealedKit | None = None
+    """Each cell has a guest with virtual time; ``procedure`` is empty where it is sealed."""
+    unsealed: bool = False
+    """That guest has network and SSH; ``procedure`` boots it."""
+    cold: bool = False
+    """Sealed guests boot, and start from no snapshot."""
     captures: dict[str, str] = {}
     """Raw output that was captured when the warm state was saved."""
 
@@ -43,6 +65,8 @@ class CellJob(Model):
     """Seconds for which requests may wait while no disk completes any; 0: for ever."""
     cores: dict[str, float] = {}
     """Processors that each workload's timed steps are thought to keep busy."""
+    space: int = 0
+    """Bytes that a sealed guest's disks may come to hold."""
     room: float = 0.0
     """Processors that all timed steps on this host may keep busy together; 0: there is no limit."""
 

@@ -99,6 +99,8 @@ UNCONTENDED = "uncontended"
 """Name of the check that every timed step of a workload had the CPU time it needed."""
 
 
+GUEST_CPU = "guest_cpu"
+"""Name of the check that a sealed guest's processor was idle for long enough in a workload."""
 BITMAP_UPDATED = "bitmap_updated"
 """Name of the check that a cell's writes could make md write the bitmap often enough to show."""
 

@@ -16,6 +16,7 @@ from lab.model.procedure import (
     PowerCycle,
     RestoreGuest,
     SaveGuest,
+    SealDisks,
     SendDirectory,
     SpoilDisk,
     StartGuest,
@@ -98,6 +99,9 @@ class Bench(Protocol):
 
     def spoil_disk(self, step: SpoilDisk) -> None:
         """Write bytes to a plugged disk that the guest knows nothing of."""
+
+    def seal_disks(self, step: SealDisks) -> None:
+        """Make the disks of a sealed guest."""
 
     def power_cycle(self, step: PowerCycle) -> str:
         """End the guest as a power cut does and start it again; what the servers answered."""

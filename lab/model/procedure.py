@@ -332,6 +332,37 @@ class SpoilDisk(Model):
     """The byte that is written."""
 
 
+class DiskLimit(Model):
+    """One leaky bucket of QEMU's: units per second, a burst's rate, and seconds that it lasts."""
+
+    average: int
+    burst: int = 0
+    seconds: int = 0
+
+
+class SealedDisk(Model):
+    """A disk of the lab's driver, as a sealed guest finds it."""
+
+    serial: str
+    size: int
+    """Bytes."""
+    rotational: bool = True
+    write_back: bool = True
+    """It announces a volatile cache, so that the kernel flushes it."""
+    group: int = 0
+    """Disks of the same number share their limits; 0: a disk's own."""
+    operation_size: int = 0
+    limits: dict[str, DiskLimit] = {}
+    """By names such as ``bytes_total`` and ``operations_write``."""
+
+
+class SealDisks(Model):
+    """All disks of a sealed guest, in a memory region that it shares with the host."""
+
+    kind: Literal["seal_disks"] = "seal_disks"
+    disks: tuple[SealedDisk, ...]
+
+
 Step = Annotated[
     MakeDirectory
     | WriteFile
@@ -358,7 +389,8 @@ Step = Annotated[
     | PowerCycle
     | UnplugDisk
     | LimitDisk
-    | SpoilDisk,
+    | SpoilDisk
+    | SealDisks,
     Field(discriminator="kind"),
 ]
 

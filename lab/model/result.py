@@ -11,11 +11,11 @@ from pydantic import AfterValidator, Field
 from lab.model.base import Model
 from lab.model.calibration import CALIBRATED
 from lab.model.claim import Verdict
-from lab.model.measurement import UNCONTENDED, Check, Measurement, Prediction
+from lab.model.measurement import GUEST_CPU, UNCONTENDED, Check, Measurement, Prediction
 from lab.model.scenario import AxisValue
 from lab.stats import Interval, median_interval
 
-DOUBTS: Final = (UNCONTENDED, CALIBRATED)
+DOUBTS: Final = (UNCONTENDED, CALIBRATED, GUEST_CPU)
 """Checks that, when they fail, leave a value standing and make it unreliable."""
 
 
@@ -122,6 +122,26 @@ class CellMeasurement(Model):
         return Interval(middle=self.median, low=low, high=high)
 
 
+class CellClock(StrEnum):
+    """What a cell's times are counted by."""
+
+    REAL = "real"
+    """The host's clock."""
+    VIRTUAL = "virtual"
+    """The guest's instructions; the network reached it in the host's time."""
+    SEALED = "sealed"
+    """The guest's instructions; nothing reached it in the host's time."""
+
+
+class Digest(Model):
+    """SHA-256 of a sealed cell: the same inputs have the same results, on every host."""
+
+    inputs: str
+    """Image, kernel, driver, program, disks, QEMU with its command line and firmware, seed."""
+    results: str
+    """All that the guest left: output, kernel messages, counters, contents of its disks."""
+
+
 class CellResult(Model):
     """A cell's outcome and what was measured in it."""
 
@@ -137,6 +157,9 @@ class CellResult(Model):
     predictions: tuple[Prediction, ...] = ()
     checks: tuple[Check, ...] = ()
     counters: tuple[MemberCounters, ...] = ()
+    clock: CellClock = CellClock.REAL
+    digest: Digest | None = None
+    """Of a cell in a sealed guest."""
 
     def doubts(self, workload: str) -> tuple[Check, ...]:
         """Failed checks that make this workload's values unreliable."""

@@ -47,6 +47,8 @@ class DiskBus(StrEnum):
 
     VIRTIO = "virtio"
     SCSI = "scsi"
+    LAB = "lab"
+    """The lab's own driver, of every disk of a guest with virtual time and of no other."""
 
 
 class CacheMode(StrEnum):

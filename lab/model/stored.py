@@ -13,7 +13,7 @@ from lab.model.calibration import Calibration
 from lab.model.claim import Claim
 from lab.model.measurement import Check
 from lab.model.noise import NoiseFloor
-from lab.model.result import Outcome, PhaseSeconds, checked_environment
+from lab.model.result import CellClock, Digest, Outcome, PhaseSeconds, checked_environment
 from lab.model.scenario import Cell, Source
 
 
@@ -74,3 +74,7 @@ class StoredOutcome(Model):
     checks: tuple[Check, ...] = ()
     host: str = ""
     """Where it ran; empty: on the run's own host."""
+    clock: CellClock | None = None
+    """What its times were counted by; ``None``: sealed where the cell has virtual time."""
+    digest: Digest | None = None
+    """Of a cell in a sealed guest."""

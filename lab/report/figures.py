@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lab.model.claim import Bound, Claim, matches
-from lab.model.result import DOUBTS, CellMeasurement, CellResult
+from lab.model.result import DOUBTS, CellClock, CellMeasurement, CellResult, Result
 from lab.model.scenario import AxisValue
 from lab.units import format_figure, format_size, format_times
 
@@ -216,3 +216,11 @@ def contended(cells: Sequence[CellResult]) -> Iterator[str]:
         for check in cell.checks:
             if check.name in DOUBTS and not check.passed:
                 yield f"{axes_text(cell.axes) or cell.id}: {check.detail}"
+
+
+def clock_words(result: Result) -> str:
+    """How a run's times were counted; empty: by the host's clock."""
+    clocks = {cell.clock for cell in result.cells}
+    if CellClock.VIRTUAL in clocks:
+        return "virtual time, unsealed"
+    return "virtual time" if CellClock.SEALED in clocks else ""

@@ -13,7 +13,7 @@ from lab.model.result import Outcome, Result, RunState
 from lab.printable import printable
 from lab.report.answer import answer, reliability
 from lab.report.document import Page, PageCell
-from lab.report.figures import axes_text, claim_figure
+from lab.report.figures import axes_text, claim_figure, clock_words
 from lab.report.pictures import cell_pictures, figure_pictures, shown_cells
 from lab.report.pictures.draw import Picture, svg
 from lab.report.tables import (
@@ -121,12 +121,13 @@ def when(text: str) -> str:
 
 
 def where(result: Result) -> str:
-    """Accelerator, kernel and mdadm in a line."""
+    """Accelerator, kernel, mdadm and clock in a line."""
     guest = result.environment.get("guest", {})
     words = [str(result.environment.get("accelerator", "")).upper()]
     words += [f"Linux {guest['kernel']}"] if guest.get("kernel") else []
     mdadm = guest.get("mdadm", "").removeprefix("mdadm - v").partition(" ")[0]
     words += [f"mdadm {mdadm}"] if mdadm else []
+    words.append(clock_words(result))
     return ", ".join(filter(None, words))
 
 

@@ -25,6 +25,7 @@ from lab.model.procedure import (
     Procedure,
     RestoreGuest,
     SaveGuest,
+    SealDisks,
     SendDirectory,
     SpoilDisk,
     StartGuest,
@@ -183,6 +184,9 @@ def _step(step: Step) -> Iterator[str]:
             write = f"write -P {step.pattern} {step.offset} {step.length}"
             command = f'qemu-io -d $DEVICE_OF_{step.serial} \\"{write}\\"'
             yield f'virsh -q -c "$URI" qemu-monitor-command lab --hmp "{command}"'
+        case SealDisks():
+            yield _comment("a sealed guest has these disks from its start, by the lab's driver:")
+            yield from (_comment(disk.model_dump_json()) for disk in step.disks)
         case PowerCycle():
             yield _comment("the power fails, and comes back:")
             yield 'virsh -q -c "$URI" dumpxml lab --inactive > "$DIRECTORY/again.xml"'

@@ -27,6 +27,7 @@ from lab.report.figures import (
     axes_text,
     axis_heads,
     axis_value,
+    clock_words,
     figure,
     figure_name,
     rows_of,
@@ -370,6 +371,7 @@ def _where(result: Result) -> RenderableType:
     guest = result.environment.get("guest", {})
     mdadm = guest.get("mdadm", "").removeprefix("mdadm - v").partition(" ")[0] or "?"
     where = f"{accelerator}, Linux {guest.get('kernel', '?')}, mdadm {mdadm}"
+    where += f", {words}" if (words := clock_words(result)) else ""
     return _text(f"\n{done} of {len(result.cells)} cells done, under {where}.", "dim")
 
 

@@ -10,7 +10,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from lab.compile.domain_xml import QEMU_NAMESPACE, Machine, domain_xml
+from drive import sealed
+from lab.compile.domain_xml import QEMU_NAMESPACE, Machine, Virtual, domain_xml
 
 MACHINE = Machine(
     accelerator="tcg",
@@ -82,6 +83,34 @@ def test_a_guest_that_ends_is_gone() -> None:
     assert ends == ["destroy"] * 3
 
 
+VIRTUAL = Virtual(
+    start=sealed.START,
+    arguments=tuple(sealed.unsealed("/g/region", "/s/base", 3 << 30, "/g/qmp")),
+)
+
+
+def test_a_guest_with_virtual_time_has_the_drivers_disks_and_a_clock_of_its_own() -> None:
+    root = tree(virtual=VIRTUAL, cpus=1)
+    assert [d.find("source").get("file") for d in root.iter("disk")] == [  # type: ignore[union-attr]
+        "/g/seed.iso"
+    ]
+    assert list(root.iter("rng")) == []  # it would answer in the host's time
+    clock = root.find("clock")
+    assert clock is not None
+    assert (clock.get("offset"), clock.get("start")) == ("absolute", "1767225600")
+    assert {(t.get("name"), t.get("track"), t.get("present")) for t in clock} == {
+        ("rtc", "guest", None),
+        ("hpet", None, "no"),
+    }
+    words = [a.get("value") or "" for a in root.iter(f"{{{QEMU_NAMESPACE}}}arg")]
+    assert words[words.index("-icount") + 1] == "shift=0,sleep=off"
+    assert words[words.index("-cpu") + 1] == sealed.CPU
+    assert "ipv6=off" in words[words.index("-netdev") + 1].split(",")
+    assert f"memory-backend-file,id=region,mem-path=/g/region,size={80 << 30},share=on" in words
+    assert "nvdimm,id=nv-base,memdev=base,addr=0x1500000000,unarmed=on" in words  # 4 + 80 GiB
+    assert "-icount" not in domain_xml(MACHINE)
+
+
 LIBVIRT = """
 import sys, libvirt
 libvirt.registerErrorHandler(lambda c, e: None, None)
@@ -109,7 +138,7 @@ def refusal(xml: str, directory: Path) -> str:
 def test_libvirts_own_parser_takes_it(tmp_path: Path) -> None:
     pytest.importorskip("libvirt")
     xml = domain_xml(MACHINE)
-    good = refusal(xml, tmp_path)
+    good = refusal(xml, tmp_path) + refusal(domain_xml(replace(MACHINE, virtual=VIRTUAL)), tmp_path)
     bad = refusal(xml.replace("<vcpu>2<", "<vcpu>two<"), tmp_path)
     assert "vcpu" in bad
     assert good == ""

@@ -139,3 +139,15 @@ def test_a_child_that_dies_at_once_is_no_broken_pipe(tmp_path: Path) -> None:
 def test_becoming_a_missing_program_is_a_sentence() -> None:
     with pytest.raises(HostError, match="the program 'no-such-program' is not installed"):
         process.replace_with(["no-such-program"])
+
+
+def test_an_attached_program_says_how_it_ended() -> None:
+    assert process.attached(["sh", "-c", "exit 3"]) == 3
+    assert process.attached(["sh", "-c", "kill -9 $$"]) == 128 + signal.SIGKILL
+    with pytest.raises(HostError, match="the program 'no-such-program' is not installed"):
+        process.attached(["no-such-program"])
+
+
+def test_a_watcher_that_ends_as_it_begins_is_told() -> None:
+    with pytest.raises(HostError, match="ended as it began, with status 4"):
+        process.start_watcher(["sh", "-c", "exit 4"])

@@ -176,7 +176,7 @@ def test_no_list_of_what_is_removed_has_a_device_in_it(tmp_path: Path) -> None:
     # And those that know no procedure know a guest's directory and nothing else.
     assert set(guests.GuestRecord.__dataclass_fields__) == {
         *("id", "directory", "scenario", "image", "created", "owner_pid", "owner_started"),
-        *("pid", "port", "host_key", "target", "cell", "warm"),
+        *("pid", "port", "host_key", "target", "cell", "warm", "unsealed"),
     }
 
 

@@ -1,0 +1,210 @@
+"""Programs for sealed guests, run by a shell of this host, and the answers in their output."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from lab.errors import InputError, LabError, ToolError
+from lab.host.guests import GuestRecord
+from lab.host.sealed import SealedBench
+from lab.model.job import CellJob, SealedKit
+from lab.model.procedure import (
+    BeginWorkload,
+    EndWorkload,
+    GuestCommand,
+    LimitDisk,
+    Pause,
+    PowerCycle,
+    Procedure,
+    SealDisks,
+    SealedDisk,
+    SpoilDisk,
+    Step,
+    Timed,
+    Verify,
+    WaitFor,
+)
+from lab.program import answers, begun, programs
+from lab.run import CheckFailedError, Undo, run_procedure
+
+DISKS = SealDisks(disks=(SealedDisk(serial="d1", size=1 << 30),))
+
+
+def run(steps: Sequence[Step], work: Path, *, cut_at: Callable[[bytes], bytes] = bytes) -> Replay:
+    """The steps' programs in a shell of this host, and then the run loop over what they left."""
+    procedure = Procedure(name="p", steps=(DISKS, *steps))
+    found = {}
+    for text in programs(procedure).boots:
+        script = text.replace("/run/lab", str(work)).replace("/proc/sysrq-trigger", f"{work}/cut")
+        # The power is cut by the line after which nothing is done any more.
+        script = script.replace("sleep 60\nexit 1", "exit 0")
+        done = subprocess.run(["sh", "-c", script], capture_output=True, timeout=60, check=True)
+        assert done.stderr == b""
+        found.update(answers(cut_at(done.stdout)))
+    return Replay(procedure, found)
+
+
+class Replay:
+    def __init__(self, procedure: Procedure, found: dict) -> None:  # type: ignore[type-arg]
+        record = GuestRecord(
+            id="g",
+            directory="/nowhere",
+            scenario="s",
+            image="i",
+            created="",
+            owner_pid=0,
+            owner_started=0,
+        )
+        kit = SealedKit(emulator="", kernel="", initramfs="", base="", memory=512)
+        self.bench = SealedBench(record, kit, tell=print, notice=print)
+        self.bench.take(CellJob(id="c", procedure=procedure, directory="", target=""))
+        self.bench._answers = found
+        self.bench.seal_disks = lambda step: None  # type: ignore[method-assign]
+        self.saved: dict[str, str] = {}
+        self.checks: list[str] = []
+        self.steps = 0
+        self.error: LabError | None = None
+
+        def step(_step: Step) -> None:
+            self.steps += 1
+
+        try:
+            run_procedure(
+                procedure,
+                self.bench,  # type: ignore[arg-type]
+                Undo(),
+                self.saved.__setitem__,
+                step,
+                lambda check: self.checks.append(check.name),
+            )
+        except LabError as error:
+            self.error = error
+
+
+def command(script: str, **more: object) -> GuestCommand:
+    return GuestCommand(label="it", script=script, capture="it", **more)  # type: ignore[arg-type]
+
+
+def test_what_commands_print_arrives_as_they_printed_it(tmp_path: Path) -> None:
+    steps = [
+        command("printf 'no end of line'; echo to-stderr >&2"),
+        Verify(name="v", script="echo a=1; echo b=two words", expect={"a": "1", "b": "two words"}),
+        Timed(
+            workload="w",
+            trial=1,
+            before="echo before",
+            script="cd /; printf '@lab end 0 0 0 99 99\\n'; echo 'it'\"'\"'s'",
+            after="echo after",
+            timeout=20,
+        ),
+    ]
+    found = run(steps, tmp_path)
+    assert found.error is None
+    assert found.saved["it.txt"] == "no end of line"
+    assert found.checks == ["v"]
+    assert found.saved["w.1.before.txt"] == "before\n"
+    assert found.saved["w.1.stdout.txt"] == "@lab end 0 0 0 99 99\nit's\n"
+    assert found.saved["w.1.after.txt"] == "after\n"
+
+
+def test_nothing_is_done_after_a_command_that_failed(tmp_path: Path) -> None:
+    marker = tmp_path / "done"
+    found = run([command("echo said >&2; exit 3"), command(f"touch {marker}")], tmp_path)
+    assert isinstance(found.error, ToolError)
+    assert "'it' ended with status 3 in the guest: said" in found.error.message
+    assert not marker.exists()
+
+
+def test_a_check_that_disagrees_fails_the_cell(tmp_path: Path) -> None:
+    found = run([Verify(name="v", script="echo a=2", expect={"a": "1"}), command(":")], tmp_path)
+    assert isinstance(found.error, CheckFailedError)
+    assert "a is '2', not '1'" in found.error.message
+
+
+def test_a_command_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    found = run([command("sleep 30", timeout=1)], tmp_path)
+    assert isinstance(found.error, ToolError)
+    assert "had not ended after 1 seconds of its clock: sleep 30" in found.error.message
+
+
+@pytest.mark.parametrize(("hits", "rounds"), [(1, 3), (3, 5)])
+def test_it_is_waited_for_until_it_agrees_often_enough(
+    tmp_path: Path, hits: int, rounds: int
+) -> None:
+    count = tmp_path / "count"
+    script = f"echo x >> {count}; n=$(wc -l < {count}); [ $n -lt 3 ] || echo ready=yes"
+    waiting = WaitFor(
+        label="it", script=script, expect={"ready": "yes"}, timeout=20, interval=0.01, hits=hits
+    )
+    found = run([waiting, command("echo on")], tmp_path)
+    assert found.error is None
+    assert len(count.read_text().splitlines()) == rounds
+    assert found.saved["it.txt"] == "on\n"
+
+
+def test_waiting_is_given_up(tmp_path: Path) -> None:
+    waiting = WaitFor(label="more", script="echo a=0", expect={"a": "1"}, timeout=1, interval=0.2)
+    found = run([waiting, command("echo on")], tmp_path)
+    assert found.error is not None
+    assert "gave up after 1 seconds waiting for more: a is '0', not '1'" in found.error.message
+    assert "it.txt" not in found.saved
+
+
+def test_a_workload_runs_while_something_happens(tmp_path: Path) -> None:
+    steps = [
+        BeginWorkload(workload="w", trial=1, before="echo first", script="sleep 0.5; echo last"),
+        Pause(seconds=0.1),
+        command("echo meanwhile"),
+        EndWorkload(workload="w", trial=1, after="echo counted", timeout=20),
+    ]
+    found = run(steps, tmp_path)
+    assert found.error is None
+    assert found.saved["it.txt"] == "meanwhile\n"
+    assert found.saved["w.1.stdout.txt"] == "last\n"
+    assert found.saved["w.1.after.txt"] == "counted\n"
+
+
+def test_a_power_cut_ends_a_boot_and_keeps_what_was_told_by_then(tmp_path: Path) -> None:
+    steps = [
+        BeginWorkload(workload="w", trial=1, script="echo told; sleep 0.6; echo too late"),
+        Pause(seconds=0.3),
+        PowerCycle(capture="power"),
+        command("echo again"),
+        EndWorkload(workload="w", trial=1, timeout=20, cut=True),
+        command("echo on"),
+    ]
+    found = run(steps, tmp_path)
+    assert found.error is None
+    assert (tmp_path / "cut").read_text() == "b\n"
+    assert found.saved["w.1.stdout.txt"] == "told\n"
+    assert found.saved["it.txt"] == "on\n"
+    assert len(programs(Procedure(name="p", steps=(DISKS, *steps))).boots) == 2
+
+
+def test_output_that_breaks_off_is_an_end_of_the_guest(tmp_path: Path) -> None:
+    steps = [command("echo first"), command("echo second, which is cut off")]
+    found = run(steps, tmp_path, cut_at=lambda out: out[:-8])
+    assert found.error is not None
+    assert "ended before it came to: echo second" in found.error.message
+
+
+def test_the_item_under_way_is_seen_in_half_an_output(tmp_path: Path) -> None:
+    assert begun(b"") is None
+    assert begun(b"@lab begin 0 1.0\n") == 0
+    assert begun(b"@lab begin 0 1.0\n@lab end 0 0 1.1 3 0\nabc@lab begin 1 1.2\n@lab e") == 1
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        LimitDisk(serial="d1", limits={}),
+        SpoilDisk(serial="d1", offset=0, length=512, pattern=1),
+    ],
+)
+def test_what_a_sealed_guest_cannot_do_is_refused(step: Step) -> None:
+    with pytest.raises(InputError, match=r"guest\.clock: the step '\w+' cannot be done"):
+        programs(Procedure(name="p", steps=(DISKS, step)))

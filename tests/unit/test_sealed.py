@@ -1,0 +1,132 @@
+"""Virtual time in a scenario: what is refused, what its cells are called, what their disks are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab import catalog, measure
+from lab.app.how import How
+from lab.compile.identity import cell_id, identity
+from lab.compile.procedure import cell_procedure
+from lab.compile.scenario import Compiled, compile_scenario
+from lab.compile.sealed import needs_network, seal
+from lab.decode import parse_override
+from lab.errors import InputError
+from lab.model.procedure import DiskLimit, SealDisks
+from lab.program import POSSIBLE, programs
+
+VIRTUAL = "guest.clock=virtual"
+
+
+def compiled(*sets: str, name: str = "raid5-parity-last") -> Compiled:
+    path = catalog.scenario_path(name)
+    return compile_scenario(path, overrides=[parse_override(s) for s in sets])
+
+
+def test_a_cell_with_virtual_time_has_a_name_and_an_identity_that_claims_know() -> None:
+    real, virtual = compiled().cells[0], compiled(VIRTUAL).cells[0]
+    assert cell_id(real) != cell_id(virtual)
+    assert identity(real) == identity(virtual)
+    assert identity(virtual) in compiled(VIRTUAL).published
+
+
+def test_real_cells_do_not_mention_the_clock() -> None:
+    assert "clock" not in compiled().cells[0].model_dump(mode="json")["guest"]
+    assert compiled(VIRTUAL).cells[0].model_dump(mode="json")["guest"]["clock"] == "virtual"
+
+
+@pytest.mark.parametrize(
+    ("sets", "says"),
+    [
+        (("guest.cpus=2",), r"guest\.cpus: 2 processors, and .* set it to 1"),
+        (("disks.model=hdd", "disks.throttle={}"), r"disks\.model: 'hdd' is served by a process"),
+        (("disks.bus=scsi",), r"disks\.bus: QEMU's SCSI disks answer in the host's time"),
+        (("disks.size=13TiB",), r"disks\.size: a disk of a guest with virtual time has 12TiB"),
+        (
+            (
+                'faults=[{"name": "s", "fault": "slow", "during": "write", "at": 1, "disk": 1,'
+                ' "total_bytes_per_second": "1MiB"}]',
+            ),
+            r"slow is done to QEMU's disks",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_booted(
+    sets: tuple[str, ...], says: str
+) -> None:
+    with pytest.raises(InputError, match=says):
+        compiled(*sets, VIRTUAL)
+
+
+def test_the_labs_bus_is_of_virtual_time_alone() -> None:
+    with pytest.raises(InputError, match=r"disks\.bus: 'lab' is the bus of guests with virtual"):
+        compiled("disks.bus=lab")
+
+
+def test_each_limit_gets_to_the_driver_under_its_name() -> None:
+    limits = (
+        "disks.throttle={total_bytes_per_second: 5MiB, total_bytes_per_second_max: 10MiB,"
+        " total_bytes_per_second_max_seconds: 3, read_operations_per_second: 100,"
+        " operation_size: 4KiB, group: cable}"
+    )
+    step = seal(compiled(limits, "disks.cache=writethrough", VIRTUAL).cells[0])
+    disk = step.disks[0]
+    assert disk.limits == {
+        "bytes_total": DiskLimit(average=5 << 20, burst=10 << 20, seconds=3),
+        "operations_read": DiskLimit(average=100),
+    }
+    assert (disk.operation_size, disk.group, disk.write_back) == (4096, 1, False)
+    assert [d.group for d in step.disks] == [1] * len(step.disks)
+
+
+@pytest.mark.parametrize("name", sorted(catalog.scenarios()))
+def test_every_scenario_is_sealed_or_says_why_not(name: str) -> None:
+    try:
+        cells = compiled(VIRTUAL, name=name).cells
+    except InputError as error:
+        assert "guest.clock" in error.message or "virtual time" in error.message  # noqa: PT017
+        return
+    for cell in cells[:3]:
+        procedure = cell_procedure(cell, "/guest")
+        if needs_network(cell):
+            assert not all(isinstance(step, POSSIBLE) for step in procedure.steps)
+            continue
+        assert all(isinstance(step, POSSIBLE) for step in procedure.steps)
+        assert isinstance(procedure.steps[0], SealDisks)
+        assert programs(procedure).boots
+
+
+def test_the_guests_processor_is_read_around_each_workload() -> None:
+    cell = compiled(VIRTUAL).cells[0]
+    name = cell.workloads[0].name
+
+    def stat(user: int, idle: int) -> str:
+        return f"cpu  {user} 0 0 {idle} 0 0 0 0 0 0\nmore\n"
+
+    raw = {f"{name}.1.before.txt": stat(100, 100), f"{name}.1.after.txt": stat(180, 120)}
+    (check,) = measure.guest_cpu(cell, raw)
+    assert (check.workload, check.passed) == (name, False)
+    assert "busy for 80.0%" in check.detail
+    raw[f"{name}.1.after.txt"] = stat(130, 170)
+    (check,) = measure.guest_cpu(cell, raw)
+    assert check.passed
+    assert measure.guest_cpu(cell, {}) == ()
+
+
+def test_a_scenario_may_say_so_itself(tmp_path: Path) -> None:
+    text = catalog.scenario_path("raid5-parity-last").read_text()
+    path = tmp_path / "q.yaml"
+    path.write_text(text.replace("\nguest:\n", "\nguest:\n  clock: virtual\n", 1))
+    assert compile_scenario(path).cells[0].guest.clock == "virtual"
+
+
+def test_what_lab_up_leaves_and_what_needs_the_network_is_not_sealed() -> None:
+    virtual, real = compiled(VIRTUAL).base, compiled().base
+    assert [How(**how).unseals(virtual) for how in ({}, {"keep": True}, {"unsealed": True})] == [
+        *(False, True, True)
+    ]
+    assert not How(keep=True).unseals(real)
+    suite = compiled(VIRTUAL, name="mdadm-tests").base
+    assert How().unseals(suite)

@@ -1,0 +1,149 @@
+"""Snapshots of sealed guests, as far as no guest is needed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from drive import region
+from lab.errors import GuestError, HostError
+from lab.host import paths, sealed_snapshot
+from lab.host.guests import GuestRecord
+from lab.host.sealed import SealedBench
+from lab.host.sealed_snapshot import ABOUT, KEPT, MEMORY, STATE, Snapshot
+from lab.model.job import CellJob, SealedKit
+from lab.model.procedure import GuestCommand, Procedure, SealDisks, SealedDisk
+
+SIZE = region.SMALLEST
+
+
+@pytest.fixture
+def kit(lab_home: Path, tmp_path: Path) -> SealedKit:
+    base = tmp_path / "base"
+    with base.open("wb") as new:
+        new.truncate(region.ALIGNMENT)
+    return SealedKit(
+        emulator="false",
+        kernel=str(tmp_path / "kernel"),
+        initramfs=str(tmp_path / "initramfs"),
+        base=str(base),
+        memory=512,
+        digests={"kernel": "k", "qemu": "q"},
+    )
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> GuestRecord:
+    directory = tmp_path / "g"
+    directory.mkdir()
+    return GuestRecord(
+        id="g",
+        directory=str(directory),
+        scenario="s",
+        image="i",
+        created="",
+        owner_pid=0,
+        owner_started=0,
+    )
+
+
+def kept(kit: SealedKit, size: int = SIZE) -> Path:
+    """A whole snapshot, as one that was made before; its state is none of QEMU's."""
+    directory = paths.sealed() / sealed_snapshot.name_of(kit, size)
+    directory.mkdir(parents=True)
+    disk = sealed_snapshot.root_disk(kit)
+    region.create(directory / sealed_snapshot.REGION, [disk], size=size, blocks=100)
+    for name in (STATE, MEMORY):
+        (directory / name).write_bytes(b"x" * 100)
+    sizes = ",".join(f'"{n}": {s}' for n, s in sealed_snapshot._sizes(directory).items())
+    (directory / ABOUT).write_text(f'{{"digests": {{"state": "s"}}, "sizes": {{{sizes}}}}}')
+    return directory
+
+
+def test_everything_that_decides_a_snapshot_is_in_its_name(kit: SealedKit) -> None:
+    others = [
+        kit.model_copy(update={"digests": {"kernel": "k", "qemu": "r"}}),
+        kit.model_copy(update={"digests": {"kernel": "l", "qemu": "q"}}),
+        kit.model_copy(update={"memory": 513}),
+        kit.model_copy(update={"arguments": "quiet"}),
+    ]
+    names = {sealed_snapshot.name_of(k, SIZE) for k in (kit, *others)}
+    assert len(names) == 5
+    assert sealed_snapshot.name_of(kit, 2 * SIZE) not in names
+    elsewhere = kit.model_copy(update={"kernel": "/elsewhere/kernel"})
+    assert sealed_snapshot.name_of(elsewhere, SIZE) in names
+
+
+def test_a_snapshot_is_found_until_a_file_of_it_is_cut_off(
+    kit: SealedKit, record: GuestRecord
+) -> None:
+    directory = kept(kit)
+
+    def prepared() -> Snapshot:
+        return sealed_snapshot.prepare(kit, SIZE, directory=record.path, say=print)
+
+    assert prepared().digests == {"state": "s"}
+    os.truncate(directory / STATE, 99)
+    with pytest.raises(HostError, match=r"a sealed guest could not be saved: QEMU has ended"):
+        prepared()
+    assert not directory.exists()
+    assert [p.name for p in paths.sealed().iterdir()] == [f".{directory.name}.lock"]
+
+
+def test_only_the_hosts_clocks_are_left_out_of_the_states_digest() -> None:
+    section = b"\x05timer\0\0\0\0\0\0\0\2"
+
+    def digest(clocks: bytes, rest: bytes) -> str:
+        return sealed_snapshot.state_digest(b"before" + section + clocks + rest)
+
+    assert digest(b"a" * 24, b"icount") == digest(b"b" * 24, b"icount")
+    assert digest(b"a" * 24, b"icount") != digest(b"a" * 24, b"icounT")
+    assert sealed_snapshot.state_digest(b"a") != sealed_snapshot.state_digest(b"b")
+
+
+def test_old_snapshots_go(kit: SealedKit) -> None:
+    made = [kept(kit, SIZE << n) for n in range(3)]
+    made += [kept(kit.model_copy(update={"memory": n}), SIZE) for n in range(KEPT)]
+    for age, directory in enumerate(made):
+        os.utime(directory / ABOUT, (1000 - age, 1000 - age))
+    sealed_snapshot._trim(made[-1])
+    assert [d for d in made if d.exists()] == [*made[:KEPT], made[-1]]
+
+
+DISKS = SealDisks(disks=(SealedDisk(serial="d1", size=1 << 30),))
+CELL = Procedure(
+    name="p", steps=(DISKS, GuestCommand(label="l", script="true", capture="c", timeout=1))
+)
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_where_no_snapshot_restores_the_guest_boots_and_one_line_says_so(
+    kit: SealedKit, record: GuestRecord, saved: bool
+) -> None:
+    directory = kept(kit) if saved else None
+    said: list[str] = []
+    bench = SealedBench(record, kit, tell=print, notice=said.append)
+    bench.take(CellJob(id="c", procedure=CELL, directory="", target="", space=1 << 20))
+    with pytest.raises(GuestError, match=r"QEMU ended with status 1"):  # the cold boot
+        bench.seal_disks(DISKS)
+    (line,) = said
+    if directory is not None:
+        assert line.startswith("a snapshot did not restore and is removed; booting cold (QEMU has")
+        assert not directory.exists()
+    else:
+        assert line.startswith("guests with virtual time boot cold: a sealed guest could not be")
+    said.clear()
+    with pytest.raises(GuestError):  # not tried again in this worker
+        bench.seal_disks(DISKS)
+    assert said == []
+
+
+def test_cold_starts_from_no_snapshot(kit: SealedKit, record: GuestRecord) -> None:
+    directory = kept(kit)
+    bench = SealedBench(record, kit, tell=print, notice=pytest.fail, cold=True)
+    bench.take(CellJob(id="c", procedure=CELL, directory="", target="", space=1 << 20))
+    with pytest.raises(GuestError, match=r"QEMU ended with status 1"):
+        bench.seal_disks(DISKS)
+    assert directory.exists()
