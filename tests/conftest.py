@@ -42,8 +42,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            together = next((part for part in TOGETHER if part in file), file)
-            return str(together)
+            return "together" if any(part in file for part in TOGETHER) else str(file)
 
     return Scheduling(config, log)
 

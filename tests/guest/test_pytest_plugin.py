@@ -79,6 +79,7 @@ def test_it_dies(lab_guest):
 """
 
 
+@pytest.mark.slow  # where others compute, its guest may be replaced by another
 def test_guests_are_lent_used_again_and_their_deaths_are_shown(
     lab_home: Home, image: str, pytester: pytest.Pytester
 ) -> None:
