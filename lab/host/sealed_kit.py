@@ -154,7 +154,7 @@ def _build(image: Image, work: Path) -> None:
         )
     _, recipe = image_recipes.load(stem)
     suite = recipe.kernel_suite or recipe.suite
-    words = (str(SOURCES / "build.sh"), suite, f"linux-headers-{version}", str(work))
+    words = ("sh", str(SOURCES / "build.sh"), suite, f"linux-headers-{version}", str(work))
     try:
         process.run(
             namespaced(words, root=accelerator.is_root()),

@@ -17,7 +17,10 @@ import pytest
 pytestmark = pytest.mark.packaging
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ("lab", "scenarios", "matrices", "images", "pyproject.toml", "README.md", "LICENSE")
+SOURCES = (
+    *("lab", "drive", "scenarios", "matrices", "images"),
+    *("pyproject.toml", "README.md", "LICENSE"),
+)
 
 
 def run(*command: str | Path, cwd: Path, home: Path | None = None) -> str:
@@ -87,6 +90,7 @@ def test_wheel_and_sdist_hold_every_scenario_image_and_module(built: Built) -> N
     with zipfile.ZipFile(built.wheel) as wheel:
         names = set(wheel.namelist())
         assert "lab/disks/plugin/disk.c" in names, "servers are compiled from it"
+        assert "drive/lab_disk.c" in names, "the driver of virtual time is built from it"
     assert {f"lab/data/{name}" for name in data_files()} | modules <= names
     with tarfile.open(built.sdist) as sdist:
         inside = {name.partition("/")[2] for name in sdist.getnames()}
@@ -97,7 +101,17 @@ def test_wheel_and_sdist_hold_every_scenario_image_and_module(built: Built) -> N
 def test_wheel_holds_nothing_else(built: Built) -> None:
     with zipfile.ZipFile(built.wheel) as wheel:
         tops = {name.split("/")[0] for name in wheel.namelist()}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"lab"}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"lab", "drive"}
+
+
+def test_installed_package_can_begin_a_run(built: Built, tmp_path: Path) -> None:
+    """All that a worker imports is there, and each file that the driver is built from."""
+    code = (
+        "import lab.worker, lab.app.execute\n"
+        "from lab.host import sealed_kit\n"
+        "assert all((sealed_kit.SOURCES / name).is_file() for name in sealed_kit.BUILT_FROM)"
+    )
+    run(built.python, "-c", code, cwd=tmp_path, home=tmp_path)
 
 
 def test_only_guests_need_libvirt(built: Built) -> None:
