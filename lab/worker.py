@@ -9,6 +9,7 @@ the worker takes its guest down and ends.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,7 +38,6 @@ from lab.model.events import (
     Trouble,
 )
 from lab.model.job import CellJob, End, GuestJob, Keep, Order
-from lab.model.measurement import Check
 from lab.model.ports import Bench
 from lab.model.procedure import (
     BeginWorkload,
@@ -294,7 +294,6 @@ class Worker:
         """Take the cell before apart, run this one; how to take it apart is in ``assembled``."""
         self.emit(CellStarted(cell=cell.id))
         watch = _Stopwatch()
-        outcome, reason = Outcome.DONE, ""
         self._turn.take(bench.record.pid)
         watch.lap("waiting")
         errors = assembled.unwind()
@@ -324,62 +323,73 @@ class Worker:
             expected = step.expected_seconds if isinstance(step, Timed) else None
             self.emit(StepStarted(cell=cell.id, label=label_of(step), expected_seconds=expected))
 
-        def on_check(check: Check) -> None:
-            self.emit(Checked(cell=cell.id, check=check))
-
-        def save(name: str, text: str) -> None:
+        for name, text in self._captured.items():
             save_raw(Path(cell.directory), name, text)
 
-        for name, text in self._captured.items():
-            save(name, text)
-        try:
+        def do() -> None:
             if errors:
                 raise errors[0]
-            run_procedure(cell.procedure, bench, assembled, save, on_step, on_check)
-        except FullError:
-            raise
-        except LabError as error:
-            lost = bench.cause(error)
-            outcome, reason = (Outcome.LOST if lost else Outcome.FAILED), str(lost or error)
+            self._run(cell, bench, assembled, on_step)
+
+        try:
+            outcome, reason = self._outcome(bench, cell, do)
         finally:
             self._share.give()
         watch.lap(phase)
         self._turn.give(bench.record.pid)
-        if outcome is not Outcome.DONE:
-            save("console.txt", guests.console_tail(bench.record.path, lines=200))
         return CellFinished(
             cell=cell.id, outcome=outcome, reason=reason, seconds=watch.seconds(boot)
         )
+
+    def _run(
+        self, cell: CellJob, bench: Bench, assembled: Undo, on_step: Callable[[Step], None]
+    ) -> None:
+        """Run a cell's procedure; its raw output goes to the cell's directory."""
+        run_procedure(
+            cell.procedure,
+            bench,
+            assembled,
+            partial(save_raw, Path(cell.directory)),
+            on_step,
+            lambda check: self.emit(Checked(cell=cell.id, check=check)),
+        )
+
+    def _outcome(
+        self, bench: LiveBench | SealedBench, cell: CellJob, do: Callable[[], None]
+    ) -> tuple[Outcome, str]:
+        """Run a cell with ``do``; return its outcome and the reason. ``FullError`` passes.
+
+        The end of the console is kept with a cell that is not done.
+        """
+        try:
+            do()
+        except FullError:
+            raise
+        except LabError as error:
+            lost = bench.cause(error)
+            console = guests.console_tail(bench.record.path, lines=200)
+            save_raw(Path(cell.directory), "console.txt", console)
+            return (Outcome.LOST if lost else Outcome.FAILED), str(lost or error)
+        return Outcome.DONE, ""
 
     def _sealed_cell(self, bench: SealedBench, cell: CellJob) -> CellFinished:
         """Run a cell in a guest of its own, which does all of it before a word is heard of it."""
         self.emit(CellStarted(cell=cell.id))
         watch = _Stopwatch()
-        outcome, reason = Outcome.DONE, ""
 
         def on_step(step: Step) -> None:
             if isinstance(step, SealDisks):
                 self._tell_step(step)
 
-        def save(name: str, text: str) -> None:
-            save_raw(Path(cell.directory), name, text)
-
-        def on_check(check: Check) -> None:
-            self.emit(Checked(cell=cell.id, check=check))
+        def do() -> None:
+            bench.take(cell)
+            self._run(cell, cast(Bench, bench), Undo(), on_step)
 
         try:
-            bench.take(cell)
-            run_procedure(cell.procedure, cast(Bench, bench), Undo(), save, on_step, on_check)
-        except FullError:
-            raise
-        except LabError as error:
-            lost = bench.cause(error)
-            outcome, reason = (Outcome.LOST if lost else Outcome.FAILED), str(lost or error)
+            outcome, reason = self._outcome(bench, cell, do)
         finally:
             bench.destroy_guest()
         watch.lap("workloads")
-        if outcome is not Outcome.DONE:
-            save("console.txt", guests.console_tail(bench.record.path, lines=200))
         return CellFinished(
             cell=cell.id,
             outcome=outcome,
@@ -396,7 +406,6 @@ class Worker:
         """
         self.emit(CellStarted(cell=cell.id))
         watch = _Stopwatch()
-        outcome, reason = Outcome.DONE, ""
         phase = "array"
 
         def on_step(step: Step) -> None:
@@ -407,25 +416,14 @@ class Worker:
             bench.at(step)
             self._tell_step(step)
 
-        def on_check(check: Check) -> None:
-            self.emit(Checked(cell=cell.id, check=check))
-
-        def save(name: str, text: str) -> None:
-            save_raw(Path(cell.directory), name, text)
+        def do() -> None:
+            self._run(cell, bench, Undo(), on_step)
+            bench.suspend()
 
         bench.take(cell)
-        try:
-            run_procedure(cell.procedure, bench, Undo(), save, on_step, on_check)
-            bench.suspend()
-        except FullError:
-            raise
-        except LabError as error:
-            lost = bench.cause(error)
-            outcome, reason = (Outcome.LOST if lost else Outcome.FAILED), str(lost or error)
+        outcome, reason = self._outcome(bench, cell, do)
         watch.lap(phase)
         watch.array -= bench.boot_seconds
-        if outcome is not Outcome.DONE:
-            save("console.txt", guests.console_tail(bench.record.path, lines=200))
         return CellFinished(
             cell=cell.id,
             outcome=outcome,

@@ -20,7 +20,7 @@ from typing import Final, NoReturn
 
 from drive import region, sealed
 from drive.monitor import Monitor, MonitorError
-from lab.errors import FullError, GuestError, LabError, ToolError, full
+from lab.errors import FullError, GuestError, LabError, ToolError, full, unwritable
 from lab.host import clock, guests, load, process, sealed_snapshot
 from lab.host.guests import GuestRecord
 from lab.host.sealed_kit import SEED, guest_of, root_disk
@@ -116,7 +116,7 @@ class SealedBench:
                 if not self._read(path, cut=not last):
                     break
         except OSError as error:
-            raise full(f"the guest's memory region '{path}': {error.strerror}") from error
+            raise unwritable(path, error) from error
         finally:
             path.unlink(missing_ok=True)
         self._now = 0.0  # the run loop has all of it before it

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from drive import region, sealed
 from lab.compile.guest import BUSY, UNSEALED
-from lab.errors import GuestError, ToolError, full
+from lab.errors import GuestError, ToolError, unwritable
 from lab.host import clock, guests, suspend
 from lab.host.bench import LiveBench
 from lab.host.guests import GuestRecord
@@ -126,7 +126,7 @@ class UnsealedBench(LiveBench):
             region.create(self._region, disks, size=sealed.UNSEALED_REGION, blocks=blocks)
             region.reserve(self._region)
         except OSError as error:
-            raise full(f"the guest's memory region '{self._region}': {error.strerror}") from error
+            raise unwritable(self._region, error) from error
         self._boot()
         self.boot_seconds = clock.now() - began
 
