@@ -79,16 +79,16 @@ def cut(text: str) -> tuple[str, str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """One thing that a program does, in the order in which the run loop asks for it."""
+    """One command of a program, in the order of the run loop's requests."""
 
     script: str
-    """What the run loop asks the guest to do; of what is no command, a name for it."""
+    """Shell lines that the run loop requests; a name, where the item is not a command."""
     step: int
     """Number of the step in its procedure."""
     lines: tuple[str, ...]
     """What the program does, but for the item's number, which is ``%d``."""
     asked: int = 1
-    """How often the run loop asks for it before it goes on."""
+    """Number of requests for it by the run loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,7 +72,7 @@ Clock = Annotated[
         "--clock",
         metavar="real|virtual",
         help="What guests' clocks count: the host's time, or with virtual their own instructions,"
-        " so that results are the same on every host; as --set guest.clock=…",
+        " so that results do not depend on the host's load; as --set guest.clock=…",
         show_default=False,
     ),
 ]

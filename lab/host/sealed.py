@@ -315,7 +315,7 @@ class SealedBench:
         if daemon is not None:
             daemon.end(3.0)
 
-    # -- what the run loop asks
+    # -- requests of the run loop
 
     def _answer(self, script: str) -> Answer:
         """The answer to the next item, which must be the one that is asked for."""

@@ -21,6 +21,7 @@ from drive import region, sealed
 from drive.monitor import Monitor, MonitorError
 from lab.errors import FullError, HostError, LabError, TroubleError
 from lab.host import clock, files, locks, paths, process
+from lab.host.image_store import file_sha256
 from lab.host.sealed_kit import guest_of, root_disk
 from lab.model.job import SealedKit
 from lab.units import MIB
@@ -36,9 +37,6 @@ BOOT: Final = 600.0
 """Host's seconds for a boot and a power-off, at most."""
 KEPT: Final = 6
 """Snapshots that are kept; each takes about 200 MB."""
-_TIMERS: Final = b"\x05timer" + (0).to_bytes(4, "big") + (2).to_bytes(4, "big")
-"""Name, instance and version of the section with the clocks; then come three numbers of 8 bytes."""
-_CLOCKS: Final = 24
 _ANSWER: Final = 60.0
 """Seconds that QEMU may take to start, and to load a state."""
 _MAKING: Final = 1200.0
@@ -161,20 +159,10 @@ def _make(kit: SealedKit, size: int, work: Path, directory: Path) -> dict[str, s
     finally:
         daemon.end(3.0)
     return {
-        STATE: state_digest((work / STATE).read_bytes()),
+        STATE: file_sha256(work / STATE),
         MEMORY: region.digest(memory),
         REGION: region.digest(path),
     }
-
-
-def state_digest(state: bytes) -> str:
-    """SHA-256 of QEMU's state without the two host's clocks in it.
-
-    These are ``cpu_ticks_offset`` and ``cpu_clock_offset`` (``softmmu/cpu-timers.c``). With
-    ``-icount`` QEMU does not use them. The rest was the same in two snapshots made in the same way.
-    """
-    before, name, after = state.partition(_TIMERS)
-    return hashlib.sha256(before + name + after[_CLOCKS:] if name else state).hexdigest()
 
 
 def _log(path: Path) -> str:

@@ -1,6 +1,6 @@
 """Suspending a guest with virtual time: an idle one takes a processor, a suspended one none.
 
-Through a socket of QEMU's beside libvirt's (QMP), so that no libvirt has to be opened for it.
+QEMU has a second QMP socket for it, so libvirt need not be opened.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from lab.model.procedure import (
 from lab.program import FUNCTIONS, Answer, answers, attach, detach
 
 WHOLE: Final = 60.0
-"""Host's seconds for a command beside those of its own."""
+"""Host's seconds that a command may take longer than its own limit."""
 LONGEST: Final = 10**6
 """Guest's seconds that a workload may run which others end."""
 _FUNCTIONS: Final = "/run/lab/functions"
@@ -176,7 +176,7 @@ class UnsealedBench(LiveBench):
         return output_of(answer)
 
     def _wait_for(self, step: WaitFor) -> Answer:
-        """Repeat the script in the guest until it agrees; the run loop asks for each hit."""
+        """Repeat the script in the guest until it agrees; the run loop requests each hit."""
         if self._waited is None:
             expected = [f"{key}={value}" for key, value in step.expect.items()]
             given = (f"{step.timeout:.0f}", f"{step.interval:g}", str(step.hits), step.script)

@@ -38,7 +38,7 @@ class Clock(StrEnum):
     REAL = "real"
     """The host's seconds."""
     VIRTUAL = "virtual"
-    """The guest's own instructions, QEMU's ``-icount``: results do not depend on the host."""
+    """The guest's own instructions (QEMU's ``-icount``), whatever the host's load."""
 
 
 class Guest(Model):

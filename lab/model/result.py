@@ -134,10 +134,11 @@ class CellClock(StrEnum):
 
 
 class Digest(Model):
-    """SHA-256 of a sealed cell: the same inputs have the same results, on every host."""
+    """SHA-256 of a sealed cell: the same inputs have the same results."""
 
     inputs: str
-    """Image, kernel, driver, program, disks, QEMU with its command line and firmware, seed."""
+    """Image, kernel, driver, program, disks, QEMU with its command line and firmware, seed, and the
+    snapshot that the guest started from."""
     results: str
     """All that the guest left: output, kernel messages, counters, contents of its disks."""
 

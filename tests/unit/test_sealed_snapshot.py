@@ -92,17 +92,6 @@ def test_a_snapshot_is_found_until_a_file_of_it_is_cut_off(
     assert [p.name for p in paths.sealed().iterdir()] == [f".{directory.name}.lock"]
 
 
-def test_only_the_hosts_clocks_are_left_out_of_the_states_digest() -> None:
-    section = b"\x05timer\0\0\0\0\0\0\0\2"
-
-    def digest(clocks: bytes, rest: bytes) -> str:
-        return sealed_snapshot.state_digest(b"before" + section + clocks + rest)
-
-    assert digest(b"a" * 24, b"icount") == digest(b"b" * 24, b"icount")
-    assert digest(b"a" * 24, b"icount") != digest(b"a" * 24, b"icounT")
-    assert sealed_snapshot.state_digest(b"a") != sealed_snapshot.state_digest(b"b")
-
-
 def test_old_snapshots_go(kit: SealedKit) -> None:
     made = [kept(kit, SIZE << n) for n in range(3)]
     made += [kept(kit.model_copy(update={"memory": n}), SIZE) for n in range(KEPT)]

@@ -21,7 +21,7 @@ from lab.host import suspend
 
 
 class Qemu:
-    """Answers QMP and keeps what it was told."""
+    """Answers QMP and records the commands that it received."""
 
     def __init__(self, path: Path) -> None:
         self.told: list[str] = []
