@@ -8,6 +8,7 @@ is told with the place.
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from ruamel.yaml import YAML
+from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
@@ -159,7 +161,7 @@ def _nodes(text: str) -> Node | None:
         return root
 
 
-_SLOW: Final = re.compile(rf"[\t!]|^%|^[ ?-]{{{4 * MAX_DEPTH}}}", re.MULTILINE)
+_SLOW: Final = re.compile(rf"\t|(?:^|[\s\[{{,])!|^%|^[ ?-]{{{4 * MAX_DEPTH}}}", re.MULTILINE)
 
 
 _PROBLEMS: Final = {
@@ -232,9 +234,18 @@ def _plain(node: Node, path: Path_, lines: dict[Path_, int], source: str) -> Any
     if kind not in ("int", "float", "bool", "null"):
         raise InputError(f"{_at(source, node)}: {_FOREIGN.format(node.tag)}")
     try:
-        return YAML(typ="safe", pure=True).constructor.construct_object(node)
+        constructor = _scalars()
+        constructor.constructed_objects.clear()
+        return constructor.construct_object(node)
     except (YAMLError, ValueError, LookupError) as error:
         raise InputError(f"{_at(source, node)}: '{node.value[:40]}' is no {kind}") from error
+
+
+@functools.cache
+def _scalars() -> SafeConstructor:
+    """One for all files: to make a reader for each number takes longer than to read the file."""
+    constructor: SafeConstructor = YAML(typ="safe", pure=True).constructor
+    return constructor
 
 
 def _pairs(node: MappingNode, source: str, path: Path_) -> dict[str, tuple[Node, Node]]:
