@@ -96,6 +96,7 @@ def test_segments_are_built_read_back_and_taken_apart(lab_home: Home, tmp_path: 
     assert not striped["predictions"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("image")
 def test_a_bitmap_in_a_file_is_on_its_own_disk(lab_home: Home, tmp_path: Path) -> None:
     default, given, without = run(lab_home, EXTERNAL, tmp_path)

@@ -156,7 +156,8 @@ def test_one_guest_at_a_time_is_enough_for_all_cells_and_to_stay_up(
     assert lab_home.left() == []
 
 
-@pytest.mark.parametrize("victim", ["worker", pytest.param("QEMU", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["worker", "QEMU"])
 def test_a_cell_whose_guest_is_killed_is_tried_once_more(
     lab_home: Home, image: str, victim: str
 ) -> None:

@@ -179,6 +179,7 @@ def test_an_interrupted_build_leaves_nothing(
     assert mounts_below(home) == []
 
 
+@pytest.mark.slow
 def test_what_a_killed_build_leaves_is_pruned(
     home: Path, builders: list[subprocess.Popen[str]]
 ) -> None:

@@ -127,6 +127,7 @@ def test_a_stored_run_is_read_measured_and_judged_again(lab_home: Home, document
     assert max(len(line) for line in page.splitlines()) <= 80
 
 
+@pytest.mark.slow
 def test_one_cell_of_ones_own_choosing_runs_alone(lab_home: Home, image: str) -> None:
     found = lab_home.json(
         *("run", "scenario", "raid5-parity-last", "--set", "matrix={}"),

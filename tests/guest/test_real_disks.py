@@ -137,6 +137,7 @@ def test_real_and_virtual_disks_in_one_array(disks: Disks) -> None:
     assert disks.home.left() == []
 
 
+@pytest.mark.slow
 def test_a_disk_that_may_only_be_read_stays_as_it_is(disks: Disks) -> None:
     loops.write(disks.first.device, SIZE // 2, os.urandom(MIB))
     before = disks.digests()

@@ -238,7 +238,8 @@ def told_once(said: str) -> str:
 
 
 @as_root
-@pytest.mark.parametrize("where", [pytest.param("guests", marks=pytest.mark.slow), "run"])
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["guests", "run"])
 def test_a_disk_that_fills_up_in_the_middle_ends_the_run_in_a_sentence(
     lab_home: Home, image: str, lab_process: Starter, tmp_path: Path, where: str
 ) -> None:
@@ -276,6 +277,7 @@ def test_a_disk_that_fills_up_in_the_middle_ends_the_run_in_a_sentence(
     assert lab_home.left() == []
 
 
+@pytest.mark.slow
 def test_ssh_killed_in_the_guest_costs_its_cell_one_retry(
     lab_home: Home, image: str, lab_process: Starter, tmp_path: Path
 ) -> None:
