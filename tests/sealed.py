@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from drive import region, sealed
+from drive import cpio, region, sealed
 from drive.monitor import Monitor
 from lab.host.guests import GuestRecord
 from lab.host.sealed import SealedBench
@@ -86,7 +86,7 @@ def kit(image: Path, image_size: int, driver: Path, work: Path) -> Kit:
         "modules/00-lab_disk.ko": (0o644, driver.read_bytes()),
     }
     initramfs = work / "initramfs"
-    initramfs.write_bytes(sealed.initramfs(files))
+    initramfs.write_bytes(cpio.initramfs(files))
     return Kit(image / "kernel", initramfs, base, work)
 
 

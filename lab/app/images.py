@@ -47,13 +47,29 @@ def build_named(
 def import_named(
     source: str, *, name: str | None, checksum: str, progress: images.Progress
 ) -> Image:
-    """Bring an image; without a name it gets that of its file."""
+    """Bring an image; without a name it gets that of its file, or of the archive."""
+    if source.endswith(images.SUFFIX):
+        if name is not None:
+            raise InputError("--name: an archive has its image's name: leave --name out")
+        return images.import_archive(source, checksum=checksum, progress=progress, in_use=in_use())
     if name is None:
         path = urlsplit(source).path if "://" in source else str(Path(source))
         name = PurePosixPath(path).name.split(".")[0].lower()
         if not name:
             raise InputError(f"'{source}' has no file name to call the image by: give --name")
     return images.import_image(source, name=name, checksum=checksum, progress=progress)
+
+
+def export_named(name: str, path: Path, *, progress: images.Progress) -> str:
+    """Write the newest image of this name to a tar file, for another host; its SHA-256, in hex."""
+    if path.suffix != images.SUFFIX:
+        raise InputError(f"'{path}' does not end with {images.SUFFIX}")
+    image = images.find(name)
+    if image is None:
+        raise InputError(
+            f"there is no image '{name}' here", hint="`lab image list` shows those that are"
+        )
+    return images.export(image, path, progress)
 
 
 def remove_named(name: str) -> tuple[list[str], int]:

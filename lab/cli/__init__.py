@@ -25,7 +25,7 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 def main() -> None:
     """Run the command line; errors are sentences, tracebacks come with ``--debug`` only."""
-    gc.set_threshold(50_000)  # most commands end before a collection frees anything: a tenth of time
+    gc.set_threshold(50_000)  # most commands end before a collection frees anything
     from lab.cli.app import app
 
     for name in ("stdout", "stderr"):

@@ -1,8 +1,9 @@
-"""``lab image``: list, build, import, remove, prune."""
+"""``lab image``: list, build, export, import, remove, prune."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -51,9 +52,39 @@ def build(
     typer.echo(f"{made.name} is in {home(made.directory)}")
 
 
+@image.command()
+def export(
+    name: ImageName,
+    file: Annotated[Path, typer.Argument(metavar="FILE.tar", help="A file that is not there yet.")],
+    as_json: Json = False,
+) -> None:
+    """Write an image to a file, so that another host has the same bytes, and the same results.
+
+    Two builds of a recipe differ. Cells in virtual time have the same digest on two hosts only
+    where the image is the same.
+
+    Example: lab image export debian-12 debian-12.tar
+    """
+    from lab.app.images import export_named
+    from lab.cli.progress import Spinner
+
+    with Spinner("exporting the image") as spinner:
+        checksum = f"sha256:{export_named(name, file, progress=spinner.show)}"
+    if as_json:
+        print_json({"file": str(file), "checksum": checksum})
+        return
+    typer.echo(f"{name} is in {file}")
+    typer.echo(f"  on the other host: lab image import {file.name} --checksum {checksum}")
+
+
 @image.command("import")
 def import_(
-    source: Annotated[str, typer.Argument(metavar="FILE-or-URL", help="A qcow2 or raw disk.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE-or-URL", help="A qcow2 or raw disk, or a .tar of `lab image export`."
+        ),
+    ],
     checksum: Annotated[
         str,
         typer.Option("--checksum", metavar="ALGORITHM:HEX", help="sha512:… or sha256:…, needed."),
@@ -62,9 +93,10 @@ def import_(
         str | None, typer.Option("--name", help="What to call it; the file's name, if not given.")
     ] = None,
 ) -> None:
-    """Bring a cloud image that someone else made; it needs cloud-init and mdadm inside.
+    """Bring an image of another host's, or a cloud image; this needs cloud-init and mdadm inside.
 
-    Example: lab image import disk.qcow2 --name my-cloud --checksum sha512:9f86d0…
+    Examples: lab image import debian-12.tar --checksum sha256:9f86d0… ·
+    lab image import disk.qcow2 --name my-cloud --checksum sha512:9f86d0…
     """
     from lab.app.images import import_named
     from lab.cli.progress import Spinner

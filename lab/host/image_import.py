@@ -14,14 +14,14 @@ import re
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Protocol
 
 from lab.errors import HostError, InputError, ToolError
-from lab.host import files, image_recipes, image_store, image_workspace, process
+from lab.host import files, image_archive, image_recipes, image_store, image_workspace, process
 from lab.host.image_store import Progress
 from lab.model.image import Image, ImageBoot, ImageFile, ImageManifest, ImageSource
 from lab.units import MIB
@@ -64,28 +64,14 @@ def import_image(source: str, *, name: str, checksum: str, progress: Progress) -
         raise InputError(
             f"'{name}' is the name of an image that the lab builds", hint="choose another name"
         )
-    algorithm, expected = _parse_checksum(checksum)
-    checksum = f"{algorithm}:{expected}"
-
-    def waiting() -> None:
-        progress(f"waiting for another process that is importing '{name}'", None)
-
-    with image_workspace.exclusive(f"import-{name}", waiting=waiting):
+    checksum = ":".join(_parse_checksum(checksum))
+    with _alone(name, progress):
         for image in image_store.list_images().images:
             if image.name == name and image.manifest.checksum == checksum and _is_whole(image):
                 progress(f"'{image.directory.name}' is there", 1.0)
                 return image
-        with image_workspace.workspace(name) as work, _opened(source, name) as (body, size):
-            fetched = work / "fetched"
-            actual, sha256 = _copy(
-                body, fetched, size=size, algorithm=algorithm, source=source, progress=progress
-            )
-            if actual != expected:
-                raise InputError(
-                    f"'{source}' is not the file that was asked for: its {algorithm} is {actual}, "
-                    f"expected {expected}"
-                )
-            progress("looking into the image", 0.96)
+        with _fetched(source, name, checksum, progress) as (fetched, sha256):
+            work = fetched.parent
             disk = _as_qcow2(fetched, work, source)
             manifest = ImageManifest(
                 name=name,
@@ -108,6 +94,58 @@ def import_image(source: str, *, name: str, checksum: str, progress: Progress) -
             image = image_store.publish(made, manifest)
         progress(f"'{image.directory.name}' is imported", 1.0)
         return image
+
+
+def import_archive(
+    source: str, *, checksum: str, progress: Progress, in_use: Collection[str] = ()
+) -> Image:
+    """Bring an image that ``lab image export`` has written on another host, with the same bytes.
+
+    It takes the place of an image of the same digest with other bytes, unless that is ``in_use``
+    (digests). Otherwise as :func:`import_image`.
+    """
+    checksum = ":".join(_parse_checksum(checksum))
+    with _alone("archive", progress), _fetched(source, "archive", checksum, progress) as (tar, _):
+        manifest = image_archive.unpack(tar, tar.parent, source)
+        made = tar.parent / "image"
+        if _kind(made / "disk.qcow2", source) != "qcow2":
+            raise InputError(f"'{source}': 'disk.qcow2' in it is no qcow2 image")
+        for present in image_store.list_images().images:
+            same = (present.name, present.digest) == (manifest.name, manifest.digest)
+            if same and present.manifest.files != manifest.files:
+                image_store.remove(present.directory.name, in_use=in_use)
+        image = image_store.publish(made, manifest)
+    progress(f"'{image.directory.name}' is imported", 1.0)
+    return image
+
+
+@contextmanager
+def _alone(name: str, progress: Progress) -> Iterator[None]:
+    def waiting() -> None:
+        progress(f"waiting for another process that is importing '{name}'", None)
+
+    with image_workspace.exclusive(f"import-{name}", waiting=waiting):
+        yield
+
+
+@contextmanager
+def _fetched(
+    source: str, name: str, checksum: str, progress: Progress
+) -> Iterator[tuple[Path, str]]:
+    """The file that was asked for, in a working directory of its own, and its SHA-256."""
+    algorithm, expected = _parse_checksum(checksum)
+    with image_workspace.workspace(name) as work, _opened(source, name) as (body, size):
+        fetched = work / "fetched"
+        actual, sha256 = _copy(
+            body, fetched, size=size, algorithm=algorithm, source=source, progress=progress
+        )
+        if actual != expected:
+            raise InputError(
+                f"'{source}' is not the file that was asked for: its {algorithm} is {actual}, "
+                f"expected {expected}"
+            )
+        progress("looking into the image", 0.96)
+        yield fetched, sha256
 
 
 def _parse_checksum(checksum: str) -> tuple[str, str]:
@@ -230,6 +268,16 @@ def _copy(
 
 def _as_qcow2(fetched: Path, work: Path, source: str) -> Path:
     """The image as a qcow2 file: as it came, or made of a raw disk."""
+    if _kind(fetched, source) == "qcow2":
+        return fetched
+    disk = work / "disk.qcow2"
+    argv = ("qemu-img", "convert", "-f", "raw", "-O", "qcow2", str(fetched), str(disk))
+    process.run(argv, timeout=1800)
+    return disk
+
+
+def _kind(fetched: Path, source: str) -> str:
+    """``qcow2`` or ``raw``; ``InputError`` for all else, and for what names other files."""
     with fetched.open("rb") as file:
         head = file.read(1024)
     kind = disk_format(head, source=source)
@@ -240,12 +288,7 @@ def _as_qcow2(fetched: Path, work: Path, source: str) -> Path:
         tail = (run.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise InputError(f"'{source}' is not an image that QEMU can read: {tail}")
     _check_info(run.stdout, source)
-    if kind == "qcow2":
-        return fetched
-    disk = work / "disk.qcow2"
-    argv = ("qemu-img", "convert", "-f", "raw", "-O", "qcow2", str(fetched), str(disk))
-    process.run(argv, timeout=1800)
-    return disk
+    return kind
 
 
 def disk_format(head: bytes, *, source: str) -> str:

@@ -1,10 +1,11 @@
-"""Guest images: build, import, list, find, verify, remove, prune."""
+"""Guest images: build, export, import, list, find, verify, remove, prune."""
 
 from __future__ import annotations
 
 from lab.host import image_recipes, image_store
+from lab.host.image_archive import SUFFIX, export
 from lab.host.image_build import build
-from lab.host.image_import import import_image
+from lab.host.image_import import import_archive, import_image
 from lab.host.image_store import (
     Inventory,
     Progress,
@@ -19,12 +20,15 @@ from lab.model.image import Image
 from lab.model.recipe import ImageRecipe, recipe_digest
 
 __all__ = [
+    "SUFFIX",
     "Inventory",
     "Progress",
     "Removed",
     "Skipped",
     "build",
+    "export",
     "find",
+    "import_archive",
     "import_image",
     "list_images",
     "prune",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import drive
-from drive import region, sealed
+from drive import cpio, region, sealed
 from lab.compile.image_build import namespaced
 from lab.errors import HostError, InputError, ToolError
 from lab.host import accelerator, files, image_recipes, locks, paths, process
@@ -27,8 +27,9 @@ from lab.units import MIB
 SOURCES: Final = Path(drive.__file__).parent
 BUILT_FROM: Final = (
     *("lab_disk.c", "throttle.h", "region.h", "Kbuild", "build.sh", "init.c"),
-    *("60-lab-disk.rules", "sealed.py"),
+    *("60-lab-disk.rules", "cpio.py"),
 )
+BOOT_FILES: Final = ("initramfs", "lab_disk.ko")
 FIRMWARE: Final = ("bios-256k.bin", "linuxboot_dma.bin", "kvmvapic.bin")
 """What QEMU gives a guest of this kind to execute before its kernel."""
 _PLACES: Final = ("/usr/share/qemu", "/usr/share/seabios", "/usr/local/share/qemu")
@@ -110,13 +111,19 @@ def _base(image: Image, say: Say) -> Path:
     return place
 
 
+def boot_place(image: Image) -> Path:
+    """Directory for what :data:`BOOT_FILES` names: by the kernel's version and these sources."""
+    version = str(image.manifest.kernel_version).encode()
+    parts = [version, *((SOURCES / name).read_bytes() for name in BUILT_FROM)]
+    return paths.sealed() / f"boot-{hashlib.sha256(bytes(1).join(parts)).hexdigest()[:20]}"
+
+
 def _boot_files(image: Image, say: Say) -> Path:
     """Driver, first program and initramfs for the image's kernel, in a directory."""
-    version = image.manifest.kernel_version
-    parts = [str(version).encode(), *((SOURCES / name).read_bytes() for name in BUILT_FROM)]
-    place = paths.sealed() / f"boot-{hashlib.sha256(bytes(1).join(parts)).hexdigest()[:20]}"
+    place = boot_place(image)
     if place.is_dir():
         return place
+    version = image.manifest.kernel_version
     with _making(place, say, f"building the disks' driver for Linux {version}"):
         if place.is_dir():
             return place
@@ -124,7 +131,7 @@ def _boot_files(image: Image, say: Say) -> Path:
         files.make_directory(work)
         try:
             _build(image, work)
-            content = sealed.initramfs(
+            content = cpio.initramfs(
                 {
                     "init": (0o755, (work / "init").read_bytes()),
                     "modules/00-lab_disk.ko": (0o644, (work / "lab_disk.ko").read_bytes()),
