@@ -141,6 +141,7 @@ int main(void)
 	need(chroot("."), "chroot");
 	need(chdir("/"), "chdir");
 	need(mount("proc", "/proc", "proc", 0, NULL), "mount /proc");
+	mount("/dev/lab_random", "/dev/urandom", NULL, MS_BIND, NULL);
 	need(mount("run", "/run", "tmpfs", 0, "mode=755"), "mount /run");
 	need(mount("tmp", "/tmp", "tmpfs", 0, NULL), "mount /tmp");
 	copy_rules(rules);

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import subprocess
 import time
@@ -11,8 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from drive import cpio, region, sealed
+from drive import region, sealed
 from drive.monitor import Monitor
+from lab.host import sealed_kit
 from lab.host.guests import GuestRecord
 from lab.host.sealed import SealedBench
 from lab.model.job import CellJob, SealedKit
@@ -48,49 +48,18 @@ class Ended:
 
 @dataclass(frozen=True)
 class Kit:
-    """What all guests of a test run share: kernel, initramfs, image."""
+    """What all guests of a test run share, and where their files are."""
 
-    kernel: Path
-    initramfs: Path
-    base: Path
+    lab: SealedKit
     work: Path
 
+    @property
+    def root(self) -> region.Disk:
+        return sealed_kit.root_disk(self.lab)
+
     def guest(self, name: str, extra: Sequence[str] = ()) -> sealed.Guest:
-        return sealed.Guest(
-            kernel=self.kernel,
-            initramfs=self.initramfs,
-            region=self.work / f"{name}.region",
-            base=self.base,
-            extra=tuple(extra),
-        )
-
-
-def kit(image: Path, image_size: int, driver: Path, work: Path) -> Kit:
-    """Prepare an image of the lab (its directory) and a built driver for sealed guests."""
-    base = work / "base"
-    if not base.exists():
-        subprocess.run(
-            ["qemu-img", "convert", "-O", "raw", image / "disk.qcow2", base],
-            check=True,
-            timeout=300,
-        )
-        os.truncate(base, -(-image_size // region.ALIGNMENT) * region.ALIGNMENT)
-    init = work / "init"
-    subprocess.run(
-        ["gcc", "-O2", "-Wall", "-Werror", "-static", "-o", init, DRIVE / "init.c"],
-        check=True,
-        timeout=60,
-    )
-    files = {
-        "init": (0o755, init.read_bytes()),
-        "modules/00-lab_disk.ko": (0o644, driver.read_bytes()),
-    }
-    initramfs = work / "initramfs"
-    initramfs.write_bytes(cpio.initramfs(files))
-    return Kit(image / "kernel", initramfs, base, work)
-
-
-ROOT = region.Disk(serial="root", size=3 << 30, flags=region.BASE)
+        guest = sealed_kit.guest_of(self.lab, self.work / f"{name}.region")
+        return replace(guest, extra=tuple(extra))
 
 
 def throttled(count: int, size: int = 1 << 30, **limits: int) -> list[region.Disk]:
@@ -138,7 +107,7 @@ def cold(
 ) -> Ended:
     """Boot a guest, have it do these commands, and wait until it has powered itself off."""
     guest = kit.guest("cold", extra)
-    region.create(guest.region, [ROOT, *disks], size=size, commands=commands.encode())
+    region.create(guest.region, [kit.root, *disks], size=size, commands=commands.encode())
     return wait(start(guest), guest, timeout)
 
 
@@ -148,7 +117,7 @@ def save(
     """Boot a guest, prepare it, and save it where it goes on to read its commands."""
     guest = kit.guest("saved", sealed.STOPPABLE)
     commands = f"{prepare}\necho 1 > /sys/module/lab_disk/parameters/stop\nexec sh /dev/lab_io\n"
-    region.create(guest.region, [ROOT, *disks], size=size, commands=commands.encode())
+    region.create(guest.region, [kit.root, *disks], size=size, commands=commands.encode())
     socket = kit.work / "qmp"
     process = start(replace(guest, saves=True), Monitor.arguments(socket))
     try:

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import pytest
 
+from drive import region
 from lab.compile.guest import WAITER_ID
 from lab.host import guests, keys, wake, warm
 from lab.host.bench import LiveBench
@@ -26,6 +27,9 @@ SHORT = (
     *("--set", "workloads.write.count=20", "--set", "workloads.read.count=20"),
     *("--set", "workloads.write_stripe.count=10"),
 )
+
+
+CLOCKS = ("real", "virtual")
 
 
 def boots(said: str) -> bool:
@@ -110,8 +114,11 @@ def test_a_state_that_does_not_restore_gives_way_to_a_cold_boot(lab_home: Home, 
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_and_leaves_finished_cells_alone(lab_home: Home, image: str) -> None:
-    words = ("run", "scenario", "raid5-parity-last", "--jobs", "1", *SHORT)
+@pytest.mark.parametrize("clock", CLOCKS)
+def test_a_killed_run_goes_on_and_leaves_finished_cells_alone(
+    lab_home: Home, image: str, clock: str
+) -> None:
+    words = ("run", "scenario", "raid5-parity-last", "--jobs", "1", "--clock", clock, *SHORT)
     known = runs(lab_home)
     process = subprocess.Popen(
         [*LAB, *words],
@@ -157,23 +164,26 @@ def test_one_guest_at_a_time_is_enough_for_all_cells_and_to_stay_up(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("clock", CLOCKS)
 @pytest.mark.parametrize("victim", ["worker", "QEMU"])
 def test_a_cell_whose_guest_is_killed_is_tried_once_more(
-    lab_home: Home, image: str, victim: str
+    lab_home: Home, image: str, victim: str, clock: str
 ) -> None:
-    words = ("run", "scenario", "raid5-parity-last", "--json", "--jobs", "1", *SHORT)
+    words = ("run", "scenario", "raid5-parity-last", "--json", "--jobs", "1", "--clock", clock)
     known = runs(lab_home)
     process = subprocess.Popen(
-        [*LAB, *words],
+        [*LAB, *words, *SHORT],
         env=lab_home.environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+    busy = guest_with_an_array if clock == "real" else sealed_guest_at_work
     try:
         (run,) = wait(lambda: runs(lab_home) - known, 60)
-        record = wait(lambda: guest_with_an_array(run), 200)
+        record = wait(lambda: busy(run), 200)
+        assert record is not None
         os.kill(record.owner_pid if victim == "worker" else record.pid, signal.SIGKILL)
         stdout, stderr = process.communicate(timeout=300)
     finally:
@@ -209,6 +219,15 @@ def guest_with_an_array(run: Path) -> GuestRecord | None:
         if not (raw.parents[1] / "outcome.json").exists():
             owned = [r for r in guests.every() if guests.is_alive(r) and guests.is_owned(r)]
             return owned[0] if len(owned) == 1 else None
+    return None
+
+
+def sealed_guest_at_work(run: Path) -> GuestRecord | None:
+    """The sealed guest of a run with ``--jobs 1`` after its first commands."""
+    for record in guests.every():
+        path = record.path / "region"
+        if path.exists() and guests.is_alive(record) and len(region.output(path)) > 1000:
+            return record
     return None
 
 

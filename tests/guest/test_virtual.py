@@ -1,14 +1,12 @@
 """Virtual time: the gates. A sealed guest's results are a function of what was put into it.
 
 Minutes each; ``-s`` shows a line per guest: digest, guest's seconds, host's seconds.
-``LAB_DISK_KO`` names a driver built by ``drive/build.sh`` for the kernel of image debian-12.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import subprocess
 import threading
@@ -19,12 +17,17 @@ from pathlib import Path
 
 import pytest
 
+import drive.sealed
 from drive import region
-from lab.host import image_store, images, paths, sealed_snapshot
+from lab.host import images, paths, sealed_kit, sealed_snapshot
+from lab.model.guest import Guest
 from lab.model.job import SealedKit
 from lab.model.procedure import GuestCommand, PowerCycle, Procedure
+from lab.units import MIB
 from tests import sealed
 from tests.sealed import Ended, Kit, throttled
+
+from .conftest import Home
 
 pytestmark = [pytest.mark.guest, pytest.mark.slow, pytest.mark.timeout(7200)]
 
@@ -54,21 +57,24 @@ DISKS = throttled(5, bytes_total=5 << 20)
 
 
 @pytest.fixture(scope="module")
-def kit(tmp_path_factory: pytest.TempPathFactory) -> Kit:
-    image = images.find("debian-12")
-    assert image is not None, "lab image build debian-12"
-    directory = image.directory
-    work = tmp_path_factory.mktemp("sealed")
-    built = os.environ.get("LAB_DISK_KO")
-    if built is None:
-        kernel = next(
-            name.removeprefix("linux-image-")
-            for name in image.manifest.packages
-            if name.startswith("linux-image-") and name[12].isdigit()
-        )
-        build("bookworm", f"linux-headers-{kernel}", work)
-        built = str(work / "lab_disk.ko")
-    return sealed.kit(directory, 3 << 30, Path(built), work)
+def lab_kit(lab_home: Home, image: str) -> SealedKit:
+    """The lab's own: driver, initramfs, and the image as a raw file."""
+    found = images.find(image)
+    assert found is not None
+    return sealed_kit.prepare(Guest(image=image, cpus=1, memory=512 * MIB), found)
+
+
+@pytest.fixture(scope="module")
+def kit(lab_kit: SealedKit, tmp_path_factory: pytest.TempPathFactory) -> Kit:
+    return sealed.Kit(lab_kit, tmp_path_factory.mktemp("sealed"))
+
+
+@pytest.fixture
+def no_snapshots(lab_home: Home) -> Iterator[None]:
+    """Those that a test makes go with it."""
+    yield
+    for found in paths.sealed().glob("snapshot-*"):
+        shutil.rmtree(found)
 
 
 def build(suite: str, headers: str, directory: Path) -> str:
@@ -125,21 +131,7 @@ def test_gate_2_restores_of_a_snapshot_have_one_digest(kit: Kit) -> None:
     print("another snapshot agrees:", again == {runs[0].digest})
 
 
-@pytest.fixture
-def lab_kit(kit: Kit, lab_home: Path) -> SealedKit:
-    """The same for the lab's own bench; its snapshots go with the test."""
-    files = {"kernel": kit.kernel, "initramfs": kit.initramfs}
-    digests = {name: image_store.file_sha256(path) for name, path in files.items()}
-    return SealedKit(
-        emulator="qemu-system-x86_64",
-        kernel=str(kit.kernel),
-        initramfs=str(kit.initramfs),
-        base=str(kit.base),
-        memory=512,
-        digests={**digests, "image": region.digest(kit.base)},
-    )
-
-
+@pytest.mark.usefixtures("no_snapshots")
 def test_the_labs_cells_start_from_a_snapshot_and_have_one_digest(
     lab_kit: SealedKit, tmp_path: Path
 ) -> None:
@@ -168,6 +160,7 @@ def test_the_labs_cells_start_from_a_snapshot_and_have_one_digest(
     assert (again.digest.inputs == runs[0].digest.inputs) is same["state"]
 
 
+@pytest.mark.usefixtures("no_snapshots")
 def test_a_byte_changed_in_a_snapshot_is_caught(lab_kit: SealedKit, tmp_path: Path) -> None:
     script = "cat /proc/sys/kernel/random/uuid\n"
     steps = (sealed.SEALED, GuestCommand(label="cell", script=script, capture="cell", timeout=60))
@@ -191,6 +184,7 @@ def test_a_byte_changed_in_a_snapshot_is_caught(lab_kit: SealedKit, tmp_path: Pa
     assert not saved.exists()
 
 
+@pytest.mark.usefixtures("no_snapshots")
 def test_after_a_power_cut_a_restored_cell_boots(lab_kit: SealedKit, tmp_path: Path) -> None:
     write = "dd if=/dev/urandom of=/dev/lab1 bs=64k count=4 oflag=direct; sha256sum /etc/passwd"
     steps = (
@@ -275,8 +269,8 @@ def test_a_completion_in_host_time_is_caught(kit: Kit) -> None:
     def run() -> Ended:
         guest = kit.guest("cold")
         commands = "dd if=/dev/lab1 of=/dev/null bs=1M count=8 iflag=direct\n"
-        region.create(guest.region, [sealed.ROOT, *DISKS], size=8 << 30, commands=commands.encode())
-        line = [word.replace("sleep=off", "sleep=on") for word in sealed.sealed.command(guest)]
+        region.create(guest.region, [kit.root, *DISKS], size=8 << 30, commands=commands.encode())
+        line = [word.replace("sleep=off", "sleep=on") for word in drive.sealed.command(guest)]
         process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
         return shown("host time", sealed.wait(process, guest, 3600))
 
@@ -297,9 +291,7 @@ def test_a_host_write_to_the_region_is_caught(kit: Kit) -> None:
     disks = throttled(1, bytes_total=5 << 20)
     good = shown("untouched", sealed.cold(kit, WRITE + LOOP, disks))
     guest = kit.guest("cold")
-    region.create(
-        guest.region, [sealed.ROOT, *disks], size=8 << 30, commands=(WRITE + LOOP).encode()
-    )
+    region.create(guest.region, [kit.root, *disks], size=8 << 30, commands=(WRITE + LOOP).encode())
     process = sealed.start(guest)
 
     def meddle() -> None:
@@ -336,7 +328,7 @@ def test_an_image_byte_changed_is_caught(kit: Kit, tmp_path: Path) -> None:
     commands = "cat /etc/os-release\n"
     good = shown("image", sealed.cold(kit, commands, []))
     base = tmp_path / "base"
-    subprocess.run(["cp", "--sparse=always", kit.base, base], check=True, timeout=600)
+    subprocess.run(["cp", "--sparse=always", kit.lab.base, base], check=True, timeout=600)
     at = int(
         subprocess.run(
             ["grep", "-obUam1", 'PRETTY_NAME="Debian', base], capture_output=True, check=True
@@ -345,7 +337,10 @@ def test_an_image_byte_changed_is_caught(kit: Kit, tmp_path: Path) -> None:
     with base.open("r+b") as file:
         file.seek(at)
         file.write(b"p")
-    bad = shown("a byte changed", sealed.cold(replace(kit, base=base), commands, []))
+    bad = shown(
+        "a byte changed",
+        sealed.cold(replace(kit, lab=kit.lab.model_copy(update={"base": str(base)})), commands, []),
+    )
     assert bad.digest != good.digest
 
 
