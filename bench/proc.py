@@ -58,7 +58,7 @@ def role_of(arguments: list[str]) -> str:
     """What a process is for."""
     if arguments and Path(arguments[0]).name.startswith("qemu-system"):
         return "qemu"
-    return "worker" if "lab.worker" in arguments else "other"
+    return "worker" if "lab.run.worker" in arguments else "other"
 
 
 def processes(work: Path) -> Iterator[Process]:

@@ -25,12 +25,12 @@ sys.path.insert(0, str(ROOT))
 
 from ruamel.yaml import YAML  # noqa: E402 - the checkout's own lab comes first
 
-from lab import store  # noqa: E402
-from lab.app.explain import explanation_of_run  # noqa: E402
-from lab.app.results import result_of  # noqa: E402
-from lab.compile.scenario import Compiled, compile_scenario  # noqa: E402
-from lab.errors import InputError  # noqa: E402
-from lab.predict import predictions, silences  # noqa: E402
+from lab.analysis.predict import predictions, silences  # noqa: E402
+from lab.compile.scenario.document import Compiled, compile_scenario  # noqa: E402
+from lab.core.errors import InputError  # noqa: E402
+from lab.results.documents import result_of  # noqa: E402
+from lab.results.explain import explanation_of_run  # noqa: E402
+from lab.store import runs as store  # noqa: E402
 
 KIB, MIB = 1024, 1024**2
 SECONDS = 5.0

@@ -12,9 +12,9 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from lab.app.results import result_of
-from lab.report.screen import result_page
-from lab.store import RunStore
+from lab.report.terminal.screen import result_page
+from lab.results.documents import result_of
+from lab.store.runs import RunStore
 from tests.kept import unpacked
 
 PICTURE = Path(__file__).parent / "raid5-parity-last.svg"

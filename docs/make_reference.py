@@ -18,17 +18,20 @@ import typer.main
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from lab import catalog, errors
-from lab.app.schema import as_text, scenario_schema
 from lab.cli.app import app
-from lab.disks import hdd, ssd
-from lab.faults import COMMON
-from lab.model import claim, documented, measurement
-from lab.model import matrix as night
-from lab.model.fault import Fault
-from lab.model.result import Result
-from lab.model.scenario import Matrix, Scenario, Workload
-from lab.units import format_size, parse_rate, parse_seconds, parse_size
+from lab.core import errors
+from lab.core.units import format_size, parse_rate, parse_seconds, parse_size
+from lab.model import documented
+from lab.model.matrix import file as night
+from lab.model.result import measurement
+from lab.model.result.document import Result
+from lab.model.scenario import claim
+from lab.model.scenario.document import Matrix, Scenario, Workload
+from lab.model.scenario.fault import Fault
+from lab.plugins import catalog
+from lab.plugins.disks import hdd, ssd
+from lab.plugins.faults import COMMON
+from lab.results.schema import as_text, scenario_schema
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 HEAD: Final = "Made from the models by `make reference`. Do not edit.\n"

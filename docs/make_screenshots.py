@@ -14,8 +14,8 @@ from typing import Final
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
-from lab.app.report import write_report
-from lab.store import RunStore
+from lab.results.report import write_report
+from lab.store.runs import RunStore
 from tests.kept import unpacked
 
 PLACE: Final = Path(__file__).parent

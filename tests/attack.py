@@ -29,7 +29,7 @@ import pytest
 import typer.main
 
 import lab.cli
-from lab.model.scenario import Cell
+from lab.model.scenario.document import Cell
 from tests.hostile_files import SECRET
 from tests.hostile_values import ABSOLUTE
 
@@ -292,7 +292,8 @@ def remembered() -> Iterator[None]:
     """Nothing is computed twice that depends on its arguments alone: theory, drawing, commands."""
     import vl_convert
 
-    from lab.app import explain, report, results
+    from lab.results import documents as results
+    from lab.results import explain, report
 
     known: dict[tuple[str, str], Any] = {}
 

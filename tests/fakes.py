@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lab import catalog
-from lab.compile.identity import cell_id, identity
-from lab.compile.scenario import compile_scenario
-from lab.errors import LabError
-from lab.model.measurement import Check
-from lab.model.ports import Output
-from lab.model.procedure import (
+from lab.compile.guest.program import CUT
+from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.identity import cell_id, identity
+from lab.core.errors import LabError
+from lab.model.execution.ports import Output
+from lab.model.execution.procedure import (
     AskServer,
     AttachDisk,
     BuildPlugin,
@@ -35,10 +34,11 @@ from lab.model.procedure import (
     UnplugDisk,
     WipeDisk,
 )
-from lab.model.result import Outcome
-from lab.model.scenario import Cell
-from lab.program import CUT
-from lab.store import RunStore, StoredCell, StoredOutcome, StoredRun
+from lab.model.result.document import Outcome
+from lab.model.result.measurement import Check
+from lab.model.scenario.document import Cell
+from lab.plugins import catalog
+from lab.store.runs import RunStore, StoredCell, StoredOutcome, StoredRun
 
 SCENARIO = """\
 title: A small question
@@ -229,9 +229,10 @@ class Ended:
 _SERVER = """
 import contextlib, functools, gc, json, os, signal, sys, tempfile, traceback
 import typer.main
-import lab.app.doctor, lab.app.execute, lab.app.guests, lab.app.images, lab.app.plan
-import lab.app.schema, lab.cli.app, lab.cli.progress, lab.report.plan, lab.report.text
-import lab.workloads.dd, lab.arrays.md, lab.disks.throttle
+import lab.host.system.doctor, lab.run.execute, lab.run.guests, lab.run.plan
+import lab.run.preparation.images, lab.cli.display.progress
+import lab.results.schema, lab.cli.app, lab.report.terminal.plan, lab.report.terminal.text
+import lab.plugins.workloads.dd, lab.plugins.arrays.md, lab.plugins.disks.throttle
 typer.main.get_command = functools.cache(typer.main.get_command)
 with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
     lab.cli.app.app(["scenario", "plan", "--help"], standalone_mode=False)

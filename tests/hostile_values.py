@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from lab.workloads.fio import CUT
+from lab.plugins.workloads.fio import CUT
 from tests.hostile_files import documents, edit, texts
 
 TERMINAL: Final = (

@@ -16,7 +16,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Final
 
-from lab.store import RunStore
+from lab.store.runs import RunStore
 
 PLACE: Final = Path(__file__).parent / "golden" / "runs"
 NAMES: Final = tuple(path.name.partition(".")[0] for path in sorted(PLACE.glob("*.tar.xz")))

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.host.realdisks import guard
-from lab.host.realdisks.guard import Ground, Held, Named, Refusal
-from lab.units import MIB
+from lab.core.units import MIB
+from lab.host.real_disks import guard
+from lab.host.real_disks.guard import Ground, Held, Named, Refusal
 
 SIZE = 16 * MIB
 _LIBC = ctypes.CDLL(None, use_errno=True)

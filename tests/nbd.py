@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lab.disks import control_path, hdd, serve, socket_path, ssd
-from lab.host import servers
-from lab.model.drive import HardDrive, SolidStateDrive
-from lab.model.procedure import AskServer, BuildPlugin, StartServer
-from lab.model.scenario import Disk
+from lab.host.guest import servers
+from lab.model.execution.procedure import AskServer, BuildPlugin, StartServer
+from lab.model.scenario.document import Disk
+from lab.model.scenario.drive import HardDrive, SolidStateDrive
+from lab.plugins.disks import control_path, hdd, serve, socket_path, ssd
 
 DRIVE = hdd.PRESETS["hdd_7200"]
 READ, WRITE, FLUSH = 0, 1, 3

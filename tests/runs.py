@@ -9,15 +9,15 @@ import json
 import random
 from pathlib import Path
 
-from lab.compile.identity import cell_id, identity
-from lab.compile.procedure import cell_procedure
-from lab.compile.scenario import Compiled, compile_scenario
-from lab.model.measurement import Check
-from lab.model.result import Outcome, PhaseSeconds
-from lab.model.scenario import Cell, InitialSync, Workload
-from lab.predict import explanations
-from lab.store import RunStore, StoredCell, StoredOutcome, StoredRun
-from lab.workloads.fio import CUT
+from lab.analysis.predict import explanations
+from lab.compile.cell.procedure import cell_procedure
+from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.identity import cell_id, identity
+from lab.model.result.document import Outcome, PhaseSeconds
+from lab.model.result.measurement import Check
+from lab.model.scenario.document import Cell, InitialSync, Workload
+from lab.plugins.workloads.fio import CUT
+from lab.store.runs import RunStore, StoredCell, StoredOutcome, StoredRun
 
 LAYOUTS = """\
 title: Test fixture, RAID 5 layouts

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from drive import region, sealed
 from drive.monitor import Monitor
-from lab.host import sealed_kit
-from lab.host.guests import GuestRecord
-from lab.host.sealed import SealedBench
-from lab.model.job import CellJob, SealedKit
-from lab.model.procedure import DiskLimit, Procedure, SealDisks, SealedDisk
-from lab.model.result import Digest
-from lab.program import Answer
+from lab.compile.guest.program import Answer
+from lab.host.guest.registry import GuestRecord
+from lab.host.guest.virtual import kit as sealed_kit
+from lab.host.guest.virtual.sealed import SealedBench
+from lab.model.execution.job import CellJob, SealedKit
+from lab.model.execution.procedure import DiskLimit, Procedure, SealDisks, SealedDisk
+from lab.model.result.document import Digest
 
 DRIVE = Path(__file__).parents[1] / "drive"
 

@@ -12,17 +12,17 @@ import sys
 import time
 from pathlib import Path
 
+from lab.cluster import client as cluster
+from lab.cluster.client import Returned
+from lab.cluster.local import door_of
+from lab.cluster.serve import serve_worker
+from lab.cluster.worker import Hosted, Wire
 from lab.compile import resources
-from lab.host import cluster
-from lab.host.cluster import Returned
-from lab.host.cluster_local import door_of
-from lab.host.cluster_serve import serve_worker
-from lab.host.cluster_worker import Hosted, Wire
-from lab.model.calibration import Calibration
+from lab.core.units import GIB
 from lab.model.cluster import HostFacts
-from lab.model.result import Outcome, PhaseSeconds
-from lab.store import StoredOutcome
-from lab.units import GIB
+from lab.model.execution.calibration import Calibration
+from lab.model.result.document import Outcome, PhaseSeconds
+from lab.store.runs import StoredOutcome
 
 COPIED = "1966080 bytes (2.0 MB, 1.9 MiB) copied, 0.5 s, 3.9 MB/s\n"
 """What dd would have said of either workload of ``tests.fakes.SCENARIO``."""

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lab.app import execute, lending
-from lab.app.execute import Done
-from lab.app.results import result_of
-from lab.compile.scenario import Compiled
-from lab.errors import GuestError, HostError
-from lab.host.guests import GuestRecord
-from lab.model.ports import Output
+from lab.compile.scenario.document import Compiled
+from lab.core.errors import GuestError, HostError
+from lab.host.guest.registry import GuestRecord
+from lab.model.execution.ports import Output
+from lab.results.documents import result_of
+from lab.run import execute, lending
+from lab.run.execute import Done
 from lab.testing import pool
 from tests.runs import theory_run
 

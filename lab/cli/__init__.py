@@ -15,8 +15,8 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from lab.cli.shown import Shown
-from lab.errors import EXIT_STOPPED, EXIT_TROUBLE, EXIT_UNREAD, LabError, is_full, unwritable
+from lab.cli.display.shown import Shown
+from lab.core.errors import EXIT_STOPPED, EXIT_TROUBLE, EXIT_UNREAD, LabError, is_full, unwritable
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
@@ -76,7 +76,7 @@ def main() -> None:
 
 def _tell_notes(error: BaseException) -> None:
     """What an error leaves to go on with."""
-    from lab.cli.again import notes_of
+    from lab.cli.display.again import notes_of
 
     for note in notes_of(error):
         sys.stderr.write(f"lab: {note}\n")

@@ -65,17 +65,3 @@ results = _group("results", "What came out of earlier runs.")
 disk = _group("disk", "Real disks: which may be passed through, and what they do.")
 cluster = _group("cluster", "Hand a run's cells to other machines, with dask.distributed.")
 schema = _group("schema", "JSON Schema, for editors and for other programs.")
-
-from lab.cli import (  # noqa: E402
-    clusters,  # noqa: F401
-    disks,  # noqa: F401
-    doctor,  # noqa: F401
-    guests,  # noqa: F401
-    images,  # noqa: F401
-    matrices,  # noqa: F401
-    reporting,  # noqa: F401
-    resulting,  # noqa: F401
-    running,  # noqa: F401
-    scenarios,  # noqa: F401
-    schemas,  # noqa: F401
-)

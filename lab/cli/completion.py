@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import typer
 
-from lab.errors import LabError
+from lab.core.errors import LabError
 
 _SETTABLE: Final = ("guest", "disks", "array", "filesystem", "matrix", "trials", "timeout")
 _LISTS: Final = ("workloads", "faults")
@@ -20,22 +20,22 @@ _LISTS: Final = ("workloads", "faults")
 
 def scenario_names(incomplete: str) -> list[str]:
     """Of scenarios; files are the shell's own to complete."""
-    from lab import catalog
+    from lab.plugins import catalog
 
     return [name for name in catalog.scenarios() if name.startswith(incomplete)]
 
 
 def matrix_names(incomplete: str) -> list[str]:
     """Of matrices of scenarios."""
-    from lab import catalog
+    from lab.plugins import catalog
 
     return [name for name in catalog.matrices() if name.startswith(incomplete)]
 
 
 def image_names(incomplete: str) -> list[str]:
     """Of images, built or not."""
-    from lab import catalog
-    from lab.host import paths
+    from lab.host.system import paths
+    from lab.plugins import catalog
 
     try:
         built = {
@@ -51,7 +51,7 @@ def image_names(incomplete: str) -> list[str]:
 
 def guest_names(incomplete: str) -> list[str]:
     """Of live guests."""
-    from lab.host import guests
+    from lab.host.guest import registry as guests
 
     try:
         return [record.id for record in guests.every() if record.id.startswith(incomplete)]
@@ -61,7 +61,7 @@ def guest_names(incomplete: str) -> list[str]:
 
 def run_names(incomplete: str) -> list[str]:
     """Ids of runs, the newest first, and ``last``."""
-    from lab.host import paths
+    from lab.host.system import paths
 
     try:
         found = [path.name for path in paths.runs().iterdir() if path.name[0] != "."]
@@ -79,7 +79,7 @@ def export_forms(incomplete: str) -> list[str]:
 
 def set_keys(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Keys of ``--set`` with what they mean; behind ``=``, the values that a key may have."""
-    from lab import catalog
+    from lab.plugins import catalog
 
     try:
         schema = json.loads(catalog.schema_path().read_text(encoding="utf-8"))
@@ -134,8 +134,8 @@ def _first_line(node: dict[str, Any]) -> str:
 
 def _named(scenario: object) -> list[str]:
     """Keys of the workloads and faults that a scenario's file names."""
-    from lab import catalog
-    from lab.decode import read_file
+    from lab.core.yaml import read_file
+    from lab.plugins import catalog
 
     try:
         data = read_file(catalog.scenario_path(str(scenario))).data

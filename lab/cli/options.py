@@ -17,7 +17,7 @@ from lab.cli import completion
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from lab.compile.scenario import Compiled
+    from lab.compile.scenario.document import Compiled
 
 
 ScenarioName = Annotated[
@@ -126,10 +126,10 @@ def with_clock(sets: list[str] | None, clock: str | None) -> list[str]:
 
 def compile_named(name: str, sets: list[str] | None, trials: int | None = None) -> Compiled:
     """The scenario of that name, with its overrides."""
-    from lab import catalog
-    from lab.compile.scenario import compile_scenario
-    from lab.decode import parse_override
-    from lab.host.real import known
+    from lab.compile.scenario.document import compile_scenario
+    from lab.core.yaml import parse_override
+    from lab.host.real_disks.refusals import known
+    from lab.plugins import catalog
 
     overrides = [parse_override(text) for text in sets or []]
     path = catalog.scenario_path(name)
@@ -138,7 +138,7 @@ def compile_named(name: str, sets: list[str] | None, trials: int | None = None) 
 
 def share_option(name: str, text: str) -> float:
     """A share between 0 and 1, written ``5%`` or ``0.05``; ``InputError`` names the option."""
-    from lab.errors import InputError
+    from lab.core.errors import InputError
 
     number = text.strip()
     try:
@@ -152,7 +152,7 @@ def share_option(name: str, text: str) -> float:
 
 def console(*, stderr: bool = False) -> Console:
     """A console; 80 columns wide where nobody says how wide it is."""
-    from lab.cli.consoles import ShownConsole
+    from lab.cli.display.consoles import ShownConsole
 
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else 80

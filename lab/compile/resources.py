@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from lab.compile.schedule import RESERVE, Need
-from lab.model.scenario import Cell
-from lab.units import MIB, format_size
+from lab.core.units import MIB, format_size
+from lab.model.scenario.document import Cell
 
 CPUS, MEMORY, SPACE = "cpus", "memory", "space"
 IMAGE = "image:"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lab import catalog
-from lab.model.scenario import Cell, Disk
-from lab.units import GIB, KIB, MIB
+from lab.core.units import GIB, KIB, MIB
+from lab.model.scenario.document import Cell, Disk
+from lab.plugins import catalog
 
 UNKNOWN_SECONDS = 60.0
 """What a workload counts for that theory knows nothing of."""

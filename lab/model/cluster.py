@@ -12,10 +12,10 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from lab.model.base import Model
-from lab.model.calibration import Calibration
-from lab.model.events import CellStarted, Trouble
-from lab.model.image import ImageManifest
+from lab.core.base import Model
+from lab.model.execution.calibration import Calibration
+from lab.model.execution.events import CellStarted, Trouble
+from lab.model.image.manifest import ImageManifest
 
 LONGEST: Final = 200
 """Bytes of a file's name; file systems take 255, and a file in the making has a longer name."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Final
 from weakref import WeakSet
 
-from lab.model.base import Model
+from lab.core.base import Model
 
 _SEEN: Final[WeakSet[type[Model]]] = WeakSet()
 

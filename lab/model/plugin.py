@@ -14,13 +14,13 @@ from typing import Any, Final, Literal, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel
 
-from lab.model.base import Model
-from lab.model.drive import HardDrive, SolidStateDrive
-from lab.model.fault import Fault
-from lab.model.image import ImageFacts
-from lab.model.measurement import Metric
-from lab.model.procedure import Step
-from lab.model.scenario import Array, Disk, Filesystem, Workload
+from lab.core.base import Model
+from lab.model.execution.procedure import Step
+from lab.model.image.manifest import ImageFacts
+from lab.model.result.measurement import Metric
+from lab.model.scenario.document import Array, Disk, Filesystem, Workload
+from lab.model.scenario.drive import HardDrive, SolidStateDrive
+from lab.model.scenario.fault import Fault
 
 P = TypeVar("P", bound=BaseModel)
 
@@ -98,10 +98,10 @@ class Probe:
     metric: str
     """Of those that the workload's tool measures."""
     figure: str = ""
-    """Which of the drive's own figures (``lab.theory.drive.Figures``) it must meet; empty: what
+    """Which of the drive's own figures (``lab.md.theory.drive.Figures``) it must meet; empty: what
     theory predicts of the workload."""
     guest: str = ""
-    """Which of ``lab.model.calibration.GuestTimes`` its request takes; empty: it has no figure."""
+    """Which of the guest's times (``GuestTimes``) its request takes; empty: it has no figure."""
     per_second: bool = False
     """The figure is a time, and the metric counts how often in a second."""
     tolerance: float = 0.02

@@ -8,11 +8,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from lab.compile.scenario import Compiled, compile_document
-from lab.decode import Document, Override, override
-from lab.errors import InputError
-from lab.model.scenario import as_throttle
-from lab.wording import choice
+from lab.compile.scenario.document import Compiled, compile_document
+from lab.core.errors import InputError
+from lab.core.wording import choice
+from lab.core.yaml import Document, Override, override
+from lab.model.scenario.document import as_throttle
 
 GUEST: Final = ("image", "kernel", "cpus", "memory", "kernel_arguments")
 DISKS: Final = ("size", "format", "bus", "cache", "scheduler", "model", "preset", "hdd", "ssd")

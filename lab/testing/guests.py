@@ -13,10 +13,10 @@ from typing import Final, TypeVar
 
 from typing_extensions import override
 
-from lab.app.lending import Loan
-from lab.errors import CommandError, LabError, last_lines
-from lab.host import clock
-from lab.model.ports import Output
+from lab.core.errors import CommandError, LabError, last_lines
+from lab.host.system import clock
+from lab.model.execution.ports import Output
+from lab.run.lending import Loan
 
 CONSOLE_LINES: Final = 40
 COMMANDS: Final = 10

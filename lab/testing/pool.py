@@ -10,8 +10,8 @@ from typing import Any, Literal, overload
 
 import pytest
 
-from lab.app.lending import Lender, Loan
-from lab.errors import InputError, LabError
+from lab.core.errors import InputError, LabError
+from lab.run.lending import Lender, Loan
 from lab.testing.asked import Asked, asked_for, in_the_markers_words
 from lab.testing.guests import LabArray, LabGuest
 

@@ -12,16 +12,16 @@ from typing import Final, NoReturn
 import pytest
 from typing_extensions import override
 
-from lab.app import execute
-from lab.app.how import How
-from lab.compile.scenario import Compiled, compile_scenario
-from lab.compile.suites import named_by, suite_of
-from lab.errors import LabError
-from lab.host.once import once
-from lab.model.claim import Claim, Verdict
-from lab.model.result import CellResult, ClaimResult, Outcome, Result
-from lab.model.scenario import Workload
-from lab.store import RunStore
+from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.suites import named_by, suite_of
+from lab.core.errors import LabError
+from lab.host.system.once import once
+from lab.model.result.document import CellResult, ClaimResult, Outcome, Result
+from lab.model.scenario.claim import Claim, Verdict
+from lab.model.scenario.document import Workload
+from lab.run import execute
+from lab.run.options import How
+from lab.store.runs import RunStore
 from lab.testing.plugin import SHARED
 
 KEYS: Final = frozenset(

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from lab.host import guests, paths
+from lab.host.guest import registry as guests
+from lab.host.system import paths
 
 LAB = [sys.executable, "-m", "lab"]
 

@@ -15,8 +15,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from lab.host.realdisks import guard
-from lab.host.realdisks.guard import Ground, Held, Named
+from lab.host.real_disks import guard
+from lab.host.real_disks.guard import Ground, Held, Named
 
 NAMES = Path("/dev/disk/by-id")
 

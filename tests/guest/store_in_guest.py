@@ -13,10 +13,10 @@ import os
 import sys
 from pathlib import Path
 
-from lab.errors import InputError
-from lab.model.procedure import Procedure
-from lab.model.result import Outcome
-from lab.store import RunStore, StoredOutcome, StoredRun, save_raw
+from lab.core.errors import InputError
+from lab.model.execution.procedure import Procedure
+from lab.model.result.document import Outcome
+from lab.store.runs import RunStore, StoredOutcome, StoredRun, save_raw
 
 RUN = Path(__file__).with_name("stored_run.json")
 

@@ -14,10 +14,13 @@ from typing import TypeVar
 import pytest
 
 from drive import region
-from lab.compile.guest import WAITER_ID
-from lab.host import guests, keys, wake, warm
-from lab.host.bench import LiveBench
-from lab.host.guests import GuestRecord
+from lab.compile.guest.steps import WAITER_ID
+from lab.host.guest import registry as guests
+from lab.host.guest import saved as warm
+from lab.host.guest.bench import LiveBench
+from lab.host.guest.registry import GuestRecord
+from lab.host.guest.ssh import wake
+from lab.host.system import keys
 
 from .conftest import LAB, Home
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from lab.host import guests, servers
-from lab.host.guests import GuestRecord
+from lab.host.guest import registry as guests
+from lab.host.guest import servers
+from lab.host.guest.registry import GuestRecord
 
 from .conftest import Home
 

@@ -14,17 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from lab import catalog
-from lab.disks import control_path, hdd
-from lab.host import guests, keys, servers
-from lab.host.bench import LiveBench
-from lab.host.guests import GuestRecord
-from lab.model.calibration import Calibration, CalibrationPoint, GuestTimes
+from lab.analysis.predict import promises
+from lab.host.guest import registry as guests
+from lab.host.guest import servers
+from lab.host.guest.bench import LiveBench
+from lab.host.guest.registry import GuestRecord
+from lab.host.system import keys
+from lab.md.theory.drive import Requesters, figures
+from lab.model.execution.calibration import Calibration, CalibrationPoint, GuestTimes
+from lab.model.execution.procedure import AskServer
 from lab.model.plugin import Outputs
-from lab.model.procedure import AskServer
-from lab.model.scenario import Disk
-from lab.predict import promises
-from lab.theory.drive import Requesters, figures
+from lab.model.scenario.document import Disk
+from lab.plugins import catalog
+from lab.plugins.disks import control_path, hdd
 
 from .conftest import LAB, Home
 

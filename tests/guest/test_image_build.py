@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.host import image_recipes, images, paths
-from lab.model.image import Image
+from lab.host import images
+from lab.host.images import recipes as image_recipes
+from lab.host.system import paths
+from lab.model.image.manifest import Image
 
 pytestmark = [
     pytest.mark.guest,
@@ -24,7 +26,7 @@ pytestmark = [
 
 BUILDER = """
 import sys
-from lab.errors import LabError
+from lab.core.errors import LabError
 from lab.host import image_recipes, images
 recipe = image_recipes.load("debian-12")[1]
 if len(sys.argv) > 1:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lab.mdfacts.support import version_of
+from lab.md.facts.support import version_of
 
 from .conftest import Home
 

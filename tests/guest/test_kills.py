@@ -24,9 +24,11 @@ from pathlib import Path
 
 import pytest
 
-from lab.host import guests, keys, warm
-from lab.host.bench import LiveBench
-from lab.host.guests import GuestRecord
+from lab.host.guest import registry as guests
+from lab.host.guest import saved as warm
+from lab.host.guest.bench import LiveBench
+from lab.host.guest.registry import GuestRecord
+from lab.host.system import keys
 
 from .conftest import LAB, Home, six_short_cells
 

@@ -14,19 +14,21 @@ from pathlib import Path
 
 import pytest
 
-from lab import catalog
-from lab.compile.procedure import cell_procedure
-from lab.compile.scenario import compile_scenario
-from lab.decode import parse_override
-from lab.errors import GuestError, ToolError
-from lab.host import guests, keys, warm
-from lab.host.bench import LiveBench
-from lab.host.guests import GuestRecord
-from lab.host.shell import Shell, reach
-from lab.model.measurement import Check
-from lab.model.procedure import AttachDisk, Procedure, Verify
-from lab.model.scenario import Cell
-from lab.run import CheckFailedError, Undo, run_procedure
+from lab.compile.cell.procedure import cell_procedure
+from lab.compile.scenario.document import compile_scenario
+from lab.core.errors import GuestError, ToolError
+from lab.core.yaml import parse_override
+from lab.host.guest import registry as guests
+from lab.host.guest import saved as warm
+from lab.host.guest.bench import LiveBench
+from lab.host.guest.registry import GuestRecord
+from lab.host.guest.ssh.shell import Shell, reach
+from lab.host.system import keys
+from lab.model.execution.procedure import AttachDisk, Procedure, Verify
+from lab.model.result.measurement import Check
+from lab.model.scenario.document import Cell
+from lab.plugins import catalog
+from lab.run.steps import CheckFailedError, Undo, run_procedure
 
 from .conftest import Home
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lab.model.result import Result
-from lab.units import MIB
+from lab.core.units import MIB
+from lab.model.result.document import Result
 
 from .conftest import Home
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.host import guests
-from lab.host.shell import banner
+from lab.host.guest import registry as guests
+from lab.host.guest.ssh.shell import banner
 
 from .conftest import Home
 

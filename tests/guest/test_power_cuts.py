@@ -25,17 +25,20 @@ from pathlib import Path
 
 import pytest
 
-from lab.app.kinds import Kinds
-from lab.app.place import prepare
-from lab.compile.disks import disk_steps, standing
-from lab.compile.scenario import compile_scenario
-from lab.host import guests, keys, servers, warm
-from lab.host.bench import LiveBench
-from lab.model.measurement import Check
-from lab.model.procedure import AttachDisk, Procedure, SendDirectory, Step
-from lab.model.scenario import Cell
-from lab.model.stored import StoredCell, StoredRun
-from lab.run import Undo, run_procedure
+from lab.compile.cell.disks import disk_steps, standing
+from lab.compile.scenario.document import compile_scenario
+from lab.host.guest import registry as guests
+from lab.host.guest import saved as warm
+from lab.host.guest import servers
+from lab.host.guest.bench import LiveBench
+from lab.host.system import keys
+from lab.model.execution.procedure import AttachDisk, Procedure, SendDirectory, Step
+from lab.model.result.measurement import Check
+from lab.model.result.stored import StoredCell, StoredRun
+from lab.model.scenario.document import Cell
+from lab.run.preparation.guest_kinds import Kinds
+from lab.run.preparation.place import prepare
+from lab.run.steps import Undo, run_procedure
 from tests.fakes import SCENARIO
 
 from .conftest import Home
@@ -67,7 +70,7 @@ def python_of_the_store(directory: Path) -> None:
     """What the store imports, as a directory that another Python 3.11 finds it in."""
     import pydantic_core  # noqa: F401
 
-    import lab.store  # noqa: F401
+    import lab.store.runs  # noqa: F401
 
     for name in ("lab", "pydantic", "pydantic_core", "annotated_types", "typing_inspection"):
         source = Path(str(sys.modules[name].__file__)).parent

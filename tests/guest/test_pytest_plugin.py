@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.host import guests
+from lab.host.guest import registry as guests
 from tests.fakes import PLUGIN
 
 from .conftest import Home
@@ -28,7 +28,7 @@ def only_named_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
 TESTS = """\
 import pytest
 from pathlib import Path
-from lab.errors import CommandError
+from lab.core.errors import CommandError
 
 SMALL = {"disks": 3, "size": "256MiB", "throttle": "50MiB/s", "image": "debian-12"}
 

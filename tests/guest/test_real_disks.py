@@ -19,10 +19,11 @@ from typing import Any
 import pytest
 
 import lab
-from lab.host import guests, real
-from lab.host.realdisks import guard
-from lab.host.realdisks.guard import Named, Refusal
-from lab.units import MIB
+from lab.core.units import MIB
+from lab.host.guest import registry as guests
+from lab.host.real_disks import guard
+from lab.host.real_disks import refusals as real
+from lab.host.real_disks.guard import Named, Refusal
 from tests import loops
 from tests.loops import Loop
 
@@ -233,7 +234,7 @@ def package() -> str:
         for name in ("__init__.py", "host/__init__.py"):
             tar.add(root / name, f"lab/{name}")
         for file in sorted((root / "host" / "realdisks").glob("*.py")):
-            tar.add(file, f"lab/host/realdisks/{file.name}")
+            tar.add(file, f"lab/host/real_disks/{file.name}")
         tar.add(Path(__file__).with_name("realdisks_in_guest.py"), "try.py")
     return base64.b64encode(buffer.getvalue()).decode()
 

@@ -19,10 +19,10 @@ pytestmark = pytest.mark.guest
 
 PROGRAM = r"""
 import json, os, signal, sys, time
-from lab.compile.guest import qemu_conf
-from lab.errors import GuestError
+from lab.compile.guest.steps import qemu_conf
+from lab.core.errors import GuestError
 from lab.host import accelerator, guests, wire
-from lab.host.bench import LiveBench
+from lab.host.guest.bench import LiveBench
 
 call = sys.argv[1]
 record = guests.create(guest="gaaaaaa", scenario="q", image="i", host_key="k")

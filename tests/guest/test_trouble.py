@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from lab.errors import GuestError
-from lab.host import guests, images, keys
-from lab.host.bench import LiveBench
-from lab.host.hypervisor import Hypervisor
+from lab.core.errors import GuestError
+from lab.host import images
+from lab.host.guest import registry as guests
+from lab.host.guest.bench import LiveBench
+from lab.host.guest.libvirt.hypervisor import Hypervisor
+from lab.host.system import keys
 
 from .conftest import Home
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from lab.host import guests, load
-from lab.host.guests import GuestRecord
+from lab.host.guest import registry as guests
+from lab.host.guest.registry import GuestRecord
+from lab.host.system import load
 
 from .conftest import LAB, Home
 

@@ -19,11 +19,14 @@ import pytest
 
 import drive.sealed
 from drive import region
-from lab.host import images, paths, sealed_kit, sealed_snapshot
-from lab.model.guest import Guest
-from lab.model.job import SealedKit
-from lab.model.procedure import GuestCommand, PowerCycle, Procedure
-from lab.units import MIB
+from lab.core.units import MIB
+from lab.host import images
+from lab.host.guest.virtual import kit as sealed_kit
+from lab.host.guest.virtual import snapshot as sealed_snapshot
+from lab.host.system import paths
+from lab.model.execution.job import SealedKit
+from lab.model.execution.procedure import GuestCommand, PowerCycle, Procedure
+from lab.model.scenario.guest import Guest
 from tests import sealed
 from tests.sealed import Ended, Kit, throttled
 

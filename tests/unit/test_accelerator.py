@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.host import accelerator, paths
-from lab.host.accelerator import Accelerator
+from lab.host.system import accelerator, paths
+from lab.host.system.accelerator import Accelerator
 
 needs_qemu = pytest.mark.skipif(
     shutil.which(accelerator.EMULATOR) is None, reason="QEMU is not installed"

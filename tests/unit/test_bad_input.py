@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.host.hypervisor import try_open
+from lab.host.guest.libvirt.hypervisor import try_open
 from tests.fakes import SCENARIO, Cli, clean_environment, programs, with_matrix
 
 COMMANDS = (("scenario", "check"), ("run", "scenario"), ("up", "scenario"))

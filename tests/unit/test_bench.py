@@ -22,8 +22,8 @@ from bench.plan import Unit
 from bench.run import commit_of, image_directory, parser, todo, warm_up
 from bench.samples import beyond_ideal, first_answers, makespans, memory_per_guest, off
 from bench.stats import Summary, deviations, makespan, ratio, summary
-from lab import catalog
-from lab.compile.scenario import Compiled, compile_scenario
+from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.plugins import catalog
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "bench/by_hand.sh"
@@ -254,8 +254,8 @@ def test_greatest_memory_is_read() -> None:
 
 
 def test_roles() -> None:
-    assert proc.role_of(["/usr/bin/qemu-system-x86_64", "-name", "lab.worker"]) == "qemu"
-    assert proc.role_of(["python", "-m", "lab.worker", ""]) == "worker"
+    assert proc.role_of(["/usr/bin/qemu-system-x86_64", "-name", "lab.run.worker"]) == "qemu"
+    assert proc.role_of(["python", "-m", "lab.run.worker", ""]) == "worker"
     assert proc.role_of(["python", "-m", "lab"]) == proc.role_of([]) == "other"
 
 
@@ -360,7 +360,7 @@ FAKE_LAB = """\
 # A lab whose guest answers four tenths of a second after its worker was started.
 case $1 in
 up)
-    for _ in $WORKERS; do sh -c 'sleep 0.9; :' lab.worker & done
+    for _ in $WORKERS; do sh -c 'sleep 0.9; :' lab.run.worker & done
     sleep 0.4
     [ "$SAYS" = no ] || echo "    0.4 s  guest g1 is up after 0.4 s" >&2
     wait

@@ -23,9 +23,9 @@ from bench.claims import (
     unexplained,
     unjudged,
 )
-from lab import catalog
-from lab.compile.scenario import compile_scenario
-from lab.model.result import Result
+from lab.compile.scenario.document import compile_scenario
+from lab.model.result.document import Result
+from lab.plugins import catalog
 
 
 def result(scenario: str, *found: dict[str, Any], started: str = "2026-01-01") -> dict[str, Any]:

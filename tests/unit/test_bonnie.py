@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from lab.errors import ToolError
+from lab.core.errors import ToolError
 from lab.model.plugin import Outputs
-from lab.workloads.bonnie import FIELDS, WORKLOAD, BonnieParameters
+from lab.plugins.workloads.bonnie import FIELDS, WORKLOAD, BonnieParameters
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "workloads" / "bonnie"
 BLOCKS: dict[str, Any] = {"s": "100MiB", "n": 0, "r": 0, "f": True}

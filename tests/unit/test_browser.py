@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from lab.app.report import write_report, write_site
-from lab.report.figures import figure, metric_words
-from lab.store import RunStore
+from lab.report.html.figures import figure, metric_words
+from lab.results.report import write_report, write_site
+from lab.store.runs import RunStore
 from tests import kept, runs
 from tests.fakes import stored_run
 

@@ -14,22 +14,23 @@ from typing import Any, cast
 
 import pytest
 
-from lab import catalog
-from lab.app import calibration
-from lab.app.crowd import Crowd
-from lab.app.dispatch import Dispatch
-from lab.app.how import How
-from lab.app.place import Place
-from lab.app.task import calibration_of
-from lab.compile.scenario import compile_scenario
-from lab.decode import parse_override
-from lab.disks import PACE, hdd
-from lab.host import calibrations, load
-from lab.model.calibration import Calibration, GuestTimes
-from lab.model.drive import HardDrive
-from lab.model.scenario import Cell
-from lab.theory.drive import figures
-from lab.units import MIB
+from lab.compile.scenario.document import compile_scenario
+from lab.core.units import MIB
+from lab.core.yaml import parse_override
+from lab.host.system import load
+from lab.md.theory.drive import figures
+from lab.model.execution.calibration import Calibration, GuestTimes
+from lab.model.scenario.document import Cell
+from lab.model.scenario.drive import HardDrive
+from lab.plugins import catalog
+from lab.plugins.disks import PACE, hdd
+from lab.run import calibration
+from lab.run.options import How
+from lab.run.preparation.place import Place
+from lab.run.scheduling.admission import Crowd
+from lab.run.scheduling.dispatch import Dispatch
+from lab.run.task import calibration_of
+from lab.store import calibrations
 from tests.fakes import SCENARIO
 
 PLACES = cast(

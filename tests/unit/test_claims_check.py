@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from lab.compile.fields import fields_of
-from lab.compile.scenario import Compiled, compile_scenario
-from lab.decode import parse_override
-from lab.errors import InputError
-from lab.judge import Judged, judge
-from lab.model.claim import Verdict, matches
-from lab.model.result import CellResult, Outcome
+from lab.analysis.judge import Judged, judge
+from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.fields import fields_of
+from lab.core.errors import InputError
+from lab.core.yaml import parse_override
+from lab.model.result.document import CellResult, Outcome
+from lab.model.scenario.claim import Verdict, matches
 from tests.fakes import Cli
 
 TEXT = """\

@@ -15,8 +15,8 @@ import pytest
 import typer
 
 from lab.cli.app import app
-from lab.errors import EXIT_UNREAD
-from lab.model.result import Result
+from lab.core.errors import EXIT_UNREAD
+from lab.model.result.document import Result
 from tests.fakes import SCENARIO, Cli, clean_environment, programs, stored_run, with_matrix
 
 MAIN = "raid5-parity-last"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from lab.compile.cloud_init import Identity, meta_data, user_data
+from lab.compile.guest.cloud_init import Identity, meta_data, user_data
 
 IDENTITY = Identity(
     guest="g1a2b3c",

@@ -22,39 +22,48 @@ from typing import Any, cast
 import pytest
 from pydantic import ValidationError
 
-from lab.app import cluster as app
-from lab.app import cluster_host, outpost
-from lab.app.how import How
-from lab.app.place import Place
-from lab.compile import resources
-from lab.compile.identity import cell_id
-from lab.compile.scenario import Compiled, compile_scenario
-from lab.compile.schedule import Need
-from lab.decode import parse_override
-from lab.disks.hdd import PRESETS
-from lab.disks.ssd import PRESETS as SOLID
-from lab.errors import EXIT_TROUBLE, HostError, InputError, LabError, TroubleError
-from lab.host import (
-    cluster,
-    cluster_files,
-    cluster_local,
-    cluster_tls,
-    cluster_worker,
-    image_store,
-    image_workspace,
-    paths,
-    profiles,
+from lab.cluster import (
+    client as cluster,
 )
-from lab.host.accelerator import Accelerator
-from lab.host.cluster import Link, Returned
-from lab.host.cluster_files import Shelf
-from lab.host.cluster_worker import Wire
+from lab.cluster import (
+    files as cluster_files,
+)
+from lab.cluster import hosts as cluster_host
+from lab.cluster import (
+    local as cluster_local,
+)
+from lab.cluster import outpost
+from lab.cluster import run as app
+from lab.cluster import (
+    tls as cluster_tls,
+)
+from lab.cluster import (
+    worker as cluster_worker,
+)
+from lab.cluster.client import Link, Returned
+from lab.cluster.files import Shelf
+from lab.cluster.worker import Wire
+from lab.compile import resources
+from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.identity import cell_id
+from lab.compile.schedule import Need
+from lab.core.errors import EXIT_TROUBLE, HostError, InputError, LabError, TroubleError
+from lab.core.units import GIB
+from lab.core.yaml import parse_override
+from lab.host.images import store as image_store
+from lab.host.images import workspace as image_workspace
+from lab.host.real_disks import profiles
+from lab.host.system import paths
+from lab.host.system.accelerator import Accelerator
+from lab.md.theory.profile import fit
 from lab.model.cluster import Assignment
-from lab.model.image import Image, ImageBoot, ImageFile, ImageManifest, ImageSource
-from lab.model.result import Outcome, PhaseSeconds
-from lab.store import RunStore, StoredCell, StoredOutcome, StoredRun
-from lab.theory.profile import fit
-from lab.units import GIB
+from lab.model.image.manifest import Image, ImageBoot, ImageFile, ImageManifest, ImageSource
+from lab.model.result.document import Outcome, PhaseSeconds
+from lab.plugins.disks.hdd import PRESETS
+from lab.plugins.disks.ssd import PRESETS as SOLID
+from lab.run.options import How
+from lab.run.preparation.place import Place
+from lab.store.runs import RunStore, StoredCell, StoredOutcome, StoredRun
 from tests.fakes import SCENARIO, with_matrix
 from tests.sleepers import facts
 from tests.unit.test_profile import samples_of
@@ -328,7 +337,7 @@ def test_what_came_otherwise_is_thrown_away(
 def test_half_a_fetched_image_is_garbage(away: Away, planted: Image) -> None:
     program = (
         "import os, sys\n"
-        "from lab.host import image_workspace\n"
+        "from lab.host.images import workspace as image_workspace\n"
         "with image_workspace.workspace('mine') as work:\n"
         "    (work / 'image').mkdir(); (work / 'image' / 'disk.qcow2').write_bytes(b'half')\n"
         "    os.kill(os.getpid(), 9)\n"
@@ -897,7 +906,7 @@ def test_nothing_of_dask_is_loaded_unless_asked_for(words: list[str], loaded: bo
     pytest.importorskip("distributed")
     program = (
         "import atexit, sys\n"
-        "import lab.app.execute, lab.app.night\n"
+        "import lab.run.execute, lab.matrix.run\n"
         "from lab.cli import main\n"
         "atexit.register(lambda: print('loaded:', 'dask' in sys.modules, file=sys.stderr))\n"
         "sys.argv = ['lab', *sys.argv[1:]]\n"

@@ -12,19 +12,19 @@ from statistics import median
 import pytest
 from rich.console import Console
 
-from lab import catalog
-from lab.app.compare import comparison_of
-from lab.compare import CERTAIN, Side, compare, differences, figure_change
-from lab.compile.scenario import compile_scenario
-from lab.errors import InputError
-from lab.model.calibration import Calibration, CalibrationPoint, kind_of
-from lab.model.comparison import Change, FigureChange
-from lab.model.measurement import UNCONTENDED, Check, Measurement
-from lab.model.noise import NoiseFloor
-from lab.model.result import CellMeasurement, CellResult, Outcome, Result, Run
-from lab.noise import Repetition, floors, share_of
-from lab.report.comparison import comparison_page
-from lab.store import RunStore
+from lab.analysis.compare import CERTAIN, Side, compare, differences, figure_change
+from lab.analysis.noise import Repetition, floors, share_of
+from lab.compile.scenario.document import compile_scenario
+from lab.core.errors import InputError
+from lab.model.execution.calibration import Calibration, CalibrationPoint, kind_of
+from lab.model.result.comparison import Change, FigureChange
+from lab.model.result.document import CellMeasurement, CellResult, Outcome, Result, Run
+from lab.model.result.measurement import UNCONTENDED, Check, Measurement
+from lab.model.result.noise import NoiseFloor
+from lab.plugins import catalog
+from lab.report.terminal.comparison import comparison_page
+from lab.results.compare import comparison_of
+from lab.store.runs import RunStore
 from tests.fakes import raw_of, stored_run
 
 COMPARISONS = 200

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from lab import catalog
-from lab.app.schema import as_text, scenario_schema
-from lab.compile.scenario import compile_scenario
-from lab.decode import parse_override
-from lab.errors import InputError
-from lab.host import guests
+from lab.compile.scenario.document import compile_scenario
+from lab.core.errors import InputError
+from lab.core.yaml import parse_override
+from lab.host.guest import registry as guests
+from lab.plugins import catalog
+from lab.results.schema import as_text, scenario_schema
 from tests.fakes import Cli, clean_environment, stored_run
 from tests.unit.test_cli import lab_argv
 

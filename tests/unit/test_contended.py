@@ -11,26 +11,26 @@ from typing import Any, cast
 import pytest
 from rich.console import Console, RenderableType
 
-from lab.app.compare import comparison_of
-from lab.app.crew import Crew
-from lab.app.dispatch import REPEATS, Dispatch
-from lab.app.history import history_of
-from lab.app.how import How
-from lab.app.noise import noise_of
-from lab.app.results import result_of
-from lab.app.task import Task, task_of
-from lab.app.trend import _sightings
-from lab.compile.scenario import compile_scenario
-from lab.host import load, paths
-from lab.judge import judge
-from lab.model.claim import Claim, Verdict
-from lab.model.events import CellFinished
-from lab.model.measurement import UNCONTENDED, Check
-from lab.model.procedure import Procedure
-from lab.model.result import CellResult, Outcome, Result
-from lab.noise import Repetition
-from lab.report.comparison import comparison_page, history_page
-from lab.store import RunStore
+from lab.analysis.judge import judge
+from lab.analysis.noise import Repetition
+from lab.compile.scenario.document import compile_scenario
+from lab.host.system import load, paths
+from lab.model.execution.events import CellFinished
+from lab.model.execution.procedure import Procedure
+from lab.model.result.document import CellResult, Outcome, Result
+from lab.model.result.measurement import UNCONTENDED, Check
+from lab.model.scenario.claim import Claim, Verdict
+from lab.report.terminal.comparison import comparison_page, history_page
+from lab.results.compare import comparison_of
+from lab.results.documents import result_of
+from lab.results.history import history_of
+from lab.results.noise import noise_of
+from lab.results.trend import _sightings
+from lab.run.options import How
+from lab.run.scheduling.crew import Crew
+from lab.run.scheduling.dispatch import REPEATS, Dispatch
+from lab.run.task import Task, task_of
+from lab.store.runs import RunStore
 from tests.fakes import raw_of, stored_run
 
 QUIET, BUSY = 0.05, 0.61
@@ -121,7 +121,7 @@ def test_the_reason_names_the_workload() -> None:
         {"id": "a", "says": "s", "expect": {"kind": "bound", "value": value, "at_least": 1}}
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lab.judge._as_predicted", lambda cell: cell)
+        patch.setattr("lab.analysis.judge._as_predicted", lambda cell: cell)
         (found,) = judge([claim], [judged])
     assert found.reason == f"'write' in the cell c1 was contended: {CONTENDED}"
 
@@ -196,7 +196,7 @@ def test_noise_and_regressions_take_the_quiet_workloads_of_a_contended_cell(
     lab_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Repetition] = []
-    monkeypatch.setattr("lab.app.noise.floors", lambda found: seen.extend(found) or ())
+    monkeypatch.setattr("lab.results.noise.floors", lambda found: seen.extend(found) or ())
     run = made("01", (failed("write"),))
     noise_of({"accelerator": "tcg", "lab": "0.1.0"})
     assert {one.what[2] for one in seen} == {"read", "write_stripe"}

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from lab.app.crowd import BEARABLE, GUESTS_PER_CPU, TOGETHER, Crowd
-from lab.app.task import Task, task_of
 from lab.compile import schedule
-from lab.compile.scenario import compile_scenario
-from lab.host import accelerator, load, paths
-from lab.units import GIB
+from lab.compile.scenario.document import compile_scenario
+from lab.core.units import GIB
+from lab.host.system import accelerator, load, paths
+from lab.run.scheduling.admission import BEARABLE, GUESTS_PER_CPU, TOGETHER, Crowd
+from lab.run.task import Task, task_of
 from tests.fakes import SCENARIO
 
 pytestmark = pytest.mark.usefixtures("lab_home")

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.app.results import result_of
-from lab.store import RunStore
+from lab.results.documents import result_of
+from lab.store.runs import RunStore
 from tests import runs
 from tests.fakes import Cli, Ended, LabServer
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from lab.errors import ToolError
+from lab.core.errors import ToolError
 from lab.model.plugin import Outputs
-from lab.workloads.dd import WORKLOAD, DdParameters, bytes_moved
+from lab.plugins.workloads.dd import WORKLOAD, DdParameters, bytes_moved
 
 WRITE = {"of": "{target}", "bs": "1MiB", "count": 100}
 

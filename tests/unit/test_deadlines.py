@@ -13,12 +13,15 @@ from typing import Any
 
 import pytest
 
-from lab.errors import GuestError, HostError, InputError, LabError
-from lab.host import clock, deadline, guests, image_workspace, locks, once, paths, turns, warm
-from lab.host.channels import Running
-from lab.host.hypervisor import Hypervisor
-from lab.host.limited import LIMITS, Limited, Limiter
-from lab.host.shell import Shell
+from lab.core.errors import GuestError, HostError, InputError, LabError
+from lab.host.guest import registry as guests
+from lab.host.guest import saved as warm
+from lab.host.guest.libvirt.hypervisor import Hypervisor
+from lab.host.guest.libvirt.limited import LIMITS, Limited, Limiter
+from lab.host.guest.ssh.channels import Running
+from lab.host.guest.ssh.shell import Shell
+from lab.host.images import workspace as image_workspace
+from lab.host.system import clock, deadline, locks, once, paths, turns
 
 pytest.importorskip("libvirt")
 

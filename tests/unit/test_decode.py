@@ -12,18 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab import decode
-from lab.decode import (
-    Document,
-    dotted,
-    override,
-    parse_override,
-    read_file,
-    read_text,
-    validate,
-)
-from lab.errors import InputError
-from lab.model.scenario import Scenario
+from lab.core import yaml as decode
+from lab.core.errors import InputError
+from lab.core.yaml import Document, dotted, override, parse_override, read_file, read_text, validate
+from lab.model.scenario.document import Scenario
 from tests.properties import examples
 
 TEXT = """\

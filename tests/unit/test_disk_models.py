@@ -9,20 +9,20 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from lab import catalog
-from lab.compile.procedure import cell_procedure
-from lab.compile.scenario import compile_scenario
+from lab.compile.cell.procedure import cell_procedure
+from lab.compile.scenario.document import compile_scenario
 from lab.compile.schedule import rate_of
-from lab.decode import parse_override
-from lab.disks import LARGEST_INDEX, SERIAL_BYTES, control_path, hdd, socket_path, ssd
-from lab.errors import InputError, ToolError
-from lab.host.hypervisor import SOCKET_LIMIT
-from lab.model.procedure import AskServer, AttachDisk, StartServer, Verify
-from lab.model.scenario import Cell, Disk
-from lab.report.plan import as_script
-from lab.run import Undo, label_of, run_step
-from lab.theory.drive import figures, random_read_rate
-from lab.units import KIB, MIB
+from lab.core.errors import InputError, ToolError
+from lab.core.units import KIB, MIB
+from lab.core.yaml import parse_override
+from lab.host.guest.libvirt.hypervisor import SOCKET_LIMIT
+from lab.md.theory.drive import figures, random_read_rate
+from lab.model.execution.procedure import AskServer, AttachDisk, StartServer, Verify
+from lab.model.scenario.document import Cell, Disk
+from lab.plugins import catalog
+from lab.plugins.disks import LARGEST_INDEX, SERIAL_BYTES, control_path, hdd, socket_path, ssd
+from lab.report.terminal.plan import as_script
+from lab.run.steps import Undo, label_of, run_step
 from tests.fakes import SCENARIO, FakeBench
 from tests.unit.test_plan import planned, unreadable
 

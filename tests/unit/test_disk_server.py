@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from lab.disks.hdd import PRESETS as HDD
-from lab.disks.ssd import PRESETS as SSD
-from lab.errors import HostError, LabError
-from lab.host import servers
-from lab.model.drive import HardDrive, SolidStateDrive
-from lab.model.procedure import BuildPlugin, StartServer
+from lab.core.errors import HostError, LabError
+from lab.host.guest import servers
+from lab.model.execution.procedure import BuildPlugin, StartServer
+from lab.model.scenario.drive import HardDrive, SolidStateDrive
+from lab.plugins.disks.hdd import PRESETS as HDD
+from lab.plugins.disks.ssd import PRESETS as SSD
 from tests.nbd import EIO, FLUSH, FUA, READ, WRITE, Client, DiskServer, running
 
 pytestmark = pytest.mark.skipif(
@@ -389,7 +389,9 @@ def test_the_server_is_told_what_it_does_not_know(tmp_path: Path) -> None:
 
 def test_a_plug_in_is_compiled_once_and_again_when_it_changes(tmp_path: Path) -> None:
     flags = ("-std=gnu11", "-O0", "-fPIC", "-shared")
-    step = BuildPlugin(source="disks/plugin/disk.c", link=str(tmp_path / "a.so"), flags=flags)
+    step = BuildPlugin(
+        source="plugins/disks/plugin/disk.c", link=str(tmp_path / "a.so"), flags=flags
+    )
     servers.link(step)
     first = (tmp_path / "a.so").resolve()
     made = first.stat().st_mtime_ns
@@ -409,7 +411,7 @@ def test_what_does_not_compile_names_the_packages(tmp_path: Path) -> None:
 
 def test_without_nbdkit_the_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    step = BuildPlugin(source="disks/plugin/disk.c", link="/nowhere/a.so", flags=())
+    step = BuildPlugin(source="plugins/disks/plugin/disk.c", link="/nowhere/a.so", flags=())
     with pytest.raises(HostError, match="'nbdkit'") as raised:
         servers.build(step)
     assert "apt-get install nbdkit nbdkit-plugin-dev gcc" in raised.value.hint

@@ -18,13 +18,8 @@ from types import ModuleType
 
 import pytest
 
-from lab.disks import hdd, ssd
-from lab.disks.hdd import PRESETS as HDD
-from lab.disks.ssd import PRESETS as SSD
-from lab.host import servers
-from lab.model.drive import HardDrive
-from lab.model.scenario import Disk
-from lab.theory.drive import (
+from lab.host.guest import servers
+from lab.md.theory.drive import (
     LARGE,
     SMALL,
     figures,
@@ -33,6 +28,11 @@ from lab.theory.drive import (
     revolution_rate,
     sequential_read_rate,
 )
+from lab.model.scenario.document import Disk
+from lab.model.scenario.drive import HardDrive
+from lab.plugins.disks import hdd, ssd
+from lab.plugins.disks.hdd import PRESETS as HDD
+from lab.plugins.disks.ssd import PRESETS as SSD
 from tests.nbd import FUA, READ, WRITE, Client, DiskServer, running
 
 pytestmark = pytest.mark.skipif(

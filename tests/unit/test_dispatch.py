@@ -8,17 +8,17 @@ from typing import Any, cast
 
 import pytest
 
-from lab.app.crew import Crew
-from lab.app.crowd import Crowd
-from lab.app.dispatch import Dispatch
-from lab.app.how import How
-from lab.app.task import task_of
-from lab.compile.scenario import compile_scenario
-from lab.host import load
-from lab.model.events import CellFinished
-from lab.model.guest import Guest
-from lab.model.job import End
-from lab.model.result import Outcome
+from lab.compile.scenario.document import compile_scenario
+from lab.host.system import load
+from lab.model.execution.events import CellFinished
+from lab.model.execution.job import End
+from lab.model.result.document import Outcome
+from lab.model.scenario.guest import Guest
+from lab.run.options import How
+from lab.run.scheduling.admission import Crowd
+from lab.run.scheduling.crew import Crew
+from lab.run.scheduling.dispatch import Dispatch
+from lab.run.task import task_of
 
 TWO_KINDS = """\
 title: Two kinds of guest

@@ -22,8 +22,8 @@ import typer.main
 from ruamel.yaml import YAML
 
 from docs.make_reference import pages
-from lab.app.plan import _NEW
 from lab.cli.app import app
+from lab.run.plan import _NEW
 from tests.fakes import Cli, clean_environment, stored_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -218,10 +218,10 @@ def test_the_file_that_a_page_adds_works(copy: Path, tmp_path: Path, name: str) 
 
 
 READ = """
-from lab.errors import ToolError
+from lab.core.errors import ToolError
 from lab.model.plugin import Outputs
-from lab.theory.bucket import Direction
-from lab.workloads.badblocks import WORKLOAD
+from lab.md.theory.bucket import Direction
+from lab.plugins.workloads.badblocks import WORKLOAD
 p = WORKLOAD.parameters(blocks=8192, c=256)
 said = "Checking blocks 0 to 8191\\nPass completed, {} bad blocks found. (0/0/0 errors)\\n"
 good = Outputs(stdout='{"seconds": 2.0}', stderr=said.format(0), files={})

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from drive import sealed
-from lab.compile.domain_xml import QEMU_NAMESPACE, Machine, Virtual, domain_xml
+from lab.compile.guest.domain_xml import QEMU_NAMESPACE, Machine, Virtual, domain_xml
 
 MACHINE = Machine(
     accelerator="tcg",

@@ -10,17 +10,24 @@ from typing import Any
 
 import pytest
 
-from lab import catalog
-from lab.app.environment import image_facts
-from lab.app.results import result_of
-from lab.compile import image_build
-from lab.compile.image_log import parse_releases, reason_of
-from lab.compile.matrix import compile_matrix
-from lab.errors import ToolError
-from lab.host import image_recipes
-from lab.model.image import Image, ImageBoot, ImageFile, ImageManifest, ImageSource, boot_files
-from lab.model.recipe import Brought, ImageRecipe, recipe_digest
-from lab.report.answer import reliability
+from lab.compile.image import build as image_build
+from lab.compile.image.log import parse_releases, reason_of
+from lab.core.errors import ToolError
+from lab.host.images import recipes as image_recipes
+from lab.matrix.file import compile_matrix
+from lab.model.image.manifest import (
+    Image,
+    ImageBoot,
+    ImageFile,
+    ImageManifest,
+    ImageSource,
+    boot_files,
+)
+from lab.model.image.recipe import Brought, ImageRecipe, recipe_digest
+from lab.plugins import catalog
+from lab.report.terminal.answer import reliability
+from lab.results.documents import result_of
+from lab.run.environment import image_facts
 from tests.fakes import Cli, stored_run
 
 EXPIRED = """\

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from lab import catalog
+from lab.analysis.predict import explanations, predictions
 from lab.cli.app import app
-from lab.compile.scenario import compile_scenario
-from lab.decode import parse_override
-from lab.model.explanation import Explanation, MemberBytes
-from lab.predict import explanations, predictions
+from lab.compile.scenario.document import compile_scenario
+from lab.core.yaml import parse_override
+from lab.model.result.explanation import Explanation, MemberBytes
+from lab.plugins import catalog
 
 
 def explained(name: str, workload: str, *sets: str) -> Explanation:

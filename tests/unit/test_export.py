@@ -13,16 +13,16 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from lab.app.bundle import bundle_of
-from lab.app.export import Form, export
-from lab.app.fio_tree import fio_tree
-from lab.app.results import result_of
-from lab.compile.identity import cell_id
-from lab.compile.scenario import compile_scenario
-from lab.errors import HostError, InputError, ToolError
-from lab.model.procedure import Procedure
-from lab.model.result import Outcome
-from lab.store import RunStore, StoredCell, StoredOutcome, StoredRun
+from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.identity import cell_id
+from lab.core.errors import HostError, InputError, ToolError
+from lab.model.execution.procedure import Procedure
+from lab.model.result.document import Outcome
+from lab.results.bundle import bundle_of
+from lab.results.documents import result_of
+from lab.results.export import Form, export
+from lab.results.fio_tree import fio_tree
+from lab.store.runs import RunStore, StoredCell, StoredOutcome, StoredRun
 from tests.fakes import programs, stored_run
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "workloads" / "fio"
@@ -366,7 +366,7 @@ def test_a_modelled_disks_server_is_in_the_bundle(tmp_path: Path) -> None:
     attempt = run.begin_cell("c", cell, Procedure(name="q", steps=()))
     run.finish_cell("c", attempt, StoredOutcome(outcome=Outcome.LOST, reason="it was"))
     files = bundle_of(run, stored)
-    assert "nbdkit-plugin.h" in files["lab/disks/plugin/disk.c"]
-    assert "@DIRECTORY@/bundle/lab/disks/plugin/disk.c" in files["steps.sh"]
+    assert "nbdkit-plugin.h" in files["lab/plugins/disks/plugin/disk.c"]
+    assert "@DIRECTORY@/bundle/lab/plugins/disks/plugin/disk.c" in files["steps.sh"]
     # An image that was imported boots from its disk.
     assert "kernel" not in files["run.sh"].partition("for file in ")[2].splitlines()[0]

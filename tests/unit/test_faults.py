@@ -12,17 +12,16 @@ from typing import Any
 
 import pytest
 
-from lab import catalog, measure
-from lab.app.plan import plan_of
-from lab.compile.disks import NO_DISKS, Plugged, lasting
-from lab.compile.identity import cell_id, identity
-from lab.compile.procedure import cell_procedure
-from lab.compile.scenario import Compiled, compile_scenario
-from lab.decode import parse_override
-from lab.errors import InputError, ToolError
-from lab.faults import BEGAN, check, common, settle, state
-from lab.model.plugin import Outputs
-from lab.model.procedure import (
+from lab.analysis import measure
+from lab.analysis.predict import predictions, silences
+from lab.compile.cell.disks import NO_DISKS, Plugged, lasting
+from lab.compile.cell.fault_times import cut_short, in_order, undisturbed
+from lab.compile.cell.procedure import cell_procedure
+from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.identity import cell_id, identity
+from lab.core.errors import InputError, ToolError
+from lab.core.yaml import parse_override
+from lab.model.execution.procedure import (
     AskServer,
     AttachDisk,
     BeginWorkload,
@@ -39,10 +38,12 @@ from lab.model.procedure import (
     Verify,
     WipeDisk,
 )
-from lab.moments import cut_short, in_order, undisturbed
-from lab.predict import predictions, silences
-from lab.report.plan import as_script
-from lab.run import Undo, run_procedure
+from lab.model.plugin import Outputs
+from lab.plugins import catalog
+from lab.plugins.faults import BEGAN, check, common, settle, state
+from lab.report.terminal.plan import as_script
+from lab.run.plan import plan_of
+from lab.run.steps import Undo, run_procedure
 from tests.fakes import SCENARIO, FakeBench, said
 from tests.unit.test_measure import counters
 
@@ -290,7 +291,9 @@ def test_after_a_power_cut_a_bare_disk_is_mounted_again(tmp_path: Path) -> None:
 
 
 BAD = {
-    "  - {name: f, fault: melt, after: book}": "faults[0].fault: there is no 'melt' in lab/faults",
+    "  - {name: f, fault: melt, after: book}": (
+        "faults[0].fault: there is no 'melt' in lab/plugins/faults"
+    ),
     "  - {name: f, fault: fail, disk: 1}": "a fault has one moment, and none is given",
     "  - {name: f, fault: fail, after: book, before: read, disk: 1}": "before and after is given",
     "  - {name: f, fault: fail, after: book, at: 2s, disk: 1}": "at counts from the start",

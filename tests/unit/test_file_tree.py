@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from lab.errors import ToolError
-from lab.inguest import command
-from lab.inguest.tree import Tree
+from lab.core.errors import ToolError
 from lab.model.plugin import Outputs
-from lab.workloads import file_tree, space
+from lab.plugins.guest_programs import command
+from lab.plugins.guest_programs.tree import Tree
+from lab.plugins.workloads import file_tree, space
 
 TREE = {"files": 30, "files_per_directory": 7, "min_size": 10, "max_size": 3000}
 

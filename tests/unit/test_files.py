@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from lab.compile.scenario import compile_scenario
-from lab.errors import FullError, HostError
-from lab.host import files, keys, profiles
-from lab.model.procedure import Procedure
-from lab.model.result import Outcome
-from lab.store import RunStore, StoredOutcome, save_raw
+from lab.compile.scenario.document import compile_scenario
+from lab.core.errors import FullError, HostError
+from lab.host.real_disks import profiles
+from lab.host.system import files, keys
+from lab.model.execution.procedure import Procedure
+from lab.model.result.document import Outcome
+from lab.store.runs import RunStore, StoredOutcome, save_raw
 from tests.fakes import SCENARIO
 
 LAB = Path(files.__file__).parents[1]

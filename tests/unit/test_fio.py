@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from lab.errors import ToolError
-from lab.fiofacts import options
-from lab.model.base import KEPT
+from lab.core.base import KEPT
+from lab.core.errors import ToolError
 from lab.model.plugin import Outputs, Stream
-from lab.workloads.fio import WORKLOAD, FioParameters, logs
+from lab.plugins.fio_options import options
+from lab.plugins.workloads.fio import WORKLOAD, FioParameters, logs
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "workloads" / "fio"
 RANDOM: dict[str, Any] = {

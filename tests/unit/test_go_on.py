@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.host import cluster_tls, paths
+from lab.cluster import tls as cluster_tls
+from lab.host.system import paths
 from tests.fakes import Ended, clean_environment, with_matrix
 
 TEXT = with_matrix("  array.layout: [left-symmetric, parity-last, left-asymmetric]\n")
@@ -24,13 +25,13 @@ from types import SimpleNamespace
 
 from lab.app import cluster, execute
 from lab.cli import main
-from lab.compile.identity import cell_id
-from lab.errors import full
-from lab.host.accelerator import Accelerator
-from lab.app.place import Place
-from lab.model.procedure import Procedure
-from lab.model.result import Outcome
-from lab.store import RunStore, StoredOutcome
+from lab.compile.scenario.identity import cell_id
+from lab.core.errors import full
+from lab.host.system.accelerator import Accelerator
+from lab.run.preparation.place import Place
+from lab.model.execution.procedure import Procedure
+from lab.model.result.document import Outcome
+from lab.store.runs import RunStore, StoredOutcome
 
 how, cells = sys.argv[1], int(sys.argv[2])
 sys.argv = ["lab", *sys.argv[3:]]

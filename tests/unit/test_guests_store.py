@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.app import guests as use
-from lab.errors import HostError, InputError
-from lab.host import guests, paths
+from lab.core.errors import HostError, InputError
+from lab.host.guest import registry as guests
+from lab.host.system import paths
+from lab.run import guests as use
 
 pytestmark = pytest.mark.usefixtures("lab_home")
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from lab import store
-from lab.app.history import history_of
-from lab.app.results import result_of
-from lab.errors import InputError
-from lab.host import paths
-from lab.model.comparison import Change
-from lab.model.noise import NoiseFloor
-from lab.store import RunStore
+from lab.core.errors import InputError
+from lab.host.system import paths
+from lab.model.result.comparison import Change
+from lab.model.result.noise import NoiseFloor
+from lab.results.documents import result_of
+from lab.results.history import history_of
+from lab.store import runs as store
+from lab.store.runs import RunStore
 from tests.fakes import Cli, raw_of, stored_run
 
 

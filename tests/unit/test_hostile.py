@@ -12,13 +12,13 @@ import pytest
 from rich.console import Console
 
 import lab.cli
-from lab.app import fio_tree
-from lab.cli import consoles
-from lab.errors import InputError, LabError
-from lab.host import untrusted
-from lab.printable import printable
-from lab.report import html
-from lab.report.pictures import draw
+from lab.cli.display import consoles
+from lab.core.errors import InputError, LabError
+from lab.core.printable import printable
+from lab.host.system import untrusted
+from lab.report.charts import draw
+from lab.report.html import page as html
+from lab.results import fio_tree
 from tests import attack, hostile
 from tests.hostile_files import SECRET
 
@@ -151,7 +151,7 @@ def _waited(patch: pytest.MonkeyPatch) -> None:
 
 
 def _formulas(patch: pytest.MonkeyPatch) -> None:
-    from lab import archive
+    from lab.results import tables as archive
 
     patch.setattr(archive, "cell_text", lambda text: text)
 

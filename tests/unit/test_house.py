@@ -223,20 +223,25 @@ def test_the_contracts_are_kept(tmp_path: Path) -> None:
 FORBIDDEN = ("subprocess", "socket", "libvirt", "paramiko", "time")
 # What is planted where, and the line in which the contract tells of it.
 PLANTED = {
-    "upwards": ("units.py", "import lab.cli", "Layers", "lab.units -> lab.cli "),
-    "sideways": ("errors.py", "import lab.units", "Layers", "lab.errors -> lab.units "),
+    "upwards": ("units.py", "import lab.cli", "Layers", "lab.core.units -> lab.cli "),
+    "sideways": (
+        "errors.py",
+        "import lab.core.units",
+        "Layers",
+        "lab.core.errors -> lab.core.units ",
+    ),
     "no floor": ("planted.py", '"""No floor."""', "Layers", "- lab.planted\n"),
     "across kinds": (
         "disks/one.py",
-        "import lab.workloads",
+        "import lab.plugins.workloads",
         "Layers",
-        "lab.disks.one -> lab.workloads ",
+        "lab.plugins.disks.one -> lab.plugins.workloads ",
     ),
     "plug-ins": (
         "disks/one.py",
-        "import lab.disks.two",
+        "import lab.plugins.disks.two",
         "Plug-ins",
-        "lab.disks.one -> lab.disks.two ",
+        "lab.plugins.disks.one -> lab.plugins.disks.two ",
     ),
     "pure": ("model/one.py", "from time import sleep", "Pure", "lab.model.one -> time "),
     **{
@@ -244,7 +249,7 @@ PLANTED = {
             "theory/one.py",
             f"import {module}",
             "Pure",
-            f"lab.theory.one -> {module} ",
+            f"lab.md.theory.one -> {module} ",
         )
         for module in FORBIDDEN
     },
@@ -255,7 +260,7 @@ PLANTED = {
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What each contract, by its first word, says of a copy with everything planted at once."""
     tree = copy_of_the_package(tmp_path_factory.mktemp("planted"))
-    (tree / "lab/disks/two.py").touch()
+    (tree / "lab/plugins/disks/two.py").touch()
     for file, line, _, _ in PLANTED.values():
         append(tree / "lab" / file, line)
     status, output = lint_imports(tree)

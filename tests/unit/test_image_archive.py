@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from lab.errors import InputError
-from lab.host import image_store, images, paths, sealed_kit
-from lab.model.image import Image, ImageBoot, ImageFile, ImageManifest, ImageSource
+from lab.core.errors import InputError
+from lab.host import images
+from lab.host.guest.virtual import kit as sealed_kit
+from lab.host.images import store as image_store
+from lab.host.system import paths
+from lab.model.image.manifest import Image, ImageBoot, ImageFile, ImageManifest, ImageSource
 
 pytestmark = pytest.mark.skipif(
     shutil.which("qemu-img") is None, reason="qemu-img is not installed"

@@ -17,10 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from lab.errors import HostError, InputError
-from lab.host import images, paths
-from lab.host.image_import import disk_format
-from lab.model.image import Image, ImageBoot, ImageSource
+from lab.core.errors import HostError, InputError
+from lab.host import images
+from lab.host.images.download import disk_format
+from lab.host.system import paths
+from lab.model.image.manifest import Image, ImageBoot, ImageSource
 
 needs_qemu_img = pytest.mark.skipif(
     shutil.which("qemu-img") is None, reason="qemu-img is not installed"
@@ -311,7 +312,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, server: str) -> None:
     small.mkdir()
     code = (
         "import sys\n"
-        "from lab.errors import HostError\n"
+        "from lab.core.errors import HostError\n"
         "from lab.host import images\n"
         "try:\n"
         "    images.import_image(sys.argv[1], name='brought', checksum=sys.argv[2],\n"

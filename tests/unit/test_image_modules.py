@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 
-from lab.app import systems
-from lab.compile import image_build, image_log
-from lab.compile.image_build import compile_build
-from lab.errors import InputError, ToolError
-from lab.host import image_kernel, image_recipes, paths
-from lab.model.guest import Guest
-from lab.model.recipe import ImageRecipe, recipe_digest
+from lab.compile.image import build as image_build
+from lab.compile.image import log as image_log
+from lab.compile.image.build import compile_build
+from lab.core.errors import InputError, ToolError
+from lab.host.images import kernel as image_kernel
+from lab.host.images import recipes as image_recipes
+from lab.host.system import paths
+from lab.model.image.recipe import ImageRecipe, recipe_digest
+from lab.model.scenario.guest import Guest
+from lab.run.preparation import systems
 
 OWN = """\
 description: of one's own

@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
-from lab.compile import image_build, image_log
-from lab.compile.image_build import Found, compile_build
-from lab.errors import HostError, InputError, ToolError
-from lab.host import image_recipes, images
-from lab.host.image_build import has_subordinates
-from lab.model.recipe import MDADM_CONF, Brought, ImageRecipe, image_digest, recipe_digest
+from lab.compile.image import build as image_build
+from lab.compile.image import log as image_log
+from lab.compile.image.build import Found, compile_build
+from lab.core.errors import HostError, InputError, ToolError
+from lab.host import images
+from lab.host.images import recipes as image_recipes
+from lab.host.images.build import has_subordinates
+from lab.model.image.recipe import MDADM_CONF, Brought, ImageRecipe, image_digest, recipe_digest
 
 HOOK = "#!/bin/sh\n"
 HOOKS = Brought(hooks={"customize.sh": HOOK, "modules.sh": HOOK})

@@ -16,10 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from lab.errors import HostError, InputError
-from lab.host import image_store, image_workspace, images, paths
-from lab.model.image import Image, ImageBoot, ImageFile, ImageManifest, ImageSource
-from lab.model.recipe import ImageRecipe, recipe_digest
+from lab.core.errors import HostError, InputError
+from lab.host import images
+from lab.host.images import store as image_store
+from lab.host.images import workspace as image_workspace
+from lab.host.system import paths
+from lab.model.image.manifest import Image, ImageBoot, ImageFile, ImageManifest, ImageSource
+from lab.model.image.recipe import ImageRecipe, recipe_digest
 
 BEGAN = datetime(2024, 1, 1, tzinfo=UTC)
 RECIPE = ImageRecipe(
@@ -74,7 +77,7 @@ def test_an_image_is_listed_and_found_and_nothing_else_is_left(home: Path) -> No
 
 
 def test_the_inventory_is_json() -> None:
-    from lab.app.images import inventory
+    from lab.run.preparation.images import inventory
 
     plant()
     rows, _ = inventory()
@@ -82,7 +85,7 @@ def test_the_inventory_is_json() -> None:
 
 
 def test_a_changed_recipe_is_not_served_an_old_image() -> None:
-    from lab.host import image_recipes
+    from lab.host.images import recipes as image_recipes
 
     digest = recipe_digest(RECIPE, image_recipes.brought(RECIPE))
     image = plant(recipe=digest)

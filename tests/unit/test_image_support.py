@@ -8,16 +8,31 @@ from typing import Any
 
 import pytest
 
-from lab.app.fitting import check_images
-from lab.arrays.md import ARRAY
-from lab.compile.scenario import compile_scenario
-from lab.decode import parse_override
-from lab.errors import InputError
-from lab.host import image_recipes, image_store, image_workspace
-from lab.mdfacts.support import version_of
-from lab.model.image import ImageBoot, ImageFacts, ImageFile, ImageManifest, ImageSource, facts_of
-from lab.model.recipe import facts_asked_for, recipe_digest
-from lab.model.scenario import Array
+from lab.compile.scenario.document import compile_scenario
+from lab.core.errors import InputError
+from lab.core.yaml import parse_override
+from lab.host.images import (
+    recipes as image_recipes,
+)
+from lab.host.images import (
+    store as image_store,
+)
+from lab.host.images import (
+    workspace as image_workspace,
+)
+from lab.md.facts.support import version_of
+from lab.model.image.manifest import (
+    ImageBoot,
+    ImageFacts,
+    ImageFile,
+    ImageManifest,
+    ImageSource,
+    facts_of,
+)
+from lab.model.image.recipe import facts_asked_for, recipe_digest
+from lab.model.scenario.document import Array
+from lab.plugins.arrays.md import ARRAY
+from lab.run.preparation.fitting import check_images
 
 OPTIONS = dict.fromkeys(
     (

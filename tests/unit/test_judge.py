@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from lab.judge import Judged, in_words, judge, limits
-from lab.model.calibration import CALIBRATED
-from lab.model.claim import Bound, Claim, Verdict, matches
-from lab.model.measurement import Check, Measurement, Prediction
-from lab.model.result import CellMeasurement, CellResult, MemberCounters, Outcome
-from lab.model.scenario import AxisValue
+from lab.analysis.judge import Judged, in_words, judge, limits
+from lab.model.execution.calibration import CALIBRATED
+from lab.model.result.document import CellMeasurement, CellResult, MemberCounters, Outcome
+from lab.model.result.measurement import Check, Measurement, Prediction
+from lab.model.scenario.claim import Bound, Claim, Verdict, matches
+from lab.model.scenario.document import AxisValue
 
 HOLDS, REFUTED, INCONCLUSIVE, NOT_TESTED = Verdict
 

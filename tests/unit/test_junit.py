@@ -12,15 +12,15 @@ from xml.etree import ElementTree as ET
 import pytest
 import xmlschema
 
-from lab.app.junit import junit_of, kept_up
-from lab.app.results import result_of
-from lab.compile.scenario import compile_scenario
-from lab.errors import HostError, InputError
-from lab.model.claim import Verdict
-from lab.model.procedure import Procedure, Timed
-from lab.model.result import Outcome
-from lab.report.junit import Case, Suite, junit_xml
-from lab.store import RunStore
+from lab.compile.scenario.document import compile_scenario
+from lab.core.errors import HostError, InputError
+from lab.model.execution.procedure import Procedure, Timed
+from lab.model.result.document import Outcome
+from lab.model.scenario.claim import Verdict
+from lab.report.export.junit import Case, Suite, junit_xml
+from lab.results.documents import result_of
+from lab.results.junit import junit_of, kept_up
+from lab.store.runs import RunStore
 from tests.fakes import Cli, stored_run
 from tests.runs import LAYOUTS, SMALL, theory_run
 
@@ -239,8 +239,9 @@ def test_a_killed_lab_leaves_a_file_that_says_so(tmp_path: Path) -> None:
     path = tmp_path / "junit.xml"
     code = (
         "import os, sys, signal\nfrom pathlib import Path\n"
-        "from lab.app.junit import kept_up\nfrom lab.compile.scenario import compile_scenario\n"
-        "from lab.store import RunStore\n"
+        "from lab.results.junit import kept_up\n"
+        "from lab.compile.scenario.document import compile_scenario\n"
+        "from lab.store.runs import RunStore\n"
         "run = RunStore(Path(sys.argv[1]))\n"
         "with kept_up(Path(sys.argv[2]), compile_scenario(run.directory / 'scenario.yaml')) as b:\n"
         "    b(run)\n    os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.app.results import result_of
-from lab.model.result import Result
+from lab.model.result.document import Result
+from lab.results.documents import result_of
 from tests import kept
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.host import keys
+from lab.host.system import keys
 
 
 def test_openssh_agrees_about_the_public_half(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_lost_public_half_is_made_again_from_the_private_one(lab_home: Path) -
 
 
 def test_labs_that_start_at_once_agree_on_one_pair(lab_home: Path) -> None:
-    code = "from lab.host import keys; print(keys.lab_key().public)"
+    code = "from lab.host.system import keys; print(keys.lab_key().public)"
 
     def start(_: int) -> str:
         done = subprocess.run(

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from lab.host.realdisks import leases
+from lab.host.real_disks import leases
 
 DISK: Any = SimpleNamespace(number=(8, 0), whole=(8, 0), partition=False)
 NAME = "8-0"
@@ -23,7 +23,7 @@ TAKE = """
 import os, sys
 from pathlib import Path
 from types import SimpleNamespace
-from lab.host.realdisks import leases
+from lab.host.real_disks import leases
 os.setgid(65534)
 os.setuid(65534)
 disk = SimpleNamespace(number=(8, 0), whole=(8, 0), partition=False)

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from lab.errors import ToolError
-from lab.inguest.ledger import content, place
+from lab.core.errors import ToolError
 from lab.model.plugin import Keeper, Kept, Outputs
-from lab.workloads.ledger import WORKLOAD, LedgerParameters, acknowledged
+from lab.plugins.guest_programs.ledger import content, place
+from lab.plugins.workloads.ledger import WORKLOAD, LedgerParameters, acknowledged
 
 
 def parameters(**changes: Any) -> LedgerParameters:

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from lab.app import lending
-from lab.app.crew import Crew, Member
-from lab.app.lending import Lender, Loan
-from lab.errors import GuestError, HostError, TroubleError
-from lab.host.guests import GuestRecord
-from lab.model.events import CellFinished, GuestGone, GuestStarted, Trouble
-from lab.model.guest import Guest
-from lab.model.job import CellJob, End, GuestJob, Order
-from lab.model.ports import Output
-from lab.model.procedure import AttachDisk, Procedure, WipeDisk
-from lab.model.result import Outcome
+from lab.core.errors import GuestError, HostError, TroubleError
+from lab.host.guest.registry import GuestRecord
+from lab.model.execution.events import CellFinished, GuestGone, GuestStarted, Trouble
+from lab.model.execution.job import CellJob, End, GuestJob, Order
+from lab.model.execution.ports import Output
+from lab.model.execution.procedure import AttachDisk, Procedure, WipeDisk
+from lab.model.result.document import Outcome
+from lab.model.scenario.guest import Guest
+from lab.run import lending
+from lab.run.lending import Lender, Loan
+from lab.run.scheduling.crew import Crew, Member
 from lab.testing.asked import asked_for
 
 _ORDER: TypeAdapter[Order] = TypeAdapter(Order)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from lab import catalog
-from lab.compile.identity import cell_id
-from lab.compile.procedure import cell_procedure
-from lab.compile.scenario import MAX_CELLS, Compiled, compile_scenario
-from lab.decode import parse_override
-from lab.errors import InputError
-from lab.model.procedure import GuestCommand
-from lab.model.scenario import Cell
+from lab.compile.cell.procedure import cell_procedure
+from lab.compile.scenario.document import MAX_CELLS, Compiled, compile_scenario
+from lab.compile.scenario.identity import cell_id
+from lab.core.errors import InputError
+from lab.core.yaml import parse_override
+from lab.model.execution.procedure import GuestCommand
+from lab.model.scenario.document import Cell
+from lab.plugins import catalog
 from tests.fakes import SCENARIO, with_matrix
 
 CHUNKS = "  array.chunk: [64KiB, 128KiB]\n"

@@ -10,15 +10,15 @@ from xml.etree import ElementTree as ET
 import pytest
 from jsonschema import Draft202012Validator
 
-from lab import catalog
-from lab.app.matrix import host_of, plan_of
-from lab.app.schema import matrix_schema
-from lab.compile.identity import cell_id
-from lab.compile.matrix import CompiledMatrix, compile_matrix
-from lab.compile.scenario import compile_scenario
-from lab.decode import parse_override, read_file, read_text
-from lab.errors import InputError
-from lab.model.night import State
+from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.identity import cell_id
+from lab.core.errors import InputError
+from lab.core.yaml import parse_override, read_file, read_text
+from lab.matrix.file import CompiledMatrix, compile_matrix
+from lab.matrix.plan import host_of, plan_of
+from lab.model.matrix.record import State
+from lab.plugins import catalog
+from lab.results.schema import matrix_schema
 from tests.fakes import SCENARIO, Cli, with_matrix
 
 CLAIM = """claims:

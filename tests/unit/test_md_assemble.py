@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from lab.arrays.md import ARRAY
-from lab.mdfacts.geometry import geometry_of
-from lab.mdfacts.rules import array_problems
-from lab.mdsteps.build import create_command
-from lab.model.procedure import GuestCommand, Step, Verify, WaitFor
-from lab.model.scenario import Array
-from lab.units import GIB
+from lab.core.units import GIB
+from lab.md.facts.geometry import geometry_of
+from lab.md.facts.rules import array_problems
+from lab.md.steps.build import create_command
+from lab.model.execution.procedure import GuestCommand, Step, Verify, WaitFor
+from lab.model.scenario.document import Array
+from lab.plugins.arrays.md import ARRAY
 
 EXTERNAL = {"bitmap": "external", "bitmap_file": "/var/lib/lab/bench-bitmap"}
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.mdfacts.geometry import (
+from lab.core.units import GIB, KIB, MIB, parse_size
+from lab.md.facts.geometry import (
     bitmap_bytes,
     bitmap_covers,
     bitmap_room,
@@ -18,7 +19,7 @@ from lab.mdfacts.geometry import (
     round_component,
     smallest_bitmap_chunk,
 )
-from lab.mdfacts.levels import (
+from lab.md.facts.levels import (
     NAMES,
     Level,
     copies,
@@ -27,8 +28,7 @@ from lab.mdfacts.levels import (
     layout_number,
     near_copies,
 )
-from lab.model.scenario import Array
-from lab.units import GIB, KIB, MIB, parse_size
+from lab.model.scenario.document import Array
 
 
 def _array(**fields: Any) -> Array:

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.arrays.md import ARRAY
-from lab.mdfacts.levels import NAMES, Level, layout_names, layout_number
-from lab.mdfacts.options import read_back
+from lab.core.units import GIB, KIB, MIB
+from lab.md.facts.levels import NAMES, Level, layout_names, layout_number
+from lab.md.facts.options import read_back
 from lab.model.plugin import Problem
-from lab.model.scenario import Array, Disk
-from lab.units import GIB, KIB, MIB
+from lab.model.scenario.document import Array, Disk
+from lab.plugins.arrays.md import ARRAY
 
 
 def _problems(disks: int | list[Any] = 5, **fields: Any) -> list[Problem]:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from lab import measure
-from lab.compile.scenario import compile_scenario
-from lab.decode import parse_override
-from lab.errors import ToolError
-from lab.model.measurement import Prediction
-from lab.model.scenario import Cell
+from lab.analysis import measure
+from lab.compile.scenario.document import compile_scenario
+from lab.core.errors import ToolError
+from lab.core.yaml import parse_override
+from lab.model.result.measurement import Prediction
+from lab.model.scenario.document import Cell
 from tests.fakes import SCENARIO
 
 SERIALS = ("disk1", "disk2", "disk3", "disk4")

@@ -20,22 +20,22 @@ import pytest
 from pydantic import BaseModel
 from ruamel.yaml import YAML
 
-from lab import catalog
-from lab.compile.matrix import compile_matrix
-from lab.compile.scenario import Compiled, compile_document, compile_scenario
-from lab.decode import Document, Path_, dotted, parse_override, read_text, validate
-from lab.errors import InputError
-from lab.host import image_recipes
-from lab.model import matrix
-from lab.model.array import Array
-from lab.model.claim import Bound, Claim, Monotonic, Order, Ratio, Same, Value
-from lab.model.fault import Fault
-from lab.model.filesystem import Filesystem
-from lab.model.guest import Guest
-from lab.model.recipe import ImageRecipe, ModulesRecipe
-from lab.model.scenario import Disk, Scenario, Source, Workload
+from lab.compile.scenario.document import Compiled, compile_document, compile_scenario
+from lab.core.errors import InputError
+from lab.core.units import as_yaml
+from lab.core.yaml import Document, Path_, dotted, parse_override, read_text, validate
+from lab.host.images import recipes as image_recipes
+from lab.matrix.file import compile_matrix
+from lab.model.image.recipe import ImageRecipe, ModulesRecipe
+from lab.model.matrix import file as matrix
+from lab.model.scenario.array import Array
+from lab.model.scenario.claim import Bound, Claim, Monotonic, Order, Ratio, Same, Value
+from lab.model.scenario.document import Disk, Scenario, Source, Workload
+from lab.model.scenario.fault import Fault
+from lab.model.scenario.filesystem import Filesystem
+from lab.model.scenario.guest import Guest
+from lab.plugins import catalog
 from lab.testing.asked import FIELDS, asked_for
-from lab.units import as_yaml
 
 BANNED = re.compile(
     r"input should|valid string|\bstr\b|tuple\[|\(and \d+ more\)|field required|extra inputs|"

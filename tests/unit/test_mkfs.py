@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from lab.errors import ToolError
+from lab.core.errors import ToolError
 from lab.model.plugin import Outputs
-from lab.workloads.mkfs import WORKLOAD, MkfsParameters
+from lab.plugins.workloads.mkfs import WORKLOAD, MkfsParameters
 
 MADE = '{"seconds": 1.5}\nDEVNAME=/dev/md127\nVERSION=1.0\nTYPE=ext3\n'
 

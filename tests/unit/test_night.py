@@ -16,25 +16,27 @@ from xml.etree import ElementTree as ET
 import pytest
 from rich.console import Console
 
-from lab import nights, store
-from lab.app import execute, night
-from lab.app.execute import Done
-from lab.app.how import How
-from lab.app.matrix import host_of, plan_of
-from lab.app.night_junit import night_junit
-from lab.app.report import write_site
-from lab.app.results import result_of
-from lab.compile.matrix import CompiledMatrix, compile_matrix
-from lab.compile.scenario import Compiled
-from lab.errors import FullError, HostError, InputError
-from lab.excuses import endings, expired
-from lab.host import paths
-from lab.model.claim import Verdict
-from lab.model.matrix import Expected
-from lab.model.night import Ending, Night, NightPart, NightResult, State
-from lab.model.result import ClaimResult, Result, Run
-from lab.report.badge import verdicts_badge
-from lab.report.night import night_page, plan_page, sentence
+from lab.analysis.known_failures import endings, expired
+from lab.compile.scenario.document import Compiled
+from lab.core.errors import FullError, HostError, InputError
+from lab.host.system import paths
+from lab.matrix import run as night
+from lab.matrix.file import CompiledMatrix, compile_matrix
+from lab.matrix.junit import night_junit
+from lab.matrix.plan import host_of, plan_of
+from lab.model.matrix.file import Expected
+from lab.model.matrix.record import Ending, Night, NightPart, NightResult, State
+from lab.model.result.document import ClaimResult, Result, Run
+from lab.model.scenario.claim import Verdict
+from lab.report.export.badge import verdicts_badge
+from lab.report.html.night import night_page, plan_page, sentence
+from lab.results.documents import result_of
+from lab.results.report import write_site
+from lab.run import execute
+from lab.run.execute import Done
+from lab.run.options import How
+from lab.store import matrix_runs as nights
+from lab.store import runs as store
 from tests.runs import SMALL, theory_run
 
 CLAIM = """claims:
@@ -388,7 +390,7 @@ def test_why_a_part_is_informative(world: World, monkeypatch: pytest.MonkeyPatch
         own_modules=(),
     )
     image = SimpleNamespace(digest=None, manifest=manifest)
-    monkeypatch.setattr("lab.app.matrix.systems.find", lambda _guest: image)
+    monkeypatch.setattr("lab.matrix.plan.systems.find", lambda _guest: image)
     assert why(world) == ["unclear last time"]
     manifest.mdadm_version = "4.5-1"
     assert why(world) == ["system has changed"]

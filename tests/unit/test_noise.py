@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from lab import store
-from lab.app.noise import noise_of
-from lab.app.results import result_of
-from lab.host import paths
-from lab.model.measurement import UNCONTENDED, Check
-from lab.model.noise import NoiseFloor
-from lab.model.result import Outcome
-from lab.noise import ENOUGH, USUAL, Repetition, floors, share_of, spread_of
-from lab.stats import reach
-from lab.store import RunStore
+from lab.analysis.noise import ENOUGH, USUAL, Repetition, floors, share_of, spread_of
+from lab.core.statistics import reach
+from lab.host.system import paths
+from lab.model.result.document import Outcome
+from lab.model.result.measurement import UNCONTENDED, Check
+from lab.model.result.noise import NoiseFloor
+from lab.results.documents import result_of
+from lab.results.noise import noise_of
+from lab.store import runs as store
+from lab.store.runs import RunStore
 from tests.fakes import stored_run
 
 

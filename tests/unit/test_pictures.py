@@ -11,21 +11,22 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lab import catalog, measure
-from lab.app.report import page_of
-from lab.compile.scenario import compile_scenario
-from lab.decode import parse_override
-from lab.model.measurement import SyncSeen
-from lab.report.document import Page
-from lab.report.figures import rows_of
-from lab.report.pictures import cell_pictures, figure_pictures, pictures_of
-from lab.report.pictures.ceilings import disk_limit
-from lab.report.pictures.draw import INK, MUTED, SERIES, Picture, legend, lines, png, svg, whole
-from lab.report.pictures.points import longest, varying
-from lab.report.pictures.traces import sync_words
-from lab.report.pictures.trends import trends
-from lab.units import MIB
-from lab.workloads.fio import CUT
+from lab.analysis import measure
+from lab.compile.scenario.document import compile_scenario
+from lab.core.units import MIB
+from lab.core.yaml import parse_override
+from lab.model.result.measurement import SyncSeen
+from lab.plugins import catalog
+from lab.plugins.workloads.fio import CUT
+from lab.report.charts import cell_pictures, figure_pictures, pictures_of
+from lab.report.charts.ceilings import disk_limit
+from lab.report.charts.draw import INK, MUTED, SERIES, Picture, legend, lines, png, svg, whole
+from lab.report.charts.points import longest, varying
+from lab.report.charts.traces import sync_words
+from lab.report.charts.trends import trends
+from lab.report.html.document import Page
+from lab.report.html.figures import rows_of
+from lab.results.report import page_of
 from tests import runs
 from tests.fakes import stored_run
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from lab.app.plan import plan_of
-from lab.compile.scenario import compile_scenario
-from lab.host import keys
-from lab.model.plan import Plan
-from lab.model.procedure import GuestCommand, HostCommand, Timed, WriteFile
-from lab.report.plan import as_script
+from lab.compile.scenario.document import compile_scenario
+from lab.host.system import keys
+from lab.model.execution.plan import Plan
+from lab.model.execution.procedure import GuestCommand, HostCommand, Timed, WriteFile
+from lab.report.terminal.plan import as_script
+from lab.run.plan import plan_of
 from tests.fakes import SCENARIO, with_matrix
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import lab
-from lab import catalog
+from lab.plugins import catalog
 
 ROOT = Path(lab.__file__).parent
 CONSTANTS = {

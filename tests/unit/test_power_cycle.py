@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from lab.errors import GuestError
-from lab.host import guests
-from lab.host.bench import LiveBench
-from lab.host.channels import Running
-from lab.model.procedure import PowerCycle
+from lab.core.errors import GuestError
+from lab.host.guest import registry as guests
+from lab.host.guest.bench import LiveBench
+from lab.host.guest.ssh.channels import Running
+from lab.model.execution.procedure import PowerCycle
 
 
 class Wire:

@@ -8,16 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from lab.compile.cloud_init import Identity
-from lab.compile.disks import Plugged, lasting, left_by, spares, widest
-from lab.compile.guest import Site, guest_procedure, memory_of, qemu_conf
-from lab.compile.procedure import cell_procedure, patience_of
-from lab.compile.scenario import compile_scenario
-from lab.decode import parse_override
-from lab.disks.hdd import drive_of
-from lab.errors import InputError
-from lab.model.guest import Guest
-from lab.model.procedure import (
+from lab.compile.cell.disks import Plugged, lasting, left_by, spares, widest
+from lab.compile.cell.procedure import cell_procedure, patience_of
+from lab.compile.guest.cloud_init import Identity
+from lab.compile.guest.steps import Site, guest_procedure, memory_of, qemu_conf
+from lab.compile.scenario.document import compile_scenario
+from lab.core.errors import InputError
+from lab.core.yaml import parse_override
+from lab.model.execution.procedure import (
     AttachDisk,
     DetachDisk,
     GuestCommand,
@@ -31,7 +29,9 @@ from lab.model.procedure import (
     WipeDisk,
     WriteFile,
 )
-from lab.model.scenario import Cell
+from lab.model.scenario.document import Cell
+from lab.model.scenario.guest import Guest
+from lab.plugins.disks.hdd import drive_of
 from tests.fakes import SCENARIO
 
 SITE = Site(

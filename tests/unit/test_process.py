@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.errors import HostError, ToolError
-from lab.host import process
-from lab.host.process import Child, Completed, failure, run
+from lab.core.errors import HostError, ToolError
+from lab.host.system import process
+from lab.host.system.process import Child, Completed, failure, run
 
 
 def alive(pid: int) -> bool:

@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from lab.disks.hdd import PRESETS as HDD
-from lab.disks.ssd import PRESETS as SSD
-from lab.errors import ToolError
-from lab.host import servers
-from lab.host.realdisks import gauge
-from lab.host.realdisks.gauge import Effort
-from lab.model.drive import HardDrive, SolidStateDrive
-from lab.model.profile import Jumps, Profile, Samples, ZoneRate
-from lab.theory.drive import random_read_rate, sequential_read_rate
-from lab.theory.profile import fit, fit_hdd, fit_ssd
-from lab.units import MIB
+from lab.core.errors import ToolError
+from lab.core.units import MIB
+from lab.host.guest import servers
+from lab.host.real_disks import gauge
+from lab.host.real_disks.gauge import Effort
+from lab.md.theory.drive import random_read_rate, sequential_read_rate
+from lab.md.theory.profile import fit, fit_hdd, fit_ssd
+from lab.model.scenario.drive import HardDrive, SolidStateDrive
+from lab.model.scenario.profile import Jumps, Profile, Samples, ZoneRate
+from lab.plugins.disks.hdd import PRESETS as HDD
+from lab.plugins.disks.ssd import PRESETS as SSD
 from tests import loops
 from tests.nbd import Client, DiskServer, running
 

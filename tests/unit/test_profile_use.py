@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from lab.app.profiles import calibrate
-from lab.compile.scenario import compile_scenario
-from lab.decode import parse_override
-from lab.disks.hdd import PRESETS, drive_of
-from lab.disks.ssd import PRESETS as SOLID
-from lab.errors import InputError
-from lab.host import profiles
-from lab.host.realdisks.device import Device
-from lab.model.scenario import Cell
-from lab.report.disks import profile_page
-from lab.theory.profile import fit
-from lab.units import MIB
+from lab.compile.scenario.document import compile_scenario
+from lab.core.errors import InputError
+from lab.core.units import MIB
+from lab.core.yaml import parse_override
+from lab.host.real_disks import profiles
+from lab.host.real_disks.device import Device
+from lab.md.theory.profile import fit
+from lab.model.scenario.document import Cell
+from lab.plugins.disks.hdd import PRESETS, drive_of
+from lab.plugins.disks.ssd import PRESETS as SOLID
+from lab.report.html.disks import profile_page
+from lab.run.preparation.profiles import calibrate
 from tests import loops
 from tests.fakes import Cli
 from tests.unit.test_profile import samples_of

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from lab.errors import InputError, LabError, ToolError
-from lab.host.guests import GuestRecord
-from lab.host.sealed import SealedBench
-from lab.model.job import CellJob, SealedKit
-from lab.model.procedure import (
+from lab.compile.guest.program import answers, begun, programs
+from lab.core.errors import InputError, LabError, ToolError
+from lab.host.guest.registry import GuestRecord
+from lab.host.guest.virtual.sealed import SealedBench
+from lab.model.execution.job import CellJob, SealedKit
+from lab.model.execution.procedure import (
     BeginWorkload,
     EndWorkload,
     GuestCommand,
@@ -28,8 +29,7 @@ from lab.model.procedure import (
     Verify,
     WaitFor,
 )
-from lab.program import answers, begun, programs
-from lab.run import CheckFailedError, Undo, run_procedure
+from lab.run.steps import CheckFailedError, Undo, run_procedure
 
 DISKS = SealDisks(disks=(SealedDisk(serial="d1", size=1 << 30),))
 

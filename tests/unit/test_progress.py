@@ -25,18 +25,16 @@ import pytest
 from pydantic import TypeAdapter
 from rich.console import Console
 
-from lab import catalog
-from lab.app.how import How
-from lab.cli import progress
-from lab.cli.estimate import CELL_SECONDS, GUEST_SECONDS, Estimate, Left
-from lab.cli.labels import labels_of
-from lab.cli.live import clock, log_line, screen, time_left
-from lab.cli.progress import Display, Progress, folded
-from lab.cli.watching import FRESH, Watched
-from lab.compile.identity import cell_id
-from lab.compile.scenario import compile_scenario
-from lab.decode import parse_override
-from lab.model.events import (
+from lab.cli.display import progress
+from lab.cli.display.estimate import CELL_SECONDS, GUEST_SECONDS, Estimate, Left
+from lab.cli.display.labels import labels_of
+from lab.cli.display.live import clock, log_line, screen, time_left
+from lab.cli.display.progress import Display, Progress, folded
+from lab.cli.display.watching import FRESH, Watched
+from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.identity import cell_id
+from lab.core.yaml import parse_override
+from lab.model.execution.events import (
     CellAgain,
     CellFinished,
     CellStarted,
@@ -46,8 +44,10 @@ from lab.model.events import (
     Pulse,
     StepStarted,
 )
-from lab.model.result import Outcome, PhaseSeconds
-from lab.model.scenario import Cell
+from lab.model.result.document import Outcome, PhaseSeconds
+from lab.model.scenario.document import Cell
+from lab.plugins import catalog
+from lab.run.options import How
 from tests.kept import NAMES, unpacked
 
 PATH = catalog.scenario_path("raid5-parity-last")

@@ -8,13 +8,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from lab.app.crew import Crew
-from lab.app.dispatch import Dispatch
-from lab.app.how import How
-from lab.host import load
-from lab.host.drives import Completed
-from lab.host.pulses import STALE, Pulses
-from lab.model.events import Event, Pulse, StepStarted
+from lab.host.guest.libvirt.drives import Completed
+from lab.host.guest.pulses import STALE, Pulses
+from lab.host.system import load
+from lab.model.execution.events import Event, Pulse, StepStarted
+from lab.run.options import How
+from lab.run.scheduling.crew import Crew
+from lab.run.scheduling.dispatch import Dispatch
 
 
 def disk(read: int, written: int) -> Completed:

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from lab.app import lending
-from lab.errors import CommandError, GuestError, InputError
-from lab.host import visit
-from lab.host.once import once
-from lab.host.shell import Shell
-from lab.model.ports import Output
+from lab.core.errors import CommandError, GuestError, InputError
+from lab.host.guest.ssh import visit
+from lab.host.guest.ssh.shell import Shell
+from lab.host.system.once import once
+from lab.model.execution.ports import Output
+from lab.run import lending
 from lab.testing import pool
 from lab.testing.asked import FIELDS, asked_for
 from lab.testing.guests import LabGuest, pairs
@@ -290,7 +290,7 @@ def test_a_guest_that_dies_shows_its_console(pytester: pytest.Pytester, engine: 
 
 FAILS = """\
 import pytest
-from lab.errors import CommandError
+from lab.core.errors import CommandError
 
 @pytest.mark.lab(disks=3, level=5)
 def test_passes(lab_array):
@@ -358,7 +358,7 @@ def test_a_failed_test_shows_its_last_commands_and_mdstat(
     assert "md127 : active raid5 vdb[0] vdc[1]" in fails
 
     two = part_of("test_two")
-    assert re.search(r"E +lab.errors.CommandError: exit status 5: exit 5\nE +stdout:", two)
+    assert re.search(r"E +lab.core.errors.CommandError: exit status 5: exit 5\nE +stdout:", two)
     commands = two.index("last commands")
     places = [two.index(s, commands) for s in ("echo set up", "echo one", "--- this test: ---")]
     assert sorted(places) == places
@@ -367,7 +367,7 @@ def test_a_failed_test_shows_its_last_commands_and_mdstat(
 
     ends = part_of("test_ends")
     assert re.search(
-        r"^E +lab.errors.GuestError: a command in .* 2 s: sleep 60$", ends, re.MULTILINE
+        r"^E +lab.core.errors.GuestError: a command in .* 2 s: sleep 60$", ends, re.MULTILINE
     )
     assert re.search(r"^no end +\d+\.\d s  sleep 60$", ends, re.MULTILINE)
     assert "above exception" not in text
@@ -597,7 +597,7 @@ def test_the_plugins_own_modules_take_no_time(tmp_path: Path) -> None:
 
 WORK = """\
 import sys, time, pathlib
-from lab.host.once import once
+from lab.host.system.once import once
 from lab.testing import pool
 def work():
     with open(sys.argv[2], "a") as file: file.write("x")

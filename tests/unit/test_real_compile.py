@@ -10,17 +10,18 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from lab import catalog, predict
-from lab.app import real as use
-from lab.compile.disks import NO_DISKS, lasting
-from lab.compile.identity import cell_id
-from lab.compile.procedure import cell_procedure
-from lab.compile.scenario import compile_scenario
-from lab.decode import parse_override
-from lab.errors import HostError, InputError
-from lab.host import guests, passing, real
-from lab.model.base import Model
-from lab.model.procedure import (
+from lab.analysis import predict
+from lab.compile.cell.disks import NO_DISKS, lasting
+from lab.compile.cell.procedure import cell_procedure
+from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.identity import cell_id
+from lab.core.base import Model
+from lab.core.errors import HostError, InputError
+from lab.core.yaml import parse_override
+from lab.host.guest import registry as guests
+from lab.host.guest.libvirt import passing
+from lab.host.real_disks import refusals as real
+from lab.model.execution.procedure import (
     AttachDisk,
     GuestCommand,
     HostCommand,
@@ -30,11 +31,13 @@ from lab.model.procedure import (
     Verify,
     WipeDisk,
 )
-from lab.model.real import RealDisk
-from lab.model.scenario import Cell
-from lab.report.disks import disk_table
-from lab.report.plan import cell_script
-from lab.run import Undo, run_procedure
+from lab.model.scenario.document import Cell
+from lab.model.scenario.real import RealDisk
+from lab.plugins import catalog
+from lab.report.html.disks import disk_table
+from lab.report.terminal.plan import cell_script
+from lab.run.preparation import real as use
+from lab.run.steps import Undo, run_procedure
 from tests import loops
 from tests.fakes import FakeBench
 from tests.loops import Bay, Loop

@@ -16,14 +16,21 @@ from typing import Any
 
 import pytest
 
-from lab import worker
-from lab.errors import GuestError, LabError, ToolError
-from lab.host import wire
-from lab.model.job import CellJob, End, GuestJob, Keep, Order
-from lab.model.ports import Output
-from lab.model.procedure import GuestCommand, MakeDirectory, PassDisk, Procedure, Step, Timed
-from lab.run import Undo, label_of
-from lab.worker import StopWorker, Worker
+from lab.core.errors import GuestError, LabError, ToolError
+from lab.host.system import wire
+from lab.model.execution.job import CellJob, End, GuestJob, Keep, Order
+from lab.model.execution.ports import Output
+from lab.model.execution.procedure import (
+    GuestCommand,
+    MakeDirectory,
+    PassDisk,
+    Procedure,
+    Step,
+    Timed,
+)
+from lab.run import worker
+from lab.run.steps import Undo, label_of
+from lab.run.worker import StopWorker, Worker
 from tests.fakes import FakeBench
 
 DEVICE = "/dev/disk/by-id/a"

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from lab.host.realdisks import guard, leases, ways
-from lab.host.realdisks.device import read, serial_of
-from lab.host.realdisks.guard import Held, Refusal
-from lab.host.realdisks.users import Rule, beneath
-from lab.units import MIB
+from lab.core.units import MIB
+from lab.host.real_disks import guard, leases, ways
+from lab.host.real_disks.device import read, serial_of
+from lab.host.real_disks.guard import Held, Refusal
+from lab.host.real_disks.users import Rule, beneath
 from tests import loops
 from tests.loops import SIZE, Bay, Loop, mount, swap_off, swap_on, told, unmount
 

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.host.realdisks import guard
-from lab.host.realdisks.guard import Held
-from lab.units import MIB
+from lab.core.units import MIB
+from lab.host.real_disks import guard
+from lab.host.real_disks.guard import Held
 from tests import loops
 from tests.loops import Bay, Loop, mount, swap_off, swap_on, told, unmount
 

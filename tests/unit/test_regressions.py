@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from lab.app.report import page_of, write_site
-from lab.app.results import result_of
-from lab.app.trend import regressions_of
-from lab.model.claim import Verdict
-from lab.model.measurement import Measurement
-from lab.model.noise import NoiseFloor
-from lab.model.result import CellMeasurement
-from lab.noise import USUAL
-from lab.regressions import Sighting, regressions
-from lab.report.pictures.trends import trends
-from lab.store import RunStore
+from lab.analysis.noise import USUAL
+from lab.analysis.regressions import Sighting, regressions
+from lab.model.result.document import CellMeasurement
+from lab.model.result.measurement import Measurement
+from lab.model.result.noise import NoiseFloor
+from lab.model.scenario.claim import Verdict
+from lab.report.charts.trends import trends
+from lab.results.documents import result_of
+from lab.results.report import page_of, write_site
+from lab.results.trend import regressions_of
+from lab.store.runs import RunStore
 from tests.runs import SMALL, theory_run
 
 KERNELS = ("6.1.0-56-amd64", "6.12.90+deb13-amd64", "6.12.117+deb13-amd64", "7.2.13+deb14-amd64")

@@ -14,19 +14,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
-from lab import catalog
-from lab.app.plan import prediction_of
-from lab.app.report import page_of
-from lab.app.results import result_of
-from lab.app.resume import require_same
-from lab.compile.scenario import compile_scenario
-from lab.decode import parse_override
-from lab.errors import InputError
-from lab.model.claim import Claim, Verdict
-from lab.model.result import CellMeasurement, CellResult, ClaimResult, Outcome, Result, Run
-from lab.report.answer import steps
-from lab.report.document import judged
-from lab.report.figures import (
+from lab.compile.scenario.document import compile_scenario
+from lab.core.errors import InputError
+from lab.core.yaml import parse_override
+from lab.model.result.document import CellMeasurement, CellResult, ClaimResult, Outcome, Result, Run
+from lab.model.scenario.claim import Claim, Verdict
+from lab.plugins import catalog
+from lab.report.html.document import judged
+from lab.report.html.figures import (
     axes_text,
     axis_heads,
     axis_value,
@@ -35,11 +30,16 @@ from lab.report.figures import (
     spread,
     telling,
 )
-from lab.report.screen import abridged, next_steps, result_page
-from lab.report.summary import overview
-from lab.report.tables import figures_table
-from lab.report.text import scenario_page
-from lab.store import RunStore
+from lab.report.terminal.answer import steps
+from lab.report.terminal.screen import abridged, next_steps, result_page
+from lab.report.terminal.summary import overview
+from lab.report.terminal.tables import figures_table
+from lab.report.terminal.text import scenario_page
+from lab.results.documents import result_of
+from lab.results.report import page_of
+from lab.run.plan import prediction_of
+from lab.run.resume import require_same
+from lab.store.runs import RunStore
 from tests import runs
 from tests.fakes import stored_run
 

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from lab.app.report import page_of, write_report, write_site
-from lab.app.results import result_of
-from lab.errors import InputError
-from lab.host import paths
-from lab.model.claim import Verdict
-from lab.model.result import Outcome
-from lab.report.answer import answer, reliability, steps
-from lab.report.document import Page
-from lab.report.html import run_page
-from lab.report.tables import members_table, series_table
-from lab.store import RunStore
+from lab.core.errors import InputError
+from lab.host.system import paths
+from lab.model.result.document import Outcome
+from lab.model.scenario.claim import Verdict
+from lab.report.html.document import Page
+from lab.report.html.page import run_page
+from lab.report.terminal.answer import answer, reliability, steps
+from lab.report.terminal.tables import members_table, series_table
+from lab.results.documents import result_of
+from lab.results.report import page_of, write_report, write_site
+from lab.store.runs import RunStore
 from tests import runs
 from tests.fakes import Cli, stored_run
 

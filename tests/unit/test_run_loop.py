@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lab.errors import GuestError, HostError, LabError, ToolError
-from lab.model.measurement import Check
-from lab.model.procedure import (
+from lab.core.errors import GuestError, HostError, LabError, ToolError
+from lab.model.execution.procedure import (
     AttachDisk,
     GuestCommand,
     HostCommand,
@@ -20,7 +19,8 @@ from lab.model.procedure import (
     WaitForSsh,
     WriteFile,
 )
-from lab.run import CheckFailedError, Undo, compare, label_of, read_pairs, run_procedure
+from lab.model.result.measurement import Check
+from lab.run.steps import CheckFailedError, Undo, compare, label_of, read_pairs, run_procedure
 from tests.fakes import FakeBench, said
 
 MAKE = MakeDirectory(path="/g/disks")

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from lab import catalog
-from lab.compile.fields import fields_of, look_up
-from lab.compile.identity import cell_id, identity
-from lab.compile.scenario import Compiled, compile_scenario
-from lab.decode import parse_override
-from lab.errors import InputError
-from lab.judge import Judged, judge
-from lab.model.claim import Verdict
-from lab.model.result import CellMeasurement, CellResult, Outcome
-from lab.model.scenario import Cell
+from lab.analysis.judge import Judged, judge
+from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.fields import fields_of, look_up
+from lab.compile.scenario.identity import cell_id, identity
+from lab.core.errors import InputError
+from lab.core.yaml import parse_override
+from lab.model.result.document import CellMeasurement, CellResult, Outcome
+from lab.model.scenario.claim import Verdict
+from lab.model.scenario.document import Cell
+from lab.plugins import catalog
 from tests.fakes import SCENARIO
 
 MAIN = "raid5-parity-last"
@@ -54,8 +54,9 @@ def test_ids_are_readable_distinct_and_the_same_in_another_process(plain: Compil
     ]
     assert len({i[-8:] for i in ids}) == 3
     code = (
-        "from lab import catalog; import json; from lab.compile.identity import cell_id;"
-        "from lab.compile.scenario import compile_scenario;"
+        "from lab.plugins import catalog; import json;"
+        "from lab.compile.scenario.identity import cell_id;"
+        "from lab.compile.scenario.document import compile_scenario;"
         f"c = compile_scenario(catalog.scenario_path('{MAIN}'));"
         "print(json.dumps([cell_id(x) for x in c.cells]))"
     )
@@ -218,7 +219,11 @@ def test_fields_are_looked_up_by_their_dotted_names(plain: Compiled) -> None:
         ("count: 4", "count: 65", "q.yaml:4: disks.count: "),
         ("count: 4", "count: 4\n  serial: same", "q.yaml:5: disks.serial: 4 disks would all be"),
         ("  size: 1GiB", "  model: throtle", "q.yaml:5: disks.model: there is no 'throtle' in lab"),
-        ("  level: 5", "  kind: zsf", "q.yaml:9: array.kind: there is no 'zsf' in lab/arrays"),
+        (
+            "  level: 5",
+            "  kind: zsf",
+            "q.yaml:9: array.kind: there is no 'zsf' in lab/plugins/arrays",
+        ),
         ("\narray:\n", "\nx:\n", "q.yaml:8: x: unknown key 'x'"),
         ("  component_size: 256MiB", "  component_size: 2GiB", "q.yaml:12: array.component_size: "),
     ],

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from lab import catalog
-from lab.compile.procedure import cell_procedure
-from lab.compile.scenario import compile_scenario
-from lab.decode import parse_override
-from lab.errors import InputError
+from lab.compile.cell.procedure import cell_procedure
+from lab.compile.scenario.document import compile_scenario
+from lab.core.errors import InputError
+from lab.core.yaml import parse_override
+from lab.plugins import catalog
 
 FILES = catalog.scenarios()
 SCALED = sorted(n for n, p in FILES.items() if "--set" in p.read_text(encoding="utf-8"))

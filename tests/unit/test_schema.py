@@ -12,15 +12,15 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from jsonschema import Draft202012Validator
 
-from lab import catalog
-from lab.app.plan import _NEW, prediction_of
-from lab.app.results import result_of
-from lab.app.schema import result_schema, scenario_schema
-from lab.compile.scenario import compile_scenario
-from lab.decode import Document, read_file, read_text, validate
-from lab.errors import InputError
-from lab.model.result import Result
-from lab.model.scenario import Scenario
+from lab.compile.scenario.document import compile_scenario
+from lab.core.errors import InputError
+from lab.core.yaml import Document, read_file, read_text, validate
+from lab.model.result.document import Result
+from lab.model.scenario.document import Scenario
+from lab.plugins import catalog
+from lab.results.documents import result_of
+from lab.results.schema import result_schema, scenario_schema
+from lab.run.plan import _NEW, prediction_of
 from tests.fakes import SCENARIO, Cli, stored_run
 
 

@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from lab import catalog, measure
-from lab.app.how import How
-from lab.compile.identity import cell_id, identity
-from lab.compile.procedure import cell_procedure
-from lab.compile.scenario import Compiled, compile_scenario
-from lab.compile.sealed import needs_network, seal
-from lab.decode import parse_override
-from lab.errors import InputError
-from lab.model.procedure import DiskLimit, SealDisks
-from lab.program import POSSIBLE, programs
+from lab.analysis import measure
+from lab.compile.cell.procedure import cell_procedure
+from lab.compile.guest.program import POSSIBLE, programs
+from lab.compile.guest.virtual_time import needs_network, seal
+from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.identity import cell_id, identity
+from lab.core.errors import InputError
+from lab.core.yaml import parse_override
+from lab.model.execution.procedure import DiskLimit, SealDisks
+from lab.plugins import catalog
+from lab.run.options import How
 
 VIRTUAL = "guest.clock=virtual"
 

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from drive import region
-from lab.errors import GuestError, HostError
-from lab.host import paths, sealed_snapshot
-from lab.host.guests import GuestRecord
-from lab.host.sealed import SealedBench
-from lab.host.sealed_snapshot import ABOUT, KEPT, MEMORY, STATE, Snapshot
-from lab.model.job import CellJob, SealedKit
-from lab.model.procedure import GuestCommand, Procedure, SealDisks, SealedDisk
+from lab.core.errors import GuestError, HostError
+from lab.host.guest.registry import GuestRecord
+from lab.host.guest.virtual import snapshot as sealed_snapshot
+from lab.host.guest.virtual.sealed import SealedBench
+from lab.host.guest.virtual.snapshot import ABOUT, KEPT, MEMORY, STATE, Snapshot
+from lab.host.system import paths
+from lab.model.execution.job import CellJob, SealedKit
+from lab.model.execution.procedure import GuestCommand, Procedure, SealDisks, SealedDisk
 
 SIZE = region.SMALLEST
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from lab.errors import ToolError
+from lab.core.errors import ToolError
 from lab.model.plugin import Outputs, Stream
-from lab.workloads.seek import WORKLOAD, SeekParameters
+from lab.plugins.workloads.seek import WORKLOAD, SeekParameters
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "workloads" / "seek" / "unaligned-reads"
 READS: dict[str, Any] = {"bs": "32KiB", "number_ios": 400}

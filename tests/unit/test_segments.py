@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from lab.arrays.md import ARRAY as MD
-from lab.arrays.segments import ARRAY
-from lab.mdfacts.segments import data_start, segment_geometry, segment_size, volume_bytes
-from lab.model.image import ImageFacts
-from lab.model.procedure import GuestCommand, Step, Verify
-from lab.model.scenario import Array, Cell, Disk, Throttle, Workload
-from lab.run import compare, read_pairs
-from lab.theory import Direction, Load, Stream, predict, why_not
-from lab.units import GIB, KIB, MIB
+from lab.core.units import GIB, KIB, MIB
+from lab.md.facts.segments import data_start, segment_geometry, segment_size, volume_bytes
+from lab.md.theory import Direction, Load, Stream, predict, why_not
+from lab.model.execution.procedure import GuestCommand, Step, Verify
+from lab.model.image.manifest import ImageFacts
+from lab.model.scenario.document import Array, Cell, Disk, Throttle, Workload
+from lab.plugins.arrays.md import ARRAY as MD
+from lab.plugins.arrays.segments import ARRAY
+from lab.run.steps import compare, read_pairs
 
 SEGMENTS = {"kind": "segments", "segments": 4, "level": 5, "chunk": "64KiB"}
 
@@ -225,7 +225,7 @@ def test_a_volume_that_began_within_a_stripe_would_be_slower(
     """The control: where the volume begins on the array counts."""
     work = {"write": stream(60 * MIB)}
     whole = {p.metric: p.value for p in predict(cell(), work)}
-    monkeypatch.setattr("lab.theory.volume.data_start", lambda shape: MIB + 4 * KIB)
+    monkeypatch.setattr("lab.md.theory.volume.data_start", lambda shape: MIB + 4 * KIB)
     off = {p.metric: p.value for p in predict(cell(), work)}
     assert off["throughput"] < 0.9 * whole["throughput"]
 

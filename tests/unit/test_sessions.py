@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from lab.errors import GuestError
-from lab.host import suspend
+from lab.core.errors import GuestError
+from lab.host.guest.virtual import suspend
 
 
 class Qemu:
@@ -76,7 +76,7 @@ SESSION = """
 import sys
 from pathlib import Path
 from lab.host import sessions
-from lab.host.guests import GuestRecord
+from lab.host.guest.registry import GuestRecord
 record = GuestRecord(id="g1", directory=sys.argv[1], scenario="", image="", created="",
                      owner_pid=0, owner_started=0, unsealed=True)
 sys.exit(sessions.run(record, sys.argv[2:]))

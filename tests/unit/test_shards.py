@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.compile.shards import Piece, Reason, informative, parse_shard, shares, within
-from lab.errors import InputError
+from lab.core.errors import InputError
+from lab.matrix.shards import Piece, Reason, informative, parse_shard, shares, within
 
 PIECES = st.lists(
     st.builds(

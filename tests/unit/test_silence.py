@@ -13,16 +13,17 @@ from typing import Any
 
 import pytest
 
-from lab.app import crew as crews
-from lab.app.crew import Crew, Member
-from lab.errors import ToolError
-from lab.host import guests, paths
-from lab.host.bench import LiveBench
-from lab.host.process import Child
-from lab.model.events import Event, GuestStarted
-from lab.model.guest import Guest
-from lab.model.job import GuestJob
-from lab.model.procedure import HostCommand, MakeDirectory, Procedure, StartServer
+from lab.core.errors import ToolError
+from lab.host.guest import registry as guests
+from lab.host.guest.bench import LiveBench
+from lab.host.system import paths
+from lab.host.system.process import Child
+from lab.model.execution.events import Event, GuestStarted
+from lab.model.execution.job import GuestJob
+from lab.model.execution.procedure import HostCommand, MakeDirectory, Procedure, StartServer
+from lab.model.scenario.guest import Guest
+from lab.run.scheduling import crew as crews
+from lab.run.scheduling.crew import Crew, Member
 
 pytestmark = pytest.mark.usefixtures("lab_home")
 UP = GuestStarted(guest="g1", seconds=1.0).model_dump_json()
@@ -178,7 +179,7 @@ def test_an_order_that_nobody_takes_ends_whoever_should_have(
 
 def worker(job: GuestJob, limits: str) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "lab.worker"],
+        [sys.executable, "-m", "lab.run.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -257,9 +258,9 @@ def test_an_order_that_is_none_ends_a_worker_that_waits_for_one(job: GuestJob) -
 def test_cleaning_up_that_hangs_is_left(job: GuestJob, tmp_path: Path) -> None:
     """An undo that never returns: the worker ends by itself, and the guest's directory is gone."""
     program = (
-        "import time, sys; from lab.host.bench import LiveBench;"
+        "import time, sys; from lab.host.guest.bench import LiveBench;"
         "LiveBench.remove = lambda *_: time.sleep(600);"
-        "from lab import worker; from lab.host import wire; wire.leave(worker.main())"
+        "from lab.run import worker; from lab.host.system import wire; wire.leave(worker.main())"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", program],

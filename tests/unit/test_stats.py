@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.stats import (
+from lab.core.statistics import (
     Interval,
     Spread,
     cliffs_delta,

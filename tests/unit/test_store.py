@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from lab import store
-from lab.app.results import result_of, summary
-from lab.compile.identity import cell_id
-from lab.compile.scenario import compile_scenario
-from lab.errors import HostError, InputError
-from lab.host import files, paths
-from lab.model.claim import Verdict
-from lab.model.procedure import Procedure
-from lab.model.result import Outcome, Result
-from lab.model.scenario import Cell
-from lab.store import RunStore, StoredOutcome
+from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.identity import cell_id
+from lab.core.errors import HostError, InputError
+from lab.host.system import files, paths
+from lab.model.execution.procedure import Procedure
+from lab.model.result.document import Outcome, Result
+from lab.model.scenario.claim import Verdict
+from lab.model.scenario.document import Cell
+from lab.results.documents import result_of, summary
+from lab.store import runs as store
+from lab.store.runs import RunStore, StoredOutcome
 from tests.fakes import SCENARIO, raw_of, stored_run
 
 DONE = StoredOutcome(outcome=Outcome.DONE)

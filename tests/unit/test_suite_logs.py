@@ -13,23 +13,23 @@ from typing import Any
 
 import pytest
 
-from lab import catalog
-from lab.app import report
-from lab.app.junit import junit_of
-from lab.app.report import page_of
-from lab.app.results import result_of
-from lab.app.suites import check_suites
-from lab.cli.live import log_line
-from lab.errors import InputError, ToolError
-from lab.host.suite_tests import SuiteTests
-from lab.inguest import suite as program
-from lab.model.events import TestStarted
+from lab.cli.display.live import log_line
+from lab.core.errors import InputError, ToolError
+from lab.core.units import shortened
+from lab.host.guest.ssh.suite_tests import SuiteTests
+from lab.model.execution.events import TestStarted
 from lab.model.plugin import Outputs
-from lab.model.result import Outcome
-from lab.report.html import run_page
-from lab.units import shortened
-from lab.workloads import KERNEL, suite_output
-from lab.workloads.blktests import _UNAME
+from lab.model.result.document import Outcome
+from lab.plugins import catalog
+from lab.plugins.guest_programs import suite as program
+from lab.plugins.workloads import KERNEL, suite_output
+from lab.plugins.workloads.blktests import _UNAME
+from lab.report.html.page import run_page
+from lab.results import report
+from lab.results.documents import result_of
+from lab.results.junit import junit_of
+from lab.results.report import page_of
+from lab.run.preparation.suites import check_suites
 from tests.fakes import Cli
 from tests.suites import blktests_suite, mdadm_suite
 from tests.unit.test_progress import IDS, shown, writing

@@ -15,29 +15,29 @@ from typing import Any
 
 import pytest
 
-from lab import catalog
-from lab.app import execute
-from lab.app.junit import junit_of
-from lab.app.results import result_of
-from lab.app.suites import check_suites, wanting
-from lab.compile.identity import cell_id, identity
-from lab.compile.procedure import cell_procedure, target_of
-from lab.compile.scenario import Compiled, compile_scenario
-from lab.decode import parse_override
-from lab.errors import InputError, ToolError
-from lab.excuses import endings
-from lab.host import parcel
-from lab.measure import contention
-from lab.model.claim import Verdict
-from lab.model.matrix import Expected
-from lab.model.night import Ending, NightPart
+from lab.analysis.known_failures import endings
+from lab.analysis.measure import contention
+from lab.compile.cell.procedure import cell_procedure, target_of
+from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.identity import cell_id, identity
+from lab.core.errors import InputError, ToolError
+from lab.core.yaml import parse_override
+from lab.host.guest.ssh import parcel
+from lab.model.execution.procedure import GuestCommand, Procedure, SendDirectory, Timed
+from lab.model.matrix.file import Expected
+from lab.model.matrix.record import Ending, NightPart
 from lab.model.plugin import Outputs
-from lab.model.procedure import GuestCommand, Procedure, SendDirectory, Timed
-from lab.model.result import ClaimResult, Outcome
-from lab.model.suite import LEFT_OUT, Suite, SuiteParameters
-from lab.run import Undo, run_procedure
-from lab.store import RunStore, StoredCell, StoredOutcome, StoredRun
-from lab.workloads import LONGEST_REASON
+from lab.model.result.document import ClaimResult, Outcome
+from lab.model.scenario.claim import Verdict
+from lab.model.scenario.suite import LEFT_OUT, Suite, SuiteParameters
+from lab.plugins import catalog
+from lab.plugins.workloads import LONGEST_REASON
+from lab.results.documents import result_of
+from lab.results.junit import junit_of
+from lab.run import execute
+from lab.run.preparation.suites import check_suites, wanting
+from lab.run.steps import Undo, run_procedure
+from lab.store.runs import RunStore, StoredCell, StoredOutcome, StoredRun
 from tests.fakes import PLUGIN, Cli, FakeBench
 from tests.suites import blktests_suite, mdadm_suite
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lab.theory import Bitmap, Direction, Geometry, Level, Limit, Limits, Scope, Stream, Unit
-from lab.theory.bitmap import BitmapState
-from lab.theory.prediction import predict_stream
+from lab.md.theory import Bitmap, Direction, Geometry, Level, Limit, Limits, Scope, Stream, Unit
+from lab.md.theory.bitmap import BitmapState
+from lab.md.theory.prediction import predict_stream
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 RAID5 = Geometry(level=Level.RAID5, members=4, component=512 * MIB, chunk=64 * KIB)

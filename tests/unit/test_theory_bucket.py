@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.model.scenario import Throttle
-from lab.theory.bucket import Direction, Limit, Limits, Meter, Scope, Unit, elapsed
+from lab.md.theory.bucket import Direction, Limit, Limits, Meter, Scope, Unit, elapsed
+from lab.model.scenario.document import Throttle
 
 MIB = 1024**2
 READ, WRITE = Direction.READ, Direction.WRITE

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lab.model.scenario import Array, Cell, Disk, Filesystem, Throttle, Workload
-from lab.theory import Direction, Stream, explain, predict, why_not
+from lab.md.theory import Direction, Stream, explain, predict, why_not
+from lab.model.scenario.document import Array, Cell, Disk, Filesystem, Throttle, Workload
 
 MIB = 1024**2
 

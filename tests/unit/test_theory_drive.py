@@ -6,11 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from lab.disks.hdd import PRESETS as HDD
-from lab.disks.ssd import PRESETS as SSD
-from lab.model.calibration import GuestTimes
-from lab.model.drive import HardDrive
-from lab.theory.drive import (
+from lab.md.theory.drive import (
     LARGE,
     NO_TIME,
     Requesters,
@@ -20,6 +16,10 @@ from lab.theory.drive import (
     revolution_rate,
     sequential_read_rate,
 )
+from lab.model.execution.calibration import GuestTimes
+from lab.model.scenario.drive import HardDrive
+from lab.plugins.disks.hdd import PRESETS as HDD
+from lab.plugins.disks.ssd import PRESETS as SSD
 
 DRIVE = HDD["hdd_7200"]
 NOTHING = replace(

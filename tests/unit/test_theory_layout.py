@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.theory.layout import LAYOUTS, Geometry, Level, level_of, rotation
+from lab.md.theory.layout import LAYOUTS, Geometry, Level, level_of, rotation
 
 CHUNK = 64 * 1024
 

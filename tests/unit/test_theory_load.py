@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from lab.model.plugin import Stream as ToolStream
-from lab.predict import work_of
-from lab.theory import (
+from lab.analysis.predict import work_of
+from lab.md.theory import (
     Bitmap,
     Geometry,
     Level,
@@ -23,14 +22,15 @@ from lab.theory import (
     Unit,
     predict_load,
 )
-from lab.theory.bitmap import BitmapState
-from lab.theory.bucket import Direction, Meter
-from lab.theory.concurrent import Simulation, UnheldError
-from lab.theory.dice import places
-from lab.theory.gate import Agenda, Gate
-from lab.theory.paths import FIO_SEED
-from lab.theory.scatter import Mirrors
-from lab.theory.stripe import How, StripeRules
+from lab.md.theory.bitmap import BitmapState
+from lab.md.theory.bucket import Direction, Meter
+from lab.md.theory.concurrent import Simulation, UnheldError
+from lab.md.theory.dice import places
+from lab.md.theory.gate import Agenda, Gate
+from lab.md.theory.paths import FIO_SEED
+from lab.md.theory.scatter import Mirrors
+from lab.md.theory.stripe import How, StripeRules
+from lab.model.plugin import Stream as ToolStream
 
 KIB, MIB = 1024, 1024**2
 PL, LS = "parity-last", "left-symmetric"
@@ -262,7 +262,7 @@ def test_what_is_extrapolated_is_what_would_have_been_followed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     short = run(members=5, depth=16, seconds=40)
-    monkeypatch.setattr("lab.theory.concurrent.FOLLOWED", 10**6)
+    monkeypatch.setattr("lab.md.theory.concurrent.FOLLOWED", 10**6)
     whole = run(members=5, depth=16, seconds=40)
     assert short.iops == pytest.approx(whole.iops, rel=0.02)
     assert sum(short.operations) == pytest.approx(sum(whole.operations), rel=0.02)

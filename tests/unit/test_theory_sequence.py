@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.theory import (
+from lab.md.theory import (
     Direction,
     Geometry,
     Level,
@@ -21,9 +21,9 @@ from lab.theory import (
     Unit,
     predict_stream,
 )
-from lab.theory.bucket import Meter
-from lab.theory.paths import Cutting, path_of
-from lab.theory.sequence import StreamClock
+from lab.md.theory.bucket import Meter
+from lab.md.theory.paths import Cutting, path_of
+from lab.md.theory.sequence import StreamClock
 from tests.properties import examples
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3

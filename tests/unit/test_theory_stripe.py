@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.theory.bucket import Direction
-from lab.theory.layout import Geometry, Level
-from lab.theory.stripe import (
+from lab.md.theory.bucket import Direction
+from lab.md.theory.layout import Geometry, Level
+from lab.md.theory.stripe import (
     PAGE,
     StripeRules,
     StripeWork,

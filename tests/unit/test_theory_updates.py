@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from lab.app.results import result_of
-from lab.compile.identity import cell_id
-from lab.compile.scenario import compile_scenario
-from lab.judge import Judged, judge
-from lab.measure import bitmap_shares, bitmap_updated
-from lab.model.claim import Claim, Verdict
-from lab.model.procedure import Procedure
-from lab.model.result import CellMeasurement, CellResult, MemberCounters, Outcome, Result
-from lab.model.scenario import Array, Cell, Disk, Throttle, Workload
-from lab.predict import bitmap_updates as updates_of
-from lab.report.screen import result_page
-from lab.store import RunStore, StoredCell, StoredOutcome, StoredRun
-from lab.theory import Direction, Load, Stream, bitmap_updates
-from lab.units import GIB, KIB, MIB
+from lab.analysis.judge import Judged, judge
+from lab.analysis.measure import bitmap_shares, bitmap_updated
+from lab.analysis.predict import bitmap_updates as updates_of
+from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.identity import cell_id
+from lab.core.units import GIB, KIB, MIB
+from lab.md.theory import Direction, Load, Stream, bitmap_updates
+from lab.model.execution.procedure import Procedure
+from lab.model.result.document import CellMeasurement, CellResult, MemberCounters, Outcome, Result
+from lab.model.scenario.claim import Claim, Verdict
+from lab.model.scenario.document import Array, Cell, Disk, Throttle, Workload
+from lab.report.terminal.screen import result_page
+from lab.results.documents import result_of
+from lab.store.runs import RunStore, StoredCell, StoredOutcome, StoredRun
 from tests.fakes import raw_of
 
 RANDOM = Load(block=4096, read_share=0.0, depth=16, seconds=15.0)

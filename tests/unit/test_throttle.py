@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab import catalog
-from lab.disks import guest_path, target_name
-from lab.disks.none import DISK as NONE
-from lab.disks.throttle import DISK, IOTUNE, throttle_problems
-from lab.model.scenario import Disk, Throttle
+from lab.model.scenario.document import Disk, Throttle
+from lab.plugins import catalog
+from lab.plugins.disks import guest_path, target_name
+from lab.plugins.disks.none import DISK as NONE
+from lab.plugins.disks.throttle import DISK, IOTUNE, throttle_problems
 
 DIRECTIONS = ("total", "read", "write")
 UNITS = ("bytes", "operations")

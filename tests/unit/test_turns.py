@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from lab.compile.procedure import cell_procedure
-from lab.compile.scenario import compile_scenario
-from lab.host import paths, turns
-from lab.host.turns import Share
-from lab.model.procedure import BeginWorkload, PowerCycle, WaitForSsh
-from lab.worker import Courtesy
+from lab.compile.cell.procedure import cell_procedure
+from lab.compile.scenario.document import compile_scenario
+from lab.host.system import paths, turns
+from lab.host.system.turns import Share
+from lab.model.execution.procedure import BeginWorkload, PowerCycle, WaitForSsh
+from lab.run.worker import Courtesy
 
 ROOT = Path(__file__).parent.parent.parent
 pytestmark = pytest.mark.usefixtures("lab_home")
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("lab_home")
 PROGRAM = """\
 import os
 from pathlib import Path
-from lab.host.turns import LOW, Turn
+from lab.host.system.turns import LOW, Turn
 
 def seen():
     group = Path("/proc/self/autogroup")
@@ -118,8 +118,8 @@ def test_a_guest_that_is_started_during_a_turn_steps_back_as_a_session_too(how: 
 SERVED = """\
 import os, sys
 from lab.host import turns
-from lab.host.servers import Server
-from lab.model.procedure import StartServer
+from lab.host.guest.servers import Server
+from lab.model.execution.procedure import StartServer
 
 socket, log = sys.argv[1:]
 listen = (
@@ -244,9 +244,12 @@ def test_alone_any_step_may_begin_and_without_a_limit_all() -> None:
         other.take(99.0, 0.0)
 
 
-HELD = (
-    "from lab.host.turns import Share; Share().take(1.5, 1.8); print('has it', flush=True); input()"
-)
+HELD = """
+from lab.host.system.turns import Share
+Share().take(1.5, 1.8)
+print('has it', flush=True)
+input()
+"""
 
 
 def test_a_step_whose_worker_was_killed_takes_nothing() -> None:

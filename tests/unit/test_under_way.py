@@ -12,20 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from lab import nights
-from lab.app.compare import comparison_of
-from lab.app.history import history_of
-from lab.app.junit import junit_of
-from lab.app.noise import noise_here
-from lab.app.report import page_of, write_site
-from lab.app.results import result_of, summary
-from lab.errors import InputError
-from lab.host import makers, paths
-from lab.model.claim import Verdict
-from lab.model.result import UNDER_WAY, Outcome, RunState
-from lab.report.answer import answer, steps
-from lab.report.html import run_page
-from lab.store import RunStore
+from lab.core.errors import InputError
+from lab.host.system import makers, paths
+from lab.model.result.document import UNDER_WAY, Outcome, RunState
+from lab.model.scenario.claim import Verdict
+from lab.report.html.page import run_page
+from lab.report.terminal.answer import answer, steps
+from lab.results.compare import comparison_of
+from lab.results.documents import result_of, summary
+from lab.results.history import history_of
+from lab.results.junit import junit_of
+from lab.results.noise import noise_here
+from lab.results.report import page_of, write_site
+from lab.store import matrix_runs as nights
+from lab.store.runs import RunStore
 from tests.fakes import Cli, stored_run
 
 HOLD = """

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.units import (
+from lab.core.units import (
     format_figure,
     format_rate,
     format_seconds,

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from lab.versions import age, in_range, parse_range
+from lab.core.versions import age, in_range, parse_range
 
 OLDEST_FIRST = [
     "6.1.0-9-amd64",

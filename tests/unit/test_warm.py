@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.host import paths, warm
+from lab.host.guest import saved as warm
+from lab.host.system import paths
 
 
 @pytest.fixture(autouse=True)

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from lab.errors import GuestError
-from lab.host import watchdog
-from lab.host.drives import Completed
-from lab.host.watchdog import Watchdog
+from lab.core.errors import GuestError
+from lab.host.guest import watchdog
+from lab.host.guest.libvirt.drives import Completed
+from lab.host.guest.watchdog import Watchdog
 
 PATIENCE = 0.1
 

@@ -89,7 +89,7 @@ def test_wheel_and_sdist_hold_every_scenario_image_and_module(built: Built) -> N
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "lab").rglob("*.py")}
     with zipfile.ZipFile(built.wheel) as wheel:
         names = set(wheel.namelist())
-        assert "lab/disks/plugin/disk.c" in names, "servers are compiled from it"
+        assert "lab/plugins/disks/plugin/disk.c" in names, "servers are compiled from it"
         assert "drive/lab_disk.c" in names, "the driver of virtual time is built from it"
     assert {f"lab/data/{name}" for name in data_files()} | modules <= names
     with tarfile.open(built.sdist) as sdist:
@@ -107,8 +107,8 @@ def test_wheel_holds_nothing_else(built: Built) -> None:
 def test_installed_package_can_begin_a_run(built: Built, tmp_path: Path) -> None:
     """All that a worker imports is there, and each file that the driver is built from."""
     code = (
-        "import lab.worker, lab.app.execute\n"
-        "from lab.host import sealed_kit\n"
+        "import lab.run.worker, lab.run.execute\n"
+        "from lab.host.guest.virtual import kit as sealed_kit\n"
         "assert all((sealed_kit.SOURCES / name).is_file() for name in sealed_kit.BUILT_FROM)"
     )
     run(built.python, "-c", code, cwd=tmp_path, home=tmp_path)
@@ -132,10 +132,10 @@ def test_installed_package_is_not_the_checkout(built: Built, tmp_path: Path) -> 
 
 
 def test_installed_package_finds_its_scenarios_and_images(built: Built, tmp_path: Path) -> None:
-    if not (ROOT / "lab/catalog.py").exists():
-        pytest.skip("lab.catalog is not here yet")
+    if not (ROOT / "lab/plugins/catalog.py").exists():
+        pytest.skip("lab.plugins.catalog is not here yet")
     code = (
-        "from lab import catalog\n"
+        "from lab.plugins import catalog\n"
         "found = (catalog.scenario_directories, catalog.matrix_directories)\n"
         "for d in (*(d for f in found for d in f()), *catalog.image_directories()):\n"
         "    for f in sorted(d.rglob('*.yaml')):\n"

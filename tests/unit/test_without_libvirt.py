@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lab.store import RunStore
+from lab.store.runs import RunStore
 from tests import kept, runs
 from tests.fakes import stored_run
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from lab.model.events import (
+from lab.model.execution.events import (
     CellAgain,
     CellFinished,
     CellStarted,
@@ -26,10 +26,10 @@ from lab.model.events import (
     TestStarted,
     Trouble,
 )
-from lab.model.job import CellJob, End, GuestJob, Keep, Order
-from lab.model.measurement import Check
-from lab.model.procedure import HostCommand, MakeDirectory, Procedure
-from lab.model.result import Outcome, PhaseSeconds
+from lab.model.execution.job import CellJob, End, GuestJob, Keep, Order
+from lab.model.execution.procedure import HostCommand, MakeDirectory, Procedure
+from lab.model.result.document import Outcome, PhaseSeconds
+from lab.model.result.measurement import Check
 
 JOB = GuestJob(
     guest="g1",
@@ -48,7 +48,7 @@ ORDERS: list[Order] = [
 
 def worker(home: Path, stdin: bytes) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [sys.executable, "-m", "lab.worker"],
+        [sys.executable, "-m", "lab.run.worker"],
         input=stdin,
         env=os.environ | {"LAB_HOME": str(home)},
         capture_output=True,
@@ -81,7 +81,7 @@ def test_a_worker_whose_lab_has_gone_leaves_no_guest(tmp_path: Path) -> None:
     )
     began = time.monotonic()
     child = subprocess.Popen(
-        [sys.executable, "-m", "lab.worker"],
+        [sys.executable, "-m", "lab.run.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=os.environ | {"LAB_HOME": str(home)},

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from lab import catalog
-from lab.errors import ToolError
+from lab.core.errors import ToolError
 from lab.model.plugin import Outputs
+from lab.plugins import catalog
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "workloads"
 CASES = sorted(path.parent for path in GOLDEN.glob("*/*/expected.json"))

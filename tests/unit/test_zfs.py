@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from lab.arrays.zfs import ARRAY, create_command
-from lab.compile.procedure import cell_procedure
-from lab.compile.scenario import Compiled, compile_scenario
-from lab.decode import parse_override
-from lab.errors import InputError
-from lab.model.image import ImageFacts
-from lab.model.procedure import GuestCommand, Step, Timed, Verify
-from lab.model.scenario import Array, Filesystem
-from lab.units import GIB, MIB
+from lab.compile.cell.procedure import cell_procedure
+from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.core.errors import InputError
+from lab.core.units import GIB, MIB
+from lab.core.yaml import parse_override
+from lab.model.execution.procedure import GuestCommand, Step, Timed, Verify
+from lab.model.image.manifest import ImageFacts
+from lab.model.scenario.document import Array, Filesystem
+from lab.plugins.arrays.zfs import ARRAY, create_command
 
 DATASET = Filesystem(type="zfs")
 

@@ -1,0 +1,292 @@
+"""Two runs, cell by cell: what changed, and what may be noise. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Final
+
+from lab.analysis.noise import disks_of, share_of
+from lab.core.statistics import Interval, cliffs_delta, median_interval, ratio, shift
+from lab.model.execution.calibration import CALIBRATED, Calibration, CalibrationPoint, kind_of
+from lab.model.result.comparison import (
+    CellChange,
+    Change,
+    Comparison,
+    Difference,
+    FigureChange,
+    VerdictChange,
+)
+from lab.model.result.document import CellMeasurement, CellResult, Outcome, Result, contended
+from lab.model.result.measurement import COUNTERS, UNCONTENDED
+from lab.model.result.noise import NoiseFloor
+from lab.model.scenario.document import Cell, Disk
+
+CERTAIN: Final = 0.99
+"""Confidence in everything that one comparison calls changed, taken together."""
+
+LEAST: Final = 0.05
+"""The smallest change that matters, where nobody says another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One of the two runs."""
+
+    result: Result
+    cells: Mapping[str, Cell]
+    noise: Sequence[NoiseFloor]
+    calibrations: Sequence[Calibration] = ()
+
+
+def compare(first: Side, second: Side, least: float = LEAST) -> Comparison:
+    """What differs between two runs; ``least`` is the smallest change that matters.
+
+    Cells are paired by their id, and where that differs by their axes. Those that are still to come
+    in a run that is under way are left out, with the claims that wait for them.
+    """
+    every = _pairs(first.result, second.result)
+    pairs = [pair for pair in every if not any(cell.pending for cell in pair)]
+    paired = {a.id for a, _ in every}, {b.id for _, b in every}
+    level = each(CERTAIN, sum(len(_workloads(a, b) - _contended(a, b)) for a, b in pairs))
+    return Comparison(
+        first=first.result.run,
+        second=second.result.run,
+        level=CERTAIN,
+        least=least,
+        environment=tuple(differences(_facts(first.result), _facts(second.result))),
+        cells=tuple(_cell(first, second, pair, level, least) for pair in pairs),
+        only_first=tuple(
+            c.id for c in first.result.cells if c.id not in paired[0] and not c.pending
+        ),
+        only_second=tuple(
+            c.id for c in second.result.cells if c.id not in paired[1] and not c.pending
+        ),
+        claims=tuple(_claims(first.result, second.result)),
+    )
+
+
+def each(level: float, count: int) -> float:
+    """Level of each of so many statements that are all true at ``level`` (Bonferroni).
+
+    Dunn 1961, "Multiple comparisons among means", Journal of the American Statistical Association
+    56:52. The figures of one workload stand and fall together, and count once.
+    """
+    return 1 - (1 - level) / max(count, 1)
+
+
+def _workloads(first: CellResult, second: CellResult) -> set[str]:
+    return {m.workload for m in first.measurements} & {m.workload for m in second.measurements}
+
+
+def _contended(*cells: CellResult) -> set[str]:
+    """Workloads that were contended in one of these cells: their values say nothing of a change."""
+    return {m.workload for c in cells for m in c.measurements if contended(c.checks, m.workload)}
+
+
+def _pairs(first: Result, second: Result) -> list[tuple[CellResult, CellResult]]:
+    here = {cell.id: cell for cell in second.cells}
+    same = [(cell, here[cell.id]) for cell in first.cells if cell.id in here]
+    taken = {a.id for a, _ in same}
+    by_axes = {_axes(c): c for c in second.cells if c.id not in taken}
+    alike = {
+        a.id: (a, by_axes[_axes(a)])
+        for a in first.cells
+        if a.id not in taken and _axes(a) in by_axes
+    }
+    found = {a.id: (a, b) for a, b in same} | alike
+    return [found[cell.id] for cell in first.cells if cell.id in found]
+
+
+def _axes(cell: CellResult) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, repr(value)) for name, value in cell.axes.items()))
+
+
+def _cell(
+    first: Side,
+    second: Side,
+    pair: tuple[CellResult, CellResult],
+    level: float,
+    least: float,
+) -> CellChange:
+    a, b = pair
+    cell_a, cell_b = first.cells[a.id], second.cells[b.id]
+    there = {(m.workload, m.metric): m for m in b.measurements}
+    figures, left_out = [], _contended(a, b)
+    for one in a.measurements:
+        other = there.get((one.workload, one.metric))
+        if other is None or one.workload in left_out:
+            continue
+        noise = [
+            share_of(side.noise, disks_of(cell), one.metric, level)
+            for side, cell in ((first, cell_a), (second, cell_b))
+        ]
+        found = figure_change(one, other, noise=(noise[0], noise[1]), level=level, least=least)
+        figures += [found] if found else []
+    timed = [f for f in figures if f.metric not in _COUNTED]
+    return CellChange(
+        fidelity=_fidelity(timed) if _real(cell_a) is not _real(cell_b) else None,
+        first=a.id,
+        second=b.id,
+        axes=a.axes,
+        differs=tuple(differences(_flat(cell_a), _flat(cell_b))) if a.id != b.id else (),
+        doubts=(*_doubts("first", a), *_doubts("second", b), *_apart(first, second, pair)),
+        figures=tuple(figures),
+    )
+
+
+_COUNTED: Final = frozenset(m.name for m in COUNTERS)
+
+
+def _real(cell: Cell) -> bool:
+    return any(disk.device for disk in cell.disks)
+
+
+def _fidelity(figures: Sequence[FigureChange]) -> float | None:
+    shares = [min(f.first, f.second) / max(f.first, f.second) for f in figures]
+    return median(shares) if shares else None
+
+
+TIMED: Final = ("B/s", "1/s", "s")
+"""Units of what a clock had a part in."""
+
+
+def figure_change(
+    first: CellMeasurement,
+    second: CellMeasurement,
+    *,
+    noise: tuple[float, float],
+    level: float = CERTAIN,
+    least: float = LEAST,
+) -> FigureChange | None:
+    """How a figure changed; ``None`` where one is 0, and no share of it can be told.
+
+    ``noise`` is by which share each run's figure may be off at that level; 0: nothing is known of
+    it. A time or a rate that was measured once is not called changed then.
+    """
+    if min(*first.values, *second.values) <= 0:
+        return None
+    before = median_interval(first.values, level).widened(noise[0])
+    after = median_interval(second.values, level).widened(noise[1])
+    quotient = ratio(after, before)
+    verdict = _verdict(quotient, least)
+    pairs = zip((first, second), noise, strict=True)
+    if first.unit in TIMED and any(len(m.values) == 1 and not share for m, share in pairs):
+        verdict = Change.UNCLEAR if verdict is Change.CHANGED else verdict
+    logarithms = [[math.log(v) for v in one.values] for one in (first, second)]
+    return FigureChange(
+        workload=first.workload,
+        metric=first.metric,
+        unit=first.unit,
+        first=before.middle,
+        second=after.middle,
+        change=quotient.middle - 1,
+        low=quotient.low - 1,
+        high=quotient.high - 1,
+        shift=math.expm1(shift(*logarithms)),
+        delta=cliffs_delta(first.values, second.values),
+        verdict=verdict,
+    )
+
+
+def _verdict(quotient: Interval, least: float) -> Change:
+    if quotient.low > 1 or quotient.high < 1:
+        return Change.CHANGED
+    return Change.SAME if quotient.within(1 - least, 1 + least) else Change.UNCLEAR
+
+
+def _doubts(which: str, cell: CellResult) -> Iterator[str]:
+    if cell.outcome is not Outcome.DONE:
+        why = cell.reason.partition("\n")[0] or "no reason was kept"
+        yield f"in the {which} run it is {cell.outcome.value}: {why}"
+    for check in cell.checks:
+        if check.name == UNCONTENDED and not check.passed:
+            what = f"'{check.workload}'" if check.workload else "it"
+            yield f"{what} was contended in the {which} run and is left out: {check.detail}"
+        if check.name == CALIBRATED and not check.passed:
+            yield f"in the {which} run it is not {check.name}: {check.detail}"
+
+
+def _apart(first: Side, second: Side, pair: tuple[CellResult, CellResult]) -> Iterator[str]:
+    """Why figures of two hosts cannot be held against each other: one has not calibrated the bare
+    disks, or they differ there by more than a calibration may be off."""
+    a, b = pair
+    if a.host == b.host or not (a.host and b.host):
+        return
+    where = f"it ran on {a.host} and then on {b.host}"
+    for disk in first.cells[a.id].disks:
+        found = {
+            a.host: _calibration(first, disk, a.host),
+            b.host: _calibration(second, disk, b.host),
+        }
+        missing = [host for host, known in found.items() if known is None]
+        if missing:
+            yield (
+                f"{where}, and on {' and '.join(missing)} its disks were not calibrated:"
+                " calibrate first, by running it there again"
+            )
+            return
+        for point, other in _points(found[a.host], found[b.host]):
+            off = other.measured / point.measured - 1
+            if abs(off) > max(point.tolerance, other.tolerance):
+                yield f"{where}, whose bare disks differ: {point.name} by {off:+.1%}"
+
+
+def _calibration(side: Side, disk: Disk, host: str) -> Calibration | None:
+    """What a disk did bare on the host that the cell ran on."""
+    for found in side.calibrations:
+        if found.disk == kind_of(disk) and found.host in ("", host) and not found.problem:
+            return found
+    return None
+
+
+def _points(
+    first: Calibration | None, second: Calibration | None
+) -> Iterator[tuple[CalibrationPoint, CalibrationPoint]]:
+    """What was measured of both."""
+    there = {(p.name, p.metric): p for p in second.points} if second else {}
+    for point in first.points if first else ():
+        other = there.get((point.name, point.metric))
+        if other is not None and point.measured:
+            yield point, other
+
+
+def _facts(result: Result) -> dict[str, Any]:
+    """What a run was made with; not what it measured of disks and noise."""
+    own = {k: v for k, v in result.environment.items() if k not in ("calibrations", "noise")}
+    return dict(_leaves("", own))
+
+
+def _flat(cell: Cell) -> dict[str, Any]:
+    return dict(_leaves("", cell.model_dump(mode="json", exclude={"axes"})))
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Every value by its dotted name; members of a list by their name or number."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(f"{name}.{key}" if name else key, inner)
+    elif isinstance(value, list | tuple) and any(isinstance(v, dict) for v in value):
+        for number, inner in enumerate(value):
+            own = inner.get("name", number) if isinstance(inner, dict) else number
+            yield from _leaves(f"{name}.{own}" if len(value) > 1 else name, inner)
+    else:
+        yield name, value
+
+
+def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[Difference]:
+    """Names whose values differ; ``None`` stands for one that is not there."""
+    for name in dict.fromkeys((*first, *second)):
+        if first.get(name) != second.get(name):
+            yield Difference(name=name, first=first.get(name), second=second.get(name))
+
+
+def _claims(first: Result, second: Result) -> Iterator[VerdictChange]:
+    there = {claim.id: claim.verdict for claim in second.claims if not claim.pending}
+    for claim in first.claims:
+        if claim.pending:
+            continue
+        if claim.id in there and there[claim.id] is not claim.verdict:
+            yield VerdictChange(id=claim.id, first=claim.verdict, second=there[claim.id])

@@ -1,0 +1,204 @@
+"""What theory expects of a cell's workloads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Final
+
+from lab.compile.cell.fault_times import undisturbed
+from lab.core.base import KEPT
+from lab.md import theory
+from lab.md.theory.drive import NO_TIME, SMALL, figures, random_read_rate, sequential_read_rate
+from lab.model.execution.calibration import GuestTimes
+from lab.model.plugin import Probe, Stream
+from lab.model.result.explanation import Explanation
+from lab.model.result.measurement import COUNTERS, IOPS, SECONDS, THROUGHPUT, Prediction
+from lab.model.scenario.document import Cell, Disk
+from lab.plugins import catalog
+
+GUEST_SHARE: Final = 0.08
+"""What an emulated guest may take from a drive's figures; it adds a millisecond to each request."""
+
+
+def predictions(cell: Cell) -> tuple[Prediction, ...]:
+    """Every metric that theory can say something about, and tool or disks measure."""
+    counted = {m.name for m in COUNTERS}
+    measured = {
+        workload.name: counted | {m.name for m in catalog.workload(workload.tool).metrics}
+        for workload in cell.workloads
+    }
+    said = (*theory.predict(cell, works(cell)), *_of_the_drive(cell))
+    return tuple(p for p in said if p.metric in measured[p.workload])
+
+
+def _of_the_drive(cell: Cell) -> Iterator[Prediction]:
+    """Reads of one bare modelled drive: at random at any depth, or from its beginning on."""
+    if cell.array is not None or cell.filesystem is not None or len(cell.each_disk) != 1:
+        return
+    drive = catalog.disk_model(cell.disks[0].model).drive(cell.disks[0])
+    if drive is None:
+        return
+    for name, work in works(cell).items():
+        if not isinstance(work, theory.Load) or work.read_share < 1 or work.jobs != 1:
+            continue
+        if work.random and work.block == SMALL and work.offset == 0 and work.span is None:
+            iops = random_read_rate(drive, work.depth)
+            reason = (
+                f"The drive reaches {iops:.0f} random places per second: a command, a mean seek and"
+                " half a revolution for each."
+                if work.depth == 1
+                else f"The drive reaches {iops:.0f} random places per second, and goes first to the"
+                f" one of {work.depth} that it is at soonest."
+            )
+        elif not work.random and work.offset == 0:
+            rate = sequential_read_rate(
+                drive, 0.0, block=work.block, depth=work.depth, span=work.span
+            )
+            iops = rate / work.block
+            reason = (
+                f"The drive reads {iops * work.block / 1e6:.0f} MB per second at its beginning,"
+                " and is ahead of the requests."
+            )
+        else:
+            continue
+        for metric, value in ((IOPS, iops), (THROUGHPUT, iops * work.block)):
+            yield Prediction(
+                workload=name, metric=metric.name, value=value, reason=reason, doubt=GUEST_SHARE
+            )
+
+
+def promises(disk: Disk, probes: Sequence[Probe], guest: GuestTimes = NO_TIME) -> list[Prediction]:
+    """The figures of the drive that a disk models, of each probe that is held against one.
+
+    As the drive has them by itself, or as a guest sees them that takes time of its own.
+    """
+    drive = catalog.disk_model(disk.model).drive(disk)
+    if drive is None:
+        return []
+    held = [p for p in probes if p.figure]
+    stream = [p.workload.parameters.get("size") for p in held if p.figure == "sequential_outer"]
+    own = asdict(figures(drive, guest, span=next(iter(stream), None)))
+    return [
+        Prediction(
+            workload=probe.workload.name,
+            metric=probe.metric,
+            value=1 / own[probe.figure] if probe.per_second else own[probe.figure],
+            doubt=probe.tolerance,
+        )
+        for probe in held
+    ]
+
+
+def works(cell: Cell) -> dict[str, theory.Stream | theory.Load]:
+    """The workloads that theory knows, by name."""
+    found: dict[str, theory.Stream | theory.Load] = {}
+    for workload in undisturbed(cell):
+        tool = catalog.workload(workload.tool)
+        stream = tool.stream(tool.parameters.model_validate(workload.parameters, context=KEPT))
+        if stream is not None:
+            found[workload.name] = work_of(stream)
+    return found
+
+
+def explanations(cell: Cell) -> tuple[Explanation, ...]:
+    """Every workload, explained, or why it cannot be."""
+    known = works(cell)
+    return tuple(
+        theory.explain(cell, workload.name, known[workload.name])
+        if workload.name in known
+        else Explanation(
+            workload=workload.name,
+            sentences=(f"Theory has no rule for what {workload.tool} does here.",),
+        )
+        for workload in cell.workloads
+    )
+
+
+def durations(cell: Cell) -> dict[str, float]:
+    """Seconds of the workloads whose time theory or the tool itself knows, by name."""
+    known = works(cell)
+    timed = {
+        name: work.rest + work.seconds
+        for name, work in known.items()
+        if isinstance(work, theory.Load) and work.seconds is not None
+    }
+    rest = {name: work for name, work in known.items() if name not in timed}
+    said = theory.predict(cell, rest)
+    return timed | {p.workload: p.value for p in said if p.metric == SECONDS.name}
+
+
+def bitmap_updates(cell: Cell, seconds: Mapping[str, float]) -> dict[str, float]:
+    """The most bits that each workload can set in the seconds that it took; none without a bitmap.
+
+    A workload that is known to read sets none, and is left out.
+    """
+    known = works(cell)
+    found = {}
+    for name, took in seconds.items():
+        work = known.get(name)
+        if work is not None and theory.only_reads(work):
+            continue
+        updates = theory.bitmap_updates(cell, work, took)
+        if updates is not None:
+            found[name] = updates
+    return found
+
+
+def written(cell: Cell) -> int:
+    """Bytes that all workloads write at most, in one trial; 0 where nobody knows.
+
+    Scattered writes take more of a disk's file than their bytes: nobody knows how much.
+    """
+    known = works(cell)
+    if len(known) < len(cell.workloads):
+        return 0
+    total = 0
+    for work in known.values():
+        if isinstance(work, theory.Stream):
+            total += work.total if work.direction is theory.Direction.WRITE else 0
+        elif work.read_share < 1:
+            return 0
+    return total
+
+
+def work_of(stream: Stream) -> theory.Stream | theory.Load:
+    """A workload's stream in theory's words: one after the other, or many at once."""
+    plain = not stream.random and stream.depth == 1 and stream.direction != "mixed"
+    if plain and stream.total is not None and stream.seconds is None:
+        return theory.Stream(
+            direction=theory.Direction(stream.direction),
+            block=stream.block,
+            total=stream.total,
+            offset=stream.offset,
+        )
+    shares = {"read": 1.0, "write": 0.0, "mixed": stream.read_share}
+    return theory.Load(
+        block=stream.block,
+        read_share=shares[stream.direction],
+        random=stream.random,
+        depth=stream.depth,
+        offset=stream.offset,
+        span=stream.span,
+        total=stream.total,
+        seconds=stream.seconds,
+        rest=stream.rest,
+        repeats=stream.repeats,
+        jobs=stream.jobs,
+    )
+
+
+def silences(cell: Cell) -> dict[str, str]:
+    """Why theory says nothing of a workload, where it says nothing."""
+    known = works(cell)
+    said = {p.workload for p in predictions(cell)}
+    found = {}
+    for workload in cell.workloads:
+        if workload.name in said:
+            continue
+        work = known.get(workload.name)
+        reason = theory.why_not(cell, work) if work else None
+        if workload not in undisturbed(cell):
+            reason = "theory knows nothing of what follows a fault"
+        found[workload.name] = reason or f"theory has no rule for what {workload.tool} does here"
+    return found

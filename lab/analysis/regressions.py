@@ -1,0 +1,171 @@
+"""Figures that got worse, and the first version of Linux or mdadm with which they did. Pure.
+
+Sightings of the same figure are put in the order of the versions that they were made with, whenever
+that was. What differs from the newest version's by more than noise is the good side; the first
+version from which on nothing does is the first bad one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from lab.analysis.compare import CERTAIN, LEAST, each, figure_change
+from lab.analysis.noise import share_of, spread_of
+from lab.core.versions import age
+from lab.model.matrix.record import Regression
+from lab.model.result.comparison import Change, FigureChange
+from lab.model.result.document import CellMeasurement
+from lab.model.result.noise import NoiseFloor
+from lab.model.scenario.claim import Verdict
+from lab.model.scenario.document import AxisValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sighting:
+    """One figure of one run that a claim speaks of."""
+
+    scenario: str
+    claim: str
+    cell: str
+    """What the cell is, but for its guest."""
+    axes: Mapping[str, AxisValue]
+    kernel: str
+    mdadm: str
+    run: str
+    started: str
+    """ISO 8601, UTC."""
+    figure: CellMeasurement
+    better: str
+    """``higher`` or ``lower``."""
+    disks: str
+    noise: Sequence[NoiseFloor]
+    verdict: Verdict
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """QEMU, libvirt, the lab, the accelerator: what else may be the reason."""
+
+    @property
+    def subject(self) -> tuple[str, ...]:
+        """What is looked at over all versions."""
+        one = self.figure
+        return (self.scenario, self.claim, self.cell, one.workload, one.metric)
+
+
+def regressions(sightings: Iterable[Sighting], since: str = "") -> tuple[Regression, ...]:
+    """Figures that are worse with the newest version than with an older one, by more than noise.
+
+    One is told where the change is ``compare.LEAST`` or more, or its claim held and is refuted now.
+    Nothing is named of figures that differ with one and the same version, for then another thing
+    than the version is the reason. ``since``, ISO 8601: those first seen from then on are new.
+    """
+    subjects: dict[tuple[str, ...], list[Sighting]] = {}
+    for one in sightings:
+        subjects.setdefault(one.subject, []).append(one)
+    histories = {subject: _by_version(found) for subject, found in subjects.items()}
+    level = each(CERTAIN, _questions(histories))
+    found = [_regression(history, level, since) for history in histories.values()]
+    return tuple(
+        sorted(
+            (one for one in found if one is not None),
+            key=lambda r: (not r.new, r.scenario, r.claim, json.dumps(r.axes), r.workload),
+        )
+    )
+
+
+def _by_version(sightings: Sequence[Sighting]) -> list[list[Sighting]]:
+    """Groups of one version each, the oldest first; within them the first run first."""
+    groups: dict[tuple[str, str], list[Sighting]] = {}
+    for one in sorted(sightings, key=lambda s: (s.started, s.run)):
+        groups.setdefault((one.kernel, one.mdadm), []).append(one)
+    return [groups[key] for key in sorted(groups, key=lambda k: (age(k[0]), age(k[1])))]
+
+
+def _questions(histories: Mapping[tuple[str, ...], Sequence[Sequence[Sighting]]]) -> int:
+    """How many comparisons are made in all; claims that speak of one figure ask once."""
+    asked = {subject[:1] + subject[2:-1]: groups for subject, groups in histories.items()}
+    return sum(
+        len(groups) - 1 + sum(len(group) * (len(group) - 1) // 2 for group in groups)
+        for groups in asked.values()
+    )
+
+
+def _regression(
+    groups: Sequence[Sequence[Sighting]], level: float, since: str
+) -> Regression | None:
+    newest = groups[-1][-1]
+    changes = [_change(group[-1], newest, level) for group in groups[:-1]]
+    sides = [*(_side(change, newest.better) for change in changes), "bad"]
+    if "good" not in sides:
+        return None
+    last = len(sides) - 1 - sides[::-1].index("good")
+    first = sides.index("bad", last)
+    good, bad, change = groups[last][-1], groups[first], changes[last]
+    if change is None:
+        return None
+    flipped = (good.verdict, newest.verdict) == (Verdict.HOLDS, Verdict.REFUTED)
+    if not flipped and abs(change.change) < LEAST:
+        return None
+    if not all(_steady(group, level) for group in (groups[last], *groups[first:])):
+        return None
+    seen = min(one.started for group in groups[first:] for one in group)
+    return Regression(
+        scenario=newest.scenario,
+        claim=newest.claim,
+        axes=dict(newest.axes),
+        workload=newest.figure.workload,
+        metric=newest.figure.metric,
+        good=_system(good),
+        bad=_system(bad[0]),
+        named=" or ".join(_differ(good, bad[0])),
+        between=tuple(_system(groups[n][-1]) for n in range(last + 1, first)),
+        also=tuple(_others(good, bad[0])),
+        before=change.first,
+        after=change.second,
+        change=change.change,
+        verdicts=(good.verdict, newest.verdict),
+        seen=seen,
+        new=seen >= since,
+    )
+
+
+def _change(first: Sighting, second: Sighting, level: float) -> FigureChange | None:
+    """``None`` also where nobody knows how noisy such figures are."""
+    name, pair = first.figure.metric, (first, second)
+    if any(spread_of(one.noise, one.disks, name) is None for one in pair):
+        return None
+    noise = [share_of(one.noise, one.disks, name, level) for one in pair]
+    return figure_change(first.figure, second.figure, noise=(noise[0], noise[1]), level=level)
+
+
+def _side(change: FigureChange | None, better: str) -> str:
+    """On which side an older figure is: ``good`` where the newest is worse, else ``bad``."""
+    if change is None or change.verdict is Change.UNCLEAR:
+        return "unclear"
+    worse = change.second < change.first if better == "higher" else change.second > change.first
+    return "good" if change.verdict is Change.CHANGED and worse else "bad"
+
+
+def _steady(group: Sequence[Sighting], level: float) -> bool:
+    """Whether one and the same version gave one and the same figure."""
+    found = (_change(a, b, level) for a, b in combinations(group, 2))
+    return all(c is None or c.verdict is not Change.CHANGED for c in found)
+
+
+def _system(one: Sighting) -> str:
+    return f"Linux {one.kernel}, mdadm {one.mdadm}"
+
+
+def _differ(good: Sighting, bad: Sighting) -> Iterator[str]:
+    if good.kernel != bad.kernel:
+        yield f"Linux {bad.kernel}"
+    if good.mdadm != bad.mdadm:
+        yield f"mdadm {bad.mdadm}"
+
+
+def _others(good: Sighting, bad: Sighting) -> Iterator[str]:
+    for name in dict.fromkeys((*good.facts, *bad.facts)):
+        before, after = good.facts.get(name), bad.facts.get(name)
+        if before != after:
+            yield f"{name} {after} in place of {before}"

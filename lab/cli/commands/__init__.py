@@ -1,0 +1,1 @@
+"""The command groups, a file each."""

@@ -1,0 +1,173 @@
+"""``lab cluster``: other machines that run cells."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated
+
+import typer
+
+from lab.cli.app import cluster
+from lab.cli.options import Json, Tls, console, own_name, print_json
+
+Address = Annotated[
+    str,
+    typer.Argument(
+        metavar="ADDRESS",
+        help="The scheduler's HOST[:PORT], or 'local' for the cluster on this machine.",
+        show_default=False,
+    ),
+]
+Lifeline = Annotated[
+    bool, typer.Option("--lifeline", help="End when standard input closes.", hidden=True)
+]
+
+
+@cluster.command("local")
+def local(
+    count: Annotated[
+        int, typer.Argument(metavar="N", min=1, max=64, help="How many hosts to play.")
+    ],
+) -> None:
+    """A cluster on this machine alone, until Ctrl-C or `lab cluster down`.
+
+    Each of its hosts has a home and a share of the processors and the memory of its own. Its
+    certificates are made anew, and are this user's alone.
+
+    Example: lab cluster local 2
+    """
+    from lab.cluster import client as clusters
+    from lab.cluster import local as cluster_local
+    from lab.store.runs import now
+
+    clusters.load()
+
+    def ready(address: str) -> None:
+        typer.echo(f"A cluster of {count} hosts is up at {address}. Ctrl-C ends it.")
+        typer.echo(f"  {own_name()} run scenario NAME --cluster local")
+
+    try:
+        cluster_local.serve(count, now(), ready, lambda text: typer.echo(text, err=True))
+    except KeyboardInterrupt:
+        typer.echo("The cluster is down.")
+
+
+@cluster.command("scheduler")
+def scheduler(
+    host: Annotated[
+        str, typer.Option("--host", help="Address of this machine to listen at.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any.")] = 8786,
+    tls: Tls = None,
+    lifeline: Lifeline = False,
+) -> None:
+    """Be a cluster's scheduler, and hand out this machine's images, until Ctrl-C.
+
+    It makes the cluster's certificates where there are none, and prints how to copy them.
+
+    Example: lab cluster scheduler --host 192.0.2.7
+    """
+    from lab.cluster import client as clusters
+    from lab.cluster import serve as cluster_serve
+    from lab.cluster import tls as cluster_tls
+    from lab.host.system import paths
+
+    clusters.load()
+    directory = (tls or paths.tls()).absolute()
+    shown = f"[{host}]" if ":" in host else host
+    address = clusters.address_of(f"{shown}:{port}")
+    cluster_tls.make(directory)
+    ends = cluster_tls.check(directory)
+
+    def ready(address: str) -> None:
+        typer.echo(address)
+        if lifeline:
+            return
+        typer.echo(
+            f"Certificates: {directory}, until {ends:%Y-%m-%d}. Whoever has them can run programs"
+            " on every host of this cluster. For another machine, copy them there:\n"
+            f"  scp -rp {shlex.quote(str(directory))} MACHINE:lab-tls\n"
+            f"  lab cluster worker {address} --tls ~/lab-tls\n"
+            f"  lab run scenario NAME --cluster {address} --tls ~/lab-tls\n"
+            "Ctrl-C ends the scheduler.",
+            err=True,
+        )
+
+    door = clusters.Door(address=address, tls=directory)
+    cluster_serve.serve_scheduler(host, port, door, ready, lifeline=lifeline)
+
+
+@cluster.command("worker")
+def worker(
+    address: Address,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", help="What results call this host.", show_default="its own name"),
+    ] = None,
+    share: Annotated[
+        int, typer.Option("--share", min=1, help="Offer the N-th part of memory and space.")
+    ] = 1,
+    disk: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--disk",
+            metavar="DEVICE",
+            help="Offer a real disk, by its name in /dev/disk/by-id (repeatable): runs may read it,"
+            " and with --erase destroy what is on it.",
+            show_default=False,
+        ),
+    ] = None,
+    tls: Tls = None,
+    lifeline: Lifeline = False,
+) -> None:
+    """Join a cluster with this host, and run cells for it until Ctrl-C.
+
+    Examples: lab cluster worker 192.0.2.7 --tls ~/lab-tls ·
+    lab cluster worker 192.0.2.7 --tls ~/lab-tls --disk /dev/disk/by-id/ata-WDC_WD10EZEX_WD1234
+    """
+    from lab.cluster.hosts import serve_worker
+    from lab.cluster.local import door_of
+
+    door = door_of(address, tls)
+    serve_worker(
+        door,
+        name=name,
+        disks=disk or (),
+        share=share,
+        ready=lambda own: typer.echo(f"joined {door.address} as {own}"),
+        lifeline=lifeline,
+    )
+
+
+@cluster.command("status")
+def status(address: Address = "local", tls: Tls = None, as_json: Json = False) -> None:
+    """Which hosts a cluster has, and what they offer.
+
+    Example: lab cluster status 192.0.2.7 --tls ~/lab-tls
+    """
+    from lab.cluster.hosts import hosts_table
+    from lab.cluster.local import door_of
+    from lab.report.terminal.text import cluster_table
+
+    rows = hosts_table(door_of(address, tls))
+    if as_json:
+        print_json({"hosts": rows})
+    elif rows:
+        console().print(cluster_table(rows))
+    else:
+        typer.echo("No host has joined. `lab cluster worker ADDRESS` brings one in.")
+
+
+@cluster.command("down")
+def down(as_json: Json = False) -> None:
+    """End the clusters on this machine, with all their guests.
+
+    Example: lab cluster down
+    """
+    from lab.cluster.local import down as end
+
+    ended = end()
+    if as_json:
+        print_json({"ended": ended})
+    else:
+        typer.echo(f"Ended: {', '.join(ended)}" if ended else "No cluster was up.")

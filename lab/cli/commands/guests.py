@@ -1,0 +1,126 @@
+"""``lab ps``, ``ssh``, ``console``, ``down``, ``gc``: live guests."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from lab.cli import completion
+from lab.cli.app import app
+from lab.cli.options import GuestName, Json, console, print_json
+
+
+@app.command()
+def ps(as_json: Json = False) -> None:
+    """List live guests.
+
+    Example: lab ps
+    """
+    from lab.report.terminal.text import guest_table
+    from lab.run.guests import live
+
+    rows = live()
+    if as_json:
+        print_json({"guests": rows})
+    elif rows:
+        console().print(guest_table(rows))
+    else:
+        typer.echo("No guest is up. `lab up scenario NAME` starts one.")
+
+
+@app.command()
+def ssh(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[GUEST] [-- CMD…]",
+            help="A guest, where there are several; and a command to run instead of a shell.",
+            autocompletion=completion.guest_names,
+            show_default=False,
+        ),
+    ] = None,
+    root: Annotated[bool, typer.Option("--root", help="As root, not as the user lab.")] = False,
+) -> None:
+    """Open a shell in a guest, or run a command there.
+
+    A guest with virtual time is suspended when nobody is in it, and resumed for this.
+
+    Examples: lab ssh · lab ssh g1a2b3c -- cat /proc/mdstat · lab ssh -- lsblk
+    """
+    from lab.core.errors import InputError
+    from lab.run import guests
+
+    given = words or []
+    # The parser drops the "--" between guest and command; the command line still has it.
+    behind = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
+    names = given[: len(given) - len(behind)]
+    if len(names) > 1:
+        raise InputError(
+            f"one guest at a time, not {' '.join(names)}",
+            hint=f"a command goes behind --, as in: lab ssh {names[0]} -- {names[1]}",
+        )
+    name = names[0] if names else None
+    raise typer.Exit(guests.ssh(name, behind, user="root" if root else "lab"))
+
+
+@app.command("console")
+def console_(
+    guest: GuestName = None,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as it grows.")] = False,
+) -> None:
+    """Print a guest's console log.
+
+    Examples: lab console · lab console g1a2b3c --follow
+    """
+    from lab.host.system.process import replace_with
+    from lab.run.guests import console_argv
+
+    replace_with(console_argv(guest, follow=follow))
+
+
+@app.command()
+def down(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[GUEST…]",
+            help="Ids or scenarios; all guests, if none.",
+            autocompletion=completion.guest_names,
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """End guests and remove what they left.
+
+    Examples: lab down · lab down g1a2b3c
+    """
+    from lab.run.guests import take_down
+
+    ended = take_down(names or [])
+    if as_json:
+        print_json({"ended": ended})
+    else:
+        typer.echo(f"Ended: {', '.join(ended)}" if ended else "No guest was up.")
+
+
+@app.command()
+def gc(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be removed.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Remove what nobody owns: guests whose lab died, half-made images.
+
+    Examples: lab gc · lab gc --dry-run
+    """
+    from lab.run.guests import collect
+
+    removed = collect(dry_run=dry_run)
+    if as_json:
+        print_json({"removed": removed, "dry_run": dry_run})
+    else:
+        what = "Would be removed" if dry_run else "Removed"
+        typer.echo(f"{what}: {', '.join(removed)}" if removed else "There is nothing to remove.")

@@ -1,0 +1,256 @@
+"""``lab results``: list, show, compare, history, noise, export."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lab.cli import completion
+from lab.cli.app import results
+from lab.cli.options import Json, RunName, console, home, own_name, print_json, share_option
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lab.model.result.document import Result
+    from lab.store.runs import RunStore
+
+
+@results.command("list")
+def list_(as_json: Json = False) -> None:
+    """List the runs there are, newest first.
+
+    Example: lab results list
+    """
+    from lab.core.errors import InputError
+    from lab.report.terminal.text import run_table
+    from lab.results.documents import summary
+    from lab.store import runs as store
+
+    rows, broken = [], store.strays()
+    for run in store.every():
+        try:
+            rows.append(summary(run))
+        except InputError as error:
+            broken.append(str(error))
+        else:
+            broken += run.damage()
+    if as_json:
+        print_json({"runs": rows, "broken": broken})
+        return
+    if rows:
+        console().print(run_table(rows))
+    else:
+        sys.stdout.write(_NO_RUN)
+    _tell(broken)
+
+
+_NO_RUN = "There is no run yet. `lab up scenario raid5-parity-last` makes one.\n"
+
+
+def _tell(broken: Sequence[str]) -> None:
+    """What could not be read, on standard error: everything else was shown."""
+    for sentence in broken:
+        sys.stderr.write(f"lab: {sentence}\n")
+
+
+@results.command()
+def show(
+    name: RunName = "last",
+    whole: Annotated[
+        bool,
+        typer.Option("--whole", help="Every figure, claim and note, however long that gets."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what came out of a run, made again from its raw output.
+
+    Examples: lab results show · lab results show raid5-parity-last --json
+    """
+    from lab.results.documents import result_of
+    from lab.store import runs as store
+
+    run = store.find(name)
+    result = result_of(run)
+    if as_json:
+        print_json(result.model_dump(mode="json", by_alias=True))
+        tell_damage(run)
+        return
+    print_result(run, result, whole=whole)
+    tell_damage(run)
+
+
+def print_result(
+    run: RunStore, result: Result, *, scenario: str | None = None, whole: bool = False
+) -> None:
+    """The result page of a run, one screen of it or the ``whole``; ``scenario`` is what the user
+    called it, where somebody knows."""
+    from lab.results.documents import understood
+
+    understood(_print_result)(run, result, scenario, whole)
+
+
+def _print_result(run: RunStore, result: Result, scenario: str | None, whole: bool) -> None:
+    from lab.report.terminal.answer import steps
+    from lab.report.terminal.screen import abridged, next_steps, result_page
+    from lab.results.documents import typed_names
+
+    stored = run.load_run()
+    out = console()
+    out.print(
+        result_page(
+            result,
+            title=stored.title,
+            question=stored.question,
+            claims=stored.claims,
+            notes=stored.notes,
+            overrides=stored.overrides,
+            whole=whole,
+        )
+    )
+    known, name = typed_names(run)
+    called = scenario or known
+    lines = steps(result, lab=own_name(), scenario=called, run=name, overrides=stored.overrides)
+    if not whole and abridged(result, notes=stored.notes, overrides=stored.overrides):
+        lines = ((f"{own_name()} results show {name} --whole", "every figure and reason"), *lines)
+    out.print(next_steps(lines, home(run.directory)), soft_wrap=True)
+
+
+def tell_damage(run: RunStore) -> None:
+    """Name what is foreign or broken in a run; the rest has been shown."""
+    _tell(run.damage())
+
+
+@results.command()
+def compare(
+    first: RunName,
+    second: RunName,
+    least: Annotated[
+        str,
+        typer.Option("--least", metavar="SHARE", help="The smallest change that matters."),
+    ] = "5%",
+    as_json: Json = False,
+) -> None:
+    """Say what changed from one run to another, cell by cell, and whether it is more than noise.
+
+    Examples: lab results compare RUN-A RUN-B · lab results compare RUN-A last --least 2%
+    """
+    from lab.report.terminal.comparison import comparison_page
+    from lab.results.compare import comparison_of
+    from lab.store import runs as store
+
+    runs = store.find(first), store.find(second)
+    found = comparison_of(*runs, share_option("--least", least))
+    if as_json:
+        print_json(found.model_dump(mode="json", by_alias=True))
+    else:
+        console().print(comparison_page(found))
+    for run in runs:
+        tell_damage(run)
+
+
+@results.command()
+def history(
+    metric: Annotated[
+        str, typer.Argument(metavar="METRIC", help="throughput, iops, seconds, clat_p99 …")
+    ],
+    scenario: Annotated[
+        str | None,
+        typer.Option(
+            "--scenario",
+            metavar="NAME",
+            help="Only its runs.",
+            autocompletion=completion.scenario_names,
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show a metric over all runs, the oldest first, and where it changed by more than noise.
+
+    Example: lab results history throughput --scenario raid5-parity-last
+    """
+    from lab.report.terminal.comparison import history_page
+    from lab.results.history import history_of
+
+    found = history_of(metric, scenario)
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+        return
+    if found.points:
+        console().print(history_page(found))
+    else:
+        sys.stdout.write(_NO_RUN)
+    _tell(found.broken)
+
+
+@results.command()
+def noise(name: RunName = "last", as_json: Json = False) -> None:
+    """Show how far the same cells came out differently on the host of a run, with nothing changed.
+
+    Example: lab results noise
+    """
+    from lab.report.terminal.comparison import noise_page
+    from lab.results.noise import noise_here
+    from lab.store import runs as store
+
+    floors, runs = noise_here(store.find(name).load_run().environment)
+    if as_json:
+        print_json({"runs": runs, "floors": [f.model_dump(mode="json") for f in floors]})
+    else:
+        console().print(noise_page(floors, runs))
+
+
+@results.command()
+def export(
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", metavar="PATH", help="A new file; for fio and bundle a new directory."
+        ),
+    ],
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORM",
+            help="csv, parquet, fio, bundle or junit.",
+            autocompletion=completion.export_forms,
+        ),
+    ],
+    name: RunName = "last",
+    cell: Annotated[
+        str | None,
+        typer.Option("--cell", metavar="ID", help="Only this cell.", show_default=False),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a run for other programs: tables, fio's own JSON for fio-plot, a cell to run again,
+    or JUnit's XML with a test case for each claim.
+
+    Examples: lab results export last --format csv --out last.csv
+    · lab results export RUN --format junit --out junit.xml
+    · lab results export RUN --format bundle --cell ID --out bundle
+    """
+    from lab.core.errors import InputError
+    from lab.results.export import Form
+    from lab.results.export import export as write
+    from lab.store import runs as store
+
+    if form not in {f.value for f in Form}:
+        raise InputError(f"--format: '{form}' is none of them: {', '.join(f.value for f in Form)}")
+    run = store.find(name)
+    try:
+        files = write(run, Form(form), out, cell)
+    except InputError:
+        tell_damage(run)  # it may be the reason
+        raise
+    if as_json:
+        print_json({"format": form, "files": [str(file) for file in files]})
+    else:
+        several = f"{len(files)} files" if len(files) > 1 else "1 file"
+        sys.stdout.write(f"{several} written: {home(out)}\n")
+    tell_damage(run)

@@ -1,0 +1,313 @@
+"""``lab up`` and ``lab run``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lab.cli import completion
+from lab.cli.app import run, up
+from lab.cli.commands.results import print_result
+from lab.cli.options import (
+    AcceptExpired,
+    Clock,
+    Cluster,
+    Json,
+    ScenarioName,
+    Sets,
+    Tls,
+    Trials,
+    Unsealed,
+    compile_named,
+    own_name,
+    print_json,
+    with_clock,
+)
+
+if TYPE_CHECKING:
+    from lab.cli.display.progress import Progress
+    from lab.cluster.client import Door
+    from lab.run.execute import Done, Hands
+    from lab.run.options import How
+    from lab.run.preparation.place import Place
+    from lab.store.runs import RunStore
+
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Keep the run below DIR.", show_default=False),
+]
+Jobs = Annotated[
+    str,
+    typer.Option(
+        "--jobs",
+        "-j",
+        metavar="auto|N",
+        help="Guests at once; auto: as many as fit, and workloads wait for room at the processors.",
+    ),
+]
+Cold = Annotated[
+    bool,
+    typer.Option("--cold", help="Boot every guest, instead of restoring one that was saved."),
+]
+Erase = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--erase",
+        metavar="SERIAL",
+        help="Destroy what is on the real disk with this serial (repeatable). Without it a real"
+        " disk can only be read.",
+        show_default=False,
+    ),
+]
+Resume = Annotated[
+    str | None,
+    typer.Option(
+        "--resume",
+        metavar="RUN",
+        help="Go on with a run that stopped.",
+        autocompletion=completion.run_names,
+        show_default=False,
+    ),
+]
+Verbose = Annotated[
+    bool, typer.Option("-v", "--verbose", help="A line per event, also without a terminal.")
+]
+
+
+@up.command("scenario")
+def up_scenario(
+    context: typer.Context,
+    name: ScenarioName,
+    sets: Sets = None,
+    trials: Trials = None,
+    clock: Clock = None,
+    out: Out = None,
+    no_run: Annotated[
+        bool, typer.Option("--no-run", help="Only boot the guest and build the base cell's array.")
+    ] = False,
+    jobs: Jobs = "auto",
+    cold: Cold = False,
+    erase: Erase = None,
+    resume: Resume = None,
+    accept_expired: AcceptExpired = False,
+    as_json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run all cells, print the answer, and leave the base cell's guest up with its array.
+
+    Examples: lab up scenario raid5-parity-last · lab up scenario raid5-parity-last --no-run
+    """
+    from lab.core.errors import InputError
+
+    if resume and no_run:
+        raise InputError("--resume goes on with cells, and --no-run runs none: leave one out")
+    how = how_of(*(jobs, accept_expired), keep=True, workloads=not no_run, cold=cold, erase=erase)
+    _go(
+        *(context, name, with_clock(sets, clock), trials, out, how, None),
+        resume=resume,
+        as_json=as_json,
+        verbose=verbose,
+    )
+
+
+@run.command("scenario")
+def run_scenario(
+    context: typer.Context,
+    name: ScenarioName,
+    sets: Sets = None,
+    trials: Trials = None,
+    clock: Clock = None,
+    out: Out = None,
+    jobs: Jobs = "auto",
+    cold: Cold = False,
+    erase: Erase = None,
+    accept_expired: AcceptExpired = False,
+    cluster: Cluster = None,
+    tls: Tls = None,
+    unsealed: Unsealed = False,
+    resume: Resume = None,
+    junit: Annotated[
+        Path | None,
+        typer.Option(
+            "--junit",
+            metavar="FILE",
+            help="Write JUnit's XML, a test case for each claim, however the run ends.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run all cells, print the answer, and take every guest down.
+
+    Examples: lab run scenario raid5-parity-last --json ·
+    lab run scenario raid5-parity-last --set 'matrix={}' --set array.layout=left-asymmetric ·
+    lab run scenario raid5-parity-last --resume last · lab run scenario degraded --junit junit.xml ·
+    lab run scenario raid5-parity-last --cluster 127.0.0.1:8786
+    """
+    from dataclasses import replace
+
+    from lab.core.errors import InputError
+
+    how = how_of(jobs, accept_expired, keep=False, workloads=True, cold=cold, erase=erase)
+    if unsealed and cluster is not None:
+        raise InputError("--unsealed is for guests of this host: leave it out, or --cluster")
+    how = replace(how, unsealed=unsealed)
+    where = where_of(cluster, tls)
+    _go(
+        *(context, name, with_clock(sets, clock), trials, out, how, where),
+        resume=resume,
+        as_json=as_json,
+        verbose=verbose,
+        junit=junit,
+    )
+
+
+def how_of(
+    jobs: str,
+    accept_expired: bool,
+    *,
+    keep: bool,
+    workloads: bool,
+    cold: bool,
+    erase: list[str] | None = None,
+) -> How:
+    """The options as the use case wants them; ``InputError``: a number that is none."""
+    from lab.core.errors import InputError
+    from lab.host.images.recipes import expired_accepted
+    from lab.run.options import How
+
+    number = None
+    if jobs != "auto":
+        if not jobs.isdigit() or not 1 <= int(jobs) <= 256:
+            raise InputError(f"--jobs {jobs}: expected auto, or a number from 1 to 256")
+        number = int(jobs)
+    return How(
+        keep=keep,
+        workloads=workloads,
+        jobs=number,
+        cold=cold,
+        accept_expired=expired_accepted() or accept_expired,
+        erase=tuple(erase or ()),
+    )
+
+
+def where_of(cluster: str | None, tls: Path | None) -> Door | None:
+    """The cluster that is to run the cells; ``None``: this host."""
+    from lab.core.errors import InputError
+
+    if cluster is None:
+        if tls is not None:
+            raise InputError("--tls is a cluster's: name one with --cluster ADDRESS")
+        return None
+    from lab.cluster.local import door_of
+
+    return door_of(cluster, tls)
+
+
+@contextmanager
+def hands_of(where: Door | None, how: How, progress: Progress) -> Iterator[Hands]:
+    """Whoever runs the cells."""
+    from lab.run.execute import Here
+
+    if where is None:
+        yield Here(how=how, watch=progress.watch, say=progress.note)
+        return
+    from lab.cluster.run import joined
+
+    with joined(where, how, progress.watch, progress.note) as found:
+        yield found
+
+
+def _go(
+    context: typer.Context,
+    name: str,
+    sets: list[str] | None,
+    trials: int | None,
+    out: Path | None,
+    how: How,
+    where: Door | None,
+    *,
+    resume: str | None,
+    as_json: bool,
+    verbose: bool,
+    junit: Path | None = None,
+) -> None:
+    from lab.cli.display.again import kept_of_run, told
+    from lab.cli.display.progress import Progress
+    from lab.core.errors import InputError
+    from lab.results.junit import kept_up
+    from lab.run import execute
+    from lab.run.resume import stored
+
+    compiled = compile_named(name, sets, trials)
+    store = stored(resume, compiled, sets or []) if resume else None
+    begun_runs: list[RunStore] = []
+
+    def kept(error: BaseException) -> str:
+        # Bad input is told before anything is begun: nothing is to be said of the run then.
+        earlier = [store] if store and not isinstance(error, InputError) else []
+        return "".join(kept_of_run(context, one) for one in (begun_runs or earlier))
+
+    with (
+        told(kept),
+        kept_up(junit, compiled) as begun,
+        Progress(compiled, how=how, verbose=verbose) as progress,
+        hands_of(where, how, progress) as hands,
+    ):
+
+        def ready(run: RunStore, place: Place) -> None:
+            begun_runs.append(run)
+            begun(run)
+            progress.ready(run, place)
+
+        done = execute.run_scenario(
+            compiled,
+            texts=[*(sets or []), *([f"trials={trials}"] if trials else [])],
+            out=out.absolute() if out else None,
+            how=how,
+            hands=hands,
+            resume=store,
+            progress=progress.image,
+            ready=ready,
+        )
+    if as_json:
+        print_json(done.result.model_dump(mode="json", by_alias=True))
+    elif how.workloads:
+        print_result(done.store, done.result, scenario=name)
+    if done.kept and not as_json:
+        _say_kept(done.kept)
+    raise typer.Exit(exit_status(done))
+
+
+def exit_status(done: Done) -> int:
+    """1 where a claim was refuted or a cell did not finish."""
+    from lab.core.errors import EXIT_DONE, EXIT_REFUTED
+    from lab.model.result.document import Outcome
+    from lab.model.scenario.claim import Verdict
+
+    refuted = any(c.verdict is Verdict.REFUTED for c in done.result.claims)
+    failed = any(c.outcome is not Outcome.DONE for c in done.result.cells)
+    return EXIT_REFUTED if refuted or failed else EXIT_DONE
+
+
+def _say_kept(guest: str) -> None:
+    from lab.host.guest import registry as guests
+
+    record = guests.find(guest)
+    lab = own_name()
+    lines = {
+        f"{lab} ssh {guest}": "to look around",
+        f"{lab} ssh {guest} -- cat /proc/mdstat": "to run one command",
+        f"{lab} down {guest}": "to end it",
+    }
+    width = max(len(command) for command in lines)
+    typer.echo(f"The guest {guest} is up with its array on {record.target}.")
+    if record.unsealed:
+        typer.echo("Virtual time, unsealed: the guest is suspended while nobody is logged in.")
+    for command, what in lines.items():
+        typer.echo(f"  {command:<{width}}    {what}")

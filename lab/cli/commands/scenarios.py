@@ -1,0 +1,260 @@
+"""``lab scenario``: list, show, check, plan, predict, explain, new."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lab.cli import completion
+from lab.cli.app import scenario
+from lab.cli.options import (
+    Clock,
+    Json,
+    ScenarioName,
+    Sets,
+    Trials,
+    compile_named,
+    console,
+    home,
+    print_json,
+    with_clock,
+)
+
+
+@scenario.command("list")
+def list_(as_json: Json = False) -> None:
+    """List the scenarios there are.
+
+    Example: lab scenario list
+    """
+    from lab.compile.scenario.document import compile_scenario
+    from lab.core.errors import InputError
+    from lab.host.real_disks.refusals import known
+    from lab.plugins import catalog
+    from lab.report.terminal.text import scenario_table
+    from lab.run.preparation.suites import wanting
+
+    rows, broken = [], []
+    for name, path in catalog.scenarios().items():
+        try:
+            compiled = compile_scenario(path, known=known)
+        except InputError as error:
+            broken.append(str(error))
+            continue
+        rows.append(
+            {
+                "name": name,
+                "title": compiled.scenario.title,
+                "cells": len(compiled.cells),
+                "claims": len(compiled.scenario.claims),
+                "file": str(path),
+                "wanting": wanting(compiled),
+            }
+        )
+    if as_json:
+        print_json({"scenarios": rows, "broken": broken})
+    else:
+        console().print(scenario_table(rows))
+        for sentence in broken:
+            sys.stderr.write(f"lab: {sentence}\n")
+
+
+@scenario.command()
+def show(name: ScenarioName, sets: Sets = None, as_json: Json = False) -> None:
+    """Show a scenario: its question, what it boots and builds, its cells and claims.
+
+    Example: lab scenario show raid5-parity-last
+    """
+    from lab.compile.scenario.identity import cell_id
+    from lab.report.terminal.text import scenario_page
+
+    compiled = compile_named(name, sets)
+    if as_json:
+        print_json(
+            {
+                "name": compiled.name,
+                "file": str(compiled.path),
+                "scenario": compiled.scenario.model_dump(mode="json"),
+                "cells": [{"id": cell_id(c), "axes": c.axes} for c in compiled.cells],
+            }
+        )
+    else:
+        console().print(scenario_page(compiled, home(compiled.path)))
+
+
+@scenario.command()
+def check(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE…]",
+            help="Names or files; all, if none.",
+            autocompletion=completion.scenario_names,
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check scenarios without booting: keys, types, md's and QEMU's own rules, every cell.
+
+    Images that are built are asked whether their kernel and mdadm know what an array needs.
+
+    Examples: lab scenario check · lab scenario check my-own.yaml
+    """
+    from lab.compile.scenario.document import compile_scenario
+    from lab.core.errors import EXIT_INPUT, InputError
+    from lab.host.real_disks.refusals import known
+    from lab.plugins import catalog
+    from lab.run.preparation.fitting import Known, check_images
+    from lab.run.preparation.suites import check_suites, wanting
+
+    good: list[dict[str, Any]] = []
+    wrong = []
+    facts: Known = {}
+    for name, path in catalog.walk_scenarios(names or []):
+        try:
+            compiled = compile_scenario(path, known=known)
+            check_images(compiled, facts)
+            check_suites(compiled, all_given=False)
+        except InputError as error:
+            wrong.append({"name": name, "error": str(error)})
+            continue
+        good.append({"name": name, "cells": len(compiled.cells), "wanting": wanting(compiled)})
+    if as_json:
+        print_json({"good": good, "wrong": wrong})
+    else:
+        for one in good:
+            typer.echo(
+                f"{one['name']}: good, {one['cells']} cell{'s' if one['cells'] != 1 else ''}"
+            )
+            for sentence in one["wanting"]:
+                typer.echo(f"  {sentence}")
+        for bad in wrong:
+            sys.stderr.write(f"lab: {bad['error']}\n")
+    if wrong:
+        raise typer.Exit(EXIT_INPUT)
+
+
+@scenario.command()
+def plan(
+    name: ScenarioName,
+    sets: Sets = None,
+    trials: Trials = None,
+    clock: Clock = None,
+    as_json: Json = False,
+) -> None:
+    """Print every host and guest command that would run, ready to paste.
+
+    Example: lab scenario plan raid5-parity-last | less
+    """
+    from lab.report.terminal.plan import as_script
+    from lab.run.plan import plan_of
+
+    planned = plan_of(compile_named(name, with_clock(sets, clock), trials))
+    if as_json:
+        print_json(planned.model_dump(mode="json"))
+    else:
+        sys.stdout.write(as_script(planned))
+
+
+@scenario.command()
+def predict(
+    name: ScenarioName,
+    sets: Sets = None,
+    trials: Trials = None,
+    clock: Clock = None,
+    as_json: Json = False,
+) -> None:
+    """Say what theory expects of each cell, without booting.
+
+    Example: lab scenario predict raid5-parity-last
+    """
+    from lab.report.terminal.screen import result_page
+    from lab.run.plan import prediction_of
+
+    compiled = compile_named(name, with_clock(sets, clock), trials)
+    result = prediction_of(compiled)
+    if as_json:
+        print_json(result.model_dump(mode="json", by_alias=True))
+    else:
+        out = console()
+        out.print(result_page(result, title=compiled.scenario.title, question="", measured=False))
+
+
+@scenario.command()
+def explain(
+    name: ScenarioName,
+    sets: Sets = None,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            "--run",
+            metavar="RUN",
+            help="Put a run's figures and its disks' counters beside theory's: an id, a directory,"
+            " or 'last'.",
+            autocompletion=completion.run_names,
+            show_default=False,
+        ),
+    ] = None,
+    workload: Annotated[
+        str | None,
+        typer.Option("--workload", metavar="NAME", help="Only this one.", show_default=False),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say why each cell should be as fast as it is, and what would make it faster.
+
+    Examples: lab scenario explain raid5-parity-last --workload write
+    · lab scenario explain raid5-parity-last --run last
+    """
+    from lab.core.errors import InputError
+    from lab.report.terminal.explanation import explanation_page
+    from lab.results.explain import explanation_of, explanation_of_run
+    from lab.run.resume import require_same
+    from lab.store import runs as store
+
+    compiled = compile_named(name, sets)
+    if run is not None:
+        if sets:
+            raise InputError("a run has its own settings: give --set or --run, not both")
+        stored = store.find(name if run == "last" else run)
+        require_same(stored, compiled)
+        cells = explanation_of_run(stored)
+    else:
+        cells = explanation_of(compiled)
+    names = [w.workload for w in cells[0].workloads] if cells else []
+    if workload is not None and workload not in names:
+        raise InputError(
+            f"there is no workload '{workload}' in '{compiled.name}' (there are: "
+            f"{', '.join(names)})"
+        )
+    if as_json:
+        chosen = [
+            c.model_copy(
+                update={
+                    "workloads": tuple(w for w in c.workloads if workload in (None, w.workload))
+                }
+            )
+            for c in cells
+        ]
+        print_json(
+            {"scenario": compiled.name, "cells": [c.model_dump(mode="json") for c in chosen]}
+        )
+    else:
+        console().print(explanation_page(compiled.scenario.title, cells, workload))
+
+
+@scenario.command()
+def new(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it; ends in .yaml.")],
+) -> None:
+    """Write a small scenario to start one's own from.
+
+    Example: lab scenario new my-question.yaml
+    """
+    from lab.run.plan import write_new
+
+    write_new(file)
+    typer.echo(f"{file} is written; try: lab scenario check {file} · lab up scenario {file}")

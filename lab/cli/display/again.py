@@ -1,0 +1,114 @@
+"""What a run that ended too early has kept, and the command that goes on with it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from lab.cli.options import home, own_name
+from lab.core.errors import LabError
+
+if TYPE_CHECKING:
+    from lab.store.runs import RunStore
+
+_LEFT_OUT = frozenset({"resume", "plan", "shard", "budget"})
+"""Options that a resumed run has from its beginning, or must not have."""
+NOTHING = "nothing was finished, and there is nothing to keep"
+
+
+@contextmanager
+def told(kept: Callable[[BaseException], str]) -> Iterator[None]:
+    """Have an error, or Ctrl-C, end with what ``kept`` says of it; empty: with nothing more.
+
+    It is a note of the exception, which is printed after its own sentence (`notes_of`).
+    """
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except BaseException as error:
+        from lab.host.system.process import uninterrupted
+
+        with uninterrupted(), suppress(LabError, OSError):  # the first error is the one to tell
+            said = kept(error) or (NOTHING if isinstance(error, KeyboardInterrupt) else "")
+            if said:
+                error.add_note(said)
+        raise
+
+
+def notes_of(error: BaseException) -> list[str]:
+    """Notes of an exception, and of those that it came of."""
+    found: list[str] = []
+    at: BaseException | None = error
+    while at is not None:
+        found += getattr(at, "__notes__", ())
+        at = at.__cause__ or at.__context__
+    return list(dict.fromkeys(found))
+
+
+def kept_of_run(context: typer.Context, store: RunStore) -> str:
+    """How many cells are finished, and how to go on."""
+    from lab.results.documents import typed_names
+
+    cells = store.load_run().cells
+    ended = sum(store.has_cell(cell.id) for cell in cells)
+    if not ended:
+        return f"no cell was finished, and there is nothing to keep in {home(store.directory)}"
+    _, name = typed_names(store)
+    return (
+        f"{ended} of {_counted(len(cells), 'cell')} finished and kept in {home(store.directory)}."
+        f" To go on:\n  {command(context, name, {*_LEFT_OUT, 'out'})}"
+    )
+
+
+def kept_of_matrix(context: typer.Context, directory: Path) -> str:
+    """How many parts are done, and how many cells of the one under way; how to go on."""
+    from lab.model.matrix.record import State
+    from lab.store import matrix_runs as nights
+    from lab.store.runs import RunStore
+
+    night = nights.load(directory)
+    done = sum(part.state is State.DONE for part in night.parts)
+    ended = 0
+    for part in night.parts:
+        if part.run and part.state is not State.DONE:
+            run = RunStore(Path(part.run))
+            ended += sum(run.has_cell(cell.id) for cell in run.load_run().cells)
+    if not done and not ended:
+        return f"no cell was finished, and there is nothing to keep in {home(directory)}"
+    more = f", with {_counted(ended, 'cell')} finished of others" if ended else ""
+    return (
+        f"{done} of {_counted(len(night.parts), 'part')} done{more}, kept in {home(directory)}."
+        f" To go on:\n  {command(context, shlex.quote(night.id), _LEFT_OUT)}"
+    )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number != 1 else ''}"
+
+
+def command(context: typer.Context, run: str, but: Collection[str]) -> str:
+    """The command that is being run, with ``--resume``; ``but``: options that it is not to have."""
+    at: Any = context
+    words, options = [context.info_name or ""], list[str]()
+    while at.parent is not None and at.parent.parent is not None:
+        at = at.parent
+        words.insert(0, at.info_name or "")
+    for parameter in context.command.params:
+        value = context.params.get(parameter.name or "")
+        if parameter.name in but or value == parameter.get_default(context):
+            continue
+        values = value if isinstance(value, list | tuple) else [value]
+        for one in values:
+            if parameter.param_type_name == "argument":
+                words.append(str(one))
+            elif one is True:
+                options.append(max(parameter.opts, key=len))
+            elif one not in (None, False):
+                options += [max(parameter.opts, key=len), str(one)]
+    return f"{shlex.join([own_name(), *words, *options])} --resume {run}"

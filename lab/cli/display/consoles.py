@@ -1,0 +1,22 @@
+"""The console that all tables and pages are printed with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from typing_extensions import override
+
+from lab.core.printable import printable
+
+
+class ShownConsole(Console):
+    """Prints text of others with control characters as escapes; rich itself keeps most of them."""
+
+    @override
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable(text), style, control)

@@ -1,0 +1,325 @@
+"""Progress on standard error: what is happening now, and how long it should take.
+
+On a terminal a display that is redrawn in place, and vanishes at the end; elsewhere a line now and
+then, as a log can bear it. With ``--verbose`` a line per event, on both.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.cells import set_cell_size
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.segment import Segment, SegmentLines
+from rich.table import Table
+from rich.text import Text
+
+from lab.cli.display.estimate import Estimate
+from lab.cli.display.labels import labels_of
+from lab.cli.display.live import SHORT, clock, counts, log_line, screen, time_left
+from lab.cli.display.watching import Watched
+from lab.cli.options import console as console_of
+from lab.compile.guest.virtual_time import is_sealed
+from lab.compile.scenario.identity import cell_id
+from lab.core.units import format_seconds
+from lab.model.execution.events import (
+    CellFinished,
+    Checked,
+    Event,
+    GuestKept,
+    GuestStarted,
+    Notice,
+    TestStarted,
+    Trouble,
+)
+from lab.model.result.document import Outcome
+
+if TYPE_CHECKING:
+    from lab.compile.scenario.document import Compiled
+    from lab.run.options import How
+    from lab.run.preparation.place import Place
+    from lab.store.runs import RunStore
+
+TITLE_WIDTH, CLOCK_WIDTH, BAR_WIDTH = 20, 24, 30
+NOTED: Final = 60.0
+"""Seconds for which a note stays in sight."""
+ECHO: Final = 2
+"""Columns that stay free for the ``^C`` that a terminal writes: it begins no new line then."""
+QUIET: Final = 60.0
+"""Seconds without a line, after which a log gets one that says how things stand."""
+CLOSE: Final = 10.0
+"""Seconds within which a log gets no second line for a cell that went well."""
+
+
+class InPlace:
+    """A display that is drawn anew four times a second, while it is shown."""
+
+    def __init__(self, render: Callable[[], RenderableType], console: Console | None) -> None:
+        self.console = console or console_of(stderr=True)
+        self._render = render
+        self._width = self.console.width
+        self._lengths: list[int] = []
+        """Of the lines that were drawn last."""
+        self._live: Live | None = None
+        # FORCE_COLOR, which rich takes for a terminal, makes none of a CI's log.
+        self.shown = self.console.file.isatty() and not self.console.is_dumb_terminal
+
+    def __enter__(self) -> InPlace:
+        if self.shown:
+            self._live = Live(
+                get_renderable=self._drawn,
+                console=self.console,
+                transient=True,
+                refresh_per_second=4,
+            )
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def _drawn(self) -> RenderableType:
+        """What is to be drawn; a terminal that became narrower has folded what stands there.
+
+        rich goes up as many lines as it has drawn: here it learns how many there are now.
+        """
+        width = self.console.width
+        drawn = self._live._live_render if self._live else None
+        if drawn and drawn._shape and width < self._width:
+            drawn._shape = (width, folded(self._lengths, width))
+        lines = self.console.render_lines(self._render(), pad=False)
+        self._width, self._lengths = width, [Segment.get_line_length(line) for line in lines]
+        return SegmentLines(lines, new_lines=True)
+
+
+def folded(lengths: Sequence[int], width: int) -> int:
+    """How many rows lines of these lengths take where each is folded at a width."""
+    return sum(max(-(-length // width), 1) for length in lengths)
+
+
+class Display:
+    """Two lines: all of a piece of work, with a bar, and below it the step of the moment."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._title = "getting ready"
+        self._since = time.monotonic()
+        self._fraction: float | None = None
+        self._step = ""
+        self._step_since = self._since
+        self.place = InPlace(self.render, console)
+
+    def begin(self, title: str) -> None:
+        """Something new, its clock at zero."""
+        self._title, self._since = title, time.monotonic()
+        self._fraction = None
+
+    def step(self, text: str, *, fraction: float | None = None) -> None:
+        """What is being done, and how far all of it is (0 to 1)."""
+        if text != self._step:
+            self._step, self._step_since = text, time.monotonic()
+        self._fraction = fraction
+
+    def render(self) -> RenderableType:
+        """Both lines, as wide as the terminal."""
+        now = time.monotonic()
+        elapsed = now - self._since
+        fraction = self._fraction
+        said = clock(elapsed)
+        if fraction is not None and fraction > 0.1:
+            expected = elapsed / fraction
+            said += f" of about {clock(round(expected / 5) * 5 if expected > 60 else expected)}"
+        room = self.place.console.width - TITLE_WIDTH - CLOCK_WIDTH - 2
+        bar = ProgressBar(
+            total=None if fraction is None else 1.0,
+            completed=fraction or 0.0,
+            width=min(BAR_WIDTH, max(room, 1)),
+        )
+        line = Table.grid(padding=(0, 1))
+        title = Text(set_cell_size(self._title, TITLE_WIDTH), no_wrap=True)
+        line.add_row(*([title, bar] if room >= 4 else [title]), Text(said, no_wrap=True))
+        below = f"  {self._step}"
+        spent = now - self._step_since
+        if self._step and spent >= SHORT:
+            below += f", {spent:.0f} s"
+        return Group(line, Text(below, no_wrap=True, overflow="ellipsis"))
+
+
+class Spinner:
+    """One piece of work that says itself how far it is."""
+
+    def __init__(self, title: str) -> None:
+        self._display = Display()
+        self._display.begin(title)
+
+    def __enter__(self) -> Spinner:
+        self._display.place.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._display.place.__exit__(kind, error, trace)
+
+    def show(self, text: str, fraction: float | None) -> None:
+        """What is being done, and how far it is: 0 to 1, or ``None``."""
+        self._display.step(text, fraction=fraction)
+
+
+class Progress:
+    """A run: how far it is, what each guest does, what waits."""
+
+    def __init__(
+        self, compiled: Compiled, *, how: How, verbose: bool, console: Console | None = None
+    ) -> None:
+        self._verbose = verbose
+        self._cells = compiled.cells if how.workloads else ()
+        base = compiled.base
+        self._clock = "; virtual time" if is_sealed(base) else ""
+        self._clock += ", unsealed" if how.unseals(base) else ""
+        self._labels = labels_of(self._cells, compiled.name)
+        self._began = self._said = time.monotonic()
+        self._getting_ready = Display(console)
+        self._place = InPlace(self.render, self._getting_ready.place.console)
+        self._watched: Watched | None = None
+        self._telling = threading.Lock()  # the display is drawn by a thread of its own
+        self._note, self._noted = "", 0.0
+        self._stopping = self._building = False
+        self._handlers: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Progress:
+        self._place.__enter__()
+        for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            self._handlers[kind] = signal.signal(kind, self._stop)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._place.__exit__(kind, error, trace)
+
+    def _stop(self, _number: int, _frame: FrameType | None) -> None:
+        """Somebody wants the run to end: the display says so while guests are taken down."""
+        self._stopping = True
+        raise KeyboardInterrupt
+
+    def image(self, text: str, fraction: float | None) -> None:
+        """The image is being built."""
+        if not self._building:
+            self._building = True
+            self._getting_ready.begin("building the image")
+            self._log("building the image, which takes a minute or more")
+        self._getting_ready.step(text, fraction=fraction)
+
+    def ready(self, store: RunStore, place: Place) -> None:
+        """The run has its directory and its accelerator."""
+        kind = place.accelerator.kind
+        stored = {cell for cell in self._labels.full if store.has_cell(cell)}
+        left = [c for c in self._cells if cell_id(c) not in stored]
+        self._watched = Watched(
+            labels=self._labels,
+            kind=kind,
+            began=time.monotonic(),
+            estimate=Estimate(left, kind),
+            ended=dict.fromkeys(stored, Outcome.DONE),
+        )
+        self.say(f"{place.accelerator.reason}{self._clock}; run {store.id}")
+        self._log(f"run {store.id} begins: {self.title()}, {self._left()}")
+
+    def watch(self, guest: str, event: Event | None) -> None:
+        """One event of a guest's worker, or its end."""
+        watched = self._watched
+        if watched is None:  # there is nothing to watch before `ready`
+            return
+        at = time.monotonic()
+        with self._telling:
+            watched.take(at, guest, event)
+        match event:
+            case GuestStarted():
+                self.say(f"guest {event.guest} is up after {format_seconds(event.seconds)}")
+            case Checked() if not event.check.passed:
+                self.say(f"the check '{event.check.name}' failed: {event.check.detail}")
+            case CellFinished():
+                self._finished(watched, event)
+            case TestStarted():
+                self.say(f"test {event.test}, {event.number} of {event.of}")
+            case GuestKept():
+                self.say(f"guest {event.guest} stays up")
+            case Trouble() | Notice():
+                self.note(event.message)
+            case _:
+                pass
+        if at - self._said >= QUIET:
+            self._log(log_line(watched, at))
+
+    def _finished(self, watched: Watched, event: CellFinished) -> None:
+        seconds = format_seconds(event.seconds.total)
+        why = f": {event.reason.splitlines()[0]}" if event.reason else ""
+        said = f"{watched.name(event.cell)}: {event.outcome.value} after {seconds}{why}"
+        self.say(said)
+        well = event.outcome is Outcome.DONE
+        if not well or time.monotonic() - self._said >= CLOSE or not watched.waiting:
+            self._log(f"{said}; {self.title()}, {self._left()}")
+
+    def title(self) -> str:
+        """How far the run is."""
+        return counts(self._watched)[0] if self._watched else ""
+
+    def _left(self) -> str:
+        return time_left(self._watched.left(time.monotonic())) if self._watched else ""
+
+    def render(self) -> RenderableType:
+        """The screen of this moment."""
+        if self._watched is None:
+            return self._getting_ready.render()
+        at = time.monotonic()
+        with self._telling:
+            return screen(
+                self._watched,
+                at,
+                width=max(self._place.console.width - ECHO, 1),
+                height=self._place.console.height,
+                note=self._note if at - self._noted < NOTED else "",
+                stopping=self._stopping,
+            )
+
+    def note(self, text: str) -> None:
+        """Something that whoever looks should know: it stays in sight for a while."""
+        self._note, self._noted = text, time.monotonic()
+        self.say(text)
+        self._log(text)
+
+    def say(self, text: str) -> None:
+        """A line for those who follow."""
+        if self._verbose:
+            self._print(text)
+
+    def _log(self, text: str) -> None:
+        """A line for a log, where there is no display and nobody follows each event."""
+        self._said = time.monotonic()
+        if not self._verbose and not self._place.shown:
+            self._print(text)
+
+    def _print(self, text: str) -> None:
+        at = time.monotonic() - self._began
+        self._place.console.print(f"{at:7.1f} s  {text}", soft_wrap=not self._place.shown)

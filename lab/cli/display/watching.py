@@ -1,0 +1,168 @@
+"""A run as far as its workers have told of it: events in, what each guest and cell is at, out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from lab.cli.display.estimate import Estimate, Left
+from lab.cli.display.labels import Labels
+from lab.model.execution.events import (
+    CellAgain,
+    CellFinished,
+    CellStarted,
+    Event,
+    GuestKept,
+    GuestStarted,
+    Pulse,
+    StepStarted,
+    TestStarted,
+)
+from lab.model.result.document import Outcome
+
+BOOT_SECONDS: Final = {"kvm": 8.0, "tcg": 27.0}
+RESTORE_SECONDS: Final = 3.0
+"""Of a saved guest, until SSH answers; the last two thirds of it are the step ``booting``."""
+FRESH: Final = 5.0
+"""Seconds for which a pulse is what happens now."""
+OTHERS: Final = {"calibration-": "bare disks", "array": "the base cell"}
+"""What workers are given besides cells, by how its id begins."""
+AT_MOST: Final = 0.5
+"""Seconds of the step before that a pulse may have in it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Working:
+    """A guest, and what it is at."""
+
+    guest: str
+    cell: str | None = None
+    step: str = "starting"
+    since: float
+    """When the step began."""
+    expected: float | None = None
+    """Seconds that it should take."""
+    idle: bool = False
+    restored: bool = False
+    """From a snapshot, so that it does not boot."""
+    pulse: Pulse | None = None
+    pulsed: float = 0.0
+
+    def now(self, at: float) -> Pulse | None:
+        """The last pulse, if it is of this moment, and of this step alone."""
+        if self.pulse is None or at - self.pulsed > FRESH:
+            return None
+        return self.pulse if self.pulsed - self.pulse.seconds >= self.since - AT_MOST else None
+
+
+@dataclass(slots=True, kw_only=True)
+class Watched:
+    """A run under way."""
+
+    labels: Labels
+    """Of its cells."""
+    kind: str
+    """``kvm`` or ``tcg``."""
+    began: float
+    """When; on the clock of all other times here."""
+    estimate: Estimate
+    guests: dict[str, Working] = field(default_factory=dict)
+    ended: dict[str, Outcome] = field(default_factory=dict)
+
+    def take(self, at: float, guest: str, event: Event | None) -> None:
+        """Something was told; ``None``: the guest's worker has ended."""
+        if event is None:
+            self.guests.pop(guest, None)
+            return
+        known = self.guests.setdefault(guest, Working(guest=guest, since=at))
+        match event:
+            case GuestStarted():
+                self.estimate.guest_is_up(at)
+                known.idle, known.step, known.since, known.expected = True, "up", at, None
+            case CellStarted():
+                self.ended.pop(event.cell, None)  # it is repeated
+                self.estimate.cell_starts(event.cell, at)
+                known.cell, known.step = event.cell, "starting"
+                known.idle, known.since, known.expected = False, at, None
+            case StepStarted():
+                known.step, known.since, known.idle = event.label, at, False
+                known.expected = event.expected_seconds
+                if event.cell is None:
+                    known.restored |= event.label == "restoring the guest"
+                    if event.label == "booting":
+                        boots = BOOT_SECONDS[self.kind]
+                        known.expected = RESTORE_SECONDS if known.restored else boots
+                    self.estimate.guest_starts(at)
+                    if known.restored:
+                        self.estimate.guest_restores(RESTORE_SECONDS)
+                else:
+                    self.estimate.step_starts(event.cell, event.label, event.expected_seconds, at)
+            case Pulse():
+                known.pulse, known.pulsed = event, at
+            case TestStarted():
+                known.step = f"test {event.test} ({event.number} of {event.of})"
+                known.since, known.expected, known.idle = at, None, False
+            case CellFinished():
+                whole = event.outcome is Outcome.DONE
+                self.estimate.cell_ends(event.cell, at, whole=whole)
+                if event.cell in self.names:
+                    self.ended[event.cell] = event.outcome
+                known.cell, known.idle, known.since = None, True, at
+                known.step, known.expected = "up" if whole else "ending", None
+            case CellAgain():
+                self.ended.pop(event.cell, None)
+                self.estimate.cell_again(event.cell)
+            case GuestKept():
+                known.idle, known.step = True, "stays up"
+            case _:
+                pass
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """Its cells' full labels, by id, in the order of the file."""
+        return self.labels.full
+
+    def left(self, at: float) -> Left:
+        """How much longer it should take."""
+        return self.estimate.left(at)
+
+    @property
+    def busy(self) -> list[Working]:
+        """Guests that do something, those with a cell first."""
+        found = [g for g in self.guests.values() if not g.idle]
+        return sorted(found, key=lambda g: g.cell is None)
+
+    @property
+    def running(self) -> list[str]:
+        """Cells under way."""
+        return [g.cell for g in self.busy if g.cell in self.names and g.cell is not None]
+
+    @property
+    def waiting(self) -> list[str]:
+        """Cells to come."""
+        under_way = set(self.running)
+        return [c for c in self.names if c not in self.ended and c not in under_way]
+
+    @property
+    def done(self) -> int:
+        """Cells that came to their end as they should."""
+        return sum(outcome is Outcome.DONE for outcome in self.ended.values())
+
+    def name(self, cell: str) -> str:
+        """A cell's full label, or what else a worker is given."""
+        return self.names.get(cell) or _other(cell)
+
+    def row(self, guest: Working, width: int) -> str:
+        """What a guest's row is called; no two rows are called the same."""
+        if guest.cell is None:
+            return f"guest {guest.guest}"
+        if label := self.labels.fitted(width).of.get(guest.cell):
+            return label
+        name = _other(guest.cell)
+        others = [g.cell for g in self.busy if g is not guest and g.cell not in self.names]
+        return f"{name} {guest.guest}" if name in map(_other, filter(None, others)) else name
+
+
+def _other(cell: str) -> str:
+    return next((name for start, name in OTHERS.items() if cell.startswith(start)), cell)

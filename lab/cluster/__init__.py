@@ -1,0 +1,1 @@
+"""Everything that speaks dask: a run whose cells are handed to other hosts."""

@@ -1,0 +1,218 @@
+"""The outpost: one process on a cluster's host, which runs the cells of one run as they come.
+
+``python -m lab.cluster.outpost`` reads an :class:`Assignment` as one line of JSON from standard
+input, then orders, a line each, and tells what happens as lines of JSON on standard output. It is a
+local run in all else: its guests, saved states, calibrations and repetitions are those of
+`dispatch`. Standard input is its lifeline: when it closes, the outpost takes its guests down and
+ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from pydantic import TypeAdapter
+
+from lab.cluster.fed import Fed
+from lab.cluster.files import find_image
+from lab.compile.scenario.document import Compiled, compile_document
+from lab.compile.scenario.identity import cell_id, identity
+from lab.core.errors import EXIT_DONE, EXIT_STOPPED, FullError, HostError, LabError, TroubleError
+from lab.core.yaml import Document
+from lab.host import images
+from lab.host.guest.libvirt import hypervisor
+from lab.host.system import accelerator, clock, leftovers, paths, wire
+from lab.model.cluster import (
+    Assignment,
+    CellBack,
+    Finish,
+    Known,
+    OutpostEvent,
+    OutpostOrder,
+    RunCell,
+    Said,
+)
+from lab.model.execution.events import CellStarted, Event, Trouble
+from lab.model.image.manifest import directory_name
+from lab.model.scenario.document import Cell
+from lab.run.environment import host_facts, image_facts
+from lab.run.options import How
+from lab.run.preparation.place import Place
+from lab.store.runs import RunStore, StoredCell, StoredRun, now
+
+_ORDER: TypeAdapter[OutpostOrder] = TypeAdapter(OutpostOrder)
+_EVENT: TypeAdapter[OutpostEvent] = TypeAdapter(OutpostEvent)
+
+
+class _Stop(BaseException):
+    """Somebody wants the outpost to end: a signal, or the lifeline."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Outpost:
+    """One run on this host."""
+
+    assignment: Assignment
+    teller: wire.Teller
+
+    def tell(self, event: OutpostEvent) -> None:
+        """Tell one thing; one that nobody hears will be noticed by the lifeline."""
+        self.teller.tell(_EVENT.dump_json(event))
+
+    def work(self, lifeline: IO[bytes]) -> int:
+        """Run what is asked for until no more comes; the exit status."""
+        directory = paths.outposts() / f".{self.assignment.run}.{os.getpid()}"
+        try:
+            leftovers.remove(paths.outposts().glob(".*"))
+            self._work(directory, lifeline)
+        except LabError as error:
+            full = isinstance(error, FullError)
+            status = error.exit_status
+            self.tell(
+                Trouble(message=error.message, hint=error.hint, exit_status=status, full=full)
+            )
+            return status
+        except _Stop:
+            return EXIT_STOPPED
+        finally:
+            wire.deaf()
+            shutil.rmtree(directory, ignore_errors=True)
+        return EXIT_DONE
+
+    def _work(self, directory: Path, lifeline: IO[bytes]) -> None:
+        given = self.assignment
+        compiled = _compiled(given)
+        places = {c.guest.system: self._place(c.guest.system) for c in compiled.cells}
+        places.setdefault(compiled.base.guest.system, self._place(compiled.base.guest.system))
+        store = RunStore.create(given.scenario, json.dumps(given.document), directory)
+        store.save_run(_stored_run(store, compiled, next(iter(places.values()))))
+        cells = {cell_id(c): c for c in compiled.cells if _offered(c, given.offered)}
+
+        def watch(_guest: str, event: Event | None) -> None:
+            if isinstance(event, CellStarted) and event.cell in cells:
+                self.tell(event)
+
+        dispatch = Fed(
+            store=store,
+            compiled=compiled,
+            places=places,
+            watch=watch,
+            say=lambda text: self.tell(Said(text=text)),
+            how=How(jobs=given.jobs, cold=given.cold, erase=given.erase),
+            finished=lambda cell: self.tell(_back(store, cell)),
+        )
+
+        def take(line: bytes) -> None:
+            match _ORDER.validate_json(line):
+                case RunCell() as order if order.id in cells:
+                    dispatch.feed.ask(cells[order.id])
+                case RunCell() as order:
+                    refuse(_unknown(order.id))
+                case Finish():
+                    dispatch.feed.ask(None)
+
+        def refuse(error: TroubleError) -> None:
+            self.tell(Trouble(message=error.message, exit_status=EXIT_STOPPED))
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        threading.Thread(target=wire.follow, args=(lifeline, take, refuse), daemon=True).start()
+        dispatch.run(tuple(cells.values()))
+        self.tell(Known(calibrations=store.load_run().calibrations))
+
+    def _place(self, system: tuple[str, str | None]) -> Place:
+        """As `place.prepare`, of the very image that the client has."""
+        emulator = accelerator.emulator()
+        hypervisor.require()
+        wanted = self.assignment.images[image_key(system)]
+        name = directory_name(wanted.name, wanted.digest)
+        image = find_image(name)
+        if image is None:
+            raise HostError(f"the image '{name}' has gone from this host")
+        images.verify(image)
+        found = accelerator.find(image.kernel)
+        if found.kind != self.assignment.accelerator:
+            raise HostError(
+                f"this host runs '{name}' with {found.kind.upper()}, and the run is to be made"
+                f" with {self.assignment.accelerator.upper()}: {found.reason}"
+            )
+        return Place(accelerator=found, image=image, emulator=emulator)
+
+
+def image_key(system: tuple[str, str | None]) -> str:
+    """An image and the kernel in its place, if any, as one word."""
+    return "+".join(part for part in system if part)
+
+
+def _compiled(given: Assignment) -> Compiled:
+    """The client's scenario: the same data give the same cells."""
+    path = Path(f"{given.scenario}.yaml")
+    document = Document(source=str(path), data=given.document)
+    return compile_document(path, document, trials=given.trials)
+
+
+def _offered(cell: Cell, disks: Sequence[str]) -> bool:
+    """Whether this host may run a cell: it has no real disk but those that are offered here."""
+    return all(disk.device is None or disk.device in disks for disk in cell.disks)
+
+
+def _stored_run(store: RunStore, compiled: Compiled, place: Place) -> StoredRun:
+    return StoredRun(
+        id=store.id,
+        scenario=compiled.name,
+        title=compiled.scenario.title,
+        question=compiled.scenario.question,
+        started=now(),
+        environment=host_facts(place.accelerator) | {"image": image_facts(place.image)},
+        cells=tuple(
+            StoredCell(id=cell_id(c), cell=c, published=identity(c) in compiled.published)
+            for c in compiled.cells
+        ),
+        claims=(),
+    )
+
+
+def _back(store: RunStore, cell: str) -> CellBack:
+    return CellBack(
+        cell=cell,
+        directory=str(store.cell_directory(cell)),
+        attempts=tuple(str(a) for a in store.attempts(cell)),
+        calibrations=store.load_run().calibrations,
+    )
+
+
+def _unknown(cell: str) -> TroubleError:
+    return TroubleError(
+        f"this host has no cell '{cell}' of the scenario: the labs are not the same, or the"
+        " cell wants a real disk that is not offered here"
+    )
+
+
+def main() -> int:
+    """Run what comes on standard input."""
+    out, lifeline, line = wire.opened()
+    if not line.endswith(b"\n"):
+        return EXIT_DONE
+    assignment = Assignment.model_validate_json(line)
+    wire.stop_with(_Stop)
+    unread = Trouble(
+        message=f"nobody has read what the outpost of the run '{assignment.run}' tells for"
+        f" {clock.limit(wire.UNREAD):.0f} s: its guests were taken down",
+        exit_status=EXIT_STOPPED,
+    )
+    teller = wire.Teller(out, _EVENT.dump_json(unread))
+    status = Outpost(assignment=assignment, teller=teller).work(lifeline)
+    teller.close()
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,351 @@
+"""A run whose cells are handed to a cluster: what the client does."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from secrets import token_hex
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from lab.cluster import client as cluster
+from lab.cluster.client import Door, Failed, Link, Returned
+from lab.cluster.outpost import image_key
+from lab.compile import resources
+from lab.compile.scenario.document import Compiled
+from lab.compile.scenario.identity import cell_id
+from lab.core.errors import HostError, InputError, TroubleError
+from lab.host import images
+from lab.host.system import clock, files
+from lab.host.system.accelerator import Accelerator
+from lab.model.cluster import Assignment, HostFacts, OutpostEvent, Said
+from lab.model.execution.calibration import Calibration
+from lab.model.execution.events import CellFinished, CellStarted
+from lab.model.scenario.document import Cell
+from lab.model.scenario.guest import Guest, is_file
+from lab.run.environment import image_facts
+from lab.run.options import How
+from lab.run.preparation import systems
+from lab.run.preparation.place import Place
+from lab.run.preparation.real import wanted_disks
+from lab.run.scheduling.crew import Say, Watch
+from lab.run.task import need_of, seconds_of
+from lab.store.runs import RunStore, StoredOutcome
+
+_EVENT: TypeAdapter[OutpostEvent] = TypeAdapter(OutpostEvent)
+LOOKING: Final = 5.0
+"""Seconds between looks at who is left, while nothing comes."""
+MANY: Final = 1000
+"""Cells from which on their order hardly matters, and theory of them all would cost seconds."""
+LONELY: Final = 120.0
+"""Seconds for which a run waits for a host that could go on with it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Cluster:
+    """Hosts that run a scenario's cells, and what was found out about them."""
+
+    link: Link
+    hosts: dict[str, HostFacts]
+    """By their worker's address, as the run began."""
+    how: How
+    watch: Watch
+    say: Say
+    _heard: SimpleQueue[Any] = field(default_factory=SimpleQueue)
+    _cells: frozenset[str] = frozenset()
+    """Ids of the cells that the hosts were given."""
+    _ran: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Facts of the hosts that have finished a cell of the run, by their names."""
+    _calibrated: dict[str, Sequence[str]] = field(default_factory=dict)
+    """What each host last said of its disks."""
+    _lonely: float | None = None
+    """Since when no host is there for what is left."""
+    _looked: float = 0.0
+
+    @property
+    def accelerator(self) -> str:
+        """What the run's guests run on: one kind for all, KVM where a host has it."""
+        kinds = {host.accelerator for host in self.hosts.values()}
+        return "kvm" if "kvm" in kinds else "tcg"
+
+    @property
+    def _able(self) -> list[HostFacts]:
+        able = [h for h in self.hosts.values() if h.accelerator == self.accelerator]
+        return sorted(able, key=lambda host: host.name)
+
+    # -- what `execute` asks for
+
+    def place(self, guest: Guest, progress: images.Progress) -> Place:
+        """The image, from this side, and the hosts' accelerator."""
+        if guest.kernel is not None and is_file(guest.kernel) and not guest.kernel.endswith(".deb"):
+            raise InputError(
+                f"guest.kernel: '{guest.kernel}' is a file of this machine, and a cluster's hosts"
+                " do not have it",
+                hint="a .deb becomes part of an image, and images are fetched",
+            )
+        image = systems.find(guest) or systems.build(
+            guest, progress, accept_expired=self.how.accept_expired
+        )
+        names = ", ".join(host.name for host in self._able)
+        kind = self.accelerator
+        reason = f"{kind.upper()}, on the cluster at {self.link.address}: {names}"
+        return Place(accelerator=Accelerator(kind=kind, reason=reason), image=image, emulator="")
+
+    def check_disks(self, cells: Sequence[Cell], erase: Sequence[str]) -> bool:
+        """What is wanted of real disks; whether they may be had, their hosts' guards say."""
+        return bool(wanted_disks(cells, erase))
+
+    def environment(self, place: Place) -> dict[str, Any]:
+        """What all hosts have in common, and where they differ what each has."""
+        return _environment({h.name: h.environment for h in self._able}, place)
+
+    def run(
+        self,
+        store: RunStore,
+        compiled: Compiled,
+        places: Mapping[tuple[str, str | None], Place],
+        cells: Sequence[Cell],
+        *,
+        real: bool,
+    ) -> None:
+        """Every cell, each into its place in the run's directory.
+
+        ``InputError``: no host could ever run one of them. ``HostError``: the scheduler has gone.
+        ``TroubleError``: a cell came to nothing wherever it was tried, or no host is left.
+        """
+        given = self._assignment(store, compiled, places, jobs=1 if real else self.how.jobs)
+        wants = self._wants(cells, places)
+        self.link.post(given)
+        self.link.listen(given.run, self._heard.put)
+        left = dict(wants)
+        self._cells = frozenset(left)
+        failed: list[Failed] = []
+        self._ran = _ran_before(store)
+        place = places[compiled.base.guest.system]
+        try:
+            for result in self.link.results(given.run, wants):
+                self._pass_on()
+                match result:
+                    case Returned():
+                        del left[result.cell]
+                        self._take_in(store, result)
+                        self._note_host(store, result.host, place)
+                    case Failed():
+                        del left[result.cell]
+                        self._look_around(left.values(), at_once=True)
+                        failed.append(result)
+                    case None:
+                        self._look_around(left.values())
+            for host, known in self.link.finish(given.run).items():
+                self._note_calibrations(store, host, known)
+        except BaseException:
+            self.link.abandon(given.run)
+            raise
+        if failed:
+            more = f", and {len(failed) - 1} more cells" if len(failed) > 1 else ""
+            raise TroubleError(
+                f"the cell '{failed[0].cell}'{more} could not be run: {failed[0].reason}",
+                hint="what is finished is kept: `lab run … --resume RUN` goes on",
+            )
+
+    # -- before
+
+    def _assignment(
+        self,
+        store: RunStore,
+        compiled: Compiled,
+        places: Mapping[tuple[str, str | None], Place],
+        jobs: int | None,
+    ) -> Assignment:
+        return Assignment(
+            run=f"{store.id}-{token_hex(3)}",  # a resumed run is another one to the hosts
+            scenario=compiled.name,
+            document={k: v for k, v in compiled.document.data.items() if k != "claims"},
+            trials=compiled.scenario.trials,
+            programs=cluster.programs(),
+            images={image_key(s): p.image.manifest for s, p in places.items()},
+            accelerator=self.accelerator,
+            cold=self.how.cold,
+            jobs=jobs,
+            erase=self.how.erase,
+        )
+
+    def _wants(
+        self, cells: Sequence[Cell], places: Mapping[tuple[str, str | None], Place]
+    ) -> list[tuple[str, resources.Amounts]]:
+        """Each cell and what it takes, in the order they begin; ``InputError``: no host has it."""
+        manifests = {p.image.directory.name: p.image.manifest for p in places.values()}
+        there = {name for name, manifest in manifests.items() if self.link.has_image(manifest)}
+        offers = self._offers()
+        found = []
+        asked: set[tuple[tuple[str, float], ...]] = set()
+        ordered = cells if len(cells) > MANY else sorted(cells, key=seconds_of, reverse=True)
+        for cell in ordered:
+            name = places[cell.guest.system].image.directory.name
+            only = "" if name in there else name
+            wants = resources.wanted(cell, need_of(cell), self.accelerator, only)
+            found.append((cell_id(cell), wants))
+            if (key := tuple(sorted(wants.items()))) in asked:
+                continue
+            asked.add(key)
+            if lacks := resources.lacking(wants, offers):
+                raise InputError(
+                    f"no host of the cluster can run the cell '{cell_id(cell)}': {lacks}",
+                    hint="`lab cluster worker` brings another host, with --disk a real disk of it;"
+                    " an image is fetched where the scheduler's machine has the client's",
+                )
+        return found
+
+    def _offers(self) -> dict[str, resources.Amounts]:
+        names = {address: host.name for address, host in self.hosts.items()}
+        return {names.get(a, a): offer for a, offer in self.link.offers().items()}
+
+    # -- while it runs
+
+    def _pass_on(self) -> None:
+        """Tell the user what hosts said meanwhile."""
+        while True:
+            try:
+                event = _EVENT.validate_python(self._heard.get_nowait())
+            except Empty:
+                return
+            except ValidationError:
+                continue  # another version's word
+            match event:
+                case Said():
+                    self.say(event.text)
+                case CellStarted() if event.cell in self._cells:
+                    self.watch(event.cell, event)
+                case _:
+                    pass
+
+    def _look_around(self, left: Iterable[resources.Amounts], *, at_once: bool = False) -> None:
+        """``TroubleError`` where for long nobody was there that could run what is left."""
+        now = clock.now()
+        if now - self._looked < LOOKING and not at_once:
+            return
+        self._looked = now
+        offers = self._offers()
+        kinds = {tuple(sorted(wants.items())) for wants in left}
+        if not kinds or any(not resources.lacking(dict(wants), offers) for wants in kinds):
+            self._lonely = None
+        elif self._lonely is None:
+            self._lonely = now
+            self.say(f"no host is there that could go on; waiting {LONELY:.0f} s for one")
+        elif now - self._lonely > LONELY:
+            raise cluster.alone(self.link)
+
+    def _take_in(self, store: RunStore, back: Returned) -> None:
+        """Put a finished cell in its place, once."""
+        if store.has_cell(back.cell):
+            return
+        try:
+            outcome = StoredOutcome.model_validate_json(back.files[cluster.OUTCOME])
+        except (KeyError, ValidationError) as error:
+            raise _unreadable(back.host, f"the outcome of the cell '{back.cell}'", error) from error
+        for attempt in back.attempts:
+            files.sync(store.take_in(back.cell, attempt))
+        others = {name: data for name, data in back.files.items() if name != cluster.OUTCOME}
+        place = store.take_in(back.cell, others)
+        store.finish_cell(back.cell, place, outcome.model_copy(update={"host": back.host}))
+        self._note_calibrations(store, back.host, back.calibrations)
+        self.watch(
+            back.cell,
+            CellFinished(
+                cell=back.cell,
+                outcome=outcome.outcome,
+                reason=outcome.reason,
+                seconds=outcome.seconds,
+            ),
+        )
+        self.watch(back.cell, None)
+
+    def _note_calibrations(self, store: RunStore, host: str, known: Sequence[str]) -> None:
+        """Keep what a host knows of its disks, where it has become more."""
+        if not known or self._calibrated.get(host) == known:
+            return
+        self._calibrated[host] = known
+        try:
+            found = [Calibration.model_validate_json(text) for text in known]
+        except ValidationError as error:
+            raise _unreadable(host, "calibrations", error) from error
+        theirs = tuple(c.model_copy(update={"host": host}) for c in found)
+        run = store.load_run()
+        others = tuple(c for c in run.calibrations if c.host != host)
+        store.save_run(run.model_copy(update={"calibrations": (*others, *theirs)}))
+
+    def _note_host(self, store: RunStore, name: str, place: Place) -> None:
+        """The run's environment is that of the hosts that ran something."""
+        if name in self._ran:
+            return
+        if name not in {host.name for host in self.hosts.values()}:  # it has joined meanwhile
+            self.hosts |= self.link.hosts()[0]
+        self._ran |= {h.name: h.environment for h in self.hosts.values() if h.name == name}
+        if self._ran:
+            run = store.load_run()
+            facts = _environment(self._ran, place)
+            store.save_run(run.model_copy(update={"environment": facts}))
+
+
+def _unreadable(host: str, what: str, error: Exception) -> HostError:
+    return HostError(f"the host '{host}' sent {what} in a form that nobody can read: {error}")
+
+
+def _environment(hosts: Mapping[str, Mapping[str, Any]], place: Place) -> dict[str, Any]:
+    """The run's environment: one host's as ever; of several what they share, and each beside it.
+
+    ``client`` is who kept the run: cells that it runs itself, before or later, name no host.
+    """
+    shared: dict[str, Any] = dict(_shared(list(hosts.values())))
+    shared["image"] = image_facts(place.image)
+    shared["client"] = platform.node()
+    if len(hosts) > 1:
+        shared["hosts"] = {name: dict(facts) for name, facts in sorted(hosts.items())}
+    return shared
+
+
+def _shared(facts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Each fact; one in which hosts differ names what all of them have."""
+    for name in facts[0] if facts else ():
+        values = [f.get(name) for f in facts]
+        if all(v == values[0] for v in values):
+            yield name, values[0]
+        elif all(isinstance(v, Mapping) for v in values):
+            yield name, dict(_shared([v for v in values if isinstance(v, Mapping)]))
+        else:
+            yield name, " / ".join(dict.fromkeys(json.dumps(v).strip('"') for v in values))
+
+
+def _ran_before(store: RunStore) -> dict[str, dict[str, Any]]:
+    """Facts of the hosts that have finished cells of a run that is resumed."""
+    run = store.load_run()
+    directories = [store.cell_directory(c.id) for c in run.cells if store.has_cell(c.id)]
+    names = {store.load_attempt(directory).host for directory in directories} - {""}
+    one = {str(run.environment.get("host", {}).get("name")): run.environment}
+    known = run.environment.get("hosts", one)
+    return {name: dict(known[name]) for name in names if name in known}
+
+
+@contextmanager
+def joined(to: Door, how: How, watch: Watch, say: Say) -> Iterator[Cluster]:
+    """A cluster that is ready to run cells.
+
+    ``HostError``: nobody answers, or no host has joined. ``InputError``: one has another lab.
+    """
+    with cluster.connected(to) as link:
+        hosts, strange = link.hosts()
+        for sentence in strange:
+            say(sentence)
+        if not hosts:
+            why = "; ".join(strange) or "it is empty"
+            raise HostError(
+                f"no host has joined the cluster at {to.address}: {why}",
+                hint="`lab cluster worker ADDRESS` on each host brings it in",
+            )
+        cluster.differing(hosts.values())
+        yield Cluster(link=link, hosts=hosts, how=how, watch=watch, say=say)

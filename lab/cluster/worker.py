@@ -1,0 +1,345 @@
+"""A host of a cluster: dask's worker, and beside it an outpost for each run that it has cells of.
+
+dask's worker waits in threads, one for each cell that the host may have at once. The outpost is a
+process of the lab's own, whose lifeline ends here: when the worker dies, so do its guests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from lab.cluster import files as cluster_files
+from lab.cluster.client import OUTCOME, Returned
+from lab.core.errors import EXIT_DONE, FullError, HostError, LabError, TroubleError
+from lab.host.system import paths
+from lab.host.system.process import Child
+from lab.host.system.wire import SILENCE
+from lab.model.cluster import (
+    Assignment,
+    CellBack,
+    Finish,
+    HostFacts,
+    Known,
+    OutpostEvent,
+    OutpostOrder,
+    RunCell,
+    Said,
+)
+from lab.model.execution.events import CellStarted, Trouble
+
+_EVENT: TypeAdapter[OutpostEvent] = TypeAdapter(OutpostEvent)
+STOP_SECONDS: Final = 90.0
+"""How long an outpost may take to take its guests down before it is killed."""
+BEGINNINGS: Final = 3
+"""Outposts that are tried for a cell: one may end, since it was idle, as the cell comes."""
+ANSWER_SECONDS: Final = 60.0
+"""How long the scheduler may take for one answer."""
+
+
+# -- what dask calls, by these names
+
+
+def run_cell(run: str, cell: str) -> Returned:
+    """The task: one cell of one run, on the host that dask chose."""
+    from distributed import get_worker
+
+    hosted: Hosted = get_worker().lab_hosted
+    return hosted.cell(run, cell)
+
+
+async def tell_facts(dask_worker: Any) -> dict[str, Any] | None:
+    """What the host is, in a form that other versions of the lab can read."""
+    hosted: Hosted | None = getattr(dask_worker, "lab_hosted", None)
+    return hosted.facts.model_dump(mode="json") if hosted else None
+
+
+async def finish_run(run: str, dask_worker: Any) -> tuple[str, tuple[str, ...]] | None:
+    """No cell of the run will come any more: the host's name, and JSON of its calibrations."""
+    hosted: Hosted | None = getattr(dask_worker, "lab_hosted", None)
+    if hosted is None:
+        return None
+    return hosted.facts.name, await asyncio.to_thread(hosted.end, run, kindly=True)
+
+
+async def abandon_run(run: str, dask_worker: Any) -> None:
+    """Nobody wants the run's cells any more."""
+    hosted: Hosted | None = getattr(dask_worker, "lab_hosted", None)
+    if hosted is not None:
+        await asyncio.to_thread(hosted.end, run, kindly=False)
+
+
+# -- the host
+
+
+class Wire:
+    """How this host asks the scheduler, from threads beside dask's own loop."""
+
+    def __init__(self, worker: Any) -> None:
+        self._worker = worker
+
+    def _ask(self, operation: str, **words: Any) -> Any:
+        call = getattr(self._worker.scheduler, operation)(**words)
+        loop = self._worker.loop.asyncio_loop
+        try:
+            return asyncio.run_coroutine_threadsafe(call, loop).result(ANSWER_SECONDS)
+        except (OSError, TimeoutError, RuntimeError) as error:
+            raise HostError(f"the scheduler does not answer '{operation}': {error}") from error
+
+    def has(self, image: str, sums: Mapping[str, str]) -> bool:
+        """Whether the scheduler's machine has an image with exactly these files."""
+        return bool(self._ask("lab_has_image", image=image, sums=dict(sums)))
+
+    def read(self, image: str, file: str, offset: int) -> bytes:
+        """A piece of a file of it."""
+        return bytes(self._ask("lab_read_image", image=image, file=file, offset=offset) or b"")
+
+    def assignment(self, run: str) -> Assignment:
+        """What the client has put there of a run."""
+        text = self._ask("get_metadata", keys=[f"lab-{run}"], default="")
+        if not text:
+            raise HostError(f"nothing is known of the run '{run}': its client has gone")
+        return Assignment.model_validate_json(text)
+
+    def say(self, run: str, event: dict[str, Any]) -> None:
+        """Tell those who follow a run; where nobody listens, nobody hears."""
+        self._worker.loop.add_callback(self._worker.log_event, f"lab-{run}", event)
+
+    def leave(self) -> None:
+        """Have dask hand this host's cells to others."""
+        self._worker.loop.add_callback(self._worker.close_gracefully)
+
+
+class Outpost:
+    """One run on this host."""
+
+    def __init__(self, assignment: Assignment, wire: Wire) -> None:
+        self._wire = wire
+        self._run = assignment.run
+        self._waiting: dict[str, Future[CellBack]] = {}
+        self._lock = threading.Lock()
+        self._over = self._dropped = False
+        self.trouble: LabError | None = None
+        self.known: tuple[str, ...] = ()
+        """JSON of each calibration that it knew as it ended."""
+        paths.outposts().mkdir(parents=True, exist_ok=True)
+        self._log = paths.outposts() / f"{assignment.run}.{os.getpid()}.log"
+        self._child = Child(
+            [sys.executable, "-m", "lab.cluster.outpost"],
+            first_line=assignment.model_dump_json(),
+            log=self._log,
+            env={},
+            silence=SILENCE,
+        )
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def ask(self, cell: str) -> Future[CellBack] | None:
+        """Have a cell run; one that it has already is not run again. ``None``: it has ended."""
+        with self._lock:
+            if self._over:
+                return None
+            if cell not in self._waiting:
+                self._waiting[cell] = Future()
+                self._tell(RunCell(id=cell))
+            return self._waiting[cell]
+
+    def end(self, *, kindly: bool) -> None:
+        """End it: after what it is at, or at once; its guests are gone then."""
+        with self._lock:
+            if not self._over and kindly:
+                self._tell(Finish())
+        if not kindly:
+            self._dropped = True
+            self._child.hang_up()
+        self._listener.join(STOP_SECONDS)
+        self._child.hang_up()
+        self._listener.join(STOP_SECONDS)
+
+    def _tell(self, order: OutpostOrder) -> None:
+        self._child.tell(order.model_dump_json())
+
+    def _listen(self) -> None:
+        try:
+            self._hear()
+        finally:  # whatever happened: those who wait for a cell are told
+            self._ended()
+
+    def _hear(self) -> None:
+        for line in self._child.lines():
+            try:
+                event = _EVENT.validate_json(line)
+            except ValidationError:
+                self.trouble = TroubleError(
+                    f"the outpost of the run '{self._run}' printed a line that this host cannot"
+                    f" read, and was ended: {line[:120]!r}"
+                )
+                self._child.hang_up(STOP_SECONDS)
+                return
+            match event:
+                case CellBack():
+                    with self._lock:
+                        waiting = self._waiting.get(event.cell)
+                    if waiting is not None and not waiting.done():
+                        waiting.set_result(event)
+                case Known():
+                    self.known = tuple(c.model_dump_json() for c in event.calibrations)
+                case Said() | CellStarted():
+                    self._wire.say(self._run, event.model_dump(mode="json"))
+                case Trouble():
+                    kind = FullError if event.full else TroubleError
+                    self.trouble = kind(event.message, hint=event.hint)
+
+    def _ended(self) -> None:
+        self._child.hang_up()
+        status = self._child.end(STOP_SECONDS)
+        with self._lock:
+            self._over = True
+            left = [f for f in self._waiting.values() if not f.done()]
+        if self._dropped:
+            self.trouble = DroppedError("nobody waits for the run any more")
+        elif self.trouble is None and self._child.fate:
+            self.trouble = TroubleError(f"the outpost of the run '{self._run}' {self._child.fate}")
+        elif self.trouble is None and status != EXIT_DONE:
+            words = _words_of(self._log)
+            self.trouble = TroubleError(
+                f"the outpost of the run '{self._run}' ended with status {status}",
+                hint=f"its last words in '{self._log}': {words[-1] if words else 'none'}",
+            )
+        if status == EXIT_DONE or self._dropped:
+            self._log.unlink(missing_ok=True)
+        for future in left:
+            future.set_exception(self.trouble or EndedError("its outpost had nothing to do"))
+
+
+def _words_of(log: Path) -> list[str]:
+    """The lines of a log, if it can be read."""
+    try:
+        return log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    except OSError:
+        return []
+
+
+class EndedError(TroubleError):
+    """An outpost had nothing to do for long, and ended as a cell came."""
+
+
+class DroppedError(TroubleError):
+    """The host itself ended an outpost, since its run is over or the host leaves."""
+
+
+class Hosted:
+    """All that a worker does for the lab."""
+
+    def __init__(self, facts: HostFacts, wire: Wire) -> None:
+        self.facts = facts
+        self._wire = wire
+        self._outposts: dict[str, Outpost] = {}
+        self._lock = threading.Lock()
+        self._leaving = False
+        self._abandoned: set[str] = set()
+        """Runs that nobody wants any more; cells of them may still come."""
+        self.why = ""
+        """Why the host leaves the cluster by itself; empty: it does not."""
+
+    def cell(self, run: str, cell: str) -> Returned:
+        """Run one cell and pack it up. A host that fails for its own reasons leaves the cluster."""
+        try:
+            for _ in range(BEGINNINGS):
+                outpost = self._outpost(run)
+                asked = outpost.ask(cell)
+                if asked is not None:
+                    with contextlib.suppress(EndedError):
+                        return self._packed(asked.result())
+                with self._lock:
+                    if self._outposts.get(run) is outpost:
+                        del self._outposts[run]
+            raise TroubleError(
+                f"outposts of the run '{run}' end and leave the cell '{cell}' undone"
+            )
+        except DroppedError as error:
+            if not self._leaving:
+                raise
+            from distributed import Reschedule
+
+            raise Reschedule from error
+        except (LabError, OSError) as error:
+            self.why = str(error)
+            self._wire.say(run, Said(text=f"{self.facts.name} leaves: {error}").model_dump())
+            self._wire.leave()
+            raise TroubleError(f"on the host '{self.facts.name}': {error}") from error
+
+    def end(self, run: str, *, kindly: bool) -> tuple[str, ...]:
+        """End what there is of a run; what it knows of the disks then."""
+        with self._lock:
+            outpost = self._outposts.pop(run, None)
+            if not kindly:
+                self._abandoned.add(run)
+        if outpost is None:
+            return ()
+        outpost.end(kindly=kindly)
+        return outpost.known
+
+    def end_all(self) -> None:
+        """End every run, at once; dask gives its cells to others."""
+        self._leaving = True
+        for run in list(self._outposts):
+            self.end(run, kindly=False)
+
+    def _outpost(self, run: str) -> Outpost:
+        """The run's outpost; images are fetched before it is started."""
+        with self._lock:
+            if self._leaving or run in self._abandoned:
+                raise DroppedError("nobody waits for the run any more")
+            if run not in self._outposts:
+                offered = {"offered": self.facts.disks}
+                assignment = self._wire.assignment(run).model_copy(update=offered)
+                self._require_same(assignment.programs)
+                for manifest in assignment.images.values():
+                    cluster_files.fetch_image(self._wire, manifest, self._sayer(run))
+                self._outposts[run] = Outpost(assignment, self._wire)
+            return self._outposts[run]
+
+    def _require_same(self, programs: Mapping[str, str]) -> None:
+        """``HostError`` where a run's client has another lab: the host may have joined since."""
+        mine = self.facts.programs
+        if wrong := [
+            f"{n} {mine.get(n)}, not {v}" for n, v in programs.items() if mine.get(n) != v
+        ]:
+            raise HostError(f"the run's client is of another version: here is {', '.join(wrong)}")
+
+    def _sayer(self, run: str) -> Callable[[str], None]:
+        return lambda text: self._wire.say(
+            run, Said(text=f"{self.facts.name}: {text}").model_dump()
+        )
+
+    def _packed(self, back: CellBack) -> Returned:
+        files = _files(Path(back.directory))
+        if OUTCOME not in files:
+            raise HostError(f"the finished cell '{back.cell}' has gone from '{back.directory}'")
+        return Returned(
+            cell=back.cell,
+            host=self.facts.name,
+            files=files,
+            attempts=tuple(_files(Path(a)) for a in back.attempts),
+            calibrations=tuple(c.model_dump_json() for c in back.calibrations),
+        )
+
+
+def _files(directory: Path) -> dict[str, bytes]:
+    """Every whole file below a directory, by its path there."""
+    found: Iterable[Path] = sorted(directory.rglob("*"))
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in found
+        if path.is_file() and not path.is_symlink() and not path.name.startswith(".")
+    }

@@ -1,0 +1,1 @@
+"""From a cell to its procedure: disks, array, workloads and faults as steps. Pure."""

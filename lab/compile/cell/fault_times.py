@@ -1,0 +1,49 @@
+"""When a cell's faults come, and what they leave to be said of its workloads."""
+
+from __future__ import annotations
+
+from lab.model.scenario.document import Cell, Workload
+from lab.model.scenario.fault import Fault
+from lab.plugins import catalog
+from lab.plugins.faults import COMMON
+
+
+def metrics_of(named: Workload | Fault) -> tuple[str, list[str]]:
+    """The plug-in of a workload or a fault, and its metrics; none where it does not exist."""
+    if isinstance(named, Workload):
+        if catalog.missing_plugin("workloads", named.tool):
+            return named.tool, []
+        return named.tool, [m.name for m in catalog.workload(named.tool).metrics]
+    if catalog.missing_plugin("faults", named.fault):
+        return named.fault, []
+    return named.fault, [m.name for m in (*COMMON, *catalog.fault_kind(named.fault).metrics)]
+
+
+def in_order(cell: Cell) -> list[Fault]:
+    """A cell's faults as they come: by workload; before, during (by their seconds) and after it."""
+    order = {w.name: n for n, w in enumerate(cell.workloads)}
+    sides = {"before": 0, "during": 1, "after": 2}
+    return sorted(
+        cell.faults, key=lambda f: (order.get(f.workload, len(order)), sides[f.moment], f.at)
+    )
+
+
+def cut_short(cell: Cell) -> set[str]:
+    """Workloads that a fault ends before their time: they have no figures."""
+    return {f.during for f in cell.faults if f.during and catalog.fault_kind(f.fault).cuts}
+
+
+def begun(cell: Cell, fault: Fault) -> tuple[Workload, ...]:
+    """The workloads that have begun when a fault comes."""
+    names = [w.name for w in cell.workloads]
+    last = names.index(fault.workload) + (fault.moment != "before")
+    return cell.workloads[:last]
+
+
+def undisturbed(cell: Cell) -> tuple[Workload, ...]:
+    """The workloads that have ended when the first fault comes: theory knows of no faults."""
+    order = in_order(cell)
+    if not order:
+        return cell.workloads
+    names = [w.name for w in cell.workloads]
+    return cell.workloads[: names.index(order[0].workload) + (order[0].moment == "after")]

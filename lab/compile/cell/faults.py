@@ -1,0 +1,169 @@
+"""Faults as steps: what is done, waiting for md, and what is read of it afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from lab.compile.cell.disks import standing
+from lab.compile.cell.fault_times import begun, in_order
+from lab.compile.guest.program import POSSIBLE
+from lab.compile.guest.steps import BOOT_TIMEOUT, SETTLED
+from lab.compile.guest.virtual_time import is_sealed
+from lab.core.wording import guess
+from lab.md.facts.options import without_idle
+from lab.model.execution.procedure import EndWorkload, GuestCommand, Step, Timed, WaitForSsh
+from lab.model.plugin import MOUNT, Keeper, Problem, Scene
+from lab.model.scenario.document import Array, Cell
+from lab.model.scenario.fault import Fault
+from lab.plugins import catalog
+from lab.plugins.faults import BEGAN, check, mark, settle, state
+
+FILE: Final = f"{MOUNT}/data"
+"""What workloads are aimed at on a file system."""
+SIDE_BY_SIDE: Final = 2.0
+"""How much longer than alone a guest may take to boot while others use the host."""
+BOOT: Final = (
+    WaitForSsh(timeout=BOOT_TIMEOUT["tcg"] * SIDE_BY_SIDE),
+    GuestCommand(
+        label="the boot to its end", script=SETTLED, timeout=BOOT_TIMEOUT["tcg"] * SIDE_BY_SIDE
+    ),
+)
+
+
+def scene_of(
+    cell: Cell, fault: Fault, guest_directory: str, *, device: str, trial: int, mount: str
+) -> Scene:
+    """Where and when a fault comes; ``device`` is the array's path, ``mount`` mounts it."""
+    order = in_order(cell)
+    return Scene(
+        fault=fault,
+        tag=f"{fault.name}.{trial}",
+        array=without_idle(cell.array) if cell.array else Array(),
+        device=device,
+        disks=standing(cell, guest_directory),
+        earlier=tuple(order[: order.index(fault)]),
+        boot=() if is_sealed(cell) else BOOT,
+        mount=mount,
+    )
+
+
+def fault_problems(cell: Cell) -> Iterator[tuple[int, Problem]]:
+    """What is wrong with a cell's faults: the number of the fault, and the problem."""
+    if not cell.faults:
+        return
+    names = [w.name for w in cell.workloads]
+    known = ", ".join(names) or "there are none"
+    for index, fault in enumerate(cell.faults):
+        if fault.workload not in names:
+            message = f"there is no workload '{fault.workload}' ({known})"
+            message += guess(fault.workload, names)
+            yield index, Problem(key=fault.moment, message=message)
+            return
+        if fault.name in [*names, *(f.name for f in cell.faults[:index])]:
+            message = f"'{fault.name}' is the name of a workload or fault already: give it another"
+            yield index, Problem(key="name", message=message)
+    if cell.trials > 1:
+        message = (
+            f"a cell with faults has one trial, and {cell.trials} are asked for: the second would"
+            " begin with what the faults of the first have left"
+        )
+        yield 0, Problem(key="name", message=message)
+    array = catalog.array_kind(cell.array.kind).target(cell.array) if cell.array else ""
+    for fault in in_order(cell):
+        index = cell.faults.index(fault)
+        kind = catalog.fault_kind(fault.fault)
+        mount = "mounted" if cell.filesystem else ""
+        scene = scene_of(cell, fault, "/guest", device=array, trial=1, mount=mount)
+        cuts = [e for e in scene.earlier if catalog.fault_kind(e.fault).cuts]
+        if fault.during and fault.during in [e.during for e in cuts]:
+            message = f"'{fault.during}' has ended by then: '{cuts[-1].name}' cuts it short"
+            yield index, Problem(key="during", message=message)
+        if fault.check and not array:
+            yield index, Problem(key="check", message="there is no array to check: remove it")
+        parameters = kind.parameters.model_validate(fault.parameters)
+        for problem in kind.problems(parameters, scene):
+            yield index, problem
+            return
+        steps = kind.steps(parameters, scene)
+        if is_sealed(cell) and not all(isinstance(step, POSSIBLE) for step in steps):
+            message = (
+                f"{fault.fault} is done to QEMU's disks, and a guest with virtual time has none of"
+                " these: set guest.clock to real, or take another fault"
+            )
+            yield index, Problem(key="fault", message=message)
+        if steps and any(d.device for d in cell.disks):
+            message = (
+                f"{fault.fault} is done to QEMU's disks, and this cell has a real one, which the"
+                " lab leaves alone: take another fault, or other disks"
+            )
+            yield index, Problem(key="fault", message=message)
+
+
+def fault_steps(
+    cell: Cell, scene: Scene, trial: int, counters: str
+) -> tuple[list[Step], list[Step]]:
+    """The fault until md has nothing more to do; and what is read when its workload has ended."""
+    fault = scene.fault
+    kind = catalog.fault_kind(fault.fault)
+    parameters = kind.parameters.model_validate(fault.parameters)
+    marked = f"echo '{mark(scene.tag)}' > /dev/kmsg\n"
+    steps: list[Step] = [
+        GuestCommand(label=f"{fault.name}: {fault.fault}", script=marked),
+        *kind.steps(parameters, scene),
+    ]
+    if kind.cuts and fault.during:
+        steps.append(EndWorkload(workload=fault.during, trial=trial, timeout=60.0, cut=True))
+    steps.append(
+        Timed(
+            workload=fault.name,
+            trial=trial,
+            before=counters,
+            script=(marked if kind.cuts else "")  # the log is a new one
+            + BEGAN
+            + kind.script(parameters, scene)
+            + (settle(scene.device, cell.timeout) if scene.device else ""),
+            after=counters,
+            timeout=cell.timeout,
+        )
+    )
+    return steps, list(_afterwards(cell, scene))
+
+
+def _afterwards(cell: Cell, scene: Scene) -> Iterator[Step]:
+    """What became of acknowledged writes; then md's state, the kernel's words, and the check.
+
+    Reading the writes back is what finds sectors that cannot be read.
+    """
+    fault = scene.fault
+    for workload in begun(cell, fault):
+        tool = catalog.workload(workload.tool)
+        if isinstance(tool, Keeper):
+            parameters = tool.parameters.model_validate(workload.parameters)
+            yield GuestCommand(
+                label=f"what {workload.name} wrote",
+                script=tool.read_back(parameters, target_in(cell, scene)),
+                timeout=cell.timeout,
+                capture=f"{scene.tag}.{workload.name}.kept",
+                waits=True,
+            )
+    yield GuestCommand(
+        label=f"the state after {fault.name}",
+        script=state(scene.device or "/dev/null", scene.tag),
+        capture=f"{scene.tag}.state",
+    )
+    if fault.check:
+        yield GuestCommand(
+            label=f"check after {fault.name}",
+            script=check(scene.device, cell.timeout),
+            timeout=cell.timeout,
+            capture=f"{scene.tag}.check",
+            waits=True,
+        )
+
+
+def target_in(cell: Cell, scene: Scene) -> str:
+    """What the workloads are aimed at."""
+    if cell.filesystem is not None:
+        return FILE
+    return scene.device or scene.disks[0].path

@@ -1,0 +1,277 @@
+"""From a cell to a procedure: every host and guest command, before any of them runs.
+
+Nothing here asks the world: paths, accelerator and keys come in as data, and a step never needs
+what an earlier step returned. Disks go by serial, so their paths in the guest are known too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from lab.compile.cell.disks import Plugged, disk_steps, report_steps
+from lab.compile.cell.fault_times import cut_short, in_order
+from lab.compile.cell.faults import FILE, fault_steps, scene_of
+from lab.compile.guest.steps import ENVIRONMENT
+from lab.compile.guest.virtual_time import is_sealed
+from lab.compile.scenario.suites import suite_steps, takes_all_disks
+from lab.core.units import MIB
+from lab.md.theory.drive import full_cache_seconds
+from lab.model.execution.procedure import (
+    BeginWorkload,
+    EndWorkload,
+    GuestCommand,
+    Pause,
+    Procedure,
+    Step,
+    Timed,
+    Verify,
+    words,
+)
+from lab.model.plugin import MOUNT
+from lab.model.scenario.document import Cell, Filesystem, Throttle, Workload
+from lab.model.scenario.fault import Fault
+from lab.plugins import catalog
+from lab.plugins.disks import guest_path
+
+
+def cell_procedure(
+    cell: Cell,
+    guest_directory: str,
+    expected_seconds: Mapping[str, float] | None = None,
+    plugged: Plugged | None = None,
+    erase: Sequence[str] = (),
+    *,
+    keep_spare: bool = False,
+) -> Procedure:
+    """Plug blank disks in, build the array, read it back, run every workload, take it all apart.
+
+    ``plugged`` are the disks that the guest has: a cell before this one left them. ``keep_spare``
+    leaves those of them in that this cell has no use for. ``erase`` are serials of real disks that
+    may be written to.
+    """
+    expected = expected_seconds or {}
+    steps = list(disk_steps(cell, guest_directory, plugged, erase, keep_spare=keep_spare))
+    if is_sealed(cell):  # the guest is this cell's alone: what it is, is said here
+        label = "versions in the guest"
+        steps.append(GuestCommand(label=label, script=ENVIRONMENT, capture="environment"))
+    target = target_of(cell)
+    kind = catalog.array_kind(cell.array.kind) if cell.array else None
+    if cell.array and kind:
+        paths = [guest_path(disk, serial) for serial, disk in cell.each_disk]
+        sizes = [d.size for _, d in cell.each_disk]
+        steps.extend(kind.assemble(cell.array, paths, sizes, cell.filesystem))
+    if cell.filesystem is not None:
+        if kind is None or kind.filesystem != cell.filesystem.type:
+            steps.extend(_filesystem(cell, target))
+        target = FILE
+    if cell.workloads:
+        steps.append(_programs(cell))
+        steps.extend(suite_steps(cell))
+    for trial in range(1, cell.trials + 1):
+        for workload in cell.workloads:
+            timed = _timed(cell, workload, trial, target, expected.get(workload.name))
+            steps.extend(_with_faults(cell, timed, guest_directory))
+    if cell.array and kind:
+        steps.append(
+            GuestCommand(
+                label="the array's state at the end",
+                script=f"{kind.state(cell.array)}; dmesg | tail -n 40",
+                capture="end",
+            )
+        )
+    steps.extend(report_steps(cell, guest_directory))
+    return Procedure(name=cell.scenario, steps=tuple(steps))
+
+
+def _timed(
+    cell: Cell, workload: Workload, trial: int, target: str, expected: float | None
+) -> Timed:
+    """One workload, with what is read around it."""
+    tool = catalog.workload(workload.tool)
+    return Timed(
+        workload=workload.name,
+        trial=trial,
+        before=_before(cell, target),
+        script=tool.script(tool.parameters.model_validate(workload.parameters), target),
+        after=_counters(cell),
+        timeout=cell.timeout,
+        expected_seconds=expected,
+    )
+
+
+def _with_faults(cell: Cell, timed: Timed, guest_directory: str) -> Iterator[Step]:
+    """A workload, and the faults before, during and after it."""
+    faults = [f for f in in_order(cell) if f.workload == timed.workload]
+    device = target_of(cell) if cell.array is not None else ""
+    mount = _mount(cell, target_of(cell)) if cell.filesystem is not None else ""
+
+    def of(fault: Fault) -> tuple[list[Step], list[Step]]:
+        scene = scene_of(
+            cell, fault, guest_directory, device=device, trial=timed.trial, mount=mount
+        )
+        return fault_steps(cell, scene, timed.trial, _counters(cell))
+
+    def around(moment: str) -> Iterator[Step]:
+        for fault in faults:
+            if fault.moment == moment:
+                yield from (step for part in of(fault) for step in part)
+
+    yield from around("before")
+    during = [f for f in faults if f.moment == "during"]
+    if not during:
+        yield timed
+    else:
+        name, trial = timed.workload, timed.trial
+        yield BeginWorkload(workload=name, trial=trial, before=timed.before, script=timed.script)
+        later: list[Step] = []
+        gone = 0.0
+        for fault in during:
+            yield Pause(seconds=fault.at - gone)
+            gone = fault.at
+            now, then = of(fault)
+            yield from now
+            later += then
+        if name not in cut_short(cell):
+            yield EndWorkload(workload=name, trial=trial, after=timed.after, timeout=timed.timeout)
+        yield from later
+    yield from around("after")
+
+
+def target_of(cell: Cell) -> str:
+    """Path in the guest of what the workloads are aimed at, where there is no file system; of all
+    disks for suites."""
+    if cell.array is not None:
+        return catalog.array_kind(cell.array.kind).target(cell.array)
+    paths = [guest_path(disk, serial) for serial, disk in cell.each_disk]
+    return " ".join(paths if takes_all_disks(cell.workloads) else paths[:1])
+
+
+def patience_of(cell: Cell) -> float:
+    """Seconds after which disks that complete nothing have stopped, rather than being slow.
+
+    A minute; or four times what the slowest limit takes for a full bucket and its largest request;
+    or twice what a modelled disk takes to bring its full write cache to the medium, for a flush
+    waits until it has.
+    """
+    drives = [catalog.disk_model(disk.model).drive(disk) for disk in cell.disks]
+    return max(
+        [
+            60.0,
+            *(4 * _drain(disk.throttle) for disk in cell.disks),
+            *(2 * full_cache_seconds(drive) for drive in drives if drive is not None),
+        ]
+    )
+
+
+def _programs(cell: Cell) -> Verify:
+    """The programs that the workloads run are in the guest."""
+    needed = sorted({p for w in cell.workloads for p in catalog.workload(w.tool).programs})
+    script = "\n".join(
+        f"command -v {p} >/dev/null && echo {p}=yes || echo {p}=missing" for p in needed
+    )
+    return Verify(name="programs", script=script, expect=dict.fromkeys(needed, "yes"))
+
+
+def _counters(cell: Cell) -> str:
+    """Which device each disk is, and the kernel's counters of all devices.
+
+    In a sealed guest its processor's time too: the first line of ``/proc/stat``, ``proc(5)``.
+    """
+    serials = " ".join(serial for serial, _ in cell.each_disk)
+    paths = " ".join(guest_path(disk, serial) for serial, disk in cell.each_disk)
+    own = 'read -r line < /proc/stat; echo "$line"\n' if is_sealed(cell) else ""
+    return own + (
+        f"set -- {serials}\n"
+        f'for device in $(readlink -f {paths}); do echo "disk $1 ${{device##*/}}"; shift; done\n'
+        "cat /proc/diskstats"
+    )
+
+
+def _before(cell: Cell, target: str) -> str:
+    """Dirty pages out, cached ones dropped, buckets run dry; then the counters.
+
+    Without a file system the target's own pages are dropped and those of programs stay
+    (``BLKFLSBUF``, ``block/ioctl.c``); 2 shrinks the kernel's other caches, such as the stripe
+    cache that has grown (``raid5.c: raid5_cache_scan``).
+    """
+    rest = min(max((_drain(disk.throttle) for disk in cell.disks), default=0.0), 60.0)
+    drop = "echo 3 > /proc/sys/vm/drop_caches"
+    if cell.filesystem is None and target:
+        drop = f"blockdev --flushbufs {target}; echo 2 > /proc/sys/vm/drop_caches"
+    kept = catalog.array_kind(cell.array.kind).fresh(cell.array) if cell.array else ""
+    return f"sync; {kept and kept + '; '}{drop}; sleep {max(rest, 0.2):.2f}\n{_counters(cell)}"
+
+
+def _drain(throttle: Throttle) -> float:
+    """Seconds until QEMU's fullest bucket has leaked: its size, and one request of 1 MiB more.
+
+    ``util/throttle.c``: without a maximum a bucket holds a tenth of a second, with one
+    ``max * seconds``; a request is let in as long as the bucket is not over its size.
+    """
+    longest = 0.0
+    for name in ("total", "read", "write"):
+        for unit, request in (("bytes", MIB), ("operations", 1)):
+            limit = f"{name}_{unit}_per_second"
+            average = getattr(throttle, limit)
+            if not average:
+                continue
+            burst = getattr(throttle, f"{limit}_max")
+            seconds = getattr(throttle, f"{limit}_max_seconds") or 1
+            bucket = burst * seconds if burst else average / 10
+            longest = max(longest, (bucket + request) / average)
+    return longest
+
+
+def _mkfs_options(filesystem: Filesystem) -> list[str]:
+    """The scenario's own, and whether tables are written at once; mke2fs takes one ``-E``."""
+    options = list(filesystem.options)
+    if filesystem.type == "xfs":
+        return options
+    lazy = int(filesystem.lazy_init)
+    extended = [f"lazy_itable_init={lazy}", f"lazy_journal_init={lazy}"]
+    kept = []
+    while options:
+        word = options.pop(0)
+        if word == "-E":
+            extended.insert(0, options.pop(0))
+        else:
+            kept.append(word)
+    return ["-E", ",".join(extended), *kept]
+
+
+def _mount(cell: Cell, target: str) -> str:
+    """One line that mounts the file system."""
+    filesystem = cell.filesystem
+    assert filesystem is not None
+    options = ("-o", ",".join(filesystem.mount_options)) if filesystem.mount_options else ()
+    return words("mount", "-t", filesystem.type, *options, target, MOUNT) + "\n"
+
+
+def _filesystem(cell: Cell, target: str) -> tuple[Step, ...]:
+    """Make the file system, mount it, and see that it is mounted."""
+    filesystem = cell.filesystem
+    assert filesystem is not None
+    force = "-f" if filesystem.type == "xfs" else "-F"
+    make = words(f"mkfs.{filesystem.type}", "-q", force, *_mkfs_options(filesystem), target)
+    mount = _mount(cell, target)
+    # Groups whose inode tables the kernel has still to zero (dumpe2fs(8), ext4's INODE_ZEROED).
+    left = f"dumpe2fs {target} 2>/dev/null | grep '^Group .* csum ' | grep -vc ITABLE_ZEROED"
+    written = filesystem.type != "xfs" and not filesystem.lazy_init
+    return (
+        GuestCommand(
+            label=f"{filesystem.type} on the array",
+            script=f"{make}\nmkdir -p {MOUNT}\n{mount}",
+            timeout=cell.timeout,
+            undo=f"umount {MOUNT}",
+            waits=True,
+        ),
+        Verify(
+            name="filesystem",
+            script=f'echo "type=$(findmnt -n -o FSTYPE {MOUNT})"\n'
+            f'echo "source=$(readlink -f "$(findmnt -n -o SOURCE {MOUNT})")"\n'
+            f'[ "$(readlink -f {target})" = "$(readlink -f "$(findmnt -n -o SOURCE {MOUNT})")" ]'
+            " && echo on_target=yes\n" + (f'echo "left_to_zero=$({left})"' if written else ""),
+            expect={"type": filesystem.type, "on_target": "yes"}
+            | ({"left_to_zero": "0"} if written else {}),
+        ),
+    )

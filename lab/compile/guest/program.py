@@ -1,0 +1,340 @@
+"""A cell's procedure as programs for a sealed guest, and what these leave, as answers.
+
+Nobody asks a sealed guest anything while it runs: that would reach it in host time. So everything
+that a procedure asks its guest lies in the guest's memory before it starts, as one program for each
+of its boots, and is read when the guest has ended. A power cut is such an end.
+
+What a program prints are frames: a line with a mark, number, status and lengths, then what the
+command printed on its standard output and error.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from lab.core.errors import InputError
+from lab.model.execution.procedure import (
+    AttachDisk,
+    BeginWorkload,
+    EndWorkload,
+    GuestCommand,
+    Pause,
+    PowerCycle,
+    Procedure,
+    SealDisks,
+    Step,
+    Timed,
+    UnplugDisk,
+    Verify,
+    WaitFor,
+    WaitForSsh,
+)
+
+CUT: Final = "--8<-- lab --8<--"
+"""Line between what a workload printed and what was read before and after it."""
+TIMED_OUT: Final = 124
+"""Exit status of ``timeout(1)`` where the time was over."""
+POSSIBLE: Final = (
+    AttachDisk,
+    BeginWorkload,
+    EndWorkload,
+    GuestCommand,
+    Pause,
+    PowerCycle,
+    SealDisks,
+    Timed,
+    UnplugDisk,
+    Verify,
+    WaitFor,
+    WaitForSsh,
+)
+"""Steps that a sealed guest can do."""
+_BEFORE: Final = 120.0
+"""Seconds for what is read around a workload."""
+_PLUG: Final = 60.0
+
+
+def timed_script(step: Timed) -> str:
+    """A workload and what is read around it as one command; ``cut`` takes the output apart."""
+    lines = [
+        step.before or ":",
+        f"echo '{CUT}'",
+        *("set +e", "(", "set -e", step.script.rstrip("\n"), ")", "status=$?", "set -e"),
+        *("echo", f"echo '{CUT}'"),
+        step.after or ":",
+        "exit $status",
+    ]
+    return "\n".join(lines)
+
+
+def cut(text: str) -> tuple[str, str, str]:
+    """What was read before, what the workload printed, what was read after."""
+    before, _, rest = text.partition(f"{CUT}\n")
+    stdout, _, after = rest.rpartition(f"\n{CUT}\n")
+    return before, stdout, after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One command of a program, in the order of the run loop's requests."""
+
+    script: str
+    """Shell lines that the run loop requests; a name, where the item is not a command."""
+    step: int
+    """Number of the step in its procedure."""
+    lines: tuple[str, ...]
+    """What the program does, but for the item's number, which is ``%d``."""
+    asked: int = 1
+    """Number of requests for it by the run loop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Programs:
+    """What a cell's guest is to do."""
+
+    items: tuple[Item, ...]
+    boots: tuple[str, ...]
+    """The text of each boot's program: all but the last end with a power cut."""
+    limits: tuple[float, ...]
+    """Seconds of the guest's time that each boot may take, at most."""
+
+
+FUNCTIONS: Final = """\
+LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin
+export LC_ALL PATH
+work=/run/lab
+mkdir -p $work
+frame() { # number status name: what a command came to
+  [ -e $work/$3.out ] || : >$work/$3.out
+  [ -e $work/$3.err ] || : >$work/$3.err
+  read -r clock _ </proc/uptime
+  set -- "$@" $(wc -c <$work/$3.out) $(wc -c <$work/$3.err)
+  printf '@lab end %s %s %s %s %s\\n' "$1" "$2" "$clock" "$4" "$5"
+  cat $work/$3.out $work/$3.err
+}
+begun() { read -r clock _ </proc/uptime; printf '@lab begin %s %s\\n' "$1" "$clock"; }
+item() { # number limit script
+  begun "$1"
+  printf '%s\\n' "$3" >$work/script
+  status=0
+  timeout -k 10 "$2" sh -e $work/script </dev/null >$work/item.out 2>$work/item.err || status=$?
+  frame "$1" $status item
+}
+must() { item "$@"; [ $status = 0 ] || exit 0; } # the cell ends with what failed
+agrees() { # expected lines, of what the last command printed
+  for line; do grep -qxF -e "$line" $work/item.out || return 1; done
+}
+wait_for() { # number limit interval hits script expected…
+  begun "$1"
+  number=$1 limit=$2 interval=$3 hits=$4
+  printf '%s\\n' "$5" >$work/script
+  shift 5
+  end=$((${clock%.*} + limit)) found=0
+  while :; do
+    status=0
+    timeout -k 10 "$limit" sh -e $work/script </dev/null >$work/item.out 2>$work/item.err ||
+      status=$?
+    if agrees "$@"; then found=$((found + 1)); else found=0; fi
+    read -r clock _ </proc/uptime
+    [ $found -lt "$hits" ] && [ ${clock%.*} -lt $end ] || break
+    sleep "$interval"
+  done
+  frame $number $status item
+  [ $found -ge "$hits" ] || exit 0
+}
+begin() { # name limit script
+  printf '%s\\n' "$3" >$work/$1.script
+  : >$work/$1.out
+  {
+    status=0
+    timeout -k 10 "$2" sh -e $work/$1.script </dev/null >$work/$1.out 2>$work/$1.err || status=$?
+    echo $status >$work/$1.status
+  } &
+}
+finish() { # number name: wait for what was begun
+  begun "$1"
+  wait
+  status=$(cat $work/$2.status)
+  frame "$1" "$status" "$2"
+  [ "$status" = 0 ] || exit 0
+}
+"""
+"""What programs begin with. Also what an unsealed guest has in a file."""
+
+
+def programs(procedure: Procedure) -> Programs:
+    """``InputError``: a step cannot be done in a sealed guest."""
+    builder = _Builder()
+    for number, step in enumerate(procedure.steps):
+        builder.add(number, step)
+    return builder.done()
+
+
+@dataclass(slots=True)
+class _Builder:
+    _items: list[Item] = field(default_factory=list)
+    _boots: list[list[str]] = field(default_factory=lambda: [[]])
+    _limits: list[float] = field(default_factory=lambda: [0.0])
+    _slots: dict[str, int] = field(default_factory=dict)
+    """Number of each disk in the driver's table, by serial."""
+    _running: list[str] = field(default_factory=list)
+
+    def add(self, number: int, step: Step) -> None:
+        match step:
+            case SealDisks():  # 0 is the root file system's
+                self._slots = {disk.serial: n for n, disk in enumerate(step.disks, 1)}
+            case GuestCommand():
+                self._command(number, step.script, step.timeout)
+            case Verify():
+                self._command(number, step.script, step.timeout, must=False)
+            case Timed():
+                self._command(number, timed_script(step), step.timeout)
+            case WaitFor():
+                expected = [f"{key}={value}" for key, value in step.expect.items()]
+                given = (
+                    *(f"{step.timeout:.0f}", f"{step.interval:g}", str(step.hits)),
+                    *(step.script, *expected),
+                )
+                line = f"wait_for %d {shlex.join(given)}"
+                self._item(number, step.script, (line,), step.timeout, asked=step.hits)
+            case BeginWorkload():
+                if step.before:
+                    self._command(number, step.before, _BEFORE)
+                tag = f"{step.workload}.{step.trial}"
+                self._lines(f"begin {tag} LIMIT {shlex.quote(step.script)}")
+                self._running.append(tag)
+            case EndWorkload():
+                self._end(number, step)
+            case Pause():
+                self._lines(f"sleep {step.seconds:g}")
+                self._limits[-1] += step.seconds
+            case UnplugDisk():
+                self._command(number, detach(self._slots[step.serial]), _PLUG)
+            case AttachDisk():
+                self._command(number, attach(self._slots[step.serial]), _PLUG)
+            case PowerCycle():
+                self._cut(number)
+            case WaitForSsh():
+                pass  # a boot's program begins when the boot has ended
+            case _:
+                raise InputError(
+                    f"guest.clock: the step '{step.kind}' cannot be done in a sealed guest:"
+                    " set it to real"
+                )
+
+    def done(self) -> Programs:
+        texts = []
+        for lines, limit in zip(self._boots, self._limits, strict=True):
+            within = [line.replace(" LIMIT ", f" {limit:.0f} ", 1) for line in lines]
+            texts.append(FUNCTIONS + "\n".join([*within, "exit 0"]) + "\n")
+        return Programs(items=tuple(self._items), boots=tuple(texts), limits=tuple(self._limits))
+
+    def _lines(self, *lines: str) -> None:
+        self._boots[-1].extend(lines)
+
+    def _item(
+        self, step: int, script: str, lines: tuple[str, ...], limit: float, *, asked: int = 1
+    ) -> None:
+        number = len(self._items)
+        self._lines(*(line.replace("%d", str(number), 1) for line in lines))
+        self._items.append(Item(script=script, step=step, lines=lines, asked=asked))
+        self._limits[-1] += limit
+
+    def _command(self, step: int, script: str, limit: float, *, must: bool = True) -> None:
+        words = f"{'must' if must else 'item'} %d {limit:.0f} {shlex.quote(script)}"
+        self._item(step, script, (words,), limit)
+
+    def _end(self, number: int, step: EndWorkload) -> None:
+        tag = f"{step.workload}.{step.trial}"
+        if tag not in self._running:
+            return  # the power was cut under it: what it had told by then was kept there
+        self._running.remove(tag)
+        self._item(number, tag, (f"finish %d {tag}",), step.timeout)
+        if step.after:
+            self._command(number, step.after, 60.0)
+
+    def _cut(self, number: int) -> None:
+        for tag in self._running:
+            self._item(number, tag, (f"frame %d 0 {tag}",), 0.0)
+        self._running.clear()
+        self._item(
+            number,
+            "the power cut",
+            ("begun %d", "echo b > /proc/sysrq-trigger", "sleep 60", "exit 1"),
+            0.0,
+        )
+        self._boots.append([])
+        self._limits.append(0.0)
+
+
+def attach(slot: int) -> str:
+    """Shell lines that plug a disk of the driver's in, if it is not there, and wait for udev."""
+    return (
+        f"[ -e /sys/block/lab{slot} ] || echo {slot} > /sys/module/lab_disk/parameters/attach\n"
+        "udevadm settle --timeout=30"
+    )
+
+
+def detach(slot: int) -> str:
+    """A shell line that pulls a disk of the driver's out."""
+    return f"echo {slot} > /sys/module/lab_disk/parameters/detach"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What one item came to."""
+
+    status: int
+    stdout: str
+    stderr: str
+    began: float
+    ended: float
+    """Seconds of the guest's clock, since its boot."""
+
+
+def begun(output: bytes) -> int | None:
+    """Number of the item that a program does now, from what it has printed so far."""
+    numbers = [n for kind, n, _ in _marks(output) if kind == "begin"]
+    return numbers[-1] if numbers else None
+
+
+def answers(output: bytes) -> Mapping[int, Answer]:
+    """What a program left, by items; those that it did not come to are not there."""
+    found: dict[int, Answer] = {}
+    began: dict[int, float] = {}
+    for kind, number, rest in _marks(output):
+        if kind == "begin":
+            began[number] = float(rest[0])
+            continue
+        status, clock, body = int(rest[0]), float(rest[1]), rest[2]
+        assert isinstance(body, bytes)
+        length = int(rest[3])
+        found[number] = Answer(
+            status=status,
+            stdout=body[:length].decode(errors="replace"),
+            stderr=body[length:].decode(errors="replace"),
+            began=began.get(number, clock),
+            ended=clock,
+        )
+    return found
+
+
+def _marks(output: bytes) -> Iterator[tuple[str, int, Sequence[str | bytes]]]:
+    """Frames in order: ``begin`` with the clock; ``end`` with status, clock, text, and how much of
+    that is standard output. What cannot be read ends them: the guest ended there."""
+    at = 0
+    while (stop := output.find(b"\n", at)) >= 0:
+        words = output[at:stop].decode(errors="replace").split()
+        at = stop + 1
+        if words[:2] == ["@lab", "begin"] and len(words) == 4:
+            yield "begin", int(words[2]), (words[3],)
+        elif words[:2] == ["@lab", "end"] and len(words) == 7:
+            length, errors = int(words[5]), int(words[6])
+            if at + length + errors > len(output):
+                return
+            text = output[at : at + length + errors]
+            yield "end", int(words[2]), (words[3], words[4], text, words[5])
+            at += length + errors

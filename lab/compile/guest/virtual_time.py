@@ -1,0 +1,134 @@
+"""Guests with virtual time: which cells can have one, and their disks as the lab's driver has them.
+
+A sealed guest's disks are all there from its start. What completes a request is the guest's own
+timer, by QEMU's rules for limits (``drive/throttle.h``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from lab.model.execution.procedure import DiskLimit, SealDisks, SealedDisk
+from lab.model.plugin import Problem
+from lab.model.scenario.document import CacheMode, Cell, Disk, DiskBus
+from lab.model.scenario.guest import Clock, Guest
+from lab.model.scenario.suite import Suite
+from lab.plugins import catalog
+from lab.plugins.disks.throttle import IOTUNE
+
+MODELS: Final = ("throttle", "none")
+"""Disk models that the lab's driver has."""
+LARGEST: Final = 12 << 40
+"""Bytes: what a disk's map of blocks has room for."""
+THROUGH: Final = (CacheMode.WRITETHROUGH, CacheMode.DIRECTSYNC)
+"""Cache modes in which a disk announces no volatile cache."""
+
+
+def is_sealed(cell: Cell) -> bool:
+    """Whether a cell runs in a guest with virtual time.
+
+    That is a sealed one, unless it needs the network or somebody asks for SSH.
+    """
+    return cell.guest.clock is Clock.VIRTUAL
+
+
+def on_the_labs_bus(guest: Guest, disks: tuple[Disk, ...]) -> tuple[Disk, ...]:
+    """The disks of a guest with virtual time have the lab's own driver."""
+    if guest.clock is Clock.REAL:
+        return disks
+    return tuple(disk.model_copy(update={"bus": DiskBus.LAB}) for disk in disks)
+
+
+def guest_problems(guest: Guest) -> Iterator[Problem]:
+    """What a guest with virtual time cannot be."""
+    if guest.clock is Clock.REAL:
+        return
+    if guest.cpus != 1:
+        yield Problem(
+            key="cpus",
+            message=f"{guest.cpus} processors, and the guest's clock counts the instructions of"
+            " one: set it to 1, or guest.clock to real",
+        )
+
+
+def disk_problems(guest: Guest, disk: Disk) -> Iterator[Problem]:
+    """What a disk of a guest with virtual time cannot be; its bus is as it was written."""
+    if guest.clock is Clock.REAL:
+        if disk.bus is DiskBus.LAB:
+            yield Problem(
+                key="bus",
+                message="'lab' is the bus of guests with virtual time: set it to virtio or scsi, or"
+                " guest.clock to virtual",
+            )
+        return
+    if disk.device is not None:
+        yield Problem(
+            key="device",
+            message="a real disk answers in the host's time, and guest.clock is virtual: set it to"
+            " real, or take a virtual disk",
+        )
+    elif disk.model not in MODELS:
+        yield Problem(
+            key="model",
+            message=f"'{disk.model}' is served by a process of the host, in the host's time, and"
+            f" guest.clock is virtual: set it to real, or model to {' or '.join(MODELS)}",
+        )
+    if disk.bus is DiskBus.SCSI:
+        yield Problem(
+            key="bus",
+            message="QEMU's SCSI disks answer in the host's time, and guest.clock is virtual: set"
+            " it to real, or leave the bus out",
+        )
+    if disk.size > LARGEST:
+        yield Problem(
+            key="size",
+            message="a disk of a guest with virtual time has 12TiB at most: make it smaller, or"
+            " set guest.clock to real",
+        )
+
+
+def needs_network(cell: Cell) -> bool:
+    """Whether a cell has other people's tests, which are copied into the guest over SSH."""
+    return any(isinstance(catalog.workload(w.tool), Suite) for w in cell.workloads)
+
+
+def seal(cell: Cell) -> SealDisks:
+    """A cell's disks, in the order of their numbers in the guest."""
+    names: list[str] = []
+    disks = []
+    for serial, disk in cell.each_disk:
+        given = disk.throttle
+        group = 0
+        if given.group is not None:
+            names += [given.group] if given.group not in names else []
+            group = names.index(given.group) + 1
+        disks.append(
+            SealedDisk(
+                serial=serial,
+                size=disk.size,
+                write_back=disk.cache not in THROUGH,
+                group=group,
+                operation_size=given.operation_size or 0,
+                limits=dict(_limits(disk)),
+            )
+        )
+    return SealDisks(disks=tuple(disks))
+
+
+def _limits(disk: Disk) -> Iterator[tuple[str, DiskLimit]]:
+    for ours in IOTUNE:
+        if not ours.endswith("_per_second"):
+            continue
+        average = getattr(disk.throttle, ours)
+        if not average:
+            continue
+        direction, unit = ours.removesuffix("_per_second").split("_")
+        yield (
+            f"{unit}_{direction}",
+            DiskLimit(
+                average=average,
+                burst=getattr(disk.throttle, f"{ours}_max") or 0,
+                seconds=getattr(disk.throttle, f"{ours}_max_seconds") or 0,
+            ),
+        )

@@ -1,0 +1,1 @@
+"""From an image's recipe to the commands that build it. Pure."""

@@ -1,0 +1,304 @@
+"""From an image's recipe to the commands that build it, and what must be found in the result. Pure.
+
+Where a recipe has modules of its own, ``mmdebstrap`` first fills a directory with compiler,
+headers and sources, and ``images/modules.sh`` builds them there; the directory is removed.
+``mmdebstrap`` then fills the image's own and runs ``images/customize.sh`` in it; ``mke2fs -d``
+makes a file system of it, ``qemu-img`` a qcow2 file of that, and ``debugfs`` reads it back. All but
+``qemu-img`` run in a namespace whose root is the builder, so that no step needs to be root.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lab.core.errors import ToolError
+from lab.core.units import MIB
+from lab.model.image.manifest import RECORDED, ArchiveRelease
+from lab.model.image.recipe import (
+    KERNEL_PREFIX,
+    MDADM_CONF,
+    Brought,
+    ImageRecipe,
+    ModulesRecipe,
+    says_auto_all,
+)
+
+KILLED_WITH_US: Final = ("setpriv", "--pdeathsig", "KILL")
+"""The namespace ends even when the lab is killed with ``kill -9``."""
+
+NAMESPACE: Final = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+"""No mount is seen outside, and no process outlives the first one."""
+
+AS_USER: Final = ("--user", "--map-root-user", "--map-auto")
+"""The user is root inside, and owns the other users' files through ``/etc/subuid``."""
+
+ENVIRONMENT: Final = {"INITRD": "No", "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
+"""``INITRD=No``: the kernel's package makes no initrd; ``customize.sh`` does, once, at the end."""
+
+MINIMUM_FREE: Final = 2500 * MIB
+"""Bytes that must be free before a build begins."""
+MODULES_FREE: Final = 2000 * MIB
+"""Bytes that must be free beside them where modules are built."""
+
+
+def namespaced(argv: tuple[str, ...], *, root: bool) -> tuple[str, ...]:
+    """Run a command in a namespace of its own; ``root``: the lab itself runs as root."""
+    return (*KILLED_WITH_US, *NAMESPACE, *(() if root else AS_USER), "--", *argv)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageBuild:
+    """Everything a build does, in this order."""
+
+    files: Mapping[str, str]
+    """Text by path below the working directory, written before the first command."""
+    modules: tuple[str, ...]
+    """What builds the recipe's modules and leaves them below ``modules/``; empty without any."""
+    remove_modules_root: tuple[str, ...]
+    bootstrap: tuple[str, ...]
+    make_disk: tuple[str, ...]
+    remove_root: tuple[str, ...]
+    """The directory is not needed once the file system is made of it."""
+    read_back: tuple[str, ...]
+    convert: tuple[str, ...]
+
+
+def compile_build(
+    recipe: ImageRecipe, *, brought: Brought, work: Path, root: bool = False
+) -> ImageBuild:
+    """The commands that build this recipe below ``work``; ``root`` as in `namespaced`.
+
+    A kernel of one's own is expected at ``work/kernel.deb``.
+    """
+    files = {f"files{path}": text for path, text in recipe.files.items()}
+    files |= brought.hooks
+    files |= {
+        "enabled": _lines(recipe.enabled_units),
+        "masked": _lines(recipe.masked_units),
+        "script": recipe.script,
+        "read_back": _lines(
+            ("rdump /etc found", *(f"dump {p} found/{_flat(p)}" for p in _elsewhere(recipe)))
+        ),
+    }
+    kernel = () if recipe.kernel_file else (_of_kernel_suite(recipe, recipe.kernel_package),)
+    modules: tuple[str, ...] = ()
+    if recipe.modules is not None:
+        files |= _module_files(recipe.modules, brought)
+        needed = _needed(recipe, recipe.modules)
+        modules = namespaced(_bootstrap(recipe, needed, MODULES, work), root=root)
+    return ImageBuild(
+        files=files,
+        modules=modules,
+        remove_modules_root=namespaced(("rm", "-rf", f"{work}/{MODULES.root}"), root=root),
+        bootstrap=namespaced(
+            _bootstrap(recipe, (*kernel, *recipe.packages), IMAGE, work), root=root
+        ),
+        make_disk=namespaced(
+            (
+                *("mke2fs", "-q", "-F", "-t", "ext4", "-L", "root", "-m", "0"),
+                *("-d", f"{work}/{IMAGE.root}", f"{work}/disk.raw", f"{recipe.disk_size // MIB}M"),
+            ),
+            root=root,
+        ),
+        remove_root=namespaced(("rm", "-rf", f"{work}/{IMAGE.root}"), root=root),
+        # debugfs splits its commands at blanks: only names relative to the working directory
+        read_back=namespaced(("debugfs", "-f", "read_back", "disk.raw"), root=root),
+        convert=(
+            *("qemu-img", "convert", "-f", "raw", "-O", "qcow2"),
+            *(f"{work}/disk.raw", f"{work}/image/disk.qcow2"),
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """A root file system that a build makes."""
+
+    root: str
+    hook: str
+    """The lab's script that is run in it when all packages are there."""
+
+
+IMAGE: Final = Tree(root="root", hook="customize.sh")
+MODULES: Final = Tree(root="modules-root", hook="modules.sh")
+HOOKS: Final = (IMAGE.hook, MODULES.hook)
+
+
+def _bootstrap(
+    recipe: ImageRecipe, packages: tuple[str, ...], tree: Tree, work: Path
+) -> tuple[str, ...]:
+    """mmdebstrap's command line for a tree with these packages of the recipe's archive."""
+    hook = shlex.join(["sh", f"{work}/{tree.hook}"]) + f' "$1" {shlex.quote(str(work))}'
+    releases = (
+        f'{_RELEASES} "$1"/var/lib/apt/lists/*Release > {shlex.quote(str(work))}/{RELEASES} || :'
+    )
+    valid_until = (
+        () if recipe.check_valid_until else ('--aptopt=Acquire::Check-Valid-Until "false"',)
+    )
+    return (
+        "mmdebstrap",
+        "--mode=root",
+        "--format=directory",
+        f"--variant={recipe.variant}",
+        f"--components={','.join(recipe.components)}",
+        f"--include={','.join(packages)}",
+        *(f"--dpkgopt=path-exclude={path}" for path in recipe.excluded_paths),
+        *valid_until,
+        *((f"--setup-hook={_further_suite(recipe)}",) if recipe.kernel_suite else ()),
+        f"--customize-hook={releases}",
+        f"--customize-hook={hook}",
+        recipe.suite,
+        f"{work}/{tree.root}",
+    )
+
+
+RELEASES: Final = "found/releases"
+"""Below the working directory: what the archive's Release files say of their age."""
+_RELEASES: Final = "grep -ahE '^(Suite|Codename|Date|Valid-Until):'"
+
+
+def _further_suite(recipe: ImageRecipe) -> str:
+    """Shell lines that add the kernel's suite, from the same archive as the image's own suite.
+
+    ``sources.list`` is mmdebstrap's, ``deb [OPTIONS] URI SUITE COMPONENTS`` on each line.
+    """
+    pattern = rf"s|^\(deb .*\) {recipe.suite} \(.*\)$|\1 {recipe.kernel_suite} \2|p"
+    added = '"$1"/etc/apt/sources.list.d/kernel.list'
+    return f'sed -n {shlex.quote(pattern)} "$1"/etc/apt/sources.list > {added}; test -s {added}'
+
+
+def _of_kernel_suite(recipe: ImageRecipe, package: str) -> str:
+    """The package as apt is to be asked for it; without ``/SUITE`` it takes the image's own."""
+    return f"{package}/{recipe.kernel_suite}" if recipe.kernel_suite else package
+
+
+def _needed(recipe: ImageRecipe, modules: ModulesRecipe) -> tuple[str, ...]:
+    """What must be in the tree that modules are built in; the headers bring their compiler."""
+    headers = f"linux-headers-{recipe.kernel_package.removeprefix(KERNEL_PREFIX)}"
+    tools = () if modules.dkms else ("make", "patch", "xz-utils")
+    source = modules.source if modules.dkms else _of_kernel_suite(recipe, modules.source)
+    return (_of_kernel_suite(recipe, headers), source, *tools, *modules.packages)
+
+
+def _module_files(modules: ModulesRecipe, brought: Brought) -> dict[str, str]:
+    """What ``modules.sh`` reads."""
+    return {
+        "source": f"{modules.source}\n",
+        "options": _lines(tuple(f"{k}={v}" for k, v in modules.options.items())),
+        "build": _lines(modules.build),
+        **{f"patches/{n:04}": text for n, text in enumerate(brought.patches, 1)},
+    }
+
+
+def _lines(words: tuple[str, ...]) -> str:
+    return "".join(f"{word}\n" for word in words)
+
+
+def _elsewhere(recipe: ImageRecipe) -> list[str]:
+    return [path for path in recipe.files if not path.startswith("/etc/")]
+
+
+def _flat(path: str) -> str:
+    return "file" + path.replace("/", "!")
+
+
+def read_back_at(path: str) -> str:
+    """Where below ``found/`` the read-back leaves this file of the image."""
+    return path.lstrip("/") if path.startswith("/etc/") else _flat(path)
+
+
+# --- what was built ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What was read back from a built image."""
+
+    packages: Mapping[str, str]
+    """Version by name."""
+    kernel_version: str
+    kernel_config: str
+    """The kernel's ``.config``."""
+    releases: tuple[ArchiveRelease, ...]
+    """The Release files of the archive that it was built from."""
+    own_modules: tuple[str, ...]
+    """Names of the modules that were built for the image."""
+    module_files: tuple[str, ...]
+    """The file from which each of them would be loaded."""
+    initrd: frozenset[str]
+    """Paths in the initrd, without a leading slash."""
+    files: Mapping[str, str]
+    """Content by absolute path, of those that the recipe names and of ``/etc/machine-id``."""
+    links: Mapping[str, str]
+    """Target of each symbolic link in ``/etc/systemd/system``, by its name."""
+    ssh_host_keys: tuple[str, ...]
+
+
+def parse_packages(text: str) -> dict[str, str]:
+    """Version by name, of ``dpkg-query``'s lines ``name TAB version``."""
+    packages = {}
+    for line in text.splitlines():
+        name, tab, version = line.partition("\t")
+        if not (name and tab and version):
+            raise ToolError(f"'dpkg-query' printed the line '{line}' instead of name and version")
+        packages[name] = version
+    if not packages:
+        raise ToolError("'dpkg-query' listed no package in the image")
+    return packages
+
+
+def recorded_options(recipe: ImageRecipe, config: str) -> dict[str, str]:
+    """The kernel's options that the lab keeps with an image, as its modules see them."""
+    options = dict(re.findall(r"^(CONFIG_\w+)=(.+)$", config, flags=re.MULTILINE))
+    if not options:
+        raise ToolError("the kernel's configuration in the image's /boot is empty")
+    own = recipe.modules.options if recipe.modules else {}
+    whole = {k: v.strip('"') for k, v in {**options, **own}.items()}
+    return {k: v for k, v in sorted(whole.items()) if RECORDED.fullmatch(k) and v != "n"}
+
+
+def differences(recipe: ImageRecipe, found: Found) -> list[str]:
+    """What the image has otherwise than its recipe asks; empty when all is as it should be."""
+    wrong = [
+        f"the package '{name}' is not installed"
+        for name in (*(() if recipe.kernel_file else (recipe.kernel_package,)), *recipe.packages)
+        if name not in found.packages
+    ]
+    for path, text in recipe.files.items():
+        if path not in found.files:
+            wrong.append(f"the file '{path}' is missing")
+        elif found.files[path] != text:
+            wrong.append(f"the file '{path}' has another content")
+    wrong += [
+        f"the unit '{unit}' is not masked"
+        for unit in recipe.masked_units
+        if found.links.get(unit) != "/dev/null"
+    ]
+    wrong += [f"the SSH host key '{key}' is in the image" for key in found.ssh_host_keys]
+    if found.files.get("/etc/machine-id") != "":
+        wrong.append("'/etc/machine-id' is not empty")
+    if not found.kernel_version:
+        wrong.append("there is no kernel")
+    if not any(path.startswith(("usr/lib/modules/", "lib/modules/")) for path in found.initrd):
+        wrong.append("the initrd has no kernel modules")
+    wrong += [
+        f"'{file}' would be loaded, and not the module that was built"
+        for file in found.module_files
+        if "/updates/" not in file
+    ]
+    if recipe.modules and not found.own_modules:
+        wrong.append(f"no module of '{recipe.modules.source}' is in it")
+    compilers = sorted(name for name in found.packages if re.fullmatch(r"(gcc|cpp)-\d+", name))
+    if compilers and not set(compilers) & set(recipe.packages):
+        wrong.append(f"the compiler '{compilers[0]}' has stayed in it")
+    if "mdadm" in recipe.packages:
+        if not says_auto_all(found.files.get(MDADM_CONF, "")):
+            wrong.append(f"'{MDADM_CONF}' does not say 'AUTO -all'")
+        if any(path.endswith("sbin/mdadm") for path in found.initrd):
+            wrong.append("the initrd holds mdadm, which would assemble arrays by itself")
+    return wrong

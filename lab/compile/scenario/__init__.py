@@ -1,0 +1,1 @@
+"""From a scenario's file to its checked cells. Pure."""

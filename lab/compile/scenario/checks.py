@@ -1,0 +1,165 @@
+"""What is wrong with a scenario beyond its fields' own types, each at the line that made it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from lab.compile.cell.faults import fault_problems
+from lab.compile.guest import virtual_time as sealed
+from lab.compile.scenario.real import real_problems
+from lab.compile.scenario.suites import suite_problems, takes_all_disks
+from lab.core.errors import InputError
+from lab.core.yaml import Document, dotted
+from lab.model.plugin import Problem
+from lab.model.scenario.document import Array, AxisValue, Cell, Disk, Scenario, Workload
+from lab.model.scenario.filesystem import Filesystem
+from lab.model.scenario.guest import Guest
+from lab.plugins import catalog
+from lab.plugins.disks import group_problems
+
+_Found = Iterator[tuple[tuple[str | int, ...], Problem]]
+
+
+class Checks:
+    """What no QEMU, mdadm or kernel would take, in the cells of one scenario.
+
+    Each question is asked once for the sections that it looks at: cells share them.
+    """
+
+    def __init__(self, scenario: Scenario, document: Document) -> None:
+        self._document = document
+        self._chosen = {*scenario.matrix.axes, *(dotted(path) for path in document.overrides)}
+        self._asked: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        """The sections of each question: they live for as long as their ids are looked for."""
+
+    def refuse(self, parts: dict[str, Any], point: dict[str, AxisValue]) -> None:
+        """Raise the first problem of a cell, at the line of the axis or field that made it."""
+        disks, array = parts["disks"], parts["array"]
+        filesystem, workloads = parts["filesystem"], parts["workloads"]
+        for question, *sections in (
+            (_virtual_problems, parts["guest"], disks),
+            (_disks_problems, disks),
+            (self._array_problems, array, disks),
+            (_filesystem_problems, filesystem, array),
+            (_sum_problems, disks),
+            (_workload_problems, workloads, array, filesystem, disks),
+        ):
+            key = (question.__name__, *map(id, sections))
+            if key in self._asked:
+                continue
+            for below, problem in question(*sections):
+                raise wrong_at(problem, self._document, point, below)
+            self._asked[key] = tuple(sections)
+
+    def _array_problems(self, array: Array | None, disks: tuple[Disk, ...]) -> _Found:
+        if array is None:
+            return
+        missing = catalog.missing_plugin("arrays", array.kind)
+        if missing:
+            yield (), Problem(key="array.kind", message=missing)
+            return
+        for problem in catalog.array_kind(array.kind).problems(array, _singles(disks)):
+            if problem.idle_by not in self._chosen:
+                yield (), problem
+
+
+def _singles(disks: tuple[Disk, ...]) -> list[Disk]:
+    return [d for d in disks for _ in range(d.count)]
+
+
+def _virtual_problems(guest: Guest, disks: tuple[Disk, ...]) -> _Found:
+    for problem in sealed.guest_problems(guest):
+        yield ("guest",), problem
+    for index, disk in enumerate(disks):
+        for problem in sealed.disk_problems(guest, disk):
+            yield ("disks", index), problem
+
+
+def _disks_problems(disks: tuple[Disk, ...]) -> _Found:
+    for index, disk in enumerate(disks):
+        for problem in _disk_problems(disk):
+            yield ("disks", index), problem
+    for index, problem in group_problems(disks):
+        yield ("disks", index), problem
+
+
+def _sum_problems(disks: tuple[Disk, ...]) -> _Found:
+    singles = _singles(disks)
+    if len(singles) > 64:
+        message = f"the disks add up to {len(singles)}; a guest holds 64"
+        yield (), Problem(key="disks.count", message=message)
+    serials = [d.serial.replace("{index}", str(i)) for i, d in enumerate(singles, 1)]
+    for serial in serials:
+        if serials.count(serial) > 1:
+            message = f"two disks would have the serial '{serial}': put {{index}} into it"
+            yield (), Problem(key="disks.serial", message=message)
+
+
+def _workload_problems(
+    workloads: tuple[Workload, ...],
+    array: Array | None,
+    filesystem: Filesystem | None,
+    disks: tuple[Disk, ...],
+) -> _Found:
+    for problem in suite_problems(workloads, array, filesystem):
+        yield (), problem
+    count = sum(d.count for d in disks)
+    all_disks = takes_all_disks(workloads) and count
+    if workloads and array is None and not all_disks and count != 1:
+        message = f"the bare-disk workloads are aimed at one disk, and there are {count}"
+        yield (), Problem(key="disks.count", message=message)
+
+
+def _filesystem_problems(filesystem: Filesystem | None, array: Array | None) -> _Found:
+    """A file system that only one kind of array makes, on another."""
+    if filesystem is None:
+        return
+    for name in catalog.plugin_names("arrays"):
+        own = catalog.array_kind(name).filesystem
+        if own == filesystem.type and (array is None or array.kind != name):
+            message = f"'{own}' is made by an array of the kind {name}: set array.kind to {name}"
+            yield (), Problem(key="filesystem.type", message=message)
+        if own == filesystem.type and filesystem.mount_options:
+            message = f"'{own}' mounts itself by its properties: set them with options"
+            yield (), Problem(key="filesystem.mount_options", message=message)
+
+
+def _disk_problems(disk: Disk) -> Iterator[Problem]:
+    missing = catalog.missing_plugin("disks", disk.model)
+    if missing:
+        yield Problem(key="model", message=missing)
+        return
+    yield from real_problems(disk)
+    yield from catalog.disk_model(disk.model).problems(disk)
+
+
+def wrong_at(
+    problem: Problem,
+    document: Document,
+    point: dict[str, AxisValue],
+    below: tuple[str | int, ...] = (),
+) -> InputError:
+    """The problem at the line of the axis or of the field that made it."""
+    named = (*below, *problem.key.split("."))
+    axis = ".".join(str(p) for p in named if not isinstance(p, int))
+    if axis in point:
+        return document.wrong(("matrix", axis), f"{point[axis]!r}: {problem.message}")
+    if not isinstance(document.data.get("disks"), list):
+        named = tuple(p for p in named if not isinstance(p, int))
+    return document.wrong(named, f"{problem.message}{_where(point)}")
+
+
+def _where(point: dict[str, AxisValue]) -> str:
+    others = ", ".join(f"{k}: {v}" for k, v in point.items())
+    return f" (in the cell with {others})" if others else ""
+
+
+def refuse_faults(cell: Cell, document: Document, point: dict[str, AxisValue]) -> None:
+    """Raise the first thing that is wrong with a cell's faults."""
+    for index, problem in fault_problems(cell):
+        axis = f"faults.{cell.faults[index].name}.{problem.key}"
+        if axis in point:
+            raise document.wrong(("matrix", axis), f"{point[axis]!r}: {problem.message}")
+        at: tuple[str | int, ...] = ("faults", index, *problem.key.split("."))
+        raise document.wrong(at, f"{problem.message}{_where(point)}")

@@ -1,0 +1,225 @@
+"""Claims against the scenario's own cells: each of their values must be that of one cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any, Final
+
+from lab.compile.cell.fault_times import cut_short, metrics_of
+from lab.compile.scenario.fields import field_names, fields_of, is_field, values_of
+from lab.core.errors import InputError
+from lab.core.units import format_size, parse_size
+from lab.core.yaml import Document, Path_
+from lab.model.result.measurement import COUNTERS
+from lab.model.scenario.claim import Bound, Claim, Expectation, Monotonic, Ratio, Value, same_field
+from lab.model.scenario.document import AxisValue, Cell, Scenario, Workload
+from lab.model.scenario.fault import Fault
+
+DEFAULT: Final = "default"
+"""What tables print for a field without a value; ``where`` takes it too."""
+
+
+def with_defaults(scenario: Scenario, cells: Sequence[Cell]) -> Scenario:
+    """The scenario with ``null`` for each ``default`` in a ``where``, but for fields that really
+    have that value in a cell."""
+    names = {k for c in scenario.claims for v in c.values for k in v.where if v.where[k] == DEFAULT}
+    if not names:
+        return scenario
+    found = [values_of(cell, names) for cell in cells]
+    empty = {name for name in names if all(fields[name] != DEFAULT for fields in found)}
+
+    def changed(value: Value) -> Value:
+        where = {k: None if v == DEFAULT and k in empty else v for k, v in value.where.items()}
+        return value.model_copy(update={"where": where})
+
+    def resolved(expect: Expectation) -> Expectation:
+        update: dict[str, Any] = {}
+        for name in expect.model_fields_set & {"value", "of", "to", "values"}:
+            part = getattr(expect, name)
+            update[name] = tuple(map(changed, part)) if name == "values" else changed(part)
+        return expect.model_copy(update=update)
+
+    claims = (c.model_copy(update={"expect": resolved(c.expect)}) for c in scenario.claims)
+    return scenario.model_copy(update={"claims": tuple(claims)})
+
+
+def check_claims(scenario: Scenario, document: Document, cells: Sequence[Cell]) -> None:
+    """Raise ``InputError`` for the first claim that no run of these cells could test: a name that
+    is not there, or a ``where`` that picks no cell, or several."""
+    if not scenario.claims:
+        return
+    check = _Check(scenario, document, cells)
+    for index, claim in enumerate(scenario.claims):
+        for path, value in _places(claim):
+            check.value(("claims", index, "expect", *path), value, claim)
+
+
+def _places(claim: Claim) -> Iterator[tuple[Path_, Value]]:
+    """Each value of a claim, and where in its ``expect`` it stands."""
+    match claim.expect:
+        case Bound() | Monotonic():
+            yield ("value",), claim.expect.value
+        case Ratio():
+            yield from ((("of",), claim.expect.of), (("to",), claim.expect.to))
+        case _:
+            yield from ((("values", n), value) for n, value in enumerate(claim.expect.values))
+
+
+class _Check:
+    def __init__(self, scenario: Scenario, document: Document, cells: Sequence[Cell]) -> None:
+        self._scenario, self._document, self._cells = scenario, document, cells
+        self._axes = scenario.matrix.axes
+        self._fields = [
+            {name: _scalar(value) for name, value in fields_of(cell, scenario.claims).items()}
+            for cell in cells
+        ]
+
+    @cached_property
+    def _known(self) -> list[str]:
+        names = [name for name in field_names(self._scenario) if not name.endswith(".*")]
+        return [*self._axes, *(name for name in names if name not in self._axes)]
+
+    def value(self, at: Path_, value: Value, claim: Claim) -> None:
+        """Raise what is wrong with one value of a claim; ``at`` is where it stands."""
+        for key in value.where:
+            if key not in self._axes and not is_field(key, self._scenario):
+                guess = _guess(key, self._known) or f"the axes are {_listed(self._axes)}"
+                raise self._wrong((*at, "where", key), f"there is no field '{key}': {guess}")
+        picked = self._picked(at, value)
+        if isinstance(claim.expect, Monotonic):
+            self._along((*at[:-1], "along"), claim.expect.along, picked)
+        elif len(picked) > 1:
+            raise self._several(at, picked)
+        for number in picked:
+            self._names(at, value, self._cells[number])
+
+    def _picked(self, at: Path_, value: Value) -> list[int]:
+        """Numbers of the cells that ``where`` picks."""
+        fitting: dict[str, set[AxisValue]] = {}
+        for key, wanted in value.where.items():
+            there = list(dict.fromkeys(fields[key] for fields in self._fields))
+            fitting[key] = {one for one in there if same_field(one, wanted)}
+            if not fitting[key]:
+                texts = [_like(wanted, self._text(key, one)) for one in there]
+                guess = _guess(str(wanted), texts) or f"cells have {_listed(texts)}"
+                message = f"no cell has {self._text(key, wanted)}: {guess}"
+                raise self._wrong((*at, "where", key), message)
+
+        def fits(fields: dict[str, AxisValue], *, but: str = "") -> bool:
+            return all(fields[key] in fitting[key] for key in fitting if key != but)
+
+        picked = [n for n, fields in enumerate(self._fields) if fits(fields)]
+        if not picked:
+            hints = []
+            for key in fitting:
+                beside = dict.fromkeys(f[key] for f in self._fields if fits(f, but=key))
+                if beside:
+                    others = self._said({k: v for k, v in value.where.items() if k != key})
+                    texts = [self._text(key, one) for one in beside]
+                    hints.append(f"with {others} there is {key}: {_listed(texts)}")
+            said = self._said(value.where)
+            message = f"no cell has {said} together; {'; '.join(hints)}".rstrip("; ")
+            raise self._wrong((*at, "where"), message)
+        return picked
+
+    def _several(self, at: Path_, picked: Sequence[int]) -> InputError:
+        differ = []
+        for axis in self._axes:
+            there = dict.fromkeys(self._cells[n].axes[axis] for n in picked)
+            if len(there) > 1:
+                differ.append(f"{axis} ({_listed([self._text(axis, one) for one in there])})")
+        return self._wrong(
+            (*at, "where"),
+            f"picks {len(picked)} cells and must pick one: they differ in {', '.join(differ)}; add"
+            f" {differ[0].partition(' ')[0]} to where",
+        )
+
+    def _along(self, at: Path_, along: str, picked: Sequence[int]) -> None:
+        """A monotonic claim needs two cells or more, each at its own place of an axis."""
+        if along not in self._axes:
+            others = f"the axes are {_listed(self._axes)}" if self._axes else "add it to matrix"
+            guess = _guess(along, list(self._axes)) or others
+            raise self._wrong(at, f"there is no axis '{along}': {guess}")
+        places = [self._cells[n].axes[along] for n in picked]
+        if len(places) < 2:
+            message = f"the claim needs two cells along {along}, and its where picks one"
+        elif None in places:
+            message = f"the cell with {along}: {DEFAULT} has no place on a scale: leave it out"
+        elif twice := [place for place in places if places.count(place) > 1]:
+            text = self._text(along, twice[0])
+            message = f"the claim picks more than one cell at {along}: {text}; add to its where"
+        else:
+            return
+        raise self._wrong(at, message)
+
+    def _names(self, at: Path_, value: Value, cell: Cell) -> None:
+        """The workload or fault, metric and disk that a value names, in a cell that it picks."""
+        named: tuple[Workload | Fault, ...] = (*cell.workloads, *cell.faults)
+        names = {one.name: metrics_of(one) for one in named}
+        if value.workload not in names:
+            guess = _guess(value.workload, list(names)) or f"there is {_listed(names) or 'none'}"
+            raise self._wrong(
+                (*at, "workload"), f"there is no workload '{value.workload}': {guess}"
+            )
+        tool, own = names[value.workload]
+        counted = [m.name for m in COUNTERS]
+        if value.disk is not None and value.metric not in counted:
+            raise self._wrong(
+                (*at, "metric"),
+                f"a single disk has no '{value.metric}': it has {', '.join(counted)}",
+            )
+        serials = [serial for serial, _ in cell.each_disk]
+        if value.disk is not None and value.disk not in serials:
+            guess = _guess(value.disk, serials) or f"there is {_listed(serials)}"
+            raise self._wrong((*at, "disk"), f"there is no disk '{value.disk}': {guess}")
+        if value.metric not in (*own, *counted):
+            guess = _guess(value.metric, [*own, *counted])
+            given = f"it gives {', '.join([*own, *counted])}"
+            raise self._wrong(
+                (*at, "metric"), f"{tool} gives no '{value.metric}': {guess or given}"
+            )
+        if value.workload in cut_short(cell):
+            raise self._wrong(
+                (*at, "workload"),
+                f"'{value.workload}' has no values, since a fault ends it: name the fault instead",
+            )
+
+    def _wrong(self, path: Path_, message: str) -> InputError:
+        return self._document.wrong(path, message)
+
+    def _said(self, where: dict[str, AxisValue]) -> str:
+        return ", ".join(f"{key}: {self._text(key, value)}" for key, value in where.items())
+
+    def _text(self, name: str, value: AxisValue) -> str:
+        """A value as the scenario writes it on its axis; ``default`` for none."""
+        if value is None:
+            return DEFAULT
+        written = (one for one in self._axes.get(name, ()) if same_field(value, one))
+        return str(next(written, value))
+
+
+def _scalar(value: Any) -> AxisValue:
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+
+
+def _like(wanted: AxisValue, text: str) -> str:
+    """Bytes as a size, where the claim gives a size."""
+    if not (isinstance(wanted, str) and text.isdecimal()):
+        return text
+    try:
+        parse_size(wanted)
+    except ValueError:
+        return text
+    return format_size(int(text))
+
+
+def _guess(word: str, known: Sequence[str]) -> str:
+    near = get_close_matches(word, known, n=1)
+    return f"did you mean '{near[0]}'?" if near else ""
+
+
+def _listed(words: Any) -> str:
+    found = list(words)
+    return ", ".join([*found[:12], "…"] if len(found) > 12 else found)

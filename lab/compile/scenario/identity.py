@@ -1,0 +1,76 @@
+"""What a cell is called, and what claims about it speak of."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from lab.model.scenario.document import Cell, DiskBus
+from lab.model.scenario.suite import Suite
+from lab.plugins import catalog
+
+_SPOKEN: Final = ("array", "disks", "faults", "filesystem", "workloads")
+"""What a claim speaks of, in the order of their names."""
+
+
+def cell_id(cell: Cell) -> str:
+    """A readable slug and 8 hex digits of everything that can change a number."""
+    without = {"timeout", "axes"} | (set() if cell.faults else {"faults"})
+    return f"{slug(cell)}-{_digest(cell.model_dump(mode='json', exclude=without))}"
+
+
+def slug(cell: Cell) -> str:
+    """The cell's axes, readable in a name."""
+    words = [re.sub(r"[^A-Za-z0-9]+", "-", str(v)).strip("-") for v in cell.axes.values()]
+    return "-".join(w for w in words if w)[:60].strip("-") or "base"
+
+
+def identity(cell: Cell) -> str:
+    """What a claim speaks of: disks, array, file system, workloads and faults, in any guest.
+
+    A cell that ``--set`` made different has another identity, and no published figure. Where a
+    suite lies on the host says nothing of it.
+    """
+    return next(identities([cell]))
+
+
+def identities(cells: Iterable[Cell]) -> Iterator[str]:
+    """The identity of each cell; a section that many share is written once."""
+    written: dict[int, tuple[object, str]] = {}
+    for cell in cells:
+        texts = []
+        for name in _SPOKEN:
+            section = getattr(cell, name)
+            if name == "faults" and not section:
+                continue
+            known = written.get(id(section))
+            if known is None:
+                known = written[id(section)] = section, f'"{name}":{_text(_spoken(cell, name))}'
+            texts.append(known[1])
+        yield _hash("{" + ",".join(texts) + "}")
+
+
+def _spoken(cell: Cell, section: str) -> Any:
+    data = cell.model_dump(mode="json", include={section})[section]
+    for disk in data if section == "disks" else ():
+        if disk["bus"] == DiskBus.LAB:  # of virtual time, in which a claim says the same
+            disk["bus"] = DiskBus.VIRTIO.value
+    for workload in data if section == "workloads" else ():
+        if isinstance(catalog.workload(workload["tool"]), Suite):
+            workload["parameters"].pop("directory")
+    return data
+
+
+def _digest(data: Any) -> str:
+    return _hash(_text(data))
+
+
+def _text(data: Any) -> str:
+    return json.dumps(data, sort_keys=True, separators=(",", ":"))
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -1,0 +1,133 @@
+"""Suites in a scenario: where they lie, what they cannot stand beside, how a guest gets them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lab.core.yaml import Document
+from lab.model.execution.procedure import GuestCommand, SendDirectory, Step, words
+from lab.model.plugin import Problem
+from lab.model.scenario.document import Array, Cell, Workload
+from lab.model.scenario.filesystem import Filesystem
+from lab.model.scenario.suite import LARGEST, LEFT_OUT, Suite, SuiteParameters
+from lab.plugins import catalog
+
+LISTED = "tests"
+"""Raw output of a suite's listing: ``WORKLOAD.tests.txt``."""
+
+
+def suite_of(workload: Workload) -> tuple[Suite, SuiteParameters] | None:
+    """The suite that a workload is, and its parameters; ``None``: it is none."""
+    tool = catalog.workload(workload.tool)
+    if not isinstance(tool, Suite):
+        return None
+    parameters = tool.parameters.model_validate(workload.parameters)
+    assert isinstance(parameters, SuiteParameters)
+    return tool, parameters
+
+
+def with_directories(document: Document, beside: Path) -> Document:
+    """The scenario with each suite's directory whole: what stands in the file is looked for beside
+    it, and what a ``--set`` gives where the lab is called."""
+    workloads, matrix = (document.data.get(key) for key in ("workloads", "matrix"))
+    if not isinstance(workloads, list):
+        return document
+    suites = [_is_suite(entry) for entry in workloads]
+    if not any(suites):
+        return document
+
+    def whole(given: object, *path: str | int) -> object:
+        if not isinstance(given, str) or not given:
+            return given
+        typed = any(path[: len(by_set)] == by_set for by_set in document.overrides)
+        named = Path(given)
+        with suppress(RuntimeError):  # the home of a user that there is not
+            named = named.expanduser()
+        return str(((Path() if typed else beside) / named).absolute())
+
+    found = [
+        {**entry, "directory": whole(entry["directory"], "workloads", number, "directory")}
+        if suites[number] and "directory" in entry
+        else entry
+        for number, entry in enumerate(workloads)
+    ]
+    axes = [f"workloads.{e['name']}.directory" for e in workloads if _is_suite(e)]
+    data = {**document.data, "workloads": found}
+    if isinstance(matrix, dict):
+        data["matrix"] = {
+            name: [whole(value, "matrix", name) for value in values]
+            if name in axes and isinstance(values, list)
+            else values
+            for name, values in matrix.items()
+        }
+    return replace(document, data=data)
+
+
+def _is_suite(entry: Any) -> bool:
+    """Whether a workload as it is written is a suite; one that is no workload is none."""
+    tool = entry.get("tool") if isinstance(entry, dict) and "name" in entry else None
+    if not isinstance(tool, str) or catalog.missing_plugin("workloads", tool):
+        return False
+    return isinstance(catalog.workload(tool), Suite)
+
+
+def suite_problems(
+    workloads: Sequence[Workload], array: Array | None, filesystem: Filesystem | None
+) -> Iterator[Problem]:
+    """What suites cannot stand beside: they make their arrays themselves."""
+    names = [w.name for w in workloads if isinstance(catalog.workload(w.tool), Suite)]
+    if not names:
+        return
+    its = f"the suite '{names[0]}' makes arrays and file systems of its own"
+    if array is not None:
+        yield Problem(key="array", message=f"{its} on bare disks: write array: none")
+    if filesystem is not None:
+        yield Problem(key="filesystem", message=f"{its} on bare disks: remove it")
+
+
+def takes_all_disks(workloads: Sequence[Workload]) -> bool:
+    """Whether every workload is a suite: these are aimed at all bare disks, others at one."""
+    return bool(workloads) and all(isinstance(catalog.workload(w.tool), Suite) for w in workloads)
+
+
+def named_by(workloads: Sequence[Workload], claim: str) -> bool:
+    """Whether a claim's id can be that of a test, or of all tests, of one of these suites."""
+    names = [w.name for w in workloads if suite_of(w) is not None]
+    return any(claim == n or claim.startswith((f"{n}.", f"{n}@")) for n in names)
+
+
+def suite_steps(cell: Cell) -> Iterator[Step]:
+    """Each suite copied into the guest, unpacked, and asked which tests are meant."""
+    for workload in cell.workloads:
+        suite = suite_of(workload)
+        if suite is None:
+            continue
+        tool, p = suite
+        packed = f"{p.place}.tar"
+        yield GuestCommand(
+            label=f"room for {workload.name}",
+            script=words("mkdir", "-p", p.place),
+            undo=words("rm", "-rf", p.place, packed),
+        )
+        yield SendDirectory(
+            workload=workload.name,
+            source=p.directory,
+            target=packed,
+            left_out=LEFT_OUT,
+            most=LARGEST,
+        )
+        yield GuestCommand(
+            label=f"unpacking {workload.name}",
+            script=f"{words('tar', '-x', '--no-same-owner', '-C', p.place, '-f', packed)}\n"
+            + words("rm", packed),
+            timeout=120.0,
+        )
+        yield GuestCommand(
+            label=f"choosing {workload.name}'s tests",
+            script=tool.listing(p),
+            capture=f"{workload.name}.{LISTED}",
+        )

@@ -1,0 +1,89 @@
+"""What every model shares: frozen, strict about unknown keys, sizes as people write them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Annotated, Final
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, model_validator
+from pydantic_core import PydanticCustomError
+
+from lab.core.units import parse_rate, parse_seconds, parse_size
+
+AT_KEY: Final = "at_key"
+"""Type of the errors that ``wrong_key`` makes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Says:
+    """What a field takes, in words, for messages: ``a size such as 64KiB``."""
+
+    text: str
+
+
+def wrong_key(message: str, *keys: str | int) -> PydanticCustomError:
+    """An error at these keys below the model that is validated; raised by its validators."""
+    return PydanticCustomError(AT_KEY, "{message}", {"message": message, "keys": keys})
+
+
+KEPT: Final = {"kept": True}
+"""Validation's context for what a run was made with: rules that came later do not hold there."""
+
+
+class Model(BaseModel):
+    """A frozen record; a key that it does not know, or a number that is none, is an error."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, defer_build=True, allow_inf_nan=False
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, value: object) -> object:
+        """Name the first unknown key, and the known one that is nearest to it."""
+        if not isinstance(value, dict):
+            return value
+        known = [field.alias or name for name, field in cls.model_fields.items()]
+        accepted = {*known, *cls.model_fields}
+        for key in value:
+            if key in accepted:
+                continue
+            near = get_close_matches(str(key), known, n=1)
+            guess = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known)}"
+            raise wrong_key(f"unknown key '{key}': {guess}", str(key))
+        return value
+
+
+NAMED: Final = Says("a name such as write_1m: a small letter, then small letters, digits, _ or -")
+"""Of workloads and faults."""
+
+# What an editor may accept: lab.core.units has the last word. A pattern has no lookahead in all of
+# them.
+_AMOUNT = r"^\s*\d+(\.\d+)?\s*"
+_UNIT = r"([kMGT]B|[KMGT]iB|B)?"
+_SizeText = Annotated[str, StringConstraints(pattern=rf"{_AMOUNT}{_UNIT}\s*$")]
+RateText = Annotated[str, StringConstraints(pattern=rf"{_AMOUNT}{_UNIT}\s*(/\s*s)?\s*$")]
+"""A rate as it is written, for JSON Schema."""
+_SecondsText = Annotated[str, StringConstraints(pattern=rf"{_AMOUNT}(ms|s|min|h)?\s*$")]
+
+Size = Annotated[
+    int,
+    BeforeValidator(parse_size, json_schema_input_type=int | _SizeText),
+    Says("a size such as 64KiB"),
+]
+"""Bytes; written ``5MiB``, ``250MB`` or ``4096``."""
+
+Rate = Annotated[
+    int,
+    BeforeValidator(parse_rate, json_schema_input_type=int | RateText),
+    Says("a rate such as 8MiB/s or 100"),
+]
+"""Bytes or operations per second; written ``5MiB``, ``5MiB/s`` or ``100``."""
+
+Seconds = Annotated[
+    float,
+    BeforeValidator(parse_seconds, json_schema_input_type=float | _SecondsText),
+    Says("a time such as 90s or 5min"),
+]
+"""Seconds; written ``90``, ``90s``, ``5min`` or ``200ms``."""

@@ -1,0 +1,411 @@
+"""The live bench: one guest's hypervisor, shell and files, as the run loop wants them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from lab.core.errors import (
+    GuestError,
+    HostError,
+    LabError,
+    ToolError,
+    TroubleError,
+    full,
+    unwritable,
+)
+from lab.host.guest import registry as guests
+from lab.host.guest import saved as warm
+from lab.host.guest import servers
+from lab.host.guest.libvirt.handover import Passed
+from lab.host.guest.libvirt.hypervisor import Hypervisor
+from lab.host.guest.pulses import Pulses
+from lab.host.guest.registry import GuestRecord
+from lab.host.guest.ssh import parcel, shell, wake
+from lab.host.guest.ssh.channels import Running
+from lab.host.guest.ssh.shell import Shell, banner, reach
+from lab.host.guest.ssh.suite_tests import SuiteTests
+from lab.host.guest.watchdog import IN_FLIGHT, Watchdog, read_in_flight
+from lab.host.system import clock, files, load, process
+from lab.model.execution.events import Pulse, TestStarted
+from lab.model.execution.ports import Output
+from lab.model.execution.procedure import (
+    AskServer,
+    AttachDisk,
+    BuildPlugin,
+    DetachDisk,
+    LimitDisk,
+    PassDisk,
+    PowerCycle,
+    RestoreGuest,
+    SaveGuest,
+    SealDisks,
+    SendDirectory,
+    SpoilDisk,
+    StartGuest,
+    StartServer,
+    UnplugDisk,
+    WipeDisk,
+)
+
+SILENCE: Final = 30.0
+"""Seconds for which a running command may hide a guest that hangs; then it is asked."""
+PING: Final = 10.0
+"""Seconds between two questions to QEMU's monitor while the guest boots."""
+
+
+def _within(deadline: float) -> float:
+    return min(5.0, max(0.5, deadline - clock.now()))
+
+
+class LiveBench:
+    """Everything of one guest that touches the world."""
+
+    def __init__(
+        self,
+        record: GuestRecord,
+        private_key: str,
+        *,
+        silence: float = SILENCE,
+        scale: float = 1.0,
+        tell: Callable[[Pulse | TestStarted], None] = lambda _event: None,
+    ) -> None:
+        self.record = record
+        self._silence = clock.limit(silence * scale)
+        self._scale = scale
+        self._private_key = private_key
+        self._hypervisor = Hypervisor(record.path, scale=scale)
+        self._lost: GuestError | None = None
+        """Why the guest hangs: nobody waits for it again."""
+        self._real = Passed(self._hypervisor)
+        shell.prepare()
+        self._shell: Shell | None = None
+        self._answered = self._answering = self._started = clock.now()
+        self._restored = False
+        self._servers: dict[str, servers.Server] = {}
+        self._running: dict[str, Running] = {}
+        pulses = Pulses(lambda: load.processor(self.record.pid), tell)
+        self._tell = tell
+        self._watchdog = Watchdog(self._hypervisor.completed, self._in_flight, pulses.take)
+        self._asking = False
+
+    def expect_io_within(self, patience: float) -> None:
+        """How long, in seconds of a fast host, requests may wait with none completed."""
+        self._watchdog.patience = clock.limit(patience * self._scale)
+
+    # -- files and programs of the host
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory and its parents."""
+        try:
+            Path(path).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(path, error, "made") from error
+
+    def write_file(self, path: str, content: str, mode: int) -> None:
+        """Write a small file; it never has a wider mode than it should, not for a moment."""
+        files.write(Path(path), content, mode=mode, durable=False)
+
+    def remove(self, path: str) -> None:
+        """Remove a file or directory; what is gone already is fine."""
+        try:
+            if Path(path).is_dir() and not Path(path).is_symlink():
+                shutil.rmtree(path)
+            else:
+                Path(path).unlink(missing_ok=True)
+        except OSError as error:
+            raise HostError(f"'{path}' cannot be removed: {error.strerror}") from error
+
+    def host_command(self, argv: tuple[str, ...]) -> None:
+        """Run a program on the host."""
+        process.run(argv, timeout=120)
+
+    def build_plugin(self, step: BuildPlugin) -> None:
+        """Compile the source, unless that is done already, and link to it."""
+        servers.link(step)
+
+    def start_server(self, step: StartServer) -> None:
+        """Start the process, and return when its socket accepts."""
+        self._servers[step.socket] = servers.Server(step)
+
+    def stop_server(self, step: StartServer) -> None:
+        """End the process; one that never came up is fine."""
+        server = self._servers.pop(step.socket, None)
+        if server is not None:
+            server.stop()
+
+    def ask_server(self, step: AskServer) -> str:
+        """What the server answers to the line."""
+        return servers.ask(step)
+
+    # -- the guest's life
+
+    def start_guest(self, step: StartGuest) -> None:
+        """Start the domain, and write its process and port down."""
+        self._start(step.xml)
+
+    def _start(self, xml: str) -> None:
+        self._started = clock.now()
+        self._lost = None
+        self._hypervisor.start(xml)
+        self.record = replace(self.record, pid=self._hypervisor.pid, port=self._hypervisor.port())
+        guests.write(self.record)
+
+    def save_guest(self, step: SaveGuest) -> None:
+        """Save the guest as a warm state; it is gone then."""
+        captures = {"environment.txt": self.guest(step.environment, 60).stdout}
+        self.guest(step.zero, 60)
+        self._wake()  # what a restored guest reads first is in memory then
+        self.close()
+        with warm.making(step.key) as place:
+            self._hypervisor.save(place / warm.MEMORY)
+            if step.over:
+                root = self.record.path / warm.ROOT
+                # Copies what the states in between hold: a state stands on its image alone.
+                rebase = ("qemu-img", "rebase", "-f", "qcow2", "-b", step.over, "-F", "qcow2")
+                process.run((*rebase, str(root)), timeout=120)
+            warm.publish(
+                place,
+                step.key,
+                self.record,
+                boot_seconds=self._answering - self._started,
+                captures=captures,
+            )
+
+    def restore_guest(self, step: RestoreGuest) -> None:
+        """Start the guest from a warm state, and write its process and port down."""
+        self._hypervisor.restore(Path(step.state), step.saved_directory, step.directory)
+        self._restored = True
+        self.record = replace(self.record, pid=self._hypervisor.pid, port=self._hypervisor.port())
+        guests.write(self.record)
+
+    def power_cycle(self, step: PowerCycle) -> str:
+        """Kill QEMU, have the servers lose their caches at once, and start the guest again.
+
+        What the servers brought to the medium in between, they did as drives do whose power fails
+        a moment after the host's. The guest's record keeps its owner throughout.
+        """
+        xml = self._hypervisor.definition()
+        guests.kill(self.record.path)
+        answers = [f"{socket} {servers.ask_line(socket, 'lose')}\n" for socket in step.lose]
+        for running in self._running.values():
+            running.over()
+        self.close()
+        self._hypervisor.forget()
+        self._restored = False
+        self._start(xml)
+        return "".join(answers)
+
+    def attach(self) -> None:
+        """Find a guest that another process started."""
+        self._hypervisor.attach()
+
+    def destroy_guest(self) -> None:
+        """End the domain, and be sure that its process is gone."""
+        self.close()
+        try:
+            self._hypervisor.destroy()
+        except TroubleError:
+            pass  # ended by its process id below, which also finds a half-started one
+        finally:
+            guests.end_processes(self.record.path)
+            self._hypervisor.forget_calls()
+            self._real.release()
+
+    def close(self) -> None:
+        """Close the connection; the guest goes on."""
+        if self._shell is not None:
+            self._shell.close()
+            self._shell = None
+
+    def release(self) -> None:
+        """Let go of libvirt and of the disks' servers too; the guest goes on."""
+        self.close()
+        for server in self._servers.values():
+            server.let_go()
+        self._hypervisor.close()
+
+    def wait_for_ssh(self, timeout: float) -> None:
+        """Wait for the banner, then connect."""
+        asked = clock.now()
+        deadline = asked + timeout
+        while (connection := reach(self.record.port, _within(deadline))) is None:
+            self._alive(ask=False)
+            if clock.now() - asked > PING:
+                self._hypervisor.require_answer()
+                asked = clock.now()
+            if clock.now() >= deadline:
+                raise self._dead(
+                    f"the guest '{self.record.id}' had not answered on SSH after"
+                    f" {timeout:.0f} seconds"
+                )
+            clock.pause(0.1)
+        self._shell = Shell.connect(
+            connection,
+            private_key=self._private_key,
+            host_key=self.record.host_key,
+            alive=lambda: self._alive(ask=True),
+            timeout=60.0,
+            scale=self._scale,
+        )
+        self._answered = self._answering = clock.now()
+        if self._restored:
+            self._wake()
+
+    def _wake(self) -> None:
+        done = self.guest(wake.script(), 60)
+        if done.status != 0:
+            raise ToolError(f"the guest did not take the time: {done.stderr.strip()}")
+
+    def attach_disk(self, step: AttachDisk) -> None:
+        """Plug a disk in."""
+        self._hypervisor.plug(step.xml)
+        self._hypervisor.check_limits(step.serial, step.xml)
+
+    def pass_disk(self, step: PassDisk) -> None:
+        """Claim a real disk and hand it over, or raise with what speaks against it."""
+        self._real.hand_over(step, self.record.pid)
+        self._hypervisor.check_limits(step.serial, step.xml)
+
+    def return_disk(self, step: PassDisk) -> None:
+        """Take a real disk back, if it was passed."""
+        self._real.take_back(step, alive=bool(guests.qemu_pids(self.record.path)))
+
+    def limits_of(self, serial: str) -> dict[str, int]:
+        """The limits that QEMU has for a disk, by libvirt's names."""
+        return self._hypervisor.limits(serial)
+
+    def wipe_disk(self, step: WipeDisk) -> None:
+        """Zero a disk in QEMU's block layer, and check that its file has no data in any extent."""
+        self._hypervisor.wipe(step.serial, step.size)
+        asked = process.run(("qemu-img", "map", "-U", "--output=json", step.path), timeout=60)
+        left = sum(e["length"] for e in json.loads(asked.stdout) if e["data"] or not e["zero"])
+        if left:
+            raise GuestError(f"QEMU left {left} bytes on the disk '{step.serial}' when wiping it")
+
+    def seal_disks(self, step: SealDisks) -> None:
+        """Only a sealed guest has such disks."""
+        raise AssertionError(f"{len(step.disks)} disks of a sealed guest, and it is none")
+
+    def limit_disk(self, step: LimitDisk) -> None:
+        """Give a plugged disk other limits, and see that it has them."""
+        self._hypervisor.limit(step.serial, step.limits)
+        found = {k: v for k, v in self.limits_of(step.serial).items() if k in step.limits}
+        if found != step.limits:
+            raise ToolError(f"QEMU has other limits for '{step.serial}' than asked: {found}")
+
+    def spoil_disk(self, step: SpoilDisk) -> None:
+        """Write bytes to a plugged disk that the guest knows nothing of."""
+        self._hypervisor.spoil(step.serial, step.offset, step.length, step.pattern)
+
+    def detach_disk(self, step: AttachDisk | DetachDisk | UnplugDisk) -> None:
+        """Unplug a disk; a dead guest holds none."""
+        if guests.qemu_pids(self.record.path):
+            self._hypervisor.unplug(step.xml, step.serial)
+
+    def begin(self, name: str, script: str) -> None:
+        """Start shell lines in a shell of their own."""
+        if self._shell is None:
+            raise GuestError(f"there is no connection to the guest '{self.record.id}'")
+        self._running[name] = self._shell.start(script)
+
+    def end(self, name: str, timeout: float, *, cut: bool) -> Output:
+        """Wait until they have ended; with ``cut`` the guest did, and what they told is all."""
+        running = self._running.pop(name)
+        if cut:
+            return running.over()
+        self._answered = clock.now()
+        self._watchdog.begin()
+        try:
+            return running.end(timeout * self._scale)
+        finally:
+            self._watchdog.end()
+
+    def send_directory(self, step: SendDirectory) -> None:
+        """Copy a directory of the host into the guest."""
+        if self._shell is None:
+            raise GuestError(f"there is no connection to the guest '{self.record.id}'")
+        parcel.send(self._shell, step, self.record.path)
+
+    def guest(self, script: str, timeout: float) -> Output:
+        """Run shell lines as root in the guest."""
+        if self._shell is None:
+            raise GuestError(f"there is no connection to the guest '{self.record.id}'")
+        if self._lost is not None:
+            raise self._lost
+        self._answered = clock.now()
+        self._watchdog.begin()
+        try:
+            heard = SuiteTests(self._tell).take
+            return self._shell.run(script, timeout * self._scale, heard)
+        except GuestError as error:
+            self._alive(ask=False)
+            if error.hint:
+                raise
+            raise self._dead(error.message) from error
+        finally:
+            self._watchdog.end()
+
+    def _alive(self, *, ask: bool) -> None:
+        """Raise ``GuestError`` with the console's last lines where the guest has died or hangs."""
+        guests.require_alive(self.record)
+        if why := self._hypervisor.stopped():
+            raise full(why)
+        if ask and not self._asking:
+            self._watchdog.look()
+        if ask and clock.now() - self._answered > self._silence:
+            if not banner(self.record.port, timeout=self._silence):
+                self._lost = self._dead(
+                    f"the guest '{self.record.id}' hangs: nothing on SSH for"
+                    f" {self._silence:.0f} seconds"
+                )
+                raise self._lost
+            self._answered = clock.now()
+
+    def _in_flight(self) -> dict[str, int]:
+        """What the guest's kernel waits for, by serial: asked while another command runs."""
+        assert self._shell is not None
+        self._asking = True
+        try:
+            return read_in_flight(self._shell.run(IN_FLIGHT, self._silence).stdout)
+        finally:
+            self._asking = False
+
+    def cause(self, error: LabError) -> GuestError | None:
+        """The end of the guest, or of a disk's server, behind an error; ``None``: neither ended.
+
+        A dead guest makes libvirt and tools fail too: it is the cause, they are not.
+        """
+        troubles = [trouble for s in self._servers.values() if (trouble := s.trouble())]
+        if troubles:
+            return GuestError("; ".join([*troubles, error.message]), hint=error.hint)
+        if isinstance(error, GuestError):
+            return error
+        if self._lost is not None:
+            return self._lost
+        try:
+            self._alive(ask=False)
+        except GuestError as found:
+            return found
+        return None
+
+    def _dead(self, sentence: str) -> GuestError:
+        return guests.dead(self.record, sentence)
+
+    def pressure(self) -> Mapping[str, float]:
+        """How long the guest's QEMU ran and had to wait, and the host's pressure."""
+        return load.pressure(self.record.pid, [s.pid for s in self._servers.values()])
+
+    # -- time
+
+    def now(self) -> float:
+        """Seconds on a clock that never goes back."""
+        return clock.now()
+
+    def pause(self, seconds: float) -> None:
+        """Wait a moment."""
+        clock.pause(seconds)

@@ -1,0 +1,3 @@
+"""Guests through libvirt:
+domains, disks that are plugged in, real disks that are handed over.
+"""

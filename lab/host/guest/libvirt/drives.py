@@ -1,0 +1,180 @@
+"""The disks of a running guest, as libvirt and QEMU have them: counters, limits, bytes.
+
+No libvirt object and no libvirt exception is for anybody but ``lab.host.guest.libvirt.hypervisor``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from xml.etree import ElementTree as ET
+
+from lab.core.errors import GuestError, HostError
+
+WIPE_BYTES: Final = 1024**3
+"""Zeroed by one request."""
+
+
+def load() -> Any:
+    """The module ``libvirt``; ``HostError`` where this Python has none."""
+    try:
+        import libvirt
+    except ImportError as error:
+        raise HostError(
+            "libvirt is not installed for this Python",
+            hint="guests need it, stored runs do not: `make setup` installs it, and elsewhere"
+            " `pip install 'raid-lab[guests]'`; `lab doctor` says what else is missing",
+        ) from error
+    return libvirt
+
+
+def words(error: Exception) -> str:
+    """libvirt's message on one line."""
+    return str(error).strip().replace("\n", " ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """Requests that a disk has completed since it was plugged in, and their bytes, as QEMU counts
+    them."""
+
+    reads: int
+    writes: int
+    flushes: int
+    read_bytes: int = 0
+    written_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drive:
+    """A disk by libvirt's names."""
+
+    name: str
+    bus: str
+    alias: str
+
+    @property
+    def device(self) -> str:
+        """What ``qemu-io -d`` calls it."""
+        if self.bus == "virtio":
+            return f"/machine/peripheral/{self.alias}/virtio-backend"
+        return self.alias
+
+
+def drives(domain: Any) -> dict[str, Drive]:
+    """The guest's disks that have a serial, by it."""
+    found = {}
+    for disk in ET.fromstring(domain.XMLDesc(0)).iter("disk"):
+        serial, target, alias = disk.findtext("serial"), disk.find("target"), disk.find("alias")
+        if serial and target is not None:
+            found[serial] = Drive(
+                name=target.get("dev", ""),
+                bus=target.get("bus", ""),
+                alias="" if alias is None else alias.get("name", ""),
+            )
+    return found
+
+
+def _drive(domain: Any, serial: str) -> Drive:
+    drive = drives(domain).get(serial)
+    if drive is None:
+        raise GuestError(f"the guest has no disk with the serial '{serial}'")
+    return drive
+
+
+def wipe(domain: Any, serial: str, size: int) -> None:
+    """Have QEMU zero a disk of ``size`` bytes; its limits are lifted for that moment.
+
+    QEMU takes requests of less than 2 GiB (``BDRV_REQUEST_MAX_BYTES``) and tells nobody of errors
+    here: whoever wipes looks at the file afterwards.
+    """
+    zeros = [
+        f"write -q -z -u {start} {min(WIPE_BYTES, size - start)}"
+        for start in range(0, size, WIPE_BYTES)
+    ]
+    _write(domain, serial, zeros, "wiped")
+
+
+def spoil(domain: Any, serial: str, offset: int, length: int, pattern: int) -> None:
+    """Have QEMU write one byte again and again, behind the guest's back and past the limits."""
+    _write(domain, serial, [f"write -q -P {pattern} {offset} {length}"], "written to")
+
+
+def _write(domain: Any, serial: str, commands: list[str], done: str) -> None:
+    """What ``qemu-io`` calls commands, then a flush, while nothing limits the disk.
+
+    They go through the guest's own device (``qemu-io -d``), because no other writer may open the
+    file beside it.
+    """
+    import libvirt_qemu
+
+    libvirt = load()
+    drive = _drive(domain, serial)
+    name, live = drive.name, libvirt.VIR_DOMAIN_AFFECT_LIVE
+    try:
+        limits = {k: v for k, v in domain.blockIoTune(name, live).items() if type(v) is int}
+        if any(limits.values()):
+            domain.setBlockIoTune(name, dict.fromkeys(limits, 0), live)
+        # The flush writes qcow2's tables out of QEMU's cache (``qcow2_co_flush_to_os``).
+        for command in (*commands, "flush"):
+            domain.monitor(
+                f'qemu-io -d {drive.device} "{command}"',
+                libvirt_qemu.VIR_DOMAIN_QEMU_MONITOR_COMMAND_HMP,
+            )
+        if any(limits.values()):
+            domain.setBlockIoTune(name, {k: v for k, v in limits.items() if v}, live)
+    except libvirt.libvirtError as error:
+        raise GuestError(f"the disk '{serial}' could not be {done}: {words(error)}") from error
+
+
+def limits(domain: Any, serial: str) -> dict[str, int]:
+    """QEMU's throttle of the disk with that serial, by the names of ``<iotune>``."""
+    libvirt = load()
+    drive = _drive(domain, serial)
+    try:
+        found: dict[str, int] = domain.blockIoTune(drive.name, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    except libvirt.libvirtError as error:
+        raise GuestError(f"QEMU does not answer: {words(error)}") from error
+    return found
+
+
+def limit(domain: Any, serial: str, wanted: Mapping[str, int]) -> None:
+    """Give a disk these limits and no others, by the names of ``<iotune>``.
+
+    QEMU refuses a total beside a read or write limit, so all are lifted first.
+    """
+    libvirt = load()
+    drive = _drive(domain, serial)
+    none = {k: 0 for k, v in limits(domain, serial).items() if type(v) is int}
+    try:
+        domain.setBlockIoTune(drive.name, none, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+        if wanted:
+            domain.setBlockIoTune(drive.name, dict(wanted), libvirt.VIR_DOMAIN_AFFECT_LIVE)
+    except libvirt.libvirtError as error:
+        raise GuestError(f"QEMU would not limit '{serial}': {words(error)}") from error
+
+
+def completed(connection: Any, domain: Any) -> dict[str, Completed]:
+    """What each data disk has completed so far, by serial."""
+    libvirt = load()
+    try:
+        serials = {drive.name: serial for serial, drive in drives(domain).items()}
+        told = connection.domainListGetStats([domain.raw], libvirt.VIR_DOMAIN_STATS_BLOCK)[0][1]
+    except libvirt.libvirtError as error:
+        raise GuestError(f"QEMU does not answer: {words(error)}") from error
+    found = {}
+    for number in range(told.get("block.count", 0)):
+        serial = serials.get(told[f"block.{number}.name"])
+        if serial:
+            reads, writes, flushes = (
+                told.get(f"block.{number}.{kind}.reqs", 0) for kind in ("rd", "wr", "fl")
+            )
+            found[serial] = Completed(
+                reads=reads,
+                writes=writes,
+                flushes=flushes,
+                read_bytes=told.get(f"block.{number}.rd.bytes", 0),
+                written_bytes=told.get(f"block.{number}.wr.bytes", 0),
+            )
+    return found

@@ -1,0 +1,242 @@
+"""Real disks in a running guest: handed to QEMU as open descriptors, past libvirt.
+
+libvirt hands on descriptors of files only (``formatdomain``, ``fdgroup``), so that QEMU is asked
+through libvirt's monitor: ``add-fd`` (``qemu-qmp-ref``) puts what the guard opened into a set, and
+QEMU's block layer duplicates it when it opens ``/dev/fdset/N`` (``monitor/fds.c:
+monitor_fdset_dup_fd_add``). libvirt knows nothing of such a disk.
+
+No libvirt object and no libvirt exception is for anybody but ``lab.host.guest.libvirt.hypervisor``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+from xml.etree import ElementTree as ET
+
+from lab.core.errors import GuestError, HostError
+from lab.host.guest.libvirt.drives import Completed, load, words
+from lab.host.system import clock
+
+_FIRST_SET: Final = 4096
+"""Number of the first set; libvirt counts its own from 0."""
+_CACHE: Final = {
+    "none": (True, True),
+    "writeback": (False, True),
+    "writethrough": (False, False),
+    "directsync": (True, False),
+}
+"""Whether the host's page cache is passed by, and whether the guest is told of a write cache:
+``qemu-system(1)`` under ``cache=``."""
+_LIMITS: Final = {"bytes_sec": "bps", "iops_sec": "iops"}
+_DIRECTIONS: Final = {"total": "", "read": "_rd", "write": "_wr"}
+
+
+def _limit_names() -> dict[str, str]:
+    """libvirt's names of limits to those of ``block_set_io_throttle``."""
+    names = {"size_iops_sec": "iops_size", "group_name": "group"}
+    for unit, short in _LIMITS.items():
+        for direction, suffix in _DIRECTIONS.items():
+            for length in ("", "_max", "_max_length"):
+                names[f"{direction}_{unit}{length}"] = f"{short}{suffix}{length}"
+    return names
+
+
+LIMITS: Final = _limit_names()
+
+
+def plug(
+    domain: Any,
+    xml: str,
+    descriptors: Sequence[int],
+    *,
+    writable: bool,
+    last_look: Callable[[], None],
+) -> None:
+    """Give the guest a disk that is open here: the first descriptor, and its lease beside it.
+
+    ``last_look`` is called when QEMU has it and the guest does not see it yet; what it raises
+    takes the disk from QEMU again.
+    """
+    disk = ET.fromstring(xml)
+    name, number = _names(disk)
+    node = _node(disk, name, number, writable=writable)
+    try:
+        for descriptor in descriptors:
+            _ask(domain, "add-fd", {"fdset-id": number}, [descriptor])
+        _ask(domain, "blockdev-add", node)
+        last_look()
+        _ask(domain, "device_add", _device(disk, name))
+        if limits := _limits(disk):
+            _ask(domain, "block_set_io_throttle", {"id": _backend(disk, name), **limits})
+    except BaseException:
+        with contextlib.suppress(GuestError):
+            unplug(domain, xml)
+        raise
+
+
+def unplug(domain: Any, xml: str) -> None:
+    """Take it from the guest and from QEMU; what is gone already is fine."""
+    name, number = _names(ET.fromstring(xml))
+    if _there(domain, name):
+        _ask(domain, "device_del", {"id": name})
+        clock.wait_until(
+            lambda: None if _there(domain, name) else True,
+            timeout=20,
+            reason=f"the guest to let go of the disk '{name}'",
+        )
+    nodes = [n["node-name"] for n in _ask(domain, "query-named-block-nodes", {"flat": True})]
+    if name in nodes:
+        _ask(domain, "blockdev-del", {"node-name": name})
+    if any(s["fdset-id"] == number for s in _ask(domain, "query-fdsets")):
+        _ask(domain, "remove-fd", {"fdset-id": number})
+
+
+def serials(domain: Any) -> dict[str, str]:
+    """The real disks that QEMU has, by serial, with the name that QEMU has for each."""
+    found = _ask(domain, "qom-list", {"path": "/machine/peripheral"})
+    names = (entry["name"] for entry in found)
+    return {name.removeprefix(_PREFIX): name for name in names if name.startswith(_PREFIX)}
+
+
+def limits(domain: Any, serial: str) -> dict[str, int]:
+    """QEMU's throttle of a real disk, by libvirt's names."""
+    for entry in _ask(domain, "query-block"):
+        if _is(entry, f"{_PREFIX}{serial}"):
+            inserted = entry["inserted"]
+            return {ours: inserted.get(theirs, 0) for ours, theirs in LIMITS.items()}
+    raise GuestError(f"the guest has no real disk with the serial '{serial}'")
+
+
+def completed(domain: Any) -> dict[str, Completed]:
+    """What each real disk has completed so far, by serial."""
+    names = serials(domain)
+    if not names:
+        return {}
+    found = {}
+    for entry in _ask(domain, "query-blockstats"):
+        for serial, name in names.items():
+            if _is(entry, name):
+                stats = entry["stats"]
+                found[serial] = Completed(
+                    reads=stats["rd_operations"],
+                    writes=stats["wr_operations"],
+                    flushes=stats["flush_operations"],
+                    read_bytes=stats["rd_bytes"],
+                    written_bytes=stats["wr_bytes"],
+                )
+    return found
+
+
+_PREFIX: Final = "real-"
+
+
+def _names(disk: ET.Element) -> tuple[str, int]:
+    """What QEMU calls the disk, and the number of its descriptors' set."""
+    address = disk.find("address")
+    assert address is not None
+    place = [int(address.get(k, "0"), 0) for k in ("bus", "slot", "target")]
+    return f"{_PREFIX}{disk.findtext('serial')}", _FIRST_SET + (place[0] << 8) + sum(place[1:])
+
+
+def _node(disk: ET.Element, name: str, number: int, *, writable: bool) -> dict[str, Any]:
+    """QEMU's block node over the set of descriptors."""
+    driver = disk.find("driver")
+    assert driver is not None
+    cache = {"direct": _CACHE[driver.get("cache", "")][0], "no-flush": False}
+    file = {
+        "driver": "host_device",
+        "filename": f"/dev/fdset/{number}",
+        "aio": driver.get("io", ""),
+        "cache": cache,
+        "read-only": not writable,
+    }
+    return {
+        "driver": "raw",
+        "node-name": name,
+        "read-only": not writable,
+        "cache": cache,
+        "file": file,
+    }
+
+
+def _device(disk: ET.Element, name: str) -> dict[str, Any]:
+    """What the guest sees."""
+    driver, target, address = (disk.find(tag) for tag in ("driver", "target", "address"))
+    assert driver is not None
+    assert target is not None
+    assert address is not None
+    common = {
+        "id": name,
+        "drive": name,
+        "serial": disk.findtext("serial"),
+        "write-cache": "on" if _CACHE[driver.get("cache", "")][1] else "off",
+    }
+    if target.get("bus") == "virtio":
+        bus = int(address.get("bus", "0"), 16)
+        place = {"bus": f"pci.{bus}", "addr": address.get("slot")}
+        return {"driver": "virtio-blk-pci", **common, **place, "num-queues": 1}
+    target_number = int(address.get("target", "0"))
+    scsi = {"bus": "scsi0.0", "channel": 0, "scsi-id": target_number, "lun": 0}
+    return {"driver": "scsi-hd", **common, **scsi}
+
+
+def _backend(disk: ET.Element, name: str) -> str:
+    """What has the disk's node: of a virtio disk a device within the one that is plugged."""
+    target = disk.find("target")
+    assert target is not None
+    virtio = target.get("bus") == "virtio"
+    return f"/machine/peripheral/{name}/virtio-backend" if virtio else name
+
+
+def _limits(disk: ET.Element) -> dict[str, Any]:
+    """``<iotune>`` as ``block_set_io_throttle`` wants it: every rate, zero for none."""
+    tune = disk.find("iotune")
+    if tune is None:
+        return {}
+    rates = {f"{s}{d}": 0 for s in _LIMITS.values() for d in _DIRECTIONS.values()}
+    given = {
+        LIMITS[limit.tag]: limit.text if limit.tag == "group_name" else int(limit.text or "0")
+        for limit in tune
+    }
+    return {**rates, **given}
+
+
+def _is(entry: dict[str, Any], name: str) -> bool:
+    """Whether a line of QEMU's is about that device, which it names by its path."""
+    return name in entry.get("qdev", "").split("/")
+
+
+def _there(domain: Any, name: str) -> bool:
+    return name in serials(domain).values()
+
+
+def _ask(
+    domain: Any,
+    command: str,
+    arguments: dict[str, Any] | None = None,
+    descriptors: Sequence[int] = (),
+) -> Any:
+    """One command to QEMU's monitor, with descriptors, and what it returns."""
+    import libvirt_qemu
+
+    libvirt = load()
+    if not hasattr(libvirt_qemu, "qemuMonitorCommandWithFiles"):
+        raise HostError(
+            "this libvirt cannot hand descriptors to QEMU, which real disks need",
+            hint="libvirt and its Python binding have it from 8.2 on",
+        )
+    text = json.dumps({"execute": command, **({"arguments": arguments} if arguments else {})})
+    try:
+        if descriptors:
+            said, _ = domain.monitor_with_files(text, list(descriptors))
+        else:
+            said = domain.monitor(text, 0)
+    except libvirt.libvirtError as error:
+        raise GuestError(f"QEMU does not answer '{command}': {words(error)}") from error
+    answer = json.loads(said)
+    if "error" in answer:
+        raise HostError(f"QEMU refused '{command}': {answer['error'].get('desc', said)}")
+    return answer["return"]

@@ -1,0 +1,83 @@
+"""Directories of the user's, packed for a guest; links are sent as links, and never followed."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tarfile
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from lab.core.errors import InputError, LabError, ToolError, unwritable
+from lab.core.units import format_size
+from lab.host.guest.ssh.shell import Shell
+from lab.model.execution.procedure import SendDirectory
+
+
+def send(shell: Shell, step: SendDirectory, scratch: Path) -> None:
+    """Pack the directory in ``scratch``, and copy that; ``ToolError``: it is not as it was."""
+    packed = scratch / "suite.tar"
+    try:
+        _pack(Path(step.source), packed, step.left_out, step.most)
+        shell.put(packed, step.target)
+    except InputError as error:
+        raise ToolError(error.message) from None
+    finally:
+        packed.unlink(missing_ok=True)
+
+
+def look_at(directory: Path, left_out: Collection[str], most: int) -> None:
+    """``InputError`` where the directory cannot be sent: a sentence that names it."""
+    for _ in _members(directory, left_out, most):
+        pass
+
+
+def _members(
+    directory: Path, left_out: Collection[str], most: int
+) -> Iterator[tuple[Path, os.stat_result]]:
+    """Its directories, files and links, in order; ``InputError`` where it holds anything else."""
+    if not directory.is_dir():
+        what = "is no directory" if directory.exists() else "does not exist"
+        raise InputError(f"'{directory}' {what}")
+    total = 0
+    for top, folders, names in os.walk(directory, onerror=_unreadable):
+        folders[:] = sorted(name for name in folders if name not in left_out)
+        for name in sorted((*folders, *names)):
+            path = Path(top, name)
+            found = path.lstat()
+            kind = stat.S_IFMT(found.st_mode)
+            if kind not in (stat.S_IFDIR, stat.S_IFREG, stat.S_IFLNK):
+                raise InputError(f"'{path}' is neither a file, a directory nor a link: remove it")
+            if kind == stat.S_IFREG:
+                total += found.st_size
+            if total > most:
+                raise InputError(
+                    f"'{directory}' holds more than {format_size(most)}, beside what version"
+                    " control keeps: name the suite's own directory, or a fresh checkout"
+                )
+            yield path, found
+
+
+def _unreadable(error: OSError) -> None:
+    raise InputError(f"'{error.filename}' cannot be read: {error.strerror}") from error
+
+
+def _pack(directory: Path, packed: Path, left_out: Collection[str], most: int) -> None:
+    """One tar; what is in it belongs to root in the guest, whoever has it here."""
+    try:
+        with tarfile.open(packed, "w") as tar:
+            for path, found in _members(directory, left_out, most):
+                entry = tar.gettarinfo(path, arcname=str(path.relative_to(directory)))
+                entry.uid = entry.gid = 0
+                entry.uname = entry.gname = "root"
+                if stat.S_ISREG(found.st_mode) and entry.isreg():
+                    with path.open("rb") as file:
+                        tar.addfile(entry, file)
+                else:
+                    tar.addfile(entry)
+    except LabError:
+        raise
+    except OSError as error:
+        if error.filename is not None and Path(error.filename) != packed:
+            raise InputError(f"'{error.filename}' cannot be read: {error.strerror}") from error
+        raise unwritable(packed, error) from error

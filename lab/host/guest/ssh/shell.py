@@ -1,0 +1,321 @@
+"""SSH into a guest: one connection with a pinned host key, and a shell that stays open.
+
+A channel for each command costs an emulated guest a tenth of a second and more: sshd forks, and a
+login shell is loaded that loads another. So one ``sh`` reads one script after another from its
+channel. Each runs in a subshell of its own: it may end, change directory or set what it likes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import shlex
+import socket
+import stat
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING, Final
+
+from lab.core.errors import GuestError, ToolError, first_line
+from lab.host.guest.ssh import channels
+from lab.host.guest.ssh.channels import Running
+from lab.host.system import clock, deadline
+from lab.model.execution.ports import Output
+
+if TYPE_CHECKING:
+    import paramiko
+
+BANNER_SECONDS: Final = 5.0
+"""QEMU's user network accepts connections long before sshd lives: without a limit on the
+banner, a client waits for minutes."""
+_PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
+COPY_SECONDS: Final = 60.0
+"""For which no byte of a file may pass."""
+
+
+def prepare() -> None:
+    """Load paramiko, which takes a tenth of a second, while the guest starts."""
+    threading.Thread(target=importlib.import_module, args=("paramiko",), daemon=True).start()
+
+
+def reach(port: int, timeout: float = BANNER_SECONDS) -> socket.socket | None:
+    """A connection on which an SSH server has said who it is; its words are still to be read."""
+    with suppress(OSError):
+        connection = socket.create_connection(("127.0.0.1", port), timeout=timeout)
+        try:
+            connection.settimeout(timeout)
+            if connection.recv(8, socket.MSG_PEEK).startswith(b"SSH-"):
+                return connection
+        except OSError:
+            pass
+        connection.close()
+    return None
+
+
+def banner(port: int, timeout: float = BANNER_SECONDS) -> bool:
+    """Whether an SSH server answers on a port of 127.0.0.1 within ``timeout`` seconds."""
+    connection = reach(port, timeout)
+    if connection is None:
+        return False
+    connection.close()
+    return True
+
+
+class Shell:
+    """A connection as root that runs one script after another."""
+
+    def __init__(
+        self, client: paramiko.SSHClient, alive: Callable[[], None], scale: float = 1.0
+    ) -> None:
+        self._client = client
+        self._limit = clock.limit(channels.LIMIT * scale)
+        self._alive = alive
+        """Raises ``GuestError`` when the guest has died; asked again and again in a command."""
+        self._idle: list[paramiko.Channel] = []
+        """Shells that wait for their next script; two at once need two."""
+        self._mark = token_hex(8)
+
+    @classmethod
+    def connect(
+        cls,
+        connection: socket.socket,
+        *,
+        private_key: str,
+        host_key: str,
+        alive: Callable[[], None],
+        timeout: float,
+        user: str = "root",
+        scale: float = 1.0,
+    ) -> Shell:
+        """Log in on what :func:`reach` found; any host key but the pinned one is refused.
+
+        ``alive`` raises ``GuestError`` when the guest has died; it is asked again and again while
+        a command runs. Limits on the guest's answers grow with ``scale``.
+        """
+        import paramiko
+
+        port = connection.getpeername()[1]
+        client = paramiko.SSHClient()
+        kind, blob = host_key.split()[:2]
+        entry = paramiko.hostkeys.HostKeyEntry.from_line(f"[127.0.0.1]:{port} {kind} {blob}")
+        assert entry is not None
+        assert entry.key is not None
+        client.get_host_keys().add(f"[127.0.0.1]:{port}", kind, entry.key)
+        client.set_missing_host_key_policy(paramiko.RejectPolicy())
+        key = paramiko.Ed25519Key.from_private_key(io.StringIO(private_key))
+        try:
+            login = partial(
+                client.connect,
+                "127.0.0.1",
+                port,
+                sock=connection,
+                username=user,
+                pkey=key,
+                look_for_keys=False,
+                allow_agent=False,
+                timeout=timeout,
+                banner_timeout=timeout,
+                auth_timeout=timeout,
+            )
+            deadline.call(
+                login, seconds=clock.limit(2 * timeout), what="the guest to let the lab log in"
+            )
+        except paramiko.BadHostKeyException as error:
+            client.close()
+            raise GuestError(
+                "the guest showed another SSH host key than the one the lab gave it, and was"
+                " refused",
+                hint="something else listens on its port, or the image makes keys of its own",
+            ) from error
+        except paramiko.AuthenticationException as error:
+            client.close()
+            raise GuestError(
+                f"the guest refused the lab's key for user '{user}'",
+                hint="cloud-init did not run, or the image forbids it; see the console log",
+            ) from error
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            client.close()
+            raise GuestError(f"the SSH connection to the guest failed: {error}") from error
+        return cls(client, alive, scale)
+
+    def close(self) -> None:
+        """Close the connection."""
+        channels.close(self._client.close)
+
+    def run(
+        self,
+        script: str,
+        timeout: float,
+        heard: Callable[[bytes], None] = lambda _output: None,
+        *,
+        stop: bool = True,
+    ) -> Output:
+        """Run shell lines; ``GuestError`` when the guest dies or takes too long.
+
+        ``heard`` gets what they print, as it comes. ``stop``: the first line that fails ends them
+        (``set -e``).
+        """
+        started = clock.now()
+        status, out, err = self.raw(script, timeout, heard, stop=stop)
+        return Output(
+            status=status,
+            stdout=out.decode(errors="replace"),
+            stderr=err.decode(errors="replace"),
+            seconds=clock.now() - started,
+        )
+
+    def raw(
+        self,
+        script: str,
+        timeout: float,
+        heard: Callable[[bytes], None] = lambda _output: None,
+        *,
+        stop: bool = True,
+    ) -> tuple[int, bytes, bytes]:
+        """As ``run``: exit status, standard output and error, as bytes."""
+        import paramiko
+
+        started = clock.now()
+
+        def still_time() -> None:
+            self._alive()
+            if clock.now() - started > timeout:
+                raise GuestError(
+                    f"a command in the guest had not ended after {timeout:.0f} seconds:"
+                    f" {first_line(script)[:120]}"
+                )
+
+        try:
+            channel = self._idle.pop() if self._idle else self._open(still_time)
+            try:
+                answer = self._ask(channel, script, still_time, heard, stop=stop)
+            except BaseException:
+                channels.close(channel.close)  # something may still run in it
+                raise
+            self._idle.append(channel)
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            self._alive()
+            raise GuestError(f"the SSH connection to the guest was lost: {error}") from error
+        return answer
+
+    def start(self, script: str) -> Running:
+        """Begin a script in a shell of its own, with ``set -e``, and go on."""
+        started = clock.now()
+
+        def still_time() -> None:
+            self._alive()
+            if clock.now() - started > 2 * self._limit:
+                raise GuestError(
+                    f"the guest did not take a script within {2 * self._limit:.0f} seconds"
+                )
+
+        channel = self._open(still_time)
+        text = f"(set -e; eval {shlex.quote(script)}) </dev/null\nexit $?\n"
+        channels.send(channel, text.encode(), still_time, self._limit)
+        return Running(channel, self._alive)
+
+    def put(self, source: Path, target: str) -> None:
+        """Copy a file into the guest, with its mode; ``ToolError`` says what was refused."""
+
+        def move(files: paramiko.SFTPClient, told: Callable[[int, int], None]) -> None:
+            files.put(str(source), target, told)
+            files.chmod(target, stat.S_IMODE(source.stat().st_mode))
+
+        self._copy(move, f"'{source}' could not be copied to '{target}' in the guest")
+
+    def get(self, source: str, target: Path) -> None:
+        """Copy a file out of the guest; ``ToolError`` says what was refused."""
+        self._copy(
+            lambda files, told: files.get(source, str(target), told),
+            f"'{source}' in the guest could not be copied to '{target}'",
+        )
+
+    def _copy(
+        self,
+        move: Callable[[paramiko.SFTPClient, Callable[[int, int], None]], object],
+        failed: str,
+    ) -> None:
+        """One transfer over SFTP; a guest that takes nothing for so long has died."""
+        import paramiko
+
+        passed = [0]
+
+        def told(done: int, _whole: int) -> None:
+            passed[0] = done
+
+        def copy() -> None:
+            with self._client.open_sftp() as files:
+                channel = files.get_channel()
+                if channel is not None:
+                    channel.settimeout(COPY_SECONDS)
+                move(files, told)
+
+        try:
+            deadline.call(
+                copy,
+                seconds=clock.limit(COPY_SECONDS),
+                what="the guest to take or give the next bytes of a file over SFTP",
+                glance=self._alive,
+                moved=lambda: passed[0],
+            )
+        except (paramiko.SSHException, TimeoutError, EOFError) as error:
+            self._alive()
+            raise GuestError(f"the SSH connection to the guest was lost: {error}") from error
+        except OSError as error:
+            self._alive()
+            raise ToolError(f"{failed}: {error.strerror or error}") from error
+
+    def _open(self, still_time: Callable[[], None]) -> paramiko.Channel:
+        """A channel with a shell in it that waits for scripts."""
+        transport = self._client.get_transport()
+        if transport is None or not transport.is_active():
+            self._alive()
+            raise GuestError("the SSH connection to the guest was lost")
+        channel = channels.channel(transport, still_time, self._limit)
+        channels.begin(channel, f"LC_ALL=C PATH={_PATH} exec sh", still_time, self._limit)
+        return channel
+
+    def _ask(
+        self,
+        channel: paramiko.Channel,
+        script: str,
+        still_time: Callable[[], None],
+        heard: Callable[[bytes], None],
+        *,
+        stop: bool,
+    ) -> tuple[int, bytes, bytes]:
+        """Give a shell a script; its exit status, standard output and error."""
+        mark = self._mark
+        text = (
+            f"({'set -e; ' if stop else ''}eval {shlex.quote(script)}) </dev/null\n"
+            f"printf '\\n{mark} %d\\n' $?\n"
+            f"printf '\\n{mark}\\n' >&2\n"
+        )
+        channels.send(channel, text.encode(), still_time, self._limit)
+        end, out, err = f"\n{mark} ".encode(), bytearray(), bytearray()
+        error_end = f"\n{mark}\n".encode()
+        asked = clock.now()
+        whole = False
+        while not (whole and err.endswith(error_end)):
+            source, into = (channel.recv_stderr, err) if whole else (channel.recv, out)
+            channel.settimeout(channels.GLANCE)
+            with suppress(TimeoutError):
+                got = source(65536)
+                if not got:
+                    self._alive()
+                    raise GuestError("the SSH connection to the guest was lost")
+                into += got
+                if not whole:
+                    heard(got)
+            while channel.recv_stderr_ready():
+                err += channel.recv_stderr(65536)
+            whole = whole or (out.endswith(b"\n") and out.rfind(end, -len(end) - 8) >= 0)
+            if clock.now() - asked > 1.0:
+                still_time()
+                asked = clock.now()
+        printed, _, status = bytes(out).rpartition(end)
+        return int(status), printed, bytes(err[: -len(error_end)])

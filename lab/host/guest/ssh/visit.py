@@ -1,0 +1,78 @@
+"""A way into a guest that a worker of this lab owns, for whoever the guest was lent to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lab.core.errors import GuestError
+from lab.host.guest import registry as guests
+from lab.host.guest.registry import GuestRecord
+from lab.host.guest.ssh.shell import Shell, reach
+from lab.host.system import keys
+from lab.model.execution.ports import Output
+
+CONNECT_SECONDS = 60.0
+"""For the way in: the worker is in already."""
+
+
+class Visit:
+    """A connection as root. Each method raises ``GuestError``, of a dead guest with its console."""
+
+    def __init__(self, record: GuestRecord) -> None:
+        self.record = record
+        connection = reach(record.port, CONNECT_SECONDS)
+        if connection is None:
+            guests.require_alive(record)
+            raise guests.dead(record, f"the guest '{record.id}' does not answer on SSH")
+        self._shell = Shell.connect(
+            connection,
+            private_key=keys.lab_key().private,
+            host_key=record.host_key,
+            alive=lambda: guests.require_alive(record),
+            timeout=CONNECT_SECONDS,
+        )
+
+    def run(self, script: str, timeout: float) -> Output:
+        """Run shell lines; one that fails does not end them. ``timeout`` in seconds."""
+        try:
+            return self._shell.run(script, timeout, stop=False)
+        except GuestError as error:
+            raise self._why(error) from error
+
+    def put(self, source: Path, target: str) -> None:
+        """Copy a file into the guest, with its mode."""
+        try:
+            self._shell.put(source, target)
+        except GuestError as error:
+            raise self._why(error) from error
+
+    def get(self, source: str, target: Path) -> None:
+        """Copy a file out of the guest."""
+        try:
+            self._shell.get(source, target)
+        except GuestError as error:
+            raise self._why(error) from error
+
+    def alive(self) -> bool:
+        """Whether the guest runs, and has not panicked."""
+        try:
+            guests.require_alive(self.record)
+        except GuestError:
+            return False
+        return True
+
+    def console(self, lines: int) -> str:
+        """The last lines of the guest's console, or those of its panic."""
+        return guests.console_tail(self.record.path, lines=lines)
+
+    def close(self) -> None:
+        """Close the connection; the guest goes on."""
+        self._shell.close()
+
+    def _why(self, error: GuestError) -> GuestError:
+        """The error; of a dead guest that with its console, which says more than a lost line."""
+        try:
+            guests.require_alive(self.record)
+        except GuestError as found:
+            return found
+        return error

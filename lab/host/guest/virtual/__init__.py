@@ -1,0 +1,1 @@
+"""Guests with virtual time: sealed ones, their snapshots, and unsealed ones, which keep SSH."""

@@ -1,0 +1,205 @@
+"""What sealed guests boot from: an image as a raw file, the driver of their disks, an initramfs.
+
+Each part is made once and kept by the digest of what it was made from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import drive
+from drive import cpio, region, sealed
+from lab.compile.image.build import namespaced
+from lab.core.errors import HostError, InputError, ToolError
+from lab.core.units import MIB
+from lab.host.images import recipes as image_recipes
+from lab.host.images.store import file_sha256
+from lab.host.system import accelerator, files, locks, paths, process
+from lab.model.execution.job import SealedKit
+from lab.model.image.manifest import Image, ImageSource
+from lab.model.scenario.guest import Guest
+
+SOURCES: Final = Path(drive.__file__).parent
+BUILT_FROM: Final = (
+    *("lab_disk.c", "throttle.h", "region.h", "Kbuild", "build.sh", "init.c"),
+    *("60-lab-disk.rules", "cpio.py"),
+)
+BOOT_FILES: Final = ("initramfs", "lab_disk.ko")
+FIRMWARE: Final = ("bios-256k.bin", "linuxboot_dma.bin", "kvmvapic.bin")
+"""What QEMU gives a guest of this kind to execute before its kernel."""
+_PLACES: Final = ("/usr/share/qemu", "/usr/share/seabios", "/usr/local/share/qemu")
+SEED: Final = 1
+MAKING: Final = 3600.0
+Say = Callable[[str, float | None], None]
+
+
+def prepare(guest: Guest, image: Image, say: Say = lambda _what, _part: None) -> SealedKit:
+    """Make what is missing; ``InputError``: this image cannot have virtual time."""
+    if image.kernel is None:
+        raise InputError(
+            f"guest.clock: the image '{image.name}' boots from its own disk, and a guest with"
+            " virtual time boots from a kernel beside its image: set guest.clock to real"
+        )
+    files.make_directory(paths.sealed())
+    base = _base(image, say)
+    boot = _boot_files(image, say)
+    emulator = accelerator.emulator()
+    return SealedKit(
+        emulator=emulator,
+        kernel=str(image.kernel),
+        initramfs=str(boot / "initramfs"),
+        base=str(base),
+        memory=guest.memory // MIB,
+        arguments=" ".join(guest.kernel_arguments),
+        digests={
+            "image": base.name.removeprefix("base-"),
+            "kernel": file_sha256(image.kernel),
+            "driver": file_sha256(boot / "lab_disk.ko"),
+            "initramfs": file_sha256(boot / "initramfs"),
+            "qemu": file_sha256(Path(emulator).resolve()),
+            "firmware": _firmware(),
+        },
+    )
+
+
+def guest_of(kit: SealedKit, path: Path) -> sealed.Guest:
+    """A sealed guest of this kit over the region ``path``."""
+    return sealed.Guest(
+        kernel=Path(kit.kernel),
+        initramfs=Path(kit.initramfs),
+        region=path,
+        base=Path(kit.base),
+        memory=kit.memory,
+        seed=SEED,
+        arguments=kit.arguments,
+        emulator=kit.emulator,
+    )
+
+
+def root_disk(kit: SealedKit) -> region.Disk:
+    """The first disk of each region: the image, writable."""
+    return region.Disk(serial="root", size=Path(kit.base).stat().st_size, flags=region.BASE)
+
+
+def _base(image: Image, say: Say) -> Path:
+    """The image's disk as a raw file, by the digest of its bytes."""
+    known = paths.sealed() / f"image-{image.digest[:20]}"
+    if (digest := _text(known)) and (paths.sealed() / f"base-{digest}").is_file():
+        return paths.sealed() / f"base-{digest}"
+    with _making(known, say, f"unpacking the image '{image.name}' for guests with virtual time"):
+        if (digest := _text(known)) and (paths.sealed() / f"base-{digest}").is_file():
+            return paths.sealed() / f"base-{digest}"
+        part = paths.sealed() / f".base-{os.getpid()}"
+        try:
+            process.run(
+                ["qemu-img", "convert", "-O", "raw", str(image.disk), str(part)], timeout=600
+            )
+            size = part.stat().st_size
+            os.truncate(part, -(-size // region.ALIGNMENT) * region.ALIGNMENT)
+            digest = region.digest(part)
+            part.chmod(0o444)
+            place = paths.sealed() / f"base-{digest}"
+            files.publish(part, place)
+        finally:
+            part.unlink(missing_ok=True)
+        files.write(known, digest)
+    return place
+
+
+def boot_place(image: Image) -> Path:
+    """Directory for what :data:`BOOT_FILES` names: by the kernel's version and these sources."""
+    version = str(image.manifest.kernel_version).encode()
+    parts = [version, *((SOURCES / name).read_bytes() for name in BUILT_FROM)]
+    return paths.sealed() / f"boot-{hashlib.sha256(bytes(1).join(parts)).hexdigest()[:20]}"
+
+
+def _boot_files(image: Image, say: Say) -> Path:
+    """Driver, first program and initramfs for the image's kernel, in a directory."""
+    place = boot_place(image)
+    if place.is_dir():
+        return place
+    version = image.manifest.kernel_version
+    with _making(place, say, f"building the disks' driver for Linux {version}"):
+        if place.is_dir():
+            return place
+        work = paths.sealed() / f".boot-{os.getpid()}"
+        files.make_directory(work)
+        try:
+            _build(image, work)
+            content = cpio.initramfs(
+                {
+                    "init": (0o755, (work / "init").read_bytes()),
+                    "modules/00-lab_disk.ko": (0o644, (work / "lab_disk.ko").read_bytes()),
+                    "rules": (0o644, (SOURCES / "60-lab-disk.rules").read_bytes()),
+                }
+            )
+            files.write(work / "initramfs", content)
+            files.publish(work, place)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    return place
+
+
+def _build(image: Image, work: Path) -> None:
+    name, version = image.name, image.manifest.kernel_version
+    stem = name.split("+")[0]
+    if image.manifest.source is not ImageSource.BUILT or stem not in image_recipes.recipes():
+        raise InputError(
+            f"guest.clock: the driver of a guest with virtual time is built from the headers of its"
+            f" kernel, and for the image '{name}', which was not built here, they are not known:"
+            " set guest.clock to real"
+        )
+    if f"linux-image-{version}" not in image.manifest.packages:
+        raise InputError(
+            f"guest.clock: the kernel {version} is no package of Debian's, and its headers are"
+            " not known: set guest.clock to real"
+        )
+    _, recipe = image_recipes.load(stem)
+    suite = recipe.kernel_suite or recipe.suite
+    words = ("sh", str(SOURCES / "build.sh"), suite, f"linux-headers-{version}", str(work))
+    try:
+        process.run(
+            namespaced(words, root=accelerator.is_root()),
+            timeout=1800,
+            log=work / "log",
+            env={"PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"},
+        )
+    except ToolError as error:
+        raise HostError(
+            f"the disks' driver could not be built for Linux {version}: {error.message}",
+            hint=f"it needs the package linux-headers-{version} of {suite}; the archive keeps the"
+            f" newest only: `lab image build {name} --refresh` has its kernel",
+        ) from error
+
+
+def _firmware() -> str:
+    """One digest of what QEMU runs before the kernel; of those files that are where Debian has
+    them."""
+    total = hashlib.sha256()
+    for name in FIRMWARE:
+        found = next((p for d in _PLACES if (p := Path(d) / name).is_file()), None)
+        total.update(name.encode() + (found.read_bytes() if found else b""))
+    return total.hexdigest()
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+@contextmanager
+def _making(place: Path, say: Say, what: str) -> Iterator[None]:
+    """Only one process makes it; the others wait."""
+    lock = place.with_name(f".{place.name}.lock")
+    with lock.open("a") as file:
+        locks.take(file.fileno(), lock, seconds=MAKING, what=f"another process that is {what}")
+        say(what, None)
+        yield

@@ -1,0 +1,455 @@
+"""The bench of a sealed guest: its cell runs as a whole, and the run loop is given the answers.
+
+A guest starts from a snapshot of its kit (:mod:`lab.host.guest.virtual.snapshot`); after a power
+cut, and where there is no snapshot, it boots.
+
+While the guest runs the host only waits. It looks at the memory region for progress, and never
+writes it. QEMU is started without libvirt, which asks its monitor while a guest runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, NoReturn
+
+from drive import region, sealed
+from drive.monitor import Monitor, MonitorError
+from lab.compile.guest.program import TIMED_OUT, Answer, Programs, answers, begun, programs
+from lab.core.errors import FullError, GuestError, LabError, ToolError, full, unwritable
+from lab.core.units import GIB, format_size
+from lab.host.guest import registry as guests
+from lab.host.guest.registry import GuestRecord
+from lab.host.guest.virtual import snapshot as sealed_snapshot
+from lab.host.guest.virtual.kit import SEED, guest_of, root_disk
+from lab.host.guest.virtual.snapshot import BOOT, ROOT_SPACE, Snapshot
+from lab.host.system import clock, load, process
+from lab.model.execution.job import CellJob, SealedKit
+from lab.model.execution.ports import Output
+from lab.model.execution.procedure import (
+    AttachDisk,
+    DetachDisk,
+    PowerCycle,
+    Procedure,
+    SealDisks,
+    SealedDisk,
+    Step,
+    UnplugDisk,
+)
+from lab.model.result.document import Digest
+
+SILENCE: Final = 120.0
+"""Seconds for which QEMU may use no processor before it counts as stopped."""
+SLOWEST: Final = 20.0
+"""Host's seconds for one of the guest's, at most: a second is a thousand million instructions."""
+_GLANCE: Final = 0.5
+
+
+class SealedBench:
+    """A guest that is made anew for each cell, and asked nothing.
+
+    What of :class:`lab.model.execution.ports.Bench` is not here belongs to steps that
+    :func:`lab.compile.guest.program.programs` refuses.
+    """
+
+    def __init__(
+        self,
+        record: GuestRecord,
+        kit: SealedKit,
+        *,
+        tell: Callable[[Step | str], None],
+        notice: Callable[[str], None],
+        cold: bool = False,
+    ) -> None:
+        """``tell`` hears what the guest does now, ``notice`` of a snapshot that was of no use."""
+        self.record = record
+        self.digest: Digest | None = None
+        """Of the last cell."""
+        self._kit = kit
+        self._tell = tell
+        self._notice = notice
+        self._cold = cold
+        self._programs = Programs(items=(), boots=(), limits=())
+        self._procedure = Procedure(name="", steps=())
+        self._space = 0
+        self._answers: dict[int, Answer] = {}
+        self._next = self._asked = 0
+        self._now = 0.0
+        self._ended: LabError | None = None
+        """Why there are no more answers."""
+        self._daemon: process.Daemon | None = None
+
+    def take(self, cell: CellJob) -> None:
+        """The cell that comes next; ``InputError``: a sealed guest cannot do it."""
+        self._procedure = cell.procedure
+        self._programs = programs(cell.procedure)
+        self._space = cell.space
+        self._answers, self.digest = {}, None
+        self._next = self._asked = 0
+        self._now = 0.0
+        self._ended = None
+
+    # -- the guest
+
+    def seal_disks(self, step: SealDisks) -> None:
+        """Run all that the cell's guest is to do, to its end."""
+        path = self.record.path / "region"
+        path.unlink(missing_ok=True)
+        blocks = -(-(self._space + ROOT_SPACE) // region.BLOCK)
+        disks = [root_disk(self._kit), *map(disk_of, step.disks)]
+        need_space(path.parent, blocks * region.BLOCK)
+        inputs, results = "", hashlib.sha256()
+        guest = guest_of(self._kit, path)
+        try:
+            for number, program in enumerate(self._programs.boots):
+                limit = self._programs.limits[number]
+                if number:
+                    region.again(path, (sealed.SETUP + program).encode())
+                    self._boot(guest, limit)
+                else:
+                    inputs = self._first(guest, disks, blocks, program, limit)
+                results.update(region.digest(path).encode())
+                last = number == len(self._programs.boots) - 1
+                if not self._read(path, cut=not last):
+                    break
+        except OSError as error:
+            raise unwritable(path, error) from error
+        finally:
+            path.unlink(missing_ok=True)
+        self._now = 0.0  # the run loop has all of it before it
+        self.digest = Digest(inputs=inputs, results=results.hexdigest())
+
+    def _first(
+        self,
+        guest: sealed.Guest,
+        disks: Sequence[region.Disk],
+        blocks: int,
+        program: str,
+        limit: float,
+    ) -> str:
+        """Run the first program, from a snapshot where that works; the digest of the inputs."""
+        path = guest.region
+        size = region.size_for(disks, blocks)
+
+        def create(commands: str) -> None:
+            path.unlink(missing_ok=True)
+            region.create(path, disks, size=size, commands=commands.encode(), blocks=blocks)
+
+        if (snapshot := self._snapshot(size)) is not None:
+            create(program)
+            try:
+                snapshot.graft(path)
+                region.reserve(path)
+                self._boot(guest, limit, snapshot)
+                why = "the guest did not run its commands"
+            except (MonitorError, region.RegionError, GuestError) as error:
+                if isinstance(error, GuestError) and begun(region.output(path)) is not None:
+                    raise
+                self.destroy_guest()
+                self._ended, why = None, str(error)
+            if begun(region.output(path)) is not None:
+                return self._inputs(snapshot.restored(guest), disks, snapshot)
+            sealed_snapshot.discard(snapshot)
+            self._cold = True
+            self._notice(f"a snapshot did not restore and is removed; booting cold ({why})")
+        create(sealed.SETUP + program)
+        region.reserve(path)
+        self._boot(guest, limit)
+        return self._inputs(guest, disks)
+
+    def _snapshot(self, size: int) -> Snapshot | None:
+        """The snapshot to start from; ``None``: the guest boots."""
+        if self._cold:
+            return None
+        try:
+            return sealed_snapshot.prepare(
+                self._kit, size, directory=self.record.path, say=self._tell
+            )
+        except FullError:
+            raise
+        except LabError as error:
+            self._cold = True
+            self._notice(f"guests with virtual time boot cold: {error.message}")
+            return None
+
+    def _boot(self, guest: sealed.Guest, limit: float, snapshot: Snapshot | None = None) -> None:
+        """Start QEMU, and wait until it has ended.
+
+        ``MonitorError``: it could not load the snapshot.
+        """
+        if snapshot is None:
+            self._started(sealed.command(guest))
+            self._wait(guest, limit)
+            return
+        socket = self.record.path / "qmp"
+        socket.unlink(missing_ok=True)
+        command = sealed.command(snapshot.restored(guest))
+        daemon = self._started([*command, *Monitor.arguments(socket), "-incoming", "defer"])
+        with ExitStack() as stack:  # the connection stays open: its end would reach QEMU
+            try:
+                monitor = stack.enter_context(sealed_snapshot.connected(socket, daemon))
+                sealed_snapshot.restore(snapshot, monitor)
+            except (MonitorError, OSError) as error:
+                self.destroy_guest()
+                said = self._said()
+                raise MonitorError(f"{error}: {said}" if said else str(error)) from error
+            self._wait(guest, limit)
+
+    def _started(self, command: list[str]) -> process.Daemon:
+        self._daemon = process.Daemon(command, log=self.record.path / "qemu.log")
+        self.record = replace(self.record, pid=self._daemon.pid)
+        guests.write(self.record)
+        return self._daemon
+
+    def _said(self) -> str:
+        log = self.record.path / "qemu.log"
+        return log.read_text(encoding="utf-8", errors="replace").strip()[-500:]
+
+    def _wait(self, guest: sealed.Guest, limit: float) -> None:
+        """Wait until QEMU has ended, and look at what the guest has printed meanwhile."""
+        daemon = self._daemon
+        assert daemon is not None
+        countdown = clock.Countdown(clock.limit(BOOT + SLOWEST * limit))
+        silence = clock.Countdown(clock.limit(SILENCE))
+        used, shown = -1.0, -1
+        while (status := daemon.wait(_GLANCE)) is None:
+            now = load.processor(daemon.pid)
+            if now != used:
+                used = now
+                silence.again()
+            if silence.left() <= 0:
+                self._lost(f"QEMU has not run for {silence.seconds:.0f} s: is it stopped?")
+            if countdown.left() <= 0:
+                self._lost(
+                    f"the sealed guest had not ended after {countdown.seconds:.0f} s"
+                    f" ({limit:.0f} s of its own time are the limit)"
+                )
+            shown = self._show(guest.region, shown)
+        self._daemon = None
+        if status:
+            how = f"ended with status {status}" if status > 0 else f"was ended by signal {-status}"
+            self._lost(f"QEMU {how}: {self._said() or 'it printed nothing'}")
+
+    def _lost(self, sentence: str) -> NoReturn:
+        error = GuestError(sentence)
+        self._ended = error
+        raise error
+
+    def _show(self, path: Path, shown: int) -> int:
+        """Tell which step the guest is at, from what it has printed so far."""
+        number = begun(region.output(path))
+        if number is not None and number != shown and number < len(self._programs.items):
+            self._tell(self._procedure.steps[self._programs.items[number].step])
+            return number
+        return shown
+
+    def _read(self, path: Path, *, cut: bool) -> bool:
+        """Take what a boot has left; whether the next one is to come."""
+        state = region.read(path)
+        log = self.record.path / "console.log"
+        log.write_text(state.log, encoding="utf-8")
+        before = self._now
+        for number, answer in answers(state.output).items():
+            self._answers[number] = replace(
+                answer, began=before + answer.began, ended=before + answer.ended
+            )
+        if self._answers:
+            self._now = max(a.ended for a in self._answers.values())
+        where = "the sealed guest"
+        if state.full:
+            self._ended = ToolError(
+                f"{where} wrote more to its disks than the {format_size(self._space)} that were"
+                " reserved for them on the host",
+                hint="fewer or smaller workloads need less; disks.size limits what is reserved",
+            )
+        elif state.output_lost:
+            self._ended = ToolError(
+                f"{where} printed {format_size(state.output_lost)} more than there is room for"
+            )
+        elif state.phase is region.Phase.PANICKED:
+            said = "\n".join(state.log.strip().splitlines()[-8:])
+            self._ended = ToolError(
+                f"the kernel of {where} panicked, and would again: {said}",
+                hint="the cell's console.txt has its messages",
+            )
+        elif cut and state.phase is region.Phase.RUNNING:
+            return True
+        elif cut and state.phase is region.Phase.POWERED_OFF:
+            pass  # a command failed before the cut: its answer says so
+        elif state.phase is not region.Phase.POWERED_OFF or state.status:
+            last = (state.log or state.output.decode(errors="replace")).strip().splitlines()[-4:]
+            self._ended = GuestError(
+                f"{where} ended early ({state.phase.name.lower()}, status {state.status}):"
+                f" {' / '.join(last) or 'it printed nothing'}"
+            )
+        return False
+
+    def _inputs(
+        self, guest: sealed.Guest, disks: Sequence[region.Disk], snapshot: Snapshot | None = None
+    ) -> str:
+        """One digest of all that decides what the guest does."""
+        paths = {"REGION": str(guest.region), "BASE": self._kit.base}
+        paths |= {"KERNEL": self._kit.kernel, "INITRAMFS": self._kit.initramfs}
+        if guest.memory_file is not None:
+            paths["MEMORY"] = str(guest.memory_file)
+        line = " ".join(sealed.command(guest)[1:])
+        for name, found in paths.items():
+            line = line.replace(found, name)
+        data = {
+            "files": self._kit.digests,
+            "qemu": line,
+            "programs": self._programs.boots,
+            "setup": sealed.SETUP,
+            "disks": [repr(d) for d in disks],
+            "seed": SEED,
+            "snapshot": snapshot.digests if snapshot else {},
+        }
+        return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+    def destroy_guest(self) -> None:
+        """End QEMU, if it runs."""
+        daemon, self._daemon = self._daemon, None
+        if daemon is not None:
+            daemon.end(3.0)
+
+    # -- requests of the run loop
+
+    def _answer(self, script: str) -> Answer:
+        """The answer to the next item, which must be the one that is asked for."""
+        if self._next >= len(self._programs.items):
+            raise AssertionError(f"a sealed guest was not told to do {script[:200]!r}")
+        item = self._programs.items[self._next]
+        assert item.script == script, (item.script[:200], script[:200])
+        answer = self._answers.get(self._next)
+        if answer is None:
+            raise self._ended or GuestError(
+                f"the sealed guest ended before it came to: {script.strip().splitlines()[0][:120]}"
+            )
+        self._asked += 1
+        if self._asked >= item.asked:
+            self._next, self._asked = self._next + 1, 0
+            self._now = answer.ended  # not before: the guest has waited for all of it already
+        return answer
+
+    def guest(self, script: str, timeout: float) -> Output:
+        """What shell lines came to."""
+        answer = self._answer(script)
+        timed_out(answer, script, timeout)
+        return output_of(answer)
+
+    def begin(self, name: str, script: str) -> None:
+        """It began in the guest."""
+
+    def end(self, name: str, _timeout: float, *, cut: bool) -> Output:
+        """What it came to."""
+        if not cut:
+            return output_of(self._answer(name))
+        items = enumerate(self._programs.items)
+        number = next(n for n, item in items if item.script == name)
+        answer = self._answers.get(number)
+        if answer is None:
+            raise self._ended or GuestError("the sealed guest ended before its power was cut")
+        return output_of(answer)
+
+    def power_cycle(self, _step: PowerCycle) -> str:
+        """The power was cut where the program says; pass over what was kept then."""
+        items = self._programs.items
+        while items[self._next].script != "the power cut":
+            self._next += 1
+        self._next += 1
+        if not any(n >= self._next for n in self._answers) and self._ended:
+            raise self._ended
+        return ""
+
+    def attach_disk(self, step: AttachDisk) -> None:
+        """What plugging it in came to."""
+        self._plugged(step.serial)
+
+    def detach_disk(self, step: AttachDisk | DetachDisk | UnplugDisk) -> None:
+        """What pulling it out came to; when a cell is taken apart, there is nothing left."""
+        if isinstance(step, UnplugDisk):
+            self._plugged(step.serial)
+
+    def _plugged(self, serial: str) -> None:
+        answer = self._answer(self._programs.items[self._next].script)
+        if answer.status:
+            raise ToolError(
+                f"'{serial}' could not be plugged or unplugged: {answer.stderr.strip()}"
+            )
+
+    def now(self) -> float:
+        """Seconds of the guest's clock, at the last answer."""
+        return self._now
+
+    def pause(self, seconds: float) -> None:
+        """The guest has paused."""
+
+    def pressure(self) -> Mapping[str, float]:
+        """Nobody had to wait: the guest's clock stands while its processor does."""
+        return {}
+
+    def wait_for_ssh(self, timeout: float) -> None:
+        """There is none."""
+
+    def write_file(self, path: str, content: str, mode: int) -> None:
+        """Files for libvirt are not needed."""
+
+    def remove(self, path: str) -> None:
+        """They were not made."""
+
+    def cause(self, error: LabError) -> GuestError | None:
+        """The end of the guest behind an error; ``None``: a step failed, and would again."""
+        return error if isinstance(error, GuestError) else None
+
+    def expect_io_within(self, patience: float) -> None:
+        """Disks cannot stop: they are the guest's own."""
+
+
+def timed_out(answer: Answer, script: str, timeout: float) -> None:
+    """``ToolError`` where a command was ended since its time was over."""
+    if answer.status == TIMED_OUT and answer.ended - answer.began >= timeout - 1:
+        raise ToolError(
+            f"a command in the guest had not ended after {timeout:.0f} seconds of its clock:"
+            f" {script.strip().splitlines()[0][:120]}"
+        )
+
+
+def output_of(answer: Answer) -> Output:
+    """An answer as the run loop wants it."""
+    return Output(
+        status=answer.status,
+        stdout=answer.stdout,
+        stderr=answer.stderr,
+        seconds=answer.ended - answer.began,
+    )
+
+
+def disk_of(disk: SealedDisk) -> region.Disk:
+    """A cell's disk as the region has it."""
+    flags = region.ROTATIONAL if disk.rotational else 0
+    return region.Disk(
+        serial=disk.serial,
+        size=disk.size,
+        flags=flags | (region.WRITE_BACK if disk.write_back else 0),
+        group=disk.group,
+        op_size=disk.operation_size,
+        limits={
+            name: region.Limit(limit.average, limit.burst, limit.seconds)
+            for name, limit in disk.limits.items()
+        },
+    )
+
+
+def need_space(directory: Path, wanted: int) -> None:
+    """``HostError`` where the host has not so many bytes left, and 1 GiB more."""
+    free = shutil.disk_usage(directory).free
+    if free < wanted + GIB:
+        raise full(
+            f"a cell's disks may come to hold {format_size(wanted)}, and '{directory}' has"
+            f" {format_size(free)} left"
+        )

@@ -1,0 +1,58 @@
+"""Sessions in a guest with virtual time: it runs while there is one, and is suspended otherwise.
+
+Each session holds a shared lock on a file in the guest's directory, and starts a watcher first. The
+watcher waits for the exclusive lock, which it gets when no session is left: the kernel takes the
+lock from a process that ends, however it ends. Then it suspends the guest.
+
+``python -m lab.host.guest.virtual.sessions DIRECTORY`` is the watcher. It prints a line when it has
+opened the file.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from lab.core.errors import GuestError
+from lab.host.guest.registry import GuestRecord
+from lab.host.guest.virtual import suspend
+from lab.host.system import locks, process
+
+LOCK: Final = "sessions"
+SUSPENDING: Final = 60.0
+"""Seconds for which a watcher may hold the lock: QEMU answers within ten or not at all."""
+
+
+def run(record: GuestRecord, argv: Sequence[str]) -> int:
+    """Resume the guest, run a program on this terminal, and return its exit status."""
+    path = record.path / LOCK
+    with path.open("a") as file:
+        what = "a process that suspends the guest"
+        locks.take(file.fileno(), path, seconds=SUSPENDING, what=what, shared=True)
+        process.start_watcher(
+            [sys.executable, "-m", "lab.host.guest.virtual.sessions", str(record.path)]
+        )
+        suspend.go_on(record.path)
+        return process.attached(argv)
+
+
+def watch(directory: Path) -> None:
+    """Wait until no session is left, and suspend the guest."""
+    try:
+        file = (directory / LOCK).open("a")
+    except OSError:  # the guest has gone
+        return
+    with file:
+        sys.stdout.write("watching\n")
+        sys.stdout.flush()
+        locks.wait_for_all(file.fileno())
+        try:
+            suspend.stop(directory)
+        except GuestError:
+            return  # it has ended
+
+
+if __name__ == "__main__":
+    watch(Path(sys.argv[1]))

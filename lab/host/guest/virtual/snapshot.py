@@ -1,0 +1,233 @@
+"""Snapshots of booted sealed guests, from which cells start instead of booting.
+
+A guest with no disk but its root disk boots, is set up, and stops itself. Its memory, QEMU's state
+and its region are kept, by the digest of all that decides them. A cell's region gets the saved
+root disk, and the driver finds the cell's disks in it when the guest goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from drive import region, sealed
+from drive.monitor import Monitor, MonitorError
+from lab.core.errors import FullError, HostError, LabError, TroubleError
+from lab.core.units import MIB
+from lab.host.guest.virtual.kit import guest_of, root_disk
+from lab.host.images.store import file_sha256
+from lab.host.system import clock, files, locks, paths, process
+from lab.model.execution.job import SealedKit
+
+STATE: Final = "state"
+MEMORY: Final = "memory"
+REGION: Final = "region"
+ABOUT: Final = "snapshot.json"
+FORMAT: Final = 1
+ROOT_SPACE: Final = 512 * MIB
+"""Bytes that a guest may write to its root file system."""
+BOOT: Final = 600.0
+"""Host's seconds for a boot and a power-off, at most."""
+KEPT: Final = 6
+"""Snapshots that are kept; each takes about 200 MB."""
+_ANSWER: Final = 60.0
+"""Seconds that QEMU may take to start, and to load a state."""
+_MAKING: Final = 1200.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A saved guest."""
+
+    directory: Path
+    digests: dict[str, str]
+    """SHA-256 of QEMU's state, the guest's memory and its region."""
+
+    def restored(self, guest: sealed.Guest) -> sealed.Guest:
+        """The guest that starts from this snapshot, over its own region."""
+        return replace(
+            guest, memory_file=self.directory / MEMORY, extra=(*guest.extra, *sealed.STOPPABLE)
+        )
+
+    def graft(self, path: Path) -> None:
+        """Give a cell's new region what the saved guest relies on; ``RegionError``: it cannot."""
+        region.graft(self.directory / REGION, path)
+
+
+def name_of(kit: SealedKit, size: int) -> str:
+    """Name of the snapshot for a region of ``size`` bytes: a digest of all that decides it."""
+    guest = guest_of(kit, Path("REGION"))
+    facts = {
+        "format": FORMAT,
+        "files": kit.digests,
+        "memory": guest.memory,
+        "seed": guest.seed,
+        "arguments": [sealed.KERNEL_ARGUMENTS, guest.arguments],
+        "machine": [sealed.MACHINE, sealed.CPU, sealed.UNRECORDED, sealed.STOPPABLE],
+        "commands": _COMMANDS,
+        "size": size,
+    }
+    text = json.dumps(facts, sort_keys=True)
+    return f"snapshot-{hashlib.sha256(text.encode()).hexdigest()[:20]}"
+
+
+_COMMANDS: Final = sealed.SETUP + sealed.STOP
+
+
+def prepare(kit: SealedKit, size: int, *, directory: Path, say: Callable[[str], None]) -> Snapshot:
+    """Find the snapshot for regions of ``size`` bytes, or make it.
+
+    ``directory`` is of the guest that asks: while one is made, QEMU's socket and log are there.
+    ``HostError``: it could not be made.
+    """
+    place = paths.sealed() / name_of(kit, size)
+    if (found := _read(place)) is not None:
+        return found
+    lock = place.with_name(f".{place.name}.lock")
+    files.make_directory(place.parent)
+    with lock.open("a") as file:
+        locks.take(
+            file.fileno(), lock, seconds=_MAKING, what="another process to save a sealed guest"
+        )
+        if (found := _read(place)) is not None:
+            return found
+        say("booting a guest once, for cells to start from")
+        work = place.with_name(f".{place.name}.{os.getpid()}")
+        try:
+            shutil.rmtree(place, ignore_errors=True)
+            work.mkdir()
+            digests = _make(kit, size, work, directory)
+            files.write(work / ABOUT, json.dumps({"digests": digests, "sizes": _sizes(work)}))
+            files.publish(work, place)
+        except FullError:
+            raise
+        except LabError as error:
+            raise HostError(f"a sealed guest could not be saved: {error.message}") from error
+        except (OSError, MonitorError, region.RegionError) as error:
+            raise HostError(f"a sealed guest could not be saved: {error}") from error
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+    _trim(place)
+    return Snapshot(directory=place, digests=digests)
+
+
+def discard(snapshot: Snapshot) -> None:
+    """Remove a snapshot that does not restore."""
+    shutil.rmtree(snapshot.directory, ignore_errors=True)
+
+
+def _make(kit: SealedKit, size: int, work: Path, directory: Path) -> dict[str, str]:
+    path, memory = work / REGION, work / MEMORY
+    region.create(
+        path,
+        [root_disk(kit)],
+        size=size,
+        blocks=ROOT_SPACE // region.BLOCK,
+        commands=_COMMANDS.encode(),
+    )
+    with memory.open("wb") as new:
+        new.truncate(kit.memory * MIB)
+    guest = replace(
+        guest_of(kit, path), memory_file=memory, saves=True, extra=tuple(sealed.STOPPABLE)
+    )
+    socket = directory / "qmp"
+    socket.unlink(missing_ok=True)
+    log = directory / "qemu.log"
+    command = [*sealed.command(guest), *Monitor.arguments(socket)]
+    daemon = process.Daemon(command, log=log)
+    try:
+        with connected(socket, daemon, timeout=clock.limit(BOOT)) as monitor:
+            monitor.ask("cont")
+            monitor.wait_for("STOP")
+            if (state := region.read(path)).phase is not region.Phase.RUNNING:
+                raise MonitorError(f"the guest stopped early ({state.phase.name.lower()})")
+            monitor.save(work / STATE)
+            monitor.ask("quit")
+            daemon.wait(_ANSWER)
+    except (OSError, MonitorError) as error:
+        said = (
+            log.read_text(encoding="utf-8", errors="replace").strip() or _log(path)
+        ).splitlines()
+        raise MonitorError(f"{error}: {' / '.join(said[-4:]) or 'it printed nothing'}") from error
+    finally:
+        daemon.end(3.0)
+    return {
+        STATE: file_sha256(work / STATE),
+        MEMORY: region.digest(memory),
+        REGION: region.digest(path),
+    }
+
+
+def _log(path: Path) -> str:
+    try:
+        return region.read(path).log.strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def restore(snapshot: Snapshot, monitor: Monitor) -> None:
+    """Load the saved state into a QEMU that waits for it, and let the guest go on.
+
+    From here on nothing may be said to QEMU.
+    """
+    monitor.restore(snapshot.directory / STATE)
+    monitor.ask("cont")
+
+
+@contextmanager
+def connected(path: Path, daemon: process.Daemon, *, timeout: float = _ANSWER) -> Iterator[Monitor]:
+    """A connection to the monitor of a QEMU that has just been started.
+
+    ``timeout``: seconds for an answer. ``MonitorError``, ``OSError``: there is none.
+    """
+
+    def attempt() -> Monitor | None:
+        if daemon.status() is not None:
+            raise MonitorError("QEMU has ended")
+        try:
+            return Monitor(path, timeout)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return None
+
+    try:
+        monitor = clock.wait_until(
+            attempt, timeout=_ANSWER, reason="QEMU's monitor to answer", interval=0.01
+        )
+    except TroubleError as error:
+        raise MonitorError(error.message) from error
+    with monitor:
+        yield monitor
+
+
+def _sizes(directory: Path) -> dict[str, int]:
+    return {name: (directory / name).stat().st_size for name in (STATE, MEMORY, REGION)}
+
+
+def _read(directory: Path) -> Snapshot | None:
+    """The snapshot in a directory; ``None``: there is none, or it is not whole."""
+    try:
+        about = json.loads((directory / ABOUT).read_text(encoding="utf-8"))
+        if about["sizes"] != _sizes(directory):
+            return None
+        os.utime(directory / ABOUT)  # it is of use still
+        return Snapshot(directory=directory, digests=dict(about["digests"]))
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _trim(newest: Path) -> None:
+    """Remove the snapshots that nobody has used for longest."""
+    used = []
+    for entry in paths.sealed().glob("snapshot-*"):
+        with suppress(OSError):
+            used.append(((entry / ABOUT).stat().st_mtime_ns, entry))
+    for _, entry in sorted(used, reverse=True)[KEPT:]:
+        if entry != newest:
+            shutil.rmtree(entry, ignore_errors=True)

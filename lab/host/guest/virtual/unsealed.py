@@ -1,0 +1,272 @@
+"""The bench of a guest with virtual time that keeps network and SSH.
+
+Its disks are those of a sealed guest. Each command runs as in a sealed guest, with its output in a
+file of the guest. Meanwhile the busy process is stopped, so that the clock jumps when the guest is
+idle, and nothing is sent over the network. Between two commands the busy process runs.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from typing_extensions import override
+
+from drive import region, sealed
+from lab.compile.guest.program import FUNCTIONS, Answer, answers, attach, detach
+from lab.compile.guest.steps import BUSY, UNSEALED
+from lab.core.errors import GuestError, ToolError, unwritable
+from lab.host.guest import registry as guests
+from lab.host.guest.bench import LiveBench
+from lab.host.guest.registry import GuestRecord
+from lab.host.guest.virtual import suspend
+from lab.host.guest.virtual.kit import root_disk
+from lab.host.guest.virtual.sealed import SLOWEST, disk_of, need_space, output_of, timed_out
+from lab.host.guest.virtual.snapshot import ROOT_SPACE
+from lab.host.system import clock
+from lab.model.execution.events import Pulse, TestStarted
+from lab.model.execution.job import CellJob, SealedKit
+from lab.model.execution.ports import Output
+from lab.model.execution.procedure import (
+    AttachDisk,
+    DetachDisk,
+    PowerCycle,
+    SealDisks,
+    Step,
+    UnplugDisk,
+    WaitFor,
+)
+
+WHOLE: Final = 60.0
+"""Host's seconds that a command may take longer than its own limit."""
+LONGEST: Final = 10**6
+"""Guest's seconds that a workload may run which others end."""
+_FUNCTIONS: Final = "/run/lab/functions"
+_ROOT_GROUP: Final = "/sys/fs/cgroup/cgroup.procs"
+"""All processes of a sealed guest are in it. In any other, the kernel counts each page."""
+_BACKGROUND: Final = """\
+begin() { # name limit script; another shell waits for it: the lock is held while it runs
+  printf '%s\\n' "$3" >$work/$1.script
+  : >$work/$1.out
+  exec 9>$work/$1.lock
+  flock 9
+  {
+    status=0
+    timeout -k 10 "$2" sh -e $work/$1.script </dev/null >$work/$1.out 2>$work/$1.err 9>&- ||
+      status=$?
+    echo $status >$work/$1.status
+  } &
+  exec 9>&-
+}
+finish() { # number name limit
+  begun "$1"
+  if flock -w "$3" $work/$2.lock true; then status=$(cat $work/$2.status); else status=124; fi
+  frame "$1" "$status" "$2"
+}
+"""
+
+
+class UnsealedBench(LiveBench):
+    """A guest that is booted anew for each cell."""
+
+    def __init__(
+        self,
+        record: GuestRecord,
+        private_key: str,
+        kit: SealedKit,
+        *,
+        boot: Callable[[], None],
+        scale: float = 1.0,
+        tell: Callable[[Pulse | TestStarted], None] = lambda _event: None,
+    ) -> None:
+        super().__init__(record, private_key, scale=scale, tell=tell)
+        self._kit = kit
+        self._boot = boot
+        self._space = 0
+        self._step: Step | None = None
+        self._waited: Answer | None = None
+        self._slots: dict[str, int] = {}
+        self._begun: list[str] = []
+        """Workloads that run."""
+        self._cut: dict[str, Output] = {}
+        """What those printed that a power cut ended."""
+        self._guest_now = 0.0
+        self.boot_seconds = 0.0
+        """Host's seconds that the last boot took."""
+
+    @property
+    def _region(self) -> Path:
+        return self.record.path / "region"
+
+    def take(self, cell: CellJob) -> None:
+        """The cell that comes next."""
+        self._space = cell.space
+        self._step = self._waited = None
+        self._begun, self._cut = [], {}
+        self.boot_seconds = 0.0
+
+    def at(self, step: Step) -> None:
+        """The step that comes next."""
+        self._step, self._waited = step, None
+
+    # -- the guest's life
+
+    @override
+    def seal_disks(self, step: SealDisks) -> None:
+        """Make the cell's disks, and boot a guest that has them."""
+        began = clock.now()
+        self.destroy_guest()  # that of the cell before has the old region
+        self._guest_now = 0.0
+        disks = [root_disk(self._kit), *map(disk_of, step.disks)]
+        self._slots = {disk.serial: number for number, disk in enumerate(step.disks, 1)}
+        blocks = -(-(self._space + ROOT_SPACE) // region.BLOCK)
+        need_space(self.record.path, blocks * region.BLOCK)
+        try:
+            self._region.unlink(missing_ok=True)
+            region.create(self._region, disks, size=sealed.UNSEALED_REGION, blocks=blocks)
+            region.reserve(self._region)
+        except OSError as error:
+            raise unwritable(self._region, error) from error
+        self._boot()
+        self.boot_seconds = clock.now() - began
+
+    @override
+    def wait_for_ssh(self, timeout: float) -> None:
+        """Connect after a boot, and prepare the guest for commands."""
+        super().wait_for_ssh(timeout)
+        lines = (
+            UNSEALED,
+            "mkdir -p /run/lab",
+            f"printf %s {shlex.quote(FUNCTIONS + _BACKGROUND)} > {_FUNCTIONS}",
+        )
+        done = super().guest("\n".join(lines), timeout)
+        if done.status != 0:
+            raise ToolError(f"the guest could not be prepared: {done.stderr.strip()}")
+
+    @override
+    def power_cycle(self, _step: PowerCycle) -> str:
+        """Read what the workloads that run have printed, kill QEMU, and start the guest again."""
+        for name in self._begun:
+            self._cut[name] = output_of(self._answer(f"frame 0 0 {name}", 0.0))
+        self._begun.clear()
+        xml = self._hypervisor.definition()
+        guests.kill(self.record.path)
+        region.again(self._region, b"")
+        self.close()
+        self._hypervisor.forget()
+        self._guest_now = 0.0
+        self._start(xml)
+        return ""
+
+    def suspend(self) -> None:
+        """Stop the guest's clock and processor; nobody is connected then."""
+        self.close()
+        suspend.stop(self.record.path)
+
+    # -- commands
+
+    @override
+    def guest(self, script: str, timeout: float) -> Output:
+        """Run shell lines as root in the guest; ``timeout`` in seconds of its clock."""
+        step = self._step
+        if isinstance(step, WaitFor) and script == step.script:
+            return output_of(self._wait_for(step))
+        answer = self._answer(f"item 0 {timeout:.0f} {shlex.quote(script)}", timeout)
+        timed_out(answer, script, timeout)
+        return output_of(answer)
+
+    def _wait_for(self, step: WaitFor) -> Answer:
+        """Repeat the script in the guest until it agrees; the run loop requests each hit."""
+        if self._waited is None:
+            expected = [f"{key}={value}" for key, value in step.expect.items()]
+            given = (f"{step.timeout:.0f}", f"{step.interval:g}", str(step.hits), step.script)
+            line = f"wait_for 0 {shlex.join((*given, *expected))}"
+            self._waited = self._answer(f"({line})", step.timeout)
+            self._guest_now += 1.0  # the guest waits for whole seconds of its clock
+        return self._waited
+
+    def _answer(self, line: str, timeout: float) -> Answer:
+        if self._shell is None:
+            raise GuestError(f"there is no connection to the guest '{self.record.id}'")
+        script = (
+            f"busy=$(cat {BUSY})\n"
+            "kill -STOP $busy\n"
+            f"( echo 0 >{_ROOT_GROUP}; . {_FUNCTIONS}; {line} ) >/run/lab/answer || true\n"
+            "kill -CONT $busy\n"
+            "cat /run/lab/answer"
+        )
+        limit = clock.limit(WHOLE + SLOWEST * timeout)
+        try:
+            status, told, errors = self._shell.raw(script, limit)
+        except GuestError as error:
+            self._alive(ask=False)
+            if error.hint:
+                raise
+            raise guests.dead(self.record, error.message) from error
+        answer = answers(told).get(0)
+        if status or answer is None:
+            said = errors.decode(errors="replace").strip()[-300:]
+            raise ToolError(f"the guest gave no answer (status {status}): {said}")
+        self._guest_now = answer.ended
+        return answer
+
+    @override
+    def begin(self, name: str, script: str) -> None:
+        """Start shell lines, and go on."""
+        line = f"begin {name} {LONGEST} {shlex.quote(script)}; frame 0 0 none"
+        self._answer(line, 0.0)
+        self._begun.append(name)
+
+    @override
+    def end(self, name: str, timeout: float, *, cut: bool) -> Output:
+        """Wait until they have ended; with ``cut`` the guest did, and what they told is all."""
+        if cut:
+            return self._cut.pop(name)
+        self._begun.remove(name)
+        answer = self._answer(f"finish 0 {name} {timeout:.0f}", timeout)
+        timed_out(answer, name, timeout)
+        return output_of(answer)
+
+    @override
+    def attach_disk(self, step: AttachDisk) -> None:
+        """Plug a disk of the driver's in again."""
+        self._plug(step.serial, attach(self._slots[step.serial]))
+
+    @override
+    def detach_disk(self, step: AttachDisk | DetachDisk | UnplugDisk) -> None:
+        """Pull a disk out; when a cell is taken apart, its guest goes with its disks."""
+        if isinstance(step, UnplugDisk):
+            self._plug(step.serial, detach(self._slots[step.serial]))
+
+    def _plug(self, serial: str, script: str) -> None:
+        done = self.guest(script, 60.0)
+        if done.status:
+            raise ToolError(f"'{serial}' could not be plugged or unplugged: {done.stderr.strip()}")
+
+    # -- time
+
+    @override
+    def now(self) -> float:
+        """Seconds of the guest's clock, at the last answer."""
+        return self._guest_now
+
+    @override
+    def pause(self, seconds: float) -> None:
+        """Let the guest's clock go on."""
+        self._answer(f"item 0 {seconds + 60:.0f} 'sleep {seconds:g}'", seconds)
+
+    @override
+    def pressure(self) -> Mapping[str, float]:
+        """Nobody had to wait: the guest's clock stands while its processor does."""
+        return {}
+
+    @override
+    def expect_io_within(self, patience: float) -> None:
+        """Disks cannot stop: they are the guest's own."""
+
+    @override
+    def _alive(self, *, ask: bool) -> None:
+        """Raise ``GuestError`` where the guest has died."""
+        guests.require_alive(self.record)

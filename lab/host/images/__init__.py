@@ -1,0 +1,53 @@
+"""Guest images: build, export, import, list, find, verify, remove, prune."""
+
+from __future__ import annotations
+
+from lab.host.images import recipes as image_recipes
+from lab.host.images import store as image_store
+from lab.host.images.archive import SUFFIX, export
+from lab.host.images.build import build
+from lab.host.images.download import import_archive, import_image
+from lab.host.images.store import (
+    Inventory,
+    Progress,
+    Removed,
+    Skipped,
+    list_images,
+    prune,
+    remove,
+    verify,
+)
+from lab.model.image.manifest import Image
+from lab.model.image.recipe import ImageRecipe, recipe_digest
+
+__all__ = [
+    "SUFFIX",
+    "Inventory",
+    "Progress",
+    "Removed",
+    "Skipped",
+    "build",
+    "export",
+    "find",
+    "import_archive",
+    "import_image",
+    "list_images",
+    "prune",
+    "remove",
+    "verify",
+]
+
+
+def find(name: str, recipe: ImageRecipe | None = None) -> Image | None:
+    """The image that a scenario's ``guest.image`` names, if it is there.
+
+    Of a recipe (given, or one in ``images/``): the newest built from exactly that recipe, so that
+    a changed recipe is never served an old image. Of any other name, imported or built from a file
+    of one's own: the newest.
+    """
+    if recipe is None:
+        path = image_recipes.recipes().get(name)
+        if path is None:
+            return image_store.find_newest(name)
+        recipe = image_recipes.read(path)
+    return image_store.find_by_recipe(name, recipe_digest(recipe, image_recipes.brought(recipe)))

@@ -1,0 +1,121 @@
+"""An image as one file, with which another host has the same bytes, and so the same results.
+
+Two builds of a recipe differ: the archive has newer packages, and ext4 keeps times of the build. A
+tar file holds the image's files, its manifest, and the driver for virtual time where it was built
+here. An archive comes from elsewhere: of it only regular files are taken, by the names and sizes
+that the manifest has.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+from pathlib import Path
+from typing import IO, Final
+
+from pydantic import ValidationError
+
+from lab.core import wording
+from lab.core.errors import InputError
+from lab.core.units import MIB
+from lab.host.guest.virtual import kit as sealed_kit
+from lab.host.images import store as image_store
+from lab.host.images.store import MANIFEST, Progress
+from lab.host.system import files, untrusted
+from lab.model.image.manifest import Image, ImageManifest, image_at
+
+SUFFIX: Final = ".tar"
+_MOST: Final = 1 * MIB
+"""Bytes of a manifest."""
+_DRIVER: Final = 64 * MIB
+"""Bytes of each file of the driver."""
+
+
+def export(image: Image, path: Path, progress: Progress) -> str:
+    """Write the image to a new tar file, the same bytes each time; its SHA-256, in hex.
+
+    ``HostError``: the image is damaged.
+    """
+    progress("reading the image", 0.0)
+    image_store.verify(image, deep=True)
+    boot = sealed_kit.boot_place(image)
+    driver = [boot / name for name in sealed_kit.BOOT_FILES if (boot / name).is_file()]
+    parts = {MANIFEST: image.directory / MANIFEST}
+    parts |= {name: image.directory / name for name in sorted(image.manifest.files)}
+    parts |= {f"{boot.name}/{part.name}": part for part in driver}
+    with untrusted.new(path) as made:
+        with tarfile.open(made, "x", format=tarfile.USTAR_FORMAT) as tar:
+            for number, (name, part) in enumerate(parts.items()):
+                progress(f"writing '{name}'", number / len(parts))
+                entry = tarfile.TarInfo(name)
+                entry.size = part.stat().st_size
+                with part.open("rb") as file:
+                    tar.addfile(entry, file)
+        return image_store.file_sha256(made)
+
+
+def unpack(archive: Path, work: Path, source: str) -> ImageManifest:
+    """Leave the files in ``work/image``, compared with their hashes; the driver goes to its place.
+
+    ``InputError``: it is no archive of an image, or a damaged one.
+    """
+    made = work / "image"
+    made.mkdir()
+    try:
+        with tarfile.open(archive, "r:") as tar:
+            manifest = _manifest(tar, source)
+            for name, expected in manifest.files.items():
+                if _copy(tar, name, made / name, expected.size, source) != expected.sha256:
+                    raise InputError(
+                        f"'{source}' is damaged: '{name}' in it has another hash than its"
+                        f" '{MANIFEST}' says"
+                    )
+            _take_driver(tar, image_at(made, manifest), work, source)
+    except tarfile.TarError as error:
+        raise InputError(f"'{source}' is no archive of an image: {error}") from error
+    return manifest
+
+
+def _manifest(tar: tarfile.TarFile, source: str) -> ImageManifest:
+    text = _opened(tar, MANIFEST, _MOST, source).read()
+    try:
+        return ImageManifest.model_validate_json(text)
+    except ValidationError as error:
+        reason = wording.reason(error, ImageManifest)
+        raise InputError(f"'{source}': its '{MANIFEST}' is not valid: {reason}") from error
+
+
+def _opened(tar: tarfile.TarFile, name: str, most: int, source: str) -> IO[bytes]:
+    try:
+        entry = tar.getmember(name)
+    except KeyError:
+        raise InputError(
+            f"'{source}' is no archive of an image: it has no '{name}'",
+            hint="`lab image export` writes one",
+        ) from None
+    if entry.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or entry.size > most:
+        raise InputError(f"'{source}': '{name}' in it is no file of at most {most} bytes")
+    file = tar.extractfile(entry)
+    assert file is not None
+    return file
+
+
+def _copy(tar: tarfile.TarFile, name: str, target: Path, most: int, source: str) -> str:
+    """The SHA-256 of what was copied, in hex."""
+    with _opened(tar, name, most, source) as file, target.open("xb") as new:
+        shutil.copyfileobj(file, new, MIB)
+    return image_store.file_sha256(target)
+
+
+def _take_driver(tar: tarfile.TarFile, image: Image, work: Path, source: str) -> None:
+    """Of this version of the lab, if it is in it and not here already; else it is built here."""
+    place = sealed_kit.boot_place(image)
+    wanted = [f"{place.name}/{name}" for name in sealed_kit.BOOT_FILES]
+    if place.exists() or not set(wanted) <= set(tar.getnames()):
+        return
+    made = work / place.name
+    made.mkdir()
+    for name in wanted:
+        _copy(tar, name, work / name, _DRIVER, source)
+    files.make_directory(place.parent)
+    files.publish(made, place)

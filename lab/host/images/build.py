@@ -1,0 +1,300 @@
+"""Building a guest image from Debian's packages, without being root."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from lab.compile.image import build as image_build
+from lab.compile.image import log as image_log
+from lab.compile.image.build import RELEASES, Found, ImageBuild
+from lab.compile.image.log import Stage
+from lab.core.errors import HostError, LabError, ToolError
+from lab.host.images import (
+    recipes as image_recipes,
+)
+from lab.host.images import (
+    store as image_store,
+)
+from lab.host.images import (
+    workspace as image_workspace,
+)
+from lab.host.images.store import Progress
+from lab.host.system import process
+from lab.host.system.clock import now
+from lab.model.image.manifest import (
+    Image,
+    ImageBoot,
+    ImageFile,
+    ImageManifest,
+    ImageSource,
+    boot_files,
+)
+from lab.model.image.recipe import Brought, ImageRecipe, image_digest, recipe_digest
+
+_TOOLS = {
+    "mmdebstrap": "mmdebstrap",
+    "unshare": "util-linux",
+    "setpriv": "util-linux",
+    "mke2fs": "e2fsprogs",
+    "debugfs": "e2fsprogs",
+    "qemu-img": "qemu-utils",
+}
+_USER_TOOLS = {"newuidmap": "uidmap", "newgidmap": "uidmap"}
+
+
+def build(
+    recipe: ImageRecipe,
+    *,
+    name: str,
+    progress: Progress,
+    refresh: bool = False,
+    minimum_free: int = image_build.MINIMUM_FREE,
+) -> Image:
+    """The image of this recipe: the one that is there, or a new one; about a minute.
+
+    ``refresh`` builds even when there is one, for newer packages. ``minimum_free``: bytes that
+    must be free before anything is started. Whatever ends it early leaves nothing behind.
+    ``InputError``: a package that the recipe names does not exist, or its disk is too small.
+    ``HostError``: a program, the user's right to do it, space or the archive is missing.
+    ``ToolError``: a package cannot be installed, or the result is not what the recipe asks for.
+    """
+    image_store.check_name(name)
+    brought = image_recipes.brought(recipe)
+    digest = recipe_digest(recipe, brought)
+
+    def waiting() -> None:
+        progress(f"waiting for another process that is building '{name}'", None)
+
+    began = datetime.now(UTC)
+    with image_workspace.exclusive(f"build-{name}-{digest[:12]}", waiting=waiting):
+        present = image_store.find_by_recipe(name, digest)
+        # An image that was built while this waited is new enough for a refresh, too.
+        wanted = present is not None and (not refresh or present.manifest.built > began)
+        if present is not None and wanted and _is_whole(present):
+            progress(f"'{present.directory.name}' is there", 1.0)
+            return present
+        _check_host(name)
+        more = image_build.MODULES_FREE if recipe.modules else 0
+        image_workspace.check_space(name, minimum_free + more)
+        with image_workspace.workspace(name) as work:
+            found = _make(recipe, name=name, brought=brought, work=work, progress=progress)
+            progress("hashing the files", 0.97)
+            manifest = ImageManifest(
+                name=name,
+                digest=image_digest(recipe, brought, found.packages),
+                recipe_digest=digest,
+                built=datetime.now(UTC),
+                source=ImageSource.BUILT,
+                boot=ImageBoot.KERNEL,
+                files={file: _facts(work / "image" / file) for file in _FILES},
+                packages=dict(found.packages),
+                kernel_version=found.kernel_version,
+                mdadm_version=found.packages.get("mdadm"),
+                kernel_options=image_build.recorded_options(recipe, found.kernel_config),
+                own_modules=found.own_modules,
+                releases=found.releases,
+                accept_expired=not recipe.check_valid_until,
+            )
+            shutil.copyfile(work / "build.log", work / "image" / "build.log")
+            image = image_store.publish(work / "image", manifest)
+        progress(f"'{image.directory.name}' is built", 1.0)
+        return image
+
+
+_FILES = boot_files(ImageBoot.KERNEL)
+
+
+def _is_whole(image: Image) -> bool:
+    try:
+        image_store.verify(image)
+    except HostError:
+        return False
+    return True
+
+
+def _facts(path: Path) -> ImageFile:
+    return ImageFile(size=path.stat().st_size, sha256=image_store.file_sha256(path))
+
+
+def _make(
+    recipe: ImageRecipe, *, name: str, brought: Brought, work: Path, progress: Progress
+) -> Found:
+    """Leave disk, kernel and initrd in ``work/image``, checked."""
+    plan = image_build.compile_build(recipe, brought=brought, work=work, root=os.geteuid() == 0)
+    _write(plan, work)
+    if recipe.kernel_file:
+        shutil.copyfile(recipe.kernel_file, work / "kernel.deb")
+    log, modules_log = work / "build.log", work / "modules.log"
+    building = {**_environment(), **image_build.ENVIRONMENT, "TMPDIR": str(work / "tmp")}
+    try:
+        if plan.modules:
+            progress("building kernel modules, beside the image", 0.0)
+            process.run(plan.modules, timeout=3600, log=modules_log, env=building)
+            _run(plan.remove_modules_root, work)
+        with _following(log, progress):
+            process.run(plan.bootstrap, timeout=3600, log=log, env=building)
+        progress("making the file system", 0.90)
+        _run(plan.make_disk, work)
+        _run(plan.remove_root, work)
+        progress("reading the image back", 0.93)
+        _run(plan.read_back, work)
+        found = _found(recipe, work)
+        wrong = image_build.differences(recipe, found)
+        if wrong:
+            raise ToolError(
+                f"the image '{name}' is not what its recipe asks for: {'; '.join(wrong)}"
+            )
+        progress("writing the qcow2 file", 0.94)
+        _run(plan.convert, work)
+    except (ToolError, HostError) as error:
+        text = "".join(
+            file.read_text(encoding="utf-8", errors="replace")
+            for file in (modules_log, log)
+            if file.exists()
+        )
+        reason = image_log.reason_of(f"{text}\n{error}", suite=recipe.suite, name=name)
+        if reason is None:
+            raise
+        raise reason.error(
+            f"the image '{name}' could not be built: {reason.says}", hint=reason.hint
+        ) from error
+    return found
+
+
+def _run(argv: tuple[str, ...], work: Path) -> None:
+    process.run(argv, timeout=600, env=_environment(), cwd=work)
+
+
+def _environment() -> dict[str, str]:
+    """mke2fs and debugfs are in ``/usr/sbin``, which is not on every user's PATH."""
+    return {"PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin", "LC_ALL": "C.UTF-8"}
+
+
+def _write(plan: ImageBuild, work: Path) -> None:
+    for directory in ("files", "found", "image", "tmp"):
+        (work / directory).mkdir()
+    for relative, text in plan.files.items():
+        path = work / relative
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o755 if text.startswith("#!") else 0o644)
+    for parent in (work / "files").rglob("*"):
+        if parent.is_dir():
+            parent.chmod(0o755)
+
+
+def _found(recipe: ImageRecipe, work: Path) -> Found:
+    """What the hook and debugfs left in ``work/found``."""
+    found = work / "found"
+    files = {}
+    for path in (*recipe.files, "/etc/machine-id"):
+        here = found / image_build.read_back_at(path)
+        if here.is_file() and not here.is_symlink():
+            files[path] = here.read_text(encoding="utf-8", errors="replace")
+    units = found / "etc" / "systemd" / "system"
+    return Found(
+        packages=image_build.parse_packages((found / "packages").read_text(encoding="utf-8")),
+        kernel_version=(found / "kernel").read_text(encoding="utf-8").strip(),
+        kernel_config=(found / "config").read_text(encoding="utf-8"),
+        releases=image_log.parse_releases((work / RELEASES).read_text(encoding="utf-8")),
+        own_modules=tuple((found / "own_modules").read_text(encoding="utf-8").split()),
+        module_files=tuple((found / "module_files").read_text(encoding="utf-8").split()),
+        initrd=frozenset((found / "initrd").read_text(encoding="utf-8").split("\n")),
+        files=files,
+        links={p.name: str(p.readlink()) for p in units.iterdir() if p.is_symlink()},
+        ssh_host_keys=tuple(sorted(p.name for p in (found / "etc/ssh").glob("ssh_host_*"))),
+    )
+
+
+def _check_host(name: str) -> None:
+    """``HostError`` for what is missing, each with the line that mends it."""
+    root = os.geteuid() == 0
+    for program, package in (_TOOLS if root else _TOOLS | _USER_TOOLS).items():
+        if shutil.which(program, path=_environment()["PATH"]) is None:
+            raise HostError(
+                f"the image '{name}' cannot be built: the program '{program}' is not installed",
+                hint=f"apt install {package}",
+            )
+    if not root:
+        user = getpass.getuser()
+        for file in (Path("/etc/subuid"), Path("/etc/subgid")):
+            if not has_subordinates(file, user):
+                raise HostError(
+                    f"the image '{name}' cannot be built: the user '{user}' has no subordinate "
+                    f"users and groups in '{file}'",
+                    hint="as root: usermod --add-subuids 100000-165535 "
+                    f"--add-subgids 100000-165535 {user}",
+                )
+    try:
+        process.run(image_build.namespaced(("true",), root=root), env=_environment(), timeout=20)
+    except LabError as error:
+        mend = (
+            "a container needs CAP_SYS_ADMIN for it"
+            if root
+            else "as root: sysctl user.max_user_namespaces=10000 "
+            "kernel.unprivileged_userns_clone=1 "
+            "kernel.apparmor_restrict_unprivileged_userns=0 (those of them that exist)"
+        )
+        raise HostError(
+            f"the image '{name}' cannot be built: this host allows no namespace: {error.message}",
+            hint=mend,
+        ) from error
+
+
+def has_subordinates(file: Path, user: str) -> bool:
+    """Whether ``subuid(5)`` gives this user enough subordinates for a Debian system."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return False
+    owners = (user, str(os.getuid()))
+    entries = [line.split(":") for line in lines]
+    return any(
+        len(e) == 3 and e[0] in owners and e[2].isdigit() and int(e[2]) >= 65535 for e in entries
+    )
+
+
+@contextmanager
+def _following(log: Path, progress: Progress) -> Iterator[None]:
+    """Report the stages that mmdebstrap's log shows, from a thread, while the block runs."""
+    done = threading.Event()
+    broken: list[BaseException] = []
+
+    def follow() -> None:
+        stage: Stage | None = None
+        entered = now()
+        position = 0
+        try:
+            while not done.wait(0.5):
+                if not log.exists():
+                    continue
+                with log.open(encoding="utf-8", errors="replace") as file:
+                    file.seek(position)
+                    text = file.read()
+                whole = text[: text.rfind("\n") + 1]
+                position += len(whole.encode("utf-8", errors="replace"))
+                for line in whole.splitlines():
+                    begun = image_log.stage_of(line)
+                    if begun is not None:
+                        stage, entered = begun, now()
+                if stage is not None:
+                    progress(stage.says, stage.after(now() - entered))
+        except BaseException as error:  # told to the builder below, when the command has ended
+            broken.append(error)
+
+    thread = threading.Thread(target=follow, name="image-build-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+    if broken:
+        raise broken[0]

@@ -1,0 +1,107 @@
+"""Where image recipes lie, and reading one."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from pathlib import Path
+
+import lab
+from lab.compile.image.build import HOOKS
+from lab.compile.image.log import ACCEPT_EXPIRED
+from lab.core import yaml as decode
+from lab.core.errors import InputError
+from lab.core.yaml import Document
+from lab.model.image.recipe import Brought, ImageRecipe, added
+from lab.plugins import catalog
+
+
+def directory() -> Path:
+    """``images/`` of a checkout, or what was installed of it."""
+    package = Path(lab.__file__).parent
+    installed = package / "data" / "images"
+    return installed if installed.is_dir() else package.parent / "images"
+
+
+def expired_accepted() -> bool:
+    """Whether ``LAB_ACCEPT_EXPIRED`` asks for images from an archive whose Release files have
+    expired; ``InputError``: it is neither 1 nor 0."""
+    said = os.environ.get(ACCEPT_EXPIRED, "")
+    if said not in ("", "0", "1"):
+        raise InputError(f"{ACCEPT_EXPIRED}={said}: expected 1, or 0 as if it were not set")
+    return said == "1"
+
+
+def as_accepted(recipe: ImageRecipe, *, accept_expired: bool) -> ImageRecipe:
+    """The recipe for an archive whose Release files may have expired, where ``accept_expired`` or
+    the environment asks for that: which archive is believed makes no other image."""
+    accepted = expired_accepted() or accept_expired
+    return recipe.model_copy(update={"check_valid_until": False}) if accepted else recipe
+
+
+def recipes() -> dict[str, Path]:
+    """Every recipe by its name, which is its file's."""
+    return catalog.image_recipes()
+
+
+def load(name_or_path: str) -> tuple[str, ImageRecipe]:
+    """The name and the recipe, of a name in ``images/`` or of a YAML file."""
+    path = catalog.image_recipe_path(name_or_path)
+    return path.stem, read(path)
+
+
+def read(path: Path) -> ImageRecipe:
+    """The recipe in a file, with the one that it is added to; patches by their whole paths.
+
+    ``InputError`` names the file, line and key that is wrong.
+    """
+    recipe = decode.validate(ImageRecipe, _added_up(path, ()))
+    if recipe.modules is None:
+        return recipe
+    patches = tuple(str((path.parent / p).resolve()) for p in recipe.modules.patches)
+    return recipe.model_copy(
+        update={"modules": recipe.modules.model_copy(update={"patches": patches})}
+    )
+
+
+def _added_up(path: Path, above: tuple[str, ...]) -> Document:
+    document = decode.read_file(path, first="description")
+    name = document.data.get("base")
+    if not isinstance(name, str):
+        return document
+    if name in (path.stem, *above):
+        raise document.wrong(("base",), f"'{name}' is the base of itself")
+    known = recipes()
+    if name not in known:
+        raise document.wrong(("base",), f"there is no image '{name}': known are {', '.join(known)}")
+    below = _added_up(known[name], (path.stem, *above))
+    decode.validate(ImageRecipe, below)  # what is wrong there is said of that file
+    return dataclasses.replace(document, data=added(below.data, document.data))
+
+
+def brought(recipe: ImageRecipe) -> Brought:
+    """What the image is made of beside recipe and archive; ``InputError``: a file is not there."""
+    patches = recipe.modules.patches if recipe.modules else ()
+    return Brought(
+        hooks={name: (directory() / name).read_text(encoding="utf-8") for name in HOOKS},
+        patches=tuple(_patch(Path(path)) for path in patches),
+        kernel_sha256=_sha256(Path(recipe.kernel_file)) if recipe.kernel_file else None,
+    )
+
+
+def _patch(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"the patch '{path}' cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"the patch '{path}' is not UTF-8 text (byte {error.start})") from error
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"the kernel '{path}' cannot be read: {error.strerror}") from error

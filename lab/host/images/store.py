@@ -1,0 +1,287 @@
+"""The directory of guest images: what is in it, what is damaged, what may go.
+
+::
+
+    images/debian-12-0123456789ab/    disk.qcow2 kernel initrd manifest.json build.log
+    images/.work-…/                   an image in the making; its builder holds the lock inside
+    images/.lock-…                    held while something is made; gone afterwards
+
+An image is complete or not there: it is made in a working directory and moved into place by one
+rename. Nothing outside the directory is ever touched, and no symbolic link is followed out of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from lab.core import wording
+from lab.core.errors import HostError, InputError
+from lab.host.images.workspace import (
+    LOCK,
+    REMOVING,
+    WORK,
+    discard,
+    home,
+    remove_free_lock,
+    remove_if_dead,
+)
+from lab.host.system import files, paths
+from lab.model.image.manifest import (
+    NAME,
+    Image,
+    ImageManifest,
+    ImageSource,
+    directory_name,
+    image_at,
+)
+
+MANIFEST = "manifest.json"
+
+Progress = Callable[[str, float | None], None]
+"""Told what is being done, and the part of the whole that is done (0 to 1), where known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """Something in the images directory that is no image."""
+
+    name: str
+    reason: str
+    """Completes the sentence "'NAME' is skipped: …"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """What the images directory holds."""
+
+    images: tuple[Image, ...]
+    """By name, the newest of each first."""
+    skipped: tuple[Skipped, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removed:
+    """What was removed."""
+
+    names: tuple[str, ...]
+    """Names of directories."""
+    bytes_freed: int
+    """On the disk, where holes take no space."""
+    skipped: tuple[Skipped, ...] = ()
+
+
+def list_images() -> Inventory:
+    """Every image, and what else lies there; a directory that cannot be read never ends it."""
+    images: list[Image] = []
+    skipped: list[Skipped] = []
+    for entry in _entries():
+        if entry.name.startswith((WORK, LOCK, REMOVING)):
+            continue
+        found = _read(entry)
+        if isinstance(found, Image):
+            images.append(found)
+        else:
+            skipped.append(Skipped(name=entry.name, reason=found))
+    images.sort(key=lambda i: (i.manifest.built, i.digest), reverse=True)
+    images.sort(key=lambda i: i.name)
+    return Inventory(images=tuple(images), skipped=tuple(skipped))
+
+
+def find_by_recipe(name: str, digest: str) -> Image | None:
+    """The newest image of this name that was built from exactly this recipe."""
+    for image in list_images().images:
+        if image.name == name and image.manifest.recipe_digest == digest:
+            return image
+    return None
+
+
+def find_newest(name: str) -> Image | None:
+    """The newest image of this name, however it came here."""
+    return next((image for image in list_images().images if image.name == name), None)
+
+
+def verify(image: Image, *, deep: bool = False) -> None:
+    """``HostError`` unless the files have the sizes (``deep``: the hashes) they were made with."""
+    if image.manifest.source is ImageSource.BUILT:
+        hint = f"`lab image build {image.name}` builds it again"
+    else:
+        hint = f"`lab image remove {image.name}`, and import it again"
+    for name, expected in image.manifest.files.items():
+        path = image.directory / name
+        try:
+            size = path.stat().st_size
+            actual = file_sha256(path) if deep and size == expected.size else expected.sha256
+        except OSError as error:
+            raise HostError(
+                f"the image '{image.name}' is damaged: '{path}' cannot be read: {error.strerror}",
+                hint=hint,
+            ) from error
+        if size != expected.size:
+            raise HostError(
+                f"the image '{image.name}' is damaged: '{path}' has {size} bytes instead of "
+                f"{expected.size}",
+                hint=hint,
+            )
+        if actual != expected.sha256:
+            raise HostError(
+                f"the image '{image.name}' is damaged: '{path}' has another content than when it "
+                "was made",
+                hint=hint,
+            )
+
+
+def remove(name_or_digest: str, *, in_use: Collection[str] = ()) -> Removed:
+    """Remove every image of this name, or the one whose digest (or directory) begins like this.
+
+    ``InputError``: there is none, several digests begin like this, or it is ``in_use`` (digests).
+    """
+    images = list_images().images
+    chosen = [i for i in images if i.name == name_or_digest]
+    if not chosen:
+        chosen = [i for i in images if i.directory.name == name_or_digest]
+    if not chosen and re.fullmatch(r"[0-9a-f]{6,64}", name_or_digest):
+        chosen = [i for i in images if i.digest.startswith(name_or_digest)]
+        if len({i.digest for i in chosen}) > 1:
+            raise InputError(f"several images have a digest that begins with '{name_or_digest}'")
+    if not chosen:
+        known = ", ".join(sorted({i.name for i in images})) or "none"
+        raise InputError(f"there is no image '{name_or_digest}' (known: {known})")
+    for image in chosen:
+        if image.digest in in_use:
+            raise InputError(
+                f"the image '{image.directory.name}' is in use by a guest",
+                hint="`lab ps` shows it, `lab down` ends it",
+            )
+    freed = sum(_remove_directory(image.directory) for image in chosen)
+    return Removed(names=tuple(i.directory.name for i in chosen), bytes_freed=freed)
+
+
+def prune(*, keep: int = 1, in_use: Collection[str] = ()) -> Removed:
+    """Remove all but the ``keep`` newest images of each name, and what dead builders left.
+
+    An image whose digest is ``in_use`` stays. What is no image is named and left alone.
+    """
+    if keep < 0:
+        raise InputError(f"{keep} images of each name cannot be kept: give 0 or more")
+    names: list[str] = []
+    freed = 0
+    inventory = list_images()
+    seen: dict[str, int] = {}
+    for image in inventory.images:
+        seen[image.name] = seen.get(image.name, 0) + 1
+        if seen[image.name] > keep and image.digest not in in_use:
+            freed += _remove_directory(image.directory)
+            names.append(image.directory.name)
+    for entry in _entries():
+        if entry.name.startswith((WORK, REMOVING)) and not entry.is_symlink():
+            space = _disk_usage(entry)
+            if remove_if_dead(entry):
+                freed += space
+                names.append(entry.name)
+        elif entry.name.startswith(LOCK) and entry.is_file() and not entry.is_symlink():
+            remove_free_lock(entry)
+    return Removed(names=tuple(names), bytes_freed=freed, skipped=inventory.skipped)
+
+
+def file_sha256(path: Path) -> str:
+    """The SHA-256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def publish(made: Path, manifest: ImageManifest) -> Image:
+    """Write the manifest into a directory with an image's files, and move it into place.
+
+    An image of the same digest that is there and whole is kept: guests may stand on it.
+    """
+    for path in made.iterdir():
+        path.chmod(0o444)
+    (made / MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    made.chmod(0o755)
+    target = home() / directory_name(manifest.name, manifest.digest)
+    present = _read(target)
+    if isinstance(present, Image):
+        try:
+            verify(present)
+        except HostError:
+            pass
+        else:
+            return present
+    if os.path.lexists(target):
+        _remove_directory(target)
+    files.publish(made, target)
+    return image_at(target, manifest)
+
+
+def check_name(name: str) -> None:
+    """``InputError`` for what cannot be an image's name."""
+    if not re.fullmatch(NAME, name):
+        raise InputError(
+            f"'{name}' cannot be an image's name",
+            hint="small letters, digits, '.', '+' and '-', beginning with a letter or digit",
+        )
+
+
+def _entries() -> list[Path]:
+    try:
+        return sorted(paths.images().iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise HostError(f"'{paths.images()}' cannot be read: {error.strerror}") from error
+
+
+def _read(directory: Path) -> Image | str:
+    """The image in a directory, or the reason why it is none."""
+    if directory.is_symlink() or not directory.is_dir():
+        return "it is not a directory"
+    try:
+        text = (directory / MANIFEST).read_bytes()
+        manifest = ImageManifest.model_validate_json(text)
+    except FileNotFoundError:
+        return f"it has no '{MANIFEST}'"
+    except OSError as error:
+        return f"its '{MANIFEST}' cannot be read: {error.strerror}"
+    except ValidationError as error:
+        return f"its '{MANIFEST}' is not valid: {wording.reason(error, ImageManifest)}"
+    if directory.name != directory_name(manifest.name, manifest.digest):
+        return f"its '{MANIFEST}' is that of another image"
+    for name in manifest.files:
+        if not (directory / name).is_file():
+            return f"its file '{name}' is missing"
+    return image_at(directory, manifest)
+
+
+def _disk_usage(directory: Path) -> int:
+    """Bytes that a directory takes on the disk."""
+    total = 0
+    for parent, _, names in os.walk(directory):
+        for name in names:
+            try:
+                total += Path(parent, name).lstat().st_blocks * 512
+            except OSError:
+                continue
+    return total
+
+
+def _remove_directory(directory: Path) -> int:
+    """Take an image away at once, then its bytes; a half-removed image is never seen."""
+    freed = _disk_usage(directory)
+    if directory.is_symlink() or not directory.is_dir():
+        raise HostError(f"'{directory}' is not a directory that the lab made; it was left alone")
+    aside = Path(tempfile.mkdtemp(prefix=REMOVING, dir=home()))
+    try:
+        files.move(directory, aside / directory.name)
+    except HostError as error:
+        raise HostError(f"'{directory}' could not be removed: {error.message}") from error
+    finally:
+        discard(aside)
+    return freed

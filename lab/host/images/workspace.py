@@ -1,0 +1,197 @@
+"""Working directories and locks for making images: nothing half made is ever left or seen."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from lab.compile.image.build import namespaced
+from lab.core.errors import HostError, LabError
+from lab.host.system import locks, paths, process
+from lab.host.system.clock import pause
+
+WORK: Final = ".work-"
+LOCK: Final = ".lock-"
+REMOVING: Final = ".removing-"
+MAKING: Final = 3600.0
+"""Seconds that another process may take to make the same image."""
+
+
+def home() -> Path:
+    """The images directory, made if it is not there."""
+    directory = paths.images()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HostError(
+            f"the directory '{directory}' cannot be made: {error.strerror}",
+            hint="LAB_HOME puts the lab's files elsewhere",
+        ) from error
+    return directory
+
+
+@contextmanager
+def exclusive(task: str, *, waiting: Callable[[], None]) -> Iterator[None]:
+    """Only one process at a time does this task; ``waiting`` is called when another one does.
+
+    ``LockedError`` after :data:`MAKING`.
+    """
+    lock = home() / f"{LOCK}{task}"
+    with _ended_by_signals():
+        descriptor = _locked(lock, waiting)
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+            os.close(descriptor)
+
+
+def _locked(lock: Path, waiting: Callable[[], None]) -> int:
+    """An open descriptor that holds the lock; closing it gives the lock back."""
+    while True:
+        try:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise HostError(f"'{lock}' cannot be written: {error.strerror}") from error
+        try:
+            what = f"another process to do the same ({lock.name.removeprefix(LOCK)})"
+            locks.take(descriptor, lock, seconds=MAKING, what=what, waiting=waiting)
+            if _is_still(lock, descriptor):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # the one before removed the file that it had locked
+
+
+@contextmanager
+def workspace(name: str) -> Iterator[Path]:
+    """A directory to make an image in, on the same file system; gone at the end, whatever ends it.
+
+    Ctrl-C, SIGTERM and SIGHUP end it in order. After ``kill -9``, `prune` finds it: nobody then
+    holds the lock inside.
+    """
+    with _ended_by_signals():
+        work: Path | None = None
+        descriptor = -1
+        try:
+            with exclusive("workspaces", waiting=lambda: None):
+                work = Path(tempfile.mkdtemp(prefix=f"{WORK}{name}-", dir=home()))
+                descriptor = os.open(work / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield work
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise disk_full(name) from error
+            raise
+        finally:
+            if work is not None:
+                discard(work)
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+def discard(directory: Path) -> None:
+    """Remove a working directory, which may hold files of the user's subordinate users."""
+    for attempt in range(20):
+        shutil.rmtree(directory, ignore_errors=True)
+        if not os.path.lexists(directory):
+            return
+        if os.geteuid() != 0:
+            argv = namespaced(("rm", "-rf", "--", str(directory)), root=False)
+            process.run(argv, check=False, timeout=120)
+        if not os.path.lexists(directory):
+            return
+        pause(0.05 * (attempt + 1))  # a process that is being killed may still be writing
+    raise HostError(
+        f"the directory '{directory}' could not be removed", hint="`lab image prune` tries again"
+    )
+
+
+def remove_if_dead(work: Path) -> bool:
+    """Remove a leftover unless the process that made it still holds its lock."""
+    with exclusive("workspaces", waiting=lambda: None):
+        lock = work / "lock"
+        descriptor = -1
+        try:
+            if lock.exists():
+                descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            discard(work)
+        except BlockingIOError:
+            return False
+        except (OSError, LabError):
+            return False
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+    return True
+
+
+def remove_free_lock(lock: Path) -> None:
+    """Remove a lock that nobody holds."""
+    descriptor = -1
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock.unlink(missing_ok=True)
+    except OSError:
+        return
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def disk_full(name: str) -> HostError:
+    """The sentence for a full disk."""
+    return HostError(
+        f"the image '{name}' could not be made: the disk is full, '{paths.images()}' is on it",
+        hint="free some space, or move the lab elsewhere with LAB_HOME",
+    )
+
+
+def check_space(name: str, needed: int) -> None:
+    """``HostError`` when fewer bytes are free than are needed."""
+    free = shutil.disk_usage(home()).free
+    if free < needed:
+        raise HostError(
+            f"the image '{name}' needs {needed / 1e9:.1f} GB of free space below "
+            f"'{paths.images()}', and {free / 1e9:.1f} GB are free",
+            hint="free some space, or move the lab elsewhere with LAB_HOME",
+        )
+
+
+def _is_still(path: Path, descriptor: int) -> bool:
+    try:
+        return path.stat().st_ino == os.fstat(descriptor).st_ino
+    except FileNotFoundError:
+        return False
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end what runs as Ctrl-C does: in order, with everything undone."""
+    replaced = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                replaced[number] = signal.signal(number, _end)
+    try:
+        yield
+    finally:
+        for number, handler in replaced.items():
+            signal.signal(number, handler)

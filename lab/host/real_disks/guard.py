@@ -1,0 +1,287 @@
+"""The guard: a real disk is opened once, and everything is looked at on what was opened.
+
+``O_EXCL`` without ``O_CREAT`` claims a block device (``open(2)``; ``block/bdev.c:
+bd_prepare_to_claim``): it fails where the device, its disk or one of its partitions is mounted,
+swapped to, part of an array, a volume or a pool, or claimed by a program; and none of that can
+begin as long as the descriptor is open, whoever it was handed to. The lock beside it keeps udev
+and programs that respect it from the disk (systemd, "Locking Block Device Access").
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from lab.host.real_disks import leases
+from lab.host.real_disks.device import Device, Number, assembled, listed, name_of, number_at, read
+from lab.host.real_disks.users import (
+    Objection,
+    Rule,
+    Run,
+    beneath,
+    held,
+    mounted,
+    opened,
+    signatures,
+    swap,
+)
+
+_UDEV: Final = 3.0
+"""Seconds for which udev may look at the disk before its lock counts as somebody's."""
+_GLANCE: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """Where the guard looks."""
+
+    names: Path
+    """The directory of stable names."""
+    leases: Path
+    system: tuple[Path, ...]
+    """Paths of the system's, whose disks are never passed."""
+    own: tuple[Path, ...]
+    """Paths of the lab's own."""
+    run: Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """A disk as it was when somebody named it."""
+
+    path: str
+    size: int
+    """Bytes."""
+    serial: str
+    """Empty: it told none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A disk that is not passed, and everything that speaks against it."""
+
+    path: str
+    objections: tuple[Objection, ...]
+
+    @property
+    def sentence(self) -> str:
+        """Which rules forbid it, with what was seen."""
+        said = "; ".join(f"{o.rule.value}: {o.evidence}" for o in self.objections)
+        return f"the disk '{self.path}' is not passed through: {said}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Held:
+    """A disk that nobody else can claim, until it is let go."""
+
+    named: Named
+    device: Device
+    writable: bool
+    descriptor: int
+    _ground: Ground
+    _leases: list[int] = field(default_factory=list)
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """The disk, and the files of its lease: who has all of them has the disk."""
+        return (self.descriptor, *self._leases)
+
+    def objections(self, but: Iterable[int] = ()) -> tuple[Objection, ...]:
+        """Everything again, on the same descriptor. ``but``: processes that were handed it."""
+        return _objections(self._ground, self.named, self.descriptor, but)
+
+    def release(self) -> None:
+        """Let go; where another process has it too, it goes on there."""
+        leases.release(self._leases)
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+def look(
+    ground: Ground, path: str, named: Named | None = None
+) -> tuple[Device | None, tuple[Objection, ...]]:
+    """What a name leads to, and what speaks against it now; nothing is claimed or locked.
+
+    ``named``: what it was, where somebody has named it before.
+
+    ``None``: there is no block device, or it cannot be opened for reading.
+    """
+    if objection := _stable(ground, path):
+        return None, (objection,)
+    number = number_at(path)
+    if number is None:
+        return None, (Objection(rule=Rule.GONE, evidence="there is no such block device"),)
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        return _closed(path, number, error)
+    try:
+        found = read(descriptor)
+        now = Named(path=path, size=found.size, serial=found.serial)
+        return found, _objections(ground, named or now, descriptor, ())
+    except OSError as error:
+        return None, (Objection(rule=Rule.GONE, evidence=str(error)),)
+    finally:
+        os.close(descriptor)
+
+
+def take(ground: Ground, named: Named, erase: Sequence[str] = ()) -> Held | Refusal:
+    """Claim a disk, or say why not. ``erase``: serials whose disks may be written to.
+
+    A disk whose serial is not among them is opened for reading, and cannot be written to by
+    whoever gets it.
+    """
+    if objection := _stable(ground, named.path):
+        return Refusal(path=named.path, objections=(objection,))
+    writable = bool(named.serial) and named.serial in erase
+    access = os.O_RDWR if writable else os.O_RDONLY
+    try:
+        descriptor = os.open(named.path, access | os.O_EXCL | os.O_CLOEXEC)
+    except OSError as error:
+        return _refused(ground, named, error)
+    lease: list[int] = []
+    try:
+        found = _objections(ground, named, descriptor, ()) or _locked(descriptor)
+        if not found:
+            device = read(descriptor)
+            taken = _leased(ground, device)
+            if isinstance(taken, list):
+                lease = taken
+                held_ = Held(
+                    named=named,
+                    device=device,
+                    writable=writable,
+                    descriptor=descriptor,
+                    _ground=ground,
+                    _leases=lease,
+                )
+                # Locked now: what udev or another lab did before has come to its end.
+                found = held_.objections()
+                if not found:
+                    return held_
+            else:
+                found = (taken,)
+    except OSError as error:
+        found = (Objection(rule=Rule.GONE, evidence=str(error)),)
+    except BaseException:
+        leases.release(lease)
+        os.close(descriptor)
+        raise
+    leases.release(lease)
+    os.close(descriptor)
+    return Refusal(path=named.path, objections=found)
+
+
+def _stable(ground: Ground, path: str) -> Objection | None:
+    """A name in the one directory whose names follow the disk, and not the order of its finding."""
+    given = Path(path)
+    if given.parent == ground.names and given.name not in ("", ".", ".."):
+        return None
+    evidence = f"only names in {ground.names} stay with a disk, and '{path}' is none"
+    return Objection(rule=Rule.UNSTABLE, evidence=evidence)
+
+
+def _closed(
+    path: str, number: Number, error: OSError
+) -> tuple[Device | None, tuple[Objection, ...]]:
+    """What ``/sys`` knows of a device that this user may not open."""
+    evidence = f"{path} cannot be opened: {error.strerror}"
+    try:
+        return listed(number), (Objection(rule=Rule.FORBIDDEN, evidence=evidence),)
+    except OSError:
+        return None, (Objection(rule=Rule.GONE, evidence=evidence),)
+
+
+def _refused(ground: Ground, named: Named, error: OSError) -> Refusal:
+    """Why it could not be claimed: what can be seen, and the kernel's own word."""
+    _, found = look(ground, named.path, named)
+    rule = {
+        errno.EBUSY: Rule.OPEN,
+        errno.EROFS: Rule.READ_ONLY,
+        errno.ENOENT: Rule.GONE,
+        errno.ENXIO: Rule.GONE,
+        errno.ENODEV: Rule.GONE,
+        errno.ENOMEDIUM: Rule.GONE,
+    }.get(error.errno or 0, Rule.FORBIDDEN)
+    if rule is Rule.OPEN:
+        evidence = "the kernel has it claimed for another user (O_EXCL: EBUSY)"
+    else:
+        evidence = f"{named.path} cannot be opened: {error.strerror}"
+    return Refusal(path=named.path, objections=(*found, Objection(rule=rule, evidence=evidence)))
+
+
+def _objections(
+    ground: Ground, named: Named, descriptor: int, but: Iterable[int]
+) -> tuple[Objection, ...]:
+    """Everything that speaks against an open device; signatures last, for they change unseen."""
+    try:
+        device = read(descriptor)
+    except OSError as error:
+        return (Objection(rule=Rule.NO_DISK, evidence=str(error)),)
+    number = device.number
+    found: list[Objection] = []
+    if kind := assembled(number):
+        evidence = f"/dev/{device.name} is put together by {kind}: name the disks below it"
+        found.append(Objection(rule=Rule.NO_DISK, evidence=evidence))
+    if not device.size:
+        found.append(Objection(rule=Rule.NO_DISK, evidence="it holds no bytes"))
+    found += _changed(named, device)
+    if device.read_only:
+        evidence = f"/dev/{device.name} is read-only to the kernel"
+        found.append(Objection(rule=Rule.READ_ONLY, evidence=evidence))
+    for rule, paths in ((Rule.SYSTEM, ground.system), (Rule.LAB, ground.own)):
+        for path in paths:
+            if way := beneath(path).get(device.whole):
+                found.append(Objection(rule=rule, evidence=way))
+                break
+    found += mounted(number)
+    found += swap(number)
+    found += held(number)
+    found += opened(number, but, (descriptor,))
+    found += signatures(f"/proc/{os.getpid()}/fd/{descriptor}", number, ground.run)
+    return tuple(found)
+
+
+def _changed(named: Named, device: Device) -> Iterable[Objection]:
+    """Whether it is the disk that was named, and whether the name still leads to it."""
+    for what, before, now in (
+        ("its size", named.size, device.size),
+        ("its serial", named.serial, device.serial),
+    ):
+        if before != now:
+            yield Objection(rule=Rule.CHANGED, evidence=f"{what} was {before!r} and is {now!r}")
+    leads = number_at(named.path)
+    if leads != device.number:
+        to = f"/dev/{name_of(leads)}" if leads else "nothing"
+        evidence = f"the name led to /dev/{device.name} and leads to {to}"
+        yield Objection(rule=Rule.CHANGED, evidence=evidence)
+
+
+def _leased(ground: Ground, device: Device) -> list[int] | Objection:
+    """The disk's lease; or who has it, or why nobody can."""
+    try:
+        return leases.take(ground.leases, device)
+    except OSError as error:
+        return Objection(rule=Rule.LEASED, evidence=f"no lease can be taken: {error}")
+
+
+def _locked(descriptor: int) -> tuple[Objection, ...]:
+    """Lock the device's own file, which udev does for as long as it looks at a disk."""
+    began = time.monotonic()
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() - began > _UDEV:
+                evidence = "another process has locked it (flock)"
+                return (Objection(rule=Rule.LEASED, evidence=evidence),)
+            time.sleep(_GLANCE)
+        else:
+            return ()

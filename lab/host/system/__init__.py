@@ -1,0 +1,1 @@
+"""The host itself: processes, files, locks, clocks, keys, paths, accelerator, load."""

@@ -1,0 +1,91 @@
+"""Calls that may hang, each made in a thread and given up after a limit.
+
+Threads are reused: a call costs some 20 µs, not the 100 µs of a new thread. The thread of a call
+that was given up stays stuck in it. It is a daemon thread, and :func:`lab.host.system.wire.leave`
+ends the process without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any, Final, TypeVar
+
+from typing_extensions import override
+
+from lab.core.errors import GuestError, TroubleError
+from lab.host.system import clock
+
+T = TypeVar("T")
+SETTLE: Final = 10.0
+"""Seconds that an interrupted call gets to come to its end."""
+
+
+class _Caller(threading.Thread):
+    """Makes one call after another for others."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True, name="lab-call")
+        self.todo: SimpleQueue[Callable[[], Any]] = SimpleQueue()
+        self.done: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+        self.start()
+
+    @override
+    def run(self) -> None:
+        while True:
+            try:
+                self.done.put((self.todo.get()(), None))
+            except BaseException as error:  # raised again where the call was made
+                self.done.put((None, error))
+
+
+_idle: list[_Caller] = []
+
+
+def call(
+    function: Callable[[], T],
+    *,
+    seconds: float,
+    what: str,
+    error: type[TroubleError] = GuestError,
+    glance: Callable[[], object] = lambda: None,
+    moved: Callable[[], object] = lambda: None,
+    settle: bool = False,
+) -> T:
+    """Return what ``function`` returns; raise ``error`` when it takes longer than ``seconds``.
+
+    ``what`` completes "gave up after N s waiting for …". ``glance`` is called every second and may
+    raise. The limit starts again whenever ``moved`` returns another value than before. With
+    ``settle`` an interrupt waits for the call, which must not go on behind the clean-up's back.
+    """
+    try:
+        caller = _idle.pop()
+    except IndexError:
+        caller = _Caller()
+    caller.todo.put(function)
+    countdown = clock.Countdown(seconds)
+    progress = moved()
+    while True:
+        try:
+            value, failed = caller.done.get(timeout=max(0.001, min(clock.LOOK, countdown.left())))
+            break
+        except Empty:
+            pass
+        except BaseException:
+            if settle:
+                with contextlib.suppress(Empty):
+                    caller.done.get(timeout=SETTLE)
+            raise
+        glance()
+        if (now := moved()) != progress:
+            progress = now
+            countdown.again()
+        if countdown.left() <= 0:
+            raise error(f"gave up after {seconds:.0f} s waiting for {what}")
+    _idle.append(caller)
+    if failed is not None:
+        raise failed
+    result: T = value
+    return result

@@ -1,0 +1,196 @@
+"""What this host can do and what is missing, each with the line that mends it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from lab.core.errors import LabError
+from lab.core.units import GIB, format_size
+from lab.host import images
+from lab.host.guest import servers
+from lab.host.system import accelerator, paths, process
+
+PROGRAMS: Final = {
+    "qemu-img": ("qemu-utils", True, "disks"),
+    "xorriso": ("xorriso", True, "cloud-init seeds"),
+    "virsh": ("libvirt-clients", False, "versions, and pasting what `lab scenario plan` prints"),
+    "ssh": ("openssh-client", False, "`lab ssh`"),
+    "mmdebstrap": ("mmdebstrap", False, "building images"),
+    "mke2fs": ("e2fsprogs", False, "building images"),
+}
+SPACE: Final = 4 * GIB
+MEMORY: Final = 2 * GIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at."""
+
+    name: str
+    good: bool
+    needed: bool
+    """Whether nothing runs without it."""
+    detail: str
+    mend: str = ""
+    """The line that mends it."""
+
+    def as_data(self) -> dict[str, Any]:
+        """For ``--json``."""
+        return asdict(self)
+
+
+def findings() -> list[Finding]:
+    """Everything, most important first."""
+    return [
+        _qemu(),
+        _accelerator(),
+        _libvirt(),
+        *(_program(name, *about) for name, about in PROGRAMS.items()),
+        _disk_server(),
+        _image(),
+        _space(),
+        _memory(),
+    ]
+
+
+def _qemu() -> Finding:
+    try:
+        version = accelerator.qemu_version()
+    except LabError as error:
+        return Finding(
+            name="QEMU",
+            good=False,
+            needed=True,
+            detail=error.message,
+            mend="sudo apt-get install qemu-system-x86",
+        )
+    return Finding(name="QEMU", good=True, needed=True, detail=version)
+
+
+def _accelerator() -> Finding:
+    try:
+        image = images.find("debian-12")
+        found = accelerator.find(image.kernel if image else None)
+    except LabError as error:
+        return Finding(
+            name="accelerator", good=False, needed=True, detail=error.message, mend=error.hint
+        )
+    return Finding(name="accelerator", good=True, needed=True, detail=found.reason)
+
+
+def _libvirt() -> Finding:
+    from lab.host.guest.libvirt.hypervisor import try_open
+
+    try:
+        version = try_open()
+    except LabError as error:
+        return Finding(
+            name="libvirt",
+            good=False,
+            needed=True,
+            detail=error.message,
+            mend="make setup, or: sudo apt-get install libvirt-daemon-system libvirt-dev gcc"
+            " pkgconf && pip install 'raid-lab[guests]'",
+        )
+    return Finding(name="libvirt", good=True, needed=True, detail=f"{version}, embedded driver")
+
+
+def _program(name: str, package: str, needed: bool, purpose: str) -> Finding:
+    found = shutil.which(name)
+    return Finding(
+        name=name,
+        good=found is not None,
+        needed=needed,
+        detail=found or f"is missing; it is for {purpose}",
+        mend="" if found else f"sudo apt-get install {package}",
+    )
+
+
+def _disk_server() -> Finding:
+    missing = servers.missing_programs()
+    if missing:
+        return Finding(
+            name="nbdkit",
+            good=False,
+            needed=False,
+            detail=f"{missing} is missing; disks of the models hdd and ssd need it",
+            mend=f"sudo apt-get install {servers.PACKAGES}",
+        )
+    try:
+        version = process.run(["nbdkit", "--version"], timeout=20).stdout.split()
+    except LabError as error:
+        return Finding(
+            name="nbdkit", good=False, needed=False, detail=error.message, mend=error.hint
+        )
+    return Finding(name="nbdkit", good=True, needed=False, detail=f"{version[-1]}, with gcc")
+
+
+def _image() -> Finding:
+    try:
+        image = images.find("debian-12")
+    except LabError as error:
+        return Finding(
+            name="image", good=False, needed=False, detail=error.message, mend=error.hint
+        )
+    if image is None:
+        return _archive()
+    kernel = f"kernel {image.manifest.kernel_version}, mdadm {image.manifest.mdadm_version}"
+    return Finding(name="image", good=True, needed=False, detail=f"debian-12: {kernel}")
+
+
+def _archive() -> Finding:
+    """Whether the image could be built: mmdebstrap works out what it would install, and no more."""
+    about = "debian-12 is not built yet; the first run builds it, in about a minute"
+    try:
+        process.run(
+            ["mmdebstrap", "--simulate", "--variant=essential", "bookworm", "/dev/null"],
+            timeout=120,
+        )
+    except LabError as error:
+        return Finding(
+            name="image",
+            good=False,
+            needed=True,
+            detail=f"debian-12 is not built, and Debian's archive does not answer: {error.message}",
+            mend="look at the network, then: lab image build debian-12",
+        )
+    return Finding(
+        name="image",
+        good=False,
+        needed=False,
+        detail=f"{about}; Debian's archive answers",
+        mend="lab image build debian-12",
+    )
+
+
+def _space() -> Finding:
+    where = paths.images()
+    while not where.exists():
+        where = where.parent
+    free = shutil.disk_usage(where).free
+    return Finding(
+        name="space",
+        good=free >= SPACE,
+        needed=False,
+        detail=f"{free / GIB:.0f} GiB free for images, guests and runs in '{where}'",
+        mend="" if free >= SPACE else f"free {format_size(SPACE)}, or move the lab with LAB_HOME",
+    )
+
+
+def _memory() -> Finding:
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        done = process.run(["sed", "-n", "s/^MemAvailable: *//p", "/proc/meminfo"], timeout=5)
+        free = int(done.stdout.split()[0]) * 1024
+    except (LabError, ValueError, IndexError):
+        pass
+    return Finding(
+        name="memory",
+        good=free >= MEMORY,
+        needed=False,
+        detail=f"{free / GIB:.1f} GiB available; a guest takes about 1 GiB",
+        mend="" if free >= MEMORY else "end something large",
+    )

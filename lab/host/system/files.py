@@ -1,0 +1,140 @@
+"""Files and directories that appear whole or not at all, and stay: nothing else renames.
+
+A rename is atomic for other processes, and promises nothing of a power cut: after one, a new name
+may be missing, or lead to a file whose data never reached the disk (delayed allocation: ext4(5),
+``auto_da_alloc``, which helps only where a name is replaced). So `write` and `publish` sync the
+data, rename, and sync the directory that has the name. When they return, it is on the disk.
+
+What may be lost says so: `write` with ``durable=False``, and `move`. Then a reader must notice a
+file that is missing, empty or cut off. Every function raises ``HostError``, of a full disk
+``FullError``.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from lab.core.errors import unwritable
+
+
+def write(
+    path: Path,
+    data: bytes | str,
+    *,
+    mode: int = 0o666,
+    durable: bool = True,
+    replace: bool = True,
+) -> None:
+    """Write a file by rename; it never has a wider mode than ``mode``, not for a moment.
+
+    Without ``replace`` a file that is there already is left as it is.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        try:
+            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data.encode() if isinstance(data, str) else data)
+                if durable:
+                    file.flush()
+                    os.fsync(descriptor)
+            if replace:
+                part.rename(path)
+            else:
+                with suppress(FileExistsError):
+                    os.link(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+        if durable:
+            _sync_names(path.parent)
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def publish(made: Path, place: Path) -> None:
+    """Sync a file, or a directory with all that is in it, and rename it into its place."""
+    try:
+        _sync(_below(made) if made.is_dir() else [made])
+        made.rename(place)
+        _sync_names(place.parent)
+    except OSError as error:
+        raise unwritable(place, error, "made") from error
+
+
+def sync(directory: Path) -> None:
+    """Sync a directory that stays where it is: all files in it, its directories, and its name."""
+    try:
+        _sync(_below(directory))
+        _sync_names(directory.parent)
+    except OSError as error:
+        raise unwritable(directory, error) from error
+
+
+def move(made: Path, place: Path) -> None:
+    """Rename without a sync: for what a power cut ends anyway, such as a live guest's."""
+    try:
+        made.rename(place)
+    except OSError as error:
+        raise unwritable(place, error, "made") from error
+
+
+def make_directory(path: Path, mode: int = 0o777) -> None:
+    """Make a directory and its parents; the names of those that were missing are synced."""
+    missing = [d for d in (path, *path.parents) if not d.exists()]
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=mode)
+        for made in reversed(missing):
+            _sync_names(made.parent)
+    except OSError as error:
+        raise unwritable(path, error, "made") from error
+
+
+def _below(directory: Path) -> list[Path]:
+    """The regular files below a directory, then its directories, the deepest first."""
+    return [*_files(directory), *(Path(d) for d, _, _ in os.walk(directory, topdown=False))]
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    for parent, _, names in os.walk(directory):
+        found = (Path(parent, name) for name in names)
+        yield from (path for path in found if path.is_file() and not path.is_symlink())
+
+
+def _sync(paths: list[Path]) -> None:
+    """Sync each in this order; the data of all is on its way before the first is waited for.
+
+    A file system then commits its journal once and not for each file: 30 files of 3 kB on ext4
+    took 5 to 8 ms instead of 15 to 110 (``mm/fadvise.c``: ``POSIX_FADV_DONTNEED`` starts writing).
+    """
+    for start in (True, False):
+        for path in paths:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                if not start:
+                    _fsync(descriptor, directory=path.is_dir())
+                elif not path.is_dir():
+                    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)
+
+
+def _sync_names(directory: Path) -> None:
+    """Sync a directory: which names it has."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _fsync(descriptor, directory=True)
+    finally:
+        os.close(descriptor)
+
+
+def _fsync(descriptor: int, *, directory: bool) -> None:
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # fsync(2): some file systems, such as 9p and FUSE, cannot sync a directory.
+        if not (directory and error.errno in (errno.EINVAL, errno.EBADF, errno.ENOSYS)):
+            raise

@@ -1,0 +1,145 @@
+"""What the host has to give, and what is taken from a guest while it works."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from lab.core.errors import HostError
+from lab.host.system import clock, files, paths
+
+SAMPLE: Final = 128 * 1024**2
+"""Bytes written and read once per host boot, to find out what the host moves."""
+REMEMBERED: Final = 2000
+"""Cells of which it is known how busy they keep a processor."""
+
+
+def available_memory() -> int:
+    """Bytes that programs can still have (``MemAvailable``, ``proc(5)``)."""
+    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def free_space() -> int:
+    """Bytes free where guests' disks lie."""
+    where = paths.guests()
+    while not where.exists():
+        where = where.parent
+    return shutil.disk_usage(where).free
+
+
+def throughput() -> float:
+    """Bytes per second that the host moves through its page cache, as guests' disks do.
+
+    Measured once per host boot, in a tenth of a second or so, and remembered.
+    """
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    memory = paths.host() / "throughput.json"
+    try:
+        known = json.loads(memory.read_text(encoding="utf-8"))
+        if known["boot"] == boot:
+            return float(known["bytes_per_second"])
+    except (OSError, ValueError, TypeError, KeyError):
+        pass
+    rate = _measure()
+    files.make_directory(memory.parent)
+    files.write(memory, json.dumps({"boot": boot, "bytes_per_second": rate}))
+    return rate
+
+
+def _measure() -> float:
+    directory = paths.guests()
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f".throughput.{os.getpid()}"
+    block = os.urandom(1024**2)
+    began = clock.now()
+    try:
+        with path.open("wb", buffering=0) as file:
+            for _ in range(SAMPLE // len(block)):
+                file.write(block)
+        with path.open("rb", buffering=0) as file:
+            while file.read(len(block)):
+                pass
+    finally:
+        path.unlink(missing_ok=True)
+    return 2 * SAMPLE / max(clock.now() - began, 1e-6)
+
+
+def busy_cells(kind: str) -> dict[str, dict[str, float]]:
+    """Cell and workload to the processors that its busiest step kept busy here, by accelerator."""
+    try:
+        known = json.loads((paths.host() / "busy.json").read_text(encoding="utf-8"))[kind]
+        return {
+            str(cell): {str(name): float(cores) for name, cores in steps.items()}
+            for cell, steps in known.items()
+        }
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return {}
+
+
+def keep_busy_cell(kind: str, cell: str, steps: Mapping[str, float]) -> None:
+    """Remember a cell's; the oldest of very many are forgotten. What cannot be kept is not."""
+    memory = paths.host() / "busy.json"
+    kept = {name: busy_cells(name) for name in ("tcg", "kvm")}
+    kept[kind].pop(cell, None)
+    kept[kind][cell] = {name: round(cores, 3) for name, cores in steps.items()}
+    kept[kind] = dict(list(kept[kind].items())[-REMEMBERED:])
+    with contextlib.suppress(HostError):  # a file that a power cut has cut off is read as empty
+        files.make_directory(memory.parent)
+        files.write(memory, json.dumps(kept), durable=False)
+
+
+def processor(pid: int) -> float:
+    """Seconds of processor time that a process has had, its ended threads' too; 0 where it is gone.
+
+    ``utime`` and ``stime`` of ``/proc/PID/stat`` (``proc(5)``), in steps of 10 ms.
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return 0.0
+    user, system = stat.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def host_busy() -> float:
+    """Seconds of processor time that everything on this host has had (``/proc/stat``, proc(5)).
+
+    What a hypervisor below took away (``steal``) is not in it, nor are the interrupts' parts.
+    """
+    words = Path("/proc/stat").read_text(encoding="ascii").split(maxsplit=4)
+    return sum(int(ticks) for ticks in words[1:4]) / os.sysconf("SC_CLK_TCK")
+
+
+def pressure(pid: int, servers: Iterable[int] = ()) -> dict[str, float]:
+    """Counters of how much a process had to wait; their differences are told with a timed step.
+
+    ``cpu`` and ``wait`` are seconds that all its threads ran, and stood ready without running
+    (``/proc/PID/task/*/schedstat``, the kernel's ``Documentation/scheduler/sched-stats.rst``);
+    ``host_cpu_some`` and ``host_io_some`` are seconds in which something on the host waited
+    (PSI, ``Documentation/accounting/psi.rst``), where the kernel tells. ``server_cpu`` is the time
+    of its disks' ``servers``, ``host_cpu`` that of everything on the host.
+    """
+    found = {"cpu": 0.0, "wait": 0.0, "host_cpu": host_busy()}
+    found["server_cpu"] = sum(processor(server) for server in servers)
+    for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        try:
+            ran, waited, _ = task.read_text(encoding="ascii").split()
+        except (OSError, ValueError):
+            continue
+        found["cpu"] += int(ran) / 1e9
+        found["wait"] += int(waited) / 1e9
+    for name in ("cpu", "io"):
+        try:
+            some = Path(f"/proc/pressure/{name}").read_text(encoding="ascii").splitlines()[0]
+            found[f"host_{name}_some"] = int(some.rpartition("total=")[2]) / 1e6
+        except (OSError, ValueError, IndexError):
+            continue
+    return found

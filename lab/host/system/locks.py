@@ -1,0 +1,84 @@
+"""Locked files, ``flock(2)``: waiting for one has a limit, and the message names its holder."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from lab.core.errors import HostError
+from lab.host.guest.registry import is_stopped
+from lab.host.system import clock
+
+_GLANCE: Final = 0.05
+"""Seconds between two tries."""
+
+
+class LockedError(HostError):
+    """Another process held a lock for too long."""
+
+
+def take(
+    descriptor: int,
+    path: Path,
+    *,
+    seconds: float,
+    what: str,
+    waiting: Callable[[], None] = lambda: None,
+    glance: float = _GLANCE,
+    shared: bool = False,
+) -> None:
+    """Lock an open file; ``LockedError`` when another process holds it for longer than ``seconds``.
+
+    ``what`` is what its holder is doing. ``waiting`` is called once if this process has to wait.
+    ``shared``: others may have it too, if theirs is shared.
+    """
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    countdown: clock.Countdown | None = None
+    while True:
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if countdown is None:
+                countdown = clock.Countdown(clock.limit(seconds))
+                waiting()
+            elif countdown.left() <= 0:
+                raise LockedError(
+                    f"gave up after {countdown.seconds:.0f} s waiting for {what}:"
+                    f" the file '{path}' is locked by {holder(descriptor)}",
+                    hint="end that process if it hangs, and try again",
+                ) from None
+            clock.pause(glance)
+        else:
+            return
+
+
+def wait_for_all(descriptor: int) -> None:
+    """Lock an open file once nobody else holds it, however long that takes."""
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def holder(descriptor: int) -> str:
+    """The process that holds the lock on an open file, in words; from ``/proc/locks``."""
+    status = os.fstat(descriptor)
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
+    try:
+        rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    except OSError:
+        rows = []
+    # The device of a file on btrfs or overlayfs is another one there: the number alone must do.
+    same = [
+        r for r in rows if len(r) > 5 and r[1] == "FLOCK" and r[5].endswith(f":{status.st_ino}")
+    ]
+    same.sort(key=lambda row: not row[5].startswith(device))
+    if not same or not same[0][4].isdigit():
+        return "an unknown process"
+    pid = int(same[0][4])
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+    except (OSError, ValueError):
+        command = ""
+    stopped = ", which is stopped" if is_stopped(pid) else ""
+    return f"process {pid} ({command[:80] or 'gone'}){stopped}"

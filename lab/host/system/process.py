@@ -1,0 +1,404 @@
+"""The one gate through which the lab starts processes on the host."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import select
+import shlex
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final, NoReturn
+
+from lab.core.errors import HostError, ToolError, full
+from lab.host.system import clock
+
+TAKES: Final = 60.0
+"""Seconds for which a child may leave an order unread; then it is killed."""
+_DEATH: Final = 10.0
+"""Seconds that a killed process may take to end; then it is left behind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """A process that ended."""
+
+    argv: tuple[str, ...]
+    status: int
+    """Exit status; negative: ended by that signal."""
+    stdout: str
+    stderr: str
+
+
+def _kill_group(process: subprocess.Popen[str]) -> None:
+    """End a process and everything it started; it leads a session of its own."""
+    for kind in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, kind)
+        except ProcessLookupError:
+            break
+        try:
+            process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            continue
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=_DEATH)  # one that waits for a device that hangs takes no signal
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            with contextlib.suppress(OSError):  # what it was still to be told is of no use now
+                pipe.close()
+
+
+def run(
+    argv: Sequence[str | os.PathLike[str]],
+    *,
+    timeout: float = 60.0,
+    check: bool = True,
+    stdin: str = "",
+    log: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> Completed:
+    """Run a program to its end, without a shell, and return what it printed.
+
+    It gets a session of its own, so that Ctrl-C reaches the lab first; whatever interrupts the
+    wait (Ctrl-C, a signal handler's exception, the timeout) ends the whole process group. With
+    ``log``, standard output and error go there as they come, and ``stderr`` is its tail.
+    ``HostError``: the program is missing, or the disk is full. ``ToolError``: it failed
+    (unless ``check`` is off), or took longer than ``timeout`` seconds.
+    """
+    words = tuple(os.fspath(a) for a in argv)
+    out: int | IO[str] = subprocess.PIPE
+    err: int | IO[str] = subprocess.PIPE
+    handle = log.open("w", encoding="utf-8") if log else None
+    if handle:
+        out, err = handle, handle
+    try:
+        try:
+            process = subprocess.Popen(
+                words,
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=err,
+                text=True,
+                errors="replace",
+                env={**os.environ, **env} if env is not None else None,
+                cwd=cwd,
+                start_new_session=True,
+            )
+        except FileNotFoundError as missing:
+            if cwd is not None and not cwd.exists():
+                raise HostError(f"the directory '{cwd}' does not exist") from missing
+            raise HostError(
+                f"the program '{words[0]}' is not installed", hint="`lab doctor` says how to get it"
+            ) from missing
+        except OSError as error:
+            raise HostError(f"'{words[0]}' could not be started: {error.strerror}") from error
+        try:
+            stdout, stderr = process.communicate(stdin, timeout=timeout)
+        except subprocess.TimeoutExpired:
+            _kill_group(process)
+            raise ToolError(
+                f"'{words[0]}' had not ended after {timeout:.0f} seconds and was stopped",
+                hint=f"the command was: {shlex.join(words)}",
+            ) from None
+        except BaseException:
+            _kill_group(process)
+            raise
+    finally:
+        if handle:
+            handle.close()
+    if log:
+        stderr = log.read_text(encoding="utf-8", errors="replace")[-4000:]
+    done = Completed(
+        argv=words, status=process.returncode, stdout=stdout or "", stderr=stderr or ""
+    )
+    if check and done.status != 0:
+        raise failure(done)
+    return done
+
+
+def failure(done: Completed) -> HostError | ToolError:
+    """The sentence for a process that failed; a full disk is the host's, the rest the tool's."""
+    tail = "\n".join((done.stderr or done.stdout).strip().splitlines()[-6:])
+    if os.strerror(errno.ENOSPC) in done.stderr:
+        return full(f"'{done.argv[0]}' could not write, and said: {tail}")
+    how = f"ended with status {done.status}"
+    if done.status < 0:
+        how = f"was ended by signal {signal.Signals(-done.status).name}"
+    return ToolError(
+        f"'{done.argv[0]}' {how}: {tail or 'it printed nothing'}",
+        hint=f"the command was: {shlex.join(done.argv)}",
+    )
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Cleaning up goes to its end: a second Ctrl-C comes too late."""
+    kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {kind: signal.signal(kind, signal.SIG_IGN) for kind in kinds}
+    try:
+        yield
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+
+
+class Child:
+    """A process that goes on while the lab listens to it, and whose lifeline is its input.
+
+    ``silence``: seconds without any output after which it is killed; 0: never. One that is heard
+    so sends signs of life (:class:`lab.host.system.wire.Teller`).
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        first_line: str,
+        log: Path,
+        env: Mapping[str, str],
+        silence: float = 0.0,
+    ) -> None:
+        self.fate = ""
+        """Why it was killed, to complete "the process …"; empty: it was not, or by others."""
+        self._log = log.open("wb")
+        self._silence = clock.Countdown(clock.limit(silence)) if silence else None
+        self._grace: clock.Countdown | None = None
+        """What is left of its time to end, once somebody hung up."""
+        self._telling = threading.Lock()
+        self._process = subprocess.Popen(
+            argv,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env={**os.environ, **env},
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        os.set_blocking(self._process.stdin.fileno(), False)
+        self.tell(first_line)
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def lines(self) -> Iterator[str]:
+        """What it prints, line by line, until it closes its output; empty lines are signs of life.
+
+        Half a line at the end, of a process that was killed, is left out.
+        """
+        out = self._process.stdout
+        assert out is not None
+        poll = select.poll()
+        poll.register(out.fileno(), select.POLLIN)
+        rest, killed = b"", clock.Countdown(_DEATH)
+        with out:
+            while not self.fate or killed.left() > 0:
+                if not poll.poll(1000 * clock.LOOK):
+                    self._look(killed)
+                    continue
+                if self._silence is not None:
+                    self._silence.again()
+                self._look(killed)
+                got = os.read(out.fileno(), 65536)
+                if not got:
+                    return
+                *whole, rest = (rest + got).split(b"\n")
+                for line in filter(None, whole):
+                    yield line.decode(errors="replace")
+
+    def _look(self, killed: clock.Countdown) -> None:
+        """Kill it where its time is over."""
+        for countdown, did in ((self._silence, "said nothing"), (self._grace, "had not ended")):
+            if not self.fate and countdown is not None and countdown.left() <= 0:
+                self._kill(f"{did} for {countdown.seconds:.0f} s and was killed")
+                killed.again()
+
+    def _kill(self, fate: str) -> None:
+        self.fate = self.fate or fate
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def tell(self, line: str) -> None:
+        """Write it a line; one that has died will be heard of by its exit status.
+
+        One that does not read for :data:`TAKES` is killed.
+        """
+        stdin = self._process.stdin
+        assert stdin is not None
+        data = memoryview(line.encode() + b"\n")
+        countdown = clock.Countdown(clock.limit(TAKES))
+        with self._telling, contextlib.suppress(BrokenPipeError, ValueError):
+            poll = select.poll()
+            poll.register(stdin.fileno(), select.POLLOUT)
+            while data:
+                if countdown.left() <= 0:
+                    self._kill(f"took no order for {countdown.seconds:.0f} s and was killed")
+                    return
+                if poll.poll(1000 * clock.LOOK):
+                    with contextlib.suppress(BlockingIOError):
+                        data = data[os.write(stdin.fileno(), data) :]
+
+    def hang_up(self, grace: float = 0.0) -> None:
+        """Let go of the lifeline: it cleans up and ends.
+
+        With ``grace`` whoever listens to it kills it after so many seconds.
+        """
+        assert self._process.stdin is not None
+        if grace and self._grace is None:
+            self._grace = clock.Countdown(clock.limit(grace))
+        with self._telling, contextlib.suppress(BrokenPipeError, OSError):
+            self._process.stdin.close()
+
+    def end(self, grace: float) -> int:
+        """Its exit status; what has not ended by itself after ``grace`` seconds is killed."""
+        try:
+            _wait(self._process, clock.limit(grace))
+        except subprocess.TimeoutExpired:
+            self._kill(f"had not ended after {clock.limit(grace):.0f} s and was killed")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                _wait(self._process, _DEATH)
+        finally:
+            self._log.close()
+            self.hang_up()
+        status = self._process.returncode
+        return -signal.SIGKILL if status is None else status
+
+
+def _wait(process: subprocess.Popen[Any], seconds: float) -> None:
+    """Wait for its end; time for which this process is stopped itself does not count."""
+    countdown = clock.Countdown(seconds)
+    while True:
+        left = countdown.left()
+        try:
+            process.wait(timeout=max(0.0, min(clock.LOOK, left)))
+        except subprocess.TimeoutExpired:
+            if left <= 0:
+                raise
+        else:
+            return
+
+
+class Daemon:
+    """A process that may outlive the lab: nothing of it hangs on this one."""
+
+    def __init__(self, argv: Sequence[str], *, log: Path) -> None:
+        try:
+            with log.open("wb") as out:
+                self._process = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                    start_new_session=True,
+                )
+        except FileNotFoundError as missing:
+            raise HostError(
+                f"the program '{argv[0]}' is not installed", hint="`lab doctor` says how to get it"
+            ) from missing
+        except OSError as error:
+            raise HostError(f"'{argv[0]}' could not be started: {error.strerror}") from error
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def status(self) -> int | None:
+        """Its exit status; ``None`` while it runs."""
+        return self._process.poll()
+
+    def wait(self, seconds: float) -> int | None:
+        """Its exit status, once it ends within so many seconds; ``None``: it runs on."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(timeout=seconds)
+        return None
+
+    def end(self, grace: float) -> None:
+        """End it and everything it started, by force after ``grace`` seconds."""
+        for kind in (signal.SIGTERM, signal.SIGKILL):
+            if self._process.poll() is not None:
+                return
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, kind)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=grace)
+
+    def let_go(self) -> None:
+        """Whoever started it ends first; it goes on."""
+        self._process.returncode = self._process.poll() or 0
+
+
+def start_watcher(argv: Sequence[str]) -> None:
+    """Start a process that outlives this one; return when it has printed something."""
+    with subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as watcher:
+        assert watcher.stdout is not None
+        ready = select.poll()
+        ready.register(watcher.stdout.fileno(), select.POLLIN)
+        countdown = clock.Countdown(clock.limit(TAKES))
+        while not ready.poll(1000 * clock.LOOK):
+            if countdown.left() <= 0:
+                watcher.kill()
+                raise HostError(
+                    f"'{shlex.join(argv)}' had not begun after {countdown.seconds:.0f} s"
+                )
+        if not watcher.stdout.read(1):
+            raise HostError(f"'{shlex.join(argv)}' ended as it began, with status {watcher.wait()}")
+        watcher.returncode = 0  # nobody waits for it here
+
+
+_PR_SET_PDEATHSIG: Final = 1
+"""``prctl(2)``."""
+
+
+def attached(argv: Sequence[str]) -> int:
+    """Run a program on this terminal, and return its exit status, 128 + N for signal N.
+
+    Keys such as Ctrl-C are the program's. It is killed when this process ends before it.
+    """
+    libc = ctypes.CDLL(None)
+    lab = os.getpid()
+
+    def prepare() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        for kind in (signal.SIGINT, signal.SIGQUIT):
+            signal.signal(kind, signal.SIG_DFL)
+        if os.getppid() != lab:
+            os._exit(1)
+
+    before = {kind: signal.signal(kind, signal.SIG_IGN) for kind in (signal.SIGINT, signal.SIGQUIT)}
+    try:
+        status = subprocess.Popen(argv, preexec_fn=prepare).wait()
+    except FileNotFoundError:
+        raise HostError(
+            f"the program '{argv[0]}' is not installed", hint="`lab doctor` says how to get it"
+        ) from None
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+    return 128 - status if status < 0 else status
+
+
+def replace_with(argv: Sequence[str]) -> NoReturn:
+    """Become another program, as ``lab ssh`` does."""
+    try:
+        os.execvp(argv[0], list(argv))  # noqa: S606 - no shell is the point
+    except FileNotFoundError:
+        raise HostError(
+            f"the program '{argv[0]}' is not installed", hint="`lab doctor` says how to get it"
+        ) from None

@@ -1,0 +1,156 @@
+"""Files in directories that somebody else may have made, and new files from what is in them.
+
+Reading follows no link below the directory, opens regular files alone, so that it never waits, and
+has limits of size and number. Writing makes everything in a new directory, then renames it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from lab.core.errors import InputError, unwritable
+from lab.core.printable import printable
+from lab.core.units import MIB, format_size
+from lab.host.system import files
+
+DOCUMENT: Final = 64 * MIB
+"""Bytes of a JSON document; the ``run.json`` of 10 000 cells has 25 MiB."""
+ENTRIES: Final = 20_000
+"""Entries of a directory of cells or of raw output."""
+_NAME: Final = 255
+"""Bytes of a name, as Linux' file systems have it."""
+_KINDS: Final = {
+    stat.S_IFLNK: "a symbolic link, which is not followed",
+    stat.S_IFIFO: "a FIFO and no file",
+    stat.S_IFSOCK: "a socket and no file",
+    stat.S_IFCHR: "a device and no file",
+    stat.S_IFBLK: "a device and no file",
+    stat.S_IFDIR: "a directory and no file",
+    stat.S_IFREG: "a file and no directory",
+}
+
+
+def read(root: Path, *names: str, limit: int = DOCUMENT) -> bytes:
+    """The content of a file below ``root``; ``OSError`` says why there is none.
+
+    ``names`` lead to it, one component each. ``limit``: bytes that it may have.
+    """
+    with _directory(root, names[:-1]) as directory:
+        _check_kind(directory, names[-1], stat.S_IFREG)
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        with os.fdopen(os.open(names[-1], flags, dir_fd=directory), "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if not stat.S_ISREG(mode):  # it was exchanged just now
+                raise OSError(errno.EINVAL, f"it is {_KINDS[stat.S_IFMT(mode)]}")
+            size = os.fstat(file.fileno()).st_size
+            data = file.read(limit + 1) if size <= limit else b""
+    if size > limit or len(data) > limit:
+        has = f"it has {format_size(max(size, len(data)))}"
+        raise OSError(errno.EFBIG, f"{has}, and {format_size(limit)} are read at most")
+    return data
+
+
+def entries(root: Path, *names: str) -> list[str]:
+    """The names in a directory below ``root``, sorted; ``OSError`` says why there are none."""
+    with _directory(root, names) as directory:
+        found = os.listdir(directory)  # noqa: PTH208  of an open directory
+    if len(found) > ENTRIES:
+        raise OSError(errno.EFBIG, f"it has {len(found)} entries, and {ENTRIES} are read at most")
+    return sorted(found)
+
+
+@contextmanager
+def _directory(root: Path, names: tuple[str, ...]) -> Iterator[int]:
+    """An open directory; links are followed to ``root`` itself alone, which the user named."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    opened = os.open(root, flags)
+    try:
+        for name in names:
+            _check_kind(opened, name, stat.S_IFDIR)
+            below = os.open(name, flags | os.O_NOFOLLOW, dir_fd=opened)
+            os.close(opened)
+            opened = below
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def _check_kind(directory: int, name: str, wanted: int) -> None:
+    """``OSError`` for another kind of entry. A device is not even opened: that may do something."""
+    if wrong := wrong_name(name):
+        raise OSError(errno.EINVAL, wrong)
+    kind = stat.S_IFMT(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+    if kind != wanted:
+        raise OSError(errno.EINVAL, f"it is {_KINDS[kind]}")
+
+
+def wrong_name(name: str) -> str:
+    """Why a name is none for a file in a directory, or the empty string."""
+    if name in ("", ".", "..") or "/" in name:
+        return "its name is no name of a file"
+    if printable(name) != name or "\n" in name or "\t" in name:
+        return "its name has control characters, or is not UTF-8"
+    if len(os.fsencode(name)) > _NAME:
+        return f"its name has more than {_NAME} bytes"
+    return ""
+
+
+# -- writing
+
+
+def write_tree(tree: Mapping[str, str], directory: Path) -> list[Path]:
+    """Write files by their names below a new directory, whole or not at all; their paths.
+
+    ``InputError`` where a name would lead out of it.
+    """
+    for name in tree:
+        for part in name.split("/"):
+            if wrong := wrong_name(part):
+                raise InputError(f"'{printable(name)}' cannot be written to '{directory}': {wrong}")
+    with new(directory) as made:
+        made.mkdir()
+        for name, text in tree.items():
+            path = made / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("x", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
+            if text.startswith("#!"):
+                path.chmod(0o755)
+    return [directory / name for name in tree]
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write a new file, whole or not at all."""
+    with new(path) as made, made.open("x", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(text)
+
+
+@contextmanager
+def new(path: Path) -> Iterator[Path]:
+    """Where to make a file or directory that is ``path`` afterwards; nothing where making it fails.
+
+    It is in a new directory of this user's alone: nobody can have put a link there.
+    """
+    if path.exists() or path.is_symlink():
+        raise InputError(f"'{path}' is there already, and is not written over")
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"'{path}' cannot be written: there is no directory '{path.parent}'")
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.mkdir(mode=0o700)
+    except OSError as error:
+        raise unwritable(path, error) from error
+    try:
+        yield part / path.name
+        files.publish(part / path.name, path)
+    except OSError as error:
+        raise unwritable(path, error) from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)

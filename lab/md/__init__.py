@@ -1,0 +1,1 @@
+"""Linux md and mdadm: facts, steps that build an array, theory. Pure."""

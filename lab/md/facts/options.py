@@ -1,0 +1,331 @@
+"""Rules of an array's bitmap, policy, member flags and sysfs settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Final
+
+from lab.core.units import GIB, KIB, MIB, format_size
+from lab.core.wording import choice
+from lab.md.facts.geometry import (
+    DEFAULT_BITMAP_CHUNK,
+    LOCKLESS_BITMAP,
+    PPL,
+    SMALLEST_CHUNK,
+    SUPERBLOCK_END,
+    bitmap_bytes,
+    bitmap_covers,
+    geometry_of,
+    smallest_bitmap_chunk,
+)
+from lab.md.facts.levels import Level
+from lab.model.plugin import Problem
+from lab.model.scenario.document import Array
+
+BITMAPS: Final = ("none", "internal", "external", "lockless")
+POLICIES: Final = ("resync", "bitmap", "ppl")
+BAD_BLOCK_LOG: Final = 4 * KIB
+"""mdadm puts it behind the bitmap, and over it where there is no room: ``write_init_super1``."""
+
+BITMAP_MOUNT: Final = "/mnt/bitmap"
+"""Where the file system on ``array.bitmap_disk`` is mounted."""
+SMALLEST_BITMAP_DISK: Final = 16 * MIB
+
+_SYSFS_KEY: Final = re.compile(r"[a-z][a-z0-9_]*(/[a-z][a-z0-9_]*)?")
+_NO_FILE_SYSTEM: Final = ("/dev/", "/proc/", "/sys/", "/run/")
+
+OWNED: Final = {
+    "level": "array.level",
+    "layout": "array.layout",
+    "chunk_size": "array.chunk",
+    "raid_disks": "array.members",
+    "component_size": "array.component_size",
+    "metadata_version": "array.metadata",
+    "consistency_policy": "array.consistency_policy",
+    "sync_action": "array.initial_sync",
+    "resync_start": "array.initial_sync",
+    "bitmap/chunksize": "array.bitmap_chunk",
+    "bitmap/location": "array.bitmap",
+    "bitmap/backlog": "array.write_behind",
+}
+"""sysfs files that a field of the array stands for."""
+ACTIONS: Final = frozenset(
+    ("array_state", "array_size", "new_dev", "bitmap_set_bits", "reshape_position", "suspend_lo")
+)
+"""sysfs files that do something, and so cannot be read back as a setting."""
+RAID456: Final = frozenset(
+    (
+        "stripe_cache_size",
+        "preread_bypass_threshold",
+        "group_thread_cnt",
+        "rmw_level",
+        "skip_copy",
+        "stripe_size",
+    )
+)
+"""Files of ``raid5.c: raid5_attrs``."""
+MILLISECONDS: Final = ("safe_mode_delay", "bitmap/time_base")
+"""Files that hold seconds with up to three decimals."""
+
+
+def bitmap_path(array: Array) -> str | None:
+    """The file of an external bitmap; ``None`` where there is none."""
+    if array.bitmap != "external":
+        return None
+    return array.bitmap_file or f"{BITMAP_MOUNT}/{array.name}"
+
+
+def without_idle(array: Array) -> Array:
+    """The array without what only the bitmap of another cell looks at."""
+    if array.bitmap in ("internal", "external"):
+        return array
+    sysfs = {k: v for k, v in array.sysfs.items() if not k.startswith("bitmap/")}
+    return array.model_copy(update={"bitmap_chunk": None, "sysfs": sysfs})
+
+
+def option_problems(array: Array, level: Level, members: int) -> Iterable[Problem]:
+    """Policy, member flags and sysfs settings."""
+    yield from _policy_problems(array, level)
+    yield from _flag_problems(array, level, members)
+    for key, value in array.sysfs.items():
+        yield from _sysfs_problems(array, level, key, value)
+
+
+def bitmap_problems(array: Array, level: Level, sizes: Sequence[int]) -> Iterable[Problem]:
+    """The bitmap's kind and chunk; with ``sizes``, whether it fits as well."""
+    kind = array.bitmap
+    if kind not in BITMAPS:
+        why = " (clustered bitmaps need a cluster)" if kind == "clustered" else ""
+        yield Problem(key="array.bitmap", message=f"{choice(kind, BITMAPS)}{why}")
+        return
+    if kind != "none" and not level.redundant:
+        yield Problem(
+            key="array.bitmap",
+            message=f"{level.title} is never synchronised, so it takes no bitmap: set bitmap to "
+            "none",
+        )
+        return
+    yield from _bitmap_file_problems(array)
+    yield from _bitmap_disk_problems(array)
+    if kind == "lockless" and array.metadata != "1.2":
+        yield Problem(
+            key="array.metadata",
+            message=f"a lockless bitmap needs metadata 1.2, and this is {array.metadata}",
+        )
+    chunk = list(_bitmap_chunk_problems(array))
+    yield from chunk
+    if sizes and not chunk:
+        yield from _bitmap_fit_problems(array, level, sizes)
+
+
+def _bitmap_file_problems(array: Array) -> Iterable[Problem]:
+    path = array.bitmap_file
+    if array.bitmap == "external" and path is None and array.bitmap_disk is None:
+        yield Problem(
+            key="array.bitmap",
+            message="an external bitmap is a file, and none is named: set bitmap_file to its "
+            "path in the guest, such as /var/lib/bench-bitmap, on an ext4 that is not on the "
+            "array, or bitmap_disk to the number of a disk that gets an ext4 for it",
+        )
+    elif array.bitmap != "external" and path is not None:
+        yield Problem(
+            key="array.bitmap_file",
+            message=f"{path!r} is only used by an external bitmap, and this one is "
+            f"{array.bitmap}: set bitmap to external, or leave the file out",
+            idle_by="array.bitmap",
+        )
+    elif path is not None and (
+        not re.fullmatch(r"(/[A-Za-z0-9._-]+)+", path)
+        or {".", ".."} & set(path.split("/"))
+        or path.startswith(_NO_FILE_SYSTEM)
+    ):
+        yield Problem(
+            key="array.bitmap_file",
+            message=f"{path!r} is no absolute path of a file that md can map to blocks: write one "
+            "on ext4 such as /var/lib/bench-bitmap",
+        )
+
+
+def _bitmap_disk_problems(array: Array) -> Iterable[Problem]:
+    if array.bitmap_disk is None:
+        return
+    if array.bitmap != "external":
+        yield Problem(
+            key="array.bitmap_disk",
+            message=f"disk {array.bitmap_disk} is set aside for the file of an external bitmap, "
+            f"and this one is {array.bitmap}: set bitmap to external, or leave it out",
+            idle_by="array.bitmap",
+        )
+    elif array.bitmap_file is not None:
+        yield Problem(
+            key="array.bitmap_file",
+            message=f"{array.bitmap_file!r} names a file of the guest's own, and bitmap_disk a "
+            "disk for it: leave one of them out",
+        )
+
+
+def _bitmap_chunk_problems(array: Array) -> Iterable[Problem]:
+    chunk = array.bitmap_chunk
+    if chunk is None:
+        return
+    found = format_size(chunk)
+    idle_by = "" if array.bitmap in ("internal", "external") else "array.bitmap"
+    if array.bitmap == "none":
+        message = f"{found} is given, and there is no bitmap: set bitmap, or leave it out"
+    elif array.bitmap == "lockless":
+        message = f"a lockless bitmap chooses its own chunk: leave {found} out"
+    elif chunk < SMALLEST_CHUNK or chunk & (chunk - 1):
+        message = f"{found} is not a power of two of 4KiB or more, as md needs it"
+    elif chunk > GIB:
+        message = f"{found} is more than a bitmap's superblock can hold safely: give 1GiB or less"
+    else:
+        return
+    yield Problem(key="array.bitmap_chunk", message=message, idle_by=idle_by)
+
+
+def _bitmap_fit_problems(array: Array, level: Level, sizes: Sequence[int]) -> Iterable[Problem]:
+    """What lies between superblock and data must leave room for it."""
+    reserved = 0
+    if array.bitmap == "internal":
+        shape = geometry_of(array, sizes)
+        covered = bitmap_covers(level, shape.layout, shape.members, shape.component_size)
+        least = smallest_bitmap_chunk(shape.component_size, covered)
+        if array.bitmap_chunk is not None and array.bitmap_chunk < least:
+            yield Problem(
+                key="array.bitmap_chunk",
+                message=f"{format_size(array.bitmap_chunk)} needs more bits than mdadm leaves "
+                f"room for: with components of {format_size(shape.component_size)} it takes "
+                f"{format_size(least)} or more",
+            )
+            return
+        chunk = array.bitmap_chunk or max(DEFAULT_BITMAP_CHUNK, least)
+        reserved = bitmap_bytes(covered, chunk)
+    elif array.bitmap == "lockless":
+        reserved = LOCKLESS_BITMAP
+    elif array.consistency_policy == "ppl":
+        reserved = PPL
+    if not reserved or array.data_offset is None:
+        return
+    needed = SUPERBLOCK_END[array.metadata] + reserved + BAD_BLOCK_LOG
+    if array.data_offset < needed:
+        what = "partial parity log" if array.bitmap == "none" else f"{array.bitmap} bitmap"
+        yield Problem(
+            key="array.data_offset",
+            message=f"{format_size(array.data_offset)} leaves no room for the {what}, which lies "
+            f"between superblock and data: give {format_size(needed)} or more",
+        )
+
+
+def _policy_problems(array: Array, level: Level) -> Iterable[Problem]:
+    policy = array.consistency_policy
+    if policy is None:
+        return
+    if policy == "journal":
+        message = "a journal is a disk of its own, which the lab does not have: write resync, "
+        message += "bitmap or ppl"
+    elif policy not in POLICIES:
+        message = choice(policy, POLICIES)
+    elif not level.redundant:
+        message = f"{level.title} has nothing to keep consistent: leave it out"
+    elif policy == "bitmap" and array.bitmap == "none":
+        message = "'bitmap' needs one, and bitmap is none: set bitmap to internal"
+    elif policy != "bitmap" and array.bitmap != "none":
+        message = (
+            f"{policy!r} excludes a bitmap, and bitmap is {array.bitmap}: set bitmap to none, or "
+            "leave the policy out"
+        )
+    elif policy == "ppl" and level is not Level.RAID5:
+        message = f"a partial parity log is for RAID 5 only, and this is {level.title}"
+    else:
+        return
+    yield Problem(key="array.consistency_policy", message=message)
+
+
+def _flag_problems(array: Array, level: Level, members: int) -> Iterable[Problem]:
+    wrong = [m for m in array.write_mostly if not 1 <= m <= members]
+    if array.write_mostly and level is not Level.RAID1:
+        yield Problem(
+            key="array.write_mostly",
+            message=f"only RAID 1 can spare a member from reading, and this is {level.title}: "
+            "leave it out",
+        )
+    elif wrong:
+        yield Problem(
+            key="array.write_mostly",
+            message=f"there is no member {wrong[0]}: they count from 1 to {members}",
+        )
+    elif len(set(array.write_mostly)) < len(array.write_mostly):
+        yield Problem(key="array.write_mostly", message="a member is named twice: name it once")
+    if array.write_behind is not None:
+        if not array.write_mostly:
+            yield Problem(
+                key="array.write_behind",
+                message="only write-mostly members may lag behind, and there are none: set "
+                "write_mostly",
+            )
+        if array.bitmap not in ("internal", "external"):
+            yield Problem(
+                key="array.write_behind",
+                message=f"it needs a bitmap to remember what lags behind, and bitmap is "
+                f"{array.bitmap}: set it to internal",
+            )
+    if array.failfast and level not in (Level.RAID1, Level.RAID10):
+        yield Problem(
+            key="array.failfast",
+            message=f"only RAID 1 and 10 can fail fast, and this is {level.title}: leave it out",
+        )
+
+
+def _sysfs_problems(array: Array, level: Level, key: str, value: str) -> Iterable[Problem]:
+    if not _SYSFS_KEY.fullmatch(key):
+        yield Problem(
+            key="array.sysfs",
+            message=f"{key!r} is no plain name below /sys/block/mdX/md/: write one such as "
+            "stripe_cache_size or bitmap/time_base",
+        )
+        return
+    if key in OWNED:
+        message = f"{OWNED[key]} says this: set that instead"
+    elif key in ACTIONS:
+        message = "writing it is an action and no setting, and cannot be read back: remove it"
+    elif key in RAID456 and level not in (Level.RAID4, Level.RAID5, Level.RAID6):
+        message = f"only RAID 4, 5 and 6 have this file, and this is {level.title}: remove it"
+    elif key.startswith("bitmap/") and array.bitmap not in ("internal", "external"):
+        yield Problem(
+            key=f"array.sysfs.{key}",
+            message=f"the array has no such bitmap (bitmap is {array.bitmap}): remove it",
+            idle_by="array.bitmap",
+        )
+        return
+    elif not value or len(value.split()) != 1 or not value.isprintable() or value == "system":
+        message = f"{value!r} is not one word that the kernel would read back: give a number"
+    elif key in MILLISECONDS and not _is_seconds(value):
+        message = f"{value!r} is not a number of seconds such as 5 or 0.2"
+    else:
+        return
+    yield Problem(key=f"array.sysfs.{key}", message=message)
+
+
+def _is_seconds(value: str) -> bool:
+    return re.fullmatch(r"\d{1,9}(\.\d{1,3})?", value) is not None
+
+
+def read_back(settings: Mapping[str, str]) -> dict[str, str]:
+    """What the kernel prints (first word) after these values were written.
+
+    ``md.c: safe_delay_show`` always has three decimals, ``md-bitmap.c: timeout_show`` only where
+    they are not zero.
+    """
+    printed = dict(settings)
+    for key in MILLISECONDS:
+        try:
+            seconds = Decimal(settings[key]) if key in settings else None
+        except InvalidOperation:
+            seconds = None
+        if seconds is None:
+            continue
+        whole = seconds == seconds.to_integral_value() and key != "safe_mode_delay"
+        printed[key] = str(int(seconds)) if whole else f"{seconds:.3f}"
+    return printed

@@ -1,0 +1,128 @@
+"""Disks cut into partitions, an md array across each, and LVM over the arrays: exact, in bytes.
+
+Sources: ``sfdisk(8)`` (GPT: 1 MiB in front, 33 sectors behind), ``lvm2`` ``metadata/pv.c`` and
+``format_text/format-text.c: _text_pv_setup`` (data begin at the first multiple of the alignment
+behind the metadata, which end at 1 MiB), ``vgcreate(8)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from lab.core.units import KIB, MIB, format_size
+from lab.md.facts.geometry import Geometry, geometry_of
+from lab.md.facts.rules import array_problems
+from lab.model.plugin import Problem
+from lab.model.scenario.document import Array
+
+EXTENT: Final = 4 * MIB
+"""LVM's physical extent, its own default; the last part of each array that fills none is unused."""
+LARGEST_NAME: Final = 30
+"""Letters of the arrays' common name: each has its number behind it, and md takes 32."""
+DEFAULT_STRIPE: Final = 64 * KIB
+"""LVM's own, ``lvcreate(8)``."""
+
+
+def segment_size(disk: int, segments: int) -> int:
+    """Bytes of each partition of a disk, in whole MiB."""
+    return (disk - 2 * MIB) // segments // MIB * MIB
+
+
+def segment_array(array: Array, number: int) -> Array:
+    """The md array across the ``number``-th partition of each disk, from 1."""
+    name = f"{array.name}{number}"
+    return array.model_copy(update={"kind": "md", "name": name, "segments": None})
+
+
+def segment_geometry(array: Array, sizes: Sequence[int]) -> Geometry:
+    """The shape that all of them have, on disks of these sizes."""
+    return geometry_of(
+        segment_array(array, 1), [segment_size(size, array.segments or 1) for size in sizes]
+    )
+
+
+def data_start(shape: Geometry) -> int:
+    """Byte of each array at which LVM's data begin: whole stripes, behind 1 MiB of metadata."""
+    unit = shape.stripe or shape.chunk or MIB
+    return -(-MIB // unit) * unit
+
+
+def volume_bytes(size: int, start: int) -> int:
+    """Bytes that an array of ``size`` bytes gives to the volume: whole extents from ``start``."""
+    return max(size - start, 0) // EXTENT * EXTENT
+
+
+def segment_problems(array: Array, sizes: Sequence[int]) -> Iterable[Problem]:
+    """What no partition table, mdadm, kernel or LVM would take."""
+    count = array.segments
+    if count is None:
+        yield Problem(
+            key="array.segments",
+            message="how many partitions each disk is cut into must be said: write 4, say",
+        )
+        return
+    yield from _volume_problems(array, count)
+    if len(array.name) > LARGEST_NAME:
+        yield Problem(
+            key="array.name",
+            message=f"{array.name!r} leaves no room for the segments' numbers: {LARGEST_NAME} "
+            "letters are the most",
+        )
+    if array.bitmap == "external" or array.bitmap_disk is not None:
+        yield Problem(
+            key="array.bitmap" if array.bitmap == "external" else "array.bitmap_disk",
+            message="segments have their bitmaps inside: set bitmap to internal or none, and "
+            "leave bitmap_disk out",
+        )
+        return
+    cut = [segment_size(size, count) for size in sizes]
+    if cut and min(cut) < MIB:
+        yield Problem(
+            key="array.segments",
+            message=f"{count} partitions of a disk of {format_size(min(sizes))} leave no MiB for "
+            "each: lower it, or give larger disks",
+        )
+        return
+    refused = list(array_problems(segment_array(array, 1), cut))
+    for problem in refused:
+        yield Problem(
+            key=problem.key,
+            message=f"in a segment of {format_size(min(cut, default=0))}, {problem.message}",
+            idle_by=problem.idle_by,
+        )
+    shape = None if refused else segment_geometry(array, sizes)
+    if shape is None or not shape.level.redundant:
+        return
+    if not volume_bytes(int(shape.component_size * shape.data_members), data_start(shape)):
+        yield Problem(
+            key="array.segments",
+            message=f"an array across one of {count} segments holds less than LVM's extent of "
+            f"{format_size(EXTENT)}: lower it, or give larger disks",
+        )
+
+
+def _volume_problems(array: Array, count: int) -> Iterable[Problem]:
+    size = array.stripe_size
+    if array.volume == "striped" and count < 2:
+        yield Problem(
+            key="array.volume",
+            message="there is one segment, and nothing to go round: write linear, or raise "
+            "segments",
+            idle_by="array.segments",
+        )
+    if size is None:
+        return
+    if array.volume != "striped":
+        yield Problem(
+            key="array.stripe_size",
+            message=f"{format_size(size)} is only used by a striped volume, and this one is "
+            f"{array.volume}: set volume to striped, or leave it out",
+            idle_by="array.volume",
+        )
+    elif not 4 * KIB <= size <= EXTENT or size & (size - 1):
+        yield Problem(
+            key="array.stripe_size",
+            message=f"{format_size(size)} is none of LVM's: give a power of two from 4KiB to "
+            f"{format_size(EXTENT)}",
+        )

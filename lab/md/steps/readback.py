@@ -1,0 +1,185 @@
+"""What the kernel says of an md array, as ``key=value`` lines, and what it must say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from lab.md.facts.geometry import Geometry, present
+from lab.md.facts.levels import Level
+from lab.md.facts.options import bitmap_path, read_back
+from lab.model.execution.procedure import Verify, words
+from lab.model.scenario.document import Array, InitialSync
+
+BITMAP_SECONDS: Final = 5
+"""mdadm's ``DEFAULT_BITMAP_DELAY``: how often the kernel looks for bits to clear."""
+
+
+def has_bits(array: Array) -> bool:
+    """A bitmap that is written all ones, and is clean only once the kernel has cleared them."""
+    return array.bitmap in ("internal", "external")
+
+
+def ready(array: Array, shape: Geometry) -> dict[str, str]:
+    """What must come true before the first workload; empty where it is true from the start."""
+    if not shape.level.redundant or array.initial_sync is InitialSync.NONE:
+        return {}
+    expect = {"dirty_bits": "0"} if has_bits(array) else {}
+    if array.initial_sync is InitialSync.WAIT:
+        expect |= _synced(array)
+    return expect
+
+
+def _synced(array: Array) -> dict[str, str]:
+    """All are there that should be; nothing runs. A lockless bitmap syncs what is first written."""
+    expect = {"state": "running", "degraded": "0" if array.missing is None else "1"}
+    if array.bitmap != "lockless":
+        expect |= {"sync_action": "idle", "resync_start": "none"}
+    return expect
+
+
+def state_script(device: str) -> str:
+    """``key=value`` lines on what runs; levels that cannot sync lack some of these files."""
+    return (
+        f"d=$(readlink -f {device})\n"
+        "md=/sys/block/${d##*/}/md\n"
+        "v=\n"
+        'read -r v < "$md/array_state"\n'
+        "case $v in clean|active|active-idle|write-pending) v=running ;; esac\n"
+        'echo "state=$v"\n'
+        "for key in sync_action degraded resync_start; do\n"
+        '  v=\n  [ ! -e "$md/$key" ] || read -r v < "$md/$key"\n'
+        '  echo "$key=$v"\n'
+        "done\n"
+    )
+
+
+def dirty_bits_script(array: Array, disks: Sequence[str]) -> str:
+    """How many bits are set on the disk, as mdadm reads them past the page cache."""
+    if not has_bits(array):
+        return ""
+    examine = words("mdadm", "--examine-bitmap", bitmap_path(array) or disks[0])
+    return f"echo \"dirty_bits=$({examine} | sed -n 's/.* \\([0-9]*\\) dirty.*/\\1/p')\"\n"
+
+
+def read_back_array(
+    array: Array, shape: Geometry, device: str, disks: Sequence[str], name: str
+) -> Verify:
+    """The array is what was asked for."""
+    return Verify(name=name, script=_read(array, device, disks), expect=_expected(array, shape))
+
+
+def _read(array: Array, device: str, disks: Sequence[str]) -> str:
+    """Everything about the array that the kernel tells, as ``key=value`` lines in bytes."""
+    settings = "".join(
+        f'v=\nread -r v rest < "$md/{key}"\necho "sysfs.{key}=$v"\n' for key in array.sysfs
+    )
+    return (
+        f"[ -b {device} ] && echo block_device=yes\n"
+        f"{state_script(device)}"
+        "for key in level layout raid_disks chunk_size metadata_version consistency_policy; do\n"
+        '  v=\n  read -r v < "$md/$key"\n'
+        '  echo "$key=$v"\n'
+        "done\n"
+        'v=0\nread -r v < "$md/component_size"\necho "component_size=$((v * 1024))"\n'
+        "kind=none chunk= backlog= base=\n"
+        "if grep -qF '[llbitmap]' \"$md/bitmap_type\" 2>/dev/null; then\n"
+        "  kind=lockless\n"
+        'elif [ -e "$md/bitmap/location" ]; then\n'
+        '  read -r kind < "$md/bitmap/location"\n'
+        "  case $kind in file) kind=external ;; [+-]*) kind=internal ;; esac\n"
+        # Linux 7.2 has but the first of these files where there is no bitmap.
+        '  [ ! -e "$md/bitmap/chunksize" ] || read -r chunk < "$md/bitmap/chunksize"\n'
+        '  [ ! -e "$md/bitmap/backlog" ] || read -r backlog < "$md/bitmap/backlog"\n'
+        '  [ ! -e "$md/bitmap/time_base" ] || read -r base < "$md/bitmap/time_base"\n'
+        "fi\n"
+        'echo "bitmap=$kind"\necho "bitmap_chunk=$chunk"\n'
+        'echo "write_behind=$backlog"\necho "bitmap_seconds=$base"\n'
+        "n=0\n"
+        f"for b in $({words('readlink', '-f', *disks)}); do\n"
+        "  n=$((n + 1)) slot=missing offset=0 state=\n"
+        "  dev=$md/dev-${b##*/}\n"
+        '  read -r slot < "$dev/slot"\n'
+        '  read -r offset < "$dev/offset"\n'
+        '  read -r state < "$dev/state"\n'
+        '  echo "disk$n.slot=$slot"\n'
+        '  echo "disk$n.data_offset=$((offset * 512))"\n'
+        "  for flag in write_mostly failfast; do\n"
+        "    case ,$state, in *,$flag,*) v=yes ;; *) v=no ;; esac\n"
+        '    echo "disk$n.$flag=$v"\n'
+        "  done\n"
+        "done\n"
+        f"{settings}"
+    )
+
+
+def _expected(array: Array, shape: Geometry) -> dict[str, str]:
+    """What the kernel must say, key by key, of the array that was asked for."""
+    level = shape.level
+    expect = {
+        "block_device": "yes",
+        "state": "running",
+        "level": level.kernel_name,
+        "raid_disks": str(shape.members),
+        "metadata_version": array.metadata,
+        "consistency_policy": _policy(array, level),
+        "bitmap": array.bitmap,
+    }
+    if level is not Level.RAID0:
+        # RAID 0's layout is kept only where it matters, and mdadm's versions differ on where.
+        expect["layout"] = str(shape.layout)
+    if level.striped:
+        expect["chunk_size"] = str(shape.chunk)
+    if level.redundant:
+        expect["component_size"] = str(shape.component_size)
+        if array.initial_sync is not InitialSync.NONE:
+            expect |= _synced(array)
+    expect |= _expected_bitmap(array, shape)
+    numbers = present(array, range(1, shape.members + shape.spares + 1))
+    for place, number in enumerate(numbers, 1):
+        found = _expected_disk(array, shape, number)
+        expect |= {f"disk{place}.{key}": value for key, value in found.items()}
+    printed = read_back(array.sysfs)
+    expect |= {f"sysfs.{key}": value for key, value in printed.items()}
+    return expect
+
+
+def _policy(array: Array, level: Level) -> str:
+    if not level.redundant:
+        return "none"
+    if array.consistency_policy is not None:
+        return array.consistency_policy
+    return "resync" if array.bitmap == "none" else "bitmap"
+
+
+def _expected_bitmap(array: Array, shape: Geometry) -> dict[str, str]:
+    expect = {}
+    chunk = array.bitmap_chunk or shape.bitmap_chunk
+    if chunk:
+        expect["bitmap_chunk"] = str(chunk)
+    if array.write_behind is not None:
+        expect["write_behind"] = str(array.write_behind)
+    if has_bits(array) and "bitmap/time_base" not in array.sysfs:
+        expect["bitmap_seconds"] = str(BITMAP_SECONDS)
+    return expect
+
+
+def _expected_disk(array: Array, shape: Geometry, number: int) -> dict[str, str]:
+    """Slot, offset and flags of the ``number``-th disk, from 1.
+
+    The last member of RAID 4 and 5 is one spare among others until it is recovered, so that its
+    slot is known only without a sync, or when the sync is over and there were no other spares.
+    """
+    expect = {"data_offset": str(shape.data_offset)}
+    recovered = (
+        shape.level in (Level.RAID4, Level.RAID5)
+        and array.initial_sync is not InitialSync.ASSUME_CLEAN
+        and number >= shape.members
+    )
+    if not recovered or (array.initial_sync is InitialSync.WAIT and not shape.spares):
+        expect["slot"] = str(number - 1) if number <= shape.members else "none"
+    if array.write_mostly and number <= shape.members:
+        expect["write_mostly"] = "yes" if number in array.write_mostly else "no"
+    if array.failfast:
+        expect["failfast"] = "yes"
+    return expect

@@ -1,0 +1,65 @@
+"""What md and QEMU's throttle must give, from their rules alone: pure, milliseconds for a cell.
+
+::
+
+    bucket      what one throttled disk admits, and when
+    layout      where md puts things
+    stripe      what RAID 4, 5 and 6 read and write: the stripe cache, rmw and rcw
+    paths       one request to the array as requests to members, for each level
+    bitmap      which writes wait for the write-intent bitmap's own
+    sequence    the clock of a sequential stream
+    prediction  one stream on one array
+    gate        a bucket among many requests: QEMU's queues and timers
+    scatter     where random requests fall
+    concurrent  the event simulation of many requests, and of md's threads
+    load        one load of many requests on one array
+    volume      what of an LVM volume over several arrays can be followed
+    cell        a scenario's cell, and why theory may have nothing to say
+    updates     how often a workload can make md write the bitmap
+    explain     why, in sentences
+    answer      predictions and explanations of a scenario's cell
+
+A new kind of workload is a clock beside ``sequence`` and ``concurrent``, a new model of a disk a
+meter beside ``bucket``.
+"""
+
+from __future__ import annotations
+
+from lab.md.theory.answer import explain, predict
+from lab.md.theory.bitmap import Bitmap
+from lab.md.theory.bucket import Direction, Limit, Limits, Scope, Unit
+from lab.md.theory.cell import UnknownError, only_reads, why_not
+from lab.md.theory.layout import Geometry, Level, level_of
+from lab.md.theory.load import LoadPrediction, predict_load
+from lab.md.theory.paths import Load, Stream
+from lab.md.theory.prediction import Bottleneck, StreamPrediction, predict_stream
+from lab.md.theory.sequence import MemberLoad
+from lab.md.theory.stripe import StripeRules
+from lab.md.theory.updates import bitmap_updates
+
+__all__ = [
+    "Bitmap",
+    "Bottleneck",
+    "Direction",
+    "Geometry",
+    "Level",
+    "Limit",
+    "Limits",
+    "Load",
+    "LoadPrediction",
+    "MemberLoad",
+    "Scope",
+    "Stream",
+    "StreamPrediction",
+    "StripeRules",
+    "Unit",
+    "UnknownError",
+    "bitmap_updates",
+    "explain",
+    "level_of",
+    "only_reads",
+    "predict",
+    "predict_load",
+    "predict_stream",
+    "why_not",
+]

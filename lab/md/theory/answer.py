@@ -1,0 +1,90 @@
+"""What theory answers: predictions of a cell's workloads, and each explained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lab.md.theory.cell import Found, UnknownError, Work, follow, setting_of
+from lab.md.theory.explain import because, lifts
+from lab.md.theory.load import LoadPrediction
+from lab.md.theory.paths import Stream
+from lab.model.result.explanation import Explanation, MemberBytes
+from lab.model.result.measurement import (
+    DISK_READ_BYTES,
+    DISK_WRITTEN_BYTES,
+    IOPS,
+    LATENCY,
+    SECONDS,
+    THROUGHPUT,
+    Metric,
+    Prediction,
+)
+from lab.model.scenario.document import Cell
+
+
+def predict(cell: Cell, works: Mapping[str, Work]) -> list[Prediction]:
+    """Every metric of each workload that theory knows; ``works`` has them by name."""
+    predictions = []
+    for workload in cell.workloads:
+        work = works.get(workload.name)
+        if work is None:
+            continue
+        try:
+            setting = setting_of(cell, work)
+            found = follow(setting, work)
+        except UnknownError:
+            continue
+        reason = " ".join(because(setting, work, found))
+        for metric, value in (*metrics_of(work, found), *_counted(work, found)):
+            predictions.append(
+                Prediction(
+                    workload=workload.name,
+                    metric=metric.name,
+                    value=value,
+                    reason=reason,
+                    doubt=found.doubt,
+                )
+            )
+    return predictions
+
+
+def metrics_of(work: Work, found: Found) -> list[tuple[Metric, float]]:
+    """What a prediction says, as metrics."""
+    values = [(THROUGHPUT, found.throughput)]
+    if isinstance(found, LoadPrediction):
+        values += [(IOPS, found.iops), (LATENCY, found.latency)]
+    else:
+        values.append((IOPS, found.throughput / work.block))
+    if isinstance(work, Stream) or work.seconds is None:
+        values.append((SECONDS, found.seconds))
+    return values
+
+
+def _counted(work: Work, found: Found) -> list[tuple[Metric, float]]:
+    """Bytes of all members, where it is known how much the workload does, and not only how long."""
+    if not isinstance(work, Stream) and work.seconds is not None:
+        return []
+    return [
+        (DISK_READ_BYTES, sum(load.read_bytes for load in found.members)),
+        (DISK_WRITTEN_BYTES, sum(load.written_bytes for load in found.members)),
+    ]
+
+
+def explain(cell: Cell, name: str, work: Work) -> Explanation:
+    """One workload: what is expected, why, what would be faster, and what each member moves."""
+    try:
+        setting = setting_of(cell, work)
+        found = follow(setting, work)
+    except UnknownError as unknown:
+        return Explanation(workload=name, sentences=(f"Theory cannot say: {unknown}.",))
+    sentences = (*because(setting, work, found), *lifts(setting, work, found))
+    members = tuple(
+        MemberBytes(serial=s, read_bytes=load.read_bytes, written_bytes=load.written_bytes)
+        for s, load in zip(setting.serials, found.members, strict=True)
+    )
+    return Explanation(
+        workload=name,
+        expected={metric.name: value for metric, value in metrics_of(work, found)},
+        sentences=sentences,
+        members=members,
+    )

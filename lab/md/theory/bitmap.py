@@ -1,0 +1,162 @@
+"""The write-intent bitmap: which writes must wait for one of its own, and how many there are.
+
+Sources: kernel ``drivers/md/md-bitmap.c`` - ``md_bitmap_startwrite`` (a clean region's bit is set
+and its page marked dirty), ``md_bitmap_unplug`` (every dirty page is written, to every member, and
+waited for), ``md_bitmap_endwrite`` and ``md_bitmap_daemon_work`` (each ``time_base`` a region that
+was left alone steps down, and at the second step is clean in memory: its next write sets it
+again); ``raid5.c: raid5_bitmap_sector`` (newer kernels: a write marks whole rows of chunks); mdadm
+``super1.c`` (a bit of RAID 10 covers array bytes, a bit of the others member bytes). What the
+daemon writes itself, a page or so per ``time_base``, is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from lab.md.theory.layout import Geometry, Level
+from lab.md.theory.paths import Cutting, Extent, Path, Work
+
+PAGE = 4096
+SUPERBLOCK = 256
+"""Bytes of the bitmap's own superblock, in front of the bits on the first page."""
+SECTOR = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bitmap:
+    """An internal bitmap; all of its bits are clean when the stream begins."""
+
+    chunk: int
+    """Bytes for each bit."""
+    time_base: float = 5.0
+    """Seconds between two looks for bits to clear."""
+    whole_rows: bool = True
+    """Whether a write to RAID 4, 5 or 6 marks whole rows of chunks."""
+
+
+class BitmapState:
+    """Bits and dirty pages while a stream runs."""
+
+    __slots__ = (
+        "_array_bytes",
+        "_bitmap",
+        "_busy",
+        "_dirty",
+        "_geometry",
+        "_left",
+        "_size",
+        "sets",
+    )
+
+    def __init__(self, bitmap: Bitmap, geometry: Geometry) -> None:
+        self._bitmap = bitmap
+        self._geometry = geometry
+        self._array_bytes = geometry.level in (Level.RAID1, Level.RAID10)
+        covered = geometry.size if self._array_bytes else geometry.component
+        self._size = SUPERBLOCK + -(-covered // bitmap.chunk + 7) // 8
+        self._busy: dict[int, int] = {}
+        """Writes under way in each region."""
+        self._left: dict[int, float] = {}
+        """When the last write of each region ended."""
+        self._dirty: set[int] = set()
+        self.sets = 0
+        """Bits that had to be set."""
+
+    def start(self, now: float, offset: int, size: int) -> tuple[int, ...]:
+        """A write begins: the regions that it lies in, to be handed to ``end``."""
+        regions = tuple(self._regions(offset, size))
+        for region in regions:
+            if not self._busy.get(region) and self._clean(region, now):
+                self.sets += 1
+                self._dirty.add((SUPERBLOCK + region // 8) // PAGE)
+            self._busy[region] = self._busy.get(region, 0) + 1
+        return regions
+
+    def end(self, now: float, regions: tuple[int, ...]) -> None:
+        """A write has ended."""
+        for region in regions:
+            self._busy[region] -= 1
+            self._left[region] = now
+
+    def take_dirty(self) -> list[int]:
+        """Sizes of the pages that must be written to every member now."""
+        sizes = [self._page_size(page) for page in sorted(self._dirty)]
+        self._dirty.clear()
+        return sizes
+
+    def _page_size(self, page: int) -> int:
+        """The last page is written as far as it is used, in whole sectors (``write_sb_page``)."""
+        rest = self._size - page * PAGE
+        return PAGE if rest >= PAGE else -(-rest // SECTOR) * SECTOR
+
+    def _clean(self, region: int, now: float) -> bool:
+        left = self._left.get(region)
+        if left is None:
+            return True
+        base = self._bitmap.time_base
+        return now // base - left // base >= 2
+
+    def _regions(self, offset: int, size: int) -> range:
+        chunk = self._bitmap.chunk
+        if self._array_bytes:
+            return range(offset // chunk, (offset + size - 1) // chunk + 1)
+        width = self._geometry.data_members * self._geometry.chunk
+        first, last = divmod(offset, width), divmod(offset + size - 1, width)
+        rows = self._geometry.chunk
+        if self._bitmap.whole_rows or last[0] > first[0] or size > rows:
+            return range(first[0] * rows // chunk, ((last[0] + 1) * rows - 1) // chunk + 1)
+        low = first[0] * rows + first[1] % rows
+        return range(low // chunk, (low + size - 1) // chunk + 1)
+
+
+class BitmapPath:
+    """A sequential stream's writes, with the bitmap's own in front of each new region.
+
+    One request at a time: all that a request dirties is written at once, and nothing returns to a
+    region that was left.
+    """
+
+    def __init__(self, inner: Path, bitmap: Bitmap, geometry: Geometry) -> None:
+        self._inner = inner
+        self._state = BitmapState(bitmap, geometry)
+        self._members = [m for m in range(geometry.members) if m not in geometry.failed]
+        self._region = bitmap.chunk
+        if geometry.has_parity:
+            self._region = max(bitmap.chunk, geometry.chunk) * geometry.data_members
+        self._marked = -1
+        """The last region that was marked."""
+        self.tally = inner.tally
+
+    @property
+    def cutting(self) -> Cutting:
+        """As without a bitmap."""
+        return self._inner.cutting
+
+    @property
+    def cuttings(self) -> tuple[Cutting, ...]:
+        """As without a bitmap."""
+        return self._inner.cuttings
+
+    def before(self, offset: int, size: int) -> tuple[Extent, ...]:
+        """The bitmap's pages, to every member."""
+        last = (offset + size - 1) // self._region
+        if last <= self._marked:
+            return ()
+        self._marked = last
+        self._state.start(0.0, offset, size)
+        return tuple(Extent(m, -1, s) for s in self._state.take_dirty() for m in self._members)
+
+    def plan(self, offset: int, size: int) -> list[Work]:
+        """As without a bitmap."""
+        return self._inner.plan(offset, size)
+
+    def signature(self, offset: int, turn: int) -> Hashable:
+        """Where in a region the stream is, besides."""
+        region, inside = divmod(offset, self._region)
+        return inside, self._marked - region, self._inner.signature(offset, turn)
+
+    def shift(self, distance: int) -> None:
+        """Whole regions further on."""
+        self._marked += distance // self._region
+        self._inner.shift(distance)

@@ -1,0 +1,174 @@
+"""One stream on one array: seconds, throughput, what each member moves, and what holds it.
+
+Where the rules leave open how md's requests are cut, the stream is followed through each way of
+cutting them; ``doubt`` says how far these ways are apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from lab.md.theory.bitmap import Bitmap, BitmapPath
+from lab.md.theory.bucket import Direction, Limits, Meter, Unit
+from lab.md.theory.layout import Geometry
+from lab.md.theory.paths import BIO_LIMIT, SEGMENT_LIMIT, Cutting, Path, Stream, path_of
+from lab.md.theory.sequence import MemberLoad, Outcome, StreamClock
+from lab.md.theory.stripe import StripeRules, Tally
+
+_MIB = 1024**2
+_HELD = 0.97
+"""From this share of the time on, a member is said to be the one that holds the stream."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bottleneck:
+    """The member whose bucket needs the longest."""
+
+    member: int | None
+    """The first of those that need as long; ``None`` where no bucket holds anything."""
+    alike: int
+    """How many members need as long."""
+    limit: str
+    """The limit by the scenario's name; empty without one."""
+    busy: float
+    """Share of the time that the limit alone explains, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamPrediction:
+    """What theory expects of one stream."""
+
+    seconds: float
+    throughput: float
+    """Bytes per second; infinite where the buckets hold nothing."""
+    members: tuple[MemberLoad, ...]
+    limit: Bottleneck
+    reason: str
+    """A sentence: what holds the stream."""
+    tally: Tally
+    """How stripes were written."""
+    doubt: float = 0.0
+    """Largest share by which ``seconds`` would change if requests were cut another way."""
+
+
+def predict_stream(
+    geometry: Geometry,
+    limits: Sequence[Limits],
+    stream: Stream,
+    *,
+    rules: StripeRules | None = None,
+    groups: Sequence[Hashable] = (),
+    bitmap: Bitmap | None = None,
+) -> StreamPrediction:
+    """Follow a stream on an idle array whose buckets are empty.
+
+    ``limits`` has one entry for each member. Members with the same entry in ``groups``, other than
+    ``None``, share one set of buckets. ``ValueError`` for a stream that the array cannot hold.
+    """
+    rules = rules or StripeRules()
+    if len(limits) != geometry.members:
+        raise ValueError(f"{len(limits)} sets of limits for {geometry.members} members")
+    if stream.offset + stream.total > geometry.size:
+        raise ValueError(f"the stream ends beyond the array's {geometry.size} bytes")
+    follow = partial(_follow, geometry, stream=stream, rules=rules, groups=groups, bitmap=bitmap)
+    path, meters, outcome = follow(limits, cutting=None)
+    doubt = 0.0
+    for cutting in path.cuttings:
+        if _matters(cutting, geometry, limits, stream):
+            other = follow(limits, cutting=cutting)[2].seconds
+            bare = other
+            if cutting.limit < SEGMENT_LIMIT:  # only for operations: do they hold it even then?
+                volume = [_without_operations(each) for each in limits]
+                bare = follow(volume, cutting=cutting)[2].seconds
+            if cutting.limit >= SEGMENT_LIMIT or other > bare * 1.001:
+                doubt = max(doubt, abs(other - outcome.seconds))
+    limit = _bottleneck(meters, outcome)
+    return StreamPrediction(
+        seconds=outcome.seconds,
+        throughput=stream.total / outcome.seconds if outcome.seconds else float("inf"),
+        members=outcome.members,
+        limit=limit,
+        reason=_reason(limit, outcome, geometry),
+        tally=path.tally,
+        doubt=doubt / outcome.seconds if outcome.seconds else 0.0,
+    )
+
+
+def _follow(
+    geometry: Geometry,
+    limits: Sequence[Limits],
+    *,
+    stream: Stream,
+    rules: StripeRules,
+    groups: Sequence[Hashable],
+    bitmap: Bitmap | None,
+    cutting: Cutting | None,
+) -> tuple[Path, list[Meter], Outcome]:
+    shared: dict[Hashable, Meter] = {}
+    meters = []
+    for member, limit in enumerate(limits):
+        group = groups[member] if groups else None
+        if group is None:
+            meters.append(Meter(limit))
+        else:
+            meters.append(shared.setdefault(group, Meter(limit)))
+    path = path_of(geometry, stream.direction, rules)
+    if bitmap is not None and stream.direction is Direction.WRITE:
+        path = BitmapPath(path, bitmap, geometry)
+    clock = StreamClock(geometry, path, meters, cutting=cutting)
+    return path, meters, clock.run(stream)
+
+
+def _matters(
+    cutting: Cutting, geometry: Geometry, limits: Sequence[Limits], stream: Stream
+) -> bool:
+    """Whether another way of cutting is possible at all, and could be seen."""
+    if any(limit.unit is Unit.OPERATIONS for each in limits for limit in each.limits):
+        return True
+    if cutting.limit < SEGMENT_LIMIT:
+        return False
+    whole = min(geometry.chunk, SEGMENT_LIMIT) if geometry.has_chunks else BIO_LIMIT
+    return stream.block > whole
+
+
+def _without_operations(limits: Limits) -> Limits:
+    return Limits(limits=tuple(x for x in limits.limits if x.unit is not Unit.OPERATIONS))
+
+
+def _bottleneck(meters: Sequence[Meter], outcome: Outcome) -> Bottleneck:
+    bounds = [meter.idle_bound for meter in meters]
+    most = max(bound for bound, _ in bounds)
+    if most <= 0 or not outcome.seconds:
+        return Bottleneck(member=None, alike=0, limit="", busy=0.0)
+    alike = [m for m, (bound, _) in enumerate(bounds) if bound >= most * 0.999]
+    limit = bounds[alike[0]][1]
+    return Bottleneck(
+        member=alike[0],
+        alike=len(alike),
+        limit=limit.name if limit else "",
+        busy=min(most / outcome.seconds, 1.0),
+    )
+
+
+def _reason(limit: Bottleneck, outcome: Outcome, geometry: Geometry) -> str:
+    """Members count from 1 for people, as in disks' serials."""
+    if limit.member is None:
+        return "the whole stream fits into the members' buckets"
+    load = outcome.members[limit.member]
+    moves = " and ".join(
+        f"{verb} {size / _MIB:.4g} MiB"
+        for verb, size in (("reads", load.read_bytes), ("writes", load.written_bytes))
+        if size
+    )
+    who = f"member {limit.member + 1}"
+    if limit.alike > 1:
+        who = f"each of {limit.alike} members"
+    missing = f", with {len(geometry.failed)} missing" if geometry.failed else ""
+    if limit.busy >= _HELD:
+        return f"{who} {moves}, and {limit.limit} holds it all the time{missing}"
+    return (
+        f"{who} {moves}, which {limit.limit} holds for {limit.busy:.0%} of the time; "
+        f"the rest is waiting, since one block at a time goes round the members{missing}"
+    )

@@ -1,0 +1,286 @@
+"""From what reading a disk showed to the figures of a model, and how well the model repeats it.
+
+A small read after a jump costs command, seek, the wait for the place to come round, and transfer.
+The wait is uniform over a revolution, whose length its variance therefore tells; the seek is what
+is left of the mean. The seek curve is linear in the data sheet's three figures, which least
+squares find. Drives are measured so by C. Ruemmler and J. Wilkes, "An introduction to disk drive
+modeling", IEEE Computer 27(3), 1994.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Final
+
+from lab.core.errors import ToolError
+from lab.md.theory.drive import LARGE, SMALL, random_read_rate, sequential_read_rate
+from lab.model.scenario.drive import HardDrive, HddParameters, SolidStateDrive, SsdParameters
+from lab.model.scenario.profile import Point, Profile, Samples
+
+SPEEDS: Final = (4200, 5400, 5900, 7200, 10_000, 15_000)
+"""Revolutions per minute that drives are made with."""
+SNAP: Final = 0.04
+"""A speed that is so near to one of those, as a share, is that one."""
+OUTLIER: Final = 1.6
+"""Revolutions after the fastest of its kind a read is no single wait any more."""
+LEVEL: Final = 0.97
+"""Zones whose rates are above this share of the fastest are as fast as it."""
+SLOPE: Final = 0.9
+"""Where the last zone is slower than this share of the fastest, the medium's rate shows there."""
+QUEUE: Final = 1.15
+"""A disk that is faster by this factor with sixteen requests chooses among them."""
+CHANNELS: Final = (1, 2, 4, 8, 16, 32, 64, 128)
+_HDD_ASSUMED: Final = ("write_settle", "write_cache", "ageing", "zones")
+_SSD_ASSUMED: Final = ("write_latency", "flush_latency", "page", "gc_after", "gc_stall")
+_HALVINGS: Final = 25
+
+
+def fit(samples: Samples, hdd: HardDrive, ssd: SolidStateDrive) -> Profile:
+    """A profile; ``hdd`` and ``ssd`` are the presets that say what reads do not show.
+
+    ``ToolError``: no drive of the model does that.
+    """
+    if samples.rotational:
+        drive, assumed = fit_hdd(samples, hdd)
+        own = asdict(drive)
+        own.pop("source"), own.pop("seed")
+        return Profile(
+            kind="hdd",
+            hdd=HddParameters.model_validate(own),
+            assumed=assumed,
+            points=hdd_points(samples, drive),
+            samples=samples,
+        )
+    solid = fit_ssd(samples, ssd)
+    own = asdict(solid)
+    own.pop("source")
+    return Profile(
+        kind="ssd",
+        ssd=SsdParameters.model_validate(own),
+        assumed=_SSD_ASSUMED,
+        points=ssd_points(samples, solid),
+        samples=samples,
+    )
+
+
+def fit_hdd(samples: Samples, preset: HardDrive) -> tuple[HardDrive, tuple[str, ...]]:
+    """The hard disk, and the names of its figures that are the preset's."""
+    if len(samples.jumps) < 3:
+        raise ToolError("a seek curve needs jumps over three distances or more")
+    outer, inner, cable = _rates(samples, preset.zones)
+    overhead = max(statistics.median(samples.near) - SMALL / outer, 0.0)
+    kept = [_single(j.seconds, _spread_of(j.seconds)) for j in samples.jumps]
+    turn = _revolution(kept, ())
+    kept = [_single(j.seconds, turn) for j in samples.jumps]
+    turn = _snapped(_revolution(kept, _single(samples.near, turn)))
+    rest = overhead + turn / 2 + SMALL / ((outer + inner) / 2)
+    seeks = [statistics.fmean(times) - rest for times in kept]
+    first, average, full = _curve([j.distance for j in samples.jumps], seeks, preset)
+    assumed = list(_HDD_ASSUMED)
+    drive = replace(
+        preset,
+        source="measured",
+        rpm=60 / turn,
+        overhead=overhead,
+        track_to_track=first,
+        average_seek=average,
+        full_stroke=full,
+        outer_rate=round(outer),
+        inner_rate=round(inner),
+        link_rate=round(cable or max(preset.link_rate, outer)),
+    )
+    if cable is None:
+        assumed.append("link_rate")
+    if samples.read_ahead is None:
+        assumed.append("read_ahead")
+    else:
+        drive = replace(drive, read_ahead=samples.read_ahead)
+    if samples.random_16 is None:
+        assumed.append("queue_depth")
+    elif samples.random_16 * statistics.fmean(samples.random) < QUEUE:
+        drive = replace(drive, queue_depth=1, ageing=0.0)
+    curve = drive.seek_curve
+    if not first <= average <= full or curve.b < 0 or curve.e < 0:
+        raise ToolError(
+            f"no arm moves like this: {first * 1000:.2f} ms to the next track,"
+            f" {average * 1000:.2f} ms on average, {full * 1000:.2f} ms over all of the disk",
+            hint="was the disk used by others meanwhile? measure it again, and for longer",
+        )
+    return drive, tuple(assumed)
+
+
+def fit_ssd(samples: Samples, preset: SolidStateDrive) -> SolidStateDrive:
+    """The solid-state disk.
+
+    A read alone takes the controller and a channel one after the other; of many at once those that
+    meet at a channel wait. For each number of channels there is one share of the two that gives the
+    measured rate; the stream decides which number it is.
+    """
+    if samples.random_16 is None or samples.large_16 is None:
+        raise ToolError("channels show in reads sixteen at a time, and none were measured")
+    link = max(round(samples.large_16), 1)
+    alone = max(statistics.median(samples.random) - SMALL / link, 1e-9)
+    stream = statistics.median(z.rate for z in samples.zones)
+    found: list[tuple[float, SolidStateDrive]] = []
+    for channels in CHANNELS:
+        low, high = 0.0, alone
+        for _ in range(_HALVINGS):
+            latency = (low + high) / 2
+            drive = replace(
+                preset,
+                source="measured",
+                overhead=alone - latency,
+                read_latency=latency,
+                channels=channels,
+                link_rate=link,
+            )
+            if random_read_rate(drive, 16, requests=500) > samples.random_16:
+                low = latency
+            else:
+                high = latency
+        off = abs(random_read_rate(drive, 16) / samples.random_16 - 1)
+        off += abs(sequential_read_rate(drive, 0.0, block=LARGE) / stream - 1)
+        found.append((off, drive))
+    return min(found, key=lambda one: one[0])[1]
+
+
+def hdd_points(samples: Samples, drive: HardDrive) -> tuple[Point, ...]:
+    """The model held against every figure that was measured."""
+    points = [
+        Point(
+            name=f"stream at {z.place:.0%}",
+            unit="bytes_per_second",
+            measured=z.rate,
+            model=sequential_read_rate(drive, z.place),
+        )
+        for z in samples.zones
+    ]
+    rest = drive.overhead + drive.revolution / 2 + SMALL / drive.rate(0.5)
+    points += [
+        Point(
+            name=f"read after a jump over {j.distance:.1%}",
+            unit="seconds",
+            measured=statistics.fmean(_single(j.seconds, drive.revolution)),
+            model=rest + drive.seek_curve(j.distance),
+        )
+        for j in samples.jumps
+    ]
+    return (*points, *_random_points(samples, drive))
+
+
+def ssd_points(samples: Samples, drive: SolidStateDrive) -> tuple[Point, ...]:
+    """The model held against every figure that was measured."""
+    stream = Point(
+        name="stream",
+        unit="bytes_per_second",
+        measured=statistics.median(z.rate for z in samples.zones),
+        model=sequential_read_rate(drive, 0.0),
+    )
+    return (stream, *_random_points(samples, drive))
+
+
+def _random_points(samples: Samples, drive: HardDrive | SolidStateDrive) -> list[Point]:
+    alone = 1 / statistics.fmean(samples.random)
+    points = [
+        Point(
+            name="random reads, one at a time",
+            unit="per_second",
+            measured=alone,
+            model=random_read_rate(drive, 1),
+        )
+    ]
+    if samples.random_16 is not None:
+        points.append(
+            Point(
+                name="random reads, sixteen at a time",
+                unit="per_second",
+                measured=samples.random_16,
+                model=random_read_rate(drive, 16),
+            )
+        )
+    return points
+
+
+def _rates(samples: Samples, zones: int) -> tuple[float, float, float | None]:
+    """Rates of the first and the last zone, of a straight line through all that were measured.
+
+    And the cable's, where it is slower than the outer zones: those are then all alike, and the line
+    goes through the others. ``None``: it is not.
+    """
+    fastest = max(z.rate for z in samples.zones)
+    level = [z.rate for z in samples.zones if z.rate >= LEVEL * fastest]
+    slower = [z for z in samples.zones if z.rate < LEVEL * fastest]
+    bound = len(level) >= 3 and len(slower) >= 2 and slower[-1].rate < SLOPE * fastest
+    chosen = slower if bound else samples.zones
+    # The model's rate is that of a zone's number, from 0 to zones - 1.
+    at = [min(int(z.place * zones), zones - 1) / max(zones - 1, 1) for z in chosen]
+    slope, start = statistics.linear_regression(at, [z.rate for z in chosen])
+    outer, inner = max(start, start + slope), min(start, start + slope)
+    if inner <= 0:
+        raise ToolError("the disk's rates fall to nothing, which no drive's do: measure it again")
+    return outer, inner, statistics.fmean(level) if bound else None
+
+
+def _spread_of(times: Sequence[float]) -> float:
+    """A first guess of the revolution: the middle four fifths of the waits, and a quarter more."""
+    ordered = sorted(times)
+    tenth = len(ordered) // 10
+    return (ordered[-1 - tenth] - ordered[tenth]) * 1.25
+
+
+def _single(times: Sequence[float], turn: float) -> list[float]:
+    """Those that waited once: not those that missed their place, or that something else held up."""
+    fastest = min(times)
+    return [t for t in times if t <= fastest + OUTLIER * turn] if turn else list(times)
+
+
+def _revolution(groups: Sequence[Sequence[float]], still: Sequence[float]) -> float:
+    """Seconds of a revolution: the variance of a uniform wait is a twelfth of its square.
+
+    ``still`` are reads that wait for nothing: their variance is the host's, and in the others too.
+    """
+    own = statistics.variance(still) if len(still) > 1 else 0.0
+    total = sum(statistics.variance(g) * (len(g) - 1) for g in groups if len(g) > 1)
+    freedom = sum(len(g) - 1 for g in groups)
+    turn = float(max(12 * (total / max(freedom, 1) - own), 0.0) ** 0.5)
+    if turn <= 0:
+        raise ToolError("every read took as long as the others: nothing turns in this disk")
+    return turn
+
+
+def _snapped(turn: float) -> float:
+    nearest = min(SPEEDS, key=lambda speed: abs(60 / speed - turn))
+    return 60 / nearest if abs(turn * nearest / 60 - 1) <= SNAP else turn
+
+
+def _curve(
+    distances: Sequence[float], seeks: Sequence[float], preset: HardDrive
+) -> tuple[float, float, float]:
+    """Track to track, average and full stroke, of the least squares."""
+    units = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
+    curves = [
+        replace(preset, track_to_track=a, average_seek=b, full_stroke=c).seek_curve
+        for a, b, c in units
+    ]
+    rows = [[curve(d) for curve in curves] for d in distances]
+    left = [[sum(r[i] * r[j] for r in rows) for j in range(3)] for i in range(3)]
+    right = [sum(r[i] * s for r, s in zip(rows, seeks, strict=True)) for i in range(3)]
+    whole = _determinant(left)
+    if not whole:
+        raise ToolError("the jumps are too much alike to tell a seek curve")
+    found = []
+    for column in range(3):
+        changed = [[right[i] if j == column else left[i][j] for j in range(3)] for i in range(3)]
+        found.append(_determinant(changed) / whole)
+    first, average, full = found
+    return max(first, 0.0), average, full
+
+
+def _determinant(m: Sequence[Sequence[float]]) -> float:
+    return (
+        m[0][0] * (m[1][1] * m[2][2] - m[1][2] * m[2][1])
+        - m[0][1] * (m[1][0] * m[2][2] - m[1][2] * m[2][0])
+        + m[0][2] * (m[1][0] * m[2][1] - m[1][1] * m[2][0])
+    )

@@ -1,0 +1,217 @@
+"""The clock: a sequential stream through md's paths and the members' buckets.
+
+One block is sent when the one before has ended, as dd does it past the page cache. Within a block
+all reads go out at once; a stripe's writes go out when its own reads are back
+(``raid5.c: handle_stripe_dirtying, ops_run_io``); the block ends with the slowest. The host is
+taken to be infinitely fast: only buckets cost time.
+
+Long streams cost no more than short ones: whenever a block begins at the same point of the layout
+with the same levels and the same cache as once before, what lay between repeats, and all whole
+repetitions are counted instead of followed. In symmetric layouts the same point is the same point
+of any row, with the members counted from where the row's roles begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import gcd, lcm
+from typing import NamedTuple, TypeVar
+
+from lab.md.theory.bucket import Direction, Meter
+from lab.md.theory.layout import Geometry
+from lab.md.theory.paths import Cutting, Extent, Path, Stream
+
+_T = TypeVar("_T", int, float)
+_READ, _WRITE = Direction.READ, Direction.WRITE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberLoad:
+    """What one member moved."""
+
+    read_bytes: int
+    written_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A stream's end."""
+
+    seconds: float
+    members: tuple[MemberLoad, ...]
+    followed: int
+    """Blocks that were followed one by one."""
+
+
+class _Mark(NamedTuple):
+    position: int
+    now: float
+    turn: int
+    read: list[int]
+    written: list[int]
+    used: list[list[float]]
+    tally: list[int]
+
+
+class StreamClock:
+    """One run of one stream; use it once."""
+
+    def __init__(
+        self,
+        geometry: Geometry,
+        path: Path,
+        meters: Sequence[Meter],
+        *,
+        cutting: Cutting | None = None,
+        repeats: bool = True,
+    ) -> None:
+        self._geometry = geometry
+        self._path = path
+        self._meters = meters
+        self._distinct = list({id(meter): meter for meter in meters}.values())
+        self._cutting = cutting or path.cutting
+        self._read = [0] * geometry.members
+        self._written = [0] * geometry.members
+        self._marks: dict[object, _Mark] | None = {} if repeats else None
+        alike = len(self._distinct) == len(meters) and len({m.limits for m in meters}) == 1
+        self._turn = geometry.turn if alike and not geometry.failed else 0
+        self._width = geometry.data_members * geometry.chunk
+
+    def run(self, stream: Stream) -> Outcome:
+        """Follow the stream to its end."""
+        now, position, followed = 0.0, stream.offset, 0
+        end = stream.offset + stream.total
+        repeat = lcm(stream.block, self._width if self._turn else self._geometry.period)
+        while position < end:
+            if self._marks is not None and (position - stream.offset) % repeat == 0:
+                now, position = self._skip(now, position, end)
+                if position >= end:
+                    break
+            size = min(stream.block, end - position)
+            now = self._block(now, position, size)
+            position += size
+            followed += 1
+        loads = zip(self._read, self._written, strict=True)
+        members = tuple(MemberLoad(read_bytes=r, written_bytes=w) for r, w in loads)
+        return Outcome(seconds=now, members=members, followed=followed)
+
+    def _skip(self, now: float, position: int, end: int) -> tuple[float, int]:
+        """Where the stream goes on after all whole repetitions, if this point was seen before."""
+        assert self._marks is not None
+        turn = position // self._width * self._turn % self._geometry.members
+        levels = [meter.signature(now) for meter in self._distinct]
+        key = (self._path.signature(position, turn), *levels[turn:], *levels[:turn])
+        here = _Mark(
+            position,
+            now,
+            turn,
+            self._read.copy(),
+            self._written.copy(),
+            [meter.used.copy() for meter in self._distinct],
+            self._path.tally.sums.copy(),
+        )
+        seen = self._marks.setdefault(key, here)
+        if seen is here:
+            return now, position
+        self._marks = None
+        distance = position - seen.position
+        # so many repetitions until every member plays the part again that it plays now
+        around = self._geometry.members // gcd(self._geometry.members, here.turn - seen.turn)
+        rounds = (end - position) // (distance * around)
+        seconds = rounds * around * (now - seen.now)
+        for meter, used in zip(self._distinct, self._around(seen, here, around), strict=True):
+            meter.skip(seconds, [rounds * amount for amount in used])
+        for load, before in ((self._read, seen.read), (self._written, seen.written)):
+            once = [b - a for a, b in zip(before, load, strict=True)]
+            for member, more in enumerate(_turned(once, here.turn - seen.turn, around)):
+                load[member] += rounds * more
+        self._path.tally.repeat(seen.tally, rounds * around)
+        skipped = rounds * around * distance
+        self._path.shift(skipped)
+        return now + seconds, position + skipped
+
+    def _around(self, seen: _Mark, here: _Mark, around: int) -> list[list[float]]:
+        """What each meter's buckets take until every member plays the same part again."""
+        once = [
+            [b - a for a, b in zip(old, new, strict=True)]
+            for old, new in zip(seen.used, here.used, strict=True)
+        ]
+        if around == 1:
+            return once
+        columns = [
+            _turned(column, here.turn - seen.turn, around) for column in zip(*once, strict=True)
+        ]
+        return [list(row) for row in zip(*columns, strict=True)] or once
+
+    def _block(self, now: float, offset: int, size: int) -> float:
+        """When the block that is sent ``now`` has ended."""
+        before = self._path.before(offset, size)
+        if before:
+            now = max(self._send(now, ((0, _WRITE, extent) for extent in before)).values())
+        works = self._path.plan(offset, size)
+        first: list[tuple[int, Direction, Extent]] = []
+        for i, work in enumerate(works):
+            if work.reads:
+                first.extend((i, _READ, extent) for extent in work.reads)
+            else:
+                first.extend((i, _WRITE, extent) for extent in work.writes)
+        ends = self._send(now, first)
+        done = max(ends.values(), default=now)
+        waiting: dict[float, list[int]] = {}
+        for i, work in enumerate(works):
+            if work.reads and work.writes:
+                waiting.setdefault(ends[i], []).append(i)
+        for moment in sorted(waiting):
+            batch = [(i, _WRITE, extent) for i in waiting[moment] for extent in works[i].writes]
+            done = max(done, *self._send(moment, batch).values())
+        return done
+
+    def _send(self, now: float, batch: Iterable[tuple[int, Direction, Extent]]) -> dict[int, float]:
+        """Send what is ready at one moment; when each piece of work has all of it."""
+        lanes: dict[tuple[int, Direction], list[tuple[int, int, int]]] = {}
+        for work, direction, (member, start, size) in batch:
+            lanes.setdefault((member, direction), []).append((start, size, work))
+        ends: dict[int, float] = {}
+        limit = self._cutting.limit
+        for (member, direction), extents in lanes.items():
+            loads = self._read if direction is _READ else self._written
+            meter = self._meters[member]
+            if len(extents) > 1:
+                extents.sort()
+            for run in _runs(extents, joins=self._cutting.joins):
+                size = sum(extent[1] for extent in run)
+                loads[member] += size
+                at = now
+                while size > 0:
+                    at = meter.admit(now, direction, min(size, limit))
+                    size -= limit
+                for _, _, work in run:
+                    if at > ends.get(work, -1.0):
+                        ends[work] = at
+        return ends
+
+
+def _turned(once: Sequence[_T], step: int, around: int) -> list[_T]:
+    """What each member moves in ``around`` repetitions, each a ``step`` further along."""
+    size = len(once)
+    return [
+        sum((once[(member - i * step) % size] for i in range(1, around)), once[member])
+        for member in range(size)
+    ]
+
+
+def _runs(
+    extents: list[tuple[int, int, int]], *, joins: bool
+) -> Iterable[list[tuple[int, int, int]]]:
+    """Extents in order of offset, those that touch in one list."""
+    if len(extents) == 1 or not joins:
+        return [[extent] for extent in extents]
+    runs = [[extents[0]]]
+    for extent in extents[1:]:
+        before = runs[-1][-1]
+        if before[0] + before[1] == extent[0]:
+            runs[-1].append(extent)
+        else:
+            runs.append([extent])
+    return runs

@@ -1,0 +1,327 @@
+"""What RAID 4, 5 and 6 read and write for a request: md's stripe cache, rmw and rcw.
+
+md works in stripe heads: one 4 KiB page of every member at the same offset. Sources: kernel
+``drivers/md/raid5.c`` - ``handle_stripe_dirtying`` (read-modify-write or reconstruct-write),
+``need_this_block`` and ``fetch_block`` (what a degraded array reads), ``ops_complete_reconstruct``
+(pages stay up to date), ``get_free_stripe`` (the stripe head idle longest is taken first),
+``raid5_make_request`` (one request enters as a whole, lowest offset first). Here runs of stripe
+heads that fare alike are one piece. Sets of members are bit masks, to be fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+from typing import NamedTuple
+
+from lab.md.theory.layout import Geometry
+
+PAGE = 4096
+"""Bytes of each member in one stripe head (``RAID5_STRIPE_SIZE`` on 4 KiB pages)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StripeRules:
+    """The knobs below ``/sys/block/mdX/md/`` that decide, and their defaults."""
+
+    cache_size: int = 256
+    """``stripe_cache_size``: stripe heads that are kept (``NR_STRIPES``)."""
+    rmw_level: int = 1
+    """0: never read-modify-write; 1: where it reads less; 2: also where it reads as much."""
+
+
+class How(IntEnum):
+    """How a stripe head comes to its new parity."""
+
+    FULL = 0
+    """All data are written: parity follows from them."""
+    CACHED = 1
+    """Whatever else is needed is still in the stripe cache."""
+    MODIFY = 2
+    """Read-modify-write: old data and old parity are read."""
+    RECONSTRUCT = 3
+    """Reconstruct-write: the data that are not written are read."""
+
+
+class Decision(NamedTuple):
+    """What one stripe head does."""
+
+    reads: int
+    """Members whose page is read first."""
+    writes: int
+    """Members whose page is written then."""
+    fresh: int
+    """Members whose page is up to date in the cache afterwards."""
+    how: How = How.CACHED
+    """Of a write."""
+
+
+class Tally:
+    """How many bytes of stripe heads (on each member) were written how, and what was read for it.
+
+    A sum that can be taken at two points and continued.
+    """
+
+    __slots__ = ("sums",)
+
+    def __init__(self) -> None:
+        self.sums = [0] * (2 * len(How))
+
+    def count(self, decision: Decision, size: int) -> None:
+        """``size`` bytes on each member of stripe heads that did the same."""
+        self.sums[decision.how] += size
+        self.sums[len(How) + decision.how] += size * decision.reads.bit_count()
+
+    def repeat(self, since: list[int], times: float) -> None:
+        """Count once more, so many times, what was counted since then."""
+        self.sums = [
+            now + round(times * (now - then)) for then, now in zip(since, self.sums, strict=True)
+        ]
+
+    def height(self, how: How) -> int:
+        """Bytes of each member in stripe heads written this way."""
+        return self.sums[how]
+
+    def read(self, how: How) -> int:
+        """Bytes that all members together had to read for it."""
+        return self.sums[len(How) + how]
+
+
+class Piece(NamedTuple):
+    """A run of stripe heads with one decision; offsets are bytes on each member."""
+
+    start: int
+    end: int
+    decision: Decision
+
+
+@lru_cache(maxsize=65536)
+def decide_write(
+    fresh: int, written: int, data: int, checks: int, missing: int, rmw_level: int = 1
+) -> Decision:
+    """``handle_stripe_dirtying`` for whole pages, and the fill before it where members are missing.
+
+    All but ``rmw_level`` are sets of members: with an up to date page, overwritten, holding data,
+    holding P or Q, failed. Reading a page that is missing counts twice all members.
+    """
+    everyone = data | checks
+    present = everyone & ~missing
+    reads = 0
+    if _must_fill(fresh, written, checks, missing):
+        reads = present & ~fresh
+        fresh = everyone
+    heavy = 2 * everyone.bit_count()
+    old = (written | checks) & ~fresh
+    rest = data & ~written & ~fresh
+    if rmw_level == 0:
+        modify, construct = 2, 1
+    else:
+        modify = (old & present).bit_count() + heavy * (old & missing).bit_count()
+        construct = (rest & present).bit_count() + heavy * (rest & missing).bit_count()
+    if modify < construct or (modify == construct and rmw_level == 2):
+        reads |= old & present
+        how = How.MODIFY
+    else:
+        reads |= rest & present
+        how = How.RECONSTRUCT
+    if not reads:
+        how = How.FULL if written == data else How.CACHED
+    return Decision(reads, (written | checks) & present, fresh | reads | written | checks, how)
+
+
+def _must_fill(fresh: int, written: int, checks: int, missing: int) -> bool:
+    """Whether neither rmw nor rcw can work, and all that is left is read (``need_this_block``)."""
+    if missing.bit_count() < 2:
+        return False
+    forced = missing & (written | checks) & ~fresh
+    return bool(forced and missing & ~checks & ~fresh & ~written)
+
+
+@lru_cache(maxsize=65536)
+def decide_read(fresh: int, wanted: int, everyone: int, missing: int) -> Decision:
+    """A read through the cache, as in every degraded array (``need_this_block``, first half)."""
+    need = wanted & ~fresh
+    if need & missing:
+        return Decision(everyone & ~missing & ~fresh, 0, everyone)
+    return Decision(need, 0, fresh | need)
+
+
+class StripeCache:
+    """Which pages are up to date: runs of stripe heads, the one idle longest first."""
+
+    __slots__ = ("_capacity", "_held", "_runs")
+
+    def __init__(self, stripes: int) -> None:
+        self._capacity = stripes * PAGE
+        self._held = 0
+        self._runs: list[tuple[int, int, int]] = []
+
+    def take(self, start: int, end: int) -> tuple[int, int]:
+        """Take out what begins at ``start``: where it ends, at ``end`` at most, and what is fresh.
+
+        To be put back before the next is taken: stripe heads that a request needs anew push out
+        others, and some of those may lie further on in the same request.
+        """
+        limit = end
+        for i, (low, high, fresh) in enumerate(self._runs):
+            if low <= start < high:
+                end = min(high, end)
+                rest = [(low, start, fresh)] if low < start else []
+                if end < high:
+                    rest.append((end, high, fresh))
+                self._runs[i : i + 1] = rest
+                self._held -= end - start
+                return end, fresh
+            if start < low < limit:
+                limit = low
+        return limit, 0
+
+    def put(self, start: int, end: int, fresh: int) -> None:
+        """Add a run as the one used last; what has been idle longest makes room."""
+        runs = self._runs
+        if runs and runs[-1][1] == start and runs[-1][2] == fresh:
+            runs[-1] = (runs[-1][0], end, fresh)
+        else:
+            runs.append((start, end, fresh))
+        self._held += end - start
+        while self._held > self._capacity:
+            low, high, old = runs[0]
+            over = self._held - self._capacity
+            if high - low > over:
+                runs[0] = (low + over, high, old)
+                self._held -= over
+            else:
+                del runs[0]
+                self._held -= high - low
+
+    def shift(self, distance: int) -> None:
+        """Move everything along, after work that left the same picture further on."""
+        self._runs = [(low + distance, high + distance, f) for low, high, f in self._runs]
+
+    def runs(self) -> list[tuple[int, int, int]]:
+        """``start, end, fresh`` of each run, the one idle longest first."""
+        return self._runs
+
+
+class Segment(NamedTuple):
+    """A run of stripe heads of one row that a request covers alike."""
+
+    row: int
+    start: int
+    end: int
+    indices: range
+    """Data chunks of the row that it covers."""
+
+
+def segments(geometry: Geometry, offset: int, size: int) -> Iterator[Segment]:
+    """Cut an array range where the set of members that it covers changes."""
+    chunk, width = geometry.chunk, geometry.data_members * geometry.chunk
+    end = offset + size
+    while offset < end:
+        row, first = divmod(offset, width)
+        last = min(end - row * width, width) - 1
+        low, low_at = divmod(first, chunk)
+        high, high_at = divmod(last, chunk)
+        high_at += 1
+        base = row * chunk
+        if low == high:
+            yield Segment(row, base + low_at, base + high_at, range(low, high + 1))
+        else:
+            cuts = sorted({0, low_at, high_at, chunk})
+            for i, begin in enumerate(cuts[:-1]):
+                covered = range(
+                    low if begin >= low_at else low + 1, high + 1 if begin < high_at else high
+                )
+                if covered:
+                    yield Segment(row, base + begin, base + cuts[i + 1], covered)
+        offset = row * width + last + 1
+
+
+class StripeWork:
+    """Requests of one array, each seen in the light of what those before left in the cache."""
+
+    __slots__ = ("_cache", "_everyone", "_geometry", "_missing", "_rows", "_rules", "tally")
+
+    def __init__(self, geometry: Geometry, rules: StripeRules) -> None:
+        self.tally = Tally()
+        self._geometry = geometry
+        self._rules = rules
+        self._cache = StripeCache(rules.cache_size)
+        self._missing = sum(1 << m for m in geometry.failed)
+        self._everyone = (1 << geometry.members) - 1
+        self._rows: dict[int, tuple[tuple[int, ...], int]] = {}
+
+    def write(self, offset: int, size: int) -> list[Piece]:
+        """Pieces of a write of whole pages."""
+        pieces: list[Piece] = []
+        for row, start, end, indices in segments(self._geometry, offset, size):
+            data, checks = self._roles(row)
+            written = sum(data[i] for i in indices)
+            while start < end:
+                stop, fresh = self._cache.take(start, end)
+                decision = decide_write(
+                    fresh,
+                    written,
+                    self._everyone & ~checks,
+                    checks,
+                    self._missing,
+                    self._rules.rmw_level,
+                )
+                self.tally.count(decision, stop - start)
+                self._add(pieces, start, stop, decision)
+                start = stop
+        return pieces
+
+    def read(self, offset: int, size: int) -> list[Piece]:
+        """Pieces of a read that goes through the cache."""
+        pieces: list[Piece] = []
+        for row, start, end, indices in segments(self._geometry, offset, size):
+            data, _ = self._roles(row)
+            wanted = sum(data[i] for i in indices)
+            while start < end:
+                stop, fresh = self._cache.take(start, end)
+                decision = decide_read(fresh, wanted, self._everyone, self._missing)
+                self._add(pieces, start, stop, decision)
+                start = stop
+        return pieces
+
+    def signature(self, base: int, turn: int) -> tuple[tuple[int, int, int], ...]:
+        """The cache's picture relative to a member's offset, ``turn`` being the first member.
+
+        Equal pictures behave equally.
+        """
+        members, everyone = self._geometry.members, self._everyone
+        return tuple(
+            (low - base, high - base, ((fresh >> turn) | (fresh << (members - turn))) & everyone)
+            for low, high, fresh in self._cache.runs()
+        )
+
+    def shift(self, distance: int) -> None:
+        """Move the cache's picture along each member."""
+        self._cache.shift(distance)
+
+    def _add(self, pieces: list[Piece], start: int, end: int, decision: Decision) -> None:
+        self._cache.put(start, end, decision.fresh)
+        if pieces and pieces[-1].end == start and pieces[-1].decision == decision:
+            start = pieces.pop().start
+        pieces.append(Piece(start, end, decision))
+
+    def _roles(self, row: int) -> tuple[tuple[int, ...], int]:
+        roles = self._rows.get(row)
+        if roles is None:
+            if len(self._rows) > 256:
+                self._rows.clear()
+            found = self._geometry.row(row)
+            roles = (tuple(1 << m for m in found.data), sum(1 << m for m in found.checks))
+            self._rows[row] = roles
+        return roles
+
+
+def members_of(mask: int) -> Iterator[int]:
+    """The members in a set, ascending."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low

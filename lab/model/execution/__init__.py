@@ -1,0 +1,1 @@
+"""What is done: procedures of steps, jobs for workers, what workers tell. Data only."""

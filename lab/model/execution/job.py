@@ -1,0 +1,86 @@
+"""What a worker is told: one guest to bring up, then one order after another."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from lab.core.base import Model
+from lab.model.execution.procedure import Procedure
+
+
+class SealedKit(Model):
+    """What sealed guests of a kind boot from: paths on this host, and digests of their bytes."""
+
+    emulator: str
+    kernel: str
+    initramfs: str
+    base: str
+    """The image as a raw file, which is never written to."""
+    memory: int
+    """MiB."""
+    arguments: str = ""
+    """More of the kernel's command line."""
+    digests: dict[str, str] = {}
+    """SHA-256 by name: image, kernel, driver, init, emulator, firmware."""
+
+
+class GuestJob(Model):
+    """One guest; the first line that a worker reads."""
+
+    guest: str
+    scenario: str
+    image: str
+    warm: str = ""
+    """Name of the warm state that it is restored from; empty: it boots."""
+    host_key: str
+    """Public line of the guest's host key."""
+    private_key: str
+    """Path of the lab's private key."""
+    procedure: Procedure
+    scale: float = 1.0
+    """How many times slower than the reference this host has shown itself; deadlines grow so."""
+    sealed: SealedKit | None = None
+    """Each cell has a guest with virtual time; ``procedure`` is empty where it is sealed."""
+    unsealed: bool = False
+    """That guest has network and SSH; ``procedure`` boots it."""
+    cold: bool = False
+    """Sealed guests boot, and start from no snapshot."""
+    captures: dict[str, str] = {}
+    """Raw output that was captured when the warm state was saved."""
+
+
+class CellJob(Model):
+    """One cell, compiled. What the cell before left in the guest is taken apart first."""
+
+    kind: Literal["cell"] = "cell"
+    id: str
+    procedure: Procedure
+    directory: str
+    """Where its raw output goes; it exists and is empty."""
+    target: str
+    """The array's path in the guest."""
+    patience: float = 0.0
+    """Seconds for which requests may wait while no disk completes any; 0: for ever."""
+    cores: dict[str, float] = {}
+    """Processors that each workload's timed steps are thought to keep busy."""
+    space: int = 0
+    """Bytes that a sealed guest's disks may come to hold."""
+    room: float = 0.0
+    """Processors that all timed steps on this host may keep busy together; 0: there is no limit."""
+
+
+class Keep(Model):
+    """Leave the guest up, with the array of its last cell, and end."""
+
+    kind: Literal["keep"] = "keep"
+
+
+class End(Model):
+    """Take the guest down and end."""
+
+    kind: Literal["end"] = "end"
+
+
+Order = Annotated[CellJob | Keep | End, Field(discriminator="kind")]

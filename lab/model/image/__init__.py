@@ -1,0 +1,1 @@
+"""Images of guests: recipes and manifests. Data only."""

@@ -1,0 +1,166 @@
+"""Guest images: what was made of a recipe, what it can do, and where it lies. Pure."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, StringConstraints, model_validator
+
+from lab.core.base import Model, Says
+
+NAME: Final = r"^[a-z0-9][a-z0-9.+-]*$"
+"""How an image may be called, here and in a scenario's ``guest.image``."""
+
+IMAGE: Final = Says("an image's name, such as debian-12")
+
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+RECORDED: Final = re.compile(r"CONFIG_(BLK_DEV_MD|MD_\w+|BLK_DEV_DM|DM_RAID|HZ|PREEMPT\w*)")
+"""Options of the kernel that are kept with an image: what md can do, and how time is cut."""
+
+
+class ImageSource(StrEnum):
+    """Where an image comes from."""
+
+    BUILT = "built"
+    IMPORTED = "imported"
+
+
+class ImageBoot(StrEnum):
+    """How a guest starts from it."""
+
+    KERNEL = "kernel"
+    """QEMU loads kernel and initrd; the disk is one file system with the label ``root``."""
+    DISK = "disk"
+    """The disk has its own boot loader."""
+
+
+class ImageFile(Model):
+    """What a file of the image was when the image was made."""
+
+    size: int
+    """Bytes."""
+    sha256: Sha256
+
+
+class ArchiveRelease(Model):
+    """What a Release file of the archive said of its age when an image was built from it."""
+
+    suite: str
+    """Its code name: ``sid``, ``trixie-backports``."""
+    date: datetime
+    valid_until: datetime | None = None
+    """``None``: it does not expire."""
+
+
+class ImageFacts(Model):
+    """What is known of an image's kernel and programs; ``None``: nobody knows."""
+
+    kernel_version: str | None = None
+    mdadm_version: str | None = None
+    packages: frozenset[str] | None = None
+    """Names of what is installed."""
+    kernel_options: dict[str, str] | None = None
+    own_modules: tuple[str, ...] = ()
+
+
+class ImageManifest(Model):
+    """``manifest.json`` beside an image."""
+
+    format: Literal[1] = 1
+    name: str = Field(pattern=NAME)
+    digest: Sha256
+    """Of the recipe and of every package's version; of the disk, when imported."""
+    recipe_digest: Sha256 | None = None
+    """``None`` when imported."""
+    built: datetime
+    """When it was built or imported."""
+    source: ImageSource
+    boot: ImageBoot
+    files: dict[str, ImageFile]
+    """By file name."""
+    packages: dict[str, str] = {}
+    """Version by name; empty when imported."""
+    kernel_version: str | None = None
+    mdadm_version: str | None = None
+    kernel_options: dict[str, str] | None = None
+    """The kernel's options that `RECORDED` names, as its configuration has them, those of modules
+    built for the image over them; an option that is off is not there. ``None``: nobody knows."""
+    own_modules: tuple[str, ...] = ()
+    """Names of the modules that were built for the image."""
+    releases: tuple[ArchiveRelease, ...] = ()
+    """Of the archive's suites; empty when imported, or built before they were kept."""
+    accept_expired: bool = False
+    """It was built with ``--accept-expired``."""
+    origin: str | None = None
+    """The file or URL that was imported."""
+    checksum: str | None = None
+    """``sha512:HEX`` or ``sha256:HEX`` of what was imported, as it was given."""
+
+    @property
+    def expired(self) -> tuple[ArchiveRelease, ...]:
+        """Release files that had expired when it was built."""
+        return tuple(r for r in self.releases if r.valid_until and r.valid_until < self.built)
+
+    @model_validator(mode="after")
+    def _files_of_its_kind(self) -> ImageManifest:
+        for file in boot_files(self.boot):
+            if file not in self.files:
+                raise ValueError(f"the file '{file}' is not listed")
+        for file in self.files:
+            if "/" in file or file.startswith("."):
+                raise ValueError(f"'{file}' is not the name of a file beside the manifest")
+        return self
+
+
+def facts_of(manifest: ImageManifest) -> ImageFacts:
+    """What is known of an image that is there."""
+    return ImageFacts(
+        kernel_version=manifest.kernel_version,
+        mdadm_version=manifest.mdadm_version,
+        packages=frozenset(manifest.packages) if manifest.packages else None,
+        kernel_options=manifest.kernel_options,
+        own_modules=manifest.own_modules,
+    )
+
+
+def boot_files(boot: ImageBoot) -> tuple[str, ...]:
+    """The files that an image of this kind is made of."""
+    return ("disk.qcow2", "kernel", "initrd") if boot is ImageBoot.KERNEL else ("disk.qcow2",)
+
+
+class Image(Model):
+    """An image that is there."""
+
+    name: str
+    digest: str
+    directory: Path
+    disk: Path
+    """qcow2; guests write to overlays, never to it."""
+    kernel: Path | None
+    """``None``: boots from its disk."""
+    initrd: Path | None
+    manifest: ImageManifest
+
+
+def image_at(directory: Path, manifest: ImageManifest) -> Image:
+    """The image that this manifest describes, in that directory."""
+    direct = manifest.boot is ImageBoot.KERNEL
+    return Image(
+        name=manifest.name,
+        digest=manifest.digest,
+        directory=directory,
+        disk=directory / "disk.qcow2",
+        kernel=directory / "kernel" if direct else None,
+        initrd=directory / "initrd" if direct else None,
+        manifest=manifest,
+    )
+
+
+def directory_name(name: str, digest: str) -> str:
+    """``debian-12-0123456789ab``."""
+    return f"{name}-{digest[:12]}"

@@ -1,0 +1,1 @@
+"""Matrices of scenarios and records of their runs. Data only."""

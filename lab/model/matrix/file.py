@@ -1,0 +1,194 @@
+"""A matrix of scenarios: what is run every night, on which images and kernels.
+
+Its product is scenarios × images × kernels. Each point of it is a *part*: all cells of one scenario
+on one image with one kernel, since claims compare cells of a scenario.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from difflib import get_close_matches
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    field_validator,
+    model_validator,
+)
+
+from lab.core.base import Model, Says, Seconds, wrong_key
+from lab.core.units import as_yaml
+from lab.core.versions import parse_range
+from lab.model.image.manifest import IMAGE, NAME
+from lab.model.scenario.guest import KERNEL, kernel_name
+
+SYSTEM = ("guest.image", "guest.kernel")
+"""Fields that the matrix itself sets."""
+
+
+def _dotted(values: dict[str, Any]) -> dict[str, Any]:
+    for name in values:
+        if name in SYSTEM:
+            raise wrong_key(f"remove '{name}': `images` and `kernels` say it", name)
+        if not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", name):
+            raise wrong_key(f"'{name}' is no dotted name, such as array.chunk", name)
+    return values
+
+
+def _day(value: object) -> date:
+    """A date as ISO 8601 writes it; a number would be read as seconds since 1970."""
+    try:
+        return value if isinstance(value, date) else date.fromisoformat(str(value))
+    except ValueError:
+        raise ValueError(f"{as_yaml(value)} is not a date such as 2026-12-31") from None
+
+
+def _range(text: str) -> str:
+    parse_range(text)
+    return text
+
+
+Sets = Annotated[dict[str, Any], AfterValidator(_dotted)]
+"""Overrides by dotted name, as ``--set`` has them."""
+Range = Annotated[str, AfterValidator(_range), Says("bounds of a version, such as '>=6.12 <6.18'")]
+"""Bounds of a version, ``>=6.12 <6.18``; as exact as they are written."""
+
+
+class ScenarioEntry(Model):
+    """A scenario of the matrix."""
+
+    name: str = Field(min_length=1)
+    """A scenario's name, or a path that ends in ``.yaml``, from the matrix' own file."""
+    set: Sets = {}
+    trials: int | None = Field(default=None, ge=1, le=1000)
+    seconds: Seconds | None = None
+    """What it took on one image, where theory cannot know; used until it was run here."""
+
+
+class ImageEntry(Model):
+    """An image of the matrix."""
+
+    image: Annotated[str, IMAGE] = Field(pattern=NAME)
+    set: Sets = {}
+
+
+class KernelEntry(Model):
+    """A kernel of the matrix; ``null`` is the image's own."""
+
+    kernel: Annotated[str | None, KERNEL] = None
+    set: Sets = {}
+
+    @field_validator("kernel")
+    @classmethod
+    def _as_guests_have_it(cls, kernel: str | None) -> str | None:
+        return kernel_name(kernel)
+
+
+class Include(Model):
+    """One more part, beside the product."""
+
+    scenario: str
+    image: Annotated[str, IMAGE] = Field(pattern=NAME)
+    kernel: Annotated[str | None, KERNEL] = None
+    set: Sets = {}
+
+
+class Exclude(Model):
+    """Parts that are not run; those that agree in every key that is given."""
+
+    scenario: str | None = None
+    image: str | None = None
+    kernel: str | None = None
+    reason: str = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _something(self) -> Exclude:
+        if not {"scenario", "image", "kernel"} & self.model_fields_set:
+            raise ValueError(
+                "nothing is named: give a scenario, an image or a kernel, as image: debian-12"
+            )
+        return self
+
+
+class Expected(Model):
+    """Claims that are known to be refuted, where, why, and until when that is an excuse."""
+
+    claims: tuple[str, ...] = Field(min_length=1)
+    """Their ids."""
+    scenario: str | None = None
+    """Only of this scenario."""
+    image: str | None = None
+    """Only on this image."""
+    kernel: Range | None = None
+    """Only with these kernels; ``None``: any."""
+    mdadm: Range | None = None
+    """Only with these versions of mdadm; ``None``: any."""
+    reason: str = Field(min_length=1)
+    until: Annotated[date, BeforeValidator(_day, json_schema_input_type=date)]
+    """The last day on which it excuses."""
+    strict: bool = False
+    """A claim that holds in spite of it fails the matrix."""
+
+
+def _entries(key: str, schema: Any) -> BeforeValidator:
+    """Names, or mappings with a name and a ``set``."""
+
+    def whole(value: object) -> object:
+        if not isinstance(value, list | tuple):
+            return value
+        return [v if isinstance(v, dict | Model) else {key: v} for v in value]
+
+    some = Annotated[tuple[schema, ...], Field(min_length=1)]
+    return BeforeValidator(whole, json_schema_input_type=some)
+
+
+class Matrix(Model):
+    """One file ``matrices/NAME.yaml``."""
+
+    title: str = Field(min_length=1)
+    notes: str = ""
+    scenarios: Annotated[
+        tuple[ScenarioEntry, ...],
+        _entries("name", str | ScenarioEntry),
+        Says("a list of names, as in [raid5-layouts], or of mappings with the key name"),
+    ] = Field(min_length=1)
+    images: Annotated[
+        tuple[ImageEntry, ...],
+        _entries("image", str | ImageEntry),
+        Says("a list of names, as in [debian-12], or of mappings with the key image"),
+    ] = Field(min_length=1)
+    kernels: Annotated[
+        tuple[KernelEntry, ...],
+        _entries("kernel", str | KernelEntry | None),
+        Says(
+            "a list of kernels, as in [null, linux-image-amd64], or of mappings with the key kernel"
+        ),
+    ] = Field(default=(KernelEntry(),), min_length=1)
+    set: Sets = {}
+    """Overrides in every part."""
+    include: tuple[Include, ...] = ()
+    exclude: tuple[Exclude, ...] = ()
+    expected: tuple[Expected, ...] = ()
+
+    @model_validator(mode="after")
+    def _excludes_name_what_is_there(self) -> Matrix:
+        known: dict[str, list[str | None]] = {
+            "scenario": [s.name for s in self.scenarios],
+            "image": [i.image for i in self.images],
+            "kernel": [k.kernel for k in self.kernels],
+        }
+        for number, entry in enumerate(self.exclude):
+            for key in known.keys() & entry.model_fields_set:
+                value = getattr(entry, key)
+                if value not in known[key]:
+                    words = [as_yaml(v) for v in dict.fromkeys(known[key])]
+                    near = get_close_matches(as_yaml(value), words, n=1)
+                    guess = (
+                        f"did you mean '{near[0]}'?" if near else f"there are {', '.join(words)}"
+                    )
+                    said = f"the matrix has no {key} '{as_yaml(value)}': {guess}"
+                    raise wrong_key(said, "exclude", number, key)
+        return self

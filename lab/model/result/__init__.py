@@ -1,0 +1,1 @@
+"""What came out: measurements, the result document, comparisons, history. Data only."""

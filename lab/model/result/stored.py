@@ -1,0 +1,80 @@
+"""What is kept of a run beside its raw output: ``run.json``, and ``outcome.json`` of each cell."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, field_validator, model_validator
+
+from lab.core.base import Model
+from lab.model.execution.calibration import Calibration
+from lab.model.result.document import CellClock, Digest, Outcome, PhaseSeconds, checked_environment
+from lab.model.result.measurement import Check
+from lab.model.result.noise import NoiseFloor
+from lab.model.scenario.claim import Claim
+from lab.model.scenario.document import Cell, Source
+
+
+class StoredCell(Model):
+    """One cell of a run, and whether published figures speak of it."""
+
+    id: str
+    """The name of its directory too."""
+    cell: Cell
+    published: bool
+
+    @field_validator("id")
+    @classmethod
+    def _is_a_name(cls, id_: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", id_):
+            raise ValueError(f"{id_!r} is no id: letters, digits, '.', '_' and '-', at most 128")
+        return id_
+
+
+class StoredRun(Model):
+    """What a run is about; everything else can be made again from it and the raw output."""
+
+    schema_: str = "lab.run/1"
+    id: str
+    scenario: str
+    title: str
+    question: str
+    source: Source | None = None
+    notes: str = ""
+    overrides: tuple[str, ...] = ()
+    started: str
+    finished: str | None = None
+    environment: Annotated[dict[str, Any], AfterValidator(checked_environment)]
+    cells: tuple[StoredCell, ...]
+    claims: tuple[Claim, ...]
+    calibrations: tuple[Calibration, ...] = ()
+    """What the scenario's disks did, bare."""
+    noise: tuple[NoiseFloor, ...] = ()
+    """How far the same cells came out differently on this host before."""
+
+    @model_validator(mode="after")
+    def _each_once(self) -> StoredRun:
+        for what, ids in (
+            ("cell", [cell.id for cell in self.cells]),
+            ("claim", [claim.id for claim in self.claims]),
+        ):
+            if twice := next((i for i, n in Counter(ids).items() if n > 1), None):
+                raise ValueError(f"the {what} {twice!r} is there twice")
+        return self
+
+
+class StoredOutcome(Model):
+    """How a cell ended."""
+
+    outcome: Outcome
+    reason: str = ""
+    seconds: PhaseSeconds = PhaseSeconds()
+    checks: tuple[Check, ...] = ()
+    host: str = ""
+    """Where it ran; empty: on the run's own host."""
+    clock: CellClock | None = None
+    """What its times were counted by; ``None``: sealed where the cell has virtual time."""
+    digest: Digest | None = None
+    """Of a cell in a sealed guest."""

@@ -1,0 +1,1 @@
+"""What is asked: the scenario and its parts. Data only."""

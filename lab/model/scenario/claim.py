@@ -1,0 +1,173 @@
+"""Claims: what somebody published, and the form in which the lab can check it.
+
+Expectations are a closed family over metrics of cells; there is no expression language.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Final, Literal
+
+from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+
+from lab.core.base import Model, RateText, Says
+from lab.core.units import as_yaml, parse_rate, readings
+
+
+def _quantity(value: object) -> object:
+    """A number as it is; ``"10.7MB/s"`` as bytes per second; ``"7%"`` as a fraction."""
+    if isinstance(value, bool):
+        raise ValueError(f"{as_yaml(value)} is not {_QUANTITY}")
+    if not isinstance(value, str):
+        return value
+    share = re.fullmatch(r"\s*(-?\d+(?:\.\d+)?)\s*%\s*", value)
+    try:
+        return float(share[1]) / 100 if share else float(parse_rate(value))
+    except ValueError:
+        raise ValueError(f"{value!r} is not {_QUANTITY}") from None
+
+
+_QUANTITY: Final = "a number, a rate such as 10.7MB/s, or a share such as 7%"
+
+
+_Percent = Annotated[str, StringConstraints(pattern=r"^\s*-?\d+(\.\d+)?\s*%\s*$")]
+Quantity = Annotated[
+    float,
+    BeforeValidator(_quantity, json_schema_input_type=float | RateText | _Percent),
+    Field(allow_inf_nan=False),
+    Says(_QUANTITY),
+]
+"""A plain number in the metric's unit; rates may be written ``10.7MB/s``, fractions ``7%``."""
+
+
+class Verdict(StrEnum):
+    """What became of a claim."""
+
+    HOLDS = "holds"
+    REFUTED = "refuted"
+    INCONCLUSIVE = "inconclusive"
+    NOT_TESTED = "not_tested"
+
+
+class Value(Model):
+    """One metric of one workload in one cell."""
+
+    workload: str
+    metric: str = "throughput"
+    disk: str | None = None
+    """Serial of the disk whose counter is meant (``disk_read_bytes``); ``None``: all of them."""
+    where: dict[str, str | int | float | bool | None] = {}
+    """Values by dotted name that pick one cell; ``default`` stands for a field without a value."""
+
+
+class Bound(Model):
+    """A value lies between two figures, or near one."""
+
+    kind: Literal["bound"]
+    value: Value
+    at_least: Quantity | None = None
+    at_most: Quantity | None = None
+    near: Quantity | None = None
+    within: Quantity = 0.07
+    """With ``near``: the fraction by which the value may differ."""
+
+    @model_validator(mode="after")
+    def _some_bound(self) -> Bound:
+        if self.near is None and self.at_least is None and self.at_most is None:
+            raise ValueError("a bound needs near, at_least or at_most: give one, as near: 10MB/s")
+        if self.near is not None and (self.at_least is not None or self.at_most is not None):
+            raise ValueError("near stands beside at_least or at_most: remove one of them")
+        return self
+
+
+class Ratio(Model):
+    """One value divided by another lies between two figures."""
+
+    kind: Literal["ratio"]
+    of: Value
+    to: Value
+    at_least: Quantity | None = None
+    at_most: Quantity | None = None
+
+    @model_validator(mode="after")
+    def _some_bound(self) -> Ratio:
+        if self.at_least is None and self.at_most is None:
+            raise ValueError("a ratio needs at_least or at_most: give one, as at_least: 1.5")
+        return self
+
+
+class Order(Model):
+    """Values stand in this order, the largest first."""
+
+    kind: Literal["order"]
+    values: tuple[Value, ...] = Field(min_length=2)
+    margin: Quantity = 0.0
+    """Fraction by which each must exceed the next."""
+
+
+class Same(Model):
+    """Values do not differ by more than a fraction of their median."""
+
+    kind: Literal["same"]
+    values: tuple[Value, ...] = Field(min_length=2)
+    within: Quantity = 0.03
+
+
+class Monotonic(Model):
+    """A value rises, or falls, along an axis."""
+
+    kind: Literal["monotonic"]
+    value: Value
+    along: str
+    direction: Literal["rising", "falling"]
+    tolerance: Quantity = 0.0
+    """Fraction by which a step may go the other way."""
+
+
+def matches(
+    where: Mapping[str, str | int | float | bool | None],
+    fields: Mapping[str, str | int | float | bool | None],
+) -> bool:
+    """Whether a cell with these fields is one that ``where`` picks."""
+    return all(same_field(fields.get(name), value) for name, value in where.items())
+
+
+def same_field(
+    found: str | int | float | bool | None, wanted: str | int | float | bool | None
+) -> bool:
+    """Whether a cell's value is the one that was written; ``512KiB`` and ``524288`` are the same
+    size."""
+    if found == wanted:
+        return True
+    if isinstance(found, int | float) and not isinstance(found, bool) and isinstance(wanted, str):
+        return found in readings(wanted)
+    return found is not None and wanted is not None and str(found) == str(wanted)
+
+
+Expectation = Annotated[Bound | Ratio | Order | Same | Monotonic, Field(discriminator="kind")]
+
+
+class Claim(Model):
+    """A sentence someone made, its source, and what would bear it out."""
+
+    id: Annotated[
+        str, Says("an id such as S003-1: a letter, then letters, digits and '_.-', 41 at most")
+    ] = Field(pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,40}$")
+    says: str = Field(min_length=1)
+    source: str | None = None
+    published: Quantity | None = None
+    """The published figure, in the metric's unit."""
+    expect: Expectation
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """Every value that the expectation looks at."""
+        match self.expect:
+            case Bound(value=value) | Monotonic(value=value):
+                return (value,)
+            case Ratio(of=of, to=to):
+                return (of, to)
+            case Order(values=values) | Same(values=values):
+                return values

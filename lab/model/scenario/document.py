@@ -1,0 +1,379 @@
+"""A scenario: one question, the guests, disks, array and workloads that answer it, and claims.
+
+The dotted names of these fields (``disks.throttle.total_bytes_per_second``) are a contract:
+``--set``, matrix axes, results and other programs use them. What is on the disks stands in
+``lab.model.scenario.array`` and ``lab.model.scenario.filesystem`` and is found here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from enum import StrEnum
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from lab.core.base import NAMED, Model, Rate, RateText, Says, Seconds, Size, wrong_key
+from lab.core.units import as_yaml
+from lab.model.scenario.array import Array as Array
+from lab.model.scenario.array import InitialSync as InitialSync
+from lab.model.scenario.claim import Claim
+from lab.model.scenario.drive import HddParameters, SsdParameters
+from lab.model.scenario.fault import Fault
+from lab.model.scenario.filesystem import Filesystem as Filesystem
+from lab.model.scenario.guest import Guest
+
+AxisValue = str | int | float | bool | None
+
+
+class DiskFormat(StrEnum):
+    """How a disk's bytes lie in its file."""
+
+    QCOW2 = "qcow2"
+    RAW = "raw"
+
+
+class DiskBus(StrEnum):
+    """What the guest's driver sees."""
+
+    VIRTIO = "virtio"
+    SCSI = "scsi"
+    LAB = "lab"
+    """The lab's own driver, of every disk of a guest with virtual time and of no other."""
+
+
+class CacheMode(StrEnum):
+    """QEMU's host page cache modes, ``qemu-system(1)`` under ``cache=``."""
+
+    NONE = "none"
+    WRITEBACK = "writeback"
+    WRITETHROUGH = "writethrough"
+    DIRECTSYNC = "directsync"
+    UNSAFE = "unsafe"
+
+
+class Aio(StrEnum):
+    """How QEMU hands requests to the host."""
+
+    THREADS = "threads"
+    NATIVE = "native"
+    IO_URING = "io_uring"
+
+
+class Throttle(Model):
+    """QEMU's leaky buckets, field by field; rules in ``util/throttle.c: throttle_is_valid``.
+
+    ``None`` means no limit. Names follow libvirt's ``<iotune>`` with the units spelled out.
+    """
+
+    total_bytes_per_second: Rate | None = None
+    read_bytes_per_second: Rate | None = None
+    write_bytes_per_second: Rate | None = None
+    total_operations_per_second: Rate | None = None
+    read_operations_per_second: Rate | None = None
+    write_operations_per_second: Rate | None = None
+    total_bytes_per_second_max: Rate | None = None
+    read_bytes_per_second_max: Rate | None = None
+    write_bytes_per_second_max: Rate | None = None
+    total_operations_per_second_max: Rate | None = None
+    read_operations_per_second_max: Rate | None = None
+    write_operations_per_second_max: Rate | None = None
+    total_bytes_per_second_max_seconds: int | None = None
+    read_bytes_per_second_max_seconds: int | None = None
+    write_bytes_per_second_max_seconds: int | None = None
+    total_operations_per_second_max_seconds: int | None = None
+    read_operations_per_second_max_seconds: int | None = None
+    write_operations_per_second_max_seconds: int | None = None
+    operation_size: Size | None = None
+    """A request larger than this counts as several operations."""
+    group: Annotated[
+        str | None, Says("a name such as cable1: letters, digits and '_.-', 32 at most")
+    ] = Field(default=None, pattern=r"^[A-Za-z0-9_.-]{1,32}$")
+    """Disks that name the same group share one set of buckets: a shared cable."""
+
+
+def as_throttle(value: object) -> object:
+    """A throttle as it is; of a rate alone the limit that it stands for."""
+    plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return {"total_bytes_per_second": value} if plain else value
+
+
+SERVED: Final = ("hdd", "ssd")
+"""Disk models that are a server process; for them ``format`` is raw and ``cache`` writeback, where
+a scenario says nothing else."""
+
+
+REAL: Final = {"format": "raw", "cache": "none"}
+"""Of a real disk, where a scenario says nothing else: its own bytes, past the host's page cache."""
+
+
+class Disk(Model):
+    """One kind of virtual drive, ``count`` times; or a real one."""
+
+    count: int = Field(default=1, ge=0, le=64)
+    """How many of this kind."""
+    size: Size = 20 * 1024**3
+    """As the guest sees it; a multiple of 4 KiB. The host gives space for what is written."""
+    format: DiskFormat = DiskFormat.QCOW2
+    """How its bytes lie in its file on the host."""
+    bus: DiskBus = DiskBus.VIRTIO
+    """What the guest's driver sees: virtio-blk, or virtio-scsi."""
+    serial: str = "disk{index}"
+    """The drive's serial, by which the guest finds it; ``{index}`` counts from 1."""
+    cache: CacheMode = CacheMode.UNSAFE
+    """QEMU's cache mode, ``qemu-system(1)``; ``unsafe`` drops flushes."""
+    aio: Aio = Aio.THREADS
+    """How QEMU hands requests to the host; ``native`` needs ``cache: none`` or ``directsync``."""
+    lazy_refcounts: bool = False
+    """qcow2 only: put off reference counts, ``qemu-img(1)``."""
+    scheduler: Literal["none", "mq-deadline", "bfq", "kyber"] = "none"
+    """The guest's elevator for this disk; ``none`` hands md's requests on as they are."""
+    model: str = "throttle"
+    """A disk model (``lab/plugins/disks/``), or ``profile:FILE``, a disk that was measured."""
+    throttle: Annotated[
+        Throttle, BeforeValidator(as_throttle, json_schema_input_type=Throttle | int | RateText)
+    ] = Throttle()
+    """``model: throttle``: limits, per disk; a rate alone is ``total_bytes_per_second``."""
+    preset: Annotated[str | None, Says("a preset's name, such as hdd_7200")] = Field(
+        default=None, pattern=r"^[a-z0-9][a-z0-9_]*$"
+    )
+    """Figures of a real drive, by their name in ``lab/plugins/disks/hdd.py`` or ``ssd.py``."""
+    hdd: HddParameters = HddParameters()
+    """``model: hdd``: what differs from the preset."""
+    ssd: SsdParameters = SsdParameters()
+    """``model: ssd``: what differs from the preset."""
+    device: str | None = None
+    """A real disk or a partition of one, by its name in ``/dev/disk/by-id``."""
+    device_serial: str | None = None
+    """The serial that the real disk must have; ``None``, as its ``size``: what it has when the
+    scenario is read."""
+    device_rotational: bool | None = None
+    """Whether the real disk turns, which the guest's kernel is told; as ``device_serial``."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _served(cls, value: object) -> object:
+        """The lab's own server keeps a raw file, and its flushes cost what they cost a drive."""
+        if isinstance(value, dict) and value.get("device") is not None:
+            return {**REAL, **value}
+        if isinstance(value, dict) and value.get("model") in SERVED:
+            return {"format": "raw", "cache": "writeback", **value}
+        return value
+
+    @model_serializer(mode="wrap")
+    def _without_strangers(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Other models' disks do not mention these figures, and keep their cells' names."""
+        data: dict[str, Any] = whole(self)
+        if self.model not in SERVED:
+            for name in ("preset", "hdd", "ssd"):
+                data.pop(name, None)
+        if self.device is None:
+            for name in ("device", "device_serial", "device_rotational"):
+                data.pop(name, None)
+        return data
+
+    @field_validator("device", mode="before", json_schema_input_type=str | None)
+    @classmethod
+    def _stable_name(cls, device: object) -> object:
+        directory, _, name = str(device).rpartition("/")
+        if device is not None and (directory != "/dev/disk/by-id" or name in ("", ".", "..")):
+            raise ValueError(
+                f"{str(device)!r} does not stay with a disk: give its name in /dev/disk/by-id,"
+                " which `lab disk list` has"
+            )
+        return device
+
+    @field_validator("size")
+    @classmethod
+    def _whole_blocks(cls, size: int) -> int:
+        if size < 1024**2 or size % 4096:
+            raise ValueError("a disk is at least 1MiB and a multiple of 4KiB")
+        return size
+
+
+def _as_disks(value: object) -> object:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _any_parameter(schema: dict[str, Any]) -> None:
+    """JSON Schema of a workload as it is written: the tool's parameters beside its name."""
+    schema["properties"].pop("parameters", None)
+    schema["additionalProperties"] = True
+
+
+class Workload(Model):
+    """One tool with the tool's own parameter names, and a name to call the result by."""
+
+    model_config = ConfigDict(json_schema_extra=_any_parameter)
+
+    name: Annotated[str, NAMED] = Field(pattern=r"^[a-z][a-z0-9_-]{0,40}$")
+    """What claims, ``--set`` and results call it."""
+    tool: Annotated[str, Says("a tool's name, such as fio or dd")] = Field(
+        pattern=r"^[a-z][a-z0-9_]*$"
+    )
+    """A workload, a file in ``lab/plugins/workloads/``."""
+    parameters: dict[str, Any] = {}
+    """Checked by the tool's own file."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, value: object) -> object:
+        """Every key beside ``name`` and ``tool`` is a parameter of the tool."""
+        if not isinstance(value, dict) or "parameters" in value:
+            return value
+        own = {k: v for k, v in value.items() if k in ("name", "tool")}
+        return {**own, "parameters": {k: v for k, v in value.items() if k not in own}}
+
+
+def _listed(words: Iterable[str]) -> str:
+    return ", ".join(words) or "none"
+
+
+def _any_axis(schema: dict[str, Any]) -> None:
+    """JSON Schema of a matrix as it is written: axes by their names, and ``exclude``."""
+    axis: dict[str, Any] = schema["properties"].pop("axes")["additionalProperties"]
+    schema["additionalProperties"] = {**axis, "minItems": 1}
+
+
+class Matrix(Model):
+    """Axes by dotted name; the cells are their product less the excluded ones."""
+
+    model_config = ConfigDict(json_schema_extra=_any_axis)
+
+    axes: dict[str, tuple[AxisValue, ...]] = {}
+    exclude: tuple[dict[str, AxisValue], ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, value: object) -> object:
+        """Every key beside ``exclude`` is an axis."""
+        if not isinstance(value, dict) or "axes" in value:
+            return value
+        axes = {k: v for k, v in value.items() if k != "exclude"}
+        return {"axes": axes, "exclude": value.get("exclude", ())}
+
+    @model_validator(mode="after")
+    def _known_axes(self) -> Matrix:
+        for name, values in self.axes.items():
+            if not values:
+                raise wrong_key("the axis has no values: write some, as [1, 2], or remove it", name)
+            if len(set(values)) != len(values):
+                twice = next(v for v in values if values.count(v) > 1)
+                raise wrong_key(f"the axis has {as_yaml(twice)} twice: remove one of them", name)
+        for number, entry in enumerate(self.exclude):
+            for name in entry:
+                at = ("exclude", number, name)
+                if name not in self.axes:
+                    near = get_close_matches(name, self.axes, n=1)
+                    guess = (
+                        f"did you mean '{near[0]}'?" if near else f"they are {_listed(self.axes)}"
+                    )
+                    raise wrong_key(f"exclude names {name}, which is no axis: {guess}", *at)
+                if entry[name] not in self.axes[name]:
+                    known = _listed(as_yaml(v) for v in self.axes[name])
+                    found = as_yaml(entry[name])
+                    raise wrong_key(
+                        f"exclude names {name}: {found}, and its values are {known}: write one as"
+                        " it stands there",
+                        *at,
+                    )
+        return self
+
+
+class Source(Model):
+    """Where a question or a figure comes from."""
+
+    title: str
+    author: str | None = None
+    date: str | None = None
+    url: str | None = None
+
+
+class Scenario(Model):
+    """One file in ``scenarios/``: one question."""
+
+    title: str = Field(min_length=1)
+    """One line, for lists and pages."""
+    question: str = Field(min_length=1)
+    """What is asked, as a question."""
+    source: Source | None = None
+    """Who asked it, or answered it, first."""
+    notes: str = ""
+    """What was scaled, and why it does not matter; where it would."""
+    guest: Guest = Guest()
+    disks: Annotated[
+        tuple[Disk, ...],
+        BeforeValidator(_as_disks, json_schema_input_type=Disk | tuple[Disk, ...]),
+    ] = (Disk(),)
+    """One kind of disk, or a list where they differ."""
+    array: Array | None = None
+    """``none`` for the bare disks."""
+    filesystem: Filesystem | None = None
+    """Made on the array; ``None``: workloads are aimed at the block device."""
+    workloads: tuple[Workload, ...] = ()
+    """In this order, one after the other."""
+    faults: tuple[Fault, ...] = ()
+    """What goes wrong, and when."""
+    matrix: Matrix = Matrix()
+    """Lists of values; each point of their product is a cell."""
+    trials: int = Field(default=1, ge=1, le=1000)
+    """How often each workload is repeated in a cell, in rounds."""
+    claims: tuple[Claim, ...] = ()
+    """What somebody says of the cells' figures, in a form that can be checked."""
+    timeout: Seconds = 900.0
+    """Longest time that one workload may take."""
+
+    @field_validator("array", mode="before", json_schema_input_type=Array | Literal["none"] | None)
+    @classmethod
+    def _no_array(cls, value: object) -> object:
+        return None if value == "none" else value
+
+    @field_validator("workloads")
+    @classmethod
+    def _distinct_workloads(cls, workloads: tuple[Workload, ...]) -> tuple[Workload, ...]:
+        names = [w.name for w in workloads]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two workloads are called {name!r}: give each its own name")
+        return workloads
+
+    @field_validator("claims")
+    @classmethod
+    def _distinct_claims(cls, claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
+        ids = [c.id for c in claims]
+        for claim_id in ids:
+            if ids.count(claim_id) > 1:
+                raise ValueError(f"two claims have the id {claim_id!r}")
+        return claims
+
+
+class Cell(Model):
+    """One point of the matrix, everything fixed."""
+
+    scenario: str
+    """Name of the scenario this cell belongs to."""
+    axes: dict[str, AxisValue]
+    """Every axis of the matrix by its dotted name; sizes as numbers of bytes."""
+    guest: Guest
+    disks: tuple[Disk, ...]
+    array: Array | None
+    filesystem: Filesystem | None = None
+    workloads: tuple[Workload, ...]
+    faults: tuple[Fault, ...] = ()
+    trials: int = Field(default=1, ge=1, le=1000)
+    timeout: float = 900.0
+
+    @property
+    def each_disk(self) -> tuple[tuple[str, Disk], ...]:
+        """Each single disk with its serial, in order; ``{index}`` counts from 1."""
+        singles = [disk for disk in self.disks for _ in range(disk.count)]
+        return tuple((d.serial.replace("{index}", str(i)), d) for i, d in enumerate(singles, 1))

@@ -1,0 +1,197 @@
+"""Drives: what a scenario may say of a modelled disk, and the whole of a disk that is modelled.
+
+``HddParameters`` and ``SsdParameters`` are what stands in a scenario: each field may be left to
+the preset. ``HardDrive`` and ``SolidStateDrive`` have every one. All are plain data, in seconds,
+bytes and bytes per second; ``lab/plugins/disks/plugin/disk.c`` says what the model does with them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+from pydantic import Field
+
+from lab.core.base import Model, Rate, Seconds, Size
+
+SHORT: Final = 1 / 3
+"""Where short seeks become long ones, as a share of the stroke: the mean distance of two random
+places. Data sheets say nothing of it."""
+
+
+class HddParameters(Model):
+    """``disks.hdd``: a hard disk's figures, as data sheets have them; ``None``: the preset's."""
+
+    slower: float | None = Field(default=None, ge=1, le=100)
+    """The whole drive in slow motion: each of its times longer, each rate lower by this factor.
+
+    What the guest adds of its own then counts for less, and ratios stay those of the drive."""
+    rpm: float | None = Field(default=None, ge=0, le=100_000)
+    """Revolutions per minute; 0: the disk does not turn, and nothing waits for it."""
+    overhead: Seconds | None = None
+    """The controller's time for a command; that of a queued one passes while the arm is at work."""
+    track_to_track: Seconds | None = None
+    """Seek to the next track, for a read."""
+    average_seek: Seconds | None = None
+    """Mean over all pairs of places, for a read."""
+    full_stroke: Seconds | None = None
+    """From the first track to the last, for a read."""
+    write_settle: Seconds | None = None
+    """By how much a write's seek is longer than a read's."""
+    outer_rate: Rate | None = None
+    """Sustained transfer at the disk's beginning."""
+    inner_rate: Rate | None = None
+    """Sustained transfer at its end; the zones between step down evenly."""
+    zones: int | None = Field(default=None, ge=1, le=256)
+    read_ahead: Size | None = None
+    """How far the drive reads on behind a read; 0: it does not."""
+    write_cache: Size | None = None
+    """Volatile cache for writes; 0: each write is on the medium before it is acknowledged."""
+    queue_depth: int | None = Field(default=None, ge=1, le=1024)
+    """How many requests the drive chooses from."""
+    ageing: float | None = Field(default=None, ge=0, le=1)
+    """Seconds of positioning that a request is forgiven for each second that it has waited."""
+    link_rate: Rate | None = None
+    """What the cable carries."""
+    seed: int | None = Field(default=None, ge=0, le=2**31)
+    """Decides where the platters stand at the beginning; each serial differs from the next."""
+
+
+class SsdParameters(Model):
+    """``disks.ssd``: a solid-state disk's figures; ``None``: the preset's."""
+
+    slower: float | None = Field(default=None, ge=1, le=1000)
+    """The whole drive in slow motion, as ``disks.hdd.slower``: an emulated guest needs longer for
+    a request than a flash disk does."""
+    overhead: Seconds | None = None
+    """The controller's time for a command."""
+    read_latency: Seconds | None = None
+    """A channel's time to read a page."""
+    write_latency: Seconds | None = None
+    """A channel's time to take a page in."""
+    flush_latency: Seconds | None = None
+    """From the last page taken in to the flush's end."""
+    channels: int | None = Field(default=None, ge=1, le=1024)
+    page: Size | None = None
+    """Bytes that lie on one channel before the next one's."""
+    gc_after: Size | None = None
+    """Garbage is collected each time that so much has been written; 0: never."""
+    gc_stall: Seconds | None = None
+    """How long all channels then stand still."""
+    write_cache: Size | None = None
+    """How much that is acknowledged and not flushed is lost with the power; 0: nothing."""
+    link_rate: Rate | None = None
+    """What the cable carries."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeekCurve:
+    """Seconds of a read's seek over a share ``d`` of the stroke.
+
+    ``a + b sqrt(d)`` below ``limit``, ``c + e d`` from there on: C. Ruemmler and J. Wilkes, "An
+    introduction to disk drive modeling", IEEE Computer 27(3), 1994.
+    """
+
+    a: float
+    b: float
+    c: float
+    e: float
+    limit: float = SHORT
+
+    def __call__(self, distance: float) -> float:
+        """The seek over ``distance``, above 0."""
+        if distance < self.limit:
+            return self.a + self.b * math.sqrt(distance)
+        return self.c + self.e * distance
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardDrive:
+    """Every figure of a hard disk; see ``HddParameters``."""
+
+    source: str
+    """Where the figures come from."""
+    rpm: float
+    overhead: float
+    track_to_track: float
+    average_seek: float
+    full_stroke: float
+    write_settle: float
+    outer_rate: float
+    inner_rate: float
+    zones: int
+    read_ahead: int
+    write_cache: int
+    queue_depth: int
+    ageing: float
+    link_rate: float
+    seed: int = 1
+
+    @property
+    def revolution(self) -> float:
+        """Seconds; 0 for a disk that does not turn."""
+        return 60 / self.rpm if self.rpm else 0.0
+
+    @property
+    def access(self) -> float:
+        """Mean seconds until a random place is under the head, from the command on."""
+        return self.overhead + self.average_seek + self.revolution / 2
+
+    @cached_property
+    def seek_curve(self) -> SeekCurve:
+        """The curve that has the data sheet's three figures, without a step at ``SHORT``.
+
+        The distance of two random places has the density ``2 (1 - d)``. With ``m(f)`` for the
+        integral of ``f(d) 2 (1 - d)``, the slope ``e`` follows from the mean being the average:
+        all else is fixed by the first track, the full stroke, and the two parts meeting.
+        """
+        d, root = SHORT, math.sqrt(SHORT)
+        short_one = 2 * d - d * d
+        short_root = 2 * (2 / 3 * d**1.5 - 2 / 5 * d**2.5)
+        long_one = 1 - short_one
+        long_d = (1 - 2 / 3) - (d * d - 2 / 3 * d**3)
+        first, full = self.track_to_track, self.full_stroke
+        known = first * short_one + (full - first) / root * short_root + full * long_one
+        slope = (self.average_seek - known) / (long_d - long_one - (1 - d) / root * short_root)
+        c = full - slope
+        return SeekCurve(a=first, b=(c + slope * d - first) / root, c=c, e=slope)
+
+    def slowed(self, factor: float) -> HardDrive:
+        """The drive in slow motion; sizes, places and ``ageing``, which has no unit, stay."""
+        times = ("overhead", "track_to_track", "average_seek", "full_stroke", "write_settle")
+        changed = {name: getattr(self, name) * factor for name in times}
+        for name in ("outer_rate", "inner_rate", "link_rate"):
+            changed[name] = max(round(getattr(self, name) / factor), 1)
+        return replace(self, rpm=self.rpm / factor, **changed)
+
+    def rate(self, place: float) -> float:
+        """Sustained bytes per second at a share of the disk, from 0 to 1."""
+        zone = min(int(place * self.zones), self.zones - 1)
+        step = (self.inner_rate - self.outer_rate) / max(self.zones - 1, 1)
+        return self.outer_rate + step * zone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolidStateDrive:
+    """Every figure of a solid-state disk; see ``SsdParameters``."""
+
+    source: str
+    """Where the figures come from."""
+    overhead: float
+    read_latency: float
+    write_latency: float
+    flush_latency: float
+    channels: int
+    page: int
+    gc_after: int
+    gc_stall: float
+    write_cache: int
+    link_rate: float
+
+    def slowed(self, factor: float) -> SolidStateDrive:
+        """The drive in slow motion; sizes and channels stay."""
+        times = ("overhead", "read_latency", "write_latency", "flush_latency", "gc_stall")
+        changed = {name: getattr(self, name) * factor for name in times}
+        return replace(self, link_rate=max(round(self.link_rate / factor), 1), **changed)

@@ -1,0 +1,100 @@
+"""A guest, as a scenario asks for it."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
+
+from lab.core.base import Model, Says, Size
+from lab.core.units import format_size
+from lab.model.image.manifest import IMAGE
+
+KERNEL: Final = Says("a kernel's package such as linux-image-amd64, or a file such as ./bzImage")
+
+
+def kernel_name(kernel: str | None) -> str | None:
+    """A kernel as a guest may name it; ``ValueError`` where it is neither package nor file."""
+    if kernel is None or re.fullmatch(r"linux-image-[a-z0-9.+-]+", kernel):
+        return kernel
+    if is_file(kernel) and not any(c.isspace() for c in kernel):
+        return kernel
+    raise ValueError(
+        f"'{kernel}' is neither a kernel's package, such as linux-image-amd64, nor a file, "
+        f"which is given with a slash: ./{kernel.strip() or 'bzImage'}"
+    )
+
+
+def is_file(kernel: str) -> bool:
+    """Whether ``guest.kernel`` names a file, and not a package."""
+    return "/" in kernel or kernel.endswith(".deb")
+
+
+class Clock(StrEnum):
+    """What a guest's clock counts."""
+
+    REAL = "real"
+    """The host's seconds."""
+    VIRTUAL = "virtual"
+    """The guest's own instructions (QEMU's ``-icount``), whatever the host's load."""
+
+
+class Guest(Model):
+    """The virtual machine that holds the array."""
+
+    image: Annotated[str, IMAGE] = Field(default="debian-12", pattern=r"^[a-z0-9][a-z0-9.+-]*$")
+    """Name of a file in ``images/``, or of an imported image."""
+    kernel: Annotated[str | None, KERNEL] = Field(default=None, pattern=r"^\S+$")
+    """Another kernel than the image's: a package of its archive (``linux-image-amd64``), a
+    ``.deb``, or a file that QEMU loads (``./bzImage``); ``None``: the image's own."""
+    cpus: int = Field(default=1, ge=1, le=64)
+    """Virtual CPUs."""
+    memory: Size = 512 * 1024**2
+    """Guest memory; at least 256 MiB."""
+    kernel_arguments: tuple[str, ...] = ()
+    """Added to the kernel's command line, each a word."""
+    clock: Clock = Clock.REAL
+    """What the guest's clock counts: the host's seconds, or with ``virtual`` its instructions."""
+
+    @property
+    def system(self) -> tuple[str, str | None]:
+        """What it boots: image and kernel."""
+        return self.image, self.kernel
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Fields that came later are left out where they say nothing: cells keep their names."""
+        data: dict[str, Any] = whole(self)
+        if self.kernel is None:
+            data.pop("kernel", None)
+        if self.clock is Clock.REAL:
+            data.pop("clock", None)
+        return data
+
+    @field_validator("kernel")
+    @classmethod
+    def _package_or_file(cls, kernel: str | None) -> str | None:
+        return kernel_name(kernel)
+
+    @field_validator("memory")
+    @classmethod
+    def _enough_memory(cls, memory: int) -> int:
+        if memory < 256 * 1024**2:
+            raise ValueError(
+                f"{format_size(memory)} is too little: a Debian guest needs at least 256MiB to boot"
+            )
+        if memory % 1024**2:
+            raise ValueError(f"{memory} bytes are not whole MiB: write it as 512MiB")
+        return memory
+
+    @field_validator("kernel_arguments")
+    @classmethod
+    def _words(cls, arguments: tuple[str, ...]) -> tuple[str, ...]:
+        for argument in arguments:
+            if not argument or any(c.isspace() or not c.isprintable() for c in argument):
+                raise ValueError(
+                    f"{argument!r} is not one printable word: write each apart, as [quiet, ro]"
+                )
+        return arguments

@@ -1,0 +1,3 @@
+"""Workloads, disk models, kinds of arrays and faults:
+one file each; and the catalog that finds them.
+"""

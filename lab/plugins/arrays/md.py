@@ -1,0 +1,95 @@
+"""Linux md arrays of whole disks, made by mdadm and read back from sysfs.
+
+An external bitmap is a file on a file system that is not on the array: the guest's own, or an ext4
+that is made for it on a disk of the scenario (``array.bitmap_disk``). md looks up which blocks the
+file has (``md-bitmap.c: read_page``, ``bmap``) and writes to these, past the file system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from typing_extensions import override
+
+from lab.md.facts.geometry import without_bitmap_disk
+from lab.md.facts.options import BITMAP_MOUNT, bitmap_path
+from lab.md.facts.rules import array_problems
+from lab.md.facts.support import unsupported
+from lab.md.steps.build import array_steps, bitmap_mount_command, device_of
+from lab.model.execution.procedure import GuestCommand, Step, Verify, words
+from lab.model.image.manifest import ImageFacts
+from lab.model.plugin import ArrayKind, Problem
+from lab.model.scenario.document import Array, Disk, Filesystem
+
+
+class Md(ArrayKind):
+    """An array of Linux's own software RAID."""
+
+    @override
+    def problems(self, array: Array, disks: Sequence[Disk]) -> Iterable[Problem]:
+        """What mdadm or the kernel would refuse, and fields of other kinds."""
+        yield from array_problems(array, [disk.size for disk in disks])
+        if array.segments is not None:
+            yield Problem(
+                key="array.segments",
+                message="an md array is made of whole disks: set kind to segments, or leave it out",
+                idle_by="array.kind",
+            )
+
+    @override
+    def lacks(self, array: Array, facts: ImageFacts) -> Iterable[Problem]:
+        """What the image's kernel or mdadm is too old for, too new for, or built without."""
+        return unsupported(array, facts)
+
+    @override
+    def target(self, array: Array) -> str:
+        """mdadm's own name for it."""
+        return device_of(array)
+
+    @override
+    def state(self, array: Array) -> str:
+        """All arrays, as the kernel shows them."""
+        return "cat /proc/mdstat"
+
+    @override
+    def assemble(
+        self,
+        array: Array,
+        disks: Sequence[str],
+        sizes: Sequence[int],
+        filesystem: Filesystem | None,
+    ) -> tuple[Step, ...]:
+        """The bitmap's file system, where it has one of its own; then the array."""
+        members, sized = without_bitmap_disk(array, disks), without_bitmap_disk(array, sizes)
+        return (*_bitmap_steps(array, disks), *array_steps(array, members, sized))
+
+
+def _bitmap_steps(array: Array, disks: Sequence[str]) -> tuple[Step, ...]:
+    """An ext4 for the bitmap's file, whole before it is used: nothing writes to it later."""
+    path = bitmap_path(array)
+    if array.bitmap_disk is None or path is None:
+        return ()
+    disk = disks[array.bitmap_disk - 1]
+    make = words(
+        *("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"),
+        disk,
+    )
+    mount = bitmap_mount_command(disk)
+    return (
+        GuestCommand(
+            label="ext4 for the bitmap",
+            script=f"{make}\nmkdir -p {BITMAP_MOUNT}\n{mount}",
+            timeout=120.0,
+            undo=f"umount {BITMAP_MOUNT}",
+        ),
+        Verify(
+            name="bitmap_disk",
+            script=f"source=$(findmnt -n -o SOURCE,FSTYPE -T {BITMAP_MOUNT})\n"
+            'echo "type=${source##* }"\n'
+            f'[ "${{source%% *}}" = "$(readlink -f {disk})" ] && echo on_its_disk=yes',
+            expect={"type": "ext4", "on_its_disk": "yes"},
+        ),
+    )
+
+
+ARRAY: ArrayKind = Md()

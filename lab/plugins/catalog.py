@@ -1,0 +1,177 @@
+"""What there is: scenarios, matrices, images and plug-ins, each found by its file's name.
+
+Nothing is registered anywhere. A file ``lab/plugins/workloads/fio.py`` is the workload ``fio``; a
+file ``scenarios/raid5-layouts.yaml`` is the scenario ``raid5-layouts``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any, Final
+
+import lab
+from lab.core.errors import InputError
+
+if TYPE_CHECKING:  # completion finds names without the models, which take long to import
+    from lab.model.plugin import ArrayKind, DiskModel, FaultKind, WorkloadTool
+
+SCHEMA: Final = "scenario.schema.json"
+"""Beside scenarios: their JSON Schema, which their first line names for editors."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+
+
+def _directories(kind: str) -> tuple[Path, ...]:
+    """The user's own files first, then those that came with the lab."""
+    config = os.environ.get("XDG_CONFIG_HOME", "")
+    own = (Path(config) if config.startswith("/") else Path.home() / ".config") / "lab" / kind
+    return tuple(d for d in (own, _shipped(kind)) if d.is_dir())
+
+
+def _shipped(kind: str) -> Path:
+    """Those that came with the lab."""
+    package = Path(lab.__file__).parent
+    directory = package / "data" / kind
+    # In a checkout they lie beside the package; the wheel copies them into it.
+    return directory if directory.is_dir() else package.parent / kind
+
+
+def scenario_directories() -> tuple[Path, ...]:
+    """Where scenarios are looked for, in order."""
+    return _directories("scenarios")
+
+
+def schema_path() -> Path:
+    """The JSON Schema of scenario files that lies beside those that came with the lab."""
+    return _shipped("scenarios") / SCHEMA
+
+
+def image_directories() -> tuple[Path, ...]:
+    """Where image recipes are looked for, in order."""
+    return _directories("images")
+
+
+def matrix_directories() -> tuple[Path, ...]:
+    """Where matrices of scenarios are looked for, in order."""
+    return _directories("matrices")
+
+
+def _files(directories: tuple[Path, ...]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for directory in directories:
+        for path in sorted(directory.glob("*.yaml")):
+            found.setdefault(path.stem, path)
+    return found
+
+
+def scenarios() -> dict[str, Path]:
+    """Every scenario by name."""
+    return _files(scenario_directories())
+
+
+def matrices() -> dict[str, Path]:
+    """Every matrix of scenarios by name."""
+    return _files(matrix_directories())
+
+
+def image_recipes() -> dict[str, Path]:
+    """Every image recipe by name."""
+    return _files(image_directories())
+
+
+def scenario_path(name: str) -> Path:
+    """The file of a scenario given by name, or by a path that ends in ``.yaml``."""
+    return _path(name, "scenario", scenarios())
+
+
+def matrix_path(name: str) -> Path:
+    """The file of a matrix given by name, or by a path that ends in ``.yaml``."""
+    return _path(name, "matrix", matrices())
+
+
+def image_recipe_path(name: str) -> Path:
+    """The file of an image recipe given by name, or by a path that ends in ``.yaml``."""
+    return _path(name, "image", image_recipes())
+
+
+def _path(name: str, kind: str, known: dict[str, Path]) -> Path:
+    if name.endswith((".yaml", ".yml")):
+        path = Path(name)
+        if not path.is_file():
+            raise InputError(f"the {kind} file '{name}' does not exist")
+        return path
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"'{name}' is no {kind} name: names are letters, digits, '.', '_' and '-'",
+            hint=f"a file of your own is given by its path, which ends in .yaml: {name}.yaml",
+        )
+    if name not in known:
+        near = get_close_matches(name, known, n=1)
+        guess = f"did you mean '{near[0]}'? " if near else ""
+        raise InputError(
+            f"there is no {kind} '{name}' (known: {', '.join(known)})",
+            hint=f"{guess}`lab {kind} list` shows what there is",
+        )
+    return known[name]
+
+
+@cache
+def plugin_names(package: str) -> tuple[str, ...]:
+    """Names of the plug-ins in ``lab/plugins/workloads``, ``disks``, ``arrays`` or ``faults``."""
+    module = import_module(f"lab.plugins.{package}")
+    return tuple(sorted(m.name for m in iter_modules(module.__path__) if m.name[0] != "_"))
+
+
+@cache
+def _plugin(package: str, name: str, constant: str) -> Any:
+    return getattr(import_module(f"lab.plugins.{package}.{name}"), constant)
+
+
+def workload(name: str) -> WorkloadTool:
+    """The workload of that name, which must be in ``plugin_names("workloads")``."""
+    tool: WorkloadTool = _plugin("workloads", name, "WORKLOAD")
+    return tool
+
+
+def disk_model(name: str) -> DiskModel:
+    """The disk model of that name, which must be in ``plugin_names("disks")``."""
+    model: DiskModel = _plugin("disks", name, "DISK")
+    return model
+
+
+def array_kind(name: str) -> ArrayKind:
+    """The array kind of that name, which must be in ``plugin_names("arrays")``."""
+    kind: ArrayKind = _plugin("arrays", name, "ARRAY")
+    return kind
+
+
+def fault_kind(name: str) -> FaultKind:
+    """The kind of fault of that name, which must be in ``plugin_names("faults")``."""
+    kind: FaultKind = _plugin("faults", name, "FAULT")
+    return kind
+
+
+def missing_plugin(package: str, name: str) -> str | None:
+    """What to say when there is no such plug-in; ``None`` when there is."""
+    names = plugin_names(package)
+    if name in names:
+        return None
+    near = get_close_matches(name, names, n=1)
+    guess = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(names)}"
+    return f"there is no '{name}' in lab/plugins/{package}: {guess}"
+
+
+def walk_scenarios(names: list[str]) -> Iterator[tuple[str, Path]]:
+    """Name and path of the scenarios given, or of all."""
+    if names:
+        for name in names:
+            path = scenario_path(name)
+            yield path.stem, path
+    else:
+        yield from scenarios().items()

@@ -1,0 +1,254 @@
+"""Hard disks: an arm, platters that turn, a queue and a volatile cache.
+
+The lab's own server (``lab/plugins/disks/plugin/disk.c``, run by nbdkit) stands behind each disk
+and keeps the time: seeks by a curve over the full stroke, onto which a disk of any size is mapped;
+rotation; transfer by zone; what lies a little ahead is waited for and not sought; reading ahead; a
+queue that takes the shortest positioning time first; a write cache that is brought to the medium in
+the background, that FLUSH drains and FUA goes round. Faults are commanded over its control socket.
+
+A preset is a drive's data sheet; ``disks.hdd`` changes single figures of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Final
+from zlib import crc32
+
+from typing_extensions import override
+
+from lab.core.units import KIB, MIB
+from lab.model.execution.procedure import Step
+from lab.model.plugin import DiskModel, Probe, Problem
+from lab.model.scenario.document import Disk, DiskBus
+from lab.model.scenario.drive import HardDrive, HddParameters, SolidStateDrive
+from lab.plugins.disks import (
+    BOUNDLESS,
+    COSTLESS_SIZE,
+    STREAM_SPAN,
+    as_text,
+    ask_statistics,
+    drive_probes,
+    network_element,
+    serve,
+    served_problems,
+)
+
+DEFAULT: Final = "hdd_7200"
+_AGEING: Final = 0.03
+"""The lab's own choice: after 0.3 s a request is worth a revolution more than a fresh one. At depth
+16 it costs little throughput, and no request waits without end."""
+_ZONES: Final = 16
+"""The lab's own choice: drives have 15 to 30."""
+
+PRESETS: Final = {
+    "hdd_7200": HardDrive(
+        source="Seagate, Constellation SAS Product Manual 100538693 Rev. E, 5.1 and 5.2.1 "
+        "(ST9500430SS); overhead: access time with controller less without; the cache's size and "
+        "the queue's depth are the lab's",
+        rpm=7200,
+        overhead=0.0002,
+        track_to_track=0.0005,
+        average_seek=0.0080,
+        full_stroke=0.01735,
+        write_settle=0.0004,
+        outer_rate=142_000_000,
+        inner_rate=75_000_000,
+        zones=_ZONES,
+        read_ahead=2 * MIB,
+        write_cache=16 * MIB,
+        queue_depth=32,
+        ageing=_AGEING,
+        link_rate=300_000_000,
+    ),
+    "hdd_10000": HardDrive(
+        source="Seagate, Savvio SAS Product Manual Rev. D, 4.1 and 4.2 (ST973401SS); rates: 360000 "
+        "bytes in a revolution on average, spread as the internal rate is, 506 to 753 Mbit/s; the "
+        "cache's size and the queue's depth are the lab's",
+        rpm=10_000,
+        overhead=0.0002,
+        track_to_track=0.0002,
+        average_seek=0.0040,
+        full_stroke=0.0081,
+        write_settle=0.0004,
+        outer_rate=71_800_000,
+        inner_rate=48_200_000,
+        zones=_ZONES,
+        read_ahead=1 * MIB,
+        write_cache=8 * MIB,
+        queue_depth=32,
+        ageing=_AGEING,
+        link_rate=300_000_000,
+    ),
+    "hdd_5400_usb": HardDrive(
+        source="Hitachi, Travelstar 5K320 SATA OEM Specification Rev. 1.5, 4.4.2; the medium's "
+        "rates are those of other drives of its time (70 MB/s: Tom's Hardware on the Samsung "
+        "HM320HI; inner to outer as 31.0 to 64.8: Hitachi, Deskstar 7K500 specification, 4.4.4), "
+        "and the cable is below them: 42 MB/s of USB 2.0's 480 Mbit/s reach a disk, whose "
+        "bulk-only transport has one command at a time; cache and overhead are the lab's",
+        rpm=5400,
+        overhead=0.0003,
+        track_to_track=0.0010,
+        average_seek=0.0120,
+        full_stroke=0.0200,
+        write_settle=0.0010,
+        outer_rate=70_000_000,
+        inner_rate=33_500_000,
+        zones=_ZONES,
+        read_ahead=2 * MIB,
+        write_cache=4 * MIB,
+        queue_depth=1,
+        ageing=0.0,
+        link_rate=42_000_000,
+    ),
+}
+
+
+def drive_of(disk: Disk) -> HardDrive:
+    """The drive that a scenario describes: its preset, what it changes of it, then how slow."""
+    preset = PRESETS[disk.preset or DEFAULT]
+    changed = disk.hdd.model_dump(exclude_none=True, exclude={"slower"})
+    drive = replace(preset, **changed)
+    return drive.slowed(disk.hdd.slower) if disk.hdd.slower else drive
+
+
+def server_parameters(drive: HardDrive, name: str) -> dict[str, str | int | float]:
+    """The drive as the server's parameters; ``name`` decides where its platters stand."""
+    curve = drive.seek_curve
+    return {
+        "model": "hdd",
+        "seed": drive.seed + crc32(name.encode()) % 100_000,
+        "rpm": drive.rpm,
+        "overhead": drive.overhead,
+        "seek_a": curve.a,
+        "seek_b": curve.b,
+        "seek_c": curve.c,
+        "seek_e": curve.e,
+        "seek_limit": curve.limit,
+        "write_settle": drive.write_settle,
+        "outer_rate": drive.outer_rate,
+        "inner_rate": drive.inner_rate,
+        "zones": drive.zones,
+        "read_ahead": drive.read_ahead,
+        "cache": drive.write_cache,
+        "queue_depth": drive.queue_depth,
+        "ageing": drive.ageing,
+        "link_rate": drive.link_rate,
+    }
+
+
+class HardDisk(DiskModel):
+    """A modelled hard disk."""
+
+    @property
+    @override
+    def plain(self) -> bool:
+        """A server stands behind it: each cell has one of its own."""
+        return False
+
+    @override
+    def problems(self, disk: Disk) -> Iterable[Problem]:
+        """What the server would refuse, and figures that no drive has."""
+        yield from served_problems(disk)
+        if disk.preset is not None and disk.preset not in PRESETS:
+            near = get_close_matches(disk.preset, PRESETS, n=1)
+            guess = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(PRESETS)}"
+            yield Problem(key="preset", message=f"there is no hdd {disk.preset!r}: {guess}")
+            return
+        drive = drive_of(disk)
+        if not drive.track_to_track <= drive.average_seek <= drive.full_stroke:
+            yield Problem(
+                key="hdd.average_seek",
+                message=f"{drive.average_seek} s are not between the track-to-track seek "
+                f"({drive.track_to_track} s) and the full stroke ({drive.full_stroke} s)",
+            )
+        elif drive.seek_curve.b < 0 or drive.seek_curve.e < 0:
+            yield Problem(
+                key="hdd.average_seek",
+                message=f"no curve that rises from {drive.track_to_track} s to "
+                f"{drive.full_stroke} s has the mean {drive.average_seek} s: give another one",
+            )
+        if not 0 < drive.inner_rate <= drive.outer_rate:
+            yield Problem(
+                key="hdd.inner_rate",
+                message=f"{drive.inner_rate} bytes per second are not between 1 and the outer "
+                f"tracks' {drive.outer_rate}",
+            )
+        if drive.link_rate < 1:
+            yield Problem(key="hdd.link_rate", message="the cable must carry something")
+        if 0 < drive.write_cache < 64 * KIB:
+            yield Problem(
+                key="hdd.write_cache", message="it is 0, for none, or 64KiB or more: change it"
+            )
+
+    @override
+    def probes(self, disk: Disk) -> tuple[Probe, ...]:
+        """Random reads, a stream, and writes that are flushed."""
+        drive = drive_of(disk)
+        zone = min(disk.size, max(STREAM_SPAN, disk.size // drive.zones))
+        return drive_probes(drive.access, rate=drive.outer_rate, span=zone, turns=drive.rpm > 0)
+
+    @override
+    def drive(self, disk: Disk) -> HardDrive | SolidStateDrive | None:
+        """The one that the scenario describes."""
+        return drive_of(disk)
+
+    @override
+    def costless(self, disk: Disk, pace: float = 0.0) -> Disk | None:
+        """An arm that is everywhere at once, over platters that stand still."""
+        nothing = HddParameters(
+            rpm=0,
+            overhead=pace,
+            track_to_track=0,
+            average_seek=0,
+            full_stroke=0,
+            write_settle=0,
+            outer_rate=BOUNDLESS,
+            inner_rate=BOUNDLESS,
+            zones=1,
+            read_ahead=2 * MIB,
+            write_cache=16 * MIB,
+            queue_depth=32,
+            ageing=0,
+            link_rate=BOUNDLESS,
+        )
+        update = {"count": 1, "size": COSTLESS_SIZE, "preset": None, "hdd": nothing}
+        return disk.model_copy(update=update)
+
+    @override
+    def create(self, disk: Disk, path: str) -> tuple[Step, ...]:
+        """A sparse file, and the server before it."""
+        name = path.rpartition("/")[2]
+        return serve(disk, path, server_parameters(drive_of(disk), name))
+
+    @override
+    def xml(self, disk: Disk, *, serial: str, path: str, index: int) -> str:
+        """``<disk>`` over a unix socket; a SCSI disk says how fast it turns."""
+        element = network_element(disk, serial=serial, path=path, index=index)
+        target = element.find("target")
+        assert target is not None
+        rpm = int(drive_of(disk).rpm)
+        if disk.bus is DiskBus.SCSI and rpm > 1:
+            target.set("rotation_rate", str(min(rpm, 65534)))
+        return as_text(element)
+
+    @override
+    def rotational(self, disk: Disk) -> bool | None:
+        """It is."""
+        return True
+
+    @override
+    def bytes_per_second(self, disk: Disk) -> float:
+        """What the outer tracks deliver, or the cable carries."""
+        drive = drive_of(disk)
+        return float(min(drive.outer_rate, drive.link_rate))
+
+    @override
+    def report(self, disk: Disk, path: str) -> tuple[Step, ...]:
+        """The server's counters."""
+        return ask_statistics(path)
+
+
+DISK: DiskModel = HardDisk()

@@ -1,0 +1,165 @@
+"""Solid-state disks: channels side by side, and garbage collection that stops them all.
+
+The server is that of hard disks (``lab/plugins/disks/plugin/disk.c``), and so are its faults. A
+page is read or taken in by the channel that its address falls to; after every ``gc_after`` bytes
+written all channels stand still for ``gc_stall``. What was written since the last flush is lost
+with the power as far as ``write_cache`` goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Final
+
+from typing_extensions import override
+
+from lab.core.units import KIB, MIB
+from lab.model.execution.procedure import Step
+from lab.model.plugin import DiskModel, Probe, Problem
+from lab.model.scenario.document import Disk, DiskBus
+from lab.model.scenario.drive import HardDrive, SolidStateDrive, SsdParameters
+from lab.plugins.disks import (
+    BOUNDLESS,
+    COSTLESS_SIZE,
+    as_text,
+    ask_statistics,
+    drive_probes,
+    network_element,
+    serve,
+    served_problems,
+)
+
+DEFAULT: Final = "ssd_sata"
+
+PRESETS: Final = {
+    "ssd_sata": SolidStateDrive(
+        source="Intel, product specification of the M.2 SSDSCKHB series, 80 GB: 4 KiB random reads "
+        "67000/s and writes 14500/s at depth 32, sequential read 470 MB/s, latency 50 µs and 65 µs "
+        "to and from its buffer; 8 channels and their latencies are chosen so that depth 32 gives "
+        "these rates, the page so that a stream fills the cable; garbage collection, flush latency "
+        "and the cache's size are the lab's",
+        overhead=0.00002,
+        read_latency=0.0000893,
+        write_latency=0.000423,
+        flush_latency=0.0005,
+        channels=8,
+        page=16 * KIB,
+        gc_after=256 * MIB,
+        gc_stall=0.005,
+        write_cache=16 * MIB,
+        link_rate=470_000_000,
+    ),
+}
+
+
+def drive_of(disk: Disk) -> SolidStateDrive:
+    """The drive that a scenario describes: its preset, what it changes of it, then how slow."""
+    preset = PRESETS[disk.preset or DEFAULT]
+    drive = replace(preset, **disk.ssd.model_dump(exclude_none=True, exclude={"slower"}))
+    return drive.slowed(disk.ssd.slower) if disk.ssd.slower else drive
+
+
+def server_parameters(drive: SolidStateDrive) -> dict[str, str | int | float]:
+    """The drive as the server's parameters."""
+    return {
+        "model": "ssd",
+        "overhead": drive.overhead,
+        "read_latency": drive.read_latency,
+        "write_latency": drive.write_latency,
+        "flush_latency": drive.flush_latency,
+        "channels": drive.channels,
+        "page": drive.page,
+        "gc_bytes": drive.gc_after,
+        "gc_seconds": drive.gc_stall,
+        "cache": drive.write_cache,
+        "link_rate": drive.link_rate,
+    }
+
+
+class SolidState(DiskModel):
+    """A modelled solid-state disk."""
+
+    @property
+    @override
+    def plain(self) -> bool:
+        """A server stands behind it: each cell has one of its own."""
+        return False
+
+    @override
+    def problems(self, disk: Disk) -> Iterable[Problem]:
+        """What the server would refuse."""
+        yield from served_problems(disk)
+        if disk.preset is not None and disk.preset not in PRESETS:
+            near = get_close_matches(disk.preset, PRESETS, n=1)
+            guess = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(PRESETS)}"
+            yield Problem(key="preset", message=f"there is no ssd {disk.preset!r}: {guess}")
+            return
+        drive = drive_of(disk)
+        if drive.page < 512 or drive.page % 512:
+            yield Problem(key="ssd.page", message="a page is a multiple of 512 bytes: change it")
+        if drive.link_rate < 1:
+            yield Problem(key="ssd.link_rate", message="the cable must carry something")
+
+    @override
+    def probes(self, disk: Disk) -> tuple[Probe, ...]:
+        """Random reads, a stream, and writes that are flushed."""
+        drive = drive_of(disk)
+        return drive_probes(drive.read_latency, rate=drive.link_rate, span=None, turns=False)
+
+    @override
+    def drive(self, disk: Disk) -> HardDrive | SolidStateDrive | None:
+        """The one that the scenario describes."""
+        return drive_of(disk)
+
+    @override
+    def costless(self, disk: Disk, pace: float = 0.0) -> Disk | None:
+        """Channels that are done at once."""
+        nothing = SsdParameters(
+            overhead=pace,
+            read_latency=0,
+            write_latency=0,
+            flush_latency=0,
+            channels=8,
+            page=16 * KIB,
+            gc_after=0,
+            gc_stall=0,
+            write_cache=16 * MIB,
+            link_rate=BOUNDLESS,
+        )
+        update = {"count": 1, "size": COSTLESS_SIZE, "preset": None, "ssd": nothing}
+        return disk.model_copy(update=update)
+
+    @override
+    def create(self, disk: Disk, path: str) -> tuple[Step, ...]:
+        """A sparse file, and the server before it."""
+        return serve(disk, path, server_parameters(drive_of(disk)))
+
+    @override
+    def xml(self, disk: Disk, *, serial: str, path: str, index: int) -> str:
+        """``<disk>`` over a unix socket; a SCSI disk says that it does not turn."""
+        element = network_element(disk, serial=serial, path=path, index=index)
+        target = element.find("target")
+        assert target is not None
+        if disk.bus is DiskBus.SCSI:
+            target.set("rotation_rate", "1")
+        return as_text(element)
+
+    @override
+    def rotational(self, disk: Disk) -> bool | None:
+        """It is not."""
+        return False
+
+    @override
+    def bytes_per_second(self, disk: Disk) -> float:
+        """What the cable carries."""
+        return float(drive_of(disk).link_rate)
+
+    @override
+    def report(self, disk: Disk, path: str) -> tuple[Step, ...]:
+        """The server's counters."""
+        return ask_statistics(path)
+
+
+DISK: DiskModel = SolidState()

@@ -1,0 +1,96 @@
+"""A member that was failed, removed or pulled comes back, ``mdadm --re-add``.
+
+With a bitmap md recovers what was written in the meantime, and without one it does not take the
+disk back as what it was (``Manage.c: attempt_re_add``; ``md.c: md_add_new_disk``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from typing_extensions import override
+
+from lab.core.base import Model
+from lab.model.execution.procedure import AttachDisk, Step, words
+from lab.model.plugin import FaultKind, Outputs, Problem, Scene, checked
+from lab.model.result.measurement import Metric
+from lab.plugins.faults import (
+    Position,
+    array_problems,
+    counted,
+    disk,
+    disk_problems,
+    number,
+    unplugged,
+)
+
+_LEFT: Final = ("failed", "detached")
+"""mdadm's words for members that are broken, and for those whose disk is gone."""
+
+
+class ReAddParameters(Model):
+    """Which disk."""
+
+    disk: Position
+    add: bool = False
+    """Where md does not take it back, clear its superblock and add it as a new disk."""
+
+
+class ReAdd(FaultKind):
+    """``mdadm --re-add``."""
+
+    @property
+    @override
+    def parameters(self) -> type[Model]:
+        """The kind's parameters."""
+        return ReAddParameters
+
+    @property
+    @override
+    def metrics(self) -> Sequence[Metric]:
+        """Whether md took it back as what it was."""
+        return (counted("re_added", better="higher"),)
+
+    @override
+    def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
+        """There is such a disk."""
+        yield from array_problems(scene)
+        yield from disk_problems(scene, checked(ReAddParameters, parameters).disk)
+
+    @override
+    def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
+        """A disk that was pulled is plugged in again."""
+        p = checked(ReAddParameters, parameters)
+        if p.disk not in unplugged(scene):
+            return ()
+        back = disk(scene, p.disk)
+        return (
+            AttachDisk(serial=back.serial, xml=back.xml, xml_path=back.xml_path),
+            back.ready,
+        )
+
+    @override
+    def script(self, parameters: Any, scene: Scene) -> str:
+        """What is left of it in the array goes first."""
+        p = checked(ReAddParameters, parameters)
+        path = disk(scene, p.disk).path
+        lines = [
+            *(f"mdadm {scene.device} --remove {which} 2>&1 || true" for which in _LEFT),
+            f"if {words('mdadm', scene.device, '--re-add', path)} 2>&1; then echo re_added=1",
+            "else echo re_added=0",
+        ]
+        if p.add:
+            lines += [
+                words("mdadm", "--zero-superblock", path) + " 2>&1",
+                words("mdadm", scene.device, "--add", path) + " 2>&1",
+            ]
+        return "\n".join([*lines, "fi"]) + "\n"
+
+    @override
+    def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
+        """What mdadm said to it."""
+        return {"re_added": number(outputs.stdout, "re_added")}
+
+
+FAULT: FaultKind = ReAdd()

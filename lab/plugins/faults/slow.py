@@ -1,0 +1,104 @@
+"""A disk that becomes slower, or does nothing for a while.
+
+md has no limit on how long a request may take: nothing fails, and the array waits. QEMU's throttle
+is changed while the guest runs; a modelled disk stalls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import Field
+from typing_extensions import override
+
+from lab.core.base import Model, Rate, Seconds
+from lab.model.execution.procedure import AskServer, LimitDisk, Step
+from lab.model.plugin import FaultKind, Problem, Scene, checked
+from lab.plugins.faults import Position, disk, disk_problems, served
+
+
+class SlowParameters(Model):
+    """Which disk, and its new limits."""
+
+    disk: Position
+    total_bytes_per_second: Rate | None = Field(default=None, ge=1)
+    read_bytes_per_second: Rate | None = Field(default=None, ge=1)
+    write_bytes_per_second: Rate | None = Field(default=None, ge=1)
+    total_operations_per_second: Rate | None = Field(default=None, ge=1)
+    read_operations_per_second: Rate | None = Field(default=None, ge=1)
+    write_operations_per_second: Rate | None = Field(default=None, ge=1)
+    stall: Seconds | None = Field(default=None, gt=0)
+    """Seconds for which a modelled disk completes nothing."""
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """Those that are given, by libvirt's names (``<iotune>``)."""
+        given = self.model_dump(exclude={"disk", "stall"}, exclude_none=True)
+        return {
+            k.replace("_operations_per_second", "_iops_sec").replace("_per_second", "_sec"): v
+            for k, v in given.items()
+        }
+
+
+class Slow(FaultKind):
+    """Other limits, or a stall."""
+
+    @property
+    @override
+    def parameters(self) -> type[Model]:
+        """The kind's parameters."""
+        return SlowParameters
+
+    @override
+    def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
+        """Limits are QEMU's, and a stall is a server's."""
+        p = checked(SlowParameters, parameters)
+        yield from disk_problems(scene, p.disk)
+        if p.disk > len(scene.disks):
+            return
+        model = disk(scene, p.disk).disk.model
+        if p.stall is not None and not served(disk(scene, p.disk)):
+            yield Problem(
+                key="stall",
+                message=f"a disk of the model {model} does not stall on command: give limits such"
+                " as total_bytes_per_second, or set disks.model to hdd or ssd",
+            )
+        if p.limits and model != "throttle":
+            yield Problem(
+                key=next(iter(p.model_dump(exclude={"disk", "stall"}, exclude_none=True))),
+                message=f"a disk of the model {model} has no throttle: set disks.model to throttle"
+                + (", or give stall" if served(disk(scene, p.disk)) else ""),
+            )
+        if not p.limits and p.stall is None:
+            yield Problem(
+                key="fault",
+                message="it says nothing slow: give a limit such as"
+                " total_bytes_per_second, or stall",
+            )
+        for unit in ("bytes", "iops"):
+            if f"total_{unit}_sec" in p.limits and len([k for k in p.limits if unit in k]) > 1:
+                name = "bytes" if unit == "bytes" else "operations"
+                yield Problem(
+                    key=f"total_{name}_per_second",
+                    message="a total stands beside no read or write limit: remove one of them",
+                )
+
+    @override
+    def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
+        """QEMU, or the server, is told."""
+        p = checked(SlowParameters, parameters)
+        slowed = disk(scene, p.disk)
+        if p.stall is None:
+            return (LimitDisk(serial=slowed.serial, limits=p.limits),)
+        return (
+            AskServer(
+                label=f"stall {slowed.serial}",
+                socket=slowed.control,
+                line=f"stall {p.stall:g}",
+                capture=f"{scene.tag}.server",
+            ),
+        )
+
+
+FAULT: FaultKind = Slow()

@@ -1,0 +1,225 @@
+"""blktests, the kernel's tests of its block layer: the group ``md``, or any other tests of it.
+
+``check`` prints a line ``GROUP/NNN (what it tests)`` when a test begins and the same with
+``[passed]``, ``[failed]`` or ``[not run]`` when it ends, with indented lines that say why
+(``_output_status``, ``_output_test_run``); a group that cannot be run at all is ``GROUP/***``. All
+of the cell's disks are its ``TEST_DEVS``, and together the ``TEST_CASE_DEV_ARRAY`` of each group.
+Without ``column``, of Debian's ``bsdextrautils``, ``check`` complains and goes on.
+
+``common/rc`` reads the kernel's version as three numbers, and cannot read those of Debian's newer
+kernels: of ``7.3.4+deb13-amd64`` it makes ``7.3.4deb13`` (``_have_kver``). So the suite, and
+nothing else in the guest, finds a ``uname`` that says ``7.3.4-deb13-amd64``; the kernel's modules
+and its configuration have links of that name meanwhile.
+
+Tests that want programs of ``src/`` need them built in the directory, for a libc no newer than the
+guest's: images have no compiler.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from pydantic import Field, field_validator
+from typing_extensions import override
+
+from lab.core.base import Model
+from lab.model.plugin import Outputs, WorkloadTool, checked
+from lab.model.result.measurement import Metric
+from lab.model.scenario.suite import Ending, Named, Suite, SuiteParameters, Tested
+from lab.plugins.workloads import (
+    ENDED,
+    SuiteCall,
+    counted,
+    endings,
+    listed,
+    suite_command,
+    suite_output,
+)
+
+_CALL: Final = SuiteCall(
+    folder="tests",
+    find=r"[a-z0-9_]+/[0-9]{3}",
+    begins=r"(?m)^([a-z0-9_]+/[0-9]{3})[ \n]",
+    fails=r"\[failed\]",
+    call=("bash", "./check", "-c", "lab-config"),
+    logs=("results/*/%s.out.bad", "results/*/%s.dmesg", "results/*/%s.full"),
+)
+_LINE: Final = re.compile(
+    r"^(?P<group>[a-z0-9_]+)/(?P<test>[0-9]{3}|\*\*\*)(?: => (?P<disks>[^(\[]+?))?"
+    r"(?: \(.*\))? *(?:\[(?P<ending>passed|failed|not run)\])?$"
+)
+_FACT: Final = re.compile(r"^ {4}\w+( |$).*\.\.\.")
+"""A figure of the test, now and the last time."""
+_WORDS: Final[dict[str, Ending]] = {
+    "passed": "passed",
+    "failed": "failed",
+    "not run": "skipped",
+}
+_UNAME: Final = """\
+release=$(uname -r)
+readable=$(echo "$release" | sed 's/[+~]/-/g')
+if [ "$readable" != "$release" ]; then
+  links="/lib/modules/$readable /boot/config-$readable"
+  trap 'rm -f $links' EXIT
+  ln -sfn "$release" "/lib/modules/$readable"
+  ln -sfn "config-$release" "/boot/config-$readable"
+  mkdir -p {place}/lab-bin
+  printf '#!/bin/sh\\n%s "$@" | sed "s/%s/%s/"\\n' "$(command -v uname)" "$release" "$readable" \\
+    > {place}/lab-bin/uname
+  chmod +x {place}/lab-bin/uname
+  PATH={place}/lab-bin:$PATH
+fi
+"""
+"""Shell lines before the suite's: a release of the kernel that it can read."""
+_WORST: Final[tuple[Ending, ...]] = ("failed", "passed", "skipped")
+"""What a test has come to that was run several times, on each disk or under each condition."""
+
+
+class BlktestsParameters(SuiteParameters):
+    """Which tests."""
+
+    tests: tuple[str, ...] = Field(default=("md",), min_length=1, validate_default=True)
+    """Groups, tests (``md/001``), or shell patterns of a group's tests (``md/00[1-4]``)."""
+
+    @field_validator("tests")
+    @classmethod
+    def _of_groups(cls, tests: tuple[str, ...]) -> tuple[str, ...]:
+        """A group is all its tests."""
+        for test in tests:
+            if not re.fullmatch(r"[a-z0-9_]+(/[^/\s]+)?", test):
+                raise ValueError(f"{test!r} is neither a group, as md, nor a test, as md/001")
+        return tuple(test if "/" in test else f"{test}/*" for test in tests)
+
+
+class Blktests(WorkloadTool, Suite):
+    """How many of blktests' tests pass; each is a claim."""
+
+    @property
+    @override
+    def parameters(self) -> type[Model]:
+        """Which tests."""
+        return BlktestsParameters
+
+    @property
+    @override
+    def programs(self) -> Sequence[str]:
+        """What tests need beside these, they ask for themselves, and are not run without it."""
+        return ("bash", "python3")
+
+    @property
+    @override
+    def metrics(self) -> Sequence[Metric]:
+        """How many ended how."""
+        return ENDED
+
+    @override
+    def marks(self, parameters: Any) -> Sequence[str]:
+        """The suite, and what all its tests share."""
+        checked(BlktestsParameters, parameters)
+        return ("check", "common/rc")
+
+    @override
+    def named(self, parameters: Any) -> Named:
+        """Files of three digits in a group's directory."""
+        p = checked(BlktestsParameters, parameters)
+        return Named(folder=_CALL.folder, find=_CALL.find, tests=p.tests)
+
+    @override
+    def listing(self, parameters: Any) -> str:
+        """The tests."""
+        p = checked(BlktestsParameters, parameters)
+        return suite_command("list", p, p.tests, _CALL)
+
+    @override
+    def script(self, parameters: Any, target: str) -> str:
+        """A configuration of the lab's own, in the place of one that is in the directory."""
+        p = checked(BlktestsParameters, parameters)
+        groups = sorted({test.partition("/")[0] for test in p.tests})
+        together = [f'  TEST_CASE_DEV_ARRAY[{g}/]="${{TEST_DEVS[*]}}"\n' for g in groups]
+        return (
+            _UNAME.format(place=p.place) + f"cat > {p.place}/lab-config <<'CONFIG'\n"
+            f"TEST_DEVS=($(readlink -f {target}))\n"
+            "if declare -p TEST_CASE_DEV_ARRAY > /dev/null 2>&1; then\n"
+            + "".join(together)
+            + "fi\nCONFIG\n"
+            + suite_command("run", p, p.tests, _CALL)
+        )
+
+    @override
+    def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
+        """``ToolError``: the suite did not begin, or what it printed is cut off."""
+        tests = self.endings(parameters, "", outputs)
+        return counted("blktests", suite_output(outputs.stdout), tests)
+
+    @override
+    def endings(self, parameters: Any, listed_: str, outputs: Outputs) -> tuple[Tested, ...]:
+        """The lines with an ending; those of a whole group speak of each of its tests.
+
+        A test with which the suite broke off may have had more disks to come.
+        """
+        checked(BlktestsParameters, parameters)
+        out = suite_output(outputs.stdout)
+        meant = out.tests if out.tests is not None else listed(listed_)
+        begun: list[str] = []
+        ends: dict[str, list[tuple[Ending, str]]] = {}
+        half: set[str] = set()
+        for match, below in _lines(out.text):
+            name = f"{match['group']}/{match['test']}"
+            begun.append(name)
+            if not match["ending"]:
+                half.add(name)
+            else:
+                half.discard(name)
+                ending = _WORDS[match["ending"]]
+                reason = "" if ending == "passed" else _reason(match, below)
+                ends.setdefault(name, []).append((ending, reason))
+        half |= {name for name, status in out.ends.items() if status is None or status < 0}
+        half |= set(begun[-1:]) if not out.over else set()
+        found: dict[str, tuple[Ending, str]] = {}
+        for name in meant:
+            whole = ends.get(f"{name.partition('/')[0]}/***", [])
+            own = ends.get(name) or [e for e in whole if e[0] == "skipped"]
+            worst = min(own, key=lambda end: _WORST.index(end[0]), default=None)
+            if worst is not None and (worst[0] == "failed" or name not in half):
+                found[name] = worst
+        return endings(meant, out, begun, found)
+
+    @override
+    def destroys(self, parameters: Any) -> bool:
+        """Its tests write to the disks that they are given."""
+        checked(BlktestsParameters, parameters)
+        return True
+
+
+def _lines(text: str) -> Iterator[tuple[re.Match[str], list[str]]]:
+    """Each line about a test, and the indented ones below it."""
+    about: re.Match[str] | None = None
+    below: list[str] = []
+    for line in text.splitlines():
+        match = _LINE.match(line.rstrip())
+        if match is not None:
+            if about is not None:
+                yield about, below
+            about, below = match, []
+        elif line.startswith("    "):
+            below.append(line)
+    if about is not None:
+        yield about, below
+
+
+def _reason(match: re.Match[str], below: Sequence[str]) -> str:
+    """The first line that differs from what the test should print; of other reasons all lines."""
+    kept = (line for line in below if line.strip() and not _FACT.match(line))
+    said = [line[4:].rstrip() for line in kept if "run blktests " not in line]
+    differs = [s for s in said if s[0] in "+-" and not s.startswith(("+++ ", "--- "))]
+    if any(s.startswith("@@ ") for s in said) and differs:
+        text = f"its output differs: {differs[0]}"
+    else:
+        between = "; " if match["ending"] == "not run" else " "
+        text = between.join(" ".join(s.split()) for s in said) or "the suite gives no reason"
+    return f"{match['disks']}: {text}" if match["disks"] else text
+
+
+WORKLOAD: WorkloadTool = Blktests()

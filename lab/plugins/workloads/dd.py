@@ -1,0 +1,196 @@
+"""dd of GNU coreutils: one stream, one request at a time, read or written from end to end.
+
+The placeholder ``{target}`` stands for the array (or for the mounted file system), and says
+which way the data go: ``of: "{target}"`` writes, ``if: "{target}"`` reads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pydantic import Field, field_validator, model_validator
+from typing_extensions import override
+
+from lab.core.base import Model, Size
+from lab.core.errors import ToolError
+from lab.core.wording import choice
+from lab.model.execution.procedure import words
+from lab.model.plugin import Outputs, Stream, WorkloadTool, checked
+from lab.model.result.measurement import SECONDS, THROUGHPUT, Metric
+from lab.plugins.workloads import TARGET
+
+_COPIED: Final = re.compile(
+    r"(?P<bytes>\d+) bytes? (?:\([^()]+\) )?copied, (?P<seconds>\d+(?:\.\d+)?(?:e[+-]?\d+)?) s, "
+    r"\S+ \S+/s"
+)
+"""coreutils ``src/dd.c: print_xfer_stats``; the brackets are left out for small amounts."""
+
+_CONVERSIONS: Final = frozenset(
+    ("fdatasync", "fsync", "notrunc", "nocreat", "excl", "noerror", "sync", "sparse", "swab")
+)
+_FLAGS: Final = frozenset(
+    ("append", "direct", "dsync", "sync", "fullblock", "nonblock", "noatime", "nocache")
+)
+
+
+class DdParameters(Model):
+    """dd's operands by dd's names; what is left out is dd's default."""
+
+    if_: str | None = Field(default=None, alias="if")
+    """Read from here; without it, a write takes /dev/urandom."""
+    of: str | None = None
+    """Write to there; without it, a read goes to /dev/null."""
+    bs: Size = 512
+    """Bytes of one request."""
+    count: int | None = Field(default=None, ge=1)
+    """How many blocks; a read may leave it out, and goes to the target's end."""
+    iflag: str | None = None
+    """Comma-separated, such as ``direct`` or ``fullblock``."""
+    oflag: str | None = None
+    """Comma-separated, such as ``direct``."""
+    conv: str | None = None
+    """Comma-separated, such as ``fsync``."""
+    seek: int | None = Field(default=None, ge=0)
+    """Blocks passed over in the output first."""
+    skip: int | None = Field(default=None, ge=0)
+    """Blocks passed over in the input first."""
+
+    @field_validator("bs")
+    @classmethod
+    def _some_bytes(cls, bs: int) -> int:
+        if bs < 1:
+            raise ValueError("a block of 0 bytes moves nothing: write bs as 1MiB")
+        return bs
+
+    @field_validator("iflag", "oflag")
+    @classmethod
+    def _known_flags(cls, flags: str | None) -> str | None:
+        return _known(flags, _FLAGS)
+
+    @field_validator("conv")
+    @classmethod
+    def _known_conversions(cls, conversions: str | None) -> str | None:
+        return _known(conversions, _CONVERSIONS)
+
+    @model_validator(mode="after")
+    def _one_target(self) -> DdParameters:
+        """Neither, or both: nothing says which way the data go."""
+        reads, writes = TARGET in (self.if_ or ""), TARGET in (self.of or "")
+        if reads == writes:
+            found = "both if and of name" if reads else "neither if nor of names"
+            raise ValueError(
+                f"{found} {TARGET}: write of: '{TARGET}' to write to the array, "
+                f"or if: '{TARGET}' to read from it"
+            )
+        if writes and self.count is None:
+            raise ValueError("a write without count ends only when the target is full: give count")
+        return self
+
+    @property
+    def writes(self) -> bool:
+        """Whether the data go to the target."""
+        return TARGET in (self.of or "")
+
+
+def _known(text: str | None, known: frozenset[str]) -> str | None:
+    for word in (text or "").split(",") if text is not None else ():
+        if word not in known:
+            raise ValueError(choice(word, sorted(known)))
+    return text
+
+
+def bytes_moved(parameters: DdParameters) -> int | None:
+    """Bytes that a complete run moves; ``None`` where only the target's size says it."""
+    return None if parameters.count is None else parameters.bs * parameters.count
+
+
+class Dd(WorkloadTool):
+    """Throughput as dd prints it, but from its bytes and seconds, which have more digits."""
+
+    @property
+    @override
+    def parameters(self) -> type[Model]:
+        """dd's operands."""
+        return DdParameters
+
+    @property
+    @override
+    def programs(self) -> Sequence[str]:
+        """Only dd itself."""
+        return ("dd",)
+
+    @property
+    @override
+    def metrics(self) -> Sequence[Metric]:
+        """How fast, and how long."""
+        return (THROUGHPUT, SECONDS)
+
+    @override
+    def script(self, parameters: Any, target: str) -> str:
+        """One line; dd prints its figures on stderr, in the C locale."""
+        p = checked(DdParameters, parameters)
+        operands: dict[str, str | int | None] = {
+            "if": (p.if_ or "/dev/urandom").replace(TARGET, target),
+            "of": (p.of or "/dev/null").replace(TARGET, target),
+            "bs": p.bs,
+            "count": p.count,
+            "iflag": p.iflag,
+            "oflag": p.oflag,
+            "conv": p.conv,
+            "seek": p.seek,
+            "skip": p.skip,
+        }
+        given = (f"{name}={value}" for name, value in operands.items() if value is not None)
+        return f"LC_ALL=C {words('dd', *given)}\n"
+
+    @override
+    def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
+        """Read the last line of stderr.
+
+        ``ToolError``: it is not dd's, it copied other than what was asked for, or in no time.
+        """
+        lines = outputs.stderr.strip().splitlines()
+        match = _COPIED.fullmatch(lines[-1].strip()) if lines else None
+        if match is None:
+            raise ToolError(f"dd's output cannot be read: {outputs.stderr.strip()!r}")
+        copied, seconds = int(match["bytes"]), float(match["seconds"])
+        wanted = bytes_moved(checked(DdParameters, parameters))
+        if (wanted is not None and copied < wanted) or copied == 0:
+            raise ToolError(
+                f"dd copied {copied} bytes, short of the {wanted or 'target'} it was asked for: "
+                f"{outputs.stderr.strip()!r}"
+            )
+        if wanted is not None and copied > wanted:
+            raise ToolError(f"dd copied {copied} bytes, more than the {wanted} it was asked for")
+        if seconds <= 0:
+            raise ToolError(f"dd took no time that it could measure: {lines[-1].strip()!r}")
+        return {THROUGHPUT.name: copied / seconds, SECONDS.name: seconds}
+
+    @override
+    def destroys(self, parameters: Any) -> bool:
+        """A write to the target itself; a write to a file below it adds that file."""
+        return checked(DdParameters, parameters).of == TARGET
+
+    @override
+    def stream(self, parameters: Any) -> Stream | None:
+        """A stream where the target is opened with ``O_DIRECT`` and the count is given."""
+        p = checked(DdParameters, parameters)
+        total = bytes_moved(p)
+        writes = p.of == TARGET
+        flags = (p.oflag if writes else p.iflag) or ""
+        if total is None or total == 0 or "direct" not in flags.split(","):
+            return None
+        if TARGET not in (p.of, p.if_) or p.conv:
+            return None
+        blocks = (p.seek if writes else p.skip) or 0
+        return Stream(
+            direction="write" if writes else "read",
+            block=p.bs,
+            total=total,
+            offset=blocks * p.bs,
+        )
+
+
+WORKLOAD: WorkloadTool = Dd()

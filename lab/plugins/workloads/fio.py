@@ -1,0 +1,403 @@
+"""fio, with any of its options by fio's own names: one job, measured by fio's own JSON.
+
+``filename`` is the target where it is left out; ``{target}`` stands for it in any option. Sizes and
+times are fio's (``4k`` is 4096 bytes, ``2m`` two minutes) or the lab's (``4KiB``, ``2min``); what
+the two read differently, such as ``4kB``, is refused. ``write_bw_log``, ``write_iops_log`` and
+``write_lat_log`` are switched on with ``true``; their files follow fio's JSON in the raw output.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Self
+
+from pydantic import ConfigDict, ValidationInfo, model_validator
+from typing_extensions import override
+
+from lab.core.base import KEPT, Model, wrong_key
+from lab.core.errors import ToolError
+from lab.model.execution.procedure import words
+from lab.model.plugin import Outputs, Stream, Trace, WorkloadTool, checked
+from lab.model.result.measurement import IOPS, SECONDS, THROUGHPUT, Metric
+from lab.plugins.fio_options import options as fio_options
+from lab.plugins.fio_options.values import LOGS, Value, normal, unknown
+from lab.plugins.workloads import TARGET, aimed
+
+CUT: Final = "--8<-- fio log --8<--"
+"""Begins a line in front of each log file, with its name, and the last line with ``end``."""
+
+DIRECTIONS: Final = ("read", "write", "trim")
+PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9)
+
+
+def metric_names(direction: str) -> Iterator[str]:
+    """``""`` for all directions together, else one of ``DIRECTIONS``."""
+    tag = f"{direction}_" if direction else ""
+    yield from (f"{tag}{name}" for name in ("throughput", "iops", "latency"))
+    yield from (f"{tag}clat_p{_digits(p)}" for p in PERCENTILES)
+
+
+def _digits(percentile: float) -> str:
+    return f"{percentile:g}".replace(".", "_")
+
+
+def _metrics() -> tuple[Metric, ...]:
+    found = [THROUGHPUT, IOPS, SECONDS]
+    for direction in ("", *DIRECTIONS):
+        for name in metric_names(direction):
+            kind = name.removeprefix(f"{direction}_")
+            if kind in (THROUGHPUT.name, IOPS.name):
+                unit, better = (THROUGHPUT if kind == THROUGHPUT.name else IOPS).unit, "higher"
+            else:
+                unit, better = "s", "lower"
+            if name not in (THROUGHPUT.name, IOPS.name):
+                found.append(Metric(name=name, unit=unit, better=better))
+    return tuple(found)
+
+
+METRICS: Final = _metrics()
+
+
+class FioParameters(Model):
+    """fio's options by fio's names; what is left out is fio's default.
+
+    Sizes are kept as bytes, times as seconds, switches as 1 and 0.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    @property
+    def options(self) -> Mapping[str, Value]:
+        """Every option that was given, by fio's first name for it."""
+        return self.model_extra or {}
+
+    @model_validator(mode="before")
+    @classmethod
+    @override
+    def _known_keys(cls, value: object) -> object:
+        """Only what fio knows, under one name each; the values in one spelling."""
+        if not isinstance(value, dict):
+            return value
+        found: dict[str, Value] = {}
+        for key, given in value.items():
+            name = fio_options.OTHER_NAMES.get(str(key), str(key))
+            if name not in fio_options.OPTIONS:
+                raise wrong_key(unknown(str(key)), str(key))
+            if name in found:
+                said = f"{key} is fio's other name for {name}: give one of them"
+                raise wrong_key(said, str(key))
+            if given is not None:
+                try:
+                    found[name] = normal(name, given)
+                except ValueError as error:
+                    raise wrong_key(str(error), str(key)) from None
+        _check(found)
+        return found
+
+    @model_validator(mode="after")
+    def _seed_counts(self, info: ValidationInfo) -> Self:
+        """What fio would pass over in silence; a run that was made so is read all the same."""
+        idle = "randseed" in self.options and self.options.get("randrepeat") != 0
+        if idle and info.context != KEPT:
+            raise ValueError(
+                "randseed does nothing by itself: fio (3.33) takes the same places as ever unless"
+                " randrepeat is 0; add randrepeat: 0"
+            )
+        return self
+
+
+def _check(options: Mapping[str, Value]) -> None:
+    """What fio would take, and the lab could not make sense of."""
+    named = [str(options[key]) for key in ("filename", "directory") if key in options]
+    if named:
+        aimed(" ".join(named), "leave filename out to aim at the array")
+    if options.get("group_reporting") == 0:
+        raise ValueError("group_reporting cannot be off: the lab reads one report for all jobs")
+    if str(options.get("unified_rw_reporting", "none")) not in ("none", "0"):
+        raise ValueError(
+            "unified_rw_reporting hides which way the data went: leave it out; the totals of both "
+            "directions are reported anyway"
+        )
+    if options.get("time_based") and "runtime" not in options:
+        raise ValueError("time_based needs a runtime")
+    mode = str(options.get("rw", "read")).partition(":")[0]
+    modes = {"read", "write", "trim", "rw", "readwrite", "trimwrite"}
+    if mode not in modes | {f"rand{m}" for m in modes - {"readwrite"}}:
+        raise ValueError(f"rw: {mode!r} is none of fio's: read, write, randread, randwrite, randrw")
+
+
+class Fio(WorkloadTool):
+    """What fio reports, in bytes, operations and seconds."""
+
+    @property
+    @override
+    def parameters(self) -> type[Model]:
+        """fio's options."""
+        return FioParameters
+
+    @property
+    @override
+    def programs(self) -> Sequence[str]:
+        """Only fio itself."""
+        return ("fio",)
+
+    @property
+    @override
+    def metrics(self) -> Sequence[Metric]:
+        """Of all requests, and of each direction where there are several."""
+        return METRICS
+
+    @override
+    def script(self, parameters: Any, target: str) -> str:
+        """One command; with logs, a directory for them, and their lines after fio's own."""
+        options = checked(FioParameters, parameters).options
+        given = {"filename": TARGET} if "directory" not in options else {}
+        command = ["fio", "--name=fio", "--output-format=json", "--group_reporting=1"]
+        for name, value in {**given, **options}.items():
+            if name == "group_reporting" or (name in LOGS and not value):
+                continue
+            text = "log" if name in LOGS else _as_text(name, value)
+            command.append(f"--{name}={text.replace(TARGET, target)}")
+        line = f"LC_ALL=C {words(*command)}"
+        if not any(options.get(log) for log in LOGS):
+            return line + "\n"
+        return (
+            "kept=$(mktemp -d)\nstatus=0\n"
+            f'(cd "$kept" && {line}) || status=$?\n'
+            'for log in "$kept"/*.log; do\n'
+            f'  [ ! -f "$log" ] || {{ echo "{CUT} ${{log##*/}}"; cat "$log"; }}\n'
+            f'done\necho "{CUT} end"\nrm -rf "$kept"\n[ "$status" -eq 0 ]\n'
+        )
+
+    @override
+    def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
+        """Totals, and each direction's own figures where there are several.
+
+        ``ToolError``: no JSON of fio's, an error in it, a log that is cut off, or less done than
+        was asked for.
+        """
+        options = checked(FioParameters, parameters).options
+        report, _, rest = outputs.stdout.partition(CUT)
+        if any(options.get(log) for log in LOGS):
+            logs(outputs.stdout)
+        elif rest:
+            raise ToolError("fio's output has logs that were not asked for")
+        job = _job(report, outputs.stderr)
+        sides = {d: job[d] for d in DIRECTIONS if _number(job.get(d), "total_ios")}
+        if not sides:
+            raise ToolError(f"fio moved nothing: {outputs.stderr.strip()[-300:]!r}")
+        found = {SECONDS.name: max(_number(s, "runtime") for s in sides.values()) / 1000}
+        if found[SECONDS.name] <= 0:
+            raise ToolError("fio took no time that it could measure")
+        moved = sum(_number(side, "io_bytes") for side in sides.values())
+        _check_done(options, moved, found[SECONDS.name])
+        timed = not any(options.get(o) for o in ("gtod_reduce", "disable_lat", "disable_clat"))
+        for direction, side in sides.items():
+            seconds = max(_number(side, "runtime") / 1000, 1e-3)
+            tag = f"{direction}_" if len(sides) > 1 else ""
+            found[f"{tag}throughput"] = _number(side, "io_bytes") / seconds
+            found[f"{tag}iops"] = _number(side, "total_ios") / seconds
+            if timed:
+                found[f"{tag}latency"] = _number(side, "lat_ns", "mean") / 1e9
+                found |= {f"{tag}{n}": v for n, v in _percentiles(side, options)}
+        if len(sides) > 1:
+            for name in ("throughput", "iops"):
+                found[name] = sum(found[f"{direction}_{name}"] for direction in sides)
+            if timed:
+                weighted = sum(found[f"{d}_latency"] * found[f"{d}_iops"] for d in sides)
+                found["latency"] = weighted / found["iops"]
+        return found
+
+    def series(self, parameters: Any, outputs: Outputs) -> Mapping[tuple[str, str], Trace]:
+        """All jobs' throughput from ``write_bw_log``, else their operations from
+        ``write_iops_log``, second by second."""
+        options = checked(FioParameters, parameters).options
+        kinds = [k for k in ("bw", "iops") if options.get(f"write_{k}_log")]
+        if not kinds:
+            return {}
+        span = options.get("log_avg_msec", 0)
+        found = {n: rows for n, rows in logs(outputs.stdout).items() if f"_{kinds[0]}." in n}
+        return _traced(found.values(), kinds[0], int(span) if isinstance(span, int) else 0)
+
+    @override
+    def destroys(self, parameters: Any) -> bool:
+        """Whatever writes or trims the target itself."""
+        options = checked(FioParameters, parameters).options
+        mode = str(options.get("rw", "read")).partition(":")[0]
+        return mode not in ("read", "randread") and "directory" not in options
+
+    @override
+    def stream(self, parameters: Any) -> Stream | None:
+        """Requests of one size with ``O_DIRECT``, where no option changes their order or number."""
+        return _stream(checked(FioParameters, parameters).options)
+
+
+def _as_text(name: str, value: Value) -> str:
+    if name in fio_options.TIMES and isinstance(value, float):
+        return f"{value:g}s" if value == int(value) else f"{round(value * 1e6)}us"
+    return str(value)
+
+
+def document(stdout: str, stderr: str = "") -> dict[str, Any]:
+    """fio's own JSON, with one job; notes before it and logs behind it are passed over."""
+    report = stdout.partition(CUT)[0]
+    start = report.find("{\n")
+    try:
+        found: dict[str, Any] = json.loads(report[start:]) if start >= 0 else {}
+        job = found["jobs"][0]
+    except (ValueError, LookupError, TypeError):
+        job = None
+    if not isinstance(job, dict):
+        said = (stderr.strip() or report.strip())[-300:]
+        raise ToolError(f"fio's output is not the JSON that was asked for: {said!r}")
+    return found
+
+
+def _job(report: str, stderr: str) -> Mapping[str, Any]:
+    job: Mapping[str, Any] = document(report, stderr)["jobs"][0]
+    if job.get("error"):
+        raise ToolError(f"fio's job ended with error {job['error']}: {stderr.strip()[-300:]!r}")
+    return job
+
+
+def _number(side: Any, *path: str) -> float:
+    value = side
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        if side is None:
+            return 0.0
+        raise ToolError(f"fio's JSON has no number {'.'.join(path)}")
+    return float(value)
+
+
+def _percentiles(side: Mapping[str, Any], options: Mapping[str, Value]) -> Iterator[Any]:
+    """Completion latencies, in seconds; those left out of a ``percentile_list`` are not there."""
+    if options.get("clat_percentiles", 1) == 0:
+        return
+    for percentile in PERCENTILES:
+        key = f"{percentile:.6f}"
+        if "percentile_list" in options and key not in side["clat_ns"].get("percentile", {}):
+            continue
+        yield f"clat_p{_digits(percentile)}", _number(side, "clat_ns", "percentile", key) / 1e9
+
+
+def _check_done(options: Mapping[str, Value], moved: float, seconds: float) -> None:
+    """A job that ended early measured something else than it was asked to."""
+    asked = options.get("runtime")
+    if options.get("time_based") and isinstance(asked, float) and seconds < 0.98 * asked:
+        raise ToolError(f"fio ended after {seconds:.1f} s of the {asked:g} s it was asked for")
+    size = options.get("io_size", options.get("size"))
+    ends = ("runtime", "number_ios", "fill_device", "steadystate", "latency_target", "ramp_time")
+    if isinstance(size, int) and not any(end in options for end in ends):
+        wanted = size * _count(options, "numjobs") * _count(options, "loops")
+        if moved < 0.99 * wanted:
+            raise ToolError(f"fio moved {moved:.0f} bytes of the {wanted} it was asked for")
+
+
+def _count(options: Mapping[str, Value], name: str) -> int:
+    value = options.get(name, 1)
+    return int(value) if str(value).isdigit() else 1
+
+
+def logs(stdout: str) -> dict[str, tuple[tuple[int, int, int, int], ...]]:
+    """fio's log files by name: milliseconds, value, direction (0 reads), bytes of the request.
+
+    Values are KiB/s, operations per second or nanoseconds, as fio's manual has it.
+    """
+    _, *parts = stdout.split(f"{CUT} ")
+    if not parts or parts[-1].strip() != "end":
+        raise ToolError("fio's logs are cut off: their last line is missing")
+    found = {}
+    for part in parts[:-1]:
+        name, *lines = part.splitlines()
+        try:
+            rows = [tuple(int(word) for word in line.split(",")[:4]) for line in lines if line]
+        except ValueError:
+            raise ToolError(f"fio's log {name} has a line that is not numbers") from None
+        if any(len(row) != 4 for row in rows):
+            raise ToolError(f"fio's log {name} has a line without four numbers")
+        found[name] = tuple((row[0], row[1], row[2], row[3]) for row in rows)
+    if not found:
+        raise ToolError("fio wrote none of the logs that it was asked for")
+    return found
+
+
+def _traced(
+    files: Iterable[tuple[tuple[int, int, int, int], ...]], kind: str, span: int
+) -> dict[tuple[str, str], Trace]:
+    """Values of all jobs' logs added up: averages of ``span`` milliseconds as fio wrote them, or,
+    where it wrote a line for each request, that second's bytes or requests."""
+    sums: dict[str, dict[int, float]] = {}
+    for rows in files:
+        for at, value, direction, size in rows:
+            own = sums.setdefault(DIRECTIONS[direction], {})
+            if span:
+                moment, amount = round(at / span) * span, value * (1024 if kind == "bw" else 1)
+            else:
+                moment, amount = (at // 1000 + 1) * 1000, size if kind == "bw" else 1
+            own[moment] = own.get(moment, 0.0) + amount
+    unit = (THROUGHPUT if kind == "bw" else IOPS).unit
+    return {
+        (direction, unit): tuple((at / 1000, value) for at, value in sorted(own.items()))
+        for direction, own in sums.items()
+    }
+
+
+_NEUTRAL: Final = frozenset(LOGS) | fio_options.words(
+    """
+    filename rw bs direct buffered ioengine iodepth numjobs size io_size offset runtime time_based
+    ramp_time rwmixread rwmixwrite norandommap randrepeat randseed random_generator thread
+    group_reporting invalidate refill_buffers zero_buffers scramble_buffers log_avg_msec
+    per_job_logs description percentile_list clat_percentiles lat_percentiles slat_percentiles
+    disable_slat
+    """
+)
+"""Options that a stream has a place for, or that change nothing that theory speaks of."""
+
+_MODES: Final = {"read": "read", "write": "write", "rw": "mixed", "readwrite": "mixed"}
+_ASYNCHRONOUS: Final = ("libaio", "io_uring")
+_SYNCHRONOUS: Final = ("psync", "sync", "vsync", "pvsync", "pvsync2")
+
+
+def _stream(options: Mapping[str, Value]) -> Stream | None:
+    mode = str(options.get("rw", "read"))
+    direction = _MODES.get(mode.removeprefix("rand"))
+    random, jobs = mode.startswith("rand"), _count(options, "numjobs")
+    direct = options.get("direct") == 1 or options.get("buffered") == 0
+    engine = str(options.get("ioengine", "psync"))
+    block = options.get("bs", 4096)
+    sizes = [options.get(key) for key in ("size", "io_size", "offset")]
+    if (
+        not set(options) <= _NEUTRAL
+        or direction is None
+        or not direct
+        or engine not in (*_ASYNCHRONOUS, *_SYNCHRONOUS)
+        or not isinstance(block, int)
+        or str(options.get("filename", TARGET)) != TARGET
+        or any(isinstance(size, str) for size in sizes)
+        or (jobs > 1 and not random)
+    ):
+        return None
+    size, io_size, offset = (int(s) if s is not None else None for s in sizes)
+    each = io_size or size
+    seconds = options.get("runtime")
+    share = options.get("rwmixread", 100 - float(options.get("rwmixwrite", 50)))
+    return Stream(
+        direction="read" if direction == "read" else "write" if direction == "write" else "mixed",
+        block=block,
+        total=None if options.get("time_based") or each is None else each * jobs,
+        offset=offset or 0,
+        random=random,
+        depth=jobs * (_count(options, "iodepth") if engine in _ASYNCHRONOUS else 1),
+        seconds=float(seconds) if seconds is not None else None,
+        rest=float(options.get("ramp_time", 0.0)),
+        span=size,
+        read_share=float(share) / 100,
+        repeats=bool(options.get("norandommap", 0)),
+        jobs=jobs,
+    )
+
+
+WORKLOAD: WorkloadTool = Fio()

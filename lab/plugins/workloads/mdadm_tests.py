@@ -1,0 +1,247 @@
+"""mdadm's own test suite, on loop devices whose files lie on the cell's first disk.
+
+``test`` and ``tests/func.sh`` in mdadm's sources, which print ``tests/NAME...`` when a test begins
+and ``succeeded``, ``FAILED`` or ``skipping`` behind it when it ends (``do_test``, ``save_log``).
+mdadm 4.2's runs the ``mdadm`` of its own directory, mdadm 4.4's the first one on ``PATH``; here it
+is the guest's, or that of the directory, in both. Its loop devices' files lie in ``/var/tmp``,
+where an ext4 on the disk is mounted.
+
+Tests that want ``test_stripe``, ``raid6check`` or ``swap_super`` need them built in the directory,
+for a libc no newer than the guest's: images have no compiler.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+from pydantic import Field
+from typing_extensions import override
+
+from lab.core.base import Model
+from lab.model.execution.procedure import words
+from lab.model.plugin import Outputs, WorkloadTool, checked
+from lab.model.result.measurement import Metric
+from lab.model.scenario.suite import Ending, Named, Suite, SuiteParameters, Tested
+from lab.plugins.workloads import (
+    COLOUR,
+    ENDED,
+    KERNEL,
+    SuiteCall,
+    SuiteOutput,
+    counted,
+    endings,
+    last_line,
+    listed,
+    suite_command,
+    suite_output,
+)
+
+_LOGS: Final = "lab-logs"
+_CALL: Final = SuiteCall(
+    folder="tests",
+    find=r"[0-9][0-9](?!.*\.(broken|inject_error)$)[\w.+-]*",
+    begins=r"tests/([0-9][0-9][\w.+-]*)\.\.\. ",
+    fails="FAILED",
+    call=("bash", "./test", "--keep-going", "--save-logs", f"--logdir={_LOGS}", "--tests="),
+    join=",",
+    logs=(f"{_LOGS}/%s.log", f"{_LOGS}/fail%s.log"),
+    unsaved=("/var/tmp/log",),  # noqa: S108  in the guest, where the suite is
+)
+_BEGINS: Final = re.compile(_CALL.begins)
+_END: Final = re.compile(r"\b(succeeded|FAILED|skipping)\b")
+_BROKEN: Final = re.compile(r"\(KNOWN BROKEN TEST: (.*?)\)")
+_SKIPPED: Final = re.compile(r"^\s*SKIPPING, REASON: (.*)", re.MULTILINE)
+_SKIPPING: Final = re.compile(r"^skipping\.\.\. ", re.MULTILINE)
+_KERNEL_ERROR: Final = re.compile(r"error|call trace|segfault", re.IGNORECASE)
+"""What the suite looks for in the kernel's messages behind a test (``do_test``)."""
+_OF_KERNEL: Final = "dmesg prints errors"
+_CALLED: Final = re.compile(r"^\++ \S*/mdadm (--quiet )?(.*)")
+_STATUS: Final = re.compile(r"^\++ rv=(\d+)$")
+_LACKS: Final = re.compile(r": ([\w./+-]+): command not found$")
+_MEANT: Final = " check opposite_result"
+_LONGEST_CALL: Final = 90
+"""Characters of a command in a reason."""
+_WORDS: Final[dict[str, Ending]] = {
+    "succeeded": "passed",
+    "FAILED": "failed",
+    "skipping": "skipped",
+}
+
+
+class MdadmTestsParameters(SuiteParameters):
+    """Which tests, and of which mdadm."""
+
+    tests: tuple[str, ...] = Field(default=("0[0-7]*",), min_length=1)
+    """Names of tests, or shell patterns of names: files in ``tests/``. Without more it is what
+    makes, assembles and grows small arrays."""
+    mdadm: Literal["guest", "directory"] = "guest"
+    """Whose mdadm is tested: the guest's own, or the one that was built in the directory."""
+
+
+class MdadmTests(WorkloadTool, Suite):
+    """How many of mdadm's tests pass; each is a claim."""
+
+    @property
+    @override
+    def parameters(self) -> type[Model]:
+        """Which tests, and of which mdadm."""
+        return MdadmTestsParameters
+
+    @property
+    @override
+    def programs(self) -> Sequence[str]:
+        """What the suite itself asks for first; it names others that are missing."""
+        return ("bash", "losetup", "mdadm", "mke2fs", "python3")
+
+    @property
+    @override
+    def metrics(self) -> Sequence[Metric]:
+        """How many ended how."""
+        return ENDED
+
+    @override
+    def marks(self, parameters: Any) -> Sequence[str]:
+        """The suite, and the mdadm that was built."""
+        p = checked(MdadmTestsParameters, parameters)
+        return ("test", "tests/func.sh", *(("mdadm",) if p.mdadm == "directory" else ()))
+
+    @override
+    def named(self, parameters: Any) -> Named:
+        """Files that begin with two digits, but for notes beside tests."""
+        p = checked(MdadmTestsParameters, parameters)
+        return Named(folder=_CALL.folder, find=_CALL.find, tests=p.tests)
+
+    @override
+    def listing(self, parameters: Any) -> str:
+        """The tests, and the version of the mdadm that is to be tested."""
+        p = checked(MdadmTestsParameters, parameters)
+        return _path(p) + suite_command("list", p, p.tests, _CALL)
+
+    @override
+    def script(self, parameters: Any, target: str) -> str:
+        """The suite is run as it is; what it leaves of arrays and loop devices is taken apart."""
+        p = checked(MdadmTestsParameters, parameters)
+        disk = target.split()[0]
+        limits = "/proc/sys/dev/raid/speed_limit_m"
+        return (
+            f"{words('mke2fs', '-q', '-F', '-t', 'ext4', disk)}\n"
+            f"{words('mount', disk, '/var/tmp')}\n"  # noqa: S108  in the guest, where the suite is
+            f"least=$(cat {limits}in) most=$(cat {limits}ax)\n"
+            "clean() {\n"
+            "  cd /; mdadm -Ssq || true; losetup -D || true; umount -l /var/tmp || true\n"
+            f"  echo $most > {limits}ax; echo $least > {limits}in\n"
+            "}\n"
+            "trap clean EXIT\n" + _path(p) + suite_command("run", p, p.tests, _CALL)
+        )
+
+    @override
+    def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
+        """``ToolError``: the suite did not begin, or what it printed is cut off."""
+        tests = self.endings(parameters, "", outputs)
+        return counted("mdadm's suite", suite_output(outputs.stdout), tests)
+
+    @override
+    def endings(self, parameters: Any, listed_: str, outputs: Outputs) -> tuple[Tested, ...]:
+        """What stands behind each test's name, up to the next one's."""
+        checked(MdadmTestsParameters, parameters)
+        out = suite_output(outputs.stdout)
+        text = COLOUR.sub("", out.text)
+        begun = list(_BEGINS.finditer(text))
+        found: dict[str, tuple[Ending, str]] = {}
+        for number, match in enumerate(begun):
+            following = begun[number + 1].start() if number + 1 < len(begun) else len(text)
+            said = text[match.end() : following]
+            ended = _END.search(said)
+            if ended is not None:
+                found[match[1]] = _judged(match[1], _WORDS[ended[1]], said, out)
+        return endings(listed(listed_), out, [m[1] for m in begun], found)
+
+    @override
+    def destroys(self, parameters: Any) -> bool:
+        """A file system is made on the disk."""
+        checked(MdadmTestsParameters, parameters)
+        return True
+
+
+def _path(p: MdadmTestsParameters) -> str:
+    """Shell lines by which either kind of suite finds the mdadm that is meant."""
+    if p.mdadm == "directory":
+        return f"PATH={p.place}:$PATH\n"
+    return f'for name in mdadm mdmon; do ln -sf "$(command -v $name)" {p.place}/$name; done\n'
+
+
+def _judged(name: str, ending: Ending, said: str, out: SuiteOutput) -> tuple[Ending, str]:
+    """An ending and why: the first error in the log, or else its last line.
+
+    A test that finds the kernel without what it tests may say so in its log alone, and has then
+    succeeded for the suite.
+    """
+    log = out.log(name, f"{name}.log").partition("\n## ")[0]
+    if ending == "passed":
+        return (
+            ("skipped", "its log says that it was skipped, and not why")
+            if _SKIPPING.search(log)
+            else (ending, "")
+        )
+    if ending == "skipped":
+        reason = _SKIPPED.search(log)
+        return ending, reason[1].strip() if reason else last_line(log)
+    broken = _BROKEN.search(said)
+    known = f" (known to the suite as broken: {broken[1]})" if broken else ""
+    return ending, (_why(name, log, said, out) or "it says FAILED, and has left no log") + known
+
+
+def _why(name: str, log: str, said: str, out: SuiteOutput) -> str:
+    """The first error, and the one with which the suite gave the test up."""
+    lines = log.splitlines()
+    ends = [n for n, line in enumerate(lines) if line.strip().startswith("ERROR")]
+    told = [line.strip() for line in (*(lines[n] for n in ends), *said.splitlines())]
+    gave_up = next((t.removeprefix("ERROR:").strip() for t in told if t.startswith("ERROR")), "")
+    if gave_up.startswith(_OF_KERNEL):
+        kernel = out.log(name, f"fail{name}.log") or out.log(name, KERNEL)
+        found = next((line for line in kernel.splitlines() if _KERNEL_ERROR.search(line)), "")
+        return f"{gave_up} {found.strip()}".strip()
+    first = _first_error(lines[: ends[0]] if ends else lines)
+    if not first:
+        return gave_up or _at(last_line(log))
+    return f"{first}; then: {gave_up}" if gave_up else first
+
+
+def _first_error(lines: Sequence[str]) -> str:
+    """What the first mdadm said that failed, unless the test wanted it to, or the program that the
+    guest does not have; empty where all went well.
+
+    ``bash -x`` shows each call of mdadm, its status (``rv=1``) and, up to the end of the suite's
+    function for it, what it said on standard error. Tests call mdadm although it may fail (``-I``
+    of a first member): one that said nothing counts only as the last one.
+    """
+    silent = call = quiet = ""
+    for number, line in enumerate(lines):
+        if lacks := _LACKS.search(line):
+            return f"the guest has no program '{lacks[1]}'"
+        if called := _CALLED.match(line):
+            call, silent = called[2].removesuffix(" --auto=yes"), ""
+            quiet = ", which the suite calls with --quiet," if called[1] else ""
+        status = _STATUS.match(line)
+        if status is None or status[1] == "0":
+            continue
+        end = next((n for n in range(number, len(lines)) if " return " in lines[n]), len(lines))
+        if end + 1 < len(lines) and lines[end + 1].endswith(_MEANT):
+            continue
+        words = [text.strip() for text in lines[number:end] if text and not text.startswith("+")]
+        short = call if len(call) <= _LONGEST_CALL else f"{call[:_LONGEST_CALL]}…"
+        if words:
+            said = " ".join(words).removeprefix("mdadm: ")
+            return f"{said} (mdadm {short}: status {status[1]})"
+        silent = f"mdadm {short}{quiet} ended with status {status[1]} and said nothing"
+    return silent
+
+
+def _at(line: str) -> str:
+    """The command at which a test ended, where it said nothing more: ``bash -x`` shows it."""
+    return f"it ended at: {line.lstrip('+ ')}" if line.startswith("+") else line
+
+
+WORKLOAD: WorkloadTool = MdadmTests()

@@ -1,0 +1,114 @@
+"""How long making a file system takes, on the array itself: mke2fs or mkfs.xfs with its options.
+
+The command's own time, to its last fsync. What lay there is wiped first, outside of it, and the
+new file system is read back afterwards. The mke2fs of older posts had neither lazy initialisation
+nor discard: ``options: [-E, "lazy_itable_init=0,lazy_journal_init=0,nodiscard"]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ValidationError, field_validator
+from typing_extensions import override
+
+from lab.core.base import Model
+from lab.core.errors import ToolError
+from lab.model.execution.procedure import words
+from lab.model.plugin import Outputs, Stream, WorkloadTool, checked
+from lab.model.result.measurement import SECONDS, Metric
+from lab.plugins import guest_programs as inguest
+
+_FORCE: Final = {"ext2": "-F", "ext3": "-F", "ext4": "-F", "xfs": "-f"}
+
+
+class MkfsParameters(Model):
+    """Which program, and its options."""
+
+    type: Literal["ext2", "ext3", "ext4", "xfs"]
+    """``mkfs.TYPE`` is run."""
+    options: tuple[str, ...] = ()
+    """Given to it as they are, a word each."""
+
+    @field_validator("options")
+    @classmethod
+    def _words(cls, options: tuple[str, ...]) -> tuple[str, ...]:
+        for option in options:
+            if not option or not option.isprintable():
+                raise ValueError(f"{option!r} is not a word of a command")
+        return options
+
+
+class _Timed(BaseModel):
+    seconds: float
+
+
+class Mkfs(WorkloadTool):
+    """Seconds of one mkfs."""
+
+    @property
+    @override
+    def parameters(self) -> type[Model]:
+        """Type and options."""
+        return MkfsParameters
+
+    @property
+    @override
+    def programs(self) -> Sequence[str]:
+        """``mkfs.TYPE`` depends on the parameters; these are needed always."""
+        return ("python3", "wipefs", "blkid")
+
+    @property
+    @override
+    def metrics(self) -> Sequence[Metric]:
+        """How long."""
+        return (SECONDS,)
+
+    @override
+    def script(self, parameters: Any, target: str) -> str:
+        """Wipe, make, and ask what is there now."""
+        p = checked(MkfsParameters, parameters)
+        make = [f"mkfs.{p.type}", "-q", _FORCE[p.type], *p.options, target]
+        refusal = f"mkfs makes a file system on the array: leave filesystem out, {target} is none"
+        return (
+            f"{words('test', '-e', target)} || {{ {words('echo', refusal)} >&2; exit 1; }}\n"
+            f"{words('wipefs', '--all', '--quiet', target)}\n"
+            f"{inguest.command('timed', {'argv': make})}\n"
+            f"{words('blkid', '-p', '-o', 'export', target)} || true\n"
+        )
+
+    @override
+    def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
+        """``ToolError``: no time, or not the file system that was asked for."""
+        p = checked(MkfsParameters, parameters)
+        first, _, rest = outputs.stdout.partition("\n")
+        try:
+            timed = _Timed.model_validate_json(first)
+        except ValidationError:
+            said = (outputs.stderr.strip() or outputs.stdout.strip())[:300]
+            raise ToolError(f"mkfs.{p.type} was not timed: {said!r}") from None
+        facts = dict(line.split("=", 1) for line in rest.splitlines() if "=" in line)
+        if facts.get("TYPE") != p.type:
+            raise ToolError(
+                f"mkfs.{p.type} ended, and blkid finds {facts.get('TYPE', 'no file system')!r} "
+                f"there: {' '.join(p.options) or 'without options'}"
+            )
+        if timed.seconds <= 0:
+            raise ToolError(f"mkfs.{p.type} took no time that could be measured")
+        return {SECONDS.name: timed.seconds}
+
+    @override
+    def destroys(self, parameters: Any) -> bool:
+        """Always."""
+        checked(MkfsParameters, parameters)
+        return True
+
+    @override
+    def stream(self, parameters: Any) -> Stream | None:
+        """Never one."""
+        checked(MkfsParameters, parameters)
+        return None
+
+
+WORKLOAD: WorkloadTool = Mkfs()

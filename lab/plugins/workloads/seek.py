@@ -1,0 +1,184 @@
+"""seekmark's measure, by fio: one thread, one random request after the other, seeks per second.
+
+``iops`` is what seekmark calls seeks per second. seekmark aims at any byte, through the page
+cache, which reads whole pages; with its ``-w`` each write is on the disks before the next. Here
+that is ``O_DIRECT``, places that are multiples of a page (``blockalign``) and ``sync``. Where a
+request begins decides how often it crosses from one chunk, and so from one disk, to the next:
+with ``blockalign`` as large as ``bs`` it never does, and small chunks cost nothing.
+
+On a file system the target is a file: give its ``size``, and fio writes it before it measures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError, model_validator
+from typing_extensions import override
+
+from lab.core.base import Model, Size
+from lab.core.errors import ToolError
+from lab.model.execution.procedure import words
+from lab.model.plugin import Outputs, Stream, WorkloadTool, checked
+from lab.model.result.measurement import IOPS, LATENCY, SECONDS, THROUGHPUT, Metric
+from lab.plugins.workloads import TARGET, aimed
+
+
+class SeekParameters(Model):
+    """fio's options by fio's names; the others are fixed."""
+
+    filename: str = TARGET
+    """``"{target}.seek"``, say, where the target is a directory for other workloads."""
+    rw: Literal["randread", "randwrite"] = "randread"
+    bs: Size = 512
+    """Bytes of each request: seekmark's ``-i``, and its default."""
+    number_ios: int = Field(default=1000, ge=1)
+    """How many requests: seekmark's ``-s``."""
+    blockalign: Size = 4096
+    """Requests begin at multiples of this."""
+    size: Size | None = None
+    """Bytes of the target that they are spread over; ``None``: all of it."""
+    direct: bool = True
+    """``O_DIRECT``: past the guest's page cache."""
+    sync: bool = True
+    """``O_SYNC``, for writes."""
+    randseed: int = Field(default=1, ge=1)
+    """The same places in every trial and every cell."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> SeekParameters:
+        aimed(self.filename, "leave filename out to aim at the array")
+        if self.bs < 1 or self.blockalign < 1:
+            raise ValueError("bs and blockalign are at least one byte: write bs as 32KiB")
+        if self.direct and (self.bs % 512 or self.blockalign % 512):
+            raise ValueError("direct needs bs and blockalign in multiples of 512 bytes")
+        if self.size is not None and self.size < self.bs:
+            raise ValueError(f"size {self.size} is smaller than one request of {self.bs} bytes")
+        return self
+
+
+class _Side(BaseModel):
+    """fio's figures for one direction: ``runtime`` in milliseconds, ``lat_ns`` in nanoseconds."""
+
+    class _Latency(BaseModel):
+        mean: float
+
+    io_bytes: int
+    total_ios: int
+    runtime: int
+    lat_ns: _Latency
+
+
+class _Job(BaseModel):
+    error: int
+    read: _Side
+    write: _Side
+
+
+class _Report(BaseModel):
+    jobs: tuple[_Job, ...] = Field(min_length=1, max_length=1)
+
+
+class Seek(WorkloadTool):
+    """Random requests per second, one at a time."""
+
+    @property
+    @override
+    def parameters(self) -> type[Model]:
+        """fio's options."""
+        return SeekParameters
+
+    @property
+    @override
+    def programs(self) -> Sequence[str]:
+        """Only fio."""
+        return ("fio",)
+
+    @property
+    @override
+    def metrics(self) -> Sequence[Metric]:
+        """Seeks per second, and the mean time of one."""
+        return (IOPS, THROUGHPUT, LATENCY, SECONDS)
+
+    @override
+    def script(self, parameters: Any, target: str) -> str:
+        """One line. ``io_size``: with ``number_ios`` fio ends when ``size`` was moved once."""
+        p = checked(SeekParameters, parameters)
+        options: dict[str, str | int | None] = {
+            "name": "seek",
+            "output-format": "json",
+            "filename": p.filename.replace(TARGET, target),
+            "ioengine": "psync",
+            "rw": p.rw,
+            "bs": p.bs,
+            "blockalign": p.blockalign,
+            "norandommap": 1,
+            "randrepeat": 0,  # fio 3.33 looks at the seed only then
+            "randseed": p.randseed,
+            "size": p.size,
+            "io_size": p.bs * p.number_ios,
+            "direct": int(p.direct),
+            "sync": "sync" if p.sync and p.rw == "randwrite" else None,
+            "overwrite": 1 if p.rw == "randwrite" else None,
+        }
+        given = (f"--{name}={value}" for name, value in options.items() if value is not None)
+        return f"LC_ALL=C {words('fio', *given)}\n"
+
+    @override
+    def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
+        """Seeks by the time that they took.
+
+        ``ToolError``: no JSON of fio's, an error in it, or not as many requests as asked for.
+        """
+        p = checked(SeekParameters, parameters)
+        start = outputs.stdout.find("{\n")
+        try:
+            job = _Report.model_validate_json(outputs.stdout[max(start, 0) :]).jobs[0]
+        except ValidationError:
+            said = (outputs.stderr.strip() or outputs.stdout.strip())[-300:]
+            raise ToolError(f"fio's output is not the JSON that was asked for: {said!r}") from None
+        if job.error:
+            raise ToolError(f"fio ended with error {job.error}: {outputs.stderr.strip()[-300:]!r}")
+        side, other = (job.read, job.write) if p.rw == "randread" else (job.write, job.read)
+        if (side.total_ios, side.io_bytes) != (p.number_ios, p.number_ios * p.bs):
+            raise ToolError(
+                f"fio did {side.total_ios} requests with {side.io_bytes} bytes, and was asked for "
+                f"{p.number_ios} of {p.bs}"
+            )
+        if other.total_ios:
+            raise ToolError(f"fio did {other.total_ios} requests the other way than {p.rw}")
+        seconds = side.runtime / 1000
+        if seconds <= 0:
+            raise ToolError("fio took no time that it could measure: raise number_ios")
+        return {
+            IOPS.name: side.total_ios / seconds,
+            THROUGHPUT.name: side.io_bytes / seconds,
+            LATENCY.name: side.lat_ns.mean / 1e9,
+            SECONDS.name: seconds,
+        }
+
+    @override
+    def destroys(self, parameters: Any) -> bool:
+        """Writes to the target itself do; a file beside it is only added."""
+        p = checked(SeekParameters, parameters)
+        return p.rw == "randwrite" and p.filename == TARGET
+
+    @override
+    def stream(self, parameters: Any) -> Stream | None:
+        """A stream where requests begin at multiples of their size, and nothing is flushed."""
+        p = checked(SeekParameters, parameters)
+        flushed = p.sync and p.rw == "randwrite"
+        if p.blockalign != p.bs or not p.direct or flushed or p.filename != TARGET:
+            return None
+        return Stream(
+            direction="read" if p.rw == "randread" else "write",
+            block=p.bs,
+            total=p.bs * p.number_ios,
+            random=True,
+            span=p.size,
+            repeats=True,
+        )
+
+
+WORKLOAD: WorkloadTool = Seek()

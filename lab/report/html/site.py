@@ -1,0 +1,113 @@
+"""The page of all runs: what became of each, and how each scenario's figures moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lab.model.matrix.record import NightResult, Regression
+from lab.model.result.document import Outcome
+from lab.model.scenario.claim import Verdict
+from lab.report.charts.trends import trends
+from lab.report.html.document import Page
+from lab.report.html.figures import axes_text, figure, metric_words, rows_of, spread
+from lab.report.html.night import LEGEND, regression_sentence, summary, system_of
+from lab.report.html.page import drawn, mood, render, when, where
+from lab.report.terminal.answer import answer
+from lab.report.terminal.tables import Line, Table, columns
+
+
+def index_page(
+    pages: Sequence[Page],
+    broken: Sequence[str],
+    regressions: Sequence[Regression] = (),
+    night: NightResult | None = None,
+) -> str:
+    """The index; ``pages`` have the newest run first, ``broken`` names what cannot be read.
+
+    ``night``: the matrix that the page is of.
+    """
+    names = dict.fromkeys(page.result.run.scenario for page in pages)
+    own = {n: [p for p in pages if p.result.run.scenario == n] for n in names}
+    return render(
+        "index.html.j2",
+        broken=broken,
+        regressions=[regression_sentence(one) for one in regressions],
+        night=night and {"title": night.night.title, "table": _night(night)},
+        verdicts=[v.value.replace("_", " ") for v in Verdict],
+        runs=[_run(page) for page in pages],
+        scenarios=[_scenario(name, runs) for name, runs in own.items()],
+    )
+
+
+def _night(night: NightResult) -> Table:
+    """A night's parts, and what became of each."""
+    lines = [
+        Line(
+            values=(
+                found.part.scenario,
+                system_of(found.part),
+                f"Linux {found.kernel}, mdadm {found.mdadm}" if found.kernel else "",
+                summary(found),
+                found.part.reason.partition("\n")[0],
+            ),
+            style="" if not any(c.fails for c in found.claims) else "doubted",
+        )
+        for found in night.parts
+    ]
+    heads = columns(["scenario", "image", "measured under", "claims", "reason"], [])
+    return Table(columns=heads, rows=tuple(lines), caption=LEGEND)
+
+
+def _run(page: Page) -> dict[str, Any]:
+    result = page.result
+    ended = sum(c.outcome is not Outcome.SKIPPED for c in result.cells)
+    counts = [(sum(c.verdict is v for c in result.claims), v.value) for v in Verdict]
+    return {
+        "id": result.run.id,
+        "link": page.link,
+        "started": when(result.run.started),
+        "cells": f"{ended} of {len(result.cells)}" if ended < len(result.cells) else ended,
+        "state": result.run.state.value,
+        "verdicts": [(str(n) if n else "", style) for n, style in counts],
+        "where": where(result),
+    }
+
+
+def _scenario(name: str, pages: Sequence[Page]) -> dict[str, Any]:
+    last, oldest_first = pages[0], pages[::-1]
+    return {
+        "name": name,
+        "title": last.title,
+        "question": last.question,
+        "last": last.result.run.id,
+        "link": last.link,
+        "answer": answer(last.result, last.claims),
+        "mood": mood(last.result),
+        "count": len(pages),
+        "pictures": drawn([*trends(oldest_first)]) if len(pages) > 1 else [],
+        "table": _table(oldest_first),
+    }
+
+
+def _table(pages: Sequence[Page]) -> Table:
+    """Every figure that people speak of, of every run."""
+    lines = [
+        Line(
+            values=(
+                page.result.run.id,
+                axes_text(cell.axes) or cell.id,
+                row.workload,
+                metric_words(row.metric),
+                figure(row.metric, row.measurement.median),
+                spread(row.measurement),
+            ),
+            style="doubted" if row.doubted else "",
+        )
+        for page in pages
+        for cell in page.result.cells
+        for row in rows_of(cell, page.judged)
+        if row.measurement is not None
+    ]
+    heads = columns(["run", "cell", "workload", "metric"], ["median", "within"])
+    return Table(columns=heads, rows=tuple(lines))

@@ -1,0 +1,1 @@
+"""Pages and tables for a terminal. Pure."""

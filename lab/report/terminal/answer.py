@@ -1,0 +1,168 @@
+"""The answer to a scenario's question, and what bears on it: sentences made from the verdicts."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import Final
+
+from lab.model.result.document import ClaimResult, Outcome, Result, RunState
+from lab.model.result.measurement import BITMAP_UPDATED
+from lab.model.scenario.claim import Bound, Claim, Verdict
+from lab.report.html.figures import contended, rows_of
+
+COUNTED: Final = {
+    Verdict.HOLDS: ("holds", "hold"),
+    Verdict.REFUTED: ("is refuted", "are refuted"),
+    Verdict.INCONCLUSIVE: ("is inconclusive", "are inconclusive"),
+    Verdict.NOT_TESTED: ("was not tested", "were not tested"),
+}
+
+
+CONCLUSIONS: Final = 3
+"""Claims that hold and are repeated in the answer; the others are below it."""
+
+
+def answer(result: Result, claims: Sequence[Claim] = ()) -> tuple[str, ...]:
+    """Sentences: what the verdicts come to, what was refuted and what follows, and how near the
+    figures are to the published ones and to theory's."""
+    pending = sum(c.pending for c in result.cells)
+    unfinished = sum(c.outcome is not Outcome.DONE for c in result.cells) - pending
+    missing = f"{unfinished} of {len(result.cells)} cells did not finish: what they would have said"
+    return (
+        *_under_way(result, pending),
+        *_verdicts([claim for claim in result.claims if not claim.pending], result.claims),
+        *_conclusions(result.claims, claims),
+        *_nearness(result, claims),
+        *((f"{missing} is not known.",) if unfinished else ()),
+    )
+
+
+def _conclusions(found: Sequence[ClaimResult], claims: Sequence[Claim]) -> Iterator[str]:
+    """What was refuted, and the claims that hold figures against each other and bear out."""
+    for claim in found:
+        if claim.verdict is Verdict.REFUTED:
+            yield f"Refuted: {_sentence(claim.says)} ({claim.id}; {claim.reason})."
+    compares = {claim.id for claim in claims if not isinstance(claim.expect, Bound)}
+    held = [c for c in found if c.verdict is Verdict.HOLDS and c.id in compares]
+    for claim in held[:CONCLUSIONS]:
+        yield f"Holds: {_sentence(claim.says)} ({claim.id}; {claim.reason})."
+
+
+def _under_way(result: Result, pending: int) -> Iterator[str]:
+    if result.run.state is RunState.RUNNING:
+        ended = len(result.cells) - pending
+        waiting = sum(claim.pending for claim in result.claims)
+        wait = f", and {waiting} of {len(result.claims)} claims wait for others" if waiting else ""
+        yield f"The run is still under way: {ended} of {len(result.cells)} cells so far{wait}."
+
+
+def _verdicts(claims: Sequence[ClaimResult], every: Sequence[ClaimResult]) -> Iterator[str]:
+    if not claims and every:
+        return
+    if not claims:
+        yield "The scenario makes no claims: the figures stand for themselves."
+        return
+    counts = [(v, sum(c.verdict is v for c in claims)) for v in Verdict]
+    said = [(v, n) for v, n in counts if n]
+    if len(said) == 1:
+        verdict, number = said[0]
+        whole = "The one claim" if number == 1 else f"All {number} claims"
+        if len(claims) < len(every):
+            whole = "The other claim" if number == 1 else f"The other {number} claims"
+        yield f"{whole} {COUNTED[verdict][number > 1]}."
+    else:
+        (first, number), *rest = said
+        noun = "claims" if len(claims) > 1 else "claim"
+        words = [f"{number} of {len(claims)} {noun} {COUNTED[first][number > 1]}"]
+        words += [f"{n} {COUNTED[v][n > 1]}" for v, n in rest]
+        yield ", ".join(words) + "."
+
+
+def _sentence(text: str) -> str:
+    """Somebody's words in a line, without the stop that follows our own."""
+    return " ".join(text.split()).rstrip(".")
+
+
+def _nearness(result: Result, claims: Sequence[Claim]) -> Iterator[str]:
+    """How far the measured figures are from the published ones, and from theory, at the most.
+
+    A claim that holds beyond a limit, however far, is not near to anything.
+    """
+    limits = {c.id for c in claims if not isinstance(c.expect, Bound) or c.expect.near is None}
+    beside = [
+        abs(c.measured / c.published - 1)
+        for c in result.claims
+        if c.published and c.measured is not None and c.verdict is Verdict.HOLDS
+        if c.id not in limits
+    ]
+    if beside:
+        what = "figure that holds is" if len(beside) == 1 else "figures that hold are"
+        yield f"Published {what} met within {max(beside):.1%}."
+    off = [
+        abs(row.off)
+        for cell in result.cells
+        for row in rows_of(cell)
+        if row.off is not None and not row.doubted
+    ]
+    if off:
+        middle = f"{median(off):.1%} in the median and " if len(off) > 2 else ""
+        figures = "one figure" if len(off) == 1 else f"{len(off)} figures"
+        yield f"Theory is off by {middle}{max(off):.1%} at most, over {figures}."
+
+
+def reliability(
+    result: Result, *, notes: str = "", overrides: Sequence[str] = ()
+) -> Iterator[tuple[str, str]]:
+    """What was changed, scaled, built from an old archive, contended, read back wrong or cannot
+    show its bitmap: a heading and its text."""
+    if overrides:
+        yield "changed", "by --set " + ", ".join(overrides)
+    if notes:
+        yield "notes", " ".join(notes.split())
+    expired = (result.environment.get("image") or {}).get("expired")
+    if expired:
+        yield (
+            "archive",
+            "the image was built with --accept-expired, from a copy of the archive whose Release"
+            f" files have expired: {'; '.join(expired)}",
+        )
+    doubts = list(contended(result.cells))
+    if doubts:
+        yield "doubtful", "what is marked with ?: " + "; ".join(doubts)
+    failed = [(cell, check) for cell in result.cells for check in cell.checks if not check.passed]
+    silent = [f"{cell.id}: {c.detail}" for cell, c in failed if c.name == BITMAP_UPDATED]
+    if silent:
+        yield "bitmap", "; ".join(silent)
+    wrong = [
+        f"{cell.id}: {check.name}: {check.detail}"
+        for cell, check in failed
+        if check.name != BITMAP_UPDATED and not any(check.detail in doubt for doubt in doubts)
+    ]
+    if wrong:
+        yield "read back", "; ".join(wrong)
+
+
+def steps(
+    result: Result,
+    *,
+    lab: str,
+    scenario: str,
+    run: str,
+    overrides: Sequence[str] = (),
+    reported: bool = False,
+) -> tuple[tuple[str, str], ...]:
+    """What to type next, and what it is for; ``lab``, ``scenario`` and ``run`` as they are called
+    here, ``overrides`` what the run was begun with."""
+    found = []
+    again = f"{lab} run scenario {scenario}"
+    again += "".join(f" --set {shlex.quote(text)}" for text in overrides)
+    if any(c.outcome is Outcome.SKIPPED and not c.pending for c in result.cells):
+        found.append((f"{again} --resume {run}", "the cells that are missing"))
+    if any(contended(result.cells)):
+        found.append((f"{again} --jobs 1", "again, one guest at a time"))
+    if not reported:
+        found.append((f"{lab} report {run}", "pictures, commands and evidence in one page"))
+    found.append((f"{lab} scenario explain {scenario} --run {run}", "why each is as fast as it is"))
+    return tuple(found)

@@ -1,0 +1,161 @@
+"""What changed between runs, for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from lab.analysis.noise import ENOUGH, USUAL
+from lab.core.statistics import Spread, reach
+from lab.model.result.comparison import CellChange, Change, Comparison, Difference, FigureChange
+from lab.model.result.history import History, Point
+from lab.model.result.noise import NoiseFloor
+from lab.report.html.figures import SHOWN, axis_value, figure
+from lab.report.terminal.text import plain_table
+
+STYLES: Mapping[Change, str] = {
+    Change.CHANGED: "bold",
+    Change.SAME: "dim",
+    Change.UNCLEAR: "yellow",
+}
+
+
+def comparison_page(found: Comparison) -> RenderableType:
+    """``lab results compare``: what differs, then every cell, then what became of claims."""
+    title = f"{found.first.id} → {found.second.id}"
+    parts: list[RenderableType] = [Text(title, style="bold")]
+    parts.append(_differences("The environment", found.environment))
+    table = plain_table("cell", "workload", "first", "second", "change", "")
+    notes: list[str] = []
+    for cell in found.cells:
+        rows = _rows(cell, least=found.least)
+        for number, row in enumerate(rows):
+            table.add_row(_name(cell) if number == 0 else "", *row)
+        notes += [f"{_name(cell)}: {doubt}" for doubt in cell.doubts]
+    parts.append(table)
+    parts += [
+        Text(f"{_name(c)}: the models repeat {c.fidelity:.1%} of what the real disks do.")
+        for c in found.cells
+        if c.fidelity is not None
+    ]
+    parts += [_differences(_name(c), c.differs) for c in found.cells if c.differs]
+    parts += [Text(note, style="yellow") for note in notes]
+    for which, only in (("first", found.only_first), ("second", found.only_second)):
+        if only:
+            parts.append(Text(f"Only in the {which} run: {', '.join(only)}"))
+    for claim in found.claims:
+        first, second = (v.value.replace("_", " ") for v in (claim.first, claim.second))
+        parts.append(Text(f"{claim.id}: {first} → {second}", style="bold"))
+    parts.append(Text(_summary(found)))
+    return Group(*parts)
+
+
+def _name(cell: CellChange) -> str:
+    return ", ".join(axis_value(k, v) for k, v in cell.axes.items()) or "base"
+
+
+def _differences(what: str, found: Sequence[Difference]) -> RenderableType:
+    if not found:
+        return Text(f"{what} is the same.")
+    lines = (f"{d.name}: {_said(d.first)} → {_said(d.second)}" for d in found)
+    return Group(Text(f"{what} differs:"), Padding(Text("\n".join(lines)), (0, 2)))
+
+
+def _said(value: Any) -> str:
+    return "–" if value is None else str(value)
+
+
+def _rows(cell: CellChange, least: float) -> list[tuple[str | Text, ...]]:
+    """A row for each workload's main figure, and for every other one that changed for sure."""
+    found: list[tuple[str | Text, ...]] = []
+    spoken: set[str] = set()
+    for one in sorted(cell.figures, key=_rank):
+        main = one.workload not in spoken and one.metric in SHOWN
+        if not main and (one.verdict is not Change.CHANGED or one.metric in SHOWN):
+            continue
+        spoken.add(one.workload)
+        found.append(
+            (
+                one.workload if main else f"{one.workload}, {one.metric}",
+                figure(one.metric, one.first),
+                figure(one.metric, one.second),
+                f"{one.change:+.1%} ±{max(one.high - one.change, one.change - one.low):.1%}",
+                Text(_words(one, least), style=STYLES[one.verdict]),
+            )
+        )
+    return found
+
+
+def _rank(one: FigureChange) -> int:
+    return SHOWN.index(one.metric) if one.metric in SHOWN else len(SHOWN)
+
+
+def _words(one: FigureChange, least: float) -> str:
+    match one.verdict:
+        case Change.CHANGED:
+            return "more" if one.change > 0 else "less"
+        case Change.SAME:
+            return "same"
+        case Change.UNCLEAR:
+            return f"may hide {least:.0%}"
+
+
+def _summary(found: Comparison) -> str:
+    verdicts = [f.verdict for c in found.cells for f in c.figures]
+    counts = {v: verdicts.count(v) for v in Change}
+    return (
+        f"\nOf {len(verdicts)} figures {counts[Change.CHANGED]} changed by more than noise, "
+        f"{counts[Change.SAME]} are the same within {found.least:.0%}, "
+        f"{counts[Change.UNCLEAR]} could hide a change of {found.least:.0%}. "
+        f"All that is called changed is so at {found.level:.0%}, taken together."
+    )
+
+
+def history_page(found: History) -> RenderableType:
+    """``lab results history``: a table for each scenario, the oldest run first."""
+    parts: list[RenderableType] = []
+    for scenario in dict.fromkeys(point.scenario for point in found.points):
+        points = [point for point in found.points if point.scenario == scenario]
+        table = plain_table("began", "cell", "workload", "measured", "change", "")
+        for number, point in enumerate(points):
+            began = point.started.removesuffix("+00:00").replace("T", " ")
+            repeated = number > 0 and points[number - 1].run == point.run
+            table.add_row("" if repeated else began, *_point(point))
+        parts += [Text(f"{scenario}: {found.metric}", style="bold"), table]
+    certain = f"All that is called more than noise is so at {found.level:.0%}, taken together."
+    parts.append(Text(certain, style="dim"))
+    return Group(*parts)
+
+
+def _point(point: Point) -> tuple[str | Text, ...]:
+    name = ", ".join(axis_value(k, v) for k, v in point.axes.items()) or "base"
+    change = "" if point.change is None else f"{point.change:+.1%}"
+    words = {Change.CHANGED: "more than noise", Change.SAME: "", Change.UNCLEAR: "unclear"}
+    verdict = words[point.verdict] if point.verdict else ""
+    style = STYLES[point.verdict] if point.verdict else ""
+    if point.contended:
+        verdict, style = "contended", STYLES[Change.UNCLEAR]
+    shown = figure(point.metric, point.median)
+    return name, point.workload, shown, change, Text(verdict, style=style)
+
+
+def noise_page(floors: Sequence[NoiseFloor], runs: int) -> RenderableType:
+    """``lab results noise``: how far a figure, and two of them, may be off."""
+    table: Table = plain_table("disks", "metric", "one run ±", "two runs ±", "of")
+    for floor in floors:
+        spread = Spread(deviation=floor.deviation, freedom=floor.freedom)
+        off = reach(spread)
+        of = f"{floor.freedom} repetitions in {floor.runs} runs"
+        table.add_row(floor.disks, floor.metric, f"{off:.2%}", f"{off * 2**0.5:.2%}", of)
+    text = Text(f"{runs} {'run was' if runs == 1 else 'runs were'} made on this host as it is.")
+    text.append(
+        f" A row counts from {ENOUGH} repetitions on; before that throttled disks are taken to be"
+        f" ±{reach(USUAL):.2%} off, and nothing is known of others. More repetitions: run a"
+        " scenario again, with nothing changed in between."
+    )
+    return Group(table, text) if floors else text

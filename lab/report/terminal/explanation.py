@@ -1,0 +1,74 @@
+"""What ``lab scenario explain`` prints: sentences, and a line for each member."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from lab.core.units import MIB
+from lab.model.result.explanation import CellExplanation, Explanation, MemberBytes
+from lab.report.html.figures import axis_value, figure
+
+
+def explanation_page(
+    title: str, cells: Sequence[CellExplanation], workload: str | None = None
+) -> RenderableType:
+    """Every cell and workload, or one workload of every cell."""
+    parts: list[RenderableType] = [Text(title, style="bold")]
+    for cell in cells:
+        axes = ", ".join(f"{k} {axis_value(k, v)}" for k, v in cell.axes.items())
+        for explanation in cell.workloads:
+            if workload is None or explanation.workload == workload:
+                parts.append(_workload(axes, explanation))
+    return Group(*parts)
+
+
+def _workload(axes: str, explanation: Explanation) -> RenderableType:
+    small = explanation.expected.get("throughput", 0) < 128 * 1024 * explanation.expected.get(
+        "iops", 0
+    )
+    metric = "iops" if small else "throughput"
+    head = Text("\n" + (f"{axes}: " if axes else ""))
+    head.append(explanation.workload, style="bold")
+    if metric in explanation.expected:
+        head.append(f", expected {figure(metric, explanation.expected[metric])}")
+    if metric in explanation.measured:
+        head.append(f", measured {figure(metric, explanation.measured[metric])}")
+    parts: list[RenderableType] = [head]
+    for sentence in explanation.sentences:
+        line = Table.grid(padding=(0, 1))
+        line.add_row("•", Text(sentence))
+        parts.append(Padding(line, (0, 0, 0, 2)))
+    if explanation.members:
+        parts.append(Padding(_members(explanation.members), (0, 0, 0, 2)))
+    return Group(*parts)
+
+
+def _members(members: Sequence[MemberBytes]) -> Table:
+    counted = any(m.counted_read_bytes is not None for m in members)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    table.add_column("disk")
+    headings = ["reads", "writes"]
+    if counted:
+        headings += ["counted", "counted", "off by"]
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    for member in members:
+        row = [_mebibytes(member.read_bytes), _mebibytes(member.written_bytes)]
+        if counted:
+            row += [
+                _mebibytes(member.counted_read_bytes),
+                _mebibytes(member.counted_written_bytes),
+                "–" if member.error is None else f"{member.error:+.1%}",
+            ]
+        table.add_row(member.serial, *row)
+    return table
+
+
+def _mebibytes(size: int | None) -> str:
+    return "–" if size is None else f"{size / MIB:.2f} MiB"

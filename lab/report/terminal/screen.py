@@ -1,0 +1,383 @@
+"""A run on one screen: the question, the answer, figures, verdicts and what to make of them.
+
+Readable at 50 columns and without colour. What is too much for a screen is summed up, and ``whole``
+shows all of it. No line ends in the middle of a figure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+
+from lab.model.result.document import CellResult, ClaimResult, Outcome, Result
+from lab.model.scenario.claim import Verdict
+from lab.report.html.document import judged
+from lab.report.html.figures import (
+    Row,
+    axes_text,
+    axis_heads,
+    axis_value,
+    clock_words,
+    figure,
+    figure_name,
+    rows_of,
+    spread,
+    telling,
+)
+from lab.report.terminal.answer import answer, reliability
+from lab.report.terminal.summary import Overview, overview
+
+if TYPE_CHECKING:
+    from lab.model.scenario.claim import Claim
+
+STYLES: Final = {
+    Verdict.HOLDS: "green",
+    Verdict.REFUTED: "red",
+    Verdict.INCONCLUSIVE: "yellow",
+    Verdict.NOT_TESTED: "dim",
+}
+FIGURES: Final = 16
+"""Figures that have a line each; more of them are summed up."""
+CLAIMS: Final = 9
+"""Claims that have their reasons; of more, those that hold are only named."""
+UNFINISHED: Final = 4
+"""Cells that did not finish whose reasons are given."""
+WORDS: Final = 320
+"""Characters of a note before it is cut short, at a sentence's or an item's end."""
+NARROW: Final = 60
+"""Columns below which what stands side by side stands below each other."""
+NAMES: Final = 7
+"""Part of the columns that claims' names may take; where one is longer, it stands above."""
+GAP: Final = 2
+
+_JOINT: Final = "\ue000"
+"""Of a private area: stands for a space at which no line may end, which rich has no word for."""
+_INSIDE: Final = re.compile(
+    r"(?<=\d) (?=(?:[kMGT]?B(?:/s)?|[KMGT]iB(?:/s)?|ms|min|s|h|%|disks?)\b)|(?<=\S) (?=±)"
+)
+_SENTENCE: Final = re.compile(r"(?<=[.:]) +(?=[A-Z])")
+_SCALED: Final = re.compile(r"\bscaled\b|slow motion|read times", re.IGNORECASE)
+
+
+def together(text: str) -> str:
+    """The text, its figures, their units and their error bars not to be parted."""
+    return _INSIDE.sub(_JOINT, text)
+
+
+@dataclass(frozen=True, slots=True)
+class Unparted:
+    """Prints joints as the spaces that they are."""
+
+    inner: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """What is inside, laid out with joints."""
+        for part in console.render(self.inner, options):
+            yield Segment(part.text.replace(_JOINT, " "), part.style, part.control)
+
+
+def result_page(
+    result: Result,
+    *,
+    title: str,
+    question: str,
+    measured: bool = True,
+    claims: Sequence[Claim] = (),
+    notes: str = "",
+    overrides: Sequence[str] = (),
+    whole: bool = True,
+) -> RenderableType:
+    """The question, the answer, the cells, the verdicts, and what to make of them."""
+    parts: list[RenderableType] = [Text(title, style="bold")]
+    if question:
+        parts.append(Padding(_text(question.strip()), (0, 2)))
+    sentences = answer(result, claims) if measured else ()
+    if measured:
+        parts.append(_answer(sentences))
+    parts.append(Text())
+    rows = [rows_of(cell, judged(result, claims)) for cell in result.cells]
+    if whole or not measured or sum(map(len, rows)) <= FIGURES:
+        parts.append(Cells(result.cells, rows, measured))
+    else:
+        parts.append(Summed(overview(result.cells, rows)))
+    if not measured:
+        return Unparted(Group(*parts))
+    parts += _unfinished(result.cells, whole=whole)
+    parts += _claims(result.claims, " ".join(sentences), whole=whole)
+    points = list(reliability(result, notes=notes, overrides=overrides))
+    parts += [Text()] * bool(points)
+    parts += [_point(*(point if whole else _short(*point))) for point in points]
+    parts.append(_where(result))
+    return Unparted(Group(*parts))
+
+
+def abridged(result: Result, *, notes: str = "", overrides: Sequence[str] = ()) -> bool:
+    """Whether a screen has not room for all of it."""
+    unfinished = sum(c.outcome is not Outcome.DONE and not c.pending for c in result.cells)
+    return (
+        sum(len(rows_of(cell)) for cell in result.cells) > FIGURES
+        or len(result.claims) > CLAIMS
+        or unfinished > UNFINISHED
+        or any(_short(*p) != p for p in reliability(result, notes=notes, overrides=overrides))
+    )
+
+
+def _text(words: str, style: str = "") -> Text:
+    return Text(together(words), style=style)
+
+
+def _answer(sentences: Sequence[str]) -> RenderableType:
+    grid = Table.grid(padding=(0, 1))
+    for number, sentence in enumerate(sentences):
+        first = number == 0
+        grid.add_row("→" if first else "", _text(sentence, "bold" if first else ""))
+    return Padding(grid, (1, 2, 0, 2))
+
+
+# -- figures
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Each figure of each cell: as a table, as a table by cells, or as sentences."""
+
+    cells: Sequence[CellResult]
+    rows: Sequence[Sequence[Row]]
+    measured: bool
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The first form that fits."""
+        axes = list(telling([cell.axes for cell in self.cells]))
+        heads = self._heads()
+        right = len(heads)
+        table, tables = [[*axis_heads(axes), "workload", *heads]], [["", *heads]]
+        sentences: list[RenderableType] = []
+        for cell, rows in zip(self.cells, self.rows, strict=True):
+            own = [axis_value(axis, cell.axes[axis]) for axis in axes]
+            above = axes_text(cell.axes) or cell.id
+            lines = self._lines(cell, rows, heads)
+            tables.append([above])
+            sentences.append(_text(above))
+            for number, line in enumerate(lines):
+                shown = own if number == 0 else [""] * len(own)
+                table.append([*shown, *line])
+                tables.append([f"  {line[0]}", *line[1:]])
+                beside = [f"{h} {f}" for h, f in zip(heads[1:], line[2:], strict=True) if f]
+                said = f"{line[0]}: {', '.join([line[1], *beside])}"
+                sentences.append(Padding(_text(said), (0, 0, 0, 2)))
+        for form in (table, tables):
+            laid = _laid(form, right)
+            if max(cell_len(line) for line in laid) <= options.max_width:
+                yield Text(laid[0], style="bold", no_wrap=True)
+                yield Text("─" * max(map(cell_len, laid)), style="dim", no_wrap=True)
+                yield from (Text(line, no_wrap=True) for line in laid[1:])
+                return
+        yield from sentences
+
+    def _heads(self) -> list[str]:
+        """What is measured, and of the rest what there is."""
+        if not self.measured:
+            return ["predicted"]
+        rows = [row for each in self.rows for row in each]
+        return [
+            "measured",
+            *["predicted"] * any(row.predicted is not None for row in rows),
+            *["published"] * any(row.published is not None for row in rows),
+        ]
+
+    def _lines(
+        self, cell: CellResult, rows: Sequence[Row], heads: Sequence[str]
+    ) -> Iterator[list[str]]:
+        if not rows or (self.measured and not cell.measurements):
+            ended = "to come" if cell.pending else cell.outcome.value
+            words = ended if self.measured else "theory cannot say"
+            yield ["–", words, *[""] * (len(heads) - 1)]
+            return
+        for row in rows:
+            said = {
+                "measured": measured_text(row),
+                "predicted": "" if row.predicted is None else figure(row.metric, row.predicted),
+                "published": "" if row.published is None else figure(row.metric, row.published),
+            }
+            yield [figure_name(row.workload, row.metric), *(said[head] for head in heads)]
+
+
+def measured_text(row: Row) -> str:
+    """A median and how far its interval's farther end is; ``?`` where it is doubtful."""
+    if row.measurement is None:
+        return ""
+    found = f"{figure(row.metric, row.measurement.median)} {spread(row.measurement)}".rstrip()
+    return f"{found}{'?' if row.doubted else ''}"
+
+
+def _laid(form: Sequence[Sequence[str]], right: int) -> list[str]:
+    """Lines of a table; its last columns stand to the right, a row of one is a heading."""
+    full = [row for row in form if len(row) > 1]
+    widths = [max(cell_len(row[n]) for row in full) for n in range(len(full[0]))]
+    left = len(widths) - right
+    lines = []
+    for row in form:
+        if len(row) == 1:
+            lines.append(row[0])
+            continue
+        cells = [
+            text.rjust(width) if number >= left else text.ljust(width)
+            for number, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append((" " * GAP).join(cells).rstrip())
+    return lines
+
+
+@dataclass(frozen=True, slots=True)
+class Summed:
+    """Many figures: each workload's lowest, median and highest, and medians along each axis."""
+
+    found: Overview
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Tables where there is room, sentences elsewhere."""
+        found, width = self.found, options.max_width
+        yield _text(f"{found.figures} figures of {found.cells} cells; from each workload:", "bold")
+        for each in found.extremes:
+            yield Padding(_text(each.workload), (0, 0, 0, 2))
+            for word, said, where in each.lines:
+                line = f"{word:<8} {said}{f'  {where}' if where else ''}"
+                yield Padding(_text(line), (0, 0, 0, 4))
+        if not found.medians:
+            return
+        yield _text("medians over all other axes:", "bold")
+        form = [["", *found.workloads], *([f"  {m.name}", *m.figures] for m in found.medians)]
+        laid = _laid(form, len(found.workloads))
+        if max(map(cell_len, laid)) <= width:
+            yield from (Text(line, no_wrap=True) for line in laid)
+            return
+        for median in found.medians:
+            pairs = zip(found.workloads, median.figures, strict=True)
+            said = ", ".join(f"{name} {value}" for name, value in pairs if value)
+            yield Padding(_text(f"{median.name}: {said}" if said else median.name), (0, 0, 0, 2))
+
+
+# -- verdicts, and what bears on them
+
+
+def _unfinished(cells: Sequence[CellResult], *, whole: bool) -> Iterator[RenderableType]:
+    found = [c for c in cells if c.outcome is not Outcome.DONE and not c.pending]
+    shown = found if whole else found[:UNFINISHED]
+    if shown:
+        yield Text()
+    for cell in shown:
+        reason = cell.reason if whole else "\n".join(cell.reason.splitlines()[:3])
+        yield _text(f"{cell.id}: {cell.outcome.value}: {reason}", "yellow")
+    if len(found) > len(shown):
+        yield _text(f"and {len(found) - len(shown)} more cells did not finish", "yellow")
+
+
+def _claims(claims: Sequence[ClaimResult], said: str, *, whole: bool) -> Iterator[RenderableType]:
+    """Each with its verdict and reason; of too many those that need a look, the others by name."""
+    if not claims:
+        return
+    yield Text()
+    shown = list(claims)
+    if not whole and len(shown) > CLAIMS:
+        open_ = (Verdict.REFUTED, Verdict.INCONCLUSIVE)
+        first = [c for verdict in open_ for c in claims if c.verdict is verdict]
+        shown = first[:CLAIMS]
+    names_ = max((len(c.id) for c in shown), default=0)
+    width = max((len(c.verdict.value) for c in shown), default=0)
+    yield from (Judged(claim, names_, width, f"({claim.id};" in said) for claim in shown)
+    kept = {claim.id for claim in shown}
+    for verdict in Verdict:
+        names = [c.id for c in claims if c.verdict is verdict and c.id not in kept]
+        if names:
+            words = verdict.value.replace("_", " ")
+            line = Text(words, style=STYLES[verdict]).append(f"  {', '.join(names)}", style="none")
+            yield line
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A claim and what became of it: side by side, or below each other."""
+
+    claim: ClaimResult
+    name: int
+    """Letters of the longest claim's name, and of the longest verdict."""
+    width: int
+    said: bool
+    """The answer above has its reason."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """As the width allows."""
+        claim = self.claim
+        words = claim.verdict.value.replace("_", " ")
+        verdict = Text(words, style=STYLES[claim.verdict])
+        says = _text(claim.says.strip())
+        reason = "as said above" if self.said else claim.reason
+        if claim.expected and claim.verdict is not Verdict.NOT_TESTED:
+            reason += f"; expected {claim.expected}"
+        says.append(f"\n{together(reason)}", style="dim")
+        if options.max_width < NARROW or self.name > options.max_width // NAMES:
+            yield Text(f"{claim.id} ").append(verdict)
+            yield Padding(says, (0, 0, 0, 2))
+            return
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(width=max(self.name, 6))
+        grid.add_column(width=self.width)
+        grid.add_column(overflow="fold")
+        grid.add_row(claim.id, verdict, says)
+        yield grid
+
+
+def _point(head: str, text: str) -> RenderableType:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(width=9)
+    grid.add_column(overflow="fold")
+    grid.add_row(Text(head, style="bold"), _text(text))
+    return grid
+
+
+def _short(head: str, text: str) -> tuple[str, str]:
+    """A note as far as there is room for it: of the author's, above all what was scaled."""
+    if len(text) <= WORDS:
+        return head, text
+    if head != "notes":
+        return head, _whole_parts(text.split("; "), "; ") + "; and more"
+    sentences = _SENTENCE.split(text)
+    first = next((n for n, s in enumerate(sentences) if _SCALED.search(s)), 0)
+    return head, ("… " if first else "") + _whole_parts(sentences[first:], " ") + " …"
+
+
+def _whole_parts(parts: Sequence[str], between: str) -> str:
+    """As many as there is room for, one at the least."""
+    said = parts[0]
+    for part in parts[1:]:
+        if len(said) + len(between) + len(part) > WORDS:
+            break
+        said += between + part
+    return said
+
+
+def _where(result: Result) -> RenderableType:
+    done = sum(c.outcome is Outcome.DONE for c in result.cells)
+    accelerator = str(result.environment.get("accelerator", "?")).upper()
+    guest = result.environment.get("guest", {})
+    mdadm = guest.get("mdadm", "").removeprefix("mdadm - v").partition(" ")[0] or "?"
+    where = f"{accelerator}, Linux {guest.get('kernel', '?')}, mdadm {mdadm}"
+    where += f", {words}" if (words := clock_words(result)) else ""
+    return _text(f"\n{done} of {len(result.cells)} cells done, under {where}.", "dim")
+
+
+def next_steps(steps: Sequence[tuple[str, str]], directory: str) -> RenderableType:
+    """Where everything lies, and what to type next; lines that can be pasted, so never folded."""
+    lines = [Text(f"Kept in {directory}", style="dim")]
+    for command, what in steps:
+        lines += [Text(f"{what}:", style="dim"), Text(f"  {command}")]
+    return Text("\n").join(lines)

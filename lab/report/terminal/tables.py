@@ -1,0 +1,239 @@
+"""Every number of a run as tables, and every fact as a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from lab.core.base import Model
+from lab.core.units import format_amount, format_seconds
+from lab.model.result.document import CellResult, Outcome
+from lab.report.html.document import Page
+from lab.report.html.figures import (
+    Row,
+    axes_text,
+    axis_heads,
+    axis_value,
+    figure,
+    figure_name,
+    interval,
+    metric_words,
+    percent,
+    rows_of,
+    telling,
+)
+
+
+class Column(Model):
+    """A heading; numbers stand to the right."""
+
+    name: str
+    number: bool = False
+
+
+class Line(Model):
+    """One row of a table, as text."""
+
+    values: tuple[str, ...]
+    style: str = ""
+
+
+class Table(Model):
+    """Headings and rows."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[Line, ...]
+    caption: str = ""
+
+
+def columns(words: Sequence[str], numbers: Sequence[str]) -> tuple[Column, ...]:
+    """Headings of words, then of numbers."""
+    return (*(Column(name=w) for w in words), *(Column(name=n, number=True) for n in numbers))
+
+
+def figures_table(page: Page) -> Table:
+    """What was measured beside what was predicted and published, a row for each figure."""
+    axes = list(telling([cell.axes for cell in page.result.cells]))
+    lines = []
+    for cell in page.result.cells:
+        own = [axis_value(a, cell.axes[a]) for a in axes]
+        rows = rows_of(cell, page.judged) if cell.measurements else []
+        if not rows:
+            lines.append(Line(values=(*own, "–", cell.outcome.value, *[""] * 5), style="doubted"))
+        lines += [_line(own, row) for row in rows]
+    heads = ["measured", "trials", "from – to", "predicted", "off theory", "published"]
+    return _filled(
+        Table(
+            columns=columns([*axis_heads(axes), "workload"], heads),
+            rows=tuple(lines),
+            caption="Medians of the trials, and where they may lie. The other metrics are with each"
+            " cell below.",
+        )
+    )
+
+
+def _filled(table: Table) -> Table:
+    """The table without columns in which nothing stands."""
+    kept = [n for n, _ in enumerate(table.columns) if any(row.values[n] for row in table.rows)]
+    rows = (r.model_copy(update={"values": tuple(r.values[n] for n in kept)}) for r in table.rows)
+    return table.model_copy(
+        update={"columns": tuple(table.columns[n] for n in kept), "rows": tuple(rows)}
+    )
+
+
+def _line(own: Sequence[str], row: Row) -> Line:
+    name = figure_name(row.workload, row.metric)
+    metric = row.metric
+
+    def say(value: float | None) -> str:
+        return "" if value is None else figure(metric, value)
+
+    trials, span = "", ""
+    if row.measurement is not None:
+        trials = str(len(row.measurement.values))
+        low, high = interval(row.measurement)
+        span = f"{say(low)} – {say(high)}" if say(low) != say(high) else ""
+    measured = say(row.measured) + (" ?" if row.doubted else "")
+    off = "" if row.off is None else percent(row.off)
+    return Line(
+        values=(*own, name, measured, trials, span, say(row.predicted), off, say(row.published)),
+        style="doubted" if row.doubted else "",
+    )
+
+
+def metrics_table(cell: CellResult) -> Table:
+    """Every metric of a cell, each trial of it."""
+    lines = []
+    for row in rows_of(cell, all_=True):
+        if row.measurement is None:
+            continue
+        said = [figure(row.metric, v) for v in row.measurement.values]
+        expected = "" if row.predicted is None else figure(row.metric, row.predicted)
+        off = "" if row.off is None else percent(row.off)
+        unit = row.measurement.unit.removesuffix("1")  # a count has no unit
+        exact = f"{row.measurement.median:.10g} {unit}".strip()
+        name = metric_words(row.metric)
+        lines.append(Line(values=(row.workload, name, ", ".join(said), exact, expected, off)))
+    heads = columns(["workload", "metric"], ["trials", "median, exactly", "theory", "off theory"])
+    return _filled(Table(columns=heads, rows=tuple(lines)))
+
+
+def members_table(page: Page) -> Table:
+    """What every disk did in every trial, as the guest's kernel counted it."""
+    lines = [
+        Line(
+            values=(
+                axes_text(cell.axes) or cell.id,
+                c.workload,
+                str(c.trial),
+                c.serial,
+                f"{c.read_bytes:,}",
+                f"{c.written_bytes:,}",
+                f"{c.reads:,}",
+                f"{c.writes:,}",
+                f"{c.flushes:,}",
+            )
+        )
+        for cell in page.result.cells
+        for c in cell.counters
+    ]
+    return Table(
+        columns=columns(
+            ["cell", "workload", "trial", "disk"],
+            ["bytes read", "bytes written", "reads", "writes", "flushes"],
+        ),
+        rows=tuple(lines),
+    )
+
+
+def series_table(page: Page) -> Table:
+    """Each moment of each log."""
+    lines = [
+        Line(
+            values=(
+                axes_text(cell.result.axes) or cell.result.id,
+                *(s.workload, str(s.trial), s.direction),
+                f"{at:g}",
+                figure("throughput" if s.unit == "B/s" else "iops", value),
+            )
+        )
+        for cell in page.cells
+        for s in cell.series
+        for at, value in zip(s.seconds, s.values, strict=True)
+    ]
+    heads = columns(["cell", "workload", "trial", "direction"], ["until second", "value"])
+    return Table(columns=heads, rows=tuple(lines))
+
+
+def checks_table(cell: CellResult) -> Table:
+    """What was read back before and while it was measured."""
+    lines = [
+        Line(
+            values=(c.name, "yes" if c.passed else "NO", c.detail),
+            style="" if c.passed else "doubted",
+        )
+        for c in cell.checks
+    ]
+    return Table(columns=columns(["check", "as it should be", "detail"], []), rows=tuple(lines))
+
+
+def calibrations_table(environment: Mapping[str, Any]) -> Table:
+    """What the scenario's kinds of disk did bare, beside what their models promise."""
+    lines = []
+    for found in environment.get("calibrations", ()):
+        disk = found.get("disk", {})
+        name = " ".join(str(disk[k]) for k in ("model", "preset") if disk.get(k))
+        if found.get("problem"):
+            lines.append(Line(values=(name, found["problem"], *[""] * 4), style="doubted"))
+        for p in found.get("points", ()):
+            off = p["measured"] / p["expected"] - 1 if p["expected"] else 0.0
+            said = [figure(p["metric"], p[k]) for k in ("measured", "expected")]
+            style = "" if abs(off) <= p["tolerance"] else "doubted"
+            values = (
+                name,
+                p["name"].replace("_", " "),
+                *said,
+                percent(off),
+                f"{p['tolerance']:.0%}",
+            )
+            lines.append(Line(values=values, style=style))
+    heads = columns(["disk", "point"], ["measured", "promised", "off", "allowed"])
+    return Table(columns=heads, rows=tuple(lines))
+
+
+def facts(environment: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """The environment, a line for each fact."""
+    for name, value in environment.items():
+        if name == "calibrations":
+            continue
+        if name == "noise":
+            yield from _noise(value)
+            continue
+        words = f"{prefix}{name}".replace("_", " ")
+        if isinstance(value, Mapping):
+            yield from facts(value, f"{words} ")
+        elif name == "memory_kib":
+            yield f"{prefix}memory", format_amount(int(value) * 1024)
+        elif name == "memory" and isinstance(value, int):
+            yield words, format_amount(value)
+        else:
+            yield words, str(value)
+
+
+def _noise(found: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """How far the host's own earlier runs scatter, by kind of disk and metric."""
+    for each in found:
+        words = f"noise of {metric_words(each['metric'])}, {each['disks']} disks"
+        yield words, f"{each['deviation']:.1%} from run to run, by {each['runs']} earlier runs"
+
+
+def time_of(cell: CellResult) -> str:
+    """Where a cell's time went, in words."""
+    if cell.outcome is Outcome.SKIPPED:
+        return ""
+    parts = [
+        f"{name} {format_seconds(value)}"
+        for name, value in cell.seconds.model_dump().items()
+        if name != "total" and value >= 0.05
+    ]
+    return f"{format_seconds(cell.seconds.total)}" + (f": {', '.join(parts)}" if parts else "")

@@ -1,0 +1,181 @@
+"""What a person reads in a terminal: readable at 80 columns and without colour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from lab.analysis.judge import in_words
+from lab.compile.resources import CPUS, DISK, IMAGE, MEMORY, SPACE
+from lab.core.units import GIB, format_size
+from lab.model.scenario.document import SERVED
+from lab.report.html.figures import axis_value
+
+if TYPE_CHECKING:
+    from lab.compile.scenario.document import Compiled
+
+NUMBERS = (
+    *("measured", "predicted", "published", "cells", "claims", "port"),
+    *("holds", "refuted", "other", "first", "second", "change"),
+    *("one run ±", "two runs ±"),
+)
+"""Columns that stand to the right."""
+
+
+def plain_table(*headings: str) -> Table:
+    """A table without lines between its rows; figures stand to the right."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for heading in headings:
+        right = heading in NUMBERS
+        table.add_column(heading, justify="right" if right else "left", overflow="fold")
+    return table
+
+
+def scenario_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """``lab scenario list``."""
+    table = plain_table("scenario", "question", "cells", "claims")
+    for row in rows:
+        table.add_row(row["name"], row["title"], str(row["cells"]), str(row["claims"]))
+    return table
+
+
+def scenario_page(compiled: Compiled, file: str) -> RenderableType:
+    """``lab scenario show``."""
+    scenario = compiled.scenario
+    base = compiled.base
+    parts: list[RenderableType] = [
+        Text(scenario.title, style="bold"),
+        Padding(Text(scenario.question.strip()), (0, 2)),
+    ]
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold")
+    grid.add_column(overflow="fold")
+    grid.add_row("file", file)
+    if scenario.source:
+        source = ", ".join(str(v) for v in scenario.source.model_dump().values() if v)
+        grid.add_row("source", source)
+    guest = base.guest
+    memory = format_size(guest.memory)
+    grid.add_row("guest", f"{guest.image}, {guest.cpus} CPU, {memory}")
+    for disk in base.disks:
+        limits = disk.throttle.model_dump(exclude_none=True)
+        if disk.model in SERVED:
+            limits = {"preset": disk.preset or "the model's own"}
+            limits |= getattr(disk, disk.model).model_dump(exclude_none=True)
+        said = ", ".join(f"{k} {axis_value(k, v)}" for k, v in limits.items()) or "no limit"
+        size = format_size(disk.size)
+        grid.add_row("disks", f"{disk.count} × {size} {disk.format.value}, {disk.model}: {said}")
+    if base.array:
+        fields = base.array.model_dump(mode="json", exclude_defaults=True)
+        fields.setdefault("level", base.array.level)
+        grid.add_row("array", ", ".join(f"{k} {axis_value(k, v)}" for k, v in fields.items()))
+    for workload in base.workloads:
+        words = " ".join(
+            f"{k}={axis_value(k, v)}" for k, v in workload.parameters.items() if v is not None
+        )
+        grid.add_row("workload", f"{workload.name}: {workload.tool} {words}")
+    for fault in base.faults:
+        words = " ".join(f"{k}={v}" for k, v in fault.parameters.items() if v is not None)
+        when = f"{fault.at:g} s into" if fault.during else fault.moment
+        grid.add_row("fault", f"{fault.name}: {when} {fault.workload}: {fault.fault} {words}")
+    for name, values in scenario.matrix.axes.items():
+        grid.add_row("axis", f"{name}: {', '.join(axis_value(name, v) for v in values)}")
+    product = prod(len(values) for values in scenario.matrix.axes.values())
+    excluded = f" of {product}; the others are excluded" if len(compiled.cells) < product else ""
+    grid.add_row("cells", f"{len(compiled.cells)}{excluded}")
+    if scenario.notes:
+        grid.add_row("notes", scenario.notes.strip())
+    parts.append(Padding(grid, (1, 0)))
+    for claim in scenario.claims:
+        row = Table.grid(padding=(0, 2))
+        row.add_column(min_width=6, max_width=8, overflow="fold")
+        row.add_column(overflow="fold")
+        says = Text(claim.says.strip())
+        says.append(f"\nholds if {in_words(claim)}", style="dim")
+        row.add_row(claim.id, says)
+        parts.append(row)
+    return Group(*parts)
+
+
+def guest_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """``lab ps``."""
+    table = plain_table("guest", "state", "scenario", "array", "port", "since")
+    for row in rows:
+        since = datetime.fromisoformat(row["created"]).astimezone().strftime("%d %b %H:%M")
+        port = str(row["port"] or "–")  # QEMU has not said it yet
+        table.add_row(row["id"], row["state"], row["scenario"], row["array"] or "–", port, since)
+    return table
+
+
+def cluster_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """``lab cluster status``."""
+    table = plain_table("host", "accelerator", "guests", "memory", "space", "images, disks")
+    for row in rows:
+        if "problem" in row:
+            table.add_row(row["problem"])
+            continue
+        has = row["offers"]
+        sizes = (f"{has.get(name, 0) / GIB:.1f} GiB" for name in (MEMORY, SPACE))
+        there = [
+            name.removeprefix(kind)
+            for kind in (IMAGE, DISK)
+            for name in sorted(has)
+            if name.startswith(kind)
+        ]
+        guests = f"{has.get(CPUS, 0):g}"
+        kind = row["accelerator"].upper()
+        table.add_row(row["host"], kind, guests, *sizes, "\n".join(there) or "–")
+    return table
+
+
+def image_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """``lab image list``."""
+    table = plain_table("image", "state", "kernel", "mdadm", "digest")
+    for row in rows:
+        digest = str(row["digest"])[:12] if row["digest"] else ""
+        table.add_row(
+            row["name"], row["state"], row.get("kernel") or "", row.get("mdadm") or "", digest
+        )
+    return table
+
+
+def run_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """``lab results list``."""
+    table = plain_table("run", "cells", "holds", "refuted", "other", "state")
+    for row in rows:
+        table.add_row(
+            row["id"],
+            str(row["cells"])
+            if row["ended"] == row["cells"]
+            else f"{row['ended']} of {row['cells']}",
+            str(row["holds"]),
+            str(row["refuted"]),
+            str(row["other"]),
+            row["state"],
+        )
+    return table
+
+
+def doctor_table(findings: Sequence[Any]) -> Table:
+    """``lab doctor``."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(width=7)
+    table.add_column(width=11)
+    table.add_column(overflow="fold")
+    for found in findings:
+        mark = Text("good", style="green")
+        if not found.good:
+            mark = Text("MISSING", style="red") if found.needed else Text("not yet", style="yellow")
+        detail = Text(found.detail)
+        if found.mend:
+            detail.append(f"\nmend it with: {found.mend}", style="bold")
+        table.add_row(mark, found.name, detail)
+    return table

@@ -1,0 +1,1 @@
+"""From stored runs to documents: result, comparison, history, noise, reports, exports."""

@@ -1,0 +1,31 @@
+"""Two runs from their directories to what changed between them."""
+
+from __future__ import annotations
+
+from lab.analysis.compare import Side, compare
+from lab.core.errors import InputError
+from lab.model.result.comparison import Comparison
+from lab.results.documents import result_of, understood
+from lab.store.runs import RunStore
+
+
+def comparison_of(first: RunStore, second: RunStore, least: float) -> Comparison:
+    """What changed; ``InputError`` where the runs have no cell in common."""
+    found = compare(_side(first), _side(second), least)
+    if not found.cells:
+        raise InputError(
+            f"'{first.id}' and '{second.id}' have no cell in common",
+            hint="cells are paired by what they are, else by their axes: give runs of one scenario",
+        )
+    return found
+
+
+@understood
+def _side(run: RunStore) -> Side:
+    stored = run.load_run()
+    return Side(
+        result=result_of(run),
+        cells={cell.id: cell.cell for cell in stored.cells},
+        noise=stored.noise,
+        calibrations=stored.calibrations,
+    )

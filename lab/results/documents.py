@@ -1,0 +1,246 @@
+"""From a run directory to the result document; made again whenever it is asked for."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+
+from lab.analysis import measure
+from lab.analysis.judge import Judged, judge
+from lab.analysis.noise import disks_of, share_of
+from lab.analysis.predict import bitmap_updates, predictions
+from lab.analysis.suites import SuiteCell, SuiteTest, claims_of, tests_of
+from lab.compile.guest.virtual_time import is_sealed
+from lab.compile.scenario.fields import fields_of
+from lab.compile.scenario.suites import suite_of
+from lab.core.errors import InputError, ToolError
+from lab.host.system import paths
+from lab.model.result.document import (
+    UNDER_WAY,
+    CellClock,
+    CellMeasurement,
+    CellResult,
+    Outcome,
+    Result,
+    Run,
+    RunState,
+)
+from lab.model.result.measurement import UNCONTENDED, Check, Prediction
+from lab.model.scenario.claim import Verdict
+from lab.model.scenario.document import Cell
+from lab.plugins import catalog
+from lab.run.calibration import check_of
+from lab.store.runs import RunStore, StoredCell, StoredOutcome, StoredRun
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def understood(
+    function: Callable[Concatenate[RunStore, P], R],
+) -> Callable[Concatenate[RunStore, P], R]:
+    """A function of a stored run that raises ``InputError`` where the run makes no sense.
+
+    Each file may be what it should be, and its values absurd: no list of checks has them all.
+    """
+
+    @wraps(function)
+    def checked(store: RunStore, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(store, *args, **kwargs)
+        except _ABSURD as error:
+            first = (str(error).splitlines() or [""])[0]
+            raise InputError(
+                f"nothing can be made of the run '{store.directory}':"
+                f" {type(error).__name__}: {first}",
+                hint="its files were changed, or the lab is wrong: --debug shows where",
+            ) from error
+
+    return checked
+
+
+_ABSURD: Final = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError),
+    *(RecursionError, TypeError, ValueError),
+)
+
+
+@understood
+def result_of(store: RunStore) -> Result:
+    """The whole result: raw output read again, measured again, judged again."""
+    run, state = store.load_state()
+    reason = _MISSING[state]
+    judged, suites = [], []
+    for stored in run.cells:
+        one, raw = _cell(store, stored, run, reason)
+        judged.append(one)
+        suites.append(SuiteCell(cell=stored.cell, result=one.result, raw=raw))
+    environment = dict(run.environment)
+    for stored in run.cells:
+        finished = store.load_cell(stored.id)
+        if finished and (guest := measure.environment(finished.raw)):
+            environment["guest"] = guest
+            break
+    if run.calibrations:
+        environment["calibrations"] = [c.model_dump(mode="json") for c in run.calibrations]
+    if run.noise:
+        environment["noise"] = [n.model_dump(mode="json") for n in run.noise]
+    return Result(
+        run=Run(
+            id=run.id,
+            scenario=run.scenario,
+            started=run.started,
+            finished=run.finished,
+            directory=str(store.directory),
+            state=state,
+        ),
+        environment=environment,
+        cells=tuple(j.result for j in judged),
+        claims=(*judge(run.claims, judged), *claims_of(suites)),
+    )
+
+
+_MISSING: Final = {
+    RunState.RUNNING: UNDER_WAY,
+    RunState.FINISHED: "its files are not there any more",
+    RunState.STOPPED: "the run ended before it",
+}
+"""Why a cell is not there."""
+
+
+def tests_of_run(store: RunStore, result: Result) -> tuple[SuiteTest, ...]:
+    """Every test of the run's suites with what it has left; empty where it has no suite."""
+    run = store.load_run()
+    if not any(suite_of(w) for stored in run.cells for w in stored.cell.workloads):
+        return ()
+    results = {cell.id: cell for cell in result.cells}
+    return tests_of(
+        [
+            SuiteCell(cell=s.cell, result=results[s.id], raw=store.raw(store.cell_directory(s.id)))
+            for s in run.cells
+        ]
+    )
+
+
+def _cell(
+    store: RunStore, stored: StoredCell, run: StoredRun, missing: str
+) -> tuple[Judged, Mapping[str, str]]:
+    """A cell's result, and its raw output."""
+    finished = store.load_cell(stored.id)
+    if finished is None:
+        outcome = StoredOutcome(outcome=Outcome.SKIPPED, reason=missing)
+        raw: Mapping[str, str] = {}
+    else:
+        outcome, raw = finished.outcome, finished.raw
+    result = CellResult(
+        id=stored.id,
+        axes=stored.cell.axes,
+        outcome=outcome.outcome,
+        reason=outcome.reason,
+        host=_host_of(outcome, run),
+        seconds=outcome.seconds,
+        clock=outcome.clock or (CellClock.SEALED if is_sealed(stored.cell) else CellClock.REAL),
+        digest=outcome.digest,
+        checks=(
+            *_checks(stored.cell, outcome, raw),
+            *(measure.guest_cpu(stored.cell, raw) if is_sealed(stored.cell) else ()),
+            *check_of(stored.cell, run.calibrations, outcome.host),
+        ),
+        predictions=predictions(stored.cell),
+    )
+    shares: dict[str, float] = {}
+    if outcome.outcome is Outcome.DONE:
+        try:
+            found = measure.measurements(stored.cell, raw)
+            counted = measure.counters(stored.cell, raw)
+        except ToolError as error:
+            result = result.model_copy(update={"outcome": Outcome.FAILED, "reason": error.message})
+        else:
+            disks = disks_of(stored.cell)
+            measured = tuple(
+                CellMeasurement.of(m, share_of(run.noise, disks, m.metric)) for m in found
+            )
+            updates = bitmap_updates(stored.cell, measure.seconds_of(stored.cell, raw))
+            shares = measure.bitmap_shares(counted, updates)
+            checks = (*result.checks, *measure.bitmap_updated(shares, updates))
+            result = result.model_copy(
+                update={"measurements": measured, "counters": counted, "checks": checks}
+            )
+    one = Judged(
+        result=result,
+        fields=fields_of(stored.cell, run.claims),
+        published=stored.published,
+        bitmap=_bitmap_of(stored.cell),
+        bitmap_shares=shares,
+    )
+    return one, raw
+
+
+def _checks(cell: Cell, outcome: StoredOutcome, raw: Mapping[str, str]) -> tuple[Check, ...]:
+    """A cell's checks as they were kept.
+
+    Earlier versions kept one contention check for the whole cell. Where it failed, it is made again
+    from the raw output, by workload; it stays if that no longer finds the contended workload.
+    """
+    old = [c for c in outcome.checks if c.name == UNCONTENDED and not (c.passed or c.workload)]
+    again = measure.contention(cell, raw, predictions(cell)) if old else ()
+    if all(check.passed for check in again):
+        return outcome.checks
+    return (*(c for c in outcome.checks if c not in old), *again)
+
+
+def _host_of(outcome: StoredOutcome, run: StoredRun) -> str:
+    if outcome.outcome is Outcome.SKIPPED:
+        return ""
+    own = run.environment.get("client") or run.environment.get("host", {}).get("name", "")
+    return outcome.host or str(own)
+
+
+def _bitmap_of(cell: Cell) -> tuple[str, ...]:
+    """What the bitmap's cost hangs on; empty without one."""
+    array = cell.array
+    if array is None or array.bitmap == "none":
+        return ()
+    base = array.sysfs.get("bitmap/time_base", "")
+    return (array.bitmap, str(array.bitmap_chunk), base, str(array.bitmap_disk))
+
+
+def predicted(cell_id: str, cell: Cell) -> CellResult:
+    """A cell that was not run, with what theory expects of it."""
+    expected: tuple[Prediction, ...] = predictions(cell)
+    return CellResult(
+        id=cell_id, axes=cell.axes, outcome=Outcome.SKIPPED, reason="", predictions=expected
+    )
+
+
+def typed_names(store: RunStore) -> tuple[str, str]:
+    """What to type for a run's scenario, and for the run: their names, or paths where those would
+    not be found."""
+    scenario, directory = store.load_run().scenario, store.directory.absolute()
+    if scenario not in catalog.scenarios():
+        scenario = shlex.quote(str(directory / "scenario.yaml"))
+    run = store.id if directory.parent == paths.runs() else shlex.quote(str(directory))
+    return scenario, run
+
+
+@understood
+def summary(store: RunStore) -> dict[str, Any]:
+    """One line about a run, without reading its raw output again where its result is kept."""
+    run, state = store.load_state()
+    result = (store.load_result() if state is RunState.FINISHED else None) or result_of(store)
+    verdicts = [c.verdict for c in result.claims]
+    return {
+        "id": run.id,
+        "scenario": run.scenario,
+        "started": run.started,
+        "finished": run.finished,
+        "cells": len(result.cells),
+        "ended": sum(c.outcome is not Outcome.SKIPPED for c in result.cells),
+        "holds": verdicts.count(Verdict.HOLDS),
+        "refuted": verdicts.count(Verdict.REFUTED),
+        "other": len(verdicts) - verdicts.count(Verdict.HOLDS) - verdicts.count(Verdict.REFUTED),
+        "state": result.run.state.value,
+        "directory": str(store.directory),
+    }

@@ -1,0 +1,63 @@
+"""Why each cell is as fast as it is: theory's sentences, beside what a run counted."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from lab.analysis.predict import explanations
+from lab.compile.scenario.document import Compiled
+from lab.compile.scenario.identity import cell_id
+from lab.model.result.document import CellResult, MemberCounters
+from lab.model.result.explanation import CellExplanation, Explanation, MemberBytes
+from lab.model.scenario.document import Cell
+from lab.results.documents import result_of, understood
+from lab.store.runs import RunStore
+
+
+def explanation_of(compiled: Compiled) -> tuple[CellExplanation, ...]:
+    """Every cell of a scenario, from theory alone."""
+    return tuple(_explained(cell_id(cell), cell) for cell in compiled.cells)
+
+
+@understood
+def explanation_of_run(run: RunStore) -> tuple[CellExplanation, ...]:
+    """Every cell of a run, with what was measured and what the members' counters say."""
+    results = {cell.id: cell for cell in result_of(run).cells}
+    found = []
+    for stored in run.load_run().cells:
+        explained = _explained(stored.id, stored.cell)
+        result = results[stored.id]
+        found.append(
+            explained.model_copy(
+                update={"workloads": tuple(beside(e, result) for e in explained.workloads)}
+            )
+        )
+    return tuple(found)
+
+
+def _explained(name: str, cell: Cell) -> CellExplanation:
+    return CellExplanation(id=name, axes=cell.axes, workloads=explanations(cell))
+
+
+def beside(explanation: Explanation, result: CellResult) -> Explanation:
+    """Theory's sentences with the cell's own figures and counters beside them."""
+    measured = {
+        m.metric: m.median for m in result.measurements if m.workload == explanation.workload
+    }
+    mine = [c for c in result.counters if c.workload == explanation.workload]
+    members = tuple(
+        _counted(member, [c for c in mine if c.serial == member.serial])
+        for member in explanation.members
+    )
+    return explanation.model_copy(update={"measured": measured, "members": members})
+
+
+def _counted(member: MemberBytes, counters: list[MemberCounters]) -> MemberBytes:
+    if not counters:
+        return member
+    return member.model_copy(
+        update={
+            "counted_read_bytes": round(median(c.read_bytes for c in counters)),
+            "counted_written_bytes": round(median(c.written_bytes for c in counters)),
+        }
+    )

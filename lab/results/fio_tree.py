@@ -1,0 +1,104 @@
+"""fio's own JSON and logs in the directories that bench-fio makes and fio-plot reads.
+
+::
+
+    TARGET/BLOCKSIZE/MODE-IODEPTH-NUMJOBS.json           as bench-fio 1.1 (supporting.py:
+    TARGET/MODEreads/BLOCKSIZE/MODE-IODEPTH-NUMJOBS.json     generate_output_directory)
+    …/run-TRIAL/…                                        where there are several trials
+
+TARGET is what distinguishes a cell but for fio's own options, so that cells which differ in depth
+or jobs lie side by side, as fio-plot's charts want them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from lab.compile.cell.fault_times import cut_short
+from lab.core.errors import InputError
+from lab.core.printable import as_name
+from lab.model.result.document import Outcome
+from lab.model.scenario.document import Cell, Workload
+from lab.plugins.fio_options.values import LOGS
+from lab.plugins.workloads import fio
+from lab.results.documents import understood
+from lab.store.runs import RunStore, StoredCell
+
+MIXED = ("rw", "readwrite", "randrw")
+
+
+@understood
+def fio_tree(run: RunStore, cells: Sequence[StoredCell]) -> dict[str, str]:
+    """Text by path; ``InputError`` where no cell has output of fio's, ``ToolError`` for damage."""
+    found: dict[str, str] = {}
+    for stored in cells:
+        finished = run.load_cell(stored.id)
+        if finished is None or finished.outcome.outcome is not Outcome.DONE:
+            continue
+        cut = cut_short(stored.cell)
+        for workload in stored.cell.workloads:
+            if workload.tool == "fio" and workload.name not in cut:
+                trials = [
+                    finished.raw.get(f"{workload.name}.{trial}.stdout.txt", "")
+                    for trial in range(1, stored.cell.trials + 1)
+                ]
+                files = list(_files(_target(stored.cell), workload, trials))
+                if any(path in found for path, _ in files):
+                    files = list(_files(f"{stored.id}.{workload.name}", workload, trials))
+                found |= dict(files)
+    if not found:
+        raise InputError(f"'{run.id}' has no output of fio: none of its cells ran it to the end")
+    return found
+
+
+def _target(cell: Cell) -> str:
+    """A directory's name for a cell, from its axes that are not fio's."""
+    own = {f"workloads.{w.name}." for w in cell.workloads if w.tool == "fio"}
+    words = [
+        f"{name.rpartition('.')[2]}-{value}"
+        for name, value in cell.axes.items()
+        if not name.startswith(tuple(own))
+    ]
+    return as_name("_".join(words) or cell.scenario)
+
+
+def _files(target: str, workload: Workload, trials: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for trial, stdout in enumerate(trials, 1):
+        document = fio.document(stdout)
+        options = _options(document)
+        mode = as_name(options["rw"])
+        share = as_name(options.get("rwmixread", "50"))
+        mixed = f"{mode}{share}/" if mode in MIXED else ""
+        several = f"/run-{trial}" if len(trials) > 1 else ""
+        place = f"{target}/{mixed}{_size(options['bs'])}{several}"
+        depth, jobs = as_name(options["iodepth"]), as_name(options["numjobs"])
+        yield f"{place}/{mode}-{depth}-{jobs}.json", json.dumps(document, indent=2) + "\n"
+        asked = any(workload.parameters.get(log) for log in LOGS)
+        for name, rows in fio.logs(stdout).items() if asked else ():
+            log = as_name(name.partition("_")[2])
+            kept = f"{mode}-iodepth-{depth}-numjobs-{jobs}_{log}"
+            lines = (", ".join(str(number) for number in row) for row in rows)
+            yield f"{place}/{kept}", "".join(f"{line}\n" for line in lines)
+
+
+def _options(document: dict[str, Any]) -> dict[str, str]:
+    """The job's options, with fio's defaults written out where fio-plot looks for them."""
+    job = document["jobs"][0]
+    given = {**document.get("global options", {}), **job.get("job options", {})}
+    defaults = {"rw": "read", "bs": "4096", "iodepth": "1", "numjobs": "1"}
+    job["job options"] = {**defaults, **{k: str(v) for k, v in given.items()}}
+    found: dict[str, str] = job["job options"]
+    return found
+
+
+def _size(text: str) -> str:
+    """Bytes as bench-fio is given them: ``4k``, ``1m``."""
+    if not (text.isascii() and text.isdigit()):
+        return as_name(text.replace(".", "-"))
+    size = int(text)
+    for unit, name in ((1 << 20, "m"), (1 << 10, "k")):
+        if size and size % unit == 0:
+            return f"{size // unit}{name}"
+    return text

@@ -1,0 +1,250 @@
+"""Reports: from stored runs to pages, pictures and a site; needs neither libvirt nor QEMU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from lab.analysis import measure
+from lab.analysis.predict import explanations
+from lab.analysis.suites import SuiteTest
+from lab.core.errors import InputError
+from lab.core.units import format_seconds, shortened
+from lab.host.system import files
+from lab.model.matrix.record import NightResult, State
+from lab.model.result.document import CellResult, Outcome, RunState
+from lab.model.result.measurement import Check
+from lab.plugins.workloads import COLOUR
+from lab.report.html.document import Attempt, Evidence, Page, PageCell
+from lab.report.terminal.answer import steps
+from lab.report.terminal.plan import cell_script
+from lab.results.documents import result_of, tests_of_run, typed_names, understood
+from lab.results.explain import beside
+from lab.results.trend import regressions_of
+from lab.store.runs import RunStore, StoredCell
+
+LINES: Final = 400
+"""Of each piece of evidence, the last ones: a page is to be sent around."""
+LOG_SHOWN: Final = 64 * 1024
+"""Characters of each log of a failed test: of a longer one the middle is left out."""
+
+
+@understood
+def page_of(store: RunStore, lab: str = "lab") -> Page:
+    """A run's page, gathered; ``lab`` is what the program is called here."""
+    run, result = store.load_run(), result_of(store)
+    scenario, name = typed_names(store)
+    results = {cell.id: cell for cell in result.cells}
+    tests = tests_of_run(store, result)
+    return Page(
+        result=result,
+        title=run.title,
+        question=run.question,
+        source=run.source,
+        notes=run.notes,
+        overrides=run.overrides,
+        claims=run.claims,
+        cells=tuple(
+            _cell(store, stored, results[stored.id], [t for t in tests if t.cell == stored.id])
+            for stored in run.cells
+        ),
+        damage=store.damage(),
+        steps=steps(
+            result,
+            lab=lab,
+            scenario=scenario,
+            run=name,
+            overrides=run.overrides,
+            reported=True,
+        ),
+    )
+
+
+def _cell(
+    store: RunStore, stored: StoredCell, result: CellResult, tests: Sequence[SuiteTest]
+) -> PageCell:
+    directory = store.cell_directory(stored.id)
+    raw = store.raw(directory)
+    procedure = store.load_procedure(directory)
+    failures = [_attempt(store, path) for path in store.attempts(stored.id)]
+    if result.outcome in (Outcome.FAILED, Outcome.LOST):
+        failures.append(
+            Attempt(
+                name="the cell itself",
+                outcome=result.outcome,
+                reason=result.reason,
+                evidence=_evidence(raw),
+            )
+        )
+    failures += [_failed(t) for t in tests if t.test.ending in ("failed", "unfinished")]
+    return PageCell(
+        result=result,
+        cell=stored.cell,
+        explanations=tuple(beside(e, result) for e in explanations(stored.cell)),
+        series=measure.series(stored.cell, raw),
+        sync=measure.sync_seen(stored.cell, raw),
+        commands=cell_script(procedure) if procedure else "",
+        failures=tuple(failures),
+    )
+
+
+def _failed(found: SuiteTest) -> Attempt:
+    """A test of a suite that did not come to a good end, with its logs."""
+    test = found.test
+    after = f" after {format_seconds(test.seconds)}" if test.seconds is not None else ""
+    return Attempt(
+        name=found.claim,
+        outcome=Outcome.FAILED,
+        words=f"{test.ending}{after}",
+        reason=test.reason,
+        evidence=tuple(
+            Evidence(name=name, text=shortened(COLOUR.sub("", text), LOG_SHOWN))
+            for name, text in test.logs
+        ),
+    )
+
+
+def _attempt(store: RunStore, path: Path) -> Attempt:
+    ended = store.load_attempt(path)
+    return Attempt(
+        name=f"attempt {path.suffix[1:]}",
+        outcome=ended.outcome,
+        reason=ended.reason or _contention(ended.checks),
+        evidence=_evidence(store.raw(path)),
+    )
+
+
+def _contention(checks: Sequence[Check]) -> str:
+    return "; ".join(f"{c.name}: {c.detail}" for c in checks if not c.passed)
+
+
+def _evidence(raw: dict[str, str]) -> tuple[Evidence, ...]:
+    """Console and kernel messages first, then what the tools said; counters left out."""
+    first = ("console.txt", "end.txt", "mdadm-create.txt")
+    names = [n for n in first if n in raw]
+    names += [n for n in raw if n.endswith(("stderr.txt", "stdout.txt")) and raw[n].strip()]
+    return tuple(
+        Evidence(name=name, text="\n".join(_readable(raw[name])[-LINES:])) for name in names
+    )
+
+
+def _readable(text: str) -> list[str]:
+    """Lines, without those that programs of the lab's own add to what suites print."""
+    return [line for line in text.splitlines() if not line.startswith("--lab-- {")]
+
+
+def write_report(store: RunStore, out: Path | None, lab: str) -> Path:
+    """One run's page: beside the run, or where it is asked for; its path."""
+    text = _page(store, page_of(store, lab))
+    if out is None:
+        return store.save_report(text)
+    place = out / f"{store.id}.html" if out.is_dir() else out
+    _write(place, text)
+    return place
+
+
+@understood
+def _page(_store: RunStore, page: Page, *, index: str = "") -> str:
+    from lab.report.html.page import run_page
+
+    return run_page(page, index=index)
+
+
+@understood
+def write_pictures(store: RunStore, directory: Path) -> tuple[Path, ...]:
+    """Each picture of a run as SVG and as PNG; their paths."""
+    from lab.report.charts import pictures_of
+    from lab.report.charts.draw import png, svg
+
+    written = []
+    for picture in pictures_of(page_of(store)):
+        drawn = svg(picture)
+        for path, data in (
+            (directory / f"{picture.name}.svg", drawn),
+            (directory / f"{picture.name}.png", png(drawn)),
+        ):
+            _write(path, data)
+            written.append(path)
+    return tuple(written)
+
+
+def check_directory(path: Path) -> None:
+    """``InputError`` where no directory can be made for a site's pages."""
+    nearest = path.absolute()
+    while not nearest.exists():
+        nearest = nearest.parent
+    if not nearest.is_dir():
+        raise InputError(f"--report {path}: '{nearest}' is a file, and a directory is needed")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise InputError(f"--report {path}: nothing can be written to '{nearest}'")
+
+
+def write_site(
+    runs: Sequence[RunStore],
+    directory: Path,
+    lab: str,
+    say: Callable[[str], None],
+    *,
+    strays: Sequence[str] = (),
+    night: NightResult | None = None,
+) -> Path:
+    """A page for each run, an index with what became of each and how figures moved, and a badge.
+
+    With ``night`` index and badge are of that matrix; else the badge is of each scenario's last run
+    on each image. A run that cannot be read is named, there and through ``say``, and so is what
+    lies among them and is none (``strays``); ``InputError``: no run can be read.
+    """
+    from lab.report.html.site import index_page
+
+    pages: list[Page] = []
+    broken: list[str] = list(strays)
+    for sentence in strays:
+        say(sentence)
+    for store in runs:
+        try:
+            name = f"{store.id}.html"
+            link = quote(os.fsencode(name))  # its colon too: no name is a scheme
+            page = page_of(store, lab).model_copy(update={"link": link})
+            text = _page(store, page, index="index.html")
+        except InputError as error:
+            broken.append(str(error))
+            say(str(error))
+            continue
+        _write(directory / name, text)
+        pages.append(page)
+        for sentence in page.damage:
+            say(sentence)
+    if not pages:
+        raise InputError("there is no run to report on", hint="`lab up scenario NAME` makes one")
+    index = directory / "index.html"
+    worse = night.regressions if night else regressions_of(runs)
+    _write(index, index_page(pages, broken, worse, night))
+    _write(directory / "badge.svg", _badge(pages, night))
+    return index
+
+
+def _badge(pages: Sequence[Page], night: NightResult | None) -> str:
+    from lab.report.export.badge import night_badge, verdicts_badge
+
+    if night is not None:
+        claims = [claim for part in night.parts for claim in part.claims]
+        broken = sum(p.part.state is State.BROKEN or bool(p.failed_cells) for p in night.parts)
+        fails = sum(claim.fails for claim in claims)
+        return night_badge(night.night.matrix, [c.ending for c in claims], fails, broken)
+    last: dict[tuple[str, str], Page] = {}
+    for page in pages:
+        image = (page.result.environment.get("image") or {}).get("name", "")
+        if page.result.run.state is not RunState.RUNNING:
+            last.setdefault((page.result.run.scenario, image), page)
+    verdicts = [claim.verdict for page in last.values() for claim in page.result.claims]
+    return verdicts_badge("raid-lab", verdicts)
+
+
+def _write(path: Path, page: str | bytes) -> None:
+    """A page, or a picture; what of a file's name is no text is written as escapes."""
+    data = page.encode(errors="backslashreplace") if isinstance(page, str) else page
+    files.make_directory(path.parent)
+    files.write(path, data)

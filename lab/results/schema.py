@@ -1,0 +1,75 @@
+"""JSON Schema of the documents that the lab reads and writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from lab.core.errors import unwritable
+from lab.host.system import files, paths
+from lab.model.documented import document
+from lab.model.matrix.file import Matrix
+from lab.model.result.document import Result
+from lab.model.scenario.document import Scenario
+from lab.plugins import catalog
+
+
+def scenario_schema() -> dict[str, Any]:
+    """Of a scenario file."""
+    document()
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **Scenario.model_json_schema(mode="validation"),
+    }
+
+
+def matrix_schema() -> dict[str, Any]:
+    """Of a matrix of scenarios."""
+    document()
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **Matrix.model_json_schema(mode="validation"),
+    }
+
+
+def as_text(document: dict[str, Any]) -> str:
+    """A document as it is printed and kept."""
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def install_scenario_schema() -> Path:
+    """Keep the scenarios' schema where new scenarios name it; its path."""
+    place = paths.schema() / catalog.SCHEMA
+    text = as_text(scenario_schema())
+    try:
+        if place.is_file() and place.read_text(encoding="utf-8") == text:
+            return place
+    except OSError as error:
+        raise unwritable(place, error) from error
+    files.make_directory(place.parent)
+    files.write(place, text)
+    return place
+
+
+def first_line(scenario: Path) -> str:
+    """The comment by which editors find the schema of a scenario in that file.
+
+    Its name alone where it lies beside the file, as in a checkout; else the URI of the kept one,
+    which is written. https://github.com/redhat-developer/yaml-language-server, "Using inlined
+    schema".
+    """
+    if (scenario.parent / catalog.SCHEMA).is_file():
+        place = catalog.SCHEMA
+    else:
+        place = install_scenario_schema().as_uri()
+    return f"# yaml-language-server: $schema={place}\n"
+
+
+def result_schema() -> dict[str, Any]:
+    """Of ``lab.result/1``."""
+    document()
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **Result.model_json_schema(by_alias=True, mode="serialization"),
+    }

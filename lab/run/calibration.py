@@ -1,0 +1,246 @@
+"""Disks are measured bare, in a guest, before what is built of them is believed.
+
+Each kind of disk that a run uses is calibrated once for a host, an image and a QEMU: a cell of its
+own with the scenario's disks and no array. It takes its turn among the run's cells. What is off
+marks the cells that use such disks, and claims about them are inconclusive.
+
+A modelled disk is held against what its drive would do for this guest. So the guest's own time per
+request comes first: a cell with a disk of the same server that takes no time, once for all of them.
+A hard disk lets the guest rest between requests, as a solid-state one in slow motion does, and who
+has rested takes longer: what a guest then takes is measured on a disk that takes a time that is
+known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lab.analysis import measure
+from lab.analysis.predict import predictions, promises
+from lab.compile.guest.virtual_time import is_sealed
+from lab.core.errors import ToolError
+from lab.host.guest import servers
+from lab.md.theory.drive import NO_TIME
+from lab.model.execution.calibration import (
+    CALIBRATED,
+    Calibration,
+    CalibrationPoint,
+    GuestTimes,
+    kind_of,
+)
+from lab.model.execution.procedure import BuildPlugin
+from lab.model.plugin import Probe
+from lab.model.result.measurement import IOPS, Check, Prediction
+from lab.model.scenario.document import Cell, Disk
+from lab.model.scenario.drive import HardDrive, SolidStateDrive
+from lab.plugins import catalog
+from lab.plugins.disks import PACE, guest_probes, paced_probes
+from lab.run.preparation.place import Place
+from lab.store import calibrations
+from lab.store.runs import now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A kind of disk that nobody has calibrated here yet."""
+
+    key: str
+    disk: Disk
+    probes: tuple[Probe, ...]
+    cell: Cell
+    """The scenario's disks of that kind, bare; the workloads go to the first of them."""
+    own: bool = False
+    """The disk takes no time: it is the guest that is measured."""
+    first: str = ""
+    """Key of the guest's own time, which must be known before; empty: no drive is modelled."""
+    pace: float = 0.0
+    """Seconds that the disk takes for each command, where it is the guest that is measured."""
+
+    @property
+    def id(self) -> str:
+        """Name of its directory in the run."""
+        return f"calibration-{self.key}"
+
+    def times(self) -> GuestTimes | None:
+        """The guest's own time, as far as it is known by now."""
+        before = calibrations.find(self.first) if self.first else None
+        return before.guest if before else None
+
+    def expected(self, guest: GuestTimes = NO_TIME) -> tuple[Prediction, ...]:
+        """What the model promises a guest of each probe, where it is known."""
+        if self.own:
+            return ()
+        single = self.disk.model_copy(update={"count": 1})
+        alone = predictions(self.cell.model_copy(update={"disks": (single,)}))
+        theory = {(p.workload.name, p.metric) for p in self.probes if not p.figure}
+        found = [p for p in alone if (p.workload, p.metric) in theory]
+        return (*found, *promises(self.disk, self.probes, guest))
+
+
+def wanted(
+    cells: Sequence[Cell], places: Mapping[tuple[str, str | None], Place]
+) -> tuple[list[Wanted], list[Calibration]]:
+    """The kinds of disk that the cells use: those to be measured, and those that were before.
+
+    What must be measured first stands first.
+    """
+    missing: dict[str, Wanted] = {}
+    known: dict[str, Calibration] = {}
+
+    def want(wish: Wanted) -> None:
+        if wish.key in missing or wish.key in known:
+            return
+        if (before := calibrations.find(wish.key)) is not None:
+            known[wish.key] = before
+        else:
+            missing[wish.key] = wish
+
+    for cell in cells:
+        if is_sealed(cell):  # its disks keep their times by construction
+            continue
+        place = places[cell.guest.system]
+        for disk in cell.disks if cell.workloads else ():  # without, nothing is to be believed
+            model = catalog.disk_model(disk.model)
+            probes = model.probes(disk)
+            if not probes or not disk.count:
+                continue
+            first = ""
+            if (costless := model.costless(disk)) is not None:
+                guest = _wish(costless, guest_probes(), cell, place, own=True)
+                want(guest)
+                first = guest.key
+            if _rests(model.drive(disk)) and (paced := model.costless(disk, PACE)):
+                guest = _wish(paced, paced_probes(), cell, place, own=True, first=first, pace=PACE)
+                want(guest)
+                first = guest.key
+            want(_wish(disk, probes, cell, place, first=first))
+    return list(missing.values()), list(known.values())
+
+
+def _rests(drive: HardDrive | SolidStateDrive | None) -> bool:
+    """Whether a guest rests between requests, as it does for a paced disk.
+
+    A hard disk has it rest always, a solid-state one in slow motion.
+    """
+    if isinstance(drive, SolidStateDrive):
+        return drive.overhead + drive.read_latency >= PACE / 2
+    return drive is not None
+
+
+def _wish(
+    disk: Disk,
+    probes: tuple[Probe, ...],
+    cell: Cell,
+    place: Place,
+    *,
+    own: bool = False,
+    first: str = "",
+    pace: float = 0.0,
+) -> Wanted:
+    """A kind of disk, named by all of this host that makes it faster or slower."""
+    steps = catalog.disk_model(disk.model).create(disk, "/disk1.raw")
+    key = calibrations.key_of(
+        {
+            "disk": kind_of(disk),
+            "probes": [repr(p) for p in probes],
+            "image": place.image.digest,
+            "accelerator": place.accelerator.kind,
+            "cpus": cell.guest.cpus,
+            "servers": [servers.identity(s) for s in steps if isinstance(s, BuildPlugin)],
+            "first": first,
+        }
+    )
+    bare = cell.model_copy(
+        update={
+            "axes": {},
+            "disks": (disk,),
+            "array": None,
+            "filesystem": None,
+            "workloads": tuple(p.workload for p in probes),
+            "faults": (),
+            "trials": 1,
+        }
+    )
+    return Wanted(key=key, disk=disk, probes=probes, cell=bare, own=own, first=first, pace=pace)
+
+
+def standing(
+    before: Sequence[Calibration], missing: Sequence[Wanted], known: Sequence[Calibration]
+) -> tuple[Calibration, ...]:
+    """What a run knows of its disks as it begins, or goes on: all but what is measured anew."""
+    anew = [kind_of(w.disk) for w in missing] + [c.disk for c in known]
+    return (*(c for c in before if c.disk not in anew), *known)
+
+
+def conclude(wish: Wanted, raw: Mapping[str, str], problem: str = "") -> Calibration:
+    """What came of it, kept for other runs where it can be relied on; ``HostError``: it cannot."""
+    guest = wish.times()
+    if wish.first and guest is None:
+        problem = problem or "the guest's own time, which is part of it, could not be measured"
+    found = calibrate(wish, raw, problem, guest)
+    if not found.problem:
+        calibrations.keep(wish.key, found)
+    return found
+
+
+def calibrate(
+    wish: Wanted, raw: Mapping[str, str], problem: str = "", guest: GuestTimes | None = None
+) -> Calibration:
+    """What the bare disk did, from the raw output of its cell; ``guest``: the guest's own time."""
+    nothing = Calibration(disk=kind_of(wish.disk), problem=problem, measured_at=now())
+    if problem:
+        return nothing
+    try:
+        found = {(m.workload, m.metric): m for m in measure.measurements(wish.cell, raw)}
+    except ToolError as error:
+        return nothing.model_copy(update={"problem": error.message})
+    if wish.own:
+        rates = {p.workload.name: found[p.workload.name, IOPS.name].median for p in wish.probes}
+        return nothing.model_copy(update={"guest": _guest_times(rates, wish.pace, guest)})
+    promised = {(p.workload, p.metric): p.value for p in wish.expected()}
+    expected = {(p.workload, p.metric): p.value for p in wish.expected(guest or NO_TIME)}
+    points = []
+    for probe in wish.probes:
+        name = probe.workload.name
+        at = (name, probe.metric)
+        if at not in found or at not in expected:
+            return nothing.model_copy(
+                update={"problem": f"nothing is known to hold {name} against"}
+            )
+        points.append(
+            CalibrationPoint(
+                name=name,
+                metric=probe.metric,
+                unit=found[at].unit,
+                measured=found[at].median,
+                expected=expected[at],
+                model=promised[at] if guest else None,
+                guest=getattr(guest, probe.guest) if guest and probe.guest else None,
+                tolerance=probe.tolerance,
+            )
+        )
+    return nothing.model_copy(update={"points": tuple(points), "guest": guest})
+
+
+def _guest_times(rates: Mapping[str, float], pace: float, before: GuestTimes | None) -> GuestTimes:
+    """Probe to requests in a second, as seconds that the guest takes of each, less the disk's own.
+
+    A write and its flush are two commands. What was not measured is as it was ``before``.
+    """
+    commands = {"flush": 2}
+    times = {
+        name: max(0.0, 1 / rate - commands.get(name, 1) * pace) for name, rate in rates.items()
+    }
+    return GuestTimes.model_validate({**(before.model_dump() if before else {}), **times})
+
+
+def check_of(cell: Cell, known: Sequence[Calibration], host: str = "") -> tuple[Check, ...]:
+    """Whether a cell's disks are as they should be on its host; nothing where nobody looked."""
+    kinds = [kind_of(d) for d in cell.disks if d.count]
+    found = [c for c in known if c.disk in kinds and c.host == host]
+    if not found:
+        return ()
+    worst = next((c for c in found if not c.passed), found[0])
+    share = max(c.guest_share for c in found)
+    return (Check(name=CALIBRATED, passed=worst.passed, detail=worst.detail, guest_share=share),)

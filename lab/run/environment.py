@@ -1,0 +1,54 @@
+"""Facts about this host that a result must carry."""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import Any
+
+from lab import __version__
+from lab.host.system import accelerator, process
+from lab.host.system.accelerator import Accelerator
+from lab.model.image.manifest import Image
+
+
+def image_facts(image: Image) -> dict[str, Any]:
+    """The image that guests boot."""
+    expired = [
+        f"{one.suite}, valid until {one.valid_until:%Y-%m-%d}"
+        for one in image.manifest.expired
+        if one.valid_until
+    ]
+    return {
+        "name": image.name,
+        "digest": image.digest,
+        "kernel": image.manifest.kernel_version,
+        "mdadm": image.manifest.mdadm_version,
+        **({"expired": expired} if expired else {}),
+    }
+
+
+def host_facts(found: Accelerator) -> dict[str, Any]:
+    """Versions, accelerator and host."""
+    return {
+        "lab": __version__,
+        "accelerator": found.kind,
+        "accelerator_reason": found.reason,
+        "qemu": accelerator.qemu_version(),
+        "libvirt": libvirt_version(),
+        "host": {
+            "name": platform.node(),
+            "kernel": platform.release(),
+            "machine": platform.machine(),
+            "cpu": accelerator.cpu_model(),
+            "cpus": len(os.sched_getaffinity(0)),
+            "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            "python": platform.python_version(),
+        },
+    }
+
+
+def libvirt_version() -> str:
+    """libvirt's version, as its client says it."""
+    done = process.run(["virsh", "--version"], timeout=20, check=False)
+    return done.stdout.strip() or "unknown"

@@ -1,0 +1,209 @@
+"""Running a scenario: from its cells to a run directory with a result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from lab.compile.scenario.document import Compiled
+from lab.compile.scenario.identity import cell_id, identity
+from lab.host import images
+from lab.host.guest import registry as guests
+from lab.host.guest import saved as warm
+from lab.model.result.document import Result
+from lab.model.scenario.document import Cell
+from lab.model.scenario.guest import Guest
+from lab.results.documents import result_of
+from lab.results.noise import noise_of
+from lab.run.environment import host_facts, image_facts
+from lab.run.guests import sweep
+from lab.run.options import How
+from lab.run.preparation.fitting import check_arrays, check_images
+from lab.run.preparation.place import Place, prepare
+from lab.run.preparation.real import check_real
+from lab.run.preparation.suites import check_suites
+from lab.run.scheduling.crew import Say, Watch
+from lab.run.scheduling.dispatch import Dispatch
+from lab.store.runs import RunStore, StoredCell, StoredRun, now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """How a run ended."""
+
+    store: RunStore
+    result: Result
+    kept: str | None
+    """Id of the guest that was left up."""
+
+
+class Hands(Protocol):
+    """Whoever runs the cells of a run: this host, or a cluster."""
+
+    def place(self, guest: Guest, progress: images.Progress) -> Place:
+        """Image and accelerator of a kind of guest."""
+
+    def check_disks(self, cells: Sequence[Cell], erase: Sequence[str]) -> bool:
+        """Whether cells have real disks; ``InputError``: these may not be used so."""
+
+    def environment(self, place: Place) -> dict[str, Any]:
+        """What a result must say of where it was made."""
+
+    def run(
+        self,
+        store: RunStore,
+        compiled: Compiled,
+        places: Mapping[tuple[str, str | None], Place],
+        cells: Sequence[Cell],
+        *,
+        real: bool,
+    ) -> str | None:
+        """Every cell, each into its place; the id of the guest that was left up.
+
+        ``real``: they have real disks, each of which is in one guest at a time.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Here:
+    """This host."""
+
+    how: How
+    watch: Watch
+    say: Say
+
+    def place(self, guest: Guest, progress: images.Progress) -> Place:
+        """Image, QEMU and accelerator; builds the image where it is missing."""
+        return prepare(guest, progress, accept_expired=self.how.accept_expired)
+
+    def check_disks(self, cells: Sequence[Cell], erase: Sequence[str]) -> bool:
+        """What the guard would refuse is refused before anything is booted."""
+        return check_real(cells, erase)
+
+    def environment(self, place: Place) -> dict[str, Any]:
+        """Facts about this host."""
+        return host_facts(place.accelerator) | {"image": image_facts(place.image)}
+
+    def run(
+        self,
+        store: RunStore,
+        compiled: Compiled,
+        places: Mapping[tuple[str, str | None], Place],
+        cells: Sequence[Cell],
+        *,
+        real: bool,
+    ) -> str | None:
+        """Every cell, in guests of this host."""
+        execution = Dispatch(
+            store=store,
+            compiled=compiled,
+            places=dict(places),
+            watch=self.watch,
+            say=self.say,
+            how=replace(self.how, jobs=1) if real else self.how,
+        )
+        return execution.run(cells)
+
+
+def run_scenario(
+    compiled: Compiled,
+    *,
+    texts: Sequence[str],
+    out: Path | None,
+    how: How,
+    hands: Hands,
+    resume: RunStore | None,
+    progress: images.Progress,
+    ready: Callable[[RunStore, Place], None],
+) -> Done:
+    """Run every cell that is not finished yet.
+
+    ``texts`` are the ``--set`` as given. With ``resume`` the run goes on in its own directory, and
+    the cells that are finished there are left alone; ``InputError`` where another process is at it.
+    """
+    with ExitStack() as held:
+        if resume is not None:
+            held.enter_context(resume.hold())
+        return _run_scenario(
+            compiled,
+            texts=texts,
+            out=out,
+            how=how,
+            hands=hands,
+            resume=resume,
+            held=held,
+            progress=progress,
+            ready=ready,
+        )
+
+
+def _run_scenario(
+    compiled: Compiled,
+    *,
+    texts: Sequence[str],
+    out: Path | None,
+    how: How,
+    hands: Hands,
+    resume: RunStore | None,
+    held: ExitStack,
+    progress: images.Progress,
+    ready: Callable[[RunStore, Place], None],
+) -> Done:
+    check_images(compiled, {})
+    if how.workloads:
+        check_suites(compiled)
+    sweep()
+    warm.trim({r.warm for r in guests.every() if guests.is_alive(r)})
+    cells = compiled.cells if how.workloads else ()
+    real = hands.check_disks(cells or (compiled.base,), how.erase)
+    place = hands.place(compiled.base.guest, progress)
+    places = {compiled.base.guest.system: place}
+    for cell in cells:
+        if cell.guest.system not in places:
+            places[cell.guest.system] = hands.place(cell.guest, progress)
+    check_arrays(compiled, cells or (compiled.base,), {})  # of images that had to be built
+    if resume is None:
+        run = _stored_run(compiled, cells, texts, hands.environment(place))
+        store = RunStore.create(compiled.name, compiled.path.read_text(encoding="utf-8"), out)
+        held.enter_context(store.hold())
+        store.save_run(run.model_copy(update={"id": store.id, "started": now()}))
+    else:
+        store = resume
+    left = [c for c in cells if not store.has_cell(cell_id(c))]
+    if left and resume is not None:
+        store.go_on()
+    ready(store, place)
+    kept = hands.run(store, compiled, places, left, real=real)
+    store.save_run(store.load_run().model_copy(update={"finished": now()}))
+    result = result_of(store)
+    store.save_result(result)
+    return Done(store=store, result=result, kept=kept)
+
+
+def _stored_run(
+    compiled: Compiled,
+    cells: Sequence[Cell],
+    texts: Sequence[str],
+    environment: dict[str, Any],
+) -> StoredRun:
+    scenario = compiled.scenario
+    return StoredRun(
+        id="",
+        scenario=compiled.name,
+        title=scenario.title,
+        question=scenario.question,
+        source=scenario.source,
+        notes=scenario.notes,
+        overrides=tuple(texts),
+        started="",
+        environment=environment,
+        noise=noise_of(environment),
+        cells=tuple(
+            StoredCell(id=cell_id(c), cell=c, published=identity(c) in compiled.published)
+            for c in cells
+        ),
+        claims=scenario.claims,
+    )

@@ -1,0 +1,123 @@
+"""Live guests: who they are, ways in, and the end of them."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from lab.cluster import local as cluster_local
+from lab.core.errors import HostError
+from lab.host import images
+from lab.host.guest import registry as guests
+from lab.host.guest import saved as warm
+from lab.host.guest.registry import GuestRecord
+from lab.host.guest.virtual import sessions, suspend
+from lab.host.system import keys, leftovers, paths, process
+from lab.store import runs as store
+
+
+def live() -> list[dict[str, Any]]:
+    """Every guest that has a directory, with what is known of it."""
+    rows = []
+    for record in guests.every():
+        alive = guests.is_alive(record)
+        owned = guests.is_owned(record)
+        state = "gone" if not alive else "in use" if owned else "up"
+        if alive and record.owner_pid and not owned:
+            state = "abandoned"
+        if state == "up" and record.unsealed and suspend.is_suspended(record.path):
+            state = "suspended"
+        rows.append(
+            {
+                "id": record.id,
+                "state": state,
+                "scenario": record.scenario,
+                "image": record.image,
+                "array": record.target,
+                "port": record.port,
+                "pid": record.pid,
+                "created": record.created,
+                "directory": record.directory,
+            }
+        )
+    return rows
+
+
+def ssh(name: str | None, command: Sequence[str], *, user: str) -> int:
+    """Run OpenSSH's client on this terminal; its exit status.
+
+    A guest with virtual time runs while there is a client, and is suspended otherwise. For any
+    other guest the client takes this process's place.
+    """
+    record = guests.find(name)
+    argv = ssh_argv(record, command, user=user)
+    if not record.unsealed or guests.is_owned(record):
+        process.replace_with(argv)
+    return sessions.run(record, argv)
+
+
+def ssh_argv(record: GuestRecord, command: Sequence[str], *, user: str) -> list[str]:
+    """OpenSSH's client, with the guest's key pinned and nothing of the user's own files."""
+    terminal = []
+    if user == "root" and not command:
+        # root's own shell is the one that starts fastest, for the lab; people get theirs.
+        terminal, command = ["-t"], ["command -v bash >/dev/null && exec bash -l || exec sh -l"]
+    return [
+        *("ssh", *terminal, "-F", "none", "-p", str(record.port), "-i", str(keys.lab_key_path())),
+        *("-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=yes"),
+        *("-o", f"UserKnownHostsFile={record.path / 'known_hosts'}"),
+        *("-o", "GlobalKnownHostsFile=none", "-o", "LogLevel=ERROR"),
+        f"{user}@127.0.0.1",
+        *command,
+    ]
+
+
+def console_argv(name: str | None, *, follow: bool) -> list[str]:
+    """A pager's worth of console log."""
+    record = guests.find(name)
+    log = str(record.path / "console.log")
+    return ["tail", "-n", "+1", "-f", log] if follow else ["cat", log]
+
+
+def take_down(names: Sequence[str]) -> list[str]:
+    """End the guests of those names, or every one that no worker is using."""
+    chosen: list[GuestRecord]
+    if names:
+        chosen = [guests.find(name) for name in names]
+    else:
+        chosen = [r for r in guests.every() if not guests.is_owned(r)]
+    errors = []
+    ended = []
+    for record in chosen:
+        try:
+            guests.remove(record.path)
+            ended.append(record.id)
+        except (HostError, OSError) as error:
+            errors.append(f"'{record.id}': {error}")
+    if errors:
+        raise HostError(f"not every guest could be ended: {'; '.join(errors)}")
+    return ended
+
+
+def sweep() -> list[str]:
+    """Remove what dead labs and workers left, but for images; names of what went."""
+    removed = guests.collect_garbage() + warm.collect_garbage() + cluster_local.collect_garbage()
+    host = (paths.host(), paths.host() / "capabilities", paths.host() / "calibration")
+    places = (paths.guests(), paths.keys(), paths.plugins(), paths.outposts())
+    for place in (*places, *host, paths.kernels(), paths.profiles(), paths.schema()):
+        removed += leftovers.remove(place.glob(".*"))
+    removed += leftovers.remove(paths.tls().parent.glob(".tls.*"))
+    removed += leftovers.remove(paths.nights().glob("*/.*.part"))
+    return removed + store.collect_garbage()
+
+
+def collect(*, dry_run: bool) -> list[str]:
+    """Remove abandoned guests and dead image builds; names of what went, or would go."""
+    if dry_run:
+        return [d.name for d in guests.abandoned()]
+    removed = sweep()
+    with contextlib.suppress(HostError):
+        removed += images.prune(keep=sys.maxsize).names  # only what dead builders left
+    return removed

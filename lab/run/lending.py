@@ -1,0 +1,225 @@
+"""Guests lent to other programs, such as tests: brought up as a run's are, and used again.
+
+A lent guest belongs to a worker, as every guest does. It is built as a cell without workloads; the
+borrower then goes in over a connection of its own. What it leaves decides whether the next borrower
+gets that guest or another: a guest is used again only where it still is what it was lent as.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from lab.compile import schedule
+from lab.compile.cell.disks import lasting
+from lab.compile.cell.procedure import cell_procedure, patience_of, target_of
+from lab.compile.guest.steps import memory_of
+from lab.compile.scenario.document import Compiled
+from lab.core.errors import FullError, GuestError, LabError, TroubleError
+from lab.host import images
+from lab.host.guest import registry as guests
+from lab.host.guest import saved as warm
+from lab.host.guest.ssh.visit import Visit
+from lab.host.system import clock, load, paths
+from lab.host.system.process import uninterrupted
+from lab.model.execution.events import CellFinished, Event, GuestStarted
+from lab.model.execution.job import CellJob, End
+from lab.model.result.document import Outcome
+from lab.model.scenario.document import Cell
+from lab.model.scenario.guest import Guest
+from lab.plugins.disks import guest_path
+from lab.run.guests import sweep
+from lab.run.preparation.fitting import Known, check_arrays, check_images
+from lab.run.preparation.guest_kinds import Kinds
+from lab.run.preparation.place import Place, prepare
+from lab.run.preparation.saving import Baking
+from lab.run.scheduling.crew import Crew, Heard, Member, Say
+
+TRIES: Final = 3
+"""How often a guest is tried: a saved one twice, then one that boots."""
+IDLE: Final = 1
+"""Guests that may stand idle: each holds its memory."""
+MEMORY_SECONDS: Final = 300.0
+"""For which a guest waits for other programs' memory."""
+
+TRACES: Final = """\
+cat /proc/sys/kernel/random/boot_id /proc/sys/kernel/tainted /proc/mounts /proc/swaps /proc/mdstat
+cat /proc/sys/dev/raid/* /proc/sys/vm/dirty_* 2>/dev/null
+ls /dev/mapper /dev/md 2>/dev/null
+for mount in / /run /tmp /dev/shm; do stat --file-system --format='%n %d' "$mount"; done
+grep -hasz -m 1 . /proc/[0-9]*/cmdline > /run/lab-traces
+tr '\\0' '\\n' < /run/lab-traces | sort
+rm /run/lab-traces
+cut -d ' ' -f 1 /proc/modules | sort"""
+"""What a borrower may leave: a boot, an oops, mounts, swap, arrays, settings of md and of the page
+cache, volumes, files (inodes that are still free), processes, modules. A file that was changed in
+its place is not seen."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Loan:
+    """A guest on loan."""
+
+    member: Member
+    cell: Cell
+    visit: Visit
+    traces: str
+    """What the guest was when it was lent."""
+
+    @property
+    def target(self) -> str:
+        """The array's path in the guest; empty without one."""
+        return target_of(self.cell) if self.cell.array else ""
+
+    @property
+    def disks(self) -> tuple[str, ...]:
+        """Paths of its data disks in the guest, in order."""
+        return tuple(guest_path(disk, serial) for serial, disk in self.cell.each_disk)
+
+
+@dataclass(slots=True, kw_only=True)
+class Lender:
+    """The guests of one borrowing program."""
+
+    directory: Path
+    """For the workers' logs, and what the building of arrays printed."""
+    say: Say
+    progress: images.Progress
+    _crew: Crew = field(init=False)
+    _places: dict[tuple[str, str | None], Place] = field(default_factory=dict)
+    _facts: Known = field(default_factory=dict)
+    _idle: list[Member] = field(default_factory=list)
+    _loans: int = 0
+
+    def __post_init__(self) -> None:
+        self._crew = Crew(directory=self.directory)
+
+    def lend(self, compiled: Compiled, *, fresh: bool) -> Loan:
+        """A guest with the disks, and the array, of a scenario's base cell.
+
+        ``fresh``: nobody has used it before. ``InputError`` where its image cannot do that.
+        """
+        check_images(compiled, self._facts)
+        cell = compiled.base
+        if not self._places:
+            sweep()
+            warm.trim({r.warm for r in guests.every() if guests.is_alive(r)})
+        if cell.guest.system not in self._places:
+            self._places[cell.guest.system] = prepare(cell.guest, self.progress)
+            self._facts = {}
+            check_arrays(compiled, (cell,), self._facts)  # of an image that had to be built
+        while not fresh and (used := self._take_idle(cell.guest)) is not None:
+            try:
+                return self._build(used, cell)
+            except GuestError as error:  # it died while it stood idle
+                self.say(f"the guest '{used.job.guest}' is not used again: {error.message}")
+        return self._build(self._start(compiled.name, cell), cell)
+
+    def take_back(self, loan: Loan) -> bool:
+        """End the loan; whether the guest will be used again."""
+        try:
+            again = loan.visit.run(TRACES, 60.0).stdout == loan.traces
+        except LabError:
+            again = False
+        loan.visit.close()
+        member = loan.member
+        if not again or len(self._idle) >= IDLE or member not in self._crew.members:
+            member.order(End())
+            return False
+        member.busy = False
+        self._idle.append(member)
+        return True
+
+    def close(self) -> None:
+        """End every guest, and return when nothing of them is left."""
+        with uninterrupted():
+            for error in self._crew.stop():
+                self.say(str(error))
+
+    # -- guests
+
+    def _take_idle(self, kind: Guest) -> Member | None:
+        while not self._crew.heard.empty():
+            self._hear()
+        alive = [m for m in self._idle if m in self._crew.members]
+        for member in alive:
+            self._idle.remove(member)
+            if member.kind == kind:
+                return member
+            member.order(End())  # another kind is wanted, and this one holds its memory
+        self._idle = []
+        return None
+
+    def _start(self, name: str, cell: Cell) -> Member:
+        """A guest that nobody has used, without the cell's disks or with them blank."""
+        kinds = Kinds(scenario=name, places=self._places, at_once=1)
+        baking = Baking(crew=self._crew, kinds=kinds, say=self.say, heard=self._hear)
+        self._make_room(cell.guest)
+        baking.guests([cell.guest])
+        for number in range(1, TRIES + 1):
+            state = warm.find(kinds.key(cell.guest)) if number < TRIES else None
+            member = self._crew.start(kinds.job(cell.guest, state), cell.guest)
+            if self._await(member, GuestStarted) is not None:
+                member.up = True
+                return member
+            trouble = member.trouble or TroubleError("a guest ended before it was up")
+            if isinstance(trouble, FullError) or number == TRIES:
+                raise trouble
+            self.say(f"a guest ended before its time: {trouble.message}")
+        raise AssertionError("the last try returns or raises")
+
+    def _make_room(self, kind: Guest) -> None:
+        needed = memory_of(kind) + schedule.RESERVE
+        clock.wait_until(
+            lambda: True if load.available_memory() > needed else None,
+            timeout=MEMORY_SECONDS,
+            reason=f"{needed / 1024**3:.1f} GiB of free memory, which one more guest needs",
+            interval=0.5,
+        )
+
+    def _build(self, member: Member, cell: Cell) -> Loan:
+        """The cell's disks and array in a guest; what an earlier borrower had is taken apart."""
+        self._loans += 1
+        place = self.directory / f"{member.job.guest}.{self._loans}"
+        place.mkdir()
+        directory = str(paths.guests() / member.job.guest)
+        procedure = cell_procedure(cell, directory, plugged=member.plugged)
+        member.plugged = lasting(cell)
+        member.order(
+            CellJob(
+                id="lent",
+                procedure=procedure,
+                directory=str(place),
+                target=target_of(cell),
+                patience=patience_of(cell),
+            )
+        )
+        ended = self._await(member, CellFinished)
+        if not isinstance(ended, CellFinished):
+            raise member.trouble or GuestError(f"the worker of '{member.job.guest}' is gone")
+        if ended.outcome is not Outcome.DONE:
+            raise _why(ended)
+        record = guests.read(guests.directory_of(member.job.guest))
+        if record is None:
+            raise GuestError(f"the guest '{member.job.guest}' has lost its record")
+        visit = Visit(record)
+        return Loan(member=member, cell=cell, visit=visit, traces=visit.run(TRACES, 60.0).stdout)
+
+    def _await(self, member: Member, kind: type[GuestStarted] | type[CellFinished]) -> Event | None:
+        """The next such event of a worker; ``None``: it ended."""
+        while True:
+            heard, event = self._hear()
+            if heard is member and (event is None or isinstance(event, kind)):
+                return event
+
+    def _hear(self) -> Heard:
+        member, event = self._crew.heard.get()
+        self._crew.note(member, event)
+        return member, event
+
+
+def _why(ended: CellFinished) -> LabError:
+    sentence, _, hint = ended.reason.partition("\n")
+    kind = GuestError if ended.outcome is Outcome.LOST else TroubleError
+    return kind(sentence, hint=hint.strip())

@@ -1,0 +1,177 @@
+"""What would be done and what should come out, without booting anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lab.analysis.judge import Judged, judge
+from lab.compile.cell.procedure import cell_procedure
+from lab.compile.guest.cloud_init import Identity
+from lab.compile.guest.steps import Site, guest_procedure
+from lab.compile.scenario.document import Compiled
+from lab.compile.scenario.fields import fields_of
+from lab.compile.scenario.identity import cell_id
+from lab.core.errors import HostError, InputError
+from lab.host.system import accelerator, keys, paths
+from lab.host.system.accelerator import EMULATOR, Accelerator
+from lab.model.execution.plan import Plan, PlannedCell, PlannedGuest
+from lab.model.result.document import Result, Run
+from lab.model.scenario.claim import Verdict
+from lab.model.scenario.document import Cell
+from lab.model.scenario.guest import Guest
+from lab.results.documents import predicted
+from lab.results.schema import first_line
+from lab.run.preparation import systems
+from lab.run.preparation.fitting import check_images
+from lab.run.task import by_guest
+from lab.store.runs import now
+
+
+def plan_of(compiled: Compiled) -> Plan:
+    """The procedures of every guest and cell; what is missing on the host becomes a note."""
+    check_images(compiled, {})
+    notes: list[str] = []
+    planned = []
+    directory = str(paths.guests() / "gplan")
+    found = Accelerator(kind="tcg", reason="TCG")
+    for guest, cells in by_guest(compiled.cells).items():
+        site, found = _site(guest, directory, notes)
+        planned.append(planned_guest(guest, cells, site))
+    return Plan(
+        scenario=compiled.name,
+        accelerator=found.reason,
+        notes=tuple(notes),
+        guest_directory=directory,
+        private_key=str(keys.lab_key_path()),
+        guests=tuple(planned),
+    )
+
+
+def planned_guest(guest: Guest, cells: Sequence[Cell], site: Site) -> PlannedGuest:
+    """A guest that boots, and cells in it; its keys are variables that the plan's script sets."""
+    identity = Identity(
+        guest="gplan",
+        host_name="lab",
+        host_key_private="$HOST_KEY",
+        host_key_public="$HOST_KEY_PUBLIC",
+        authorized_key="$LAB_KEY_PUBLIC",
+    )
+    return PlannedGuest(
+        procedure=guest_procedure(guest, site, identity),
+        cells=tuple(
+            PlannedCell(id=cell_id(c), axes=c.axes, procedure=cell_procedure(c, site.directory))
+            for c in cells
+        ),
+    )
+
+
+def _site(guest: Guest, directory: str, notes: list[str]) -> tuple[Site, Accelerator]:
+    image = systems.find(guest)
+    try:
+        emulator = accelerator.emulator()
+        found = accelerator.find(image.kernel if image else None)
+    except HostError as error:
+        notes.append(error.message)
+        emulator, found = EMULATOR, Accelerator(kind="tcg", reason="TCG, because there is no QEMU")
+    if image is None:
+        notes.append(f"the image '{guest.image}' is not built yet: lab image build {guest.image}")
+        base = paths.images() / guest.image
+        disk = base / "disk.qcow2"
+        kernel: Path | None = base / "kernel"
+        initrd: Path | None = base / "initrd"
+    else:
+        disk, kernel, initrd = image.disk, image.kernel, image.initrd
+    return (
+        Site(
+            directory=directory,
+            accelerator=found.kind,
+            emulator=emulator,
+            machine_type="pc",
+            image_disk=str(disk),
+            kernel=str(kernel) if kernel else None,
+            initrd=str(initrd) if initrd else None,
+            as_root=accelerator.is_root(),
+        ),
+        found,
+    )
+
+
+def prediction_of(compiled: Compiled) -> Result:
+    """The result document with predictions and no measurements."""
+    claims = compiled.scenario.claims
+    cells = [
+        Judged(
+            result=predicted(cell_id(cell), cell), fields=fields_of(cell, claims), published=True
+        )
+        for cell in compiled.cells
+    ]
+    unmeasured = {"verdict": Verdict.NOT_TESTED, "reason": "nothing was run"}
+    return Result(
+        run=Run(id="prediction", scenario=compiled.name, started=now()),
+        environment={},
+        cells=tuple(cell.result for cell in cells),
+        claims=tuple(said.model_copy(update=unmeasured) for said in judge(claims, cells)),
+    )
+
+
+_NEW = """\
+title: A question of one's own
+
+question: >-
+  Does a larger chunk make sequential writes to a RAID 5 slower?
+
+guest:
+  image: debian-12
+  cpus: 1
+  memory: 512MiB
+
+disks:
+  count: 4
+  size: 1GiB
+  format: qcow2
+  throttle:
+    total_bytes_per_second: 10MiB
+
+array:
+  level: 5
+  layout: left-symmetric
+  component_size: 256MiB
+  bitmap: none
+  initial_sync: assume_clean
+
+workloads:
+  - name: write
+    tool: dd
+    if: /dev/urandom
+    of: '{target}'
+    bs: 768KiB
+    count: 100
+    oflag: direct
+    iflag: fullblock
+
+matrix:
+  array.chunk: [64KiB, 256KiB, 512KiB]
+
+claims:
+  - id: mine-1
+    says: A chunk of 512KiB writes no faster than one of 64KiB
+    expect:
+      kind: ratio
+      of: {workload: write, where: {array.chunk: 512KiB}}
+      to: {workload: write, where: {array.chunk: 64KiB}}
+      at_most: 1.03
+"""
+
+
+def write_new(path: Path) -> None:
+    """Write a scenario to start from; an existing file is never written over."""
+    if path.suffix not in (".yaml", ".yml"):
+        raise InputError(f"'{path}' should end in .yaml, so that it can be given to `lab up`")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(first_line(path) + _NEW)
+    except FileExistsError:
+        raise InputError(f"'{path}' is there already, and is not written over") from None
+    except OSError as error:
+        raise InputError(f"'{path}' cannot be written: {error.strerror}") from error

@@ -1,0 +1,73 @@
+"""Whether a scenario's images have what its arrays need, before anything is built on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lab.compile.scenario.checks import wrong_at
+from lab.compile.scenario.document import Compiled
+from lab.host import images
+from lab.model.image.manifest import ImageFacts, facts_of
+from lab.model.plugin import Problem
+from lab.model.scenario.document import Array, Cell
+from lab.plugins import catalog
+from lab.run.preparation import systems
+
+Known = dict[tuple[str, str | None], ImageFacts | None]
+"""What is known of each image with its kernel; ``None``: it is not built."""
+
+
+def check_images(compiled: Compiled, facts: Known) -> None:
+    """Every image that a cell names is here, or can be built, and has what the cell's array needs.
+
+    ``InputError`` names the key. An image that is not built yet is not judged. ``facts`` keeps what
+    was found out, for the next scenario.
+    """
+    known = catalog.image_recipes()
+    for cell in (compiled.base, *compiled.cells):
+        name = cell.guest.image
+        if name not in known and images.find(name) is None:
+            axis = ("matrix", "guest.image")
+            path = axis if "guest.image" in cell.axes else ("guest", "image")
+            raise compiled.document.wrong(
+                path,
+                f"there is no image '{name}': known are {', '.join(known)};"
+                " `lab image import` brings another",
+            )
+    check_arrays(compiled, compiled.cells, facts)
+
+
+def check_arrays(compiled: Compiled, cells: Sequence[Cell], facts: Known) -> None:
+    """No cell's array needs what its image, where it is built, lacks; ``InputError`` else."""
+    seen: set[tuple[int, tuple[str, str | None]]] = set()
+    for cell in cells:
+        array, system = cell.array, cell.guest.system
+        if array is None or (id(array), system) in seen:
+            continue
+        seen.add((id(array), system))
+        if system not in facts:
+            image = systems.find(cell.guest)
+            facts[system] = facts_of(image.manifest) if image else None
+        found = facts[system]
+        kind = catalog.array_kind(array.kind)
+        for problem in kind.lacks(array, found) if found else ():
+            message = f"the image '{cell.guest.image}' cannot do this: {problem.message}"
+            others = _who_can(array, problem)
+            told = Problem(key=problem.key, message=f"{message} ({_in_words(found)}; {others})")
+            raise wrong_at(told, compiled.document, cell.axes)
+
+
+def _in_words(facts: ImageFacts | None) -> str:
+    kernel = (facts and facts.kernel_version) or "of unknown version"
+    mdadm = (facts and facts.mdadm_version) or "of unknown version"
+    return f"it has Linux {kernel} and mdadm {mdadm}"
+
+
+def _who_can(array: Array, problem: Problem) -> str:
+    """Images that are here and can do it, and recipes that ask for what is missing."""
+    kind = catalog.array_kind(array.kind)
+    able = systems.able(
+        here=lambda facts: not list(kind.lacks(array, facts)),
+        asked_for=lambda facts: all(p.key != problem.key for p in kind.lacks(array, facts)),
+    )
+    return f"set guest.image to {' or '.join(able)}" if able else "no image that is here has it"

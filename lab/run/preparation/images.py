@@ -1,0 +1,103 @@
+"""Images: what is here, building, bringing and removing them."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import urlsplit
+
+from lab.core.errors import InputError
+from lab.host import images
+from lab.host.guest import registry as guests
+from lab.host.guest import saved as warm
+from lab.host.images import recipes as image_recipes
+from lab.model.image.manifest import Image
+
+
+def inventory() -> tuple[list[dict[str, Any]], list[str]]:
+    """Images that are here, then recipes that are not built; and what could not be read."""
+    found = images.list_images()
+    rows: list[dict[str, Any]] = []
+    for image in found.images:
+        manifest = image.manifest
+        rows.append(
+            {
+                "name": image.name,
+                "digest": image.digest,
+                "state": manifest.source,
+                "built": manifest.built.isoformat(timespec="seconds"),
+                "kernel": manifest.kernel_version,
+                "mdadm": manifest.mdadm_version,
+                "directory": str(image.directory),
+            }
+        )
+    present = {row["name"] for row in rows}
+    for name in image_recipes.recipes():
+        if name not in present:
+            rows.append({"name": name, "digest": None, "state": "not built"})
+    return rows, [f"'{s.name}' was passed over: {s.reason}" for s in found.skipped]
+
+
+def build_named(
+    name: str, *, refresh: bool, accept_expired: bool, progress: images.Progress
+) -> Image:
+    """Build the image of a recipe, or say that it is there."""
+    known, recipe = image_recipes.load(name)
+    recipe = image_recipes.as_accepted(recipe, accept_expired=accept_expired)
+    return images.build(recipe, name=known, progress=progress, refresh=refresh)
+
+
+def import_named(
+    source: str, *, name: str | None, checksum: str, progress: images.Progress
+) -> Image:
+    """Bring an image; without a name it gets that of its file, or of the archive."""
+    if source.endswith(images.SUFFIX):
+        if name is not None:
+            raise InputError("--name: an archive has its image's name: leave --name out")
+        return images.import_archive(source, checksum=checksum, progress=progress, in_use=in_use())
+    if name is None:
+        path = urlsplit(source).path if "://" in source else str(Path(source))
+        name = PurePosixPath(path).name.split(".")[0].lower()
+        if not name:
+            raise InputError(f"'{source}' has no file name to call the image by: give --name")
+    return images.import_image(source, name=name, checksum=checksum, progress=progress)
+
+
+def export_named(name: str, path: Path, *, progress: images.Progress) -> str:
+    """Write the newest image of this name to a tar file, for another host; its SHA-256, in hex."""
+    if path.suffix != images.SUFFIX:
+        raise InputError(f"'{path}' does not end with {images.SUFFIX}")
+    image = images.find(name)
+    if image is None:
+        raise InputError(
+            f"there is no image '{name}' here", hint="`lab image list` shows those that are"
+        )
+    return images.export(image, path, progress)
+
+
+def remove_named(name: str) -> tuple[list[str], int]:
+    """Remove an image that no live guest stands on: names, and bytes freed."""
+    gone = images.remove(name, in_use=in_use())
+    states, freed = _forget_states()
+    return [*gone.names, *states], gone.bytes_freed + freed
+
+
+def prune_all() -> tuple[list[str], int]:
+    """Remove old builds and the leftovers of dead builders: names, and bytes freed."""
+    gone = images.prune(in_use=in_use())
+    states, freed = _forget_states()
+    return [*gone.names, *states], gone.bytes_freed + freed
+
+
+def _forget_states() -> tuple[list[str], int]:
+    """Remove the saved guests of images that are gone: names, and bytes freed."""
+    left = {i.directory.name for i in images.list_images().images}
+    used = {r.warm for r in guests.every() if guests.is_alive(r)}
+    names, freed = warm.remove_all(images=left, in_use=used)
+    return [f"saved guest {name}" for name in names], freed
+
+
+def in_use() -> set[str]:
+    """Digests of the images that live guests stand on."""
+    names = {r.image for r in guests.every() if guests.is_alive(r)}
+    return {i.digest for i in images.list_images().images if i.directory.name in names}

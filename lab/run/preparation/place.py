@@ -1,0 +1,54 @@
+"""What every guest of a run needs, found before any is started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lab.compile.guest.steps import Site
+from lab.host import images
+from lab.host.guest.libvirt import hypervisor
+from lab.host.guest.virtual import kit as sealed_kit
+from lab.host.system import accelerator
+from lab.host.system.accelerator import Accelerator
+from lab.model.image.manifest import Image
+from lab.model.scenario.guest import Clock, Guest
+from lab.run.preparation import systems
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What every guest of a run needs, found once."""
+
+    accelerator: Accelerator
+    image: Image
+    emulator: str
+
+
+def prepare(guest: Guest, progress: images.Progress, *, accept_expired: bool = False) -> Place:
+    """Image, QEMU and accelerator; builds the image where it is missing.
+
+    ``accept_expired``: also from an archive whose Release files have expired.
+    """
+    emulator = accelerator.emulator()
+    hypervisor.require()  # before a minute is spent on an image
+    image = systems.find(guest) or systems.build(guest, progress, accept_expired=accept_expired)
+    images.verify(image)
+    if guest.clock is Clock.VIRTUAL:
+        sealed_kit.prepare(guest, image, progress)
+    found = accelerator.find(image.kernel)
+    return Place(accelerator=found, image=image, emulator=emulator)
+
+
+def site_of(place: Place, directory: str, *, as_root: bool) -> Site:
+    """Where a guest will run, for the compiler."""
+    image = place.image
+    return Site(
+        directory=directory,
+        accelerator=place.accelerator.kind,
+        emulator=place.emulator,
+        machine_type="pc",
+        image_disk=str(image.disk),
+        kernel=str(image.kernel) if image.kernel else None,
+        initrd=str(image.initrd) if image.initrd else None,
+        as_root=as_root,
+    )

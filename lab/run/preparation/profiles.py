@@ -1,0 +1,27 @@
+"""A real disk to a profile: measured, fitted, scored, kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lab.host.real_disks import profiles
+from lab.md.theory.profile import fit
+from lab.model.scenario.profile import Profile, Samples
+from lab.plugins.disks import hdd, ssd
+from lab.store.runs import now
+
+
+def calibrate(path: str, *, name: str, jumps: int, seed: int) -> tuple[Path, Profile]:
+    """Read a disk for a minute or so; where its profile is, and what it says."""
+    kept = profiles.path_of(name)
+    facts, found = profiles.measure(path, jumps, seed)
+    profile = fit(Samples.model_validate(found), hdd.PRESETS[hdd.DEFAULT], ssd.PRESETS[ssd.DEFAULT])
+    disk: dict[str, str | int] = {
+        "name": path,
+        "model": facts.model,
+        "serial": facts.serial,
+        "size": facts.size,
+    }
+    profile = profile.model_copy(update={"disk": disk, "measured_at": now()})
+    profiles.keep(kept, profile)
+    return kept, profile

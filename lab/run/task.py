@@ -1,0 +1,137 @@
+"""What a run has to do: its cells, and the calibration of their disks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from lab.analysis import measure
+from lab.analysis.predict import durations, predictions, written
+from lab.compile import schedule
+from lab.compile.guest.steps import memory_of
+from lab.compile.guest.virtual_time import is_sealed
+from lab.compile.scenario.identity import cell_id
+from lab.core.units import GIB
+from lab.model.result.document import Outcome
+from lab.model.result.measurement import UNCONTENDED, Check, Prediction
+from lab.model.scenario.document import Cell
+from lab.model.scenario.guest import Guest
+from lab.run.calibration import Wanted
+from lab.store.runs import StoredOutcome
+
+SEALED_SPACE: Final = 16 * GIB
+"""Bytes that the disks of a sealed guest may come to hold, where nobody knows what is written."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Task:
+    """A cell that waits for its turn, or has it."""
+
+    cell: Cell
+    id: str
+    seconds: float
+    """What its workloads should take."""
+    need: schedule.Need
+    expected: tuple[Prediction, ...]
+    """What theory says of its workloads."""
+    modelled: bool = False
+    """It has modelled drives."""
+    sealed: bool = False
+    """It runs in a sealed guest, whose clock the host's load does not reach."""
+    wish: Wanted | None = None
+    """It measures bare disks, and is no cell of the scenario."""
+    alone: bool = False
+    """Nothing may run beside it: contended without a crowd, or its modelled disks are not known."""
+    repeats: int = 0
+    """How often it was repeated for that."""
+    best: tuple[Path, StoredOutcome] | None = None
+    """Of the contended attempts before this one, that with the fewest contended workloads."""
+    retry: bool = False
+    """Its guest died once already."""
+    directory: Path = Path()
+    started: bool = False
+    checks: list[Check] = field(default_factory=list)
+
+    @property
+    def kind(self) -> str:
+        """What it is, whichever axes it comes from: the digest in its id."""
+        return self.id.rpartition("-")[2]
+
+    @property
+    def waits(self) -> bool:
+        """Its timed steps may wait until there is room for them."""
+        return not self.modelled and not self.cell.faults
+
+    def contention(self, raw: Mapping[str, str]) -> tuple[Check, ...]:
+        """Whether it had the host it needed, by workload.
+
+        On a disk that takes no time, the guest and the disk's server want all there is.
+        """
+        if self.sealed:
+            return ()
+        if self.wish is not None and self.wish.own and not self.wish.pace:
+            return measure.crowded(self.cell, raw)
+        return measure.contention(self.cell, raw, self.expected)
+
+    def remember(self, outcome: StoredOutcome) -> None:
+        """Note a contended attempt that is repeated, if no earlier one was less contended."""
+        if outcome.outcome is Outcome.DONE:
+            self.best = self.least_contended(outcome)
+
+    def least_contended(self, outcome: StoredOutcome) -> tuple[Path, StoredOutcome]:
+        """Directory and outcome of the attempt to keep: this one, which ended so, or an earlier one
+        in which fewer workloads were contended."""
+        here = self.directory, outcome
+        if self.best is None or outcome.outcome is not Outcome.DONE:
+            return here
+        return min(here, self.best, key=lambda attempt: _contended(attempt[1]))
+
+
+def _contended(outcome: StoredOutcome) -> int:
+    return sum(c.name == UNCONTENDED and not c.passed for c in outcome.checks)
+
+
+def task_of(cell: Cell) -> Task:
+    """A cell of the scenario."""
+    return Task(
+        cell=cell,
+        id=cell_id(cell),
+        seconds=seconds_of(cell),
+        need=need_of(cell),
+        expected=predictions(cell),
+        modelled=measure.modelled(cell),
+        sealed=is_sealed(cell),
+    )
+
+
+def seconds_of(cell: Cell) -> float:
+    """What a cell's workloads should take."""
+    known = durations(cell)
+    seconds = sum(known.get(w.name, schedule.UNKNOWN_SECONDS) for w in cell.workloads)
+    return seconds * cell.trials
+
+
+def need_of(cell: Cell) -> schedule.Need:
+    """What a cell takes of its host. A sealed one takes a processor, and waits for no disk."""
+    need = schedule.need_of(cell, memory_of(cell.guest), written(cell) * cell.trials)
+    if is_sealed(cell):
+        return replace(need, space=min(need.space, SEALED_SPACE), rate=1.0)
+    return need
+
+
+def calibration_of(wish: Wanted) -> Task:
+    """A kind of disk to be measured bare."""
+    task = task_of(wish.cell)
+    task.id, task.wish, task.expected = wish.id, wish, wish.expected()
+    task.alone = wish.own or bool(wish.first)
+    return task
+
+
+def by_guest(cells: Sequence[Cell]) -> dict[Guest, list[Cell]]:
+    """Cells by the kind of guest that they need."""
+    groups: dict[Guest, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(cell.guest, []).append(cell)
+    return groups

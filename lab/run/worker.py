@@ -1,0 +1,490 @@
+"""The worker: one process, one guest, its cells one after another.
+
+``python -m lab.run.worker`` reads a :class:`GuestJob` as one line of JSON from standard input, then
+orders, a line each, and tells what happens as lines of JSON on standard output. Standard input is
+its lifeline too: when it closes, because the lab that started the worker is gone however it went,
+the worker takes its guest down and ends.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Final, Literal, cast
+
+from pydantic import TypeAdapter
+
+from lab.core.errors import EXIT_DONE, EXIT_TROUBLE, FullError, LabError
+from lab.host.guest import registry as guests
+from lab.host.guest.bench import LiveBench
+from lab.host.guest.registry import GuestRecord
+from lab.host.guest.virtual.sealed import SealedBench
+from lab.host.guest.virtual.unsealed import UnsealedBench
+from lab.host.system import clock, wire
+from lab.host.system.turns import Share, Turn
+from lab.model.execution.events import (
+    CellFinished,
+    CellStarted,
+    Checked,
+    Event,
+    GuestGone,
+    GuestKept,
+    GuestStarted,
+    Notice,
+    StepStarted,
+    Trouble,
+)
+from lab.model.execution.job import CellJob, End, GuestJob, Keep, Order
+from lab.model.execution.ports import Bench
+from lab.model.execution.procedure import (
+    BeginWorkload,
+    EndWorkload,
+    GuestCommand,
+    PassDisk,
+    Pause,
+    PowerCycle,
+    SealDisks,
+    Step,
+    Timed,
+    WaitFor,
+)
+from lab.model.result.document import CellClock, Outcome, PhaseSeconds
+from lab.run.steps import Undo, label_of, run_procedure
+from lab.store.runs import save_raw
+
+_EVENT: TypeAdapter[Event] = TypeAdapter(Event)
+_ORDER: TypeAdapter[Order] = TypeAdapter(Order)
+
+
+CLEANING: Final = 90.0
+"""Seconds that taking the guest down may take; then the worker ends QEMU by its process id."""
+
+
+class StopWorker(BaseException):
+    """Somebody wants the worker to end: a signal, or the lifeline."""
+
+
+class _Stopwatch:
+    """Where a cell's time goes."""
+
+    def __init__(self) -> None:
+        self.array = self.workloads = self.teardown = self.waiting = 0.0
+        self._since = clock.now()
+
+    def lap(self, phase: str) -> None:
+        """Count the time since the last lap to a phase."""
+        now = clock.now()
+        setattr(self, phase, getattr(self, phase) + now - self._since)
+        self._since = now
+
+    def seconds(self, boot: float) -> PhaseSeconds:
+        """The phases and their sum."""
+        total = boot + self.array + self.workloads + self.teardown + self.waiting
+        return PhaseSeconds(
+            boot=boot,
+            array=self.array,
+            workloads=self.workloads,
+            teardown=self.teardown,
+            waiting=self.waiting,
+            total=total,
+        )
+
+
+class Worker:
+    """Runs one job."""
+
+    def __init__(
+        self, job: GuestJob, teller: wire.Teller, orders: SimpleQueue[Order | LabError]
+    ) -> None:
+        self.job = job
+        self._teller = teller
+        self._orders = orders
+        self._began = clock.now()
+        self._boot = 0.0
+        self._captured: dict[str, str] = dict(job.captures)
+        self._cell_job: CellJob | None = None
+        self._turn = Turn()
+        self._share = Share()
+        self._assembled = Undo()
+        """How to take the last cell apart."""
+        self._booted = Undo()
+        """How to take down the guest that the last cell has booted."""
+        self._whole = False
+        """The last cell came to its end, and its guest can still be asked."""
+
+    def emit(self, event: Event) -> None:
+        """Tell one thing; a lab that no longer listens is no reason to stop cleaning up."""
+        told = event.model_copy(update={"at": round(clock.now() - self._began, 3)})
+        self._teller.tell(_EVENT.dump_json(told))
+
+    def _tell_trouble(self, error: LabError) -> None:
+        self.emit(
+            Trouble(
+                message=error.message,
+                hint=error.hint,
+                exit_status=error.exit_status,
+                full=isinstance(error, FullError),
+            )
+        )
+
+    def work(self) -> int:
+        """Bring the guest up, follow orders, take it down; the exit status."""
+        undo = Undo()
+        undo.add(guests.remove, guests.directory_of(self.job.guest))
+        bench: LiveBench | SealedBench | None = None
+        undo.add(self._take_down)
+        status, kept = EXIT_TROUBLE, False
+        try:
+            try:
+                bench = self._move_in()
+                if self.job.sealed is None:
+                    assert not isinstance(bench, SealedBench)
+                    self._turn.take()
+                    started = clock.now()
+                    self._bring_up(bench, undo)
+                    self._boot = clock.now() - started
+                    self._turn.give(bench.record.pid)
+                self.emit(GuestStarted(guest=self.job.guest, seconds=self._boot))
+                kept = self._follow(bench)
+                status = EXIT_DONE
+            except LabError as error:
+                status = error.exit_status
+                self._tell_trouble(error)
+            finally:
+                wire.deaf()
+        except StopWorker:  # also where it came in the last moment before the worker went deaf
+            kept = False
+        if kept and bench is not None and not isinstance(bench, SealedBench):
+            self._keep(bench)
+            return status
+        errors = self._give_back()
+        cleaned = threading.Event()
+        threading.Thread(target=self._end_by_force, args=(cleaned,), daemon=True).start()
+        left = "; ".join(e.message for e in (*errors, *undo.unwind()))
+        cleaned.set()
+        self.emit(GuestGone(guest=self.job.guest, left=left))
+        return status
+
+    def _end_by_force(self, cleaned: threading.Event) -> None:
+        """Leave without cleaning up further where that takes too long; QEMU ends by process id."""
+        countdown = clock.Countdown(clock.limit(CLEANING))
+        while countdown.left() > 0:
+            if cleaned.wait(clock.LOOK):
+                return
+        left = f"cleaning up had not ended after {countdown.seconds:.0f} s"
+        try:
+            guests.remove(guests.directory_of(self.job.guest))
+        except (LabError, OSError) as error:
+            left += f"; {error}"
+        self.emit(GuestGone(guest=self.job.guest, left=left))
+        self._teller.close()
+        wire.leave(EXIT_TROUBLE)
+
+    def _move_in(self) -> LiveBench | SealedBench:
+        """The guest's directory and record."""
+        path = self.job.private_key
+        key = Path(path).read_text(encoding="ascii") if path or self.job.sealed is None else ""
+        record = guests.create(
+            guest=self.job.guest,
+            scenario=self.job.scenario,
+            image=self.job.image,
+            host_key=self.job.host_key,
+            warm=self.job.warm,
+            unsealed=self.job.unsealed,
+        )
+        if self.job.sealed is not None and not self.job.unsealed:
+            return SealedBench(
+                record,
+                self.job.sealed,
+                tell=self._tell_step,
+                notice=self._notice,
+                cold=self.job.cold,
+            )
+        if self.job.sealed is not None:
+            unsealed = UnsealedBench(
+                *(record, key, self.job.sealed),
+                boot=lambda: self._boot_again(unsealed),
+                scale=self.job.scale,
+                tell=self.emit,
+            )
+            return unsealed
+        return LiveBench(record, key, scale=self.job.scale, tell=self.emit)
+
+    def _tell_step(self, step: Step | str) -> None:
+        """A sealed guest has come to a step, or is being prepared."""
+        if self._cell_job is not None:
+            label = step if isinstance(step, str) else label_of(step)
+            self.emit(StepStarted(cell=self._cell_job.id, label=label))
+
+    def _notice(self, message: str) -> None:
+        self.emit(Notice(cell=self._cell_job.id if self._cell_job else None, message=message))
+
+    def _boot_again(self, bench: UnsealedBench) -> None:
+        """Boot a guest with virtual time for a cell, in place of that of the cell before."""
+        self._take_down()
+        run_procedure(
+            *(self.job.procedure, bench, self._booted),
+            *(self._captured.__setitem__, self._tell_step, lambda _check: None),
+        )
+
+    def _take_down(self) -> None:
+        """End the guest that the last cell has booted."""
+        if errors := self._booted.unwind():
+            raise errors[0]
+
+    def _bring_up(self, bench: LiveBench, undo: Undo) -> None:
+        """The guest's own procedure; its captures go beside each cell's raw output."""
+
+        def on_step(step: Step) -> None:
+            self._turn.cover(bench.record.pid)
+            self.emit(StepStarted(cell=None, label=label_of(step)))
+
+        run_procedure(
+            self.job.procedure,
+            bench,
+            undo,
+            self._captured.__setitem__,
+            on_step,
+            lambda check: self.emit(Checked(cell=None, check=check)),
+        )
+
+    def _follow(self, bench: LiveBench | SealedBench) -> bool:
+        """One order after another; whether the guest is to be kept.
+
+        A cell stays as it is until the next one comes: the last one's array is what is kept, and
+        of a guest that ends nothing needs to be taken apart, but for real disks, which the guest
+        gives back blank. After a cell that did not come to its end the guest is not to be trusted.
+        """
+        boot = self._boot
+        while True:
+            order = self._orders.get()
+            match order:
+                case LabError():
+                    raise order
+                case CellJob():
+                    self._cell_job = order
+                    self._whole = False
+                    if isinstance(bench, SealedBench):
+                        finished = self._sealed_cell(bench, order)
+                    elif isinstance(bench, UnsealedBench):
+                        finished = self._unsealed_cell(bench, order)
+                    else:
+                        finished = self._cell(bench, order, self._assembled, boot)
+                    self._whole = finished.outcome is not Outcome.LOST
+                    boot = 0.0
+                    self.emit(finished)
+                    if finished.outcome is not Outcome.DONE:
+                        return False
+                case Keep():
+                    return self._cell_job is not None
+                case End():
+                    return False
+
+    def _give_back(self) -> list[LabError]:
+        """Take the last cell apart where it has real disks; only when nothing interrupts it."""
+        steps = self._cell_job.procedure.steps if self._cell_job else ()
+        if not self._whole or not any(isinstance(s, PassDisk) for s in steps):
+            return []
+        return self._assembled.unwind()
+
+    def _cell(self, bench: LiveBench, cell: CellJob, assembled: Undo, boot: float) -> CellFinished:
+        """Take the cell before apart, run this one; how to take it apart is in ``assembled``."""
+        self.emit(CellStarted(cell=cell.id))
+        watch = _Stopwatch()
+        self._turn.take(bench.record.pid)
+        watch.lap("waiting")
+        errors = assembled.unwind()
+        watch.lap("teardown")
+        phase, courtesy = "array", Courtesy()
+        bench.expect_io_within(cell.patience)
+
+        def on_step(step: Step) -> None:
+            nonlocal phase
+            watch.lap(phase)
+            self._share.give()
+            if isinstance(step, Timed | BeginWorkload):
+                phase = "workloads"
+            match courtesy.at(step):
+                case "give":
+                    self._turn.give(bench.record.pid)
+                case "take":
+                    self._turn.take(bench.record.pid)
+                    watch.lap("waiting")
+                case "leave":
+                    pass
+            if isinstance(step, Timed):
+                waits = StepStarted(cell=cell.id, label=f"waiting to begin {label_of(step)}")
+                cores = cell.cores.get(step.workload, 0.0)
+                self._share.take(cores, cell.room, partial(self.emit, waits))
+                watch.lap("waiting")
+            expected = step.expected_seconds if isinstance(step, Timed) else None
+            self.emit(StepStarted(cell=cell.id, label=label_of(step), expected_seconds=expected))
+
+        for name, text in self._captured.items():
+            save_raw(Path(cell.directory), name, text)
+
+        def do() -> None:
+            if errors:
+                raise errors[0]
+            self._run(cell, bench, assembled, on_step)
+
+        try:
+            outcome, reason = self._outcome(bench, cell, do)
+        finally:
+            self._share.give()
+        watch.lap(phase)
+        self._turn.give(bench.record.pid)
+        return CellFinished(
+            cell=cell.id, outcome=outcome, reason=reason, seconds=watch.seconds(boot)
+        )
+
+    def _run(
+        self, cell: CellJob, bench: Bench, assembled: Undo, on_step: Callable[[Step], None]
+    ) -> None:
+        """Run a cell's procedure; its raw output goes to the cell's directory."""
+        run_procedure(
+            cell.procedure,
+            bench,
+            assembled,
+            partial(save_raw, Path(cell.directory)),
+            on_step,
+            lambda check: self.emit(Checked(cell=cell.id, check=check)),
+        )
+
+    def _outcome(
+        self, bench: LiveBench | SealedBench, cell: CellJob, do: Callable[[], None]
+    ) -> tuple[Outcome, str]:
+        """Run a cell with ``do``; return its outcome and the reason. ``FullError`` passes.
+
+        The end of the console is kept with a cell that is not done.
+        """
+        try:
+            do()
+        except FullError:
+            raise
+        except LabError as error:
+            lost = bench.cause(error)
+            console = guests.console_tail(bench.record.path, lines=200)
+            save_raw(Path(cell.directory), "console.txt", console)
+            return (Outcome.LOST if lost else Outcome.FAILED), str(lost or error)
+        return Outcome.DONE, ""
+
+    def _sealed_cell(self, bench: SealedBench, cell: CellJob) -> CellFinished:
+        """Run a cell in a guest of its own, which does all of it before a word is heard of it."""
+        self.emit(CellStarted(cell=cell.id))
+        watch = _Stopwatch()
+
+        def on_step(step: Step) -> None:
+            if isinstance(step, SealDisks):
+                self._tell_step(step)
+
+        def do() -> None:
+            bench.take(cell)
+            self._run(cell, cast(Bench, bench), Undo(), on_step)
+
+        try:
+            outcome, reason = self._outcome(bench, cell, do)
+        finally:
+            bench.destroy_guest()
+        watch.lap("workloads")
+        return CellFinished(
+            cell=cell.id,
+            outcome=outcome,
+            reason=reason,
+            seconds=watch.seconds(0.0),
+            clock=CellClock.SEALED,
+            digest=bench.digest,
+        )
+
+    def _unsealed_cell(self, bench: UnsealedBench, cell: CellJob) -> CellFinished:
+        """Boot a guest with the cell's disks, and run the cell in it; it is suspended then.
+
+        It takes no turns: its clock stands while it waits for a processor of the host.
+        """
+        self.emit(CellStarted(cell=cell.id))
+        watch = _Stopwatch()
+        phase = "array"
+
+        def on_step(step: Step) -> None:
+            nonlocal phase
+            watch.lap(phase)
+            if isinstance(step, Timed | BeginWorkload):
+                phase = "workloads"
+            bench.at(step)
+            self._tell_step(step)
+
+        def do() -> None:
+            self._run(cell, bench, Undo(), on_step)
+            bench.suspend()
+
+        bench.take(cell)
+        outcome, reason = self._outcome(bench, cell, do)
+        watch.lap(phase)
+        watch.array -= bench.boot_seconds
+        return CellFinished(
+            cell=cell.id,
+            outcome=outcome,
+            reason=reason,
+            seconds=watch.seconds(bench.boot_seconds),
+            clock=CellClock.VIRTUAL,
+        )
+
+    def _keep(self, bench: LiveBench) -> None:
+        """Leave the guest to whoever asked for it."""
+        bench.release()
+        record: GuestRecord = bench.record
+        cell = self._cell_job
+        assert cell is not None
+        guests.own(guests.change(record, target=cell.target, cell=cell.id), 0)
+        self.emit(GuestKept(guest=self.job.guest))
+
+
+@dataclass(slots=True)
+class Courtesy:
+    """Which steps of a cell want a turn at the processors (``lab.host.system.turns``)."""
+
+    under_way: bool = False
+    """A workload runs: a fault comes at its moment, whoever else computes."""
+
+    def at(self, step: Step) -> Literal["give", "take", "leave"]:
+        """What to do about the turn before a step."""
+        waits = Timed | BeginWorkload | Pause | EndWorkload | WaitFor
+        begins, ends = isinstance(step, BeginWorkload), isinstance(step, EndWorkload | PowerCycle)
+        in_the_middle, self.under_way = self.under_way, begins or (self.under_way and not ends)
+        if isinstance(step, waits) or (isinstance(step, GuestCommand) and step.waits):
+            return "give"  # to others: a workload waits for disks, as md's sync
+        return "leave" if in_the_middle else "take"
+
+
+def main() -> int:
+    """Run the job that comes on standard input."""
+    out, lifeline, line = wire.opened()
+    if not line.endswith(b"\n"):
+        return EXIT_DONE
+    job = GuestJob.model_validate_json(line)
+    wire.stop_with(StopWorker)
+    orders: SimpleQueue[Order | LabError] = SimpleQueue()
+    stopped = Trouble(
+        message=f"the lab has not read what the worker of the guest '{job.guest}' tells for"
+        f" {clock.limit(wire.UNREAD):.0f} s: the guest was taken down",
+        hint="a lab that is stopped (Ctrl-Z) keeps its guests for so long",
+        exit_status=EXIT_TROUBLE,
+        unread=True,
+    )
+    teller = wire.Teller(out, _EVENT.dump_json(stopped))
+
+    def take(order: bytes) -> None:
+        orders.put(_ORDER.validate_json(order))
+
+    threading.Thread(target=wire.follow, args=(lifeline, take, orders.put), daemon=True).start()
+    status = Worker(job, teller, orders).work()
+    teller.close()
+    return status
+
+
+if __name__ == "__main__":
+    wire.leave(main())

@@ -1,0 +1,1 @@
+"""Directories of runs and of matrix runs: the only reader and writer of them."""
