@@ -229,7 +229,7 @@ class Ended:
 _SERVER = """
 import contextlib, functools, gc, json, os, signal, sys, tempfile, traceback
 import typer.main
-import lab.host.system.doctor, lab.run.execute, lab.run.guests, lab.run.plan
+import lab.host.doctor, lab.run.execute, lab.run.guests, lab.run.plan
 import lab.run.preparation.images, lab.cli.display.progress
 import lab.results.schema, lab.cli.app, lab.report.terminal.plan, lab.report.terminal.text
 import lab.plugins.workloads.dd, lab.plugins.arrays.md, lab.plugins.disks.throttle

@@ -14,8 +14,8 @@ from drive import region, sealed
 from drive.monitor import Monitor
 from lab.compile.guest.program import Answer
 from lab.host.guest.registry import GuestRecord
-from lab.host.guest.virtual import kit as sealed_kit
 from lab.host.guest.virtual.sealed import SealedBench
+from lab.host.images import virtual_time as sealed_kit
 from lab.model.execution.job import CellJob, SealedKit
 from lab.model.execution.procedure import DiskLimit, Procedure, SealDisks, SealedDisk
 from lab.model.result.document import Digest

@@ -13,14 +13,13 @@ import time
 from pathlib import Path
 
 from lab.cluster import client as cluster
-from lab.cluster.client import Returned
 from lab.cluster.local import door_of
 from lab.cluster.serve import serve_worker
 from lab.cluster.worker import Hosted, Wire
 from lab.compile import resources
 from lab.core.units import GIB
-from lab.model.cluster import HostFacts
-from lab.model.execution.calibration import Calibration
+from lab.model.cluster import HostFacts, Returned
+from lab.model.result.calibration import Calibration
 from lab.model.result.document import Outcome, PhaseSeconds
 from lab.store.runs import StoredOutcome
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from lab.analysis.noise import disks_of, share_of
 from lab.core.statistics import Interval, cliffs_delta, median_interval, ratio, shift
-from lab.model.execution.calibration import CALIBRATED, Calibration, CalibrationPoint, kind_of
+from lab.model.result.calibration import CALIBRATED, Calibration, CalibrationPoint, kind_of
 from lab.model.result.comparison import (
     CellChange,
     Change,

@@ -17,7 +17,7 @@ from typing import assert_never
 
 from lab.core.statistics import Interval, ratio
 from lab.core.units import format_figure, format_times
-from lab.model.execution.calibration import CALIBRATED
+from lab.model.result.calibration import CALIBRATED
 from lab.model.result.document import CellMeasurement, CellResult, ClaimResult, Outcome
 from lab.model.result.measurement import COUNTERS, GUEST_CPU, UNCONTENDED
 from lab.model.scenario.claim import (

@@ -9,7 +9,7 @@ from typing import Final
 from lab.compile.cell.fault_times import begun, cut_short
 from lab.core.base import KEPT
 from lab.core.errors import ToolError
-from lab.model.plugin import Keeper, Outputs, Traced
+from lab.model.plugin import Keeper, Traced
 from lab.model.result.document import MemberCounters
 from lab.model.result.measurement import (
     BITMAP_UPDATED,
@@ -25,6 +25,7 @@ from lab.model.result.measurement import (
 )
 from lab.model.scenario.document import Cell, InitialSync, Workload
 from lab.model.scenario.fault import Fault
+from lab.model.scenario.outputs import Outputs
 from lab.model.scenario.suite import Suite
 from lab.plugins import catalog
 from lab.plugins.faults import COMMON, common

@@ -10,8 +10,8 @@ from lab.compile.cell.fault_times import undisturbed
 from lab.core.base import KEPT
 from lab.md import theory
 from lab.md.theory.drive import NO_TIME, SMALL, figures, random_read_rate, sequential_read_rate
-from lab.model.execution.calibration import GuestTimes
 from lab.model.plugin import Probe, Stream
+from lab.model.result.calibration import GuestTimes
 from lab.model.result.explanation import Explanation
 from lab.model.result.measurement import COUNTERS, IOPS, SECONDS, THROUGHPUT, Prediction
 from lab.model.scenario.document import Cell, Disk

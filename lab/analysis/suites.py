@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from lab.analysis.measure import outputs_of
+from lab.compile.guest.suites import LISTED, suite_of
 from lab.compile.scenario.identity import cell_id, slug
-from lab.compile.scenario.suites import LISTED, suite_of
 from lab.model.result.document import CellResult, ClaimResult, Outcome
 from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import Cell, Workload

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from lab.cli.display.shown import Shown
+from lab.cli.shown import Shown
 from lab.core.errors import EXIT_STOPPED, EXIT_TROUBLE, EXIT_UNREAD, LabError, is_full, unwritable
 
 

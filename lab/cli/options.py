@@ -152,7 +152,7 @@ def share_option(name: str, text: str) -> float:
 
 def console(*, stderr: bool = False) -> Console:
     """A console; 80 columns wide where nobody says how wide it is."""
-    from lab.cli.display.consoles import ShownConsole
+    from lab.cli.consoles import ShownConsole
 
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else 80

@@ -26,7 +26,7 @@ from lab.cluster import tls as cluster_tls
 from lab.cluster.files import sums_of
 from lab.core.errors import HostError, InputError, TroubleError
 from lab.host.system import clock, deadline
-from lab.model.cluster import Assignment, HostFacts
+from lab.model.cluster import Assignment, HostFacts, Returned
 from lab.model.image.manifest import ImageManifest, directory_name
 
 PORT: Final = 8786
@@ -46,8 +46,6 @@ SILENT: Final = 60.0
 """Seconds without a sign of life after which dask takes a host for dead, and hands its cells out
 again."""
 EXTRA: Final = "cluster"
-OUTCOME: Final = "outcome.json"
-"""File without which a cell is not finished."""
 
 
 def load() -> Any:
@@ -137,19 +135,6 @@ def address_of(text: str) -> str:
         )
     shown = f"[{host}]" if ":" in host else host
     return f"tls://{shown}:{port}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Returned:
-    """A finished cell, as its host sends it."""
-
-    cell: str
-    host: str
-    files: Mapping[str, bytes]
-    """By path below the cell's directory."""
-    attempts: Sequence[Mapping[str, bytes]]
-    calibrations: Sequence[str]
-    """JSON of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

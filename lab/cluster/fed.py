@@ -13,7 +13,7 @@ from lab.core.errors import TroubleError
 from lab.model.execution.events import CellFinished, Event, Pulse
 from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Guest
-from lab.run.scheduling.crew import Heard, Member
+from lab.run.crew import Heard, Member
 from lab.run.scheduling.dispatch import Dispatch
 from lab.run.task import Task, task_of
 

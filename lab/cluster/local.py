@@ -31,7 +31,7 @@ from lab.cluster.client import Door
 from lab.core.errors import HostError, InputError, unwritable
 from lab.host.guest import registry as guests
 from lab.host.images import workspace as image_workspace
-from lab.host.system import clock, leftovers, paths
+from lab.host.system import clock, paths, pids
 from lab.host.system.process import Child, uninterrupted
 
 RECORD: Final = "cluster.json"
@@ -71,7 +71,7 @@ def alive() -> list[dict[str, Any]]:
         pid = path.parent.suffix[1:]
         with suppress(OSError, ValueError, KeyError):
             record = json.loads(path.read_text(encoding="utf-8"))
-            started = guests.started_ticks(int(pid))
+            started = pids.started_ticks(int(pid))
             if started and record["started"] == started:  # not another process of that number
                 found.append({**record, "pid": int(pid), "tls": path.with_name(TLS)})
     return sorted(found, key=lambda r: str(r["since"]), reverse=True)
@@ -103,7 +103,7 @@ def serve(count: int, since: str, ready: Callable[[str], None], say: Callable[[s
             "address": address,
             "since": since,
             "hosts": count,
-            "started": guests.started_ticks(os.getpid()),
+            "started": pids.started_ticks(os.getpid()),
         }
         (directory / RECORD).write_text(json.dumps(record), encoding="utf-8")
         ready(address)
@@ -121,7 +121,7 @@ def serve(count: int, since: str, ready: Callable[[str], None], say: Callable[[s
                 child.hang_up()
             for child in reversed(children.values()):
                 child.end(ENDING)
-            _remove(directory)
+            guests.remove_home(directory)
 
 
 def down() -> list[str]:
@@ -135,27 +135,12 @@ def down() -> list[str]:
             partial(_gone, pid), timeout=2 * ENDING, reason=f"the cluster of process {pid} to end"
         )
         ended.append(str(record["address"]))
-    collect_garbage()
+    guests.collect_homes()
     return ended
 
 
-def collect_garbage() -> list[str]:
-    """Remove what clusters left whose process is gone; their names."""
-    removed = []
-    for directory in list(leftovers.abandoned(paths.clusters().glob(".l.*"))):
-        _remove(directory)
-        removed.append(directory.name)
-    return removed
-
-
 def _gone(pid: int) -> bool | None:
-    return None if guests.started_ticks(pid) else True
-
-
-def _remove(directory: Path) -> None:
-    for guest in directory.glob("*/state/guests/*"):
-        guests.end_processes(guest)
-    shutil.rmtree(directory, ignore_errors=True)
+    return None if pids.started_ticks(pid) else True
 
 
 def _make(directory: Path) -> None:

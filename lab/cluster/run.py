@@ -14,7 +14,7 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from lab.cluster import client as cluster
-from lab.cluster.client import Door, Failed, Link, Returned
+from lab.cluster.client import Door, Failed, Link
 from lab.cluster.outpost import image_key
 from lab.compile import resources
 from lab.compile.scenario.document import Compiled
@@ -23,17 +23,17 @@ from lab.core.errors import HostError, InputError, TroubleError
 from lab.host import images
 from lab.host.system import clock, files
 from lab.host.system.accelerator import Accelerator
-from lab.model.cluster import Assignment, HostFacts, OutpostEvent, Said
-from lab.model.execution.calibration import Calibration
+from lab.model.cluster import OUTCOME, Assignment, HostFacts, OutpostEvent, Returned, Said
 from lab.model.execution.events import CellFinished, CellStarted
+from lab.model.result.calibration import Calibration
 from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Guest, is_file
+from lab.run.crew import Say, Watch
 from lab.run.environment import image_facts
 from lab.run.options import How
 from lab.run.preparation import systems
 from lab.run.preparation.place import Place
 from lab.run.preparation.real import wanted_disks
-from lab.run.scheduling.crew import Say, Watch
 from lab.run.task import need_of, seconds_of
 from lab.store.runs import RunStore, StoredOutcome
 
@@ -245,12 +245,12 @@ class Cluster:
         if store.has_cell(back.cell):
             return
         try:
-            outcome = StoredOutcome.model_validate_json(back.files[cluster.OUTCOME])
+            outcome = StoredOutcome.model_validate_json(back.files[OUTCOME])
         except (KeyError, ValidationError) as error:
             raise _unreadable(back.host, f"the outcome of the cell '{back.cell}'", error) from error
         for attempt in back.attempts:
             files.sync(store.take_in(back.cell, attempt))
-        others = {name: data for name, data in back.files.items() if name != cluster.OUTCOME}
+        others = {name: data for name, data in back.files.items() if name != OUTCOME}
         place = store.take_in(back.cell, others)
         store.finish_cell(back.cell, place, outcome.model_copy(update={"host": back.host}))
         self._note_calibrations(store, back.host, back.calibrations)

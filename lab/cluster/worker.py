@@ -19,12 +19,12 @@ from typing import Any, Final
 from pydantic import TypeAdapter, ValidationError
 
 from lab.cluster import files as cluster_files
-from lab.cluster.client import OUTCOME, Returned
 from lab.core.errors import EXIT_DONE, FullError, HostError, LabError, TroubleError
 from lab.host.system import paths
 from lab.host.system.process import Child
 from lab.host.system.wire import SILENCE
 from lab.model.cluster import (
+    OUTCOME,
     Assignment,
     CellBack,
     Finish,
@@ -32,6 +32,7 @@ from lab.model.cluster import (
     Known,
     OutpostEvent,
     OutpostOrder,
+    Returned,
     RunCell,
     Said,
 )

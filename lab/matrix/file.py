@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from lab.compile.guest.suites import named_by
 from lab.compile.scenario.document import Compiled, compile_scenario
-from lab.compile.scenario.suites import named_by
 from lab.core.errors import InputError
 from lab.core.yaml import Document, Override, override, read_file, validate
 from lab.model.matrix.file import Exclude, Matrix, ScenarioEntry

@@ -7,16 +7,20 @@ what happens as lines of JSON on standard output. Standard input is its lifeline
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field
 
 from lab.core.base import Model
-from lab.model.execution.calibration import Calibration
 from lab.model.execution.events import CellStarted, Trouble
 from lab.model.image.manifest import ImageManifest
+from lab.model.result.calibration import Calibration
 
+OUTCOME: Final = "outcome.json"
+"""File without which a cell is not finished."""
 LONGEST: Final = 200
 """Bytes of a file's name; file systems take 255, and a file in the making has a longer name."""
 
@@ -126,3 +130,16 @@ OutpostEvent = Annotated[
     CellBack | Known | Said | CellStarted | Trouble,
     Field(discriminator="kind"),
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returned:
+    """A finished cell, as its host sends it."""
+
+    cell: str
+    host: str
+    files: Mapping[str, bytes]
+    """By path below the cell's directory."""
+    attempts: Sequence[Mapping[str, bytes]]
+    calibrations: Sequence[str]
+    """JSON of each."""

@@ -21,6 +21,7 @@ from lab.model.result.measurement import Metric
 from lab.model.scenario.document import Array, Disk, Filesystem, Workload
 from lab.model.scenario.drive import HardDrive, SolidStateDrive
 from lab.model.scenario.fault import Fault
+from lab.model.scenario.outputs import Outputs
 
 P = TypeVar("P", bound=BaseModel)
 
@@ -46,16 +47,6 @@ class Problem:
     idle_by: str = ""
     """The field whose value leaves this one without a use. Where that is an axis, or was chosen
     with ``--set``, other cells use it, and nothing is wrong."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outputs:
-    """Raw output of one trial of a workload."""
-
-    stdout: str
-    stderr: str
-    files: Mapping[str, str]
-    """Other files the tool wrote, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

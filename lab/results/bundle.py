@@ -8,6 +8,7 @@ from typing import Final
 
 from lab import __version__
 from lab.compile.guest.steps import Site
+from lab.compile.plan import planned_guest
 from lab.core.errors import InputError
 from lab.core.printable import printable
 from lab.model.execution.plan import Plan
@@ -15,7 +16,6 @@ from lab.model.execution.procedure import AttachDisk, BuildPlugin, StartGuest
 from lab.plugins import catalog
 from lab.report.terminal.plan import PACKAGE, as_script
 from lab.results.documents import result_of, understood
-from lab.run.plan import planned_guest
 from lab.store.runs import RunStore, StoredCell, StoredRun
 
 _DIRECTORY: Final = "@DIRECTORY@"

@@ -8,13 +8,14 @@ from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from lab.analysis import measure
+from lab.analysis.calibration import check_of
 from lab.analysis.judge import Judged, judge
 from lab.analysis.noise import disks_of, share_of
 from lab.analysis.predict import bitmap_updates, predictions
 from lab.analysis.suites import SuiteCell, SuiteTest, claims_of, tests_of
+from lab.compile.guest.suites import suite_of
 from lab.compile.guest.virtual_time import is_sealed
 from lab.compile.scenario.fields import fields_of
-from lab.compile.scenario.suites import suite_of
 from lab.core.errors import InputError, ToolError
 from lab.host.system import paths
 from lab.model.result.document import (
@@ -31,7 +32,6 @@ from lab.model.result.measurement import UNCONTENDED, Check, Prediction
 from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import Cell
 from lab.plugins import catalog
-from lab.run.calibration import check_of
 from lab.store.runs import RunStore, StoredCell, StoredOutcome, StoredRun
 
 P = ParamSpec("P")

@@ -18,8 +18,8 @@ from lab.model.matrix.record import NightResult, State
 from lab.model.result.document import CellResult, Outcome, RunState
 from lab.model.result.measurement import Check
 from lab.plugins.workloads import COLOUR
-from lab.report.html.document import Attempt, Evidence, Page, PageCell
-from lab.report.terminal.answer import steps
+from lab.report.content.answer import steps
+from lab.report.content.document import Attempt, Evidence, Page, PageCell
 from lab.report.terminal.plan import cell_script
 from lab.results.documents import result_of, tests_of_run, typed_names, understood
 from lab.results.explain import beside
@@ -227,7 +227,7 @@ def write_site(
 
 
 def _badge(pages: Sequence[Page], night: NightResult | None) -> str:
-    from lab.report.export.badge import night_badge, verdicts_badge
+    from lab.report.html.badge import night_badge, verdicts_badge
 
     if night is not None:
         claims = [claim for part in night.parts for claim in part.claims]

@@ -22,16 +22,10 @@ from lab.compile.guest.virtual_time import is_sealed
 from lab.core.errors import ToolError
 from lab.host.guest import servers
 from lab.md.theory.drive import NO_TIME
-from lab.model.execution.calibration import (
-    CALIBRATED,
-    Calibration,
-    CalibrationPoint,
-    GuestTimes,
-    kind_of,
-)
 from lab.model.execution.procedure import BuildPlugin
 from lab.model.plugin import Probe
-from lab.model.result.measurement import IOPS, Check, Prediction
+from lab.model.result.calibration import Calibration, CalibrationPoint, GuestTimes, kind_of
+from lab.model.result.measurement import IOPS, Prediction
 from lab.model.scenario.document import Cell, Disk
 from lab.model.scenario.drive import HardDrive, SolidStateDrive
 from lab.plugins import catalog
@@ -233,14 +227,3 @@ def _guest_times(rates: Mapping[str, float], pace: float, before: GuestTimes | N
         name: max(0.0, 1 / rate - commands.get(name, 1) * pace) for name, rate in rates.items()
     }
     return GuestTimes.model_validate({**(before.model_dump() if before else {}), **times})
-
-
-def check_of(cell: Cell, known: Sequence[Calibration], host: str = "") -> tuple[Check, ...]:
-    """Whether a cell's disks are as they should be on its host; nothing where nobody looked."""
-    kinds = [kind_of(d) for d in cell.disks if d.count]
-    found = [c for c in known if c.disk in kinds and c.host == host]
-    if not found:
-        return ()
-    worst = next((c for c in found if not c.passed), found[0])
-    share = max(c.guest_share for c in found)
-    return (Check(name=CALIBRATED, passed=worst.passed, detail=worst.detail, guest_share=share),)

@@ -18,6 +18,7 @@ from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Guest
 from lab.results.documents import result_of
 from lab.results.noise import noise_of
+from lab.run.crew import Say, Watch
 from lab.run.environment import host_facts, image_facts
 from lab.run.guests import sweep
 from lab.run.options import How
@@ -25,7 +26,6 @@ from lab.run.preparation.fitting import check_arrays, check_images
 from lab.run.preparation.place import Place, prepare
 from lab.run.preparation.real import check_real
 from lab.run.preparation.suites import check_suites
-from lab.run.scheduling.crew import Say, Watch
 from lab.run.scheduling.dispatch import Dispatch
 from lab.store.runs import RunStore, StoredCell, StoredRun, now
 

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from lab.cluster import local as cluster_local
 from lab.core.errors import HostError
 from lab.host import images
 from lab.host.guest import registry as guests
@@ -103,7 +102,7 @@ def take_down(names: Sequence[str]) -> list[str]:
 
 def sweep() -> list[str]:
     """Remove what dead labs and workers left, but for images; names of what went."""
-    removed = guests.collect_garbage() + warm.collect_garbage() + cluster_local.collect_garbage()
+    removed = guests.collect_garbage() + warm.collect_garbage() + guests.collect_homes()
     host = (paths.host(), paths.host() / "capabilities", paths.host() / "calibration")
     places = (paths.guests(), paths.keys(), paths.plugins(), paths.outposts())
     for place in (*places, *host, paths.kernels(), paths.profiles(), paths.schema()):

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from lab.compile import schedule
-from lab.compile.cell.disks import lasting
 from lab.compile.cell.procedure import cell_procedure, patience_of, target_of
+from lab.compile.guest.disks import lasting
 from lab.compile.guest.steps import memory_of
 from lab.compile.scenario.document import Compiled
 from lab.core.errors import FullError, GuestError, LabError, TroubleError
@@ -29,12 +29,12 @@ from lab.model.result.document import Outcome
 from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Guest
 from lab.plugins.disks import guest_path
+from lab.run.crew import Crew, Heard, Member, Say
 from lab.run.guests import sweep
 from lab.run.preparation.fitting import Known, check_arrays, check_images
 from lab.run.preparation.guest_kinds import Kinds
 from lab.run.preparation.place import Place, prepare
 from lab.run.preparation.saving import Baking
-from lab.run.scheduling.crew import Crew, Heard, Member, Say
 
 TRIES: Final = 3
 """How often a guest is tried: a saved one twice, then one that boots."""

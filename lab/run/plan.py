@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from lab.analysis.judge import Judged, judge
-from lab.compile.cell.procedure import cell_procedure
-from lab.compile.guest.cloud_init import Identity
-from lab.compile.guest.steps import Site, guest_procedure
+from lab.compile.guest.steps import Site
+from lab.compile.plan import planned_guest
 from lab.compile.scenario.document import Compiled
 from lab.compile.scenario.fields import fields_of
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import HostError, InputError
 from lab.host.system import accelerator, keys, paths
 from lab.host.system.accelerator import EMULATOR, Accelerator
-from lab.model.execution.plan import Plan, PlannedCell, PlannedGuest
+from lab.model.execution.plan import Plan
 from lab.model.result.document import Result, Run
 from lab.model.scenario.claim import Verdict
-from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Guest
 from lab.results.documents import predicted
 from lab.results.schema import first_line
@@ -45,24 +42,6 @@ def plan_of(compiled: Compiled) -> Plan:
         guest_directory=directory,
         private_key=str(keys.lab_key_path()),
         guests=tuple(planned),
-    )
-
-
-def planned_guest(guest: Guest, cells: Sequence[Cell], site: Site) -> PlannedGuest:
-    """A guest that boots, and cells in it; its keys are variables that the plan's script sets."""
-    identity = Identity(
-        guest="gplan",
-        host_name="lab",
-        host_key_private="$HOST_KEY",
-        host_key_public="$HOST_KEY_PUBLIC",
-        authorized_key="$LAB_KEY_PUBLIC",
-    )
-    return PlannedGuest(
-        procedure=guest_procedure(guest, site, identity),
-        cells=tuple(
-            PlannedCell(id=cell_id(c), axes=c.axes, procedure=cell_procedure(c, site.directory))
-            for c in cells
-        ),
     )
 
 

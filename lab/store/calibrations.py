@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.host.system import accelerator, files, paths
-from lab.model.execution.calibration import Calibration
+from lab.model.result.calibration import Calibration
 
 
 def key_of(facts: dict[str, Any]) -> str:

@@ -21,10 +21,10 @@ from lab.host.guest.bench import LiveBench
 from lab.host.guest.registry import GuestRecord
 from lab.host.system import keys
 from lab.md.theory.drive import Requesters, figures
-from lab.model.execution.calibration import Calibration, CalibrationPoint, GuestTimes
 from lab.model.execution.procedure import AskServer
-from lab.model.plugin import Outputs
+from lab.model.result.calibration import Calibration, CalibrationPoint, GuestTimes
 from lab.model.scenario.document import Disk
+from lab.model.scenario.outputs import Outputs
 from lab.plugins import catalog
 from lab.plugins.disks import control_path, hdd
 

@@ -28,7 +28,7 @@ from lab.host.guest import registry as guests
 from lab.host.guest import saved as warm
 from lab.host.guest.bench import LiveBench
 from lab.host.guest.registry import GuestRecord
-from lab.host.system import keys
+from lab.host.system import keys, pids
 
 from .conftest import LAB, Home, six_short_cells
 
@@ -376,7 +376,7 @@ def pids_of(victim: str, seen: Seen) -> list[int]:
             found = guests.qemu_pids(seen.record.path)
         case _:
             found = guests.server_pids(seen.record.path)
-    return [pid for pid in found if guests.started_ticks(pid) and not guests.is_stopped(pid)]
+    return [pid for pid in found if pids.started_ticks(pid) and not pids.is_stopped(pid)]
 
 
 def spans_of(run: Path) -> dict[str, float]:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.compile.cell.disks import disk_steps, standing
+from lab.compile.guest.disks import disk_steps, standing
 from lab.compile.scenario.document import compile_scenario
 from lab.host.guest import registry as guests
 from lab.host.guest import saved as warm

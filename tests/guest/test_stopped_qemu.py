@@ -19,6 +19,7 @@ pytestmark = pytest.mark.guest
 
 PROGRAM = r"""
 import json, os, signal, sys, time
+from lab.host.system import pids
 from lab.compile.guest.steps import qemu_conf
 from lab.core.errors import GuestError
 from lab.host import accelerator, guests, wire
@@ -65,7 +66,7 @@ except GuestError as error:
 waited = time.monotonic() - began
 bench.destroy_guest()
 guests.remove(root)
-print(json.dumps([said, waited, time.monotonic() - began - waited, guests.started_ticks(pid)]))
+print(json.dumps([said, waited, time.monotonic() - began - waited, pids.started_ticks(pid)]))
 wire.leave(0)
 """
 

@@ -14,7 +14,7 @@ import pytest
 
 from lab.host.guest import registry as guests
 from lab.host.guest.registry import GuestRecord
-from lab.host.system import load
+from lab.host.system import load, pids
 
 from .conftest import LAB, Home
 
@@ -131,7 +131,7 @@ def test_a_killed_session_leaves_it_suspended(lab_home: Home, record: GuestRecor
         client = client_of(process)
         assert state(lab_home) == "up"
         process.kill()
-    wait_for(lambda: not guests.started_ticks(client))
+    wait_for(lambda: not pids.started_ticks(client))
     wait_for(lambda: state(lab_home) == "suspended")
     assert use(record, 5.0) < SUSPENDED_USE
 

@@ -21,8 +21,8 @@ import drive.sealed
 from drive import region
 from lab.core.units import MIB
 from lab.host import images
-from lab.host.guest.virtual import kit as sealed_kit
 from lab.host.guest.virtual import snapshot as sealed_snapshot
+from lab.host.images import virtual_time as sealed_kit
 from lab.host.system import paths
 from lab.model.execution.job import SealedKit
 from lab.model.execution.procedure import GuestCommand, PowerCycle, Procedure

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from lab.core.errors import ToolError
-from lab.model.plugin import Outputs
+from lab.model.scenario.outputs import Outputs
 from lab.plugins.workloads.bonnie import FIELDS, WORKLOAD, BonnieParameters
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "workloads" / "bonnie"

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from lab.report.html.figures import figure, metric_words
+from lab.report.content.figures import figure, metric_words
 from lab.results.report import write_report, write_site
 from lab.store.runs import RunStore
 from tests import kept, runs

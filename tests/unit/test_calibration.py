@@ -19,7 +19,7 @@ from lab.core.units import MIB
 from lab.core.yaml import parse_override
 from lab.host.system import load
 from lab.md.theory.drive import figures
-from lab.model.execution.calibration import Calibration, GuestTimes
+from lab.model.result.calibration import Calibration, GuestTimes
 from lab.model.scenario.document import Cell
 from lab.model.scenario.drive import HardDrive
 from lab.plugins import catalog

@@ -22,25 +22,15 @@ from typing import Any, cast
 import pytest
 from pydantic import ValidationError
 
-from lab.cluster import (
-    client as cluster,
-)
-from lab.cluster import (
-    files as cluster_files,
-)
+from lab.cluster import client as cluster
+from lab.cluster import files as cluster_files
 from lab.cluster import hosts as cluster_host
-from lab.cluster import (
-    local as cluster_local,
-)
+from lab.cluster import local as cluster_local
 from lab.cluster import outpost
 from lab.cluster import run as app
-from lab.cluster import (
-    tls as cluster_tls,
-)
-from lab.cluster import (
-    worker as cluster_worker,
-)
-from lab.cluster.client import Link, Returned
+from lab.cluster import tls as cluster_tls
+from lab.cluster import worker as cluster_worker
+from lab.cluster.client import Link
 from lab.cluster.files import Shelf
 from lab.cluster.worker import Wire
 from lab.compile import resources
@@ -56,7 +46,8 @@ from lab.host.real_disks import profiles
 from lab.host.system import paths
 from lab.host.system.accelerator import Accelerator
 from lab.md.theory.profile import fit
-from lab.model.cluster import Assignment
+from lab.model.cluster import OUTCOME as CELL_DONE
+from lab.model.cluster import Assignment, Returned
 from lab.model.image.manifest import Image, ImageBoot, ImageFile, ImageManifest, ImageSource
 from lab.model.result.document import Outcome, PhaseSeconds
 from lab.plugins.disks.hdd import PRESETS
@@ -849,7 +840,7 @@ def test_a_cluster_here_leaves_nothing_however_it_ends(home: Path) -> None:
         left = [p.name for p in (home / "state" / "c").iterdir()]
         assert left == ([f".l.{child.pid}"] if end == signal.SIGKILL else [])
         assert cluster_local.alive() == []
-        assert cluster_local.collect_garbage() == left
+        assert guests.collect_homes() == left
         assert list((home / "state" / "c").iterdir()) == []
 
 
@@ -978,7 +969,7 @@ OUTCOME = StoredOutcome(outcome=Outcome.DONE, seconds=PhaseSeconds(total=1.0)).m
     [
         ({"../../evil": b""}, (), (), "would lie outside of it"),
         ({}, ({"../../evil": b""},), (), "would lie outside of it"),
-        ({cluster.OUTCOME: b"not JSON"}, (), (), "in a form that nobody can read"),
+        ({CELL_DONE: b"not JSON"}, (), (), "in a form that nobody can read"),
         ({}, (), ("not JSON",), "'a' sent calibrations in a form that nobody can read"),
     ],
 )
@@ -996,7 +987,7 @@ def test_what_a_host_sends_is_checked(
     back = Returned(
         cell=cell_id(compiled.base),
         host="a",
-        files={cluster.OUTCOME: OUTCOME.encode()} | files,
+        files={CELL_DONE: OUTCOME.encode()} | files,
         attempts=attempts,
         calibrations=known,
     )

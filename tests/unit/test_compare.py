@@ -16,7 +16,7 @@ from lab.analysis.compare import CERTAIN, Side, compare, differences, figure_cha
 from lab.analysis.noise import Repetition, floors, share_of
 from lab.compile.scenario.document import compile_scenario
 from lab.core.errors import InputError
-from lab.model.execution.calibration import Calibration, CalibrationPoint, kind_of
+from lab.model.result.calibration import Calibration, CalibrationPoint, kind_of
 from lab.model.result.comparison import Change, FigureChange
 from lab.model.result.document import CellMeasurement, CellResult, Outcome, Result, Run
 from lab.model.result.measurement import UNCONTENDED, Check, Measurement

@@ -26,8 +26,8 @@ from lab.results.documents import result_of
 from lab.results.history import history_of
 from lab.results.noise import noise_of
 from lab.results.trend import _sightings
+from lab.run.crew import Crew
 from lab.run.options import How
-from lab.run.scheduling.crew import Crew
 from lab.run.scheduling.dispatch import REPEATS, Dispatch
 from lab.run.task import Task, task_of
 from lab.store.runs import RunStore

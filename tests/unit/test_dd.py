@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from lab.core.errors import ToolError
-from lab.model.plugin import Outputs
+from lab.model.scenario.outputs import Outputs
 from lab.plugins.workloads.dd import WORKLOAD, DdParameters, bytes_moved
 
 WRITE = {"of": "{target}", "bs": "1MiB", "count": 100}

@@ -14,14 +14,13 @@ from typing import Any
 import pytest
 
 from lab.core.errors import GuestError, HostError, InputError, LabError
-from lab.host.guest import registry as guests
 from lab.host.guest import saved as warm
 from lab.host.guest.libvirt.hypervisor import Hypervisor
 from lab.host.guest.libvirt.limited import LIMITS, Limited, Limiter
 from lab.host.guest.ssh.channels import Running
 from lab.host.guest.ssh.shell import Shell
 from lab.host.images import workspace as image_workspace
-from lab.host.system import clock, deadline, locks, once, paths, turns
+from lab.host.system import clock, deadline, locks, once, paths, pids, turns
 
 pytest.importorskip("libvirt")
 
@@ -361,15 +360,15 @@ def test_a_step_that_has_waited_for_too_long_begins(monkeypatch: pytest.MonkeyPa
 def test_a_stopped_process_is_told_from_one_that_runs() -> None:
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
-        assert not guests.is_stopped(process.pid)
+        assert not pids.is_stopped(process.pid)
         process.send_signal(19)
         clock.wait_until(
-            lambda: guests.is_stopped(process.pid) or None, timeout=10, reason="it to stop"
+            lambda: pids.is_stopped(process.pid) or None, timeout=10, reason="it to stop"
         )
     finally:
         process.kill()
         process.wait()
-    assert not guests.is_stopped(process.pid)
+    assert not pids.is_stopped(process.pid)
 
 
 ROWS = [

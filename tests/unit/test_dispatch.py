@@ -14,9 +14,9 @@ from lab.model.execution.events import CellFinished
 from lab.model.execution.job import End
 from lab.model.result.document import Outcome
 from lab.model.scenario.guest import Guest
+from lab.run.crew import Crew
 from lab.run.options import How
 from lab.run.scheduling.admission import Crowd
-from lab.run.scheduling.crew import Crew
 from lab.run.scheduling.dispatch import Dispatch
 from lab.run.task import task_of
 

@@ -219,7 +219,7 @@ def test_the_file_that_a_page_adds_works(copy: Path, tmp_path: Path, name: str) 
 
 READ = """
 from lab.core.errors import ToolError
-from lab.model.plugin import Outputs
+from lab.model.scenario.outputs import Outputs
 from lab.md.theory.bucket import Direction
 from lab.plugins.workloads.badblocks import WORKLOAD
 p = WORKLOAD.parameters(blocks=8192, c=256)

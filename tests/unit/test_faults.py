@@ -14,9 +14,9 @@ import pytest
 
 from lab.analysis import measure
 from lab.analysis.predict import predictions, silences
-from lab.compile.cell.disks import NO_DISKS, Plugged, lasting
 from lab.compile.cell.fault_times import cut_short, in_order, undisturbed
 from lab.compile.cell.procedure import cell_procedure
+from lab.compile.guest.disks import NO_DISKS, Plugged, lasting
 from lab.compile.scenario.document import Compiled, compile_scenario
 from lab.compile.scenario.identity import cell_id, identity
 from lab.core.errors import InputError, ToolError
@@ -38,7 +38,7 @@ from lab.model.execution.procedure import (
     Verify,
     WipeDisk,
 )
-from lab.model.plugin import Outputs
+from lab.model.scenario.outputs import Outputs
 from lab.plugins import catalog
 from lab.plugins.faults import BEGAN, check, common, settle, state
 from lab.report.terminal.plan import as_script

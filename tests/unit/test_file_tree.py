@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from lab.core.errors import ToolError
-from lab.model.plugin import Outputs
+from lab.model.scenario.outputs import Outputs
 from lab.plugins.guest_programs import command
 from lab.plugins.guest_programs.tree import Tree
 from lab.plugins.workloads import file_tree, space

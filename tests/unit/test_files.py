@@ -20,7 +20,7 @@ from lab.model.result.document import Outcome
 from lab.store.runs import RunStore, StoredOutcome, save_raw
 from tests.fakes import SCENARIO
 
-LAB = Path(files.__file__).parents[1]
+LAB = Path(files.__file__).parents[2]
 
 
 def names(directory: Path) -> list[str]:
@@ -193,9 +193,9 @@ def test_nothing_else_in_the_lab_renames() -> None:
     others = [
         f"{path.relative_to(LAB)}:{number}: {line.strip()}"
         for path in sorted(LAB.rglob("*.py"))
-        if path != Path(files.__file__) and "inguest" not in path.parts
+        if path != Path(files.__file__) and "guest_programs" not in path.parts
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if re.search(r"\.rename\(|os\.(rename|replace|link)\(|shutil\.move\(", line)
     ]
     # Both are moves into a directory that is then published whole.
-    assert [line.partition(":")[0] for line in others] == ["host/warm.py"], others
+    assert [line.partition(":")[0] for line in others] == ["host/guest/saved.py"], others

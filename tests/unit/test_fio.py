@@ -10,7 +10,8 @@ import pytest
 
 from lab.core.base import KEPT
 from lab.core.errors import ToolError
-from lab.model.plugin import Outputs, Stream
+from lab.model.plugin import Stream
+from lab.model.scenario.outputs import Outputs
 from lab.plugins.fio_options import options
 from lab.plugins.workloads.fio import WORKLOAD, FioParameters, logs
 

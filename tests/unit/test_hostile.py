@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 import lab.cli
-from lab.cli.display import consoles
+from lab.cli import consoles
 from lab.core.errors import InputError, LabError
 from lab.core.printable import printable
 from lab.host.system import untrusted

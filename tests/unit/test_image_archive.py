@@ -15,8 +15,8 @@ import pytest
 
 from lab.core.errors import InputError
 from lab.host import images
-from lab.host.guest.virtual import kit as sealed_kit
 from lab.host.images import store as image_store
+from lab.host.images import virtual_time as sealed_kit
 from lab.host.system import paths
 from lab.model.image.manifest import Image, ImageBoot, ImageFile, ImageManifest, ImageSource
 

@@ -11,15 +11,9 @@ import pytest
 from lab.compile.scenario.document import compile_scenario
 from lab.core.errors import InputError
 from lab.core.yaml import parse_override
-from lab.host.images import (
-    recipes as image_recipes,
-)
-from lab.host.images import (
-    store as image_store,
-)
-from lab.host.images import (
-    workspace as image_workspace,
-)
+from lab.host.images import recipes as image_recipes
+from lab.host.images import store as image_store
+from lab.host.images import workspace as image_workspace
 from lab.md.facts.support import version_of
 from lab.model.image.manifest import (
     ImageBoot,

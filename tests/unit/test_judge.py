@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lab.analysis.judge import Judged, in_words, judge, limits
-from lab.model.execution.calibration import CALIBRATED
+from lab.model.result.calibration import CALIBRATED
 from lab.model.result.document import CellMeasurement, CellResult, MemberCounters, Outcome
 from lab.model.result.measurement import Check, Measurement, Prediction
 from lab.model.scenario.claim import Bound, Claim, Verdict, matches

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from lab.core.errors import ToolError
-from lab.model.plugin import Keeper, Kept, Outputs
+from lab.model.plugin import Keeper, Kept
+from lab.model.scenario.outputs import Outputs
 from lab.plugins.guest_programs.ledger import content, place
 from lab.plugins.workloads.ledger import WORKLOAD, LedgerParameters, acknowledged
 

@@ -18,8 +18,8 @@ from lab.model.execution.procedure import AttachDisk, Procedure, WipeDisk
 from lab.model.result.document import Outcome
 from lab.model.scenario.guest import Guest
 from lab.run import lending
+from lab.run.crew import Crew, Member
 from lab.run.lending import Lender, Loan
-from lab.run.scheduling.crew import Crew, Member
 from lab.testing.asked import asked_for
 
 _ORDER: TypeAdapter[Order] = TypeAdapter(Order)

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from lab.core.errors import ToolError
-from lab.model.plugin import Outputs
+from lab.model.scenario.outputs import Outputs
 from lab.plugins.workloads.mkfs import WORKLOAD, MkfsParameters
 
 MADE = '{"seconds": 1.5}\nDEVNAME=/dev/md127\nVERSION=1.0\nTYPE=ext3\n'

@@ -28,8 +28,8 @@ from lab.model.matrix.file import Expected
 from lab.model.matrix.record import Ending, Night, NightPart, NightResult, State
 from lab.model.result.document import ClaimResult, Result, Run
 from lab.model.scenario.claim import Verdict
-from lab.report.export.badge import verdicts_badge
-from lab.report.html.night import night_page, plan_page, sentence
+from lab.report.content.night import night_page, plan_page, sentence
+from lab.report.html.badge import verdicts_badge
 from lab.results.documents import result_of
 from lab.results.report import write_site
 from lab.run import execute

@@ -24,8 +24,8 @@ from lab.report.charts.draw import INK, MUTED, SERIES, Picture, legend, lines, p
 from lab.report.charts.points import longest, varying
 from lab.report.charts.traces import sync_words
 from lab.report.charts.trends import trends
-from lab.report.html.document import Page
-from lab.report.html.figures import rows_of
+from lab.report.content.document import Page
+from lab.report.content.figures import rows_of
 from lab.results.report import page_of
 from tests import runs
 from tests.fakes import stored_run
@@ -342,7 +342,7 @@ def test_text_can_be_read_and_colours_told_apart() -> None:
     assert _contrast("#ffffff", "#000000") == pytest.approx(21)
     assert min(_contrast("#ffffff", c) for c in (INK, MUTED)) >= 4.5
     assert len(set(SERIES)) == len(SERIES)
-    style = (Path(measure.__file__).parent / "report/templates/style.css").read_text()
+    style = (Path(measure.__file__).parent / "../report/html/templates/style.css").read_text()
     dark = style.partition("figure svg > rect")[2]
     for colour in (INK, MUTED, SERIES[0]):
         assert f'[fill="{colour}"]' in dark

@@ -10,7 +10,7 @@ import pytest
 import lab
 from lab.plugins import catalog
 
-ROOT = Path(lab.__file__).parent
+ROOT = Path(lab.__file__).parent / "plugins"
 CONSTANTS = {
     "workloads": ("WORKLOAD", "WorkloadTool"),
     "disks": ("DISK", "DiskModel"),
@@ -76,7 +76,8 @@ def test_a_plug_in_imports_nothing_that_touches_the_world(package: str, path: Pa
 @pytest.mark.parametrize(("package", "path"), FILES, ids=IDS)
 def test_a_plug_in_has_the_members_of_its_protocol(package: str, path: Path) -> None:
     constant, protocol = CONSTANTS[package]
-    plugin = getattr(__import__(f"lab.{package}.{path.stem}", fromlist=[constant]), constant)
+    name = f"lab.plugins.{package}.{path.stem}"
+    plugin = getattr(__import__(name, fromlist=[constant]), constant)
     model = __import__("lab.model.plugin", fromlist=[protocol])
     contract = getattr(model, protocol)
     assert contract.__abstractmethods__
@@ -84,14 +85,14 @@ def test_a_plug_in_has_the_members_of_its_protocol(package: str, path: Path) -> 
     for member in members:
         own = next((c for c in type(plugin).__mro__ if member in vars(c)), None)
         assert own is not None, member
-        here = own.__module__ == f"lab.{package}.{path.stem}"
+        here = own.__module__ == name
         assert here or (own is contract and member not in own.__abstractmethods__), member
 
 
 @pytest.mark.parametrize("package", CONSTANTS)
 def test_what_is_demanded_has_no_answer_of_its_own_and_the_rest_has(package: str) -> None:
     contract = getattr(__import__("lab.model.plugin", fromlist=["x"]), CONSTANTS[package][1])
-    tree = ast.parse((ROOT / "model/plugin.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT.parent / "model/plugin.py").read_text(encoding="utf-8"))
     (node,) = [n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == contract.__name__]
     methods = [n for n in node.body if isinstance(n, ast.FunctionDef)]
     assert methods

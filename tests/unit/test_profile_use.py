@@ -19,7 +19,7 @@ from lab.md.theory.profile import fit
 from lab.model.scenario.document import Cell
 from lab.plugins.disks.hdd import PRESETS, drive_of
 from lab.plugins.disks.ssd import PRESETS as SOLID
-from lab.report.html.disks import profile_page
+from lab.report.terminal.disks import profile_page
 from lab.run.preparation.profiles import calibrate
 from tests import loops
 from tests.fakes import Cli

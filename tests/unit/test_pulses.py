@@ -12,8 +12,8 @@ from lab.host.guest.libvirt.drives import Completed
 from lab.host.guest.pulses import STALE, Pulses
 from lab.host.system import load
 from lab.model.execution.events import Event, Pulse, StepStarted
+from lab.run.crew import Crew
 from lab.run.options import How
-from lab.run.scheduling.crew import Crew
 from lab.run.scheduling.dispatch import Dispatch
 
 

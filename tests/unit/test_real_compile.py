@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from lab.analysis import predict
-from lab.compile.cell.disks import NO_DISKS, lasting
 from lab.compile.cell.procedure import cell_procedure
+from lab.compile.guest.disks import NO_DISKS, lasting
 from lab.compile.scenario.document import compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.base import Model
@@ -34,7 +34,7 @@ from lab.model.execution.procedure import (
 from lab.model.scenario.document import Cell
 from lab.model.scenario.real import RealDisk
 from lab.plugins import catalog
-from lab.report.html.disks import disk_table
+from lab.report.terminal.disks import disk_table
 from lab.report.terminal.plan import cell_script
 from lab.run.preparation import real as use
 from lab.run.steps import Undo, run_procedure

@@ -20,8 +20,9 @@ from lab.core.yaml import parse_override
 from lab.model.result.document import CellMeasurement, CellResult, ClaimResult, Outcome, Result, Run
 from lab.model.scenario.claim import Claim, Verdict
 from lab.plugins import catalog
-from lab.report.html.document import judged
-from lab.report.html.figures import (
+from lab.report.content.answer import steps
+from lab.report.content.document import judged
+from lab.report.content.figures import (
     axes_text,
     axis_heads,
     axis_value,
@@ -30,10 +31,9 @@ from lab.report.html.figures import (
     spread,
     telling,
 )
-from lab.report.terminal.answer import steps
+from lab.report.content.tables import figures_table
 from lab.report.terminal.screen import abridged, next_steps, result_page
 from lab.report.terminal.summary import overview
-from lab.report.terminal.tables import figures_table
 from lab.report.terminal.text import scenario_page
 from lab.results.documents import result_of
 from lab.results.report import page_of

@@ -12,10 +12,10 @@ from lab.core.errors import InputError
 from lab.host.system import paths
 from lab.model.result.document import Outcome
 from lab.model.scenario.claim import Verdict
-from lab.report.html.document import Page
+from lab.report.content.answer import answer, reliability, steps
+from lab.report.content.document import Page
+from lab.report.content.tables import members_table, series_table
 from lab.report.html.page import run_page
-from lab.report.terminal.answer import answer, reliability, steps
-from lab.report.terminal.tables import members_table, series_table
 from lab.results.documents import result_of
 from lab.results.report import page_of, write_report, write_site
 from lab.store.runs import RunStore

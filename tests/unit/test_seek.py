@@ -10,7 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from lab.core.errors import ToolError
-from lab.model.plugin import Outputs, Stream
+from lab.model.plugin import Stream
+from lab.model.scenario.outputs import Outputs
 from lab.plugins.workloads.seek import WORKLOAD, SeekParameters
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "workloads" / "seek" / "unaligned-reads"

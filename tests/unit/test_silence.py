@@ -22,8 +22,8 @@ from lab.model.execution.events import Event, GuestStarted
 from lab.model.execution.job import GuestJob
 from lab.model.execution.procedure import HostCommand, MakeDirectory, Procedure, StartServer
 from lab.model.scenario.guest import Guest
-from lab.run.scheduling import crew as crews
-from lab.run.scheduling.crew import Crew, Member
+from lab.run import crew as crews
+from lab.run.crew import Crew, Member
 
 pytestmark = pytest.mark.usefixtures("lab_home")
 UP = GuestStarted(guest="g1", seconds=1.0).model_dump_json()

@@ -18,8 +18,8 @@ from lab.core.errors import InputError, ToolError
 from lab.core.units import shortened
 from lab.host.guest.ssh.suite_tests import SuiteTests
 from lab.model.execution.events import TestStarted
-from lab.model.plugin import Outputs
 from lab.model.result.document import Outcome
+from lab.model.scenario.outputs import Outputs
 from lab.plugins import catalog
 from lab.plugins.guest_programs import suite as program
 from lab.plugins.workloads import KERNEL, suite_output

@@ -26,9 +26,9 @@ from lab.host.guest.ssh import parcel
 from lab.model.execution.procedure import GuestCommand, Procedure, SendDirectory, Timed
 from lab.model.matrix.file import Expected
 from lab.model.matrix.record import Ending, NightPart
-from lab.model.plugin import Outputs
 from lab.model.result.document import ClaimResult, Outcome
 from lab.model.scenario.claim import Verdict
+from lab.model.scenario.outputs import Outputs
 from lab.model.scenario.suite import LEFT_OUT, Suite, SuiteParameters
 from lab.plugins import catalog
 from lab.plugins.workloads import LONGEST_REASON

@@ -16,7 +16,7 @@ from lab.md.theory.drive import (
     revolution_rate,
     sequential_read_rate,
 )
-from lab.model.execution.calibration import GuestTimes
+from lab.model.result.calibration import GuestTimes
 from lab.model.scenario.drive import HardDrive
 from lab.plugins.disks.hdd import PRESETS as HDD
 from lab.plugins.disks.ssd import PRESETS as SSD

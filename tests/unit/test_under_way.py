@@ -16,8 +16,8 @@ from lab.core.errors import InputError
 from lab.host.system import makers, paths
 from lab.model.result.document import UNDER_WAY, Outcome, RunState
 from lab.model.scenario.claim import Verdict
+from lab.report.content.answer import answer, steps
 from lab.report.html.page import run_page
-from lab.report.terminal.answer import answer, steps
 from lab.results.compare import comparison_of
 from lab.results.documents import result_of, summary
 from lab.results.history import history_of

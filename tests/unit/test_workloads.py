@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lab.core.errors import ToolError
-from lab.model.plugin import Outputs
+from lab.model.scenario.outputs import Outputs
 from lab.plugins import catalog
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "workloads"

@@ -17,7 +17,7 @@ def list_(as_json: Json = False) -> None:
 
     Example: lab disk list
     """
-    from lab.report.html.disks import disk_table
+    from lab.report.terminal.disks import disk_table
     from lab.run.preparation.real import inventory
 
     rows = inventory()
@@ -49,7 +49,7 @@ def calibrate(
     Example: lab disk calibrate /dev/disk/by-id/ata-WDC_WD10EZEX_1234
     """
     from lab.cli.display.progress import Spinner
-    from lab.report.html.disks import profile_page
+    from lab.report.terminal.disks import profile_page
     from lab.run.preparation import profiles
 
     with Spinner(f"reading {device}") as spinner:

@@ -15,7 +15,7 @@ def doctor(as_json: Json = False) -> None:
     Example: lab doctor
     """
     from lab.core.errors import EXIT_DONE, EXIT_TROUBLE
-    from lab.host.system.doctor import findings
+    from lab.host.doctor import findings
     from lab.report.terminal.text import doctor_table
 
     found = findings()

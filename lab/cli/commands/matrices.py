@@ -45,7 +45,7 @@ def list_(as_json: Json = False) -> None:
     from lab.core.errors import InputError
     from lab.matrix.file import compile_matrix
     from lab.plugins import catalog
-    from lab.report.terminal.text import plain_table
+    from lab.report.content.plain_table import plain_table
 
     rows, broken = [], []
     for name, path in catalog.matrices().items():
@@ -178,7 +178,7 @@ def run_matrix(
     from lab.core.errors import InputError
     from lab.matrix import run as running
     from lab.matrix.plan import host_of, plan_of
-    from lab.report.html.night import plan_page
+    from lab.report.content.night import plan_page
     from lab.results.junit import check_file
     from lab.results.report import check_directory
     from lab.store import matrix_runs as nights
@@ -314,7 +314,7 @@ def _write_site(out: Path, found: NightResult) -> None:
 
 
 def _tell(found: NightResult, directory: Path, report: Path | None, *, as_json: bool) -> None:
-    from lab.report.html.night import night_page
+    from lab.report.content.night import night_page
 
     if as_json:
         print_json(found.model_dump(mode="json", by_alias=True))

@@ -9,7 +9,7 @@ from rich.cells import cell_len, set_cell_size
 
 from lab.compile.scenario.identity import cell_id
 from lab.model.scenario.document import Cell
-from lab.report.html.figures import axes_text, axis_heads, axis_value, telling
+from lab.report.content.figures import axes_text, axis_heads, axis_value, telling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

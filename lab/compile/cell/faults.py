@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from lab.compile.cell.disks import standing
 from lab.compile.cell.fault_times import begun, in_order
+from lab.compile.guest.disks import standing
 from lab.compile.guest.program import POSSIBLE
 from lab.compile.guest.steps import BOOT_TIMEOUT, SETTLED
 from lab.compile.guest.virtual_time import is_sealed

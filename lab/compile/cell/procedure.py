@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from lab.compile.cell.disks import Plugged, disk_steps, report_steps
 from lab.compile.cell.fault_times import cut_short, in_order
 from lab.compile.cell.faults import FILE, fault_steps, scene_of
+from lab.compile.guest.disks import Plugged, disk_steps, report_steps
 from lab.compile.guest.steps import ENVIRONMENT
+from lab.compile.guest.suites import suite_steps, takes_all_disks
 from lab.compile.guest.virtual_time import is_sealed
-from lab.compile.scenario.suites import suite_steps, takes_all_disks
 from lab.core.units import MIB
 from lab.md.theory.drive import full_cache_seconds
 from lab.model.execution.procedure import (

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from lab.compile.cell.disks import NO_DISKS, Plugged, disk_files, disk_steps
 from lab.compile.guest.cloud_init import Identity, meta_data, user_data
+from lab.compile.guest.disks import NO_DISKS, Plugged, disk_files, disk_steps
 from lab.compile.guest.domain_xml import NAME, Machine, Virtual, domain_xml
 from lab.core.units import MIB
 from lab.model.execution.procedure import (

@@ -7,8 +7,8 @@ from typing import Any
 
 from lab.compile.cell.faults import fault_problems
 from lab.compile.guest import virtual_time as sealed
-from lab.compile.scenario.real import real_problems
-from lab.compile.scenario.suites import suite_problems, takes_all_disks
+from lab.compile.guest.real import real_problems
+from lab.compile.guest.suites import suite_problems, takes_all_disks
 from lab.core.errors import InputError
 from lab.core.yaml import Document, dotted
 from lab.model.plugin import Problem

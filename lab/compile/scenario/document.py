@@ -10,14 +10,14 @@ from typing import Any, Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from lab.compile.guest.real import Known, nobody, with_real
+from lab.compile.guest.suites import with_directories
 from lab.compile.guest.virtual_time import on_the_labs_bus
 from lab.compile.scenario.checks import Checks, refuse_faults
 from lab.compile.scenario.claims import check_claims, with_defaults
 from lab.compile.scenario.fields import look_up
 from lab.compile.scenario.identity import identities
 from lab.compile.scenario.profile import with_profiles
-from lab.compile.scenario.real import Known, nobody, with_real
-from lab.compile.scenario.suites import with_directories
 from lab.core.base import Model
 from lab.core.errors import InputError
 from lab.core.units import same_value

@@ -18,7 +18,8 @@ from pathlib import Path
 from secrets import token_hex
 
 from lab.core.errors import GuestError, HostError, InputError, unwritable
-from lab.host.system import clock, files, paths
+from lab.host.system import clock, files, leftovers, paths
+from lab.host.system.pids import started_ticks
 
 RECORD = "guest.json"
 PANIC = "Kernel panic - not syncing"
@@ -56,28 +57,6 @@ class GuestRecord:
     def path(self) -> Path:
         """The guest's directory."""
         return Path(self.directory)
-
-
-def started_ticks(pid: int) -> int:
-    """When a process started, in clock ticks since boot; 0 where there is none.
-
-    One that has ended and that nobody has asked for its status yet, a zombie, is none.
-    """
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        state, *fields = stat.rpartition(")")[2].split()
-        return 0 if state in ("Z", "X") else int(fields[18])
-    except (OSError, ValueError, IndexError):
-        return 0
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether a process is stopped (SIGSTOP, Ctrl-Z) or traced, ``proc(5)``."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[:1] in (["T"], ["t"])
 
 
 def new_id() -> str:
@@ -315,6 +294,22 @@ def collect_garbage() -> list[str]:
     removed = []
     for directory in abandoned():
         remove(directory)
+        removed.append(directory.name)
+    return removed
+
+
+def remove_home(directory: Path) -> None:
+    """End the guests of hosts of a local cluster, and remove the directory of their homes."""
+    for guest in directory.glob("*/state/guests/*"):
+        end_processes(guest)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def collect_homes() -> list[str]:
+    """Remove what local clusters left whose process is gone; the names of their directories."""
+    removed = []
+    for directory in list(leftovers.abandoned(paths.clusters().glob(".l.*"))):
+        remove_home(directory)
         removed.append(directory.name)
     return removed
 

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.core.errors import HostError
-from lab.host.guest.registry import GuestRecord, started_ticks
+from lab.host.guest.registry import GuestRecord
 from lab.host.system import files, locks, paths
+from lab.host.system.pids import started_ticks
 
 MEMORY: Final = "memory.save"
 ROOT: Final = "root.qcow2"

@@ -19,8 +19,7 @@ from typing import Final
 
 import lab
 from lab.core.errors import GuestError, HostError, ToolError
-from lab.host.guest import registry as guests
-from lab.host.system import clock, files, paths, process, turns
+from lab.host.system import clock, files, paths, pids, process, turns
 from lab.model.execution.procedure import AskServer, BuildPlugin, StartServer
 
 PACKAGES: Final = "nbdkit nbdkit-plugin-dev gcc libc6-dev"
@@ -136,7 +135,7 @@ class Server:
         if status is not None:
             ended = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
             return f"{who} ended {ended}"
-        return f"{who} is stopped" if guests.is_stopped(self.pid) else ""
+        return f"{who} is stopped" if pids.is_stopped(self.pid) else ""
 
     def stop(self, grace: float = 3.0) -> None:
         """End it, by force after ``grace`` seconds: a stalled disk does not end by itself."""

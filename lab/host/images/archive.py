@@ -18,8 +18,8 @@ from pydantic import ValidationError
 from lab.core import wording
 from lab.core.errors import InputError
 from lab.core.units import MIB
-from lab.host.guest.virtual import kit as sealed_kit
 from lab.host.images import store as image_store
+from lab.host.images import virtual_time as sealed_kit
 from lab.host.images.store import MANIFEST, Progress
 from lab.host.system import files, untrusted
 from lab.model.image.manifest import Image, ImageManifest, image_at

@@ -16,15 +16,9 @@ from lab.compile.image import log as image_log
 from lab.compile.image.build import RELEASES, Found, ImageBuild
 from lab.compile.image.log import Stage
 from lab.core.errors import HostError, LabError, ToolError
-from lab.host.images import (
-    recipes as image_recipes,
-)
-from lab.host.images import (
-    store as image_store,
-)
-from lab.host.images import (
-    workspace as image_workspace,
-)
+from lab.host.images import recipes as image_recipes
+from lab.host.images import store as image_store
+from lab.host.images import workspace as image_workspace
 from lab.host.images.store import Progress
 from lab.host.system import process
 from lab.host.system.clock import now

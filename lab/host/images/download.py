@@ -22,18 +22,10 @@ from typing import Final, Protocol
 
 from lab.core.errors import HostError, InputError, ToolError
 from lab.core.units import MIB
-from lab.host.images import (
-    archive as image_archive,
-)
-from lab.host.images import (
-    recipes as image_recipes,
-)
-from lab.host.images import (
-    store as image_store,
-)
-from lab.host.images import (
-    workspace as image_workspace,
-)
+from lab.host.images import archive as image_archive
+from lab.host.images import recipes as image_recipes
+from lab.host.images import store as image_store
+from lab.host.images import workspace as image_workspace
 from lab.host.images.store import Progress
 from lab.host.system import files, process
 from lab.model.image.manifest import Image, ImageBoot, ImageFile, ImageManifest, ImageSource

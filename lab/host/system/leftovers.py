@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from lab.host.guest.registry import started_ticks
+from lab.host.system.pids import started_ticks
 
 _IN_THE_MAKING: Final = re.compile(r"\..+\.(\d+)(\.part)?")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from lab.core.errors import HostError
-from lab.host.guest.registry import is_stopped
 from lab.host.system import clock
+from lab.host.system.pids import is_stopped
 
 _GLANCE: Final = 0.05
 """Seconds between two tries."""

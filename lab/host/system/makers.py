@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Final
 
 from lab.core.errors import InputError, TroubleError, unwritable
-from lab.host.guest.registry import started_ticks
 from lab.host.system import clock
+from lab.host.system.pids import started_ticks
 
 NAME: Final = ".maker"
 PATIENCE: Final = 1.0

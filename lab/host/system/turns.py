@@ -21,8 +21,8 @@ from pathlib import Path
 from secrets import token_hex
 from typing import IO, Final, TypedDict
 
-from lab.host.guest.registry import is_stopped, started_ticks
 from lab.host.system import accelerator, clock, locks, paths
+from lab.host.system.pids import is_stopped, started_ticks
 
 PATIENCE: Final = 60.0
 """Seconds after which a guest goes on without a turn."""

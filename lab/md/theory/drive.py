@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lab.core.units import KIB, MIB
-from lab.model.execution.calibration import GuestTimes
+from lab.model.result.calibration import GuestTimes
 from lab.model.scenario.drive import HardDrive, SolidStateDrive
 
 SMALL: Final = 4 * KIB

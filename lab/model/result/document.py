@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 
 from lab.core.base import Model
 from lab.core.statistics import Interval, median_interval
-from lab.model.execution.calibration import CALIBRATED
+from lab.model.result.calibration import CALIBRATED
 from lab.model.result.measurement import GUEST_CPU, UNCONTENDED, Check, Measurement, Prediction
 from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import AxisValue

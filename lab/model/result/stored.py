@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, field_validator, model_validator
 
 from lab.core.base import Model
-from lab.model.execution.calibration import Calibration
+from lab.model.result.calibration import Calibration
 from lab.model.result.document import CellClock, Digest, Outcome, PhaseSeconds, checked_environment
 from lab.model.result.measurement import Check
 from lab.model.result.noise import NoiseFloor

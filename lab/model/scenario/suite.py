@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from pydantic import Field
 
 from lab.core.base import Model, Seconds
-from lab.model.plugin import Outputs
+from lab.model.scenario.outputs import Outputs
 
 SUITES: Final = "/var/lib/lab/suites"
 """Where copies of suites lie in the guest."""

@@ -15,8 +15,9 @@ from typing_extensions import override
 
 from lab.core.base import Model, Size
 from lab.model.execution.procedure import AskServer, Step
-from lab.model.plugin import FaultKind, Outputs, Problem, Scene, checked
+from lab.model.plugin import FaultKind, Problem, Scene, checked
 from lab.model.result.measurement import Metric
+from lab.model.scenario.outputs import Outputs
 from lab.plugins.faults import Position, counted, data_offset, disk, disk_problems, served
 
 

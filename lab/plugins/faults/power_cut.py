@@ -19,8 +19,9 @@ from typing_extensions import override
 from lab.core.base import Model
 from lab.md.steps.readback import dirty_bits_script
 from lab.model.execution.procedure import PowerCycle, Step, words
-from lab.model.plugin import FaultKind, Outputs, Problem, Scene, checked
+from lab.model.plugin import FaultKind, Problem, Scene, checked
 from lab.model.result.measurement import Metric
+from lab.model.scenario.outputs import Outputs
 from lab.plugins.faults import (
     assemble,
     bitmap_mounted,

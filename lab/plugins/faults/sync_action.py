@@ -12,8 +12,9 @@ from typing import Any, Literal
 from typing_extensions import override
 
 from lab.core.base import Model
-from lab.model.plugin import FaultKind, Outputs, Problem, Scene, checked
+from lab.model.plugin import FaultKind, Problem, Scene, checked
 from lab.model.result.measurement import Metric
+from lab.model.scenario.outputs import Outputs
 from lab.plugins.faults import array_problems, counted, find, number
 
 

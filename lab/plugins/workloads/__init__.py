@@ -42,8 +42,8 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lab.core.errors import ToolError
-from lab.model.plugin import Outputs
 from lab.model.result.measurement import Metric, MetricKind
+from lab.model.scenario.outputs import Outputs
 from lab.model.scenario.suite import Ending, SuiteParameters, Tested
 from lab.plugins import guest_programs as inguest
 

@@ -25,8 +25,9 @@ from pydantic import Field, field_validator
 from typing_extensions import override
 
 from lab.core.base import Model
-from lab.model.plugin import Outputs, WorkloadTool, checked
+from lab.model.plugin import WorkloadTool, checked
 from lab.model.result.measurement import Metric
+from lab.model.scenario.outputs import Outputs
 from lab.model.scenario.suite import Ending, Named, Suite, SuiteParameters, Tested
 from lab.plugins.workloads import (
     ENDED,

@@ -17,8 +17,9 @@ from typing_extensions import override
 from lab.core.base import Model, Size
 from lab.core.errors import ToolError
 from lab.model.execution.procedure import words
-from lab.model.plugin import Outputs, Stream, WorkloadTool, checked
+from lab.model.plugin import Stream, WorkloadTool, checked
 from lab.model.result.measurement import Metric
+from lab.model.scenario.outputs import Outputs
 from lab.plugins.workloads import TARGET, aimed
 
 MIB: Final = 1024**2

@@ -17,8 +17,9 @@ from lab.core.base import Model, Size
 from lab.core.errors import ToolError
 from lab.core.wording import choice
 from lab.model.execution.procedure import words
-from lab.model.plugin import Outputs, Stream, WorkloadTool, checked
+from lab.model.plugin import Stream, WorkloadTool, checked
 from lab.model.result.measurement import SECONDS, THROUGHPUT, Metric
+from lab.model.scenario.outputs import Outputs
 from lab.plugins.workloads import TARGET
 
 _COPIED: Final = re.compile(

@@ -16,8 +16,9 @@ from typing_extensions import override
 
 from lab.core.base import Model, Size
 from lab.core.errors import ToolError
-from lab.model.plugin import Outputs, Stream, WorkloadTool, checked
+from lab.model.plugin import Stream, WorkloadTool, checked
 from lab.model.result.measurement import SECONDS, Metric
+from lab.model.scenario.outputs import Outputs
 from lab.plugins.workloads import TARGET, aimed, read_json, small, tree_command
 
 Phase = Literal["write", "read", "unpack", "remove"]

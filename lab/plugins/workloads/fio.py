@@ -18,8 +18,9 @@ from typing_extensions import override
 from lab.core.base import KEPT, Model, wrong_key
 from lab.core.errors import ToolError
 from lab.model.execution.procedure import words
-from lab.model.plugin import Outputs, Stream, Trace, WorkloadTool, checked
+from lab.model.plugin import Stream, Trace, WorkloadTool, checked
 from lab.model.result.measurement import IOPS, SECONDS, THROUGHPUT, Metric
+from lab.model.scenario.outputs import Outputs
 from lab.plugins.fio_options import options as fio_options
 from lab.plugins.fio_options.values import LOGS, Value, normal, unknown
 from lab.plugins.workloads import TARGET, aimed

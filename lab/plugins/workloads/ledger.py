@@ -16,8 +16,9 @@ from typing_extensions import override
 
 from lab.core.base import Model, Size
 from lab.core.errors import ToolError
-from lab.model.plugin import Keeper, Kept, Outputs, WorkloadTool, checked
+from lab.model.plugin import Keeper, Kept, WorkloadTool, checked
 from lab.model.result.measurement import IOPS, SECONDS, Metric
+from lab.model.scenario.outputs import Outputs
 from lab.plugins import guest_programs as inguest
 
 TARGET: Final = "{target}"

@@ -16,8 +16,9 @@ from typing_extensions import override
 from lab.core.base import Model
 from lab.core.errors import ToolError
 from lab.model.execution.procedure import words
-from lab.model.plugin import Outputs, Stream, WorkloadTool, checked
+from lab.model.plugin import Stream, WorkloadTool, checked
 from lab.model.result.measurement import SECONDS, Metric
+from lab.model.scenario.outputs import Outputs
 from lab.plugins import guest_programs as inguest
 
 _FORCE: Final = {"ext2": "-F", "ext3": "-F", "ext4": "-F", "xfs": "-f"}

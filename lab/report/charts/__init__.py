@@ -20,8 +20,8 @@ from lab.report.charts.heat import heat
 from lab.report.charts.members import members
 from lab.report.charts.points import at, is_numeric, longest, varying
 from lab.report.charts.traces import traces
-from lab.report.html.document import Page, PageCell
-from lab.report.html.figures import Row, axes_text, metric_words, rows_of
+from lab.report.content.document import Page, PageCell
+from lab.report.content.figures import Row, axes_text, metric_words, rows_of
 
 BARS: Final = 24
 """More bars than this are not taken in: further axes are held where the first cell has them."""

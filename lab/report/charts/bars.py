@@ -8,7 +8,7 @@ from typing import Any, Final
 from lab.report.charts.ceilings import DISKS, WORDS
 from lab.report.charts.draw import INK, MEASURED, MUTED, PUBLISHED, WIDTH, Picture, lines
 from lab.report.charts.points import mark, scale_of, slug
-from lab.report.html.figures import Row
+from lab.report.content.figures import Row
 
 STEP: Final = 26
 """Pixels from bar to bar."""

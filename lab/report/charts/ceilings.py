@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from lab.model.scenario.document import Cell
-from lab.report.html.figures import Row
+from lab.report.content.figures import Row
 
 DISKS: Final = "disks.count"
 CEILINGS: Final = (("N·B", 0), ("(N-1)·B", 1))

@@ -19,7 +19,7 @@ from lab.report.charts.points import (
     short_name,
     slug,
 )
-from lab.report.html.figures import Row, axes_text, axis_value
+from lab.report.content.figures import Row, axes_text, axis_value
 
 HEIGHT: Final = 230
 LEAST: Final = 3

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from lab.report.charts.draw import WIDTH, Picture
 from lab.report.charts.points import mark, ordered, scale_of, short_name, slug
-from lab.report.html.figures import Row, axis_value, percent
+from lab.report.content.figures import Row, axis_value, percent
 
 ROW: Final = 38
 """Pixels of a row."""

@@ -10,8 +10,8 @@ from lab.core.units import MIB
 from lab.model.result.document import MemberCounters
 from lab.report.charts.draw import INK, READS, WRITES, Picture
 from lab.report.charts.points import slug
-from lab.report.html.document import PageCell
-from lab.report.html.figures import axes_text
+from lab.report.content.document import PageCell
+from lab.report.content.figures import axes_text
 
 INNER: Final = 370
 """Pixels of the bars' longest."""

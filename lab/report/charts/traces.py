@@ -8,8 +8,8 @@ from typing import Any, Final
 from lab.model.result.measurement import Series, SyncSeen
 from lab.report.charts.draw import GRID, INK, MEASURED, PUBLISHED, UPRIGHT, WIDTH, Picture
 from lab.report.charts.points import Scale, scale, slug
-from lab.report.html.document import PageCell
-from lab.report.html.figures import axes_text, figure
+from lab.report.content.document import PageCell
+from lab.report.content.figures import axes_text, figure
 
 HEIGHT: Final = 200
 _METRICS: Final = {"B/s": "throughput", "1/s": "iops"}

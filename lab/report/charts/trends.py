@@ -8,8 +8,8 @@ from typing import Any
 from lab.report.charts import CURVES
 from lab.report.charts.draw import SERIES, SHAPES, UPRIGHT, WIDTH, Picture, legend
 from lab.report.charts.points import mark, scale_of, slug
-from lab.report.html.document import Page
-from lab.report.html.figures import Row, axes_text, metric_words, rows_of
+from lab.report.content.document import Page
+from lab.report.content.figures import Row, axes_text, metric_words, rows_of
 
 HEIGHT = 240
 

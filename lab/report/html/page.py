@@ -13,10 +13,10 @@ from lab.model.result.document import Outcome, Result, RunState
 from lab.model.scenario.claim import Claim, Verdict
 from lab.report.charts import cell_pictures, figure_pictures, shown_cells
 from lab.report.charts.draw import Picture, svg
-from lab.report.html.document import Page, PageCell
-from lab.report.html.figures import axes_text, claim_figure, clock_words
-from lab.report.terminal.answer import answer, reliability
-from lab.report.terminal.tables import (
+from lab.report.content.answer import answer, reliability
+from lab.report.content.document import Page, PageCell
+from lab.report.content.figures import axes_text, claim_figure, clock_words
+from lab.report.content.tables import (
     calibrations_table,
     checks_table,
     facts,

@@ -9,12 +9,12 @@ from lab.model.matrix.record import NightResult, Regression
 from lab.model.result.document import Outcome
 from lab.model.scenario.claim import Verdict
 from lab.report.charts.trends import trends
-from lab.report.html.document import Page
-from lab.report.html.figures import axes_text, figure, metric_words, rows_of, spread
-from lab.report.html.night import LEGEND, regression_sentence, summary, system_of
+from lab.report.content.answer import answer
+from lab.report.content.document import Page
+from lab.report.content.figures import axes_text, figure, metric_words, rows_of, spread
+from lab.report.content.night import LEGEND, regression_sentence, summary, system_of
+from lab.report.content.tables import Line, Table, columns
 from lab.report.html.page import drawn, mood, render, when, where
-from lab.report.terminal.answer import answer
-from lab.report.terminal.tables import Line, Table, columns
 
 
 def index_page(

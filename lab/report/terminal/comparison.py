@@ -15,8 +15,8 @@ from lab.core.statistics import Spread, reach
 from lab.model.result.comparison import CellChange, Change, Comparison, Difference, FigureChange
 from lab.model.result.history import History, Point
 from lab.model.result.noise import NoiseFloor
-from lab.report.html.figures import SHOWN, axis_value, figure
-from lab.report.terminal.text import plain_table
+from lab.report.content.figures import SHOWN, axis_value, figure
+from lab.report.content.plain_table import plain_table
 
 STYLES: Mapping[Change, str] = {
     Change.CHANGED: "bold",

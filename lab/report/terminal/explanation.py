@@ -12,7 +12,7 @@ from rich.text import Text
 
 from lab.core.units import MIB
 from lab.model.result.explanation import CellExplanation, Explanation, MemberBytes
-from lab.report.html.figures import axis_value, figure
+from lab.report.content.figures import axis_value, figure
 
 
 def explanation_page(

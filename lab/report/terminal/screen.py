@@ -20,8 +20,9 @@ from rich.text import Text
 
 from lab.model.result.document import CellResult, ClaimResult, Outcome, Result
 from lab.model.scenario.claim import Verdict
-from lab.report.html.document import judged
-from lab.report.html.figures import (
+from lab.report.content.answer import answer, reliability
+from lab.report.content.document import judged
+from lab.report.content.figures import (
     Row,
     axes_text,
     axis_heads,
@@ -33,7 +34,6 @@ from lab.report.html.figures import (
     spread,
     telling,
 )
-from lab.report.terminal.answer import answer, reliability
 from lab.report.terminal.summary import Overview, overview
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Final
 
 from lab.model.result.document import CellResult
 from lab.model.scenario.document import AxisValue
-from lab.report.html.figures import (
+from lab.report.content.figures import (
     Row,
     axes_text,
     axis_heads,

@@ -7,7 +7,6 @@ from datetime import datetime
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -17,26 +16,11 @@ from lab.analysis.judge import in_words
 from lab.compile.resources import CPUS, DISK, IMAGE, MEMORY, SPACE
 from lab.core.units import GIB, format_size
 from lab.model.scenario.document import SERVED
-from lab.report.html.figures import axis_value
+from lab.report.content.figures import axis_value
+from lab.report.content.plain_table import plain_table
 
 if TYPE_CHECKING:
     from lab.compile.scenario.document import Compiled
-
-NUMBERS = (
-    *("measured", "predicted", "published", "cells", "claims", "port"),
-    *("holds", "refuted", "other", "first", "second", "change"),
-    *("one run ±", "two runs ±"),
-)
-"""Columns that stand to the right."""
-
-
-def plain_table(*headings: str) -> Table:
-    """A table without lines between its rows; figures stand to the right."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for heading in headings:
-        right = heading in NUMBERS
-        table.add_column(heading, justify="right" if right else "left", overflow="fold")
-    return table
 
 
 def scenario_table(rows: Sequence[Mapping[str, Any]]) -> Table:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from drive import sealed
-from lab.compile.cell.disks import NO_DISKS, Plugged, disk_steps, lasting
 from lab.compile.guest.cloud_init import Identity
+from lab.compile.guest.disks import NO_DISKS, Plugged, disk_steps, lasting
 from lab.compile.guest.domain_xml import Virtual, domain_xml
 from lab.compile.guest.steps import (
     SETTLED,
@@ -26,8 +26,8 @@ from lab.host.guest import registry as guests
 from lab.host.guest import saved as warm
 from lab.host.guest.libvirt import hypervisor
 from lab.host.guest.saved import WarmState
-from lab.host.guest.virtual import kit as sealed_kit
 from lab.host.guest.virtual import suspend
+from lab.host.images import virtual_time as sealed_kit
 from lab.host.system import accelerator, keys, paths
 from lab.model.execution.job import GuestJob
 from lab.model.execution.procedure import AttachDisk, HostCommand, Procedure

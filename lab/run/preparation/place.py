@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lab.compile.guest.steps import Site
 from lab.host import images
 from lab.host.guest.libvirt import hypervisor
-from lab.host.guest.virtual import kit as sealed_kit
+from lab.host.images import virtual_time as sealed_kit
 from lab.host.system import accelerator
 from lab.host.system.accelerator import Accelerator
 from lab.model.image.manifest import Image

@@ -12,8 +12,8 @@ from lab.host.system.locks import LockedError
 from lab.model.execution.events import GuestStarted
 from lab.model.execution.job import End, GuestJob
 from lab.model.scenario.guest import Guest
+from lab.run.crew import Crew, Heard, Member
 from lab.run.preparation.guest_kinds import Kinds
-from lab.run.scheduling.crew import Crew, Heard, Member
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ from pydantic import TypeAdapter
 
 from lab.analysis.predict import durations
 from lab.compile import schedule
-from lab.compile.cell.disks import lasting, left_by, widest
 from lab.compile.cell.procedure import cell_procedure, patience_of, target_of
+from lab.compile.guest.disks import lasting, left_by, widest
 from lab.compile.guest.steps import memory_of
 from lab.compile.guest.virtual_time import is_sealed
 from lab.compile.scenario.document import Compiled
@@ -35,12 +35,12 @@ from lab.model.result.document import Outcome
 from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Clock, Guest
 from lab.run.calibration import Wanted, conclude, standing, wanted
+from lab.run.crew import Crew, Heard, Member, Say, Watch
 from lab.run.options import How
 from lab.run.preparation.guest_kinds import Kinds
 from lab.run.preparation.place import Place
 from lab.run.preparation.saving import Baking
 from lab.run.scheduling.admission import Crowd
-from lab.run.scheduling.crew import Crew, Heard, Member, Say, Watch
 from lab.run.task import SEALED_SPACE, Task, by_guest, calibration_of, task_of
 from lab.store.runs import RunStore, StoredOutcome
 

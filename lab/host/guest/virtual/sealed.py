@@ -26,8 +26,8 @@ from lab.core.units import GIB, format_size
 from lab.host.guest import registry as guests
 from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual import snapshot as sealed_snapshot
-from lab.host.guest.virtual.kit import SEED, guest_of, root_disk
 from lab.host.guest.virtual.snapshot import BOOT, ROOT_SPACE, Snapshot
+from lab.host.images.virtual_time import SEED, guest_of, root_disk
 from lab.host.system import clock, load, process
 from lab.model.execution.job import CellJob, SealedKit
 from lab.model.execution.ports import Output

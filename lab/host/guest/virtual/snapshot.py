@@ -21,8 +21,8 @@ from drive import region, sealed
 from drive.monitor import Monitor, MonitorError
 from lab.core.errors import FullError, HostError, LabError, TroubleError
 from lab.core.units import MIB
-from lab.host.guest.virtual.kit import guest_of, root_disk
 from lab.host.images.store import file_sha256
+from lab.host.images.virtual_time import guest_of, root_disk
 from lab.host.system import clock, files, locks, paths, process
 from lab.model.execution.job import SealedKit
 

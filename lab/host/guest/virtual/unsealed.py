@@ -22,9 +22,9 @@ from lab.host.guest import registry as guests
 from lab.host.guest.bench import LiveBench
 from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual import suspend
-from lab.host.guest.virtual.kit import root_disk
 from lab.host.guest.virtual.sealed import SLOWEST, disk_of, need_space, output_of, timed_out
 from lab.host.guest.virtual.snapshot import ROOT_SPACE
+from lab.host.images.virtual_time import root_disk
 from lab.host.system import clock
 from lab.model.execution.events import Pulse, TestStarted
 from lab.model.execution.job import CellJob, SealedKit

@@ -22,8 +22,8 @@ from lab.model.matrix.record import (
     Regression,
     State,
 )
-from lab.report.html.figures import axes_text, figure
-from lab.report.terminal.text import plain_table
+from lab.report.content.figures import axes_text, figure
+from lab.report.content.plain_table import plain_table
 
 MARKS: Final = {
     Ending.PASSED: "✓",

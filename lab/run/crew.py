@@ -11,7 +11,7 @@ from queue import SimpleQueue
 
 from pydantic import TypeAdapter, ValidationError
 
-from lab.compile.cell.disks import Plugged
+from lab.compile.guest.disks import Plugged
 from lab.core.errors import EXIT_TROUBLE, FullError, HostError, InputError, LabError, TroubleError
 from lab.host.guest import registry as guests
 from lab.host.system import clock, wire

@@ -10,7 +10,7 @@ from typing import Final
 from lab.model.result.document import ClaimResult, Outcome, Result, RunState
 from lab.model.result.measurement import BITMAP_UPDATED
 from lab.model.scenario.claim import Bound, Claim, Verdict
-from lab.report.html.figures import contended, rows_of
+from lab.report.content.figures import contended, rows_of
 
 COUNTED: Final = {
     Verdict.HOLDS: ("holds", "hold"),

@@ -8,8 +8,8 @@ from typing import Any
 from lab.core.base import Model
 from lab.core.units import format_amount, format_seconds
 from lab.model.result.document import CellResult, Outcome
-from lab.report.html.document import Page
-from lab.report.html.figures import (
+from lab.report.content.document import Page
+from lab.report.content.figures import (
     Row,
     axes_text,
     axis_heads,

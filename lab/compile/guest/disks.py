@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
+from lab.compile.guest.real import EDGE, blank_step, erasable, pass_step
+from lab.compile.guest.suites import takes_all_disks
 from lab.compile.guest.virtual_time import is_sealed, seal
-from lab.compile.scenario.real import EDGE, blank_step, erasable, pass_step
-from lab.compile.scenario.suites import takes_all_disks
 from lab.model.execution.procedure import (
     AttachDisk,
     DetachDisk,
