@@ -40,6 +40,7 @@ from lab.compile.schedule import Need
 from lab.core.errors import EXIT_TROUBLE, HostError, InputError, LabError, TroubleError
 from lab.core.units import GIB
 from lab.core.yaml import parse_override
+from lab.host.guest import registry as guests
 from lab.host.images import store as image_store
 from lab.host.images import workspace as image_workspace
 from lab.host.real_disks import profiles

@@ -23,7 +23,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
-from lab.app import cluster, execute
+from lab.cluster import run as cluster
+from lab.run import execute
 from lab.cli import main
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import full
