@@ -18,7 +18,7 @@ import typer.main
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from lab.cli.app import app
+from lab.cli.commands import app
 from lab.core import errors
 from lab.core.units import format_size, parse_rate, parse_seconds, parse_size
 from lab.model import documented

@@ -231,11 +231,11 @@ import contextlib, functools, gc, json, os, signal, sys, tempfile, traceback
 import typer.main
 import lab.host.doctor, lab.run.execute, lab.run.guests, lab.run.plan
 import lab.run.preparation.images, lab.cli.display.progress
-import lab.results.schema, lab.cli.app, lab.report.terminal.plan, lab.report.terminal.text
+import lab.results.schema, lab.cli.commands, lab.report.terminal.plan, lab.report.terminal.text
 import lab.plugins.workloads.dd, lab.plugins.arrays.md, lab.plugins.disks.throttle
 typer.main.get_command = functools.cache(typer.main.get_command)
 with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-    lab.cli.app.app(["scenario", "plan", "--help"], standalone_mode=False)
+    lab.cli.commands.app(["scenario", "plan", "--help"], standalone_mode=False)
 gc.collect()
 gc.freeze()
 for line in sys.stdin:

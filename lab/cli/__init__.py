@@ -26,7 +26,7 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 def main() -> None:
     """Run the command line; errors are sentences, tracebacks come with ``--debug`` only."""
     gc.set_threshold(50_000)  # most commands end before a collection frees anything
-    from lab.cli.app import app
+    from lab.cli.commands import app
 
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # the caller closed it, as in `lab doctor >&-`

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import typer
 
-from lab.cli.app import app
+from lab.cli.commands import app
 from lab.core.errors import EXIT_UNREAD
 from lab.model.result.document import Result
 from tests.fakes import SCENARIO, Cli, clean_environment, programs, stored_run, with_matrix

@@ -22,7 +22,7 @@ import typer.main
 from ruamel.yaml import YAML
 
 from docs.make_reference import pages
-from lab.cli.app import app
+from lab.cli.commands import app
 from lab.run.plan import _NEW
 from tests.fakes import Cli, clean_environment, stored_run
 

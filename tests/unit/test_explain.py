@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lab.analysis.predict import explanations, predictions
-from lab.cli.app import app
+from lab.cli.commands import app
 from lab.compile.scenario.document import compile_scenario
 from lab.core.yaml import parse_override
 from lab.model.result.explanation import Explanation, MemberBytes
