@@ -27,7 +27,8 @@ pytestmark = [
 BUILDER = """
 import sys
 from lab.core.errors import LabError
-from lab.host import image_recipes, images
+from lab.host.images import recipes as image_recipes
+from lab.host import images
 recipe = image_recipes.load("debian-12")[1]
 if len(sys.argv) > 1:
     recipe = recipe.model_copy(update={"packages": (*recipe.packages, sys.argv[1])})

@@ -22,7 +22,9 @@ import json, os, signal, sys, time
 from lab.host.system import pids
 from lab.compile.guest.steps import qemu_conf
 from lab.core.errors import GuestError
-from lab.host import accelerator, guests, wire
+from lab.host.system import accelerator
+from lab.host.guest import registry as guests
+from lab.host.system import wire
 from lab.host.guest.bench import LiveBench
 
 call = sys.argv[1]

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 
+from lab.analysis.calibration import check_of
 from lab.compile.scenario.document import compile_scenario
 from lab.core.units import MIB
 from lab.core.yaml import parse_override
@@ -152,13 +153,13 @@ def test_what_could_not_be_measured_says_why(tmp_path: Path) -> None:
 def test_a_cell_is_marked_by_its_worst_disks(tmp_path: Path) -> None:
     subject = cell(tmp_path)
     good = calibration.calibrate(wish(tmp_path), said(wish(tmp_path), 1.0))
-    (check,) = calibration.check_of(subject, [good])
+    (check,) = check_of(subject, [good])
     assert check.passed
     bad = good.model_copy(update={"problem": "no"})
-    (check,) = calibration.check_of(subject, [good, bad])
+    (check,) = check_of(subject, [good, bad])
     assert not check.passed
     other = Calibration(disk={"model": "throttle"}, problem="of other disks")
-    assert calibration.check_of(subject, [other]) == ()
+    assert check_of(subject, [other]) == ()
 
 
 # --- modelled disks: the guest's own time is measured first --------------------------------------
@@ -376,7 +377,7 @@ def test_a_cells_check_carries_the_guests_share(tmp_path: Path) -> None:
     own, disk = pair(tmp_path)
     guest_seen(own)
     found = calibration.conclude(disk, seen(disk, DRIVE, GUEST))
-    (check,) = calibration.check_of(cell(tmp_path, *HDD), [found])
+    (check,) = check_of(cell(tmp_path, *HDD), [found])
     assert check.passed
     assert check.guest_share == pytest.approx(0.113, abs=0.001)
 

@@ -25,7 +25,7 @@ from tests import intruder
 ROOT = Path(__file__).resolve().parents[2]
 UNENCRYPTED = """\
 import sys
-from lab.host import cluster_serve
+from lab.cluster import serve as cluster_serve
 cluster_serve._without_http = lambda kind: (
     lambda *a, **k: kind(*a, **(k | {"protocol": "tcp", "security": None}), dashboard_address=":0")
 )

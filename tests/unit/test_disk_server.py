@@ -402,7 +402,7 @@ def test_a_plug_in_is_compiled_once_and_again_when_it_changes(tmp_path: Path) ->
 
 
 def test_what_does_not_compile_names_the_packages(tmp_path: Path) -> None:
-    step = BuildPlugin(source="errors.py", link=str(tmp_path / "a.so"), flags=("-x", "c"))
+    step = BuildPlugin(source="core/errors.py", link=str(tmp_path / "a.so"), flags=("-x", "c"))
     with pytest.raises(HostError) as raised:
         servers.link(step)
     assert "nbdkit-plugin-dev" in raised.value.hint

@@ -75,7 +75,7 @@ def qemu(guest: Path) -> Iterator[Qemu]:
 SESSION = """
 import sys
 from pathlib import Path
-from lab.host import sessions
+from lab.host.guest.virtual import sessions
 from lab.host.guest.registry import GuestRecord
 record = GuestRecord(id="g1", directory=sys.argv[1], scenario="", image="", created="",
                      owner_pid=0, owner_started=0, unsealed=True)

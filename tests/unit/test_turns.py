@@ -75,7 +75,7 @@ def test_the_session_of_whoever_started_it_is_left_alone() -> None:
 COVERED = """\
 import os, subprocess, sys
 from pathlib import Path
-from lab.host import turns
+from lab.host.system import turns
 
 def seen(pid):
     group = Path(f"/proc/{pid}/autogroup")
@@ -117,7 +117,7 @@ def test_a_guest_that_is_started_during_a_turn_steps_back_as_a_session_too(how: 
 
 SERVED = """\
 import os, sys
-from lab.host import turns
+from lab.host.system import turns
 from lab.host.guest.servers import Server
 from lab.model.execution.procedure import StartServer
 

@@ -31,7 +31,7 @@ from tests.fakes import Cli, stored_run
 HOLD = """
 import sys, time
 from pathlib import Path
-from lab.host import makers
+from lab.host.system import makers
 with makers.hold(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)
