@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from lab.host.guest import saved as warm
 from lab.host.system import paths
+from lab.model.scenario.guest import Guest
+from lab.run.preparation.saving import Baking
 
 
 @pytest.fixture(autouse=True)
@@ -77,3 +80,23 @@ def test_a_state_of_another_host_is_removed() -> None:
     assert warm.find("k2") is not None
     assert warm.collect_garbage() == ["k1"]
     assert [s.key for s in warm.every()] == ["k2"]
+
+
+def test_what_a_killed_worker_was_saving_is_removed_by_its_run() -> None:
+    left = paths.warm() / ".k1.999999.7"  # of a process that is gone
+    said: list[str] = []
+
+    class KilledWorker:
+        members = ()
+
+        def start(self, *_: object) -> SimpleNamespace:
+            left.mkdir(parents=True)
+            (left / warm.MEMORY).write_bytes(b"half")
+            return SimpleNamespace(trouble=None)
+
+    kinds = SimpleNamespace(key=lambda _: "k1", job=lambda *_, **__: None)
+    baking = Baking(crew=KilledWorker(), kinds=kinds, say=said.append, heard=lambda: ())  # type: ignore[arg-type]
+    guest = Guest(image="debian-12")
+    assert baking.guests([guest]) == {guest}
+    assert "could not be saved" in said[-1]
+    assert not left.exists()

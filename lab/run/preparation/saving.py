@@ -84,6 +84,7 @@ class Baking:
             _, event = self.heard()
             if isinstance(event, GuestStarted):
                 member.order(End())
+        warm.collect_garbage()  # what a killed worker was writing
         if isinstance(member.trouble, FullError):
             raise member.trouble
         return member
