@@ -172,7 +172,8 @@ def matrix_page() -> str:
     """Every field of a matrix of scenarios."""
     about = (
         "A file in `matrices/`, run by `lab run matrix NAME`. A scenario, image or kernel is a"
-        " name, or a mapping with a `set`. Exit statuses, budgets and shares are in the README.\n"
+        " name, or a mapping with a `set`. Budgets, shards and exit statuses:"
+        " [guide](../howto/ci.md).\n"
     )
     return f"# Matrices of scenarios\n\n{HEAD}\n{about}\n{chapters(night.Matrix, {})}"
 
