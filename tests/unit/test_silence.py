@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -326,3 +327,28 @@ def test_a_disks_server_is_named_as_the_cause_of_what_fails(
         began = time.monotonic()
         bench.stop_server(step)
         assert time.monotonic() - began < 10
+
+
+def test_a_stopped_server_counts_as_a_request_that_waits(tmp_path: Path) -> None:
+    """The guest's kernel counts no flush: with nothing but one on its way, it says 0."""
+    record = guests.create(guest="g1", scenario="q", image="i", host_key="ssh-ed25519 AAAA")
+    bench = LiveBench(record, "no key")
+    bench._shell = SimpleNamespace(run=lambda *_: SimpleNamespace(stdout="disk1=0\n"))  # type: ignore[assignment]
+    socket = str(tmp_path / "s")
+    step = StartServer(
+        label="disk1",
+        argv=(sys.executable, "-c", LISTEN, socket),
+        socket=socket,
+        log=str(tmp_path / "log"),
+        timeout=20,
+    )
+    bench.start_server(step)
+    try:
+        assert bench._in_flight() == {"disk1": 0}
+        os.kill(bench._servers[socket].pid, signal.SIGSTOP)
+        deadline = time.monotonic() + 10
+        while bench._in_flight() != {"disk1": 0, socket: 1}:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        bench.stop_server(step)

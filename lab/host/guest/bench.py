@@ -367,13 +367,18 @@ class LiveBench:
             self._answered = clock.now()
 
     def _in_flight(self) -> dict[str, int]:
-        """What the guest's kernel waits for, by serial: asked while another command runs."""
+        """Requests that wait, by serial: the guest's kernel counts them while a command runs.
+
+        It counts no flush (``blk_kick_flush`` makes a request without a partition). So a disk whose
+        server has ended or is stopped counts as one that waits.
+        """
         assert self._shell is not None
         self._asking = True
         try:
-            return read_in_flight(self._shell.run(IN_FLIGHT, self._silence).stdout)
+            found = read_in_flight(self._shell.run(IN_FLIGHT, self._silence).stdout)
         finally:
             self._asking = False
+        return found | {place: 1 for place, s in self._servers.items() if s.trouble()}
 
     def cause(self, error: LabError) -> GuestError | None:
         """The end of the guest, or of a disk's server, behind an error; ``None``: neither ended.
