@@ -108,7 +108,7 @@ def test_installed_package_can_begin_a_run(built: Built, tmp_path: Path) -> None
     """All that a worker imports is there, and each file that the driver is built from."""
     code = (
         "import lab.run.worker, lab.run.execute\n"
-        "from lab.host.guest.virtual import kit as sealed_kit\n"
+        "from lab.host.images import virtual_time as sealed_kit\n"
         "assert all((sealed_kit.SOURCES / name).is_file() for name in sealed_kit.BUILT_FROM)"
     )
     run(built.python, "-c", code, cwd=tmp_path, home=tmp_path)
