@@ -221,7 +221,7 @@ def test_prune_follows_no_link_out_of_a_leftover(home: Path, tmp_path: Path) -> 
 
 BUILDER = """
 import signal, sys, time
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup` ignores it, and who begins the tests may have
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
 from lab.host.images import workspace as image_workspace
 with image_workspace.exclusive("t", waiting=lambda: print("waiting", flush=True)):
     with image_workspace.workspace("t") as work:
