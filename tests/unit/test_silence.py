@@ -327,6 +327,10 @@ def test_a_disks_server_is_named_as_the_cause_of_what_fails(
         began = time.monotonic()
         bench.stop_server(step)
         assert time.monotonic() - began < 10
+    # The cell was taken apart before its error is explained.
+    later = bench.cause(failed)
+    assert later is not None
+    assert words in later.message
 
 
 def test_a_stopped_server_counts_as_a_request_that_waits(tmp_path: Path) -> None:

@@ -87,6 +87,9 @@ class LiveBench:
         self._answered = self._answering = self._started = clock.now()
         self._restored = False
         self._servers: dict[str, servers.Server] = {}
+        self._troubles: list[str] = []
+        """Of servers that had failed when they were ended: a cell is taken apart before its error
+        is explained."""
         self._running: dict[str, Running] = {}
         pulses = Pulses(lambda: load.processor(self.record.pid), tell)
         self._tell = tell
@@ -136,6 +139,8 @@ class LiveBench:
         """End the process; one that never came up is fine."""
         server = self._servers.pop(step.socket, None)
         if server is not None:
+            if server.failed():
+                self._troubles.append(server.trouble())
             server.stop()
 
     def ask_server(self, step: AskServer) -> str:
@@ -385,8 +390,8 @@ class LiveBench:
 
         A dead guest makes libvirt and tools fail too: it is the cause, they are not.
         """
-        troubles = [trouble for s in self._servers.values() if (trouble := s.trouble())]
-        if troubles:
+        now = [trouble for s in self._servers.values() if (trouble := s.trouble())]
+        if troubles := [*self._troubles, *now]:
             return GuestError("; ".join([*troubles, error.message]), hint=error.hint)
         if isinstance(error, GuestError):
             return error

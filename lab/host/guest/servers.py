@@ -137,6 +137,10 @@ class Server:
             return f"{who} ended {ended}"
         return f"{who} is stopped" if pids.is_stopped(self.pid) else ""
 
+    def failed(self) -> bool:
+        """Whether it has ended otherwise than by itself, or is stopped."""
+        return self._process.status() != 0 and bool(self.trouble())
+
     def stop(self, grace: float = 3.0) -> None:
         """End it, by force after ``grace`` seconds: a stalled disk does not end by itself."""
         self._process.end(grace)
