@@ -1,4 +1,4 @@
-"""Reports: from stored runs to pages, pictures and a site; needs neither libvirt nor QEMU."""
+"""Reports: from stored runs to pages, charts and a site; needs neither libvirt nor QEMU."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from lab.host.system import files
 from lab.model.matrix.record import NightResult, State
 from lab.model.result.document import CellResult, Outcome, RunState
 from lab.model.result.measurement import Check
+from lab.plugins import catalog
 from lab.plugins.workloads import COLOUR
 from lab.report.content.answer import steps
 from lab.report.content.document import Attempt, Evidence, Page, PageCell
@@ -51,6 +52,12 @@ def page_of(store: RunStore, lab: str = "lab") -> Page:
             _cell(store, stored, results[stored.id], [t for t in tests if t.cell == stored.id])
             for stored in run.cells
         ),
+        better={
+            f"{workload.name}.{metric.name}": metric.better
+            for stored in run.cells
+            for workload in stored.cell.workloads
+            for metric in catalog.workload(workload.tool).metrics
+        },
         damage=store.damage(),
         steps=steps(
             result,
@@ -154,17 +161,17 @@ def _page(_store: RunStore, page: Page, *, index: str = "") -> str:
 
 
 @understood
-def write_pictures(store: RunStore, directory: Path) -> tuple[Path, ...]:
-    """Each picture of a run as SVG and as PNG; their paths."""
-    from lab.report.charts import pictures_of
-    from lab.report.charts.draw import png, svg
+def write_charts(store: RunStore, directory: Path) -> tuple[Path, ...]:
+    """Write each chart of a run as SVG and PNG; their paths."""
+    from lab.report.charts.render import png, svg
+    from lab.report.html.page import charts_of
 
     written = []
-    for picture in pictures_of(page_of(store)):
-        drawn = svg(picture)
+    for chart in charts_of(page_of(store)):
+        drawn = svg(chart)
         for path, data in (
-            (directory / f"{picture.name}.svg", drawn),
-            (directory / f"{picture.name}.png", png(drawn)),
+            (directory / f"{chart.name}.svg", drawn),
+            (directory / f"{chart.name}.png", png(drawn)),
         ):
             _write(path, data)
             written.append(path)
@@ -244,7 +251,7 @@ def _badge(pages: Sequence[Page], night: NightResult | None) -> str:
 
 
 def _write(path: Path, page: str | bytes) -> None:
-    """A page, or a picture; what of a file's name is no text is written as escapes."""
+    """A page, or a chart; what of a file's name is no text is written as escapes."""
     data = page.encode(errors="backslashreplace") if isinstance(page, str) else page
     files.make_directory(path.parent)
     files.write(path, data)

@@ -240,10 +240,8 @@ def test_the_site_says_what_got_worse_and_draws_each_image_by_itself(tmp_path: P
         environment = {**stored.environment, "image": named}
         run.save_run(stored.model_copy(update={"environment": environment}))
     pages = [page_of(run) for run in runs]
-    curves = {
-        value["curve"] for picture in trends(pages) for value in picture.spec["data"]["values"]
-    }
-    assert curves == {
+    lines = {value["line"] for chart in trends(pages) for value in chart.spec["data"]["values"]}
+    assert lines == {
         f"{image}, {layout}"
         for image in ("old", "new")
         for layout in ("left-symmetric", "parity-last")

@@ -92,7 +92,7 @@ def test_a_page_stands_alone_and_is_well_formed(run: RunStore) -> None:
     assert page.open == []
     assert len(set(page.ids)) == len(page.ids)
     assert set(page.links) <= set(page.ids)
-    assert {"claims", "pictures", "figures", "failures", "cells", "environment"} <= set(page.links)
+    assert {"claims", "charts", "figures", "failures", "cells", "environment"} <= set(page.links)
 
 
 def test_the_reader_notices_what_does_not_stand_alone() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lab.core.base import Model
 from lab.model.result.document import CellResult, Outcome, Result
@@ -58,8 +58,10 @@ class Page(Model):
     overrides: tuple[str, ...] = ()
     claims: tuple[Claim, ...] = ()
     cells: tuple[PageCell, ...] = ()
+    better: Mapping[str, str] = {}
+    """``higher`` or ``lower``, by ``WORKLOAD.METRIC``."""
     damage: tuple[str, ...] = ()
-    """Foreign and broken files, a sentence for each."""
+    """Unreadable files, in one sentence."""
     steps: tuple[tuple[str, str], ...] = ()
     """What to type next, and what it is for."""
 

@@ -140,6 +140,8 @@ class Row:
     measurement: CellMeasurement | None = None
     predicted: float | None = None
     published: float | None = None
+    allowed: tuple[float | None, float | None] | None = None
+    """Where a claim about this value alone holds; ``None`` within: no bound on that side."""
 
     @property
     def measured(self) -> float | None:
@@ -173,6 +175,7 @@ def rows_of(cell: CellResult, claims: Sequence[Claim] = (), *, all_: bool = Fals
             measurement=found.get((workload, metric)),
             predicted=expected.get((workload, metric)),
             published=published(cell, workload, metric, claims),
+            allowed=allowed(cell, workload, metric, claims),
         )
         for workload in workloads
         for metric in _metrics(figures, workload, all_=all_)
@@ -198,16 +201,32 @@ def _spoken(figures: Mapping[tuple[str, str], float], workload: str) -> str:
 def published(
     cell: CellResult, workload: str, metric: str, claims: Sequence[Claim]
 ) -> float | None:
-    """What somebody published of this figure, where a claim says so."""
-    for claim in claims:
-        expect = claim.expect
-        if claim.published is None or not isinstance(expect, Bound):
-            continue
-        value = expect.value
-        same = (value.workload, value.metric) == (workload, metric)
-        if same and matches(value.where, cell.axes):
-            return claim.published
+    """The published value that a claim names for this one."""
+    found = (c.published for c, _ in _bounds(cell, workload, metric, claims))
+    return next((value for value in found if value is not None), None)
+
+
+def allowed(
+    cell: CellResult, workload: str, metric: str, claims: Sequence[Claim]
+) -> tuple[float | None, float | None] | None:
+    """The bounds within which a claim about this value holds."""
+    for _, bound in _bounds(cell, workload, metric, claims):
+        if bound.near is not None:
+            return bound.near * (1 - bound.within), bound.near * (1 + bound.within)
+        return bound.at_least, bound.at_most
     return None
+
+
+def _bounds(
+    cell: CellResult, workload: str, metric: str, claims: Sequence[Claim]
+) -> Iterator[tuple[Claim, Bound]]:
+    for claim in claims:
+        bound = claim.expect
+        if isinstance(bound, Bound):
+            value = bound.value
+            same = (value.workload, value.metric, value.disk) == (workload, metric, None)
+            if same and matches(value.where, cell.axes):
+                yield claim, bound
 
 
 def contended(cells: Sequence[CellResult]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A run as one page: HTML with its pictures in it, complete without a network and JavaScript."""
+"""A run as one HTML page with its charts in it; it needs no network and no JavaScript."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from lab import __version__
 from lab.core.printable import printable
 from lab.model.result.document import Outcome, Result, RunState
 from lab.model.scenario.claim import Claim, Verdict
-from lab.report.charts import cell_pictures, figure_pictures, shown_cells
-from lab.report.charts.draw import Picture, svg
+from lab.report.charts.cells import cell_charts, shown_cells
+from lab.report.charts.render import Chart, svg
+from lab.report.charts.values import value_charts
 from lab.report.content.answer import answer, reliability
 from lab.report.content.document import Page, PageCell
 from lab.report.content.figures import axes_text, claim_figure, clock_words
@@ -42,12 +43,10 @@ WORST: Final = (Verdict.REFUTED, Verdict.INCONCLUSIVE, Verdict.NOT_TESTED, Verdi
 
 def run_page(page: Page, *, index: str = "") -> str:
     """The page of one run; ``index``: the page that has all of them."""
-    shown = figure_pictures(page)
-    single = cell_pictures(page)
     result = page.result
     shown_here, shared = shown_cells(page)
     these = f"those with {shared} are here" if shared else f"{len(shown_here)} of them are here"
-    fewer = f"{len(page.cells)} cells are too many for a picture each: {these}."
+    fewer = f"{len(page.cells)} cells are too many for a chart each: {these}."
     failures = [(_label(c), c.failures) for c in page.cells if c.failures]
     return render(
         "run.html.j2",
@@ -59,8 +58,8 @@ def run_page(page: Page, *, index: str = "") -> str:
         mood=mood(result),
         source=_source(page),
         claims=[*_claims(result, page.claims)],
-        pictures=drawn(shown),
-        cell_pictures=drawn(single),
+        charts=drawn(value_charts(page)),
+        cell_charts=drawn(cell_charts(page)),
         fewer=fewer if len(shown_here) < len(page.cells) else "",
         figures=figures_table(page),
         members=members_table(page),
@@ -71,6 +70,11 @@ def run_page(page: Page, *, index: str = "") -> str:
         environment=[*facts(result.environment)],
         calibrations=calibrations_table(result.environment),
     )
+
+
+def charts_of(page: Page) -> tuple[Chart, ...]:
+    """Every chart of a run: values, then single cells."""
+    return (*value_charts(page), *cell_charts(page))
 
 
 def render(template: str, **what: object) -> str:
@@ -105,11 +109,11 @@ def _shown(value: object) -> object:
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def drawn(pictures: Sequence[Picture]) -> list[dict[str, Any]]:
-    """Pictures with their SVG, which is markup."""
+def drawn(charts: Sequence[Chart]) -> list[dict[str, Any]]:
+    """Charts with their SVG, which is markup."""
     from markupsafe import Markup
 
-    return [{"name": p.name, "svg": Markup(svg(p))} for p in pictures]  # noqa: S704  Vega escapes
+    return [{"name": c.name, "svg": Markup(svg(c))} for c in charts]  # noqa: S704  Vega escapes
 
 
 def when(text: str) -> str:

@@ -85,7 +85,7 @@ def _scenario(name: str, pages: Sequence[Page]) -> dict[str, Any]:
         "answer": answer(last.result, last.claims),
         "mood": mood(last.result),
         "count": len(pages),
-        "pictures": drawn([*trends(oldest_first)]) if len(pages) > 1 else [],
+        "charts": drawn([*trends(oldest_first)]) if len(pages) > 1 else [],
         "table": _table(oldest_first),
     }
 
