@@ -12,9 +12,9 @@ from lab.compile.plan import planned_guest
 from lab.core.errors import InputError
 from lab.core.printable import printable
 from lab.model.execution.plan import Plan
-from lab.model.execution.procedure import AttachDisk, BuildPlugin, StartGuest
+from lab.model.execution.procedure import PACKAGE, AttachDisk, BuildPlugin, StartGuest
 from lab.plugins import catalog
-from lab.report.terminal.plan import PACKAGE, as_script
+from lab.report.export.shell import as_script
 from lab.results.documents import result_of, understood
 from lab.store.runs import RunStore, StoredCell, StoredRun
 

@@ -14,14 +14,14 @@ from lab.analysis.suites import SuiteTest
 from lab.core.errors import InputError
 from lab.core.units import format_seconds, shortened
 from lab.host.system import files
-from lab.model.matrix.record import NightResult, State
+from lab.model.matrix.record import JobState, MatrixResult
 from lab.model.result.document import CellResult, Outcome, RunState
 from lab.model.result.measurement import Check
 from lab.plugins import catalog
 from lab.plugins.workloads import COLOUR
 from lab.report.content.answer import steps
 from lab.report.content.document import Attempt, Evidence, Page, PageCell
-from lab.report.terminal.plan import cell_script
+from lab.report.export.shell import cell_script
 from lab.results.documents import result_of, tests_of_run, typed_names, understood
 from lab.results.explain import beside
 from lab.results.trend import regressions_of
@@ -196,13 +196,13 @@ def write_site(
     say: Callable[[str], None],
     *,
     strays: Sequence[str] = (),
-    night: NightResult | None = None,
+    matrix: MatrixResult | None = None,
 ) -> Path:
-    """A page for each run, an index with what became of each and how figures moved, and a badge.
+    """Write a page for each run, an index with verdicts and trends, and a badge.
 
-    With ``night`` index and badge are of that matrix; else the badge is of each scenario's last run
-    on each image. A run that cannot be read is named, there and through ``say``, and so is what
-    lies among them and is none (``strays``); ``InputError``: no run can be read.
+    With ``matrix`` index and badge are of that matrix run; else the badge is of each scenario's
+    last run on each image. Unreadable runs, and ``strays`` among them, are named in the index and
+    through ``say``. ``InputError``: no run can be read.
     """
     from lab.report.html.site import index_page
 
@@ -227,20 +227,20 @@ def write_site(
     if not pages:
         raise InputError("there is no run to report on", hint="`lab up scenario NAME` makes one")
     index = directory / "index.html"
-    worse = night.regressions if night else regressions_of(runs)
-    _write(index, index_page(pages, broken, worse, night))
-    _write(directory / "badge.svg", _badge(pages, night))
+    worse = matrix.regressions if matrix else regressions_of(runs)
+    _write(index, index_page(pages, broken, worse, matrix))
+    _write(directory / "badge.svg", _badge(pages, matrix))
     return index
 
 
-def _badge(pages: Sequence[Page], night: NightResult | None) -> str:
-    from lab.report.html.badge import night_badge, verdicts_badge
+def _badge(pages: Sequence[Page], matrix: MatrixResult | None) -> str:
+    from lab.report.html.badge import matrix_badge, verdicts_badge
 
-    if night is not None:
-        claims = [claim for part in night.parts for claim in part.claims]
-        broken = sum(p.part.state is State.BROKEN or bool(p.failed_cells) for p in night.parts)
+    if matrix is not None:
+        claims = [claim for job in matrix.jobs for claim in job.claims]
+        broken = sum(p.job.state is JobState.BROKEN or bool(p.failed_cells) for p in matrix.jobs)
         fails = sum(claim.fails for claim in claims)
-        return night_badge(night.night.matrix, [c.ending for c in claims], fails, broken)
+        return matrix_badge(matrix.run.matrix, [c.ending for c in claims], fails, broken)
     last: dict[tuple[str, str], Page] = {}
     for page in pages:
         image = (page.result.environment.get("image") or {}).get("name", "")
