@@ -20,13 +20,13 @@ def history_of(metric: str, scenario: str | None) -> History:
     ``InputError`` where there is no such metric, or no run of that scenario.
     """
     found: list[Point] = []
-    broken = store.strays()
+    broken: list[str] = []
     for run in store.every():
         try:
             found += _points(run)
         except InputError as error:
             broken.append(str(error))
-        broken += run.damage()
+        broken += run.warnings()
     if scenario is not None:
         known = sorted({point.scenario for point in found})
         found = [point for point in found if point.scenario == scenario]

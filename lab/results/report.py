@@ -58,7 +58,7 @@ def page_of(store: RunStore, lab: str = "lab") -> Page:
             for workload in stored.cell.workloads
             for metric in catalog.workload(workload.tool).metrics
         },
-        damage=store.damage(),
+        warnings=store.warnings(),
         steps=steps(
             result,
             lab=lab,
@@ -195,21 +195,18 @@ def write_site(
     lab: str,
     say: Callable[[str], None],
     *,
-    strays: Sequence[str] = (),
     matrix: MatrixResult | None = None,
 ) -> Path:
     """Write a page for each run, an index with verdicts and trends, and a badge.
 
     With ``matrix`` index and badge are of that matrix run; else the badge is of each scenario's
-    last run on each image. Unreadable runs, and ``strays`` among them, are named in the index and
-    through ``say``. ``InputError``: no run can be read.
+    last run on each image. Unreadable runs are named in the index and through
+    ``say``. ``InputError``: no run can be read.
     """
     from lab.report.html.site import index_page
 
     pages: list[Page] = []
-    broken: list[str] = list(strays)
-    for sentence in strays:
-        say(sentence)
+    broken: list[str] = []
     for store in runs:
         try:
             name = f"{store.id}.html"
@@ -222,7 +219,7 @@ def write_site(
             continue
         _write(directory / name, text)
         pages.append(page)
-        for sentence in page.damage:
+        for sentence in page.warnings:
             say(sentence)
     if not pages:
         raise InputError("there is no run to report on", hint="`lab up scenario NAME` makes one")

@@ -137,7 +137,7 @@ def screen(page: object) -> str:
     return console.file.getvalue()
 
 
-def test_a_night_runs_every_part_and_names_its_runs(world: World) -> None:
+def test_a_matrix_run_runs_every_job_and_names_its_runs(world: World) -> None:
     found = world.matrix(world.compiled())
     assert world.ran == ["good@debian-12", "good@debian-13", "bad@debian-12", "bad@debian-13"]
     assert world.hands == world.ran  # each by those that follow it
@@ -152,7 +152,7 @@ def test_a_night_runs_every_part_and_names_its_runs(world: World) -> None:
     assert "✗1" in text
     assert "bad@debian-12: FIX is refuted" in text
     assert len(text.splitlines()) <= 24
-    assert "4 of 4 parts done, in 6 min 40 s. Claims: 2 passed, 2 failed." in " ".join(text.split())
+    assert "4 of 4 jobs done, in 6 min 40 s. Claims: 2 passed, 2 failed." in " ".join(text.split())
 
 
 def test_a_part_that_breaks_leaves_the_others_alone(world: World) -> None:
@@ -171,7 +171,7 @@ def test_a_part_that_breaks_leaves_the_others_alone(world: World) -> None:
     assert cases["gone@debian-13"] == {"the run": "error"}
 
 
-def test_a_full_disk_ends_the_night_and_it_can_be_gone_on_with(world: World) -> None:
+def test_a_full_disk_ends_the_matrix_run_and_it_can_be_resumed(world: World) -> None:
     compiled = world.compiled()
     world.happens["good@debian-13"] = FullError("the disk is full")
     with pytest.raises(FullError):
@@ -203,7 +203,7 @@ def test_another_matrix_is_not_gone_on_with(world: World) -> None:
         running.resume(compiled, Path(found.directory))
 
 
-def test_a_budget_that_is_used_up_ends_the_night_early(world: World) -> None:
+def test_a_budget_that_is_used_up_ends_the_matrix_run_early(world: World) -> None:
     compiled = world.compiled()
     planned = plan_of(compiled, host_of(None), runs=(), budget=250.0)
     short = tuple(
@@ -218,7 +218,7 @@ def test_a_budget_that_is_used_up_ends_the_night_early(world: World) -> None:
     assert suites(found)[found.jobs[2].job.id] == {"the run": "skipped"}
 
 
-def test_the_second_night_knows_the_first(world: World) -> None:
+def test_the_second_run_knows_the_first(world: World) -> None:
     compiled = world.compiled()
     first = world.matrix(compiled)
     planned = plan_of(compiled, host_of(None), runs=list(store.every()))
@@ -259,7 +259,7 @@ def expecting(scenario: str, until: str = "2999-01-01", strict: str = "false") -
     return MATRIX + EXPECTED.format(scenario=scenario, until=until, strict=strict)
 
 
-def test_what_was_expected_to_fail_does_not_fail_the_night(world: World) -> None:
+def test_what_was_expected_to_fail_does_not_fail_the_matrix(world: World) -> None:
     found = world.matrix(world.compiled(expecting("bad")))
     ends = [p.claims[0].ending for p in found.jobs]
     assert ends == [Ending.PASSED] * 2 + [Ending.EXPECTED, Ending.FAILED]

@@ -231,10 +231,10 @@ def plant(store: RunStore, kind: str) -> str:
 
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_a_file_that_cannot_be_read_is_named(run: RunStore, kind: str) -> None:
-    assert page_of(run).damage == ()
+    assert page_of(run).warnings == ()
     says = plant(run, kind)
     page = page_of(run)
-    [sentence] = page.damage
+    [sentence] = page.warnings
     assert says in sentence
     assert str(run.directory) in sentence
     assert page.result.cells[1].outcome is Outcome.DONE
@@ -329,5 +329,5 @@ def test_a_page_goes_where_it_is_asked_to(tmp_path: Path, lab_home: Path) -> Non
     assert write_report(store, None, "lab") == store.directory / "report.html"
     assert write_report(store, tmp_path, "lab") == tmp_path / f"{store.id}.html"
     assert write_report(store, tmp_path / "deep" / "x.html", "lab").exists()
-    assert store.damage() == ()
+    assert store.warnings() == ()
     assert not paths.site().exists()

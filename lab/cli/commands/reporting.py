@@ -62,9 +62,7 @@ def report(
         if pictures:
             raise InputError("--pictures draws those of one run: leave out --all")
         runs = list(store.every())
-        written = write_site(
-            runs, (out or paths.site()).absolute(), own_name(), say, strays=store.strays()
-        )
+        written = write_site(runs, (out or paths.site()).absolute(), own_name(), say)
     else:
         run = store.find(name)
         written = write_report(run, out.absolute() if out else None, own_name())

@@ -17,7 +17,7 @@ from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import AxisValue
 
 
-class State(StrEnum):
+class JobState(StrEnum):
     """How far a job is."""
 
     WAITING = "waiting"
@@ -46,7 +46,7 @@ class JobRecord(Model):
     """Bytes of its concurrent guests."""
     space: int = 0
     """Bytes to which their disks may grow."""
-    state: State = State.WAITING
+    state: JobState = JobState.WAITING
     run: str | None = None
     """The directory of its run."""
     took: float | None = None

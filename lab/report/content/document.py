@@ -60,8 +60,8 @@ class Page(Model):
     cells: tuple[PageCell, ...] = ()
     better: Mapping[str, str] = {}
     """``higher`` or ``lower``, by ``WORKLOAD.METRIC``."""
-    damage: tuple[str, ...] = ()
-    """Unreadable files, in one sentence."""
+    warnings: tuple[str, ...] = ()
+    """One warning about unreadable files, if any."""
     steps: tuple[tuple[str, str], ...] = ()
     """What to type next, and what it is for."""
 
