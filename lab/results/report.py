@@ -28,14 +28,14 @@ from lab.results.trend import regressions_of
 from lab.store.runs import RunStore, StoredCell
 
 LINES: Final = 400
-"""Of each piece of evidence, the last ones: a page is to be sent around."""
+"""Last lines of each file of evidence: a report must stay small enough to send."""
 LOG_SHOWN: Final = 64 * 1024
-"""Characters of each log of a failed test: of a longer one the middle is left out."""
+"""Characters of each log of a failed test; the middle of a longer one is left out."""
 
 
 @understood
 def page_of(store: RunStore, lab: str = "lab") -> Page:
-    """A run's page, gathered; ``lab`` is what the program is called here."""
+    """The data of a run's report; ``lab``: what to type for the program."""
     run, result = store.load_run(), result_of(store)
     scenario, name = typed_names(store)
     results = {cell.id: cell for cell in result.cells}
@@ -99,7 +99,7 @@ def _cell(
 
 
 def _failed(found: SuiteTest) -> Attempt:
-    """A test of a suite that did not come to a good end, with its logs."""
+    """A failed or unfinished test of a suite, with its logs."""
     test = found.test
     after = f" after {format_seconds(test.seconds)}" if test.seconds is not None else ""
     return Attempt(
@@ -129,7 +129,7 @@ def _contention(checks: Sequence[Check]) -> str:
 
 
 def _evidence(raw: dict[str, str]) -> tuple[Evidence, ...]:
-    """Console and kernel messages first, then what the tools said; counters left out."""
+    """Console and kernel messages, then output of the tools; without counters."""
     first = ("console.txt", "end.txt", "mdadm-create.txt")
     names = [n for n in first if n in raw]
     names += [n for n in raw if n.endswith(("stderr.txt", "stdout.txt")) and raw[n].strip()]
@@ -139,12 +139,12 @@ def _evidence(raw: dict[str, str]) -> tuple[Evidence, ...]:
 
 
 def _readable(text: str) -> list[str]:
-    """Lines, without those that programs of the lab's own add to what suites print."""
+    """Lines without those that the lab's programs add to the output of suites."""
     return [line for line in text.splitlines() if not line.startswith("--lab-- {")]
 
 
 def write_report(store: RunStore, out: Path | None, lab: str) -> Path:
-    """One run's page: beside the run, or where it is asked for; its path."""
+    """Write a run's report into the run directory or to ``out``; its path."""
     text = _page(store, page_of(store, lab))
     if out is None:
         return store.save_report(text)
@@ -179,7 +179,7 @@ def write_charts(store: RunStore, directory: Path) -> tuple[Path, ...]:
 
 
 def check_directory(path: Path) -> None:
-    """``InputError`` where no directory can be made for a site's pages."""
+    """``InputError`` if no directory can be made there."""
     nearest = path.absolute()
     while not nearest.exists():
         nearest = nearest.parent
@@ -248,7 +248,7 @@ def _badge(pages: Sequence[Page], matrix: MatrixResult | None) -> str:
 
 
 def _write(path: Path, page: str | bytes) -> None:
-    """A page, or a chart; what of a file's name is no text is written as escapes."""
+    """Write a page or a chart; bytes of file names that are no text become escapes."""
     data = page.encode(errors="backslashreplace") if isinstance(page, str) else page
     files.make_directory(path.parent)
     files.write(path, data)
