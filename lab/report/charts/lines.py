@@ -26,6 +26,8 @@ INNER: Final = (375, 178)
 """Pixels of a panel's width: alone, and one of two columns."""
 LEAST: Final = 3
 """Points of a line: two always lie on one."""
+NAME: Final = 25
+"""Letters of a line's name that fit above a panel in one of two columns."""
 TEXTS: Final = (9, 5)
 """Points of a line that have room for their values: alone, and in one of two columns."""
 
@@ -115,13 +117,14 @@ def line_chart(
         *_behind(at, y, values, levels, limits, top=top, several=several, shaded=bool(shaded)),
         *_lines(at, y, shown=shown),
     ]
-    panel = {"width": INNER[several], "height": SMALL if several else HEIGHT, "layer": layers}
+    columns = 2 if several and max(map(len, names)) <= NAME else 1
+    panel = {"width": INNER[columns > 1], "height": SMALL if several else HEIGHT, "layer": layers}
     header = {"title": None, "labelFontWeight": "bold", "labelAnchor": "start", "labels": several}
     facet = {"field": "line", "type": "nominal", "sort": names, "header": header}
     return {
         "data": {"values": values},
         "facet": facet,
-        "columns": 2 if several else 1,
+        "columns": columns,
         "spacing": 14,
         "spec": panel,
     }

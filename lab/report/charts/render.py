@@ -111,7 +111,7 @@ def legend(keys: Sequence[Key]) -> dict[str, Any]:
     shown = {
         "title": None,
         "columns": columns,
-        "labelLimit": WIDTH // columns,
+        "labelLimit": 0,
         "symbolSize": 110,
         "symbolOpacity": 1,
         "symbolStrokeWidth": 0,
