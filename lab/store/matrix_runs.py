@@ -46,7 +46,7 @@ def save(directory: Path, record: MatrixRun) -> None:
 
 def load(directory: Path) -> MatrixRun:
     """The record; ``InputError``: it is missing or invalid."""
-    return RunFiles(directory).require(MatrixRun, "night.json", "run of a matrix")
+    return RunFiles(directory).require(MatrixRun, "night.json", "matrix run")
 
 
 def _parts(name: str) -> tuple[str, str, int]:
