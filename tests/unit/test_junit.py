@@ -186,7 +186,7 @@ def begin(store: RunStore, path: Path, error: BaseException | None) -> None:
     compiled = compile_scenario(store.directory / "scenario.yaml")
     with written(path, compiled) as begun:
         begun(store)
-        assert "did not come to its end" in path.read_text()
+        assert "is not finished" in path.read_text()
         if error is not None:
             raise error
 
