@@ -211,7 +211,7 @@ def test_a_plan_says_what_it_takes_and_leaves_nothing_behind(cli: Cli) -> None:
     ended = cli("run", "matrix", "m.yaml", "--plan")
     assert ended.status == 0, ended.stderr
     assert "q@debian-12" in ended.stdout
-    assert "4 parts, 4 cells: about " in " ".join(ended.stdout.split())
+    assert "4 jobs, 4 cells: about " in " ".join(ended.stdout.split())
     assert "the image 'debian-13' is not built yet" in " ".join(ended.stdout.split())
     plan = cli("run", "matrix", "m.yaml", "--plan", "--shard", "2/4", "--json").json
     assert len(plan["parts"]) == 1
@@ -248,7 +248,7 @@ def test_a_matrix_that_can_run_nothing_says_so_everywhere(cli: Cli) -> None:
     asked = ("run", "matrix", "m.yaml", "--junit", "junit.xml", "--report", "site")
     ended = cli(*asked)
     assert ended.status == 3
-    assert "0 of 4 parts done, 4 broken" in ended.stdout
+    assert "0 of 4 jobs done, 4 broken" in ended.stdout
     assert "there is no image 'nowhere-12'" in " ".join(ended.stderr.split())
     assert "there is no run to report on" in ended.stderr
     document = ET.parse(cli.base / "junit.xml").getroot()
