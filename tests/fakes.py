@@ -231,7 +231,7 @@ import contextlib, functools, gc, json, os, signal, sys, tempfile, traceback
 import typer.main
 import lab.host.doctor, lab.run.execute, lab.run.guests, lab.run.plan
 import lab.run.preparation.images, lab.cli.display.progress
-import lab.results.schema, lab.cli.commands, lab.report.terminal.plan, lab.report.terminal.text
+import lab.results.schema, lab.cli.commands, lab.report.export.shell, lab.report.terminal.text
 import lab.plugins.workloads.dd, lab.plugins.arrays.md, lab.plugins.disks.throttle
 typer.main.get_command = functools.cache(typer.main.get_command)
 with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):

@@ -7,7 +7,7 @@ from datetime import date
 
 from lab.core.versions import in_range
 from lab.model.matrix.file import Expected
-from lab.model.matrix.record import ClaimEnding, Ending, NightPart
+from lab.model.matrix.record import ClaimEnding, Ending, JobRecord
 from lab.model.result.document import ClaimResult, Result
 from lab.model.scenario.claim import Verdict
 
@@ -20,19 +20,19 @@ def systems(result: Result) -> tuple[str | None, str | None]:
 
 
 def endings(
-    part: NightPart, result: Result, expected: Sequence[Expected], today: date
+    job: JobRecord, result: Result, expected: Sequence[Expected], today: date
 ) -> tuple[ClaimEnding, ...]:
-    """Each claim of a part's run, and whether it fails the matrix.
+    """Each claim of a job's run, and whether it fails the matrix.
 
     An inconclusive claim, or one that was not tested, neither fails nor excuses anything.
     """
     return tuple(
-        _ending(claim, _entries(part, result, claim.id, expected), today) for claim in result.claims
+        _ending(claim, _entries(job, result, claim.id, expected), today) for claim in result.claims
     )
 
 
 def _entries(
-    part: NightPart, result: Result, claim: str, expected: Sequence[Expected]
+    job: JobRecord, result: Result, claim: str, expected: Sequence[Expected]
 ) -> list[Expected]:
     """Entries of the matrix that speak of this claim here."""
     kernel, mdadm = systems(result)
@@ -40,8 +40,8 @@ def _entries(
         entry
         for entry in expected
         if claim in entry.claims
-        and entry.scenario in (None, part.scenario)
-        and entry.image in (None, part.image)
+        and entry.scenario in (None, job.scenario)
+        and entry.image in (None, job.image)
         and (entry.kernel is None or in_range(kernel, entry.kernel))
         and (entry.mdadm is None or in_range(mdadm, entry.mdadm))
     ]

@@ -1,1 +1,1 @@
-"""Matrix runs: the file, its parts, the order in which they are run, what is kept of each."""
+"""Matrix runs: the file, its jobs, shards and order; running them."""

@@ -1,4 +1,4 @@
-"""From a matrix' file to its parts, each a scenario compiled for one image and kernel."""
+"""A matrix file as jobs: each a scenario compiled for one image and kernel."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Guest
 from lab.plugins import catalog
 
-MAX_PARTS: Final = 2_000
+MAX_JOBS: Final = 2_000
 _FILES: Final = (".yaml", ".yml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """One scenario on one image with one kernel; its cells are run together."""
+class MatrixJob:
+    """One scenario on one image with one kernel; its cells form one run."""
 
     id: str
     scenario: str
@@ -35,32 +35,32 @@ class Part:
     kernel: str | None
     overrides: tuple[Override, ...]
     seconds: float | None
-    """What the matrix says that it takes."""
+    """Its time, if the matrix gives it."""
     compiled: Compiled | None
     broken: str = ""
-    """Why it cannot be compiled; nothing else suffers from that."""
+    """Why it cannot be compiled. Other jobs are not affected."""
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """Its cells; none where it is broken."""
+        """Its cells; none if it is broken."""
         return self.compiled.cells if self.compiled else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledMatrix:
-    """A matrix and its parts, in the order of its scenarios and images."""
+    """A matrix and its jobs, in the order of its scenarios and images."""
 
     name: str
     path: Path
     matrix: Matrix
     document: Document
-    parts: tuple[Part, ...]
+    jobs: tuple[MatrixJob, ...]
 
 
 def compile_matrix(path: Path) -> CompiledMatrix:
     """Read, validate, expand; ``InputError`` names file, line and key.
 
-    A scenario that is wrong breaks its own parts only.
+    An invalid scenario breaks only its own jobs.
     """
     document = read_file(path)
     if "scenarios" not in document.data and {"question", "workloads"} & document.data.keys():
@@ -69,17 +69,17 @@ def compile_matrix(path: Path) -> CompiledMatrix:
             hint=f"run it with: lab run scenario {path}",
         )
     matrix = validate(Matrix, document)
-    parts = _distinct(tuple(_parts(path, matrix)))
-    if not parts:
-        raise document.wrong(("exclude",), "every part is excluded")
-    if len(parts) > MAX_PARTS:
-        raise document.wrong(("scenarios",), f"makes {len(parts)} parts; {MAX_PARTS} are the most")
-    _check_expected(matrix, document, parts)
-    return CompiledMatrix(name=path.stem, path=path, matrix=matrix, document=document, parts=parts)
+    jobs = _distinct(tuple(_jobs(path, matrix)))
+    if not jobs:
+        raise document.wrong(("exclude",), "every job is excluded")
+    if len(jobs) > MAX_JOBS:
+        raise document.wrong(("scenarios",), f"makes {len(jobs)} jobs; {MAX_JOBS} are the most")
+    _check_expected(matrix, document, jobs)
+    return CompiledMatrix(name=path.stem, path=path, matrix=matrix, document=document, jobs=jobs)
 
 
-def _parts(path: Path, matrix: Matrix) -> Iterator[Part]:
-    shelf = _Shelf(path.parent)
+def _jobs(path: Path, matrix: Matrix) -> Iterator[MatrixJob]:
+    scenarios = _Scenarios(path.parent)
     points = [
         (s, i.image, k.kernel, {**matrix.set, **s.set, **i.set, **k.set})
         for s in matrix.scenarios
@@ -88,11 +88,11 @@ def _parts(path: Path, matrix: Matrix) -> Iterator[Part]:
     ]
     for entry, image, kernel, sets in points:
         if not any(_excluded(e, entry.name, image, kernel) for e in matrix.exclude):
-            yield shelf.part(entry, image, kernel, sets)
+            yield scenarios.job(entry, image, kernel, sets)
     named = {entry.name: entry for entry in matrix.scenarios}
     for one in matrix.include:
         entry = named.get(one.scenario, ScenarioEntry(name=one.scenario))
-        yield shelf.part(entry, one.image, one.kernel, {**matrix.set, **entry.set, **one.set})
+        yield scenarios.job(entry, one.image, one.kernel, {**matrix.set, **entry.set, **one.set})
 
 
 def _excluded(entry: Exclude, scenario: str, image: str, kernel: str | None) -> bool:
@@ -101,16 +101,16 @@ def _excluded(entry: Exclude, scenario: str, image: str, kernel: str | None) -> 
     return all(getattr(entry, key) == point[key] for key in given)
 
 
-class _Shelf:
-    """Scenarios that are compiled once for all images."""
+class _Scenarios:
+    """Compiles each scenario once for all images."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._known: dict[str, Compiled | InputError] = {}
 
-    def part(
+    def job(
         self, entry: ScenarioEntry, image: str, kernel: str | None, sets: Mapping[str, Any]
-    ) -> Part:
+    ) -> MatrixJob:
         own = tuple(_override(name, value) for name, value in sets.items())
         booted = {"guest.image": image} | ({"guest.kernel": kernel} if kernel else {})
         system = tuple(_override(name, value) for name, value in booted.items())
@@ -122,7 +122,7 @@ class _Shelf:
         except InputError as error:
             broken = str(error)
         system_name = "+".join([image, *([Path(kernel).name] if kernel else [])])
-        return Part(
+        return MatrixJob(
             id=f"{re.sub(r'[^A-Za-z0-9._+-]+', '-', scenario)}@{system_name}",
             scenario=scenario,
             image=image,
@@ -141,7 +141,7 @@ class _Shelf:
     def _compiled(
         self, path: Path, trials: int | None, overrides: tuple[Override, ...]
     ) -> Compiled:
-        """As ``compile_scenario`` makes it; what only guests differ in is compiled once."""
+        """As of ``compile_scenario``; scenarios that differ only in guests are compiled once."""
         guests = tuple(one for one in overrides if one.path[0] == "guest")
         others = tuple(one for one in overrides if one.path[0] != "guest")
         key = json.dumps([str(path), trials, [one.text for one in others]])
@@ -162,9 +162,9 @@ class _Shelf:
 
 
 def in_other_guests(compiled: Compiled, overrides: tuple[Override, ...]) -> Compiled:
-    """The same cells in guests that are changed so, as if compiled with those ``--set``.
+    """The same cells with other guests, as if compiled with these ``--set``.
 
-    No other field of a cell hangs on its guest, and what was published speaks of any.
+    No other field of a cell depends on its guest.
     """
     update = {one.path[-1]: one.value for one in overrides}
     guests: dict[Guest, Guest] = {}
@@ -188,30 +188,30 @@ def in_other_guests(compiled: Compiled, overrides: tuple[Override, ...]) -> Comp
 
 
 def _override(name: str, value: Any) -> Override:
-    """As ``--set`` would have it, and written so that it can be given to it."""
+    """An override as ``--set`` makes it, with the text to give to it."""
     text = value if isinstance(value, str) else json.dumps(value)
     return Override(text=f"{name}={text}", path=tuple(name.split(".")), value=value)
 
 
-def _distinct(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+def _distinct(jobs: tuple[MatrixJob, ...]) -> tuple[MatrixJob, ...]:
     """Parts with different names: of those that share one, the later ones get a number."""
     seen: dict[str, int] = {}
     found = []
-    for part in parts:
-        seen[part.id] = seen.get(part.id, 0) + 1
-        number = seen[part.id]
-        found.append(dataclasses.replace(part, id=f"{part.id}--{number}") if number > 1 else part)
+    for job in jobs:
+        seen[job.id] = seen.get(job.id, 0) + 1
+        number = seen[job.id]
+        found.append(dataclasses.replace(job, id=f"{job.id}--{number}") if number > 1 else job)
     return tuple(found)
 
 
-def _check_expected(matrix: Matrix, document: Document, parts: tuple[Part, ...]) -> None:
-    """Every claim that an entry excuses is one of a scenario's; a broken one's are not known."""
-    if any(part.compiled is None for part in parts):
+def _check_expected(matrix: Matrix, document: Document, jobs: tuple[MatrixJob, ...]) -> None:
+    """Check that the scenarios have every claim of ``expected``; skipped if a job is broken."""
+    if any(job.compiled is None for job in jobs):
         return
     known: dict[str, set[str]] = {}
-    for part in parts:
-        ids = {c.id for c in part.compiled.scenario.claims} if part.compiled else set()
-        known.setdefault(part.scenario, set()).update(ids)
+    for job in jobs:
+        ids = {c.id for c in job.compiled.scenario.claims} if job.compiled else set()
+        known.setdefault(job.scenario, set()).update(ids)
     for number, entry in enumerate(matrix.expected):
         if entry.scenario is not None and entry.scenario not in known:
             raise document.wrong(
@@ -220,7 +220,7 @@ def _check_expected(matrix: Matrix, document: Document, parts: tuple[Part, ...])
             )
         names = known if entry.scenario is None else {entry.scenario: known[entry.scenario]}
         for claim in entry.claims:
-            if not any(claim in ids for ids in names.values()) and not _tested(claim, names, parts):
+            if not any(claim in ids for ids in names.values()) and not _tested(claim, names, jobs):
                 raise document.wrong(
                     ("expected", number, "claims"),
                     f"no scenario of this matrix has the claim '{claim}'; `lab scenario show NAME`"
@@ -228,10 +228,10 @@ def _check_expected(matrix: Matrix, document: Document, parts: tuple[Part, ...])
                 )
 
 
-def _tested(claim: str, scenarios: Iterable[str], parts: tuple[Part, ...]) -> bool:
-    """Whether a claim can be a suite's, of one of these scenarios: its tests are not known yet."""
+def _tested(claim: str, scenarios: Iterable[str], jobs: tuple[MatrixJob, ...]) -> bool:
+    """Whether one of these scenarios has a test suite that may have this claim."""
     return any(
-        named_by(part.compiled.scenario.workloads, claim)
-        for part in parts
-        if part.compiled is not None and part.scenario in scenarios
+        named_by(job.compiled.scenario.workloads, claim)
+        for job in jobs
+        if job.compiled is not None and job.scenario in scenarios
     )

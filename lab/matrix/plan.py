@@ -1,4 +1,4 @@
-"""What a matrix would do: its parts, what they take, and which of them come first."""
+"""Plan of a matrix: its jobs, their estimated times, and their order."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from lab.compile.scenario.identity import cell_id
 from lab.compile.schedule import CELL_SECONDS, GUEST_SECONDS, UNKNOWN_SECONDS, Room
 from lab.core.errors import HostError, InputError
 from lab.host.system import accelerator, load
-from lab.matrix.file import CompiledMatrix, Part
-from lab.matrix.shards import Piece, Reason, parse_shard, shares, within
+from lab.matrix.file import CompiledMatrix, MatrixJob
+from lab.matrix.shards import Estimate, Reason, parse_shard, shards, within
 from lab.model.matrix.file import SYSTEM
-from lab.model.matrix.record import Night, NightPart, State
+from lab.model.matrix.record import JobRecord, JobState, MatrixRun
 from lab.model.result.document import Outcome, Result
 from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import Cell
@@ -32,14 +32,13 @@ from lab.store import runs as store
 from lab.store.runs import RunStore, now
 
 SAMPLED: Final = 5
-"""Cells of a scenario whose time theory is asked for; the others take as long on average."""
+"""Cells of a scenario whose time is predicted; the others count as their average."""
 LATEST: Final = 400
-"""Runs that are looked at, the newest first."""
+"""Stored runs that are read, the newest first."""
 PAUSE: Final = 600.0
-"""Seconds beyond its cells' that boots, calibrations and repetitions of a run may take; a run that
-took longer was stopped and gone on with."""
-SHARED: Final = 6
-"""Guests at once by which shares are cut, on whatever host: those of two processors without KVM."""
+"""Seconds for boots, calibrations and repetitions of a run. A run with a longer gap was resumed."""
+SHARD_GUESTS: Final = 6
+"""Concurrent guests assumed for shards on every host: those of two CPUs without KVM."""
 WORDS: Final = {
     Reason.NEVER: "never run here",
     Reason.CHANGED: "system has changed",
@@ -50,8 +49,8 @@ WORDS: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Past:
-    """A run of the same cells that came to its end here."""
+class PastRun:
+    """A finished run of the same cells on this host."""
 
     run: str
     started: str
@@ -65,36 +64,36 @@ class Past:
 
 
 @dataclass(slots=True, kw_only=True)
-class Host:
-    """What is asked of this host once for all parts."""
+class HostLimits:
+    """Accelerator and limits of this host, and times that were already predicted."""
 
     kind: str
     room: Room
     limit: int
-    """Guests at once, at most."""
+    """Most concurrent guests."""
     facts: Known = field(default_factory=dict)
     _followed: dict[str, tuple[float, float, float]] = field(default_factory=dict)
 
-    def cell_seconds(self, part: Part) -> tuple[float, float, float]:
-        """Seconds of all cells' workloads, of the longest, and bytes that one's disks may take."""
-        texts = [o.text for o in part.overrides if ".".join(o.path) not in SYSTEM]
-        key = f"{part.compiled and part.compiled.path} {len(part.cells)} {texts}"
+    def cell_seconds(self, job: MatrixJob) -> tuple[float, float, float]:
+        """Seconds of all cells' workloads and of the longest cell; bytes of one cell's disks."""
+        texts = [o.text for o in job.overrides if ".".join(o.path) not in SYSTEM]
+        key = f"{job.compiled and job.compiled.path} {len(job.cells)} {texts}"
         if key not in self._followed:
-            step = max(1, len(part.cells) // SAMPLED)
-            some = part.cells[::step][:SAMPLED]
+            step = max(1, len(job.cells) // SAMPLED)
+            some = job.cells[::step][:SAMPLED]
             times = [_workloads(cell) for cell in some]
             spaces = [_need(cell).space for cell in some]
             average = sum(times) / max(len(times), 1)
             self._followed[key] = (
-                average * len(part.cells),
+                average * len(job.cells),
                 max(times, default=0.0),
                 max(spaces, default=0),
             )
         return self._followed[key]
 
 
-def host_of(jobs: int | None) -> Host:
-    """This host, as runs will find it."""
+def host_of(jobs: int | None) -> HostLimits:
+    """The limits that runs on this host will have."""
     try:
         kind = accelerator.find(None).kind
     except HostError:
@@ -106,47 +105,47 @@ def host_of(jobs: int | None) -> Host:
         rate=load.throughput(),
         cores=float("inf") if jobs else BEARABLE * cpus,
     )
-    return Host(kind=kind, room=room, limit=jobs or GUESTS_PER_CPU[kind] * cpus)
+    return HostLimits(kind=kind, room=room, limit=jobs or GUESTS_PER_CPU[kind] * cpus)
 
 
 def plan_of(
     compiled: CompiledMatrix,
-    host: Host,
+    host: HostLimits,
     *,
     shard: str | None = None,
     budget: float | None = None,
     accept_expired: bool = False,
     runs: Sequence[RunStore] | None = None,
-) -> Night:
-    """The parts in the order in which they are run, and those that are left out of a budget.
+) -> MatrixRun:
+    """The jobs in their order, and those that do not fit into the budget.
 
-    ``InputError``: there is no such shard. ``runs``: earlier ones, the newest first.
-    ``accept_expired``: images are built from an expired archive too, which a note says.
+    ``InputError``: no such shard. ``runs``: earlier ones, the newest first. ``accept_expired``: a
+    note says that images may be built from an expired archive.
     """
     number, of = parse_shard(shard) if shard else (1, 1)
-    # Every machine must cut the same shares: by what stands in the files, not by what it has seen.
-    cut = shares([Piece(id=p.id, seconds=_weight(p, host)) for p in compiled.parts], of)
-    mine = [part for part in compiled.parts if part.id in set(cut[number - 1])]
-    past = pasts(list(store.every()) if runs is None else runs, {p.scenario for p in mine})
-    planned = {part.id: _planned(part, host, past) for part in mine}
-    pieces = [piece for _, piece in planned.values() if piece is not None]
-    order = [part.id for part in mine]
+    # Every machine must make the same shards: from the files, not from its own runs.
+    cut = shards([Estimate(id=p.id, seconds=_weight(p, host)) for p in compiled.jobs], of)
+    mine = [job for job in compiled.jobs if job.id in set(cut[number - 1])]
+    past = past_runs(list(store.every()) if runs is None else runs, {p.scenario for p in mine})
+    planned = {job.id: _planned(job, host, past) for job in mine}
+    estimates = [estimate for _, estimate in planned.values() if estimate is not None]
+    order = [job.id for job in mine]
     left: list[str] = []
     if budget is not None:
-        broken = [name for name, (_, piece) in planned.items() if piece is None]
-        taken, left = within(pieces, budget)
+        broken = [name for name, (_, estimate) in planned.items() if estimate is None]
+        taken, left = within(estimates, budget)
         order = [*taken, *broken, *left]
-    parts = [planned[name][0] for name in order]
-    told = {"state": State.LEFT_OUT, "reason": "the budget has no room for it"}
+    jobs = [planned[name][0] for name in order]
+    told = {"state": JobState.LEFT_OUT, "reason": "the budget has no room for it"}
     day = datetime.fromisoformat(now()).date()
-    return Night(
+    return MatrixRun(
         id="",
         matrix=compiled.name,
         title=compiled.matrix.title,
         started=now(),
         shard=shard,
         budget=budget,
-        parts=tuple(p.model_copy(update=told) if p.id in left else p for p in parts),
+        jobs=tuple(p.model_copy(update=told) if p.id in left else p for p in jobs),
         expected=compiled.matrix.expected,
         notes=(
             *_notes([p for p in mine if planned[p.id][1]], accept_expired=accept_expired),
@@ -155,12 +154,12 @@ def plan_of(
     )
 
 
-def _notes(parts: Sequence[Part], *, accept_expired: bool) -> list[str]:
-    """Images that the parts need and that are not there yet."""
+def _notes(jobs: Sequence[MatrixJob], *, accept_expired: bool) -> list[str]:
+    """A note for each image that must be built first."""
     found = {}
-    for part in parts:
-        if part.compiled:
-            guest = part.compiled.base.guest
+    for job in jobs:
+        if job.compiled:
+            guest = job.compiled.base.guest
             if guest.system not in found:
                 found[guest.system] = systems.find(guest) is not None
     return [
@@ -174,70 +173,72 @@ def _notes(parts: Sequence[Part], *, accept_expired: bool) -> list[str]:
 
 
 def _planned(
-    part: Part, host: Host, past: Mapping[frozenset[str], Sequence[Past]]
-) -> tuple[NightPart, Piece | None]:
-    made = NightPart(
-        id=part.id,
-        scenario=part.scenario,
-        image=part.image,
-        kernel=part.kernel,
-        cells=len(part.cells),
+    job: MatrixJob, host: HostLimits, past: Mapping[frozenset[str], Sequence[PastRun]]
+) -> tuple[JobRecord, Estimate | None]:
+    made = JobRecord(
+        id=job.id,
+        scenario=job.scenario,
+        image=job.image,
+        kernel=job.kernel,
+        cells=len(job.cells),
         seconds=0.0,
         basis="",
     )
-    reason = part.broken or _unfit(part, host.facts)
-    if reason or part.compiled is None:
-        return made.model_copy(update={"state": State.BROKEN, "reason": reason}), None
-    mine: Sequence[Past] = ()
-    if any(len(ids) == len(part.cells) for ids in past):
-        mine = past.get(frozenset(cell_id(cell) for cell in part.cells), ())
-    at_once = _at_once(part, host)
-    seconds, basis = _estimate(part, host, mine, at_once)
-    why = _reason(part, mine)
-    _, _, space = host.cell_seconds(part)
+    reason = job.broken or _unfit(job, host.facts)
+    if reason or job.compiled is None:
+        return made.model_copy(update={"state": JobState.BROKEN, "reason": reason}), None
+    mine: Sequence[PastRun] = ()
+    if any(len(ids) == len(job.cells) for ids in past):
+        mine = past.get(frozenset(cell_id(cell) for cell in job.cells), ())
+    at_once = _at_once(job, host)
+    seconds, basis = _time(job, host, mine, at_once)
+    why = _reason(job, mine)
+    _, _, space = host.cell_seconds(job)
     planned = made.model_copy(
         update={
             "seconds": seconds,
             "basis": basis,
             "why": WORDS[why] or f"last run {mine[0].started[:10]}",
-            "memory": at_once * memory_of(part.compiled.base.guest),
+            "memory": at_once * memory_of(job.compiled.base.guest),
             "space": int(at_once * space),
         }
     )
     last = mine[0].started if mine else ""
-    return planned, Piece(id=part.id, seconds=seconds, reason=why, last=last)
+    return planned, Estimate(id=job.id, seconds=seconds, reason=why, last=last)
 
 
-def _unfit(part: Part, facts: Known) -> str:
+def _unfit(job: MatrixJob, facts: Known) -> str:
     try:
-        if part.compiled:
-            check_images(part.compiled, facts)
-            check_suites(part.compiled)
+        if job.compiled:
+            check_images(job.compiled, facts)
+            check_suites(job.compiled)
     except InputError as error:
         return str(error)
     return ""
 
 
-def _estimate(part: Part, host: Host, past: Sequence[Past], at_once: int) -> tuple[float, str]:
+def _time(
+    job: MatrixJob, host: HostLimits, past: Sequence[PastRun], at_once: int
+) -> tuple[float, str]:
     for one in past:
         if one.accelerator == host.kind and one.seconds > 0:
             return one.seconds, f"a run: {one.run}"
-    if part.seconds is not None:
-        return part.seconds, "the file"
-    return _by_theory(part, host, host.kind, at_once), "theory"
+    if job.seconds is not None:
+        return job.seconds, "the file"
+    return _by_theory(job, host, host.kind, at_once), "theory"
 
 
-def _weight(part: Part, host: Host) -> float:
-    """What a part takes by the files alone, the same on every host."""
-    if part.seconds is not None:
-        return part.seconds
-    return _by_theory(part, host, "tcg", min(SHARED, max(len(part.cells), 1)))
+def _weight(job: MatrixJob, host: HostLimits) -> float:
+    """Estimated seconds from the files alone, the same on every host."""
+    if job.seconds is not None:
+        return job.seconds
+    return _by_theory(job, host, "tcg", min(SHARD_GUESTS, max(len(job.cells), 1)))
 
 
-def _by_theory(part: Part, host: Host, kind: str, at_once: int) -> float:
-    total, longest, _ = host.cell_seconds(part)
+def _by_theory(job: MatrixJob, host: HostLimits, kind: str, at_once: int) -> float:
+    total, longest, _ = host.cell_seconds(job)
     around = CELL_SECONDS[kind]
-    return GUEST_SECONDS[kind] + max((total + around * len(part.cells)) / at_once, longest + around)
+    return GUEST_SECONDS[kind] + max((total + around * len(job.cells)) / at_once, longest + around)
 
 
 def _workloads(cell: Cell) -> float:
@@ -249,12 +250,12 @@ def _need(cell: Cell) -> schedule.Need:
     return schedule.need_of(cell, memory_of(cell.guest), written(cell) * cell.trials)
 
 
-def _at_once(part: Part, host: Host) -> int:
-    """Guests that run side by side, if all cells are as the first."""
-    need = _need(part.cells[0])
+def _at_once(job: MatrixJob, host: HostLimits) -> int:
+    """Concurrent guests, if all cells are like the first."""
+    need = _need(job.cells[0])
     beside: list[schedule.Need] = []
     left = host.room.memory
-    while len(beside) < min(host.limit, len(part.cells)):
+    while len(beside) < min(host.limit, len(job.cells)):
         room = Room(memory=left, space=host.room.space, rate=host.room.rate, cores=host.room.cores)
         if not schedule.fits(need, beside, room):
             break
@@ -263,10 +264,10 @@ def _at_once(part: Part, host: Host) -> int:
     return max(1, len(beside))
 
 
-def _reason(part: Part, past: Sequence[Past]) -> Reason:
+def _reason(job: MatrixJob, past: Sequence[PastRun]) -> Reason:
     if not past:
         return Reason.NEVER
-    image = systems.find(part.compiled.base.guest) if part.compiled else None
+    image = systems.find(job.compiled.base.guest) if job.compiled else None
     if image is not None:
         manifest = image.manifest
         if past[0].image != (image.digest, manifest.kernel_version, manifest.mdadm_version):
@@ -280,9 +281,9 @@ def _reason(part: Part, past: Sequence[Past]) -> Reason:
     return Reason.KNOWN
 
 
-def pasts(runs: Sequence[RunStore], scenarios: set[str]) -> dict[frozenset[str], list[Past]]:
-    """Runs that came to their end, by the cells that they are of, the newest first."""
-    found: dict[frozenset[str], list[Past]] = {}
+def past_runs(runs: Sequence[RunStore], scenarios: set[str]) -> dict[frozenset[str], list[PastRun]]:
+    """Finished runs by their cells, the newest first."""
+    found: dict[frozenset[str], list[PastRun]] = {}
     for run in [r for r in runs if r.scenario_name in scenarios][:LATEST]:
         with suppress(InputError):
             if known := _past(run):
@@ -291,12 +292,12 @@ def pasts(runs: Sequence[RunStore], scenarios: set[str]) -> dict[frozenset[str],
 
 
 @understood
-def _past(run: RunStore) -> tuple[frozenset[str], Past] | None:
+def _past(run: RunStore) -> tuple[frozenset[str], PastRun] | None:
     stored, result = run.load_run(), run.load_result()
     if stored.finished is None or result is None:
         return None
     image = stored.environment.get("image") or {}
-    past = Past(
+    past = PastRun(
         run=stored.id,
         started=stored.started,
         seconds=_took(stored.started, stored.finished, result),
@@ -309,7 +310,7 @@ def _past(run: RunStore) -> tuple[frozenset[str], Past] | None:
 
 
 def _took(started: str, finished: str, result: Result) -> float:
-    """Seconds from beginning to end; what its cells took, of a run that stood still in between."""
+    """Seconds from start to end; of a resumed run, those of its cells."""
     ended, began = (datetime.fromisoformat(text) for text in (finished, started))
     wall = (ended - began).total_seconds()
     busy = sum(cell.seconds.total for cell in result.cells)

@@ -1,4 +1,4 @@
-"""Running a matrix: part by part, whatever becomes of each."""
+"""Running a matrix: job by job; a job that breaks does not stop the others."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from lab.compile.scenario.document import Compiled
 from lab.core.errors import EXIT_DONE, EXIT_REFUTED, EXIT_TROUBLE, FullError, InputError, LabError
 from lab.host import images
 from lab.host.system import clock, makers
-from lab.matrix.file import CompiledMatrix, Part
-from lab.model.matrix.record import Night, NightPart, NightResult, PartResult, State
+from lab.matrix.file import CompiledMatrix, MatrixJob
+from lab.model.matrix.record import JobRecord, JobResult, JobState, MatrixResult, MatrixRun
 from lab.model.result.document import Outcome
 from lab.results.documents import result_of
 from lab.results.trend import regressions_of
@@ -25,16 +25,16 @@ from lab.run.execute import Hands
 from lab.run.options import How
 from lab.run.preparation.place import Place
 from lab.run.resume import stored
-from lab.store import matrix_runs as nights
+from lab.store import matrix_runs
 from lab.store.runs import RunStore, every, now
 
 LATEST: Final = 150
-"""Runs of the night's scenarios that trends are made of: a page is made of each."""
+"""Most runs of the same scenarios that trends are made of; each gets a page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Follower:
-    """Who runs a part, and who is told of it meanwhile."""
+    """What runs a job, and what follows its progress."""
 
     hands: Hands
     progress: images.Progress
@@ -42,111 +42,117 @@ class Follower:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ways:
-    """How parts are run, and who follows them."""
+class Options:
+    """How jobs are run and followed."""
 
     how: How
     out: Path | None
-    follow: Callable[[NightPart, Compiled], AbstractContextManager[Follower]]
-    """A part begins, and ends."""
-    ended: Callable[[NightPart], None]
-    """What became of a part, when the night is saved with it."""
+    follow: Callable[[JobRecord, Compiled], AbstractContextManager[Follower]]
+    """Entered when a job begins, left when it ends."""
+    ended: Callable[[JobRecord], None]
+    """Called with a job that ended, after the record was saved."""
 
 
-def begin(compiled: CompiledMatrix, planned: Night) -> Path:
-    """The night's directory, with its plan in it."""
-    directory = nights.create(compiled.name, compiled.path.read_text(encoding="utf-8"))
-    nights.save(directory, planned.model_copy(update={"id": directory.name}))
+def begin(compiled: CompiledMatrix, planned: MatrixRun) -> Path:
+    """A new directory with the planned record."""
+    directory = matrix_runs.create(compiled.name, compiled.path.read_text(encoding="utf-8"))
+    matrix_runs.save(directory, planned.model_copy(update={"id": directory.name}))
     return directory
 
 
-def again(compiled: CompiledMatrix, directory: Path) -> Night:
-    """A night to go on with: what is not done waits again, but for what its budget left out.
+def resume(compiled: CompiledMatrix, directory: Path) -> MatrixRun:
+    """The record of a matrix run to resume: broken jobs wait again, left-out ones do not.
 
-    ``InputError`` where it is of another matrix, or its parts are not there any more.
+    ``InputError``: it is of another matrix, or the matrix has lost one of its jobs.
     """
-    night = nights.load(directory)
-    if night.matrix != compiled.name:
+    record = matrix_runs.load(directory)
+    if record.matrix != compiled.name:
         raise InputError(
-            f"the run '{night.id}' is of the matrix '{night.matrix}', not '{compiled.name}'"
+            f"the run '{record.id}' is of the matrix '{record.matrix}', not '{compiled.name}'"
         )
-    known = {part.id for part in compiled.parts}
-    for part in night.parts:
-        if part.id not in known:
+    known = {job.id for job in compiled.jobs}
+    for job in record.jobs:
+        if job.id not in known:
             raise InputError(
-                f"the run '{night.id}' has the part '{part.id}', which the matrix has no more",
+                f"the run '{record.id}' has the job '{job.id}', which the matrix has no more",
                 hint="begin a new run; the file may have changed",
             )
-    waiting = {"state": State.WAITING, "reason": ""}
-    parts = tuple(
-        p.model_copy(update=waiting) if p.state in (State.BROKEN, State.WAITING) else p
-        for p in night.parts
+    waiting = {"state": JobState.WAITING, "reason": ""}
+    jobs = tuple(
+        p.model_copy(update=waiting) if p.state in (JobState.BROKEN, JobState.WAITING) else p
+        for p in record.jobs
     )
-    return night.model_copy(update={"parts": parts, "finished": None})
+    return record.model_copy(update={"jobs": jobs, "finished": None})
 
 
-def run_night(compiled: CompiledMatrix, directory: Path, night: Night, ways: Ways) -> Night:
-    """Run every part that waits; one that breaks leaves the others alone.
+def run_jobs(
+    compiled: CompiledMatrix, directory: Path, record: MatrixRun, options: Options
+) -> MatrixRun:
+    """Run every waiting job; one that breaks does not stop the others.
 
-    A budget that is used up leaves out what would end after it. A full disk ends all.
-    ``InputError`` where another process is running it.
+    Jobs that would exceed the budget are left out. A full disk ends the matrix run.
+    ``InputError``: another process is running it.
     """
     with makers.hold(directory):
-        return _run_night(compiled, directory, night, ways)
+        return _run_jobs(compiled, directory, record, options)
 
 
-def _run_night(compiled: CompiledMatrix, directory: Path, night: Night, ways: Ways) -> Night:
+def _run_jobs(
+    compiled: CompiledMatrix, directory: Path, record: MatrixRun, options: Options
+) -> MatrixRun:
     began, first = clock.now(), True
-    parts = {part.id: part for part in compiled.parts}
-    for number, planned in enumerate(night.parts):
-        if planned.state is not State.WAITING:
+    jobs = {job.id: job for job in compiled.jobs}
+    for number, planned in enumerate(record.jobs):
+        if planned.state is not JobState.WAITING:
             continue
         spent = clock.now() - began
-        if night.budget is not None and not first and spent + planned.seconds > night.budget:
-            reason = "the budget was used up by parts that took longer than planned"
-            update = {"state": State.LEFT_OUT, "reason": reason}
-            night = _put(directory, night, number, planned.model_copy(update=update))
+        if record.budget is not None and not first and spent + planned.seconds > record.budget:
+            reason = "the budget was used up by jobs that took longer than planned"
+            update = {"state": JobState.LEFT_OUT, "reason": reason}
+            record = _put(directory, record, number, planned.model_copy(update=update))
         else:
-            night, first = _one(directory, night, number, parts[planned.id], ways), False
-        ways.ended(night.parts[number])
-    night = night.model_copy(update={"finished": now()})
-    nights.save(directory, night)
-    return night
+            record, first = _one(directory, record, number, jobs[planned.id], options), False
+        options.ended(record.jobs[number])
+    record = record.model_copy(update={"finished": now()})
+    matrix_runs.save(directory, record)
+    return record
 
 
-def _put(directory: Path, night: Night, number: int, part: NightPart) -> Night:
-    parts = (*night.parts[:number], part, *night.parts[number + 1 :])
-    night = night.model_copy(update={"parts": parts})
-    nights.save(directory, night)
-    return night
+def _put(directory: Path, record: MatrixRun, number: int, job: JobRecord) -> MatrixRun:
+    jobs = (*record.jobs[:number], job, *record.jobs[number + 1 :])
+    record = record.model_copy(update={"jobs": jobs})
+    matrix_runs.save(directory, record)
+    return record
 
 
-def _one(directory: Path, night: Night, number: int, part: Part, ways: Ways) -> Night:
-    planned, since = night.parts[number], clock.now()
+def _one(
+    directory: Path, record: MatrixRun, number: int, job: MatrixJob, options: Options
+) -> MatrixRun:
+    planned, since = record.jobs[number], clock.now()
     run = [planned.run]
 
-    def ended(state: State, reason: str = "") -> Night:
+    def ended(state: JobState, reason: str = "") -> MatrixRun:
         took = clock.now() - since
         update = {"state": state, "reason": reason, "run": run[0], "took": round(took, 1)}
-        return _put(directory, night, number, planned.model_copy(update=update))
+        return _put(directory, record, number, planned.model_copy(update=update))
 
     try:
-        if part.compiled is None:
-            raise InputError(part.broken)
-        texts = [one.text for one in part.overrides]
-        store = stored(planned.run, part.compiled, texts) if planned.run else None
-        with ways.follow(planned, part.compiled) as follower:
+        if job.compiled is None:
+            raise InputError(job.broken)
+        texts = [one.text for one in job.overrides]
+        store = stored(planned.run, job.compiled, texts) if planned.run else None
+        with options.follow(planned, job.compiled) as follower:
 
             def ready(begun: RunStore, place: Place) -> None:
                 run[0] = str(begun.directory.absolute())
-                _put(directory, night, number, planned.model_copy(update={"run": run[0]}))
+                _put(directory, record, number, planned.model_copy(update={"run": run[0]}))
                 follower.ready(begun, place)
 
             execute.run_scenario(
-                part.compiled,
+                job.compiled,
                 texts=texts,
-                out=ways.out,
-                how=ways.how,
+                out=options.out,
+                how=options.how,
                 hands=follower.hands,
                 resume=store,
                 progress=follower.progress,
@@ -155,56 +161,56 @@ def _one(directory: Path, night: Night, number: int, part: Part, ways: Ways) -> 
     except FullError:
         raise
     except LabError as error:
-        return ended(State.BROKEN, str(error))
-    except Exception as error:  # a mistake of the lab in one part is no reason to lose the others
-        log = directory / f"{part.id}.log"
+        return ended(JobState.BROKEN, str(error))
+    except Exception as error:  # a bug of the lab in one job must not stop the others
+        log = directory / f"{job.id}.log"
         log.write_text(traceback.format_exc(), encoding="utf-8")
         words = f"{type(error).__name__}: {error}"
-        return ended(State.BROKEN, f"a mistake in the lab itself: {words} (see '{log}')")
-    return ended(State.DONE)
+        return ended(JobState.BROKEN, f"a mistake in the lab itself: {words} (see '{log}')")
+    return ended(JobState.DONE)
 
 
-def runs_of(night: Night, known: Sequence[RunStore]) -> list[RunStore]:
-    """The night's own runs, and the latest ones of its scenarios, the newest first."""
-    scenarios = {part.scenario for part in night.parts if part.run}
+def runs_of(record: MatrixRun, known: Sequence[RunStore]) -> list[RunStore]:
+    """Its own runs and the latest ones of its scenarios, the newest first."""
+    scenarios = {job.scenario for job in record.jobs if job.run}
     found = [run for run in known if run.scenario_name in scenarios][:LATEST]
     there = {run.directory.absolute() for run in found}
-    own = [RunStore(Path(part.run)) for part in night.parts if part.run]
+    own = [RunStore(Path(job.run)) for job in record.jobs if job.run]
     return [*(run for run in own if run.directory.absolute() not in there), *found]
 
 
-def night_result(directory: Path, *, trends: bool = True) -> NightResult:
-    """A night with its runs' results; expectations count as on the day on which it began.
+def matrix_result(directory: Path, *, trends: bool = True) -> MatrixResult:
+    """A record with its runs' results; known failures count as of the day on which it began.
 
-    Without ``trends`` no other run is read.
+    ``trends``: compare with earlier runs too.
     """
-    night = nights.load(directory)
-    today = datetime.fromisoformat(night.started).date()
-    known = runs_of(night, list(every())) if trends else []
-    return NightResult(
-        night=night,
+    record = matrix_runs.load(directory)
+    today = datetime.fromisoformat(record.started).date()
+    known = runs_of(record, list(every())) if trends else []
+    return MatrixResult(
+        run=record,
         directory=str(directory),
-        parts=tuple(_part(part, night, today) for part in night.parts),
-        regressions=regressions_of(known, night.started),
-        remarks=expired(night.expected, today),
+        jobs=tuple(_job(job, record, today) for job in record.jobs),
+        regressions=regressions_of(known, record.started),
+        remarks=expired(record.expected, today),
     )
 
 
-def _part(part: NightPart, night: Night, today: date) -> PartResult:
-    if part.run is None:
-        return PartResult(part=part)
-    run = RunStore(Path(part.run))
+def _job(job: JobRecord, record: MatrixRun, today: date) -> JobResult:
+    if job.run is None:
+        return JobResult(job=job)
+    run = RunStore(Path(job.run))
     try:
-        result = (run.load_result() if part.state is State.DONE else None) or result_of(run)
+        result = (run.load_result() if job.state is JobState.DONE else None) or result_of(run)
     except InputError as error:
-        told = part.reason or str(error)
-        return PartResult(part=part.model_copy(update={"state": State.BROKEN, "reason": told}))
+        told = job.reason or str(error)
+        return JobResult(job=job.model_copy(update={"state": JobState.BROKEN, "reason": told}))
     kernel, mdadm = systems(result)
-    return PartResult(
-        part=part,
+    return JobResult(
+        job=job,
         kernel=kernel,
         mdadm=mdadm,
-        claims=endings(part, result, night.expected, today),
+        claims=endings(job, result, record.expected, today),
         failed_cells=tuple(
             f"{cell.id}: {cell.outcome.value}: {cell.reason.partition(chr(10))[0]}"
             for cell in result.cells
@@ -213,9 +219,9 @@ def _part(part: NightPart, night: Night, today: date) -> PartResult:
     )
 
 
-def exit_status(result: NightResult) -> int:
-    """1 where a claim fails the matrix or a cell failed, else 3 where a part could not be run."""
-    if any(p.failed_cells or any(c.fails for c in p.claims) for p in result.parts):
+def exit_status(result: MatrixResult) -> int:
+    """1: a claim or a cell failed; else 3: a job could not be run; else 0."""
+    if any(p.failed_cells or any(c.fails for c in p.claims) for p in result.jobs):
         return EXIT_REFUTED
-    unfinished = any(p.part.state in (State.BROKEN, State.WAITING) for p in result.parts)
+    unfinished = any(p.job.state in (JobState.BROKEN, JobState.WAITING) for p in result.jobs)
     return EXIT_TROUBLE if unfinished else EXIT_DONE

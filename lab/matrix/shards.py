@@ -1,5 +1,4 @@
-"""Which parts of a matrix are run: shares of it for several machines, and what a budget has room
-for. Numbers in, names out."""
+"""Selection of a matrix' jobs: shards for several machines, and what fits into a budget."""
 
 from __future__ import annotations
 
@@ -15,10 +14,10 @@ _SHARD: Final = re.compile(r"([1-9]\d{0,3})/([1-9]\d{0,3})")
 
 
 class Reason(IntEnum):
-    """Why a part is informative, the most informative reason first."""
+    """Why a job runs now; the first reasons run first."""
 
     NEVER = 0
-    """These cells were never run here to their end."""
+    """No finished run of these cells is stored."""
     CHANGED = 1
     """Image, kernel or mdadm differ from the last run's."""
     UNCLEAR = 2
@@ -26,16 +25,16 @@ class Reason(IntEnum):
     FLIPPED = 3
     """A verdict of the last run differs from that of the run before."""
     KNOWN = 4
-    """None of these: the oldest first."""
+    """Nothing is new; the oldest run first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """A part as plans see it."""
+class Estimate:
+    """A job's id, and what selects it."""
 
     id: str
     seconds: float
-    """What it should take."""
+    """Estimated time."""
     reason: Reason = Reason.NEVER
     last: str = ""
     """When it was last run, ISO 8601; empty: never."""
@@ -46,52 +45,48 @@ def parse_shard(text: str) -> tuple[int, int]:
     found = _SHARD.fullmatch(text)
     number, of = (int(found[1]), int(found[2])) if found else (1, 0)
     if number > of:
-        raise InputError(f"--shard {text}: expected K/N, the K-th of N shares, as in 2/4")
+        raise InputError(f"--shard {text}: expected K/N, the K-th of N shards, as in 2/4")
     return number, of
 
 
-def shares(pieces: Sequence[Piece], of: int) -> tuple[tuple[str, ...], ...]:
-    """The pieces' names in ``of`` shares that take about as long; each piece is in one of them.
+def shards(jobs: Sequence[Estimate], of: int) -> tuple[tuple[str, ...], ...]:
+    """The jobs' ids in ``of`` shards of about equal time.
 
-    The longest first, each to the share with the least to do: no share is longer than another by
-    more than a piece, and the longest by at most a third than it must be (Graham 1969, "Bounds on
-    multiprocessing timing anomalies", SIAM Journal on Applied Mathematics 17). Names stay in the
-    order in which they were given.
+    Longest job first, each to the emptiest shard. The longest shard takes at most a third more than
+    the optimum (Graham 1969, "Bounds on multiprocessing timing anomalies", SIAM Journal on Applied
+    Mathematics 17). Ids keep their order.
     """
     loads = [0.0] * of
-    share: dict[str, int] = {}
-    for piece in sorted(pieces, key=lambda p: (-p.seconds, p.id)):
+    shard: dict[str, int] = {}
+    for job in sorted(jobs, key=lambda p: (-p.seconds, p.id)):
         least = min(range(of), key=lambda n: (loads[n], n))
-        share[piece.id] = least
-        loads[least] += piece.seconds
-    return tuple(tuple(p.id for p in pieces if share[p.id] == n) for n in range(of))
+        shard[job.id] = least
+        loads[least] += job.seconds
+    return tuple(tuple(p.id for p in jobs if shard[p.id] == n) for n in range(of))
 
 
-def informative(pieces: Sequence[Piece]) -> list[Piece]:
-    """The most informative first; of those alike the cheap before the dear.
+def informative(jobs: Sequence[Estimate]) -> list[Estimate]:
+    """Jobs by reason, then the shortest first; of `Reason.KNOWN` the oldest first."""
 
-    Of those about which nothing is new the oldest come first.
-    """
+    def key(job: Estimate) -> tuple[int, str, float, str]:
+        last = job.last if job.reason is Reason.KNOWN else ""
+        return (job.reason, last, job.seconds, job.id)
 
-    def key(piece: Piece) -> tuple[int, str, float, str]:
-        last = piece.last if piece.reason is Reason.KNOWN else ""
-        return (piece.reason, last, piece.seconds, piece.id)
-
-    return sorted(pieces, key=key)
+    return sorted(jobs, key=key)
 
 
-def within(pieces: Sequence[Piece], budget: float) -> tuple[list[str], list[str]]:
-    """Names that a budget of seconds has room for, in that order, and those that are left out.
+def within(jobs: Sequence[Estimate], budget: float) -> tuple[list[str], list[str]]:
+    """Ids that fit into a budget of seconds, in order of `informative`, and the others.
 
-    What does not fit any more gives way to later ones that do.
+    A job that does not fit is skipped; later, shorter ones may fit.
     """
     taken: list[str] = []
     left: list[str] = []
     spent = 0.0
-    for piece in informative(pieces):
-        if spent + piece.seconds <= budget:
-            taken.append(piece.id)
-            spent += piece.seconds
+    for job in informative(jobs):
+        if spent + job.seconds <= budget:
+            taken.append(job.id)
+            spent += job.seconds
         else:
-            left.append(piece.id)
+            left.append(job.id)
     return taken, left

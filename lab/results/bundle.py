@@ -1,4 +1,4 @@
-"""One cell with everything that is needed to run it again, on a host without the lab."""
+"""A bundle: one cell with everything to run it again on a host without the lab."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from lab.compile.plan import planned_guest
 from lab.core.errors import InputError
 from lab.core.printable import printable
 from lab.model.execution.plan import Plan
-from lab.model.execution.procedure import AttachDisk, BuildPlugin, StartGuest
+from lab.model.execution.procedure import PACKAGE, AttachDisk, BuildPlugin, StartGuest
 from lab.plugins import catalog
-from lab.report.terminal.plan import PACKAGE, as_script
+from lab.report.export.shell import as_script
 from lab.results.documents import result_of, understood
 from lab.store.runs import RunStore, StoredCell, StoredRun
 
@@ -22,7 +22,7 @@ _DIRECTORY: Final = "@DIRECTORY@"
 _QEMU: Final = "@QEMU@"
 _IMAGE: Final = f"{_DIRECTORY}/image"
 _HERE: Final = f"{_DIRECTORY}/bundle"
-"""What stands for paths in ``steps.sh``; the image and the bundle itself are linked to there."""
+"""Placeholders for paths in ``steps.sh``; image and bundle are linked there."""
 
 _RUN: Final = """\
 #!/bin/sh
@@ -81,7 +81,7 @@ steps.sh ("kvm" for KVM, "qemu" for software emulation).
 
 @understood
 def bundle_of(run: RunStore, stored: StoredCell) -> dict[str, str]:
-    """Text by name; ``InputError`` where the cell has not finished."""
+    """Text by file name; ``InputError``: the cell is not finished."""
     files = run.texts(stored.id)
     if "outcome.json" not in files:
         raise InputError(f"the cell '{stored.id}' of '{run.id}' has not finished: it has no output")
@@ -133,12 +133,12 @@ def bundle_of(run: RunStore, stored: StoredCell) -> dict[str, str]:
 
 
 def _line(text: str) -> str:
-    """A text of the run's on one line: the next one of ``run.sh`` would be a command."""
+    """A text of the run on one line: a second line in ``run.sh`` would be a command."""
     return " ".join(printable(text).split())
 
 
 def _plan(stored: StoredCell, about: StoredRun) -> tuple[Plan, tuple[str, ...]]:
-    """The cell in a guest of its own; and the files of the image that it boots from."""
+    """A plan of the cell in a guest of its own, and the files of its image."""
     image = about.environment.get("image") or {}
     direct = image.get("kernel") is not None  # an imported image boots from its disk
     site = Site(

@@ -1,4 +1,4 @@
-"""Two runs from their directories to what changed between them."""
+"""Comparison of two stored runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lab.store.runs import RunStore
 
 
 def comparison_of(first: RunStore, second: RunStore, least: float) -> Comparison:
-    """What changed; ``InputError`` where the runs have no cell in common."""
+    """What changed; ``InputError``: the runs have no cell in common."""
     found = compare(_side(first), _side(second), least)
     if not found.cells:
         raise InputError(

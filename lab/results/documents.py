@@ -1,4 +1,4 @@
-"""From a run directory to the result document; made again whenever it is asked for."""
+"""Result documents, made from run directories."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ R = TypeVar("R")
 def understood(
     function: Callable[Concatenate[RunStore, P], R],
 ) -> Callable[Concatenate[RunStore, P], R]:
-    """A function of a stored run that raises ``InputError`` where the run makes no sense.
+    """Make a function of a stored run raise ``InputError`` if the run's values are absurd.
 
-    Each file may be what it should be, and its values absurd: no list of checks has them all.
+    Each file may be valid on its own; no list of checks covers all combinations.
     """
 
     @wraps(function)
@@ -69,7 +69,7 @@ _ABSURD: Final = (
 
 @understood
 def result_of(store: RunStore) -> Result:
-    """The whole result: raw output read again, measured again, judged again."""
+    """The result, measured and judged from the raw output."""
     run, state = store.load_state()
     reason = _MISSING[state]
     judged, suites = [], []
@@ -107,11 +107,11 @@ _MISSING: Final = {
     RunState.FINISHED: "its files are not there any more",
     RunState.STOPPED: "the run ended before it",
 }
-"""Why a cell is not there."""
+"""Why a cell is missing."""
 
 
 def tests_of_run(store: RunStore, result: Result) -> tuple[SuiteTest, ...]:
-    """Every test of the run's suites with what it has left; empty where it has no suite."""
+    """Every test of the run's suites with its logs; empty if it has no suite."""
     run = store.load_run()
     if not any(suite_of(w) for stored in run.cells for w in stored.cell.workloads):
         return ()
@@ -179,10 +179,10 @@ def _cell(
 
 
 def _checks(cell: Cell, outcome: StoredOutcome, raw: Mapping[str, str]) -> tuple[Check, ...]:
-    """A cell's checks as they were kept.
+    """A cell's stored checks.
 
-    Earlier versions kept one contention check for the whole cell. Where it failed, it is made again
-    from the raw output, by workload; it stays if that no longer finds the contended workload.
+    Earlier versions stored one contention check per cell. If it failed, it is replaced by checks
+    per workload from the raw output, unless these find no contended workload.
     """
     old = [c for c in outcome.checks if c.name == UNCONTENDED and not (c.passed or c.workload)]
     again = measure.contention(cell, raw, predictions(cell)) if old else ()
@@ -199,7 +199,7 @@ def _host_of(outcome: StoredOutcome, run: StoredRun) -> str:
 
 
 def _bitmap_of(cell: Cell) -> tuple[str, ...]:
-    """What the bitmap's cost hangs on; empty without one."""
+    """What the bitmap's cost depends on; empty without a bitmap."""
     array = cell.array
     if array is None or array.bitmap == "none":
         return ()
@@ -208,7 +208,7 @@ def _bitmap_of(cell: Cell) -> tuple[str, ...]:
 
 
 def predicted(cell_id: str, cell: Cell) -> CellResult:
-    """A cell that was not run, with what theory expects of it."""
+    """A cell that was not run, with theory's predictions."""
     expected: tuple[Prediction, ...] = predictions(cell)
     return CellResult(
         id=cell_id, axes=cell.axes, outcome=Outcome.SKIPPED, reason="", predictions=expected
@@ -216,8 +216,7 @@ def predicted(cell_id: str, cell: Cell) -> CellResult:
 
 
 def typed_names(store: RunStore) -> tuple[str, str]:
-    """What to type for a run's scenario, and for the run: their names, or paths where those would
-    not be found."""
+    """What to type for a run's scenario and for the run: names, or paths if a name is not found."""
     scenario, directory = store.load_run().scenario, store.directory.absolute()
     if scenario not in catalog.scenarios():
         scenario = shlex.quote(str(directory / "scenario.yaml"))
@@ -227,7 +226,7 @@ def typed_names(store: RunStore) -> tuple[str, str]:
 
 @understood
 def summary(store: RunStore) -> dict[str, Any]:
-    """One line about a run, without reading its raw output again where its result is kept."""
+    """A run's entry in a list, from its stored result if there is one."""
     run, state = store.load_state()
     result = (store.load_result() if state is RunState.FINISHED else None) or result_of(store)
     verdicts = [c.verdict for c in result.claims]

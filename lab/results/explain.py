@@ -1,4 +1,4 @@
-"""Why each cell is as fast as it is: theory's sentences, beside what a run counted."""
+"""Explanations of each cell's speed: theory's sentences with a run's counters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def explanation_of(compiled: Compiled) -> tuple[CellExplanation, ...]:
 
 @understood
 def explanation_of_run(run: RunStore) -> tuple[CellExplanation, ...]:
-    """Every cell of a run, with what was measured and what the members' counters say."""
+    """Every cell of a run, with measured values and the members' counters."""
     results = {cell.id: cell for cell in result_of(run).cells}
     found = []
     for stored in run.load_run().cells:
@@ -40,7 +40,7 @@ def _explained(name: str, cell: Cell) -> CellExplanation:
 
 
 def beside(explanation: Explanation, result: CellResult) -> Explanation:
-    """Theory's sentences with the cell's own figures and counters beside them."""
+    """Theory's sentences with the cell's values and counters."""
     measured = {
         m.metric: m.median for m in result.measurements if m.workload == explanation.workload
     }

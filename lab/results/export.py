@@ -1,4 +1,4 @@
-"""A run for other programs: tables, fio's own JSON, JUnit, and a cell that runs elsewhere."""
+"""Exports of a run: tables, fio's JSON, JUnit, and a bundle that runs one cell elsewhere."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lab.store.runs import RunStore, StoredCell
 
 
 class Form(StrEnum):
-    """What a run can be written as."""
+    """Formats of an export."""
 
     CSV = "csv"
     PARQUET = "parquet"
@@ -30,9 +30,9 @@ class Form(StrEnum):
 
 
 def export(run: RunStore, form: Form, out: Path, cell: str | None) -> list[Path]:
-    """Write a run, or one cell of it, to a new file or directory; the files that were written.
+    """Write a run, or one cell of it, to a new file or directory; the written files.
 
-    ``InputError`` where ``out`` is there already, or there is nothing of that form to write.
+    ``InputError``: ``out`` exists, or the run has nothing in this format.
     """
     stored = run.load_run()
     chosen = [c for c in stored.cells if cell is None or c.id == cell]
@@ -63,7 +63,7 @@ def _ids(cells: tuple[StoredCell, ...]) -> str:
 
 
 def _rows(result: Result, cells: dict[str, Cell]) -> Iterator[dict[str, Any]]:
-    """A row for each trial of each metric; one without a metric for a cell that has none."""
+    """A row for each trial of each metric; one without a metric for a cell without values."""
     axes = list(dict.fromkeys(name for cell in cells.values() for name in cell.axes))
     guest = result.environment.get("guest", {})
     common = {

@@ -1,13 +1,13 @@
-"""fio's own JSON and logs in the directories that bench-fio makes and fio-plot reads.
+"""fio's JSON and logs in the directories that bench-fio makes and fio-plot reads.
 
 ::
 
     TARGET/BLOCKSIZE/MODE-IODEPTH-NUMJOBS.json           as bench-fio 1.1 (supporting.py:
     TARGET/MODEreads/BLOCKSIZE/MODE-IODEPTH-NUMJOBS.json     generate_output_directory)
-    …/run-TRIAL/…                                        where there are several trials
+    …/run-TRIAL/…                                        if there are several trials
 
-TARGET is what distinguishes a cell but for fio's own options, so that cells which differ in depth
-or jobs lie side by side, as fio-plot's charts want them.
+TARGET is made of the cell's axes other than fio's options: cells that differ only in depth or jobs
+share a directory, as fio-plot's charts need.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MIXED = ("rw", "readwrite", "randrw")
 
 @understood
 def fio_tree(run: RunStore, cells: Sequence[StoredCell]) -> dict[str, str]:
-    """Text by path; ``InputError`` where no cell has output of fio's, ``ToolError`` for damage."""
+    """Text by path; ``InputError``: no cell has output of fio; ``ToolError``: it is unreadable."""
     found: dict[str, str] = {}
     for stored in cells:
         finished = run.load_cell(stored.id)
@@ -94,7 +94,7 @@ def _options(document: dict[str, Any]) -> dict[str, str]:
 
 
 def _size(text: str) -> str:
-    """Bytes as bench-fio is given them: ``4k``, ``1m``."""
+    """Bytes as bench-fio writes them: ``4k``, ``1m``."""
     if not (text.isascii() and text.isdigit()):
         return as_name(text.replace(".", "-"))
     size = int(text)

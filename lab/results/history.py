@@ -1,4 +1,4 @@
-"""A metric over all runs, with what changed from each run to the next."""
+"""A metric over all runs, with the changes from run to run."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from lab.store.runs import RunStore
 
 
 def history_of(metric: str, scenario: str | None) -> History:
-    """Figures of a metric in every run; those of a run that stopped are made from its raw output.
+    """Values of a metric in every run, stopped ones too.
 
-    ``InputError`` where there is no such metric, or no run of that scenario.
+    ``InputError``: no such metric, or no run of that scenario.
     """
     found: list[Point] = []
-    broken = store.strays()
+    broken: list[str] = []
     for run in store.every():
         try:
             found += _points(run)
         except InputError as error:
             broken.append(str(error))
-        broken += run.damage()
+        broken += run.warnings()
     if scenario is not None:
         known = sorted({point.scenario for point in found})
         found = [point for point in found if point.scenario == scenario]
@@ -46,7 +46,7 @@ def history_of(metric: str, scenario: str | None) -> History:
 
 @understood
 def _points(run: RunStore) -> list[Point]:
-    """A run's figures."""
+    """A run's values."""
     stored = run.load_run()
     result = run.load_result() or result_of(run)
     disks = {cell.id: disks_of(cell.cell) for cell in stored.cells}

@@ -1,59 +1,100 @@
-"""A run as JUnit: gathered for its document, and kept up to date while the run goes on."""
+"""Runs and matrix runs as JUnit XML for CI servers: a suite for each run, a case for each claim.
+
+There is no standard. The narrowest format in use is that of Jenkins' xUnit plug-in
+(``junit-10.xsd``): a case has a name, a class name and a time; facts about the run belong to its
+suite.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
+from xml.etree import ElementTree as ET
 
 from lab.analysis.judge import in_words
 from lab.compile.scenario.document import Compiled
 from lab.compile.scenario.fields import fields_of
 from lab.core.errors import InputError, LabError
+from lab.core.printable import printable
 from lab.core.units import shortened
 from lab.host.system import files
 from lab.host.system.process import uninterrupted
 from lab.model.execution.procedure import BeginWorkload, Timed
+from lab.model.matrix.record import ClaimEnding, Ending, JobResult, JobState, MatrixResult
 from lab.model.result.document import UNDER_WAY, CellResult, ClaimResult, Outcome, Result, RunState
 from lab.model.scenario.claim import Claim, Verdict, matches
 from lab.model.scenario.suite import Tested
 from lab.plugins.workloads import COLOUR
-from lab.report.export.junit import Case, Ending, Suite, junit_xml
-from lab.report.terminal.plan import cell_script
+from lab.report.export.shell import cell_script
 from lab.results.documents import result_of, tests_of_run, understood
 from lab.results.report import LOG_SHOWN
 from lab.store.runs import RunStore, StoredCell, StoredRun, now
 
-ENDINGS: Final[Mapping[Verdict, Ending]] = {
+CaseEnding = Literal["passed", "failure", "error", "skipped"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One test case."""
+
+    name: str
+    ending: CaseEnding = "passed"
+    kind: str = ""
+    """How it ended, in the lab's words; empty: it passed."""
+    reason: str = ""
+    """Why; CI servers show its first line with the name."""
+    seconds: float = 0.0
+    out: str = ""
+    """Its evidence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """All cases of one run."""
+
+    name: str
+    started: str
+    """ISO 8601."""
+    host: str
+    seconds: float
+    cases: tuple[Case, ...]
+    properties: Mapping[str, str] = field(default_factory=dict)
+    out: str = ""
+
+
+ENDINGS: Final[Mapping[Verdict, CaseEnding]] = {
     Verdict.HOLDS: "passed",
     Verdict.REFUTED: "failure",
     Verdict.INCONCLUSIVE: "skipped",
     Verdict.NOT_TESTED: "skipped",
 }
-_BEGUN: Final = "the run did not come to its end, and did not say why: it was killed, or goes on"
+_BEGUN: Final = "the run is not finished: it was killed, or is still running"
 _UNENDED: Final[Mapping[RunState, str]] = {
     RunState.RUNNING: UNDER_WAY,
-    RunState.STOPPED: "the run did not come to its end, and did not say why: it was killed",
+    RunState.STOPPED: "the run did not finish, without a reason: it was killed",
     RunState.FINISHED: "",
 }
 THE_RUN: Final = "the run"
-"""Name of the case that a run has which did not come to its end."""
+"""Case of a run that did not finish."""
 
 
 def junit_of(store: RunStore, trouble: str = "") -> str:
-    """The document of a run as far as it is known; ``trouble``: what ended it too early."""
+    """The document of a run so far; ``trouble``: what ended it early."""
     return junit_xml(suite_of(store, trouble))
 
 
 @contextmanager
-def kept_up(path: Path | None, compiled: Compiled) -> Iterator[Callable[[RunStore], None]]:
+def written(path: Path | None, compiled: Compiled) -> Iterator[Callable[[RunStore], None]]:
     """Write a run's document to ``path`` (``None``: nowhere), however the run ends.
 
-    What is yielded is told the run's directory as soon as there is one. From then on a file is
-    there, even where the lab is killed. ``InputError`` where no file can be made there.
+    Call what is yielded with the run's directory: it writes a first document, which remains if the
+    lab is killed. ``InputError``: no file can be made there.
     """
     if path is None:
         yield lambda _store: None
@@ -68,7 +109,7 @@ def kept_up(path: Path | None, compiled: Compiled) -> Iterator[Callable[[RunStor
     try:
         yield begun
     except BaseException as error:
-        with uninterrupted(), suppress(LabError):  # what went wrong first is what is told
+        with uninterrupted(), suppress(LabError):  # the first error is reported
             why = _sentence(error)
             text = junit_of(told[0], why) if told else junit_xml(_nothing_run(compiled, why))
             files.write(path, text)
@@ -77,7 +118,7 @@ def kept_up(path: Path | None, compiled: Compiled) -> Iterator[Callable[[RunStor
 
 
 def check_file(path: Path) -> None:
-    """``InputError`` where no file can be made there."""
+    """``InputError`` if no file can be made there."""
     if path.is_dir():
         raise InputError(f"--junit {path}: is a directory, and the name of a file is needed")
     if not path.absolute().parent.is_dir():
@@ -93,7 +134,7 @@ def _sentence(error: BaseException) -> str:
 
 
 def _nothing_run(compiled: Compiled, why: str) -> Suite:
-    """A run that ended before it had a directory."""
+    """The suite of a run that ended before it had a directory."""
     claims = [
         Case(
             name=f"{claim.id}: {claim.says}",
@@ -114,7 +155,7 @@ def _broken(why: str) -> Case:
 
 @understood
 def suite_of(store: RunStore, trouble: str = "") -> Suite:
-    """A run's test cases; ``trouble``: what ended it too early."""
+    """A run's test cases; ``trouble``: what ended it early."""
     run = store.load_run()
     ended = run.finished is not None and not trouble
     result = (store.load_result() if ended else None) or result_of(store)
@@ -160,7 +201,7 @@ def suite_of(store: RunStore, trouble: str = "") -> Suite:
 
 
 def _cells_of(claim: Claim, run: StoredRun) -> list[str]:
-    """The cells of a run that a claim speaks of, each once, in the run's order."""
+    """Ids of the cells that a claim is about, in the run's order."""
     return [
         cell.id
         for cell in run.cells
@@ -169,7 +210,7 @@ def _cells_of(claim: Claim, run: StoredRun) -> list[str]:
 
 
 class _Commands:
-    """What was run in a cell, as shell commands."""
+    """A cell's shell commands."""
 
     def __init__(self, store: RunStore, cell: StoredCell) -> None:
         self._id = cell.id
@@ -177,11 +218,11 @@ class _Commands:
 
     @property
     def whole(self) -> str:
-        """All of it; empty where the cell was not run."""
+        """All commands; empty if the cell was not run."""
         return f"# ---- cell {self._id}\n{cell_script(self._procedure)}" if self._procedure else ""
 
     def of(self, workload: str) -> str:
-        """A workload's own command, in the guest."""
+        """A workload's command in the guest."""
         for step in self._procedure.steps if self._procedure else ():
             if isinstance(step, Timed | BeginWorkload) and step.workload == workload:
                 return f"# {workload} in the cell {self._id}\n{step.script.rstrip()}\n"
@@ -189,9 +230,9 @@ class _Commands:
 
 
 def _evidence(found: ClaimResult, claim: Claim | None, cells: Sequence[_Commands]) -> str:
-    """The claim's figures, and the workloads it speaks of; whole cells stand with the suite.
+    """The claim's values and its workloads' commands; those of whole cells belong to the suite.
 
-    ``claim`` is the scenario's; ``None``: it is one of a workload's own tests.
+    ``claim``: the scenario's; ``None``: a test of a suite.
     """
     figures = {
         "expected": found.expected or (in_words(claim) if claim else None),
@@ -208,7 +249,7 @@ def _evidence(found: ClaimResult, claim: Claim | None, cells: Sequence[_Commands
 
 
 def _logs(test: Tested | None) -> str:
-    """What a test has left that did not come to a good end: its logs, the kernel's messages."""
+    """Logs and kernel messages of a test that failed or did not finish."""
     if test is None or test.ending not in ("failed", "unfinished"):
         return ""
     return "".join(
@@ -218,7 +259,7 @@ def _logs(test: Tested | None) -> str:
 
 
 def _cell_case(store: RunStore, cell: CellResult) -> Case:
-    """A cell that nothing can be learnt from; its console, where it was kept."""
+    """The case of a cell that failed, with its console if it was kept."""
     axes = ", ".join(f"{name}: {value}" for name, value in cell.axes.items())
     console = store.raw(store.cell_directory(cell.id)).get("console.txt", "")
     return Case(
@@ -232,7 +273,7 @@ def _cell_case(store: RunStore, cell: CellResult) -> Case:
 
 
 def _wall(run: StoredRun, busy: float) -> float:
-    """Seconds from the run's beginning to its end; of one that has none, what its cells took."""
+    """Seconds from start to end; of an unfinished run, ``busy``: those of its cells."""
     if run.finished is None:
         return busy
     ended, began = (datetime.fromisoformat(text) for text in (run.finished, run.started))
@@ -252,7 +293,7 @@ def _properties(run: StoredRun, result: Result) -> dict[str, str]:
 
 
 def _flat(facts: Mapping[str, Any], above: str) -> Iterator[tuple[str, str]]:
-    """Dotted names and their values; a list is one value, as JSON."""
+    """Dotted names and values; a list is one value, as JSON."""
     for name, value in facts.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{above}{name}.")
@@ -260,3 +301,107 @@ def _flat(facts: Mapping[str, Any], above: str) -> Iterator[tuple[str, str]]:
             yield f"{above}{name}", json.dumps(value, ensure_ascii=False)
         elif value is not None:
             yield f"{above}{name}", str(value)
+
+
+def matrix_junit(result: MatrixResult) -> str:
+    """The document of a matrix run so far."""
+    return junit_xml(*(_job_suite(job, result.run.started) for job in result.jobs))
+
+
+def _job_suite(found: JobResult, started: str) -> Suite:
+    """A suite with the job's claims, and what the matrix expects of them."""
+    job = found.job
+    whole = Suite(name=job.id, started=started, host="", seconds=job.took or 0.0, cases=())
+    if job.run is not None:
+        try:
+            trouble = job.reason if job.state is JobState.BROKEN else ""
+            run = suite_of(RunStore(Path(job.run)), trouble)
+        except InputError as error:
+            return dataclasses.replace(whole, cases=(_broken_job(str(error)),))
+        claims = {claim.id: claim for claim in found.claims}
+        cases = tuple(_expected(c, claims.get(c.name.partition(":")[0])) for c in run.cases)
+        # Without the commands of every cell: they are in the runs, and would hide the rest here.
+        return dataclasses.replace(run, name=job.id, cases=cases, out="")
+    if job.state is JobState.LEFT_OUT:
+        case = Case(name=THE_RUN, ending="skipped", kind=job.state.value, reason=job.reason)
+        return dataclasses.replace(whole, cases=(case,))
+    return dataclasses.replace(whole, cases=(_broken_job(job.reason or "it was not run yet"),))
+
+
+def _broken_job(reason: str) -> Case:
+    return Case(name=THE_RUN, ending="error", kind=JobState.BROKEN.value, reason=reason)
+
+
+def _expected(case: Case, claim: ClaimEnding | None) -> Case:
+    """The case of a claim as the matrix judges it."""
+    if claim is None or not claim.remark:
+        return case
+    reason = "\n".join(filter(None, (claim.remark, case.reason)))
+    if claim.ending is Ending.EXPECTED:
+        return dataclasses.replace(case, ending="skipped", kind=claim.ending.value, reason=reason)
+    if claim.fails:
+        return dataclasses.replace(case, ending="failure", kind=claim.ending.value, reason=reason)
+    return dataclasses.replace(case, out=f"{claim.remark}\n{case.out}")
+
+
+def junit_xml(*suites: Suite) -> str:
+    """The document of these suites."""
+    time = _time(sum(suite.seconds for suite in suites))
+    root = ET.Element("testsuites", {"name": "lab", **_counts(*suites), "time": time})
+    root.extend(_suite_element(suite) for suite in suites)
+    ET.indent(root, " ")
+    text: str = ET.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
+
+
+def _counts(*suites: Suite) -> dict[str, str]:
+    return {
+        "tests": str(sum(len(suite.cases) for suite in suites)),
+        "failures": _count("failure", *suites),
+        "errors": _count("error", *suites),
+    }
+
+
+def _suite_element(suite: Suite) -> ET.Element:
+    within = ET.Element(
+        "testsuite",
+        {
+            "name": printable(suite.name),
+            **_counts(suite),
+            "skipped": _count("skipped", suite),
+            "time": _time(suite.seconds),
+            "timestamp": printable(suite.started),
+            "hostname": printable(suite.host),
+        },
+    )
+    facts = ET.SubElement(within, "properties")
+    for name, value in suite.properties.items():
+        ET.SubElement(facts, "property", {"name": printable(name), "value": printable(value)})
+    for case in suite.cases:
+        within.append(_case_element(case, suite.name))
+    if suite.out:
+        ET.SubElement(within, "system-out").text = printable(suite.out)
+    return within
+
+
+def _case_element(case: Case, suite: str) -> ET.Element:
+    name = " ".join(printable(case.name).split())
+    made = ET.Element(
+        "testcase", {"classname": printable(suite), "name": name, "time": _time(case.seconds)}
+    )
+    if case.ending != "passed":
+        reason = printable(case.reason)
+        first = (reason.splitlines() or [""])[0]
+        ended = ET.SubElement(made, case.ending, {"type": case.kind, "message": first})
+        ended.text = reason
+    if case.out:
+        ET.SubElement(made, "system-out").text = printable(case.out)
+    return made
+
+
+def _count(ending: CaseEnding, *suites: Suite) -> str:
+    return str(sum(case.ending == ending for suite in suites for case in suite.cases))
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3f}"

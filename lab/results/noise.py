@@ -49,7 +49,7 @@ def noise_here(environment: Mapping[str, Any]) -> tuple[tuple[NoiseFloor, ...], 
 
 
 def _runs(here: str) -> Iterator[tuple[RunStore, list[Repetition]]]:
-    """Runs that ended, on such a host; one that cannot be read is passed over."""
+    """Runs that ended, on such a host; unreadable ones are skipped."""
     for run in islice(store.every(), LATEST):
         with suppress(InputError):
             if (repetitions := _if_here(run, here)) is not None:

@@ -1,4 +1,4 @@
-"""Reports: from stored runs to pages, pictures and a site; needs neither libvirt nor QEMU."""
+"""Reports: from stored runs to pages, charts and a site; needs neither libvirt nor QEMU."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from lab.analysis.suites import SuiteTest
 from lab.core.errors import InputError
 from lab.core.units import format_seconds, shortened
 from lab.host.system import files
-from lab.model.matrix.record import NightResult, State
+from lab.model.matrix.record import JobState, MatrixResult
 from lab.model.result.document import CellResult, Outcome, RunState
 from lab.model.result.measurement import Check
+from lab.plugins import catalog
 from lab.plugins.workloads import COLOUR
 from lab.report.content.answer import steps
 from lab.report.content.document import Attempt, Evidence, Page, PageCell
-from lab.report.terminal.plan import cell_script
+from lab.report.export.shell import cell_script
 from lab.results.documents import result_of, tests_of_run, typed_names, understood
 from lab.results.explain import beside
 from lab.results.trend import regressions_of
 from lab.store.runs import RunStore, StoredCell
 
 LINES: Final = 400
-"""Of each piece of evidence, the last ones: a page is to be sent around."""
+"""Last lines of each file of evidence: a report must stay small enough to send."""
 LOG_SHOWN: Final = 64 * 1024
-"""Characters of each log of a failed test: of a longer one the middle is left out."""
+"""Characters of each log of a failed test; the middle of a longer one is left out."""
 
 
 @understood
 def page_of(store: RunStore, lab: str = "lab") -> Page:
-    """A run's page, gathered; ``lab`` is what the program is called here."""
+    """The data of a run's report; ``lab``: what to type for the program."""
     run, result = store.load_run(), result_of(store)
     scenario, name = typed_names(store)
     results = {cell.id: cell for cell in result.cells}
@@ -51,7 +52,13 @@ def page_of(store: RunStore, lab: str = "lab") -> Page:
             _cell(store, stored, results[stored.id], [t for t in tests if t.cell == stored.id])
             for stored in run.cells
         ),
-        damage=store.damage(),
+        better={
+            f"{workload.name}.{metric.name}": metric.better
+            for stored in run.cells
+            for workload in stored.cell.workloads
+            for metric in catalog.workload(workload.tool).metrics
+        },
+        warnings=store.warnings(),
         steps=steps(
             result,
             lab=lab,
@@ -92,7 +99,7 @@ def _cell(
 
 
 def _failed(found: SuiteTest) -> Attempt:
-    """A test of a suite that did not come to a good end, with its logs."""
+    """A failed or unfinished test of a suite, with its logs."""
     test = found.test
     after = f" after {format_seconds(test.seconds)}" if test.seconds is not None else ""
     return Attempt(
@@ -122,7 +129,7 @@ def _contention(checks: Sequence[Check]) -> str:
 
 
 def _evidence(raw: dict[str, str]) -> tuple[Evidence, ...]:
-    """Console and kernel messages first, then what the tools said; counters left out."""
+    """Console and kernel messages, then output of the tools; without counters."""
     first = ("console.txt", "end.txt", "mdadm-create.txt")
     names = [n for n in first if n in raw]
     names += [n for n in raw if n.endswith(("stderr.txt", "stdout.txt")) and raw[n].strip()]
@@ -132,12 +139,12 @@ def _evidence(raw: dict[str, str]) -> tuple[Evidence, ...]:
 
 
 def _readable(text: str) -> list[str]:
-    """Lines, without those that programs of the lab's own add to what suites print."""
+    """Lines without those that the lab's programs add to the output of suites."""
     return [line for line in text.splitlines() if not line.startswith("--lab-- {")]
 
 
 def write_report(store: RunStore, out: Path | None, lab: str) -> Path:
-    """One run's page: beside the run, or where it is asked for; its path."""
+    """Write a run's report into the run directory or to ``out``; its path."""
     text = _page(store, page_of(store, lab))
     if out is None:
         return store.save_report(text)
@@ -154,17 +161,17 @@ def _page(_store: RunStore, page: Page, *, index: str = "") -> str:
 
 
 @understood
-def write_pictures(store: RunStore, directory: Path) -> tuple[Path, ...]:
-    """Each picture of a run as SVG and as PNG; their paths."""
-    from lab.report.charts import pictures_of
-    from lab.report.charts.draw import png, svg
+def write_charts(store: RunStore, directory: Path) -> tuple[Path, ...]:
+    """Write each chart of a run as SVG and PNG; their paths."""
+    from lab.report.charts.render import png, svg
+    from lab.report.html.page import charts_of
 
     written = []
-    for picture in pictures_of(page_of(store)):
-        drawn = svg(picture)
+    for chart in charts_of(page_of(store)):
+        drawn = svg(chart)
         for path, data in (
-            (directory / f"{picture.name}.svg", drawn),
-            (directory / f"{picture.name}.png", png(drawn)),
+            (directory / f"{chart.name}.svg", drawn),
+            (directory / f"{chart.name}.png", png(drawn)),
         ):
             _write(path, data)
             written.append(path)
@@ -172,7 +179,7 @@ def write_pictures(store: RunStore, directory: Path) -> tuple[Path, ...]:
 
 
 def check_directory(path: Path) -> None:
-    """``InputError`` where no directory can be made for a site's pages."""
+    """``InputError`` if no directory can be made there."""
     nearest = path.absolute()
     while not nearest.exists():
         nearest = nearest.parent
@@ -188,21 +195,18 @@ def write_site(
     lab: str,
     say: Callable[[str], None],
     *,
-    strays: Sequence[str] = (),
-    night: NightResult | None = None,
+    matrix: MatrixResult | None = None,
 ) -> Path:
-    """A page for each run, an index with what became of each and how figures moved, and a badge.
+    """Write a page for each run, an index with verdicts and trends, and a badge.
 
-    With ``night`` index and badge are of that matrix; else the badge is of each scenario's last run
-    on each image. A run that cannot be read is named, there and through ``say``, and so is what
-    lies among them and is none (``strays``); ``InputError``: no run can be read.
+    With ``matrix`` index and badge are of that matrix run; else the badge is of each scenario's
+    last run on each image. Unreadable runs are named in the index and through
+    ``say``. ``InputError``: no run can be read.
     """
     from lab.report.html.site import index_page
 
     pages: list[Page] = []
-    broken: list[str] = list(strays)
-    for sentence in strays:
-        say(sentence)
+    broken: list[str] = []
     for store in runs:
         try:
             name = f"{store.id}.html"
@@ -215,25 +219,25 @@ def write_site(
             continue
         _write(directory / name, text)
         pages.append(page)
-        for sentence in page.damage:
+        for sentence in page.warnings:
             say(sentence)
     if not pages:
         raise InputError("there is no run to report on", hint="`lab up scenario NAME` makes one")
     index = directory / "index.html"
-    worse = night.regressions if night else regressions_of(runs)
-    _write(index, index_page(pages, broken, worse, night))
-    _write(directory / "badge.svg", _badge(pages, night))
+    worse = matrix.regressions if matrix else regressions_of(runs)
+    _write(index, index_page(pages, broken, worse, matrix))
+    _write(directory / "badge.svg", _badge(pages, matrix))
     return index
 
 
-def _badge(pages: Sequence[Page], night: NightResult | None) -> str:
-    from lab.report.html.badge import night_badge, verdicts_badge
+def _badge(pages: Sequence[Page], matrix: MatrixResult | None) -> str:
+    from lab.report.html.badge import matrix_badge, verdicts_badge
 
-    if night is not None:
-        claims = [claim for part in night.parts for claim in part.claims]
-        broken = sum(p.part.state is State.BROKEN or bool(p.failed_cells) for p in night.parts)
+    if matrix is not None:
+        claims = [claim for job in matrix.jobs for claim in job.claims]
+        broken = sum(p.job.state is JobState.BROKEN or bool(p.failed_cells) for p in matrix.jobs)
         fails = sum(claim.fails for claim in claims)
-        return night_badge(night.night.matrix, [c.ending for c in claims], fails, broken)
+        return matrix_badge(matrix.run.matrix, [c.ending for c in claims], fails, broken)
     last: dict[tuple[str, str], Page] = {}
     for page in pages:
         image = (page.result.environment.get("image") or {}).get("name", "")
@@ -244,7 +248,7 @@ def _badge(pages: Sequence[Page], night: NightResult | None) -> str:
 
 
 def _write(path: Path, page: str | bytes) -> None:
-    """A page, or a picture; what of a file's name is no text is written as escapes."""
+    """Write a page or a chart; bytes of file names that are no text become escapes."""
     data = page.encode(errors="backslashreplace") if isinstance(page, str) else page
     files.make_directory(path.parent)
     files.write(path, data)

@@ -1,4 +1,4 @@
-"""JSON Schema of the documents that the lab reads and writes."""
+"""JSON Schema of the lab's documents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def scenario_schema() -> dict[str, Any]:
 
 
 def matrix_schema() -> dict[str, Any]:
-    """Of a matrix of scenarios."""
+    """Of a matrix file."""
     document()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -34,12 +34,12 @@ def matrix_schema() -> dict[str, Any]:
 
 
 def as_text(document: dict[str, Any]) -> str:
-    """A document as it is printed and kept."""
+    """A document as it is printed and stored."""
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
 def install_scenario_schema() -> Path:
-    """Keep the scenarios' schema where new scenarios name it; its path."""
+    """Store the scenarios' schema where new scenarios expect it; its path."""
     place = paths.schema() / catalog.SCHEMA
     text = as_text(scenario_schema())
     try:
@@ -55,9 +55,9 @@ def install_scenario_schema() -> Path:
 def first_line(scenario: Path) -> str:
     """The comment by which editors find the schema of a scenario in that file.
 
-    Its name alone where it lies beside the file, as in a checkout; else the URI of the kept one,
-    which is written. https://github.com/redhat-developer/yaml-language-server, "Using inlined
-    schema".
+    It has the schema's name if that is in the same directory, as in a checkout; else the URI of the
+    stored one, which is written.
+    https://github.com/redhat-developer/yaml-language-server, "Using inlined schema".
     """
     if (scenario.parent / catalog.SCHEMA).is_file():
         place = catalog.SCHEMA

@@ -1,4 +1,4 @@
-"""Stored runs as sightings of figures: what got worse, and with which version."""
+"""Regressions over stored runs: what got worse, and with which version."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from lab.results.documents import result_of, understood
 from lab.store.runs import RunStore, StoredRun
 
 FACTS: Final = ("accelerator", "qemu", "libvirt", "lab")
-"""Of the environment, beside Linux and mdadm: what else may change a figure."""
+"""Facts of the environment that may change a value, other than Linux and mdadm."""
 
 
 def regressions_of(runs: Sequence[RunStore], since: str = "") -> tuple[Regression, ...]:
-    """What got worse over these runs with a version; those seen first since then are new.
+    """What got worse over these runs with a version; those first seen after ``since`` are new.
 
-    A run that cannot be read is passed over: who lists runs names it.
+    Unreadable runs are skipped: commands that list runs report them.
     """
     return regressions((one for run in runs for one in _sightings(run)), since)
 

@@ -1,53 +1,33 @@
-"""The one loop that runs a procedure: it knows steps, not workloads, disks or RAID.
+"""The loop that runs a procedure: it knows steps, not workloads, disks or RAID.
 
-Whatever a step makes is taken back when its ``Undo`` unwinds, last made first.
+`Undo` takes back what steps made, in reverse order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import assert_never
 
 from lab.compile.guest.program import cut, timed_script
 from lab.core.errors import GuestError, LabError, ToolError, TroubleError
 from lab.model.execution.ports import Bench, Output, Save
 from lab.model.execution.procedure import (
     AskServer,
-    AttachDisk,
     BeginWorkload,
-    BuildPlugin,
-    DetachDisk,
     EndWorkload,
     GuestCommand,
-    HostCommand,
-    LimitDisk,
-    MakeDirectory,
-    PassDisk,
-    Pause,
     PowerCycle,
     Procedure,
-    RestoreGuest,
-    SaveGuest,
-    SealDisks,
-    SendDirectory,
-    SpoilDisk,
-    StartGuest,
-    StartServer,
     Step,
     Timed,
-    UnplugDisk,
     Verify,
     WaitFor,
-    WaitForSsh,
-    WipeDisk,
-    WriteFile,
 )
 from lab.model.result.measurement import Check
 
 
 class CheckFailedError(TroubleError):
-    """A precondition, read back, was not what was asked for."""
+    """A verified precondition was not as requested."""
 
     def __init__(self, check: Check) -> None:
         super().__init__(f"the check '{check.name}' failed: {check.detail}")
@@ -55,23 +35,23 @@ class CheckFailedError(TroubleError):
 
 
 class Undo:
-    """How to take back what was made."""
+    """Remembers how to undo steps."""
 
     def __init__(self) -> None:
         self._steps: list[Callable[[], object]] = []
 
     def add(self, action: Callable[..., object], *arguments: object) -> None:
-        """Remember one action; it must be harmless where there is nothing to take back."""
+        """Remember one action; it must be harmless if there is nothing to undo."""
         self._steps.append(lambda: action(*arguments))
 
     def forget(self) -> None:
-        """What was made goes with something larger, or is to stay."""
+        """Forget all: what was made stays, or goes with its directory."""
         self._steps.clear()
 
     def unwind(self) -> list[LabError]:
-        """Take everything back, whatever fails on the way; what failed is returned.
+        """Undo everything, and return the errors of what failed.
 
-        A mistake of the lab's own is raised when all is taken back.
+        A bug of the lab is raised after everything else is undone.
         """
         errors: list[LabError] = []
         mistakes: list[Exception] = []
@@ -87,119 +67,20 @@ class Undo:
         return errors
 
 
-def label_of(step: Step) -> str:
-    """What the step is doing, for progress."""
-    match step:
-        case HostCommand() | GuestCommand() | WaitFor() | StartServer() | AskServer():
-            return step.label
-        case MakeDirectory() | WriteFile():
-            return f"writing {step.path}"
-        case StartGuest():
-            return "starting the guest"
-        case RestoreGuest():
-            return "restoring the guest"
-        case SaveGuest():
-            return "saving the guest for the next ones"
-        case WaitForSsh():
-            return "booting"
-        case BuildPlugin():
-            return f"compiling {step.source}"
-        case AttachDisk():
-            return f"plugging in {step.serial}"
-        case PassDisk():
-            return f"passing {step.device}"
-        case WipeDisk():
-            return f"wiping {step.serial}"
-        case DetachDisk() | UnplugDisk():
-            return f"unplugging {step.serial}"
-        case LimitDisk():
-            return f"limiting {step.serial}"
-        case SpoilDisk():
-            return f"spoiling {step.serial}"
-        case SealDisks():
-            return "running the sealed guest"
-        case PowerCycle():
-            return "cutting the power"
-        case Pause():
-            return f"{step.seconds:g} seconds into it"
-        case SendDirectory():
-            return f"copying {step.workload} into the guest"
-        case Verify():
-            return f"checking {step.name}"
-        case Timed() | BeginWorkload() | EndWorkload():
-            return step.workload
-        case _:
-            assert_never(step)
-
-
 def run_step(step: Step, bench: Bench, undo: Undo, save: Save) -> tuple[Check, ...]:
-    """Do one step, remember how to take it back, return what it read back.
+    """Do one step, remember how to undo it, and return the checks that it made.
 
     The undo of a step that can stop half-way is remembered before the step is done.
     """
     match step:
-        case MakeDirectory():
-            undo.add(bench.remove, step.path)
-            bench.make_directory(step.path)
-        case WriteFile():
-            undo.add(bench.remove, step.path)
-            bench.write_file(step.path, step.content, step.mode)
-        case HostCommand():
-            for path in () if step.lasting else step.creates:
-                undo.add(bench.remove, path)
-            bench.host_command(step.argv)
-        case StartGuest():
-            bench.write_file(step.xml_path, step.xml, 0o644)
-            undo.add(bench.destroy_guest)
-            bench.start_guest(step)
-        case SaveGuest():
-            bench.save_guest(step)
-        case RestoreGuest():
-            undo.add(bench.destroy_guest)
-            bench.restore_guest(step)
-        case WaitForSsh():
-            bench.wait_for_ssh(step.timeout)
-        case BuildPlugin():
-            undo.add(bench.remove, step.link)
-            bench.build_plugin(step)
-        case StartServer():
-            undo.add(bench.stop_server, step)
-            bench.start_server(step)
         case AskServer():
             answer = bench.ask_server(step)
             if step.capture:
                 save(f"{step.capture}.txt", f"{answer}\n")
             if answer.startswith("error"):
                 raise ToolError(f"'{step.label}' was refused by the server: {answer}")
-        case AttachDisk():
-            bench.write_file(step.xml_path, step.xml, 0o644)
-            if not step.lasting:
-                undo.add(bench.remove, step.xml_path)
-            bench.attach_disk(step)
-            if not step.lasting:
-                undo.add(bench.detach_disk, step)
-        case PassDisk():
-            undo.add(bench.return_disk, step)
-            bench.pass_disk(step)
-        case WipeDisk():
-            bench.wipe_disk(step)
-        case DetachDisk():
-            bench.detach_disk(step)
-            bench.remove(step.path)
-        case UnplugDisk():
-            bench.detach_disk(step)
-        case LimitDisk():
-            bench.limit_disk(step)
-        case SpoilDisk():
-            bench.spoil_disk(step)
-        case SealDisks():
-            bench.seal_disks(step)
         case PowerCycle():
             save(f"{step.capture}.txt", bench.power_cycle(step))
-        case Pause():
-            bench.pause(step.seconds)
-        case SendDirectory():
-            bench.send_directory(step)
         case BeginWorkload():
             _begin(step, bench, save)
         case EndWorkload():
@@ -219,7 +100,7 @@ def run_step(step: Step, bench: Bench, undo: Undo, save: Save) -> tuple[Check, .
         case Timed():
             _timed(step, bench, save)
         case _:
-            assert_never(step)
+            step.apply(bench, undo.add)
     return ()
 
 
@@ -231,7 +112,7 @@ def run_procedure(
     on_step: Callable[[Step], None],
     on_check: Callable[[Check], None],
 ) -> None:
-    """Every step in order. The first error ends it; the caller unwinds ``undo``."""
+    """Run every step in order. The first error ends it; the caller unwinds ``undo``."""
     for step in procedure.steps:
         on_step(step)
         try:
@@ -257,7 +138,7 @@ def _failed(label: str, output: Output) -> ToolError:
 
 
 def read_pairs(text: str) -> dict[str, str]:
-    """``key=value`` lines; others are passed over."""
+    """The ``key=value`` lines of a text; others are skipped."""
     pairs: dict[str, str] = {}
     for line in text.splitlines():
         key, equals, value = line.partition("=")
@@ -267,7 +148,7 @@ def read_pairs(text: str) -> dict[str, str]:
 
 
 def compare(name: str, found: Mapping[str, str], expect: Mapping[str, str]) -> Check:
-    """One check over all keys; its detail names each that differs, or what was found."""
+    """One check of all keys; its detail names those that differ, or the values."""
     wrong = [
         f"{key} is {found[key]!r}, not {value!r}" if key in found else f"{key} was not found"
         for key, value in expect.items()
@@ -306,7 +187,7 @@ def _wait_for(step: WaitFor, bench: Bench) -> None:
 
 
 def _timed(step: Timed, bench: Bench, save: Save) -> None:
-    """A workload, and what is read around it, as one command: a round trip costs a slow guest."""
+    """Run a workload and read counters in one command: a round trip is slow in a slow guest."""
     tag = f"{step.workload}.{step.trial}"
     began = bench.pressure()
     output = bench.guest(timed_script(step), step.timeout)
@@ -325,7 +206,7 @@ def _timed(step: Timed, bench: Bench, save: Save) -> None:
 
 
 def _begin(step: BeginWorkload, bench: Bench, save: Save) -> None:
-    """What is read before a workload, and its start."""
+    """Read counters, then start a workload."""
     tag = f"{step.workload}.{step.trial}"
     if step.before:
         output = bench.guest(step.before, 120.0)
@@ -336,7 +217,7 @@ def _begin(step: BeginWorkload, bench: Bench, save: Save) -> None:
 
 
 def _end(step: EndWorkload, bench: Bench, save: Save) -> None:
-    """The end of a workload, its own or its guest's, and what is read after it."""
+    """Wait for the end of a workload or its guest, then read counters."""
     tag = f"{step.workload}.{step.trial}"
     output = bench.end(tag, step.timeout, cut=step.cut)
     save(f"{tag}.stdout.txt", output.stdout)

@@ -53,7 +53,7 @@ from lab.model.execution.procedure import (
     WaitFor,
 )
 from lab.model.result.document import CellClock, Outcome, PhaseSeconds
-from lab.run.steps import Undo, label_of, run_procedure
+from lab.run.steps import Undo, run_procedure
 from lab.store.runs import save_raw
 
 _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
@@ -217,7 +217,7 @@ class Worker:
     def _tell_step(self, step: Step | str) -> None:
         """A sealed guest has come to a step, or is being prepared."""
         if self._cell_job is not None:
-            label = step if isinstance(step, str) else label_of(step)
+            label = step if isinstance(step, str) else step.progress
             self.emit(StepStarted(cell=self._cell_job.id, label=label))
 
     def _notice(self, message: str) -> None:
@@ -241,7 +241,7 @@ class Worker:
 
         def on_step(step: Step) -> None:
             self._turn.cover(bench.record.pid)
-            self.emit(StepStarted(cell=None, label=label_of(step)))
+            self.emit(StepStarted(cell=None, label=step.progress))
 
         run_procedure(
             self.job.procedure,
@@ -317,12 +317,12 @@ class Worker:
                 case "leave":
                     pass
             if isinstance(step, Timed):
-                waits = StepStarted(cell=cell.id, label=f"waiting to begin {label_of(step)}")
+                waits = StepStarted(cell=cell.id, label=f"waiting to begin {step.progress}")
                 cores = cell.cores.get(step.workload, 0.0)
                 self._share.take(cores, cell.room, partial(self.emit, waits))
                 watch.lap("waiting")
             expected = step.expected_seconds if isinstance(step, Timed) else None
-            self.emit(StepStarted(cell=cell.id, label=label_of(step), expected_seconds=expected))
+            self.emit(StepStarted(cell=cell.id, label=step.progress, expected_seconds=expected))
 
         for name, text in self._captured.items():
             save_raw(Path(cell.directory), name, text)

@@ -1,4 +1,4 @@
-"""Disks that were calibrated on this host before: one file each, so that it costs a run once."""
+"""Calibrations of disks on this host: a file each, so that each is measured once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lab.model.result.calibration import Calibration
 
 
 def key_of(facts: dict[str, Any]) -> str:
-    """Name for a disk and everything of this host that can make it faster or slower."""
+    """Digest of a disk and of everything on this host that changes its speed."""
     whole = {
         **facts,
         "host": platform.node(),
@@ -26,11 +26,11 @@ def key_of(facts: dict[str, Any]) -> str:
 
 
 DOUBTED: Final = 24 * 3600
-"""Seconds for which a disk that was off stays so: then the host gets another chance."""
+"""Seconds for which a failed calibration counts; then it is repeated."""
 
 
 def find(key: str) -> Calibration | None:
-    """What was measured before; ``None`` where nothing was, or nobody can read it."""
+    """A stored calibration; ``None``: there is none, or it is unreadable."""
     path = _path(key)
     try:
         found = Calibration.model_validate_json(path.read_bytes())
@@ -42,7 +42,7 @@ def find(key: str) -> Calibration | None:
 
 
 def keep(key: str, calibration: Calibration) -> None:
-    """Remember a calibration; ``HostError`` where it cannot be written."""
+    """Store a calibration; ``HostError``: it cannot be written."""
     path = _path(key)
     files.make_directory(path.parent)
     files.write(path, calibration.model_dump_json(indent=1))

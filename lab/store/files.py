@@ -1,4 +1,4 @@
-"""A run's files as texts and documents; what cannot be read is passed over, and remembered."""
+"""A run's files as texts and documents; unreadable ones are skipped and remembered."""
 
 from __future__ import annotations
 
@@ -14,21 +14,19 @@ from lab.core.errors import InputError
 from lab.host.system import untrusted
 
 RAW: Final = 256 << 20
-"""Bytes that are read of a cell's raw output, all files together."""
-_NAMED: Final = 3
-"""Files that are named where more cannot be read."""
+"""Most bytes that are read of a cell's raw output."""
 M = TypeVar("M", bound=Model)
 
 
 class RunFiles:
-    """The files of one run, or of one run of a matrix."""
+    """The files of one run, or of a matrix run."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._unread: dict[str, str] = {}
 
     def require(self, model: type[M], name: str, what: str) -> M:
-        """The document without which this is no ``what``; ``InputError`` says what is wrong."""
+        """A required document of a ``what``; ``InputError``: it is missing or invalid."""
         try:
             data = untrusted.read(self.root, name)
         except OSError as error:
@@ -44,9 +42,9 @@ class RunFiles:
             raise InputError(f"'{self.root / name}' {why}") from None
 
     def document(self, model: type[M], *names: str, instead: str = "") -> M | None:
-        """A document; ``None`` where there is none, or none that can be read.
+        """A document; ``None``: it is missing or unreadable.
 
-        ``instead`` is what the lab does then, for the sentence about it.
+        ``instead``: what the lab does if it is unreadable, for the warning.
         """
         data = b""
         try:
@@ -63,11 +61,11 @@ class RunFiles:
         return None
 
     def is_unread(self, *names: str) -> bool:
-        """Whether there is such a file, and it could not be read."""
+        """Whether the file exists and could not be read."""
         return "/".join(names) in self._unread
 
     def texts(self, *names: str) -> dict[str, str]:
-        """Every file of a directory by its name, but for hidden ones."""
+        """Every file of a directory by name, without hidden ones."""
         left, found = RAW, dict[str, str]()
         for name in self.entries(*names):
             if not name.startswith("."):
@@ -78,7 +76,7 @@ class RunFiles:
         return found
 
     def text(self, *names: str, limit: int = untrusted.DOCUMENT) -> str | None:
-        """A file, with U+FFFD for bytes that are not UTF-8; ``None`` where it cannot be read."""
+        """A file, with U+FFFD for bytes that are not UTF-8; ``None``: missing or unreadable."""
         try:
             data = untrusted.read(self.root, *names, limit=limit)
         except FileNotFoundError:
@@ -93,7 +91,7 @@ class RunFiles:
             return data.decode(errors="replace")
 
     def entries(self, *names: str) -> list[str]:
-        """The names in a directory; none where there is none."""
+        """The names in a directory; empty if it is missing or unreadable."""
         try:
             return untrusted.entries(self.root, *names)
         except FileNotFoundError:
@@ -102,20 +100,19 @@ class RunFiles:
             self._unread["/".join(names)] = f"cannot be read: {error.strerror}"
             return []
 
-    def damage(self) -> tuple[str, ...]:
-        """What could not be read so far, in one sentence; none where everything could."""
-        named = [f"'{self.root / _line(n)}' {why}" for n, why in sorted(self._unread.items())]
-        more = f"; and {len(named) - _NAMED} more files" if len(named) > _NAMED else ""
-        return ("; ".join(named[:_NAMED]) + more,) if named else ()
-
-
-def _line(name: str) -> str:
-    """A name on one line: the next one would look like a sentence of the lab's."""
-    return name.replace("\n", "\\n")
+    def warnings(self) -> tuple[str, ...]:
+        """One warning: the first file that could not be read, and how many more."""
+        if not self._unread:
+            return ()
+        name, why = next(iter(self._unread.items()))
+        more = len(self._unread) - 1
+        others = f"; and {more} more unreadable file{'s' if more > 1 else ''}" if more else ""
+        # A line feed in a name would make the rest look like a message of the lab.
+        return (f"'{self.root / name.replace(chr(10), chr(92) + 'n')}' {why}{others}",)
 
 
 def _other_form(data: bytes, model: type[Model]) -> str:
-    """Which other form a document says it has than the model's; empty: it says no such thing."""
+    """Why the document is of another version; empty: it is not, or does not say."""
     mine = model.model_fields.get("schema_")
     if mine is None:
         return ""

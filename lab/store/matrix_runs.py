@@ -1,12 +1,12 @@
-"""Nights: one directory for each time that a matrix was run, which names its runs.
+"""Directories of matrix runs.
 
 ::
 
-    NIGHT/night.json      the parts, and what became of each; lab.night/1
-    NIGHT/matrix.yaml     the file as it was
-    NIGHT/PART.log        where a mistake in the lab itself broke a part
+    MATRIX-TIME/night.json    the jobs, and how each ended; lab.night/1
+    MATRIX-TIME/matrix.yaml   the matrix file as it was
+    MATRIX-TIME/JOB.log       traceback of a job that a bug of the lab broke
 
-The runs themselves lie with all others: a night is a list of them.
+The runs themselves are stored with all others.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pathlib import Path
 
 from lab.core.errors import HostError, InputError, unwritable
 from lab.host.system import files, paths
-from lab.model.matrix.record import Night
+from lab.model.matrix.record import MatrixRun
 from lab.store.files import RunFiles
 
 
 def create(matrix: str, text: str) -> Path:
-    """A new night's directory."""
+    """Make a directory for a new matrix run."""
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     for number in range(1000):
         directory = paths.nights() / (f"{matrix}-{stamp}" + (f"-{number}" if number else ""))
@@ -36,38 +36,38 @@ def create(matrix: str, text: str) -> Path:
         files.write(directory / "matrix.yaml", text)
         files.sync(directory)
         return directory
-    raise HostError(f"there are a thousand nights called '{matrix}-{stamp}'")
+    raise HostError(f"there are a thousand matrix runs named '{matrix}-{stamp}'")
 
 
-def save(directory: Path, night: Night) -> None:
-    """Keep what became of it so far."""
-    files.write(directory / "night.json", night.model_dump_json(by_alias=True, indent=1))
+def save(directory: Path, record: MatrixRun) -> None:
+    """Write the record as it is so far."""
+    files.write(directory / "night.json", record.model_dump_json(by_alias=True, indent=1))
 
 
-def load(directory: Path) -> Night:
-    """What became of it; ``InputError`` where the file is missing or not ours."""
-    return RunFiles(directory).require(Night, "night.json", "run of a matrix")
+def load(directory: Path) -> MatrixRun:
+    """The record; ``InputError``: it is missing or invalid."""
+    return RunFiles(directory).require(MatrixRun, "night.json", "matrix run")
 
 
 def _parts(name: str) -> tuple[str, str, int]:
-    """Matrix, time and number of a night, from the name that ``create`` gave it."""
+    """Matrix, time and number, from the name that ``create`` gave."""
     match = re.fullmatch(r"(.+)-(\d{8}-\d{6})(?:-(\d+))?", name)
     return (match[1], match[2], int(match[3] or 0)) if match else (name, "", 0)
 
 
 def every() -> list[Path]:
-    """Every night's directory, the newest first."""
+    """Every directory, the newest first."""
     found = [d for d in paths.nights().glob("*") if (d / "night.json").exists()]
     return sorted(found, key=lambda d: (*_parts(d.name)[1:], d.name), reverse=True)
 
 
 def find(name: str) -> Path:
-    """A night by its id, its directory, ``last``, or the last one of a matrix by its name."""
+    """A directory by id, path, ``last``, or a matrix' name for its last run."""
     if "/" in name or Path(name, "night.json").exists():
         return Path(name)
     for directory in every():
         if name in ("last", directory.name, _parts(directory.name)[0]):
             return directory
     raise InputError(
-        f"no matrix was run as '{name}'", hint=f"what was run lies in '{paths.nights()}'"
+        f"there is no matrix run '{name}'", hint=f"matrix runs are stored in '{paths.nights()}'"
     )

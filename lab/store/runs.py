@@ -1,4 +1,4 @@
-"""Run directories: the only reader and writer of them.
+"""Run directories: their only reader and writer.
 
 ::
 
@@ -7,22 +7,22 @@
     RUN/scenario.yaml                  the file as it was
     RUN/cells/ID/cell.json             the cell, everything fixed
     RUN/cells/ID/procedure.json        every command, as run
-    RUN/cells/ID/events.jsonl          what the worker told
+    RUN/cells/ID/events.jsonl          what the worker reported
     RUN/cells/ID/outcome.json          outcome, reason, seconds, checks
     RUN/cells/ID/raw/…                 exactly what the tools printed: the primary record
-    RUN/cells/.ID.N/                   a cell that did not finish, or its failed attempt: evidence
+    RUN/cells/.ID.N/                   an attempt that is not the cell: evidence
     RUN/result.json                    lab.result/1, made from the above
-    RUN/report.html                    the page of it, where `lab report` was asked for one
+    RUN/report.html                    its report, if `lab report` made one
 
-Files are written by rename; a finished cell is never written again. What `save_run`, `finish_cell`,
-`keep_attempt` and `save_result` have written is on the disk when they return. The files of an
-attempt are synced then, all at once: of one that is under way a power cut may take any of them, and
-the last lines of ``events.jsonl`` or a part of one.
+Files are written by rename; a finished cell is never written again. `save_run`, `finish_cell`,
+`keep_attempt` and `save_result` return when their files are on the disk. The files of an attempt
+are synced together at its end: a power cut during the attempt may take any of them.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -44,19 +44,19 @@ from lab.store.files import RunFiles
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedCell:
-    """A finished cell as it lies on disk."""
+    """A finished cell as stored."""
 
     outcome: StoredOutcome
     raw: dict[str, str]
 
 
 def now() -> str:
-    """The time, ISO 8601, UTC."""
+    """The current time, ISO 8601, UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def save_raw(directory: Path, name: str, text: str) -> None:
-    """Keep what a tool printed, in the directory of an attempt at a cell."""
+    """Store a tool's output in the directory of an attempt."""
     raw = directory / "raw"
     try:
         raw.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ class RunStore:
 
     @classmethod
     def create(cls, scenario: str, text: str, out: Path | None = None) -> RunStore:
-        """A new run directory, below ``out`` or the lab's own place."""
+        """Make a run directory, below ``out`` or where all runs are."""
         parent = out or paths.runs()
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         for number in range(1000):
@@ -100,31 +100,36 @@ class RunStore:
 
     @property
     def scenario_name(self) -> str:
-        """The scenario's name, as the run's id has it: what a listing can tell at once."""
+        """The scenario's name, taken from the run's id: no file is read."""
         return _parts(self.id)[0]
 
+    @property
+    def is_run(self) -> bool:
+        """Whether there is a ``run.json``, readable or not."""
+        return os.path.lexists(self.directory / "run.json")
+
     def save_run(self, run: StoredRun) -> None:
-        """Keep what the run is about."""
+        """Write the run's description."""
         files.write(self.directory / "run.json", run.model_dump_json(indent=1))
 
     def hold(self) -> AbstractContextManager[None]:
-        """Make the run, and be seen to; ``InputError`` where another process is at it."""
+        """Lock the run while it is made; ``InputError``: another process is making it."""
         return makers.hold(self.directory)
 
     def load_state(self) -> tuple[StoredRun, RunState]:
-        """What the run is about, and whether more is to come; ``InputError`` as of `load_run`."""
-        held = makers.holder(self.directory) is not None  # first: it may end in between
+        """The run's description and its state; ``InputError`` as of `load_run`."""
+        held = makers.holder(self.directory) is not None  # first: the run may end in between
         run = self.load_run()
         if run.finished:
             return run, RunState.FINISHED
         return run, RunState.RUNNING if held else RunState.STOPPED
 
     def load_run(self) -> StoredRun:
-        """What the run is about; ``InputError`` where the file is missing or not ours."""
+        """The run's description; ``InputError``: it is missing or invalid."""
         return self.files.require(StoredRun, "run.json", "run")
 
     def begin_cell(self, cell_id: str, cell: Cell, procedure: Procedure) -> Path:
-        """A directory for one attempt at a cell, with what it is."""
+        """Make a directory for an attempt at a cell, with cell and procedure."""
         directory = self._attempt(cell_id)
         files.write(directory / "cell.json", cell.model_dump_json(indent=1), durable=False)
         secretless = json.dumps(procedure.model_dump(mode="json"), indent=1)
@@ -144,7 +149,7 @@ class RunStore:
         raise HostError(f"a hundred attempts at the cell '{cell_id}' lie in '{self.directory}'")
 
     def take_in(self, cell_id: str, back: Mapping[str, bytes]) -> Path:
-        """What another host made of a cell, in a directory of its own; `finish_cell` is next.
+        """Store another host's files of a cell in a directory of their own, for `finish_cell`.
 
         ``HostError``: a path leads out of that directory; nothing is written then.
         """
@@ -169,7 +174,7 @@ class RunStore:
         return (self.directory / "cells" / cell_id / "outcome.json").exists()
 
     def keep_attempt(self, attempt: Path, outcome: StoredOutcome) -> None:
-        """Write down how an attempt ended that is not the cell; it stays as evidence."""
+        """Store how an attempt ended that is not the cell; it remains as evidence."""
         files.write(attempt / "outcome.json", outcome.model_dump_json(indent=1), durable=False)
         files.sync(attempt)
 
@@ -178,19 +183,19 @@ class RunStore:
         return self.files.texts(*directory.relative_to(self.directory).parts, "raw")
 
     def finish_cell(self, cell_id: str, attempt: Path, outcome: StoredOutcome) -> None:
-        """Put an attempt in the cell's place: it is the cell from now on, and on the disk."""
+        """Make an attempt the cell; it is on the disk when this returns."""
         files.write(attempt / "outcome.json", outcome.model_dump_json(indent=1), durable=False)
         files.publish(attempt, self.directory / "cells" / cell_id)
 
     def load_attempt(self, directory: Path) -> StoredOutcome:
-        """How an attempt ended; one that was cut off, or cannot be read, was lost."""
+        """How an attempt ended; one without a readable outcome is lost."""
         names = directory.relative_to(self.directory).parts
         found = self.files.document(StoredOutcome, *names, "outcome.json")
         reason = f"'{directory / 'outcome.json'}' is missing or cannot be read"
         return found or StoredOutcome(outcome=Outcome.LOST, reason=reason)
 
     def load_cell(self, cell_id: str) -> FinishedCell | None:
-        """A finished cell, or ``None``; unreadable raw files are passed over as empty."""
+        """A finished cell, without unreadable raw files; ``None``: it is not finished."""
         outcome = self.files.document(StoredOutcome, "cells", cell_id, "outcome.json")
         if outcome is None:
             if not self.files.is_unread("cells", cell_id, "outcome.json"):
@@ -200,7 +205,7 @@ class RunStore:
         return FinishedCell(outcome=outcome, raw=self.raw(self.cell_directory(cell_id)))
 
     def texts(self, cell_id: str) -> dict[str, str]:
-        """Every readable file of a finished cell by its name below the cell's directory."""
+        """Every readable file of a finished cell by its path in the cell's directory."""
         raw = self.files.texts("cells", cell_id, "raw")
         own = ("cell.json", "procedure.json", "events.jsonl", "outcome.json")
         found = {name: self.files.text("cells", cell_id, name) for name in own}
@@ -209,16 +214,16 @@ class RunStore:
         }
 
     def scenario_text(self) -> str:
-        """The scenario's file as it was; empty where nobody can read it any more."""
+        """The scenario's file as it was; empty if it is unreadable."""
         return self.files.text("scenario.yaml") or ""
 
     def load_procedure(self, directory: Path) -> Procedure | None:
-        """Every command of a cell or an attempt, as run; ``None`` where it cannot be read."""
+        """The commands of a cell or an attempt, as run; ``None`` if they are unreadable."""
         names = directory.relative_to(self.directory).parts
         return self.files.document(Procedure, *names, "procedure.json")
 
     def cell_directory(self, cell_id: str) -> Path:
-        """Where a finished cell lies."""
+        """The directory of a finished cell."""
         return self.directory / "cells" / cell_id
 
     def attempts(self, cell_id: str) -> tuple[Path, ...]:
@@ -227,29 +232,29 @@ class RunStore:
         numbers = sorted(int(n) for name in found if (n := name.rpartition(".")[2]).isdecimal())
         return tuple(self.directory / "cells" / f".{cell_id}.{number}" for number in numbers)
 
-    def damage(self) -> tuple[str, ...]:
-        """What could not be read so far, in one sentence with paths; none where all could."""
-        return self.files.damage()
+    def warnings(self) -> tuple[str, ...]:
+        """One warning about the files that could not be read so far; empty if all could."""
+        return self.files.warnings()
 
     def save_report(self, text: str) -> Path:
-        """Keep the report page beside what it was made from; where it is."""
+        """Store the run's report; its path."""
         path = self.directory / "report.html"
         files.write(path, text.encode(errors="backslashreplace"))
         return path
 
     def load_result(self) -> Result | None:
-        """The result document as it was kept; ``None`` where there is none that can be read."""
+        """The stored result document; ``None`` if it is missing or unreadable."""
         return self.files.document(
             Result, "result.json", instead="it is made again from the raw output"
         )
 
     def go_on(self) -> None:
-        """More cells are to come: neither the run's end nor its result holds any more."""
+        """Mark the run as unfinished, since more cells are to come."""
         self.save_run(self.load_run().model_copy(update={"finished": None}))
         (self.directory / "result.json").unlink(missing_ok=True)
 
     def save_result(self, result: Result) -> None:
-        """Keep the result document beside what it was made from."""
+        """Store the result document."""
         text = result.model_dump_json(by_alias=True, indent=1)
         files.write(self.directory / "result.json", text)
 
@@ -261,7 +266,7 @@ def _parts(run_id: str) -> tuple[str, str, int]:
 
 
 def _there(directory: Path) -> list[Path]:
-    """What lies in a directory of runs, by name; nothing where there is none yet."""
+    """The entries of a directory of runs; empty if it does not exist."""
     try:
         return sorted(path for path in directory.iterdir() if not path.name.startswith("."))
     except FileNotFoundError:
@@ -269,60 +274,37 @@ def _there(directory: Path) -> list[Path]:
     except OSError as error:
         raise InputError(
             f"'{directory}' cannot be read: {error.strerror}",
-            hint="runs are kept there; LAB_HOME says where else",
+            hint="runs are stored there; LAB_HOME names another place",
         ) from error
 
 
-def _no_run(path: Path) -> str:
-    """Why something that lies among the runs is none; empty: it is one."""
-    try:
-        (path / "run.json").lstat()
-    except NotADirectoryError:
-        return f"'{path}' is no run: it is a file"
-    except FileNotFoundError:
-        return f"'{path}' is no run: it has no run.json"
-    except OSError as error:
-        return f"'{path}' cannot be read: {error.strerror}"
-    return ""
-
-
 def every(directories: Sequence[Path] = ()) -> Iterator[RunStore]:
-    """Every run, newest first; ``InputError`` where the directory of all runs cannot be read."""
+    """Every directory among the runs, newest first; reading one that is no run is an error.
+
+    ``InputError``: the directory of all runs cannot be read.
+    """
     found = [
         path
         for parent in directories or (paths.runs(),)
         for path in _there(parent)
-        if not _no_run(path)
+        if path.is_dir()
     ]
     found.sort(key=lambda d: (*_parts(d.name)[1:], d.name), reverse=True)
     yield from (RunStore(d) for d in found)
 
 
-def strays(directories: Sequence[Path] = ()) -> list[str]:
-    """A sentence for everything that lies among the runs and is none."""
-    return [
-        sentence
-        for parent in directories or (paths.runs(),)
-        for path in _there(parent)
-        if (sentence := _no_run(path))
-    ]
-
-
 def collect_garbage() -> list[str]:
-    """Remove files that a killed lab or worker was writing into runs that did not end; their names.
-
-    A finished run is passed over: its files were all renamed into their places.
-    """
-    stopped = [run for run in every() if not (run.directory / "result.json").exists()]
+    """Remove partly written files that a killed process left in unfinished runs; their names."""
+    stopped = [r for r in every() if r.is_run and not (r.directory / "result.json").exists()]
     return [name for run in stopped for name in leftovers.remove(run.directory.rglob(".*.part"))]
 
 
 def find(name: str) -> RunStore:
     """A run by its id, its directory, or ``last``; a scenario's name means its last run."""
-    if "/" in name or not _no_run(Path(name)):
-        return RunStore(Path(name))
-    runs = list(every())
-    for run in runs:
+    named = RunStore(Path(name))
+    if "/" in name or named.is_run:
+        return named
+    for run in (run for run in every() if run.is_run):
         if name in ("last", run.id) or _parts(run.id)[0] == name:
             return run
     raise InputError(f"there is no run '{name}'", hint="`lab results list` shows what there is")

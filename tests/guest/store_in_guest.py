@@ -59,7 +59,7 @@ def wrong(runs: Path, run: str, cell: str) -> str:
         return "outcome.json is missing" if place.is_dir() else "the directory is missing"
     if cell not in known or found.outcome.outcome is not Outcome.DONE:
         return found.outcome.reason
-    if sentences := store.damage():
+    if sentences := store.warnings():
         return sentences[0]
     if found.raw != outputs(cell):
         return "raw output is not what it was"

@@ -515,7 +515,7 @@ images: [mine]
 LAYOUTS = "  array.layout: [left-symmetric, left-asymmetric, parity-first, parity-last]\n"
 
 
-def test_a_night_is_whole_though_a_host_of_its_cluster_is_killed(
+def test_a_matrix_run_is_complete_though_a_host_of_its_cluster_is_killed(
     tmp_path: Path, home: Path
 ) -> None:
     pytest.importorskip("distributed")
@@ -560,7 +560,7 @@ def test_a_night_is_whole_though_a_host_of_its_cluster_is_killed(
     assert again <= {p.name.rsplit(".", 2)[0] for p in marks.glob(f"*.{killed}.*")}
 
 
-def test_a_night_without_a_host_does_not_begin(tmp_path: Path, home: Path) -> None:
+def test_a_matrix_run_without_a_host_does_not_begin(tmp_path: Path, home: Path) -> None:
     pytest.importorskip("distributed")
     plant()
     (tmp_path / "first.yaml").write_text(SCENARIO)

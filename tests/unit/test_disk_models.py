@@ -21,8 +21,8 @@ from lab.model.execution.procedure import AskServer, AttachDisk, StartServer, Ve
 from lab.model.scenario.document import Cell, Disk
 from lab.plugins import catalog
 from lab.plugins.disks import LARGEST_INDEX, SERIAL_BYTES, control_path, hdd, socket_path, ssd
-from lab.report.terminal.plan import as_script
-from lab.run.steps import Undo, label_of, run_step
+from lab.report.export.shell import as_script
+from lab.run.steps import Undo, run_step
 from tests.fakes import SCENARIO, FakeBench
 from tests.unit.test_plan import planned, unreadable
 
@@ -219,7 +219,7 @@ def test_a_server_ends_after_its_disk_is_unplugged_and_before_its_file_goes(
     bench, undo = FakeBench(), Undo()
     steps = cell_procedure(compiled(tmp_path), "/state/g1").steps
     for step in steps[:4]:
-        assert label_of(step)
+        assert step.progress
         run_step(step, bench, undo, lambda _name, _text: None)
     bench.log.clear()
     assert undo.unwind() == []

@@ -219,8 +219,8 @@ def test_images_that_are_there_keep_their_names() -> None:
 
 def test_the_nightly_matrix_needs_no_suite_that_never_comes_to_rest() -> None:
     """Debian's stable releases have no last day, sid's Release file has one each week."""
-    parts = compile_matrix(catalog.matrix_path("nightly")).parts
-    recipes = {part.image: image_recipes.load(part.image)[1] for part in parts}
+    jobs = compile_matrix(catalog.matrix_path("nightly")).jobs
+    recipes = {job.image: image_recipes.load(job.image)[1] for job in jobs}
     assert {made.suite for made in recipes.values()} == {"bookworm", "trixie"}
     assert any(made.kernel_suite == "trixie-backports" for made in recipes.values())
 

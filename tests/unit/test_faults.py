@@ -41,7 +41,7 @@ from lab.model.execution.procedure import (
 from lab.model.scenario.outputs import Outputs
 from lab.plugins import catalog
 from lab.plugins.faults import BEGAN, check, common, settle, state
-from lab.report.terminal.plan import as_script
+from lab.report.export.shell import as_script
 from lab.run.plan import plan_of
 from lab.run.steps import Undo, run_procedure
 from tests.fakes import SCENARIO, FakeBench, said

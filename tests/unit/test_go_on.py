@@ -164,14 +164,14 @@ def test_bad_input_says_nothing_of_what_is_kept(base: Path) -> None:
     assert "keep" not in ended.stderr
 
 
-def test_a_matrix_goes_on_with_the_part_that_was_under_way(base: Path) -> None:
+def test_a_matrix_goes_on_with_the_job_that_was_under_way(base: Path) -> None:
     words = ("run", "matrix", "./m.yaml", "--report", "site")
     ended = lab(base, "SIGINT", 2, *words, "--shard", "1/1", "--out", "place")
-    assert "0 of 1 part done, with 2 cells finished of others, kept in" in ended.stderr
+    assert "0 of 1 job done, with 2 cells finished of others, kept in" in ended.stderr
     command = again(base, ended)
-    (night,) = paths.nights().iterdir()
+    (directory,) = paths.nights().iterdir()
     assert sorted(command[:-2]) == sorted([*words, "--out", "place"])
-    assert command[-2:] == ["--resume", night.name]
+    assert command[-2:] == ["--resume", directory.name]
     resumed = lab(base, "tell", 0, *command)
     (run,) = (base / "place").iterdir()
     assert json.loads(resumed.stdout.splitlines()[0])["resume"] == str(run)

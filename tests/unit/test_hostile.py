@@ -16,7 +16,7 @@ from lab.cli import consoles
 from lab.core.errors import InputError, LabError
 from lab.core.printable import printable
 from lab.host.system import untrusted
-from lab.report.charts import draw
+from lab.report.charts import render
 from lab.report.html import page as html
 from lab.results import fio_tree
 from tests import attack, hostile
@@ -195,8 +195,8 @@ def test_without_a_protection_the_same_runs_do_harm(
 
 
 def test_a_chart_has_no_control_characters_and_is_xml(monkeypatch: pytest.MonkeyPatch) -> None:
-    def of(word: str) -> draw.Picture:
-        return draw.Picture(
+    def of(word: str) -> render.Chart:
+        return render.Chart(
             name="x",
             title=word,
             subtitle=word,
@@ -209,11 +209,11 @@ def test_a_chart_has_no_control_characters_and_is_xml(monkeypatch: pytest.Monkey
         )
 
     word = "\x9b2J\u202e</text><script>alert(1)</script>"
-    drawn = draw.svg(of(f"\x1b[31m{word}"))
+    drawn = render.svg(of(f"\x1b[31m{word}"))
     assert printable(drawn) == drawn
     assert "script" not in attack.Elements.of(drawn).found
-    monkeypatch.setattr(draw, "_shown", lambda spec: spec)
-    bare = draw.svg(of(word))  # with an escape character in it, vl-convert aborts the process
+    monkeypatch.setattr(render, "_shown", lambda spec: spec)
+    bare = render.svg(of(word))  # with an escape character in it, vl-convert aborts the process
     assert printable(bare) != bare
 
 

@@ -17,9 +17,8 @@ from lab.core.errors import HostError, InputError
 from lab.model.execution.procedure import Procedure, Timed
 from lab.model.result.document import Outcome
 from lab.model.scenario.claim import Verdict
-from lab.report.export.junit import Case, Suite, junit_xml
 from lab.results.documents import result_of
-from lab.results.junit import junit_of, kept_up
+from lab.results.junit import Case, Suite, junit_of, junit_xml, written
 from lab.store.runs import RunStore
 from tests.fakes import Cli, stored_run
 from tests.runs import LAYOUTS, SMALL, theory_run
@@ -185,9 +184,9 @@ def test_the_schema_refuses_what_jenkins_would(tmp_path: Path, old: str, new: st
 
 def begin(store: RunStore, path: Path, error: BaseException | None) -> None:
     compiled = compile_scenario(store.directory / "scenario.yaml")
-    with kept_up(path, compiled) as begun:
+    with written(path, compiled) as begun:
         begun(store)
-        assert "did not come to its end" in path.read_text()
+        assert "is not finished" in path.read_text()
         if error is not None:
             raise error
 
@@ -226,7 +225,7 @@ def test_a_run_that_never_began_has_a_file_too(tmp_path: Path) -> None:
     source.write_text(SMALL + CLAIM)
     with (
         pytest.raises(HostError),
-        kept_up(path, compile_scenario(source)),
+        written(path, compile_scenario(source)),
     ):
         raise HostError("there is no QEMU")
     suite = read(path.read_text())
@@ -239,11 +238,11 @@ def test_a_killed_lab_leaves_a_file_that_says_so(tmp_path: Path) -> None:
     path = tmp_path / "junit.xml"
     code = (
         "import os, sys, signal\nfrom pathlib import Path\n"
-        "from lab.results.junit import kept_up\n"
+        "from lab.results.junit import written\n"
         "from lab.compile.scenario.document import compile_scenario\n"
         "from lab.store.runs import RunStore\n"
         "run = RunStore(Path(sys.argv[1]))\n"
-        "with kept_up(Path(sys.argv[2]), compile_scenario(run.directory / 'scenario.yaml')) as b:\n"
+        "with written(Path(sys.argv[2]), compile_scenario(run.directory / 'scenario.yaml')) as b:\n"
         "    b(run)\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     done = subprocess.run([sys.executable, "-c", code, store.directory, path], cwd=ROOT)
@@ -263,7 +262,7 @@ def test_a_place_is_looked_at_before_the_run(tmp_path: Path) -> None:
     source = tmp_path / "small.yaml"
     source.write_text(SMALL)
     compiled = compile_scenario(source)
-    with pytest.raises(InputError, match="no directory"), kept_up(Path("no/x"), compiled):
+    with pytest.raises(InputError, match="no directory"), written(Path("no/x"), compiled):
         pytest.fail("the run began")
 
 

@@ -17,7 +17,7 @@ def test_a_kept_run_gives_its_result_again_and_says_nothing_of_its_place(
     name: str, tmp_path: Path
 ) -> None:
     store = kept.unpacked(name, tmp_path)
-    assert store.damage() == ()
+    assert store.warnings() == ()
     run = store.load_run()
     assert {cell.id for cell in run.cells} == {p.name for p in store.directory.glob("cells/[!.]*")}
     assert json.loads(run.model_dump_json())["environment"]["host"]["name"] == "host"

@@ -1,4 +1,4 @@
-"""Matrix files: every part compiled as by hand, every mistake named with its place."""
+"""Matrix files: every job compiled as by hand, every mistake named with its place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lab.core.errors import InputError
 from lab.core.yaml import parse_override, read_file, read_text
 from lab.matrix.file import CompiledMatrix, compile_matrix
 from lab.matrix.plan import host_of, plan_of
-from lab.model.matrix.record import State
+from lab.model.matrix.record import JobState
 from lab.plugins import catalog
 from lab.results.schema import matrix_schema
 from tests.fakes import SCENARIO, Cli, with_matrix
@@ -49,13 +49,13 @@ def refused(tmp_path: Path, text: str) -> str:
 
 
 def ids(found: CompiledMatrix) -> list[str]:
-    return [part.id for part in found.parts]
+    return [job.id for job in found.jobs]
 
 
 def test_parts_are_the_product_and_each_is_what_set_would_have_made(tmp_path: Path) -> None:
     found = compiled(tmp_path)
     assert ids(found) == ["q@debian-12", "q@debian-13", "r@debian-12", "r@debian-13"]
-    last = found.parts[-1]
+    last = found.jobs[-1]
     texts = ["array.chunk=128KiB", "guest.memory=768MiB", "guest.image=debian-13"]
     assert [o.text for o in last.overrides] == texts
     by_hand = compile_scenario(
@@ -73,9 +73,9 @@ def test_a_guest_that_cannot_be_is_refused_with_its_place(tmp_path: Path) -> Non
     found = compiled(tmp_path, MATRIX.replace("768MiB", "1MiB"))
     assert (
         "--set guest.memory=1MiB: guest.memory: 1MiB is too little: a Debian guest needs"
-        in found.parts[1].broken
+        in found.jobs[1].broken
     )
-    assert [bool(p.broken) for p in found.parts] == [False, True, False, True]
+    assert [bool(p.broken) for p in found.jobs] == [False, True, False, True]
 
 
 def test_kernels_includes_and_excludes(tmp_path: Path) -> None:
@@ -97,24 +97,24 @@ include:
         "r@debian-13",
         "r@debian-sid",
     ]
-    real_time = found.parts[1].cells[0].guest
+    real_time = found.jobs[1].cells[0].guest
     assert (real_time.kernel, real_time.cpus) == ("linux-image-rt-amd64", 2)
-    assert len(found.parts[-1].cells[0].each_disk) == 5
-    assert found.parts[-1].cells[0].array.chunk == 128 * 1024  # type: ignore[union-attr]
+    assert len(found.jobs[-1].cells[0].each_disk) == 5
+    assert found.jobs[-1].cells[0].array.chunk == 128 * 1024  # type: ignore[union-attr]
 
 
 def test_an_axis_over_images_gives_way_to_the_matrix(tmp_path: Path) -> None:
     text = with_matrix("  guest.image: [debian-12, debian-13]\n  array.chunk: [64KiB, 128KiB]\n")
     found = compiled(tmp_path, q=text)
-    assert {c.guest.image for c in found.parts[1].cells} == {"debian-13"}
-    assert len(found.parts[1].cells) == 2
+    assert {c.guest.image for c in found.jobs[1].cells} == {"debian-13"}
+    assert len(found.jobs[1].cells) == 2
 
 
 def test_a_broken_scenario_breaks_its_own_parts_only(tmp_path: Path) -> None:
     found = compiled(tmp_path, q=SCENARIO.replace("level: 5", "level: 55"))
-    assert [bool(p.broken) for p in found.parts] == [True, True, False, False]
-    assert "q.yaml:9: array.level" in found.parts[0].broken
-    assert compiled(tmp_path, MATRIX.replace("q.yaml", "gone.yaml")).parts[0].broken
+    assert [bool(p.broken) for p in found.jobs] == [True, True, False, False]
+    assert "q.yaml:9: array.level" in found.jobs[0].broken
+    assert compiled(tmp_path, MATRIX.replace("q.yaml", "gone.yaml")).jobs[0].broken
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_broken_scenario_breaks_its_own_parts_only(tmp_path: Path) -> None:
                 "title:",
                 "exclude: [{scenario: q.yaml, reason: x}, {scenario: r.yaml, reason: x}]\ntitle:",
             ),
-            "m.yaml:1: exclude: every part is excluded",
+            "m.yaml:1: exclude: every job is excluded",
         ),
         (
             ("title:", "expected: [{claims: [TWO], reason: x, until: 2030-01-01}]\ntitle:"),
@@ -211,11 +211,11 @@ def test_a_plan_says_what_it_takes_and_leaves_nothing_behind(cli: Cli) -> None:
     ended = cli("run", "matrix", "m.yaml", "--plan")
     assert ended.status == 0, ended.stderr
     assert "q@debian-12" in ended.stdout
-    assert "4 parts, 4 cells: about " in " ".join(ended.stdout.split())
+    assert "4 jobs, 4 cells: about " in " ".join(ended.stdout.split())
     assert "the image 'debian-13' is not built yet" in " ".join(ended.stdout.split())
-    night = cli("run", "matrix", "m.yaml", "--plan", "--shard", "2/4", "--json").json
-    assert len(night["parts"]) == 1
-    assert night["parts"][0]["memory"] > 768 * 1024**2
+    plan = cli("run", "matrix", "m.yaml", "--plan", "--shard", "2/4", "--json").json
+    assert len(plan["parts"]) == 1
+    assert plan["parts"][0]["memory"] > 768 * 1024**2
     assert not (cli.home / "data" / "nights").exists()
     assert cli("run", "matrix", "m.yaml", "--shard", "3/2").status == 2
     assert "--budget: 'x' is not a time" in cli("run", "matrix", "m.yaml", "--budget", "x").stderr
@@ -232,8 +232,8 @@ def test_a_part_that_cannot_be_run_is_planned_as_such(cli: Cli) -> None:
     cli.file(SCENARIO.replace("layout: left-symmetric", "layout: sideways"), "r.yaml")
     kernels = "kernels: [null, ./there-is-none]\n"
     cli.file(MATRIX.replace("q.yaml", "{name: q.yaml, set: {disks.count: 5}}") + kernels, "m.yaml")
-    night = cli("run", "matrix", "m.yaml", "--plan", "--budget", "1h", "--json").json
-    parts = {p["id"]: p for p in night["parts"]}
+    plan = cli("run", "matrix", "m.yaml", "--plan", "--budget", "1h", "--json").json
+    parts = {p["id"]: p for p in plan["parts"]}
     assert len(parts) == 8
     assert parts["q@debian-12"]["state"] == "waiting"
     assert "array.layout" in parts["r@debian-13"]["reason"]
@@ -248,7 +248,7 @@ def test_a_matrix_that_can_run_nothing_says_so_everywhere(cli: Cli) -> None:
     asked = ("run", "matrix", "m.yaml", "--junit", "junit.xml", "--report", "site")
     ended = cli(*asked)
     assert ended.status == 3
-    assert "0 of 4 parts done, 4 broken" in ended.stdout
+    assert "0 of 4 jobs done, 4 broken" in ended.stdout
     assert "there is no image 'nowhere-12'" in " ".join(ended.stderr.split())
     assert "there is no run to report on" in ended.stderr
     document = ET.parse(cli.base / "junit.xml").getroot()
@@ -270,9 +270,9 @@ def test_a_small_budget_names_what_it_leaves_out(cli: Cli) -> None:
     cli.file(SCENARIO + CLAIM, "q.yaml")
     cli.file(SCENARIO + CLAIM, "r.yaml")
     cli.file(MATRIX, "m.yaml")
-    night = cli("run", "matrix", "m.yaml", "--plan", "--budget", "200s", "--json").json
-    waiting = [p for p in night["parts"] if p["state"] == "waiting"]
-    left = [p for p in night["parts"] if p["state"] == "left out"]
+    plan = cli("run", "matrix", "m.yaml", "--plan", "--budget", "200s", "--json").json
+    waiting = [p for p in plan["parts"] if p["state"] == "waiting"]
+    left = [p for p in plan["parts"] if p["state"] == "left out"]
     assert len(waiting) + len(left) == 4
     assert waiting
     assert left
@@ -296,10 +296,10 @@ def test_ten_thousand_cells_are_planned_in_two_seconds(
     plan_of(compiled(tmp_path), host, runs=())
     began = time.process_time()
     found = compiled(tmp_path, matrix, q=text, r=text)
-    assert sum(len(part.cells) for part in found.parts) == CELLS
-    night = plan_of(found, host, shard="1/2", budget=1e9, runs=())
+    assert sum(len(job.cells) for job in found.jobs) == CELLS
+    plan = plan_of(found, host, shard="1/2", budget=1e9, runs=())
     took = time.process_time() - began
-    assert sum(p.cells for p in night.parts if p.state is State.WAITING) == CELLS // 2
+    assert sum(p.cells for p in plan.jobs if p.state is JobState.WAITING) == CELLS // 2
     assert took < 2
 
 

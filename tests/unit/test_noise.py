@@ -68,7 +68,7 @@ def test_a_hosts_own_noise_counts_once_there_is_enough_of_it() -> None:
 
 def again(number: int, *, faster: float = 1.0, **environment: object) -> RunStore:
     """The stored run once more, under another id, each figure so many times as high."""
-    made = stored_run(paths.runs() / "tmp")
+    made = stored_run(paths.runs().parent / "tmp")
     place = paths.runs() / f"raid5-parity-last-2025061{number}-120000"
     shutil.move(made.directory, place)
     run = RunStore(place)

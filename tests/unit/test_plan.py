@@ -13,7 +13,7 @@ from lab.compile.scenario.document import compile_scenario
 from lab.host.system import keys
 from lab.model.execution.plan import Plan
 from lab.model.execution.procedure import GuestCommand, HostCommand, Timed, WriteFile
-from lab.report.terminal.plan import as_script
+from lab.report.export.shell import as_script
 from lab.run.plan import plan_of
 from tests.fakes import SCENARIO, with_matrix
 

@@ -34,8 +34,8 @@ from lab.model.execution.procedure import (
 from lab.model.scenario.document import Cell
 from lab.model.scenario.real import RealDisk
 from lab.plugins import catalog
+from lab.report.export.shell import cell_script
 from lab.report.terminal.disks import disk_table
-from lab.report.terminal.plan import cell_script
 from lab.run.preparation import real as use
 from lab.run.steps import Undo, run_procedure
 from tests import loops

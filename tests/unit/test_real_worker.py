@@ -29,7 +29,7 @@ from lab.model.execution.procedure import (
     Timed,
 )
 from lab.run import worker
-from lab.run.steps import Undo, label_of
+from lab.run.steps import Undo
 from lab.run.worker import StopWorker, Worker
 from tests.fakes import FakeBench
 
@@ -216,7 +216,7 @@ def test_a_timed_step_has_its_share_of_the_processors_and_gives_it_back(
         told = [json.loads(line) for line in (tmp_path / "told").read_text().splitlines()]
         steps = [event["label"] for event in told if event["kind"] == "step"]
         write = steps.index("waiting to begin write")
-        assert steps[write + 1 :] == [label_of(WRITE), label_of(READ)]
+        assert steps[write + 1 :] == [WRITE.progress, READ.progress]
 
 
 def test_nothing_waits_to_end_the_process_once_all_is_cleaned_up(

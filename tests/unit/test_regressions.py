@@ -240,19 +240,17 @@ def test_the_site_says_what_got_worse_and_draws_each_image_by_itself(tmp_path: P
         environment = {**stored.environment, "image": named}
         run.save_run(stored.model_copy(update={"environment": environment}))
     pages = [page_of(run) for run in runs]
-    curves = {
-        value["curve"] for picture in trends(pages) for value in picture.spec["data"]["values"]
-    }
-    assert curves == {
+    lines = {value["line"] for chart in trends(pages) for value in chart.spec["data"]["values"]}
+    assert lines == {
         f"{image}, {layout}"
         for image in ("old", "new")
         for layout in ("left-symmetric", "parity-last")
     }
     site = write_site(runs[::-1], tmp_path / "site", "lab", print)
     page = site.read_text()
-    assert "What got worse with a version" in page
+    assert ">Regressions<" in page
     assert "first bad: Linux 6.17.2-amd64; good before: Linux 6.1.0-56-amd64" in page
     same = write_site([runs[2], runs[0]], tmp_path / "same", "lab", print).read_text()
-    assert "What got worse" not in same
+    assert ">Regressions<" not in same
     assert "2 hold" not in (tmp_path / "same" / "badge.svg").read_text()
     assert "raid-lab: 1 hold" in (tmp_path / "same" / "badge.svg").read_text()

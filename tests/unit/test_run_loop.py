@@ -20,7 +20,7 @@ from lab.model.execution.procedure import (
     WriteFile,
 )
 from lab.model.result.measurement import Check
-from lab.run.steps import CheckFailedError, Undo, compare, label_of, read_pairs, run_procedure
+from lab.run.steps import CheckFailedError, Undo, compare, read_pairs, run_procedure
 from tests.fakes import FakeBench, said
 
 MAKE = MakeDirectory(path="/g/disks")
@@ -264,7 +264,7 @@ def test_pairs_are_read_and_all_else_is_passed_over() -> None:
 
 
 def test_every_step_says_what_it_does() -> None:
-    assert [label_of(s) for s in (*ALL, WAIT)] == [
+    assert [s.progress for s in (*ALL, WAIT)] == [
         *("writing /g/disks", "writing /g/key", "disk", "starting the guest", "booting"),
         *("plugging in disk1", "array", "checking array", "write", "the sync"),
     ]

@@ -1,4 +1,4 @@
-"""Shares and budgets: every part once, shares alike, the most informative first."""
+"""Shards and budgets: every job once, shards alike, the most informative first."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.core.errors import InputError
-from lab.matrix.shards import Piece, Reason, informative, parse_shard, shares, within
+from lab.matrix.shards import Estimate, Reason, informative, parse_shard, shards, within
 
 PIECES = st.lists(
     st.builds(
-        Piece,
+        Estimate,
         id=st.text("abcdef@-", min_size=1, max_size=6),
         seconds=st.floats(0.1, 1000),
         reason=st.sampled_from(list(Reason)),
@@ -24,9 +24,9 @@ PIECES = st.lists(
 
 @given(PIECES, st.integers(1, 9), st.randoms(use_true_random=False))
 def test_every_part_is_in_one_share_and_shares_are_alike(
-    pieces: list[Piece], of: int, chance: object
+    pieces: list[Estimate], of: int, chance: object
 ) -> None:
-    cut = shares(pieces, of)
+    cut = shards(pieces, of)
     assert len(cut) == of
     assert sorted(name for share in cut for name in share) == sorted(p.id for p in pieces)
     seconds = {p.id: p.seconds for p in pieces}
@@ -34,19 +34,22 @@ def test_every_part_is_in_one_share_and_shares_are_alike(
     longest = max(seconds.values(), default=0)
     assert max(loads) - min(loads) <= longest + 1e-9
     assert max(loads) <= sum(loads) / of + longest + 1e-9
-    # Whoever has the same files cuts the same shares, in whatever order they were read.
+    # Whoever has the same files cuts the same shards, in whatever order they were read.
     mixed = list(pieces)
     chance.shuffle(mixed)  # type: ignore[attr-defined]
-    assert [set(share) for share in shares(mixed, of)] == [set(share) for share in cut]
+    assert [set(share) for share in shards(mixed, of)] == [set(share) for share in cut]
 
 
 def test_shares_go_by_time_and_not_by_number() -> None:
-    pieces = [Piece(id="long", seconds=90), *(Piece(id=f"s{n}", seconds=30) for n in range(3))]
-    assert shares(pieces, 2) == (("long",), ("s0", "s1", "s2"))
+    pieces = [
+        Estimate(id="long", seconds=90),
+        *(Estimate(id=f"s{n}", seconds=30) for n in range(3)),
+    ]
+    assert shards(pieces, 2) == (("long",), ("s0", "s1", "s2"))
 
 
 @given(PIECES, st.floats(0, 5000))
-def test_a_budget_is_kept_and_nothing_is_forgotten(pieces: list[Piece], budget: float) -> None:
+def test_a_budget_is_kept_and_nothing_is_forgotten(pieces: list[Estimate], budget: float) -> None:
     taken, left = within(pieces, budget)
     assert sorted(taken + left) == sorted(p.id for p in pieces)
     seconds = {p.id: p.seconds for p in pieces}
@@ -57,8 +60,8 @@ def test_a_budget_is_kept_and_nothing_is_forgotten(pieces: list[Piece], budget: 
 
 
 def test_the_most_informative_come_first_and_the_cheap_before_the_dear() -> None:
-    def piece(name: str, reason: Reason, seconds: float = 1, last: str = "") -> Piece:
-        return Piece(id=name, seconds=seconds, reason=reason, last=last)
+    def piece(name: str, reason: Reason, seconds: float = 1, last: str = "") -> Estimate:
+        return Estimate(id=name, seconds=seconds, reason=reason, last=last)
 
     pieces = [
         piece("known, new, cheap", Reason.KNOWN, 1, "2026-02-02"),

@@ -153,8 +153,9 @@ def test_a_result_survives_being_written_and_read(tmp_path: Path) -> None:
 
 def made(name: str) -> RunStore:
     """A run of that id."""
-    run = stored_run(paths.runs() / "tmp")
+    run = stored_run(paths.runs().parent / "tmp")
     place = paths.runs() / name
+    place.parent.mkdir(parents=True, exist_ok=True)
     run.directory.rename(place)
     return RunStore(place)
 

@@ -25,7 +25,7 @@ from lab.core.yaml import parse_override
 from lab.host.guest.ssh import parcel
 from lab.model.execution.procedure import GuestCommand, Procedure, SendDirectory, Timed
 from lab.model.matrix.file import Expected
-from lab.model.matrix.record import Ending, NightPart
+from lab.model.matrix.record import Ending, JobRecord
 from lab.model.result.document import ClaimResult, Outcome
 from lab.model.scenario.claim import Verdict
 from lab.model.scenario.outputs import Outputs
@@ -614,8 +614,8 @@ def test_an_excuse_of_a_matrix_can_name_a_test(tmp_path: Path, mdadm: Ran) -> No
     excuse = Expected.model_validate(
         {"claims": ["suite.01bad"], "kernel": "<6.2", "reason": "known", "until": "2026-12-31"}
     )
-    part = NightPart(id="p", scenario="suite", image="debian-12", cells=1, seconds=1.0, basis="b")
-    ended = {e.id: e.ending for e in endings(part, result, [excuse], excuse.until)}
+    job = JobRecord(id="p", scenario="suite", image="debian-12", cells=1, seconds=1.0, basis="b")
+    ended = {e.id: e.ending for e in endings(job, result, [excuse], excuse.until)}
     assert ended["suite.01bad"] is Ending.EXPECTED
     assert ended["suite.01worse"] is Ending.FAILED
 

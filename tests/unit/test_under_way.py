@@ -24,7 +24,7 @@ from lab.results.history import history_of
 from lab.results.junit import junit_of
 from lab.results.noise import noise_here
 from lab.results.report import page_of, write_site
-from lab.store import matrix_runs as nights
+from lab.store import matrix_runs
 from lab.store.runs import RunStore
 from tests.fakes import Cli, stored_run
 
@@ -243,7 +243,7 @@ def test_a_matrix_run_that_is_under_way_is_not_resumed(
     cli.file("title: T\nimages: [debian-12]\nscenarios: [{name: raid5-parity-last}]\n", "m.yaml")
     plan = cli("run", "matrix", "./m.yaml", "--plan", "--json")
     assert plan.status == 0, plan.stderr
-    directory = nights.create("m", "")
+    directory = matrix_runs.create("m", "")
     (directory / "night.json").write_text(plan.stdout)
     maker(directory)
     refused = cli("run", "matrix", "./m.yaml", "--resume", directory.name)

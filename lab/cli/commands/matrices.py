@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lab.compile.scenario.document import Compiled
     from lab.matrix.file import CompiledMatrix
     from lab.matrix.run import Follower
-    from lab.model.matrix.record import NightPart, NightResult
+    from lab.model.matrix.record import JobRecord, MatrixResult
     from lab.run.options import How
 
 
@@ -54,12 +54,12 @@ def list_(as_json: Json = False) -> None:
         except InputError as error:
             broken.append(str(error))
             continue
-        cells = sum(len(part.cells) for part in found.parts)
+        cells = sum(len(job.cells) for job in found.jobs)
         rows.append(
             {
                 "name": name,
                 "title": found.matrix.title,
-                "parts": len(found.parts),
+                "parts": len(found.jobs),
                 "cells": cells,
                 "file": str(path),
             }
@@ -67,7 +67,7 @@ def list_(as_json: Json = False) -> None:
     if as_json:
         print_json({"matrices": rows, "broken": broken})
         return
-    table = plain_table("matrix", "title", "parts", "cells")
+    table = plain_table("matrix", "title", "jobs", "cells")
     for row in rows:
         table.add_row(str(row["name"]), str(row["title"]), str(row["parts"]), str(row["cells"]))
     console().print(table)
@@ -88,24 +88,24 @@ def check(name: MatrixName, as_json: Json = False) -> None:
     compiled = _compiled(name)
     facts: Known = {}
     wrong = []
-    for part in compiled.parts:
-        reason = part.broken
+    for job in compiled.jobs:
+        reason = job.broken
         try:
-            if part.compiled:
-                check_images(part.compiled, facts)
-                check_suites(part.compiled)
+            if job.compiled:
+                check_images(job.compiled, facts)
+                check_suites(job.compiled)
         except InputError as error:
             reason = str(error)
         if reason:
-            wrong.append({"part": part.id, "error": reason})
-    cells = sum(len(part.cells) for part in compiled.parts)
+            wrong.append({"part": job.id, "error": reason})
+    cells = sum(len(job.cells) for job in compiled.jobs)
     if as_json:
-        print_json({"parts": len(compiled.parts), "cells": cells, "wrong": wrong})
+        print_json({"parts": len(compiled.jobs), "cells": cells, "wrong": wrong})
     else:
         for one in wrong:
             sys.stderr.write(f"lab: {one['part']}: {one['error']}\n")
-        good = len(compiled.parts) - len(wrong)
-        typer.echo(f"{compiled.name}: {good} of {len(compiled.parts)} parts good, {cells} cells")
+        good = len(compiled.jobs) - len(wrong)
+        typer.echo(f"{compiled.name}: {good} of {len(compiled.jobs)} jobs good, {cells} cells")
     if wrong:
         raise typer.Exit(EXIT_INPUT)
 
@@ -120,7 +120,7 @@ def run_matrix(
     shard: Annotated[
         str | None,
         typer.Option(
-            "--shard", metavar="K/N", help="Only the K-th of N shares.", show_default=False
+            "--shard", metavar="K/N", help="Only the K-th of N shards.", show_default=False
         ),
     ] = None,
     budget: Annotated[
@@ -128,7 +128,7 @@ def run_matrix(
         typer.Option(
             "--budget",
             metavar="TIME",
-            help="The most informative parts that fit into 45min, 2h …",
+            help="The most informative jobs that fit into 45min, 2h …",
             show_default=False,
         ),
     ] = None,
@@ -137,7 +137,7 @@ def run_matrix(
         typer.Option(
             "--junit",
             metavar="FILE",
-            help="Write JUnit's XML, a suite for each part, and again after each part.",
+            help="Write JUnit's XML, a suite for each job, and again after each job.",
             show_default=False,
         ),
     ] = None,
@@ -168,7 +168,7 @@ def run_matrix(
     """Run a matrix of scenarios on images and kernels, one after the other, whatever breaks.
 
     Exit status: 1 where a claim was refuted that was not expected to be, or a cell failed; else 3
-    where a part could not be run.
+    where a job could not be run.
 
     Examples: lab run matrix nightly --plan · lab run matrix nightly --junit junit.xml --report site
     · lab run matrix nightly --budget 30min · lab run matrix nightly --shard 1/3
@@ -178,10 +178,10 @@ def run_matrix(
     from lab.core.errors import InputError
     from lab.matrix import run as running
     from lab.matrix.plan import host_of, plan_of
-    from lab.report.content.night import plan_page
+    from lab.report.content.matrix import plan_page
     from lab.results.junit import check_file
     from lab.results.report import check_directory
-    from lab.store import matrix_runs as nights
+    from lab.store import matrix_runs
 
     how = how_of(jobs, accept_expired, keep=False, workloads=True, cold=cold)
     where = where_of(cluster, tls)
@@ -195,11 +195,11 @@ def run_matrix(
     if resume is not None:
         if shard or budget or plan:
             raise InputError("--resume goes on as the run was begun: leave out the other options")
-        directory = nights.find(resume)
-        night = running.again(compiled, directory)
+        directory = matrix_runs.find(resume)
+        record = running.resume(compiled, directory)
     else:
         seconds = _seconds(budget) if budget else None
-        night = plan_of(
+        record = plan_of(
             *(compiled, host_of(how.jobs)),
             shard=shard,
             budget=seconds,
@@ -207,29 +207,29 @@ def run_matrix(
         )
         if plan:
             if as_json:
-                print_json(night.model_dump(mode="json", by_alias=True))
+                print_json(record.model_dump(mode="json", by_alias=True))
             else:
-                console().print(plan_page(night))
+                console().print(plan_page(record))
             return
-        directory = running.begin(compiled, night)
-        night = nights.load(directory)
-    console(stderr=True).print(plan_page(night))
-    ways = running.Ways(
+        directory = running.begin(compiled, record)
+        record = matrix_runs.load(directory)
+    console(stderr=True).print(plan_page(record))
+    options = running.Options(
         how=how,
         out=out.absolute() if out else None,
-        follow=lambda part, one: _follow(part, one, how, where, verbose=verbose),
-        ended=lambda part: _ended(part, junit, directory),
+        follow=lambda job, one: _follow(job, one, how, where, verbose=verbose),
+        ended=lambda job: _ended(job, junit, directory),
     )
     _write_junit(junit, directory)
     with told(lambda e: "" if isinstance(e, InputError) else kept_of_matrix(context, directory)):
-        running.run_night(compiled, directory, night, ways)
-    found = running.night_result(directory)
+        running.run_jobs(compiled, directory, record, options)
+    found = running.matrix_result(directory)
     written = None
     try:
         if report is not None:
             _write_site(report.absolute(), found)
             written = report
-    finally:  # what became of the night is told, whatever became of its pages
+    finally:  # the result is printed even if its pages cannot be written
         _tell(found, directory, written, as_json=as_json)
     raise typer.Exit(running.exit_status(found))
 
@@ -252,7 +252,7 @@ def _seconds(budget: str) -> float:
 
 
 def _reach(where: Door, how: How) -> None:
-    """What a cluster cannot do is told before the night, and not by each part of it."""
+    """What a cluster cannot do is told before the matrix run, not by each job."""
     from lab.cluster.run import joined
 
     def unheard(*_: object) -> None:
@@ -264,14 +264,14 @@ def _reach(where: Door, how: How) -> None:
 
 @contextmanager
 def _follow(
-    part: NightPart, compiled: Compiled, how: How, where: Door | None, *, verbose: bool
+    job: JobRecord, compiled: Compiled, how: How, where: Door | None, *, verbose: bool
 ) -> Iterator[Follower]:
     from lab.cli.display.progress import Progress
     from lab.core.units import format_seconds
     from lab.matrix.run import Follower
 
-    cells = f"{part.cells} cell{'s' if part.cells != 1 else ''}"
-    sys.stderr.write(f"{part.id}: {cells}, about {format_seconds(part.seconds)}\n")
+    cells = f"{job.cells} cell{'s' if job.cells != 1 else ''}"
+    sys.stderr.write(f"{job.id}: {cells}, about {format_seconds(job.seconds)}\n")
     with (
         Progress(compiled, how=how, verbose=verbose) as progress,
         hands_of(where, how, progress) as hands,
@@ -279,25 +279,25 @@ def _follow(
         yield Follower(hands=hands, progress=progress.image, ready=progress.ready)
 
 
-def _ended(part: NightPart, junit: Path | None, directory: Path) -> None:
+def _ended(job: JobRecord, junit: Path | None, directory: Path) -> None:
     from lab.core.units import format_seconds
 
-    took = f" after {format_seconds(part.took)}" if part.took is not None else ""
-    reason = f": {part.reason}" if part.reason else ""
-    sys.stderr.write(f"{part.id}: {part.state.value}{took}{reason}\n")
+    took = f" after {format_seconds(job.took)}" if job.took is not None else ""
+    reason = f": {job.reason}" if job.reason else ""
+    sys.stderr.write(f"{job.id}: {job.state.value}{took}{reason}\n")
     _write_junit(junit, directory)
 
 
 def _write_junit(junit: Path | None, directory: Path) -> None:
     from lab.host.system import files
-    from lab.matrix.junit import night_junit
-    from lab.matrix.run import night_result
+    from lab.matrix.run import matrix_result
+    from lab.results.junit import matrix_junit
 
     if junit is not None:
-        files.write(junit, night_junit(night_result(directory, trends=False)))
+        files.write(junit, matrix_junit(matrix_result(directory, trends=False)))
 
 
-def _write_site(out: Path, found: NightResult) -> None:
+def _write_site(out: Path, found: MatrixResult) -> None:
     from lab.cli.options import own_name
     from lab.core.errors import InputError
     from lab.matrix.run import runs_of
@@ -308,19 +308,19 @@ def _write_site(out: Path, found: NightResult) -> None:
         sys.stderr.write(f"lab: {text}\n")
 
     try:
-        write_site(runs_of(found.night, list(store.every())), out, own_name(), say, night=found)
+        write_site(runs_of(found.run, list(store.every())), out, own_name(), say, matrix=found)
     except InputError as error:  # nothing was run: that is told, and is not what the matrix is for
         say(str(error))
 
 
-def _tell(found: NightResult, directory: Path, report: Path | None, *, as_json: bool) -> None:
-    from lab.report.content.night import night_page
+def _tell(found: MatrixResult, directory: Path, report: Path | None, *, as_json: bool) -> None:
+    from lab.report.content.matrix import matrix_page
 
     if as_json:
         print_json(found.model_dump(mode="json", by_alias=True))
         return
     out = console()
-    out.print(night_page(found))
+    out.print(matrix_page(found))
     if report is not None:
         out.print(f"The report is in {home(report)}.", soft_wrap=True)
     out.print(f"Its runs are listed in {home(directory)}/night.json.", soft_wrap=True)

@@ -51,7 +51,7 @@ def report(
     from lab.cli.commands.results import tell_damage
     from lab.core.errors import InputError
     from lab.host.system import paths
-    from lab.results.report import write_pictures, write_report, write_site
+    from lab.results.report import write_charts, write_report, write_site
     from lab.store import runs as store
 
     def say(sentence: str) -> None:
@@ -62,14 +62,12 @@ def report(
         if pictures:
             raise InputError("--pictures draws those of one run: leave out --all")
         runs = list(store.every())
-        written = write_site(
-            runs, (out or paths.site()).absolute(), own_name(), say, strays=store.strays()
-        )
+        written = write_site(runs, (out or paths.site()).absolute(), own_name(), say)
     else:
         run = store.find(name)
         written = write_report(run, out.absolute() if out else None, own_name())
         if pictures:
-            drawn = write_pictures(run, pictures.absolute())
+            drawn = write_charts(run, pictures.absolute())
         tell_damage(run)
     if as_json:
         print_json({"page": str(written), "pictures": [str(path) for path in drawn]})

@@ -30,14 +30,14 @@ def list_(as_json: Json = False) -> None:
     from lab.results.documents import summary
     from lab.store import runs as store
 
-    rows, broken = [], store.strays()
+    rows, broken = [], list[str]()
     for run in store.every():
         try:
             rows.append(summary(run))
         except InputError as error:
             broken.append(str(error))
         else:
-            broken += run.damage()
+            broken += run.warnings()
     if as_json:
         print_json({"runs": rows, "broken": broken})
         return
@@ -121,7 +121,7 @@ def _print_result(run: RunStore, result: Result, scenario: str | None, whole: bo
 
 def tell_damage(run: RunStore) -> None:
     """Name what is foreign or broken in a run; the rest has been shown."""
-    _tell(run.damage())
+    _tell(run.warnings())
 
 
 @results.command()

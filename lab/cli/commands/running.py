@@ -240,7 +240,7 @@ def _go(
     from lab.cli.display.again import kept_of_run, told
     from lab.cli.display.progress import Progress
     from lab.core.errors import InputError
-    from lab.results.junit import kept_up
+    from lab.results.junit import written
     from lab.run import execute
     from lab.run.resume import stored
 
@@ -255,7 +255,7 @@ def _go(
 
     with (
         told(kept),
-        kept_up(junit, compiled) as begun,
+        written(junit, compiled) as begun,
         Progress(compiled, how=how, verbose=verbose) as progress,
         hands_of(where, how, progress) as hands,
     ):

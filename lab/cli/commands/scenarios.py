@@ -149,7 +149,7 @@ def plan(
 
     Example: lab scenario plan raid5-parity-last | less
     """
-    from lab.report.terminal.plan import as_script
+    from lab.report.export.shell import as_script
     from lab.run.plan import plan_of
 
     planned = plan_of(compile_named(name, with_clock(sets, clock), trials))

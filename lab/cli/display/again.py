@@ -67,24 +67,24 @@ def kept_of_run(context: typer.Context, store: RunStore) -> str:
 
 
 def kept_of_matrix(context: typer.Context, directory: Path) -> str:
-    """How many parts are done, and how many cells of the one under way; how to go on."""
-    from lab.model.matrix.record import State
-    from lab.store import matrix_runs as nights
+    """How many jobs are done, and how many cells of the one under way; how to go on."""
+    from lab.model.matrix.record import JobState
+    from lab.store import matrix_runs
     from lab.store.runs import RunStore
 
-    night = nights.load(directory)
-    done = sum(part.state is State.DONE for part in night.parts)
+    record = matrix_runs.load(directory)
+    done = sum(job.state is JobState.DONE for job in record.jobs)
     ended = 0
-    for part in night.parts:
-        if part.run and part.state is not State.DONE:
-            run = RunStore(Path(part.run))
+    for job in record.jobs:
+        if job.run and job.state is not JobState.DONE:
+            run = RunStore(Path(job.run))
             ended += sum(run.has_cell(cell.id) for cell in run.load_run().cells)
     if not done and not ended:
         return f"no cell was finished, and there is nothing to keep in {home(directory)}"
     more = f", with {_counted(ended, 'cell')} finished of others" if ended else ""
     return (
-        f"{done} of {_counted(len(night.parts), 'part')} done{more}, kept in {home(directory)}."
-        f" To go on:\n  {command(context, shlex.quote(night.id), _LEFT_OUT)}"
+        f"{done} of {_counted(len(record.jobs), 'job')} done{more}, kept in {home(directory)}."
+        f" To go on:\n  {command(context, shlex.quote(record.id), _LEFT_OUT)}"
     )
 
 

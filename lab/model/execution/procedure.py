@@ -1,17 +1,39 @@
-"""A procedure: what a guest or a cell compiles to; a plain list of steps that can be printed.
+"""A procedure: the list of steps that a guest or a cell compiles to.
 
-Steps are data. ``lab.run.steps`` interprets them, and takes back whatever a step made when the
-procedure ends, in the opposite order.
+Steps are data. Each renders itself as shell lines, and says which calls of `Bench` do and undo it.
+``lab.run.steps`` runs them, and undoes them in reverse order when the procedure ends.
 """
 
 from __future__ import annotations
 
 import shlex
-from typing import Annotated, Literal
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
+from typing_extensions import override
 
+import lab
 from lab.core.base import Model
+
+if TYPE_CHECKING:
+    from lab.model.execution.ports import Bench
+
+PACKAGE: Final = Path(lab.__file__).resolve().parent
+_ASK: Final = (
+    "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); "
+    "s.sendall(sys.argv[2].encode() + b'\\n'); print(s.makefile().readline(), end='')"
+)
+"""Send one line to a server's socket, and print the answer."""
+_PORT: Final = (
+    "PORT=$(virsh -q -c \"$URI\" qemu-monitor-command lab --hmp 'info usernet' |",
+    "  sed -n 's/.*HOST_FORWARD\\] *[0-9]* *127.0.0.1 *\\([0-9]*\\).*/\\1/p')",
+)
+_ENDED: Final = 'while kill -0 "$PID" 2>/dev/null; do sleep 0.1; done'
+Undo = Callable[..., None]
+"""Remember a function and its arguments, to be called when the procedure ends."""
 
 
 def words(*argv: str) -> str:
@@ -19,39 +41,133 @@ def words(*argv: str) -> str:
     return shlex.join(argv)
 
 
-class MakeDirectory(Model):
+def plain(text: str) -> str:
+    """A text on one line, so that it stays in its comment."""
+    return " ".join(text.split())
+
+
+def comment(text: str) -> str:
+    """A line of comment."""
+    return f"# {plain(text)}"
+
+
+def here(
+    command: str, text: str, *, variables: bool = False, background: bool = False
+) -> Iterator[str]:
+    """A command with a text as its input. ``variables``: the shell expands them in it."""
+    mark = "END"
+    while f"\n{mark}\n" in f"\n{text}\n":
+        mark += "_"
+    end = " &" if background else ""
+    yield f"{command} <<{mark}" if variables else f"{command} <<'{mark}'{end}"
+    yield text.rstrip("\n")
+    yield mark
+
+
+def _expected(expect: dict[str, str]) -> str:
+    return ", ".join(f"{k}={v}" for k, v in expect.items())
+
+
+class BaseStep(Model):
+    """One step."""
+
+    doing: ClassVar[str]
+    """Template of `progress`, with the step's fields."""
+
+    @property
+    def progress(self) -> str:
+        """What the step is doing, for progress."""
+        return self.doing.format_map(dict(self))
+
+    @abstractmethod
+    def shell(self) -> Iterator[str]:
+        """The step as lines of shell; ``guest`` runs its input as root in the guest."""
+
+    def shell_undo(self) -> Iterator[str]:
+        """Lines of shell that undo it."""
+        yield from ()
+
+
+class HostStep(BaseStep):
+    """A step that `Bench` can do, without a result."""
+
+    @abstractmethod
+    def apply(self, bench: Bench, undo: Undo) -> None:
+        """Do the step. ``undo`` is called before anything that can stop half-way."""
+
+
+class MakeDirectory(HostStep):
     """A directory of the lab's own. Undo: remove it with everything in it."""
 
     kind: Literal["make_directory"] = "make_directory"
+    doing: ClassVar = "writing {path}"
     path: str
 
+    @override
+    def shell(self) -> Iterator[str]:
+        yield f"mkdir -p {shlex.quote(self.path)}"
 
-class WriteFile(Model):
+    @override
+    def apply(self, bench: Bench, undo: Undo) -> None:
+        undo(bench.remove, self.path)
+        bench.make_directory(self.path)
+
+
+class WriteFile(HostStep):
     """A small text file on the host. Undo: remove it."""
 
     kind: Literal["write_file"] = "write_file"
+    doing: ClassVar = "writing {path}"
     path: str
     content: str
     mode: int = 0o644
     secret: bool = False
     """Not shown by ``plan``."""
 
+    @override
+    def shell(self) -> Iterator[str]:
+        path = shlex.quote(self.path)
+        yield f"install -m {self.mode:o} /dev/null {path}"
+        yield from here(f"cat > {path}", self.content, variables=self.secret)
 
-class HostCommand(Model):
+    @override
+    def apply(self, bench: Bench, undo: Undo) -> None:
+        undo(bench.remove, self.path)
+        bench.write_file(self.path, self.content, self.mode)
+
+
+class HostCommand(HostStep):
     """A program on the host, run without a shell. Undo: remove what it created."""
 
     kind: Literal["host_command"] = "host_command"
+    doing: ClassVar = "{label}"
     label: str
     argv: tuple[str, ...]
     creates: tuple[str, ...] = ()
     lasting: bool = False
     """What it created stays with the guest, whose directory goes with everything in it."""
 
+    @override
+    def shell(self) -> Iterator[str]:
+        yield shlex.join(self.argv)
 
-class StartGuest(Model):
+    @override
+    def shell_undo(self) -> Iterator[str]:
+        if self.creates:
+            yield f"rm -f {shlex.join(self.creates)}"
+
+    @override
+    def apply(self, bench: Bench, undo: Undo) -> None:
+        for path in () if self.lasting else self.creates:
+            undo(bench.remove, path)
+        bench.host_command(self.argv)
+
+
+class StartGuest(HostStep):
     """A transient domain, started from XML. Undo: destroy it."""
 
     kind: Literal["start_guest"] = "start_guest"
+    doing: ClassVar = "starting the guest"
     name: str
     xml: str
     xml_path: str
@@ -59,11 +175,25 @@ class StartGuest(Model):
     console: str
     """Path of the console log."""
 
+    @override
+    def shell(self) -> Iterator[str]:
+        path = shlex.quote(self.xml_path)
+        yield from here(f"cat > {path}", self.xml)
+        yield f'virsh -q -c "$URI" create {path}'
+        yield from _PORT
 
-class SaveGuest(Model):
+    @override
+    def apply(self, bench: Bench, undo: Undo) -> None:
+        bench.write_file(self.xml_path, self.xml, 0o644)
+        undo(bench.destroy_guest)
+        bench.start_guest(self)
+
+
+class SaveGuest(HostStep):
     """Save the guest's memory to a file, which ends the guest; then keep it as a warm state."""
 
     kind: Literal["save_guest"] = "save_guest"
+    doing: ClassVar = "saving a snapshot of the guest"
     key: str
     """Everything that a guest must share with the one that was saved, as a digest."""
     environment: str
@@ -73,11 +203,20 @@ class SaveGuest(Model):
     over: str = ""
     """The image's disk, on which its root disk is put again; empty where it stands on it."""
 
+    @override
+    def shell(self) -> Iterator[str]:
+        yield "# a snapshot saves the boot; by hand the guest boots"
 
-class RestoreGuest(Model):
+    @override
+    def apply(self, bench: Bench, undo: Undo) -> None:
+        bench.save_guest(self)
+
+
+class RestoreGuest(HostStep):
     """Start a domain from a warm state, with this guest's own files. Undo: destroy it."""
 
     kind: Literal["restore_guest"] = "restore_guest"
+    doing: ClassVar = "restoring the guest"
     key: str
     state: str
     """Path of the saved memory."""
@@ -86,19 +225,41 @@ class RestoreGuest(Model):
     directory: str
     console: str
 
+    @override
+    def shell(self) -> Iterator[str]:
+        yield "# a snapshot saves the boot; by hand the guest boots"
 
-class WaitForSsh(Model):
+    @override
+    def apply(self, bench: Bench, undo: Undo) -> None:
+        undo(bench.destroy_guest)
+        bench.restore_guest(self)
+
+
+class WaitForSsh(HostStep):
     """Wait for sshd's banner, connect, and refuse any host key but the pinned one."""
 
     kind: Literal["wait_for_ssh"] = "wait_for_ssh"
+    doing: ClassVar = "booting"
     timeout: float
     """Seconds."""
 
+    @override
+    def shell(self) -> Iterator[str]:
+        yield 'echo "[127.0.0.1]:$PORT $HOST_KEY_PUBLIC" > "$DIRECTORY/known_hosts"'
+        yield f"# at most {self.timeout:.0f} seconds:"
+        yield 'until timeout 10 ssh-keyscan -p "$PORT" 127.0.0.1 2>/dev/null | grep -q ed25519'
+        yield "do sleep 1; done"
 
-class BuildPlugin(Model):
+    @override
+    def apply(self, bench: Bench, undo: Undo) -> None:
+        bench.wait_for_ssh(self.timeout)
+
+
+class BuildPlugin(HostStep):
     """Compile one of the lab's own C sources, once per host, and link to it. Undo: the link."""
 
     kind: Literal["build_plugin"] = "build_plugin"
+    doing: ClassVar = "compiling {source}"
     source: str
     """Path below the package ``lab``."""
     link: str
@@ -106,14 +267,29 @@ class BuildPlugin(Model):
     """The compiler's."""
     libraries: tuple[str, ...] = ()
 
+    @override
+    def shell(self) -> Iterator[str]:
+        source = str(PACKAGE / self.source)
+        yield shlex.join(("gcc", *self.flags, "-o", self.link, source, *self.libraries))
 
-class StartServer(Model):
+    @override
+    def shell_undo(self) -> Iterator[str]:
+        yield f"rm -f {shlex.quote(self.link)}"
+
+    @override
+    def apply(self, bench: Bench, undo: Undo) -> None:
+        undo(bench.remove, self.link)
+        bench.build_plugin(self)
+
+
+class StartServer(HostStep):
     """A process on the host that serves a unix socket. Undo: end it, and wait until it is gone.
 
     The guest's directory must be on its command line, by which it is found should all else fail.
     """
 
     kind: Literal["start_server"] = "start_server"
+    doing: ClassVar = "{label}"
     label: str
     argv: tuple[str, ...]
     socket: str
@@ -123,11 +299,30 @@ class StartServer(Model):
     timeout: float = 20.0
     """Seconds until it must be ready."""
 
+    @override
+    def shell(self) -> Iterator[str]:
+        log, socket = shlex.quote(self.log), shlex.quote(self.socket)
+        yield f"nohup {shlex.join(self.argv)} > {log} 2>&1 < /dev/null &"
+        yield f"echo $! > {socket}.pid"
+        yield f"until [ -S {socket} ]; do sleep 0.1; done"
 
-class AskServer(Model):
+    @override
+    def shell_undo(self) -> Iterator[str]:
+        socket = shlex.quote(self.socket)
+        yield f'PID=$(cat {socket}.pid) && kill "$PID"'
+        yield f"{_ENDED}; rm -f {socket}.pid"
+
+    @override
+    def apply(self, bench: Bench, undo: Undo) -> None:
+        undo(bench.stop_server, self)
+        bench.start_server(self)
+
+
+class AskServer(BaseStep):
     """One line to a server's unix socket; the line that it answers is kept as raw output."""
 
     kind: Literal["ask_server"] = "ask_server"
+    doing: ClassVar = "{label}"
     label: str
     socket: str
     line: str
@@ -135,25 +330,53 @@ class AskServer(Model):
     """Name of the raw output; empty: the answer is not kept. One that begins with ``error``
     fails the cell."""
 
+    @override
+    def shell(self) -> Iterator[str]:
+        yield comment(f"{self.label}:")
+        yield f"python3 -c {shlex.quote(_ASK)} {shlex.join((self.socket, self.line))}"
 
-class AttachDisk(Model):
+
+class AttachDisk(HostStep):
     """Hot-plug a disk. Undo: unplug it and wait until it is gone."""
 
     kind: Literal["attach_disk"] = "attach_disk"
+    doing: ClassVar = "plugging in {serial}"
     serial: str
     xml: str
     xml_path: str
     lasting: bool = False
     """It stays for the next cell, which wipes it or unplugs it."""
 
+    @override
+    def shell(self) -> Iterator[str]:
+        path = shlex.quote(self.xml_path)
+        yield from here(f"cat > {path}", self.xml)
+        yield f'virsh -q -c "$URI" attach-device lab {path} --live'
 
-class PassDisk(Model):
+    @override
+    def shell_undo(self) -> Iterator[str]:
+        path = shlex.quote(self.xml_path)
+        yield f'virsh -q -c "$URI" detach-device lab {path} --live'
+        yield f"rm -f {path}"
+
+    @override
+    def apply(self, bench: Bench, undo: Undo) -> None:
+        bench.write_file(self.xml_path, self.xml, 0o644)
+        if not self.lasting:
+            undo(bench.remove, self.xml_path)
+        bench.attach_disk(self)
+        if not self.lasting:
+            undo(bench.detach_disk, self)
+
+
+class PassDisk(HostStep):
     """Claim a real disk, and hand it to the guest if nothing speaks against it. Undo: take it back.
 
     Nothing of the disk is removed or wiped by that.
     """
 
     kind: Literal["pass_disk"] = "pass_disk"
+    doing: ClassVar = "passing {device}"
     serial: str
     """Its serial in the guest."""
     device: str
@@ -167,31 +390,61 @@ class PassDisk(Model):
     xml: str
     """libvirt's ``<disk>``, which says how the guest sees it."""
 
+    @override
+    def shell(self) -> Iterator[str]:
+        yield comment(f"the lab's guard claims {self.device} and hands QEMU what it opened:")
+        yield comment("no command here does that, for the disk's sake")
 
-class WipeDisk(Model):
+    @override
+    def apply(self, bench: Bench, undo: Undo) -> None:
+        undo(bench.return_disk, self)
+        bench.pass_disk(self)
+
+
+class WipeDisk(HostStep):
     """Make a plugged disk all zeros again, as QEMU's block layer sees it, and see that it is."""
 
     kind: Literal["wipe_disk"] = "wipe_disk"
+    doing: ClassVar = "wiping {serial}"
     serial: str
     path: str
     """Its file."""
     size: int
     """Bytes."""
 
+    @override
+    def shell(self) -> Iterator[str]:
+        yield "# by hand each cell has fresh disks"
 
-class DetachDisk(Model):
+    @override
+    def apply(self, bench: Bench, undo: Undo) -> None:
+        bench.wipe_disk(self)
+
+
+class DetachDisk(HostStep):
     """Unplug a disk that a cell before left, wait until it is gone, and remove its file."""
 
     kind: Literal["detach_disk"] = "detach_disk"
+    doing: ClassVar = "unplugging {serial}"
     serial: str
     xml: str
     path: str
 
+    @override
+    def shell(self) -> Iterator[str]:
+        yield "# by hand each cell has fresh disks"
 
-class GuestCommand(Model):
+    @override
+    def apply(self, bench: Bench, undo: Undo) -> None:
+        bench.detach_disk(self)
+        bench.remove(self.path)
+
+
+class GuestCommand(BaseStep):
     """Shell lines run as root in the guest; failure fails the cell. Undo: other shell lines."""
 
     kind: Literal["guest_command"] = "guest_command"
+    doing: ClassVar = "{label}"
     label: str
     script: str
     timeout: float = 60.0
@@ -202,24 +455,41 @@ class GuestCommand(Model):
     waits: bool = False
     """It waits for disks more than it computes: other guests may compute beside it."""
 
+    @override
+    def shell(self) -> Iterator[str]:
+        yield comment(f"{self.label}:")
+        yield from here("guest", self.script)
 
-class Verify(Model):
+    @override
+    def shell_undo(self) -> Iterator[str]:
+        if self.undo:
+            yield from here("guest", self.undo)
+
+
+class Verify(BaseStep):
     """Read a precondition back from ``key=value`` lines; each expected one must agree.
 
     A disagreement fails the cell before anything is measured on it.
     """
 
     kind: Literal["verify"] = "verify"
+    doing: ClassVar = "checking {name}"
     name: str
     script: str
     expect: dict[str, str]
     timeout: float = 60.0
 
+    @override
+    def shell(self) -> Iterator[str]:
+        yield comment(f"must print {_expected(self.expect)}:")
+        yield from here("guest", self.script)
 
-class WaitFor(Model):
+
+class WaitFor(BaseStep):
     """Run a ``key=value`` script until it prints what is expected, or the time is over."""
 
     kind: Literal["wait_for"] = "wait_for"
+    doing: ClassVar = "{label}"
     label: str
     script: str
     expect: dict[str, str]
@@ -228,11 +498,18 @@ class WaitFor(Model):
     hits: int = 1
     """How many times in a row it must agree."""
 
+    @override
+    def shell(self) -> Iterator[str]:
+        limit = f"{self.timeout:.0f} seconds"
+        yield comment(f"again until it prints {_expected(self.expect)}, at most {limit}:")
+        yield from here("guest", self.script)
 
-class SendDirectory(Model):
+
+class SendDirectory(HostStep):
     """A directory of the host as one tar in the guest."""
 
     kind: Literal["send_directory"] = "send_directory"
+    doing: ClassVar = "copying {workload} into the guest"
     workload: str
     """For which it is sent."""
     source: str
@@ -244,11 +521,29 @@ class SendDirectory(Model):
     most: int
     """Bytes of its files beyond which it is refused."""
 
+    @override
+    def shell(self) -> Iterator[str]:
+        given = self.source or "a directory that is not given"
+        yield comment(f"{self.workload}, from {given}:")
+        packed, target = '"$DIRECTORY/suite.tar"', f"root@127.0.0.1:{self.target}"
+        source = shlex.quote(self.source) if self.source else '"$SUITE"'
+        out = " ".join(f"--exclude={name}" for name in self.left_out)
+        yield f"tar -c {out} -C {source} -f {packed} ."
+        yield (
+            'scp -q -F none -P "$PORT" -i "$LAB_KEY" -o LogLevel=ERROR'
+            f' -o UserKnownHostsFile="$DIRECTORY/known_hosts" {packed} {shlex.quote(target)}'
+        )
 
-class Timed(Model):
+    @override
+    def apply(self, bench: Bench, undo: Undo) -> None:
+        bench.send_directory(self)
+
+
+class Timed(BaseStep):
     """A workload's own command; nothing else runs while it does. Its output is raw output."""
 
     kind: Literal["timed"] = "timed"
+    doing: ClassVar = "{workload}"
     workload: str
     trial: int
     before: str = ""
@@ -260,22 +555,43 @@ class Timed(Model):
     expected_seconds: float | None = None
     """For progress only."""
 
+    @override
+    def shell(self) -> Iterator[str]:
+        if self.before:
+            yield comment(f"before workload {self.workload}, trial {self.trial}:")
+            yield from here("guest", self.before)
+        yield comment(f"workload {self.workload}, trial {self.trial}:")
+        yield from here("guest", self.script)
+        if self.after:
+            yield comment("and after it:")
+            yield from here("guest", self.after)
 
-class BeginWorkload(Model):
+
+class BeginWorkload(BaseStep):
     """Start a workload's own command in a shell of its own, and go on."""
 
     kind: Literal["begin_workload"] = "begin_workload"
+    doing: ClassVar = "{workload}"
     workload: str
     trial: int
     before: str = ""
     """Shell lines before it: caches dropped, buckets dry, counters read."""
     script: str
 
+    @override
+    def shell(self) -> Iterator[str]:
+        yield comment(f"before workload {self.workload}, trial {self.trial}:")
+        yield from here("guest", self.before)
+        yield comment(f"workload {self.workload}, trial {self.trial}, while the rest goes on:")
+        yield from here("guest", self.script, background=True)
+        yield "WORKLOAD=$!"
 
-class EndWorkload(Model):
+
+class EndWorkload(BaseStep):
     """Wait for a workload that runs, and keep its output; or for what is left of it."""
 
     kind: Literal["end_workload"] = "end_workload"
+    doing: ClassVar = "{workload}"
     workload: str
     trial: int
     after: str = ""
@@ -284,52 +600,113 @@ class EndWorkload(Model):
     cut: bool = False
     """Its guest was ended under it: what it had told by then is all there is."""
 
+    @override
+    def shell(self) -> Iterator[str]:
+        yield comment(f"the end of workload {self.workload}, trial {self.trial}:")
+        yield 'wait "$WORKLOAD"'
+        if self.after:
+            yield from here("guest", self.after)
 
-class Pause(Model):
+
+class Pause(HostStep):
     """Let time go by while a workload runs."""
 
     kind: Literal["pause"] = "pause"
+    doing: ClassVar = "{seconds:g} seconds into it"
     seconds: float
 
+    @override
+    def shell(self) -> Iterator[str]:
+        yield f"sleep {self.seconds:g}"
 
-class PowerCycle(Model):
+    @override
+    def apply(self, bench: Bench, undo: Undo) -> None:
+        bench.pause(self.seconds)
+
+
+class PowerCycle(BaseStep):
     """End QEMU as a power cut does (SIGKILL), and start the guest again from the same disks.
 
     The disks' servers outlive QEMU; those of ``lose`` then lose what is in their volatile cache.
     """
 
     kind: Literal["power_cycle"] = "power_cycle"
+    doing: ClassVar = "cutting the power"
     lose: tuple[str, ...] = ()
     """Control sockets."""
     capture: str
     """Name of the raw output: what each server answered."""
 
+    @override
+    def shell(self) -> Iterator[str]:
+        yield comment("the power fails, and comes back:")
+        yield 'virsh -q -c "$URI" dumpxml lab --inactive > "$DIRECTORY/again.xml"'
+        yield 'PID=$(cat "$DIRECTORY/run/qemu/lab.pid") && kill -9 "$PID"'
+        for socket in self.lose:
+            yield f"python3 -c {shlex.quote(_ASK)} {shlex.join((socket, 'lose'))}"
+        yield _ENDED
+        yield 'virsh -q -c "$URI" create "$DIRECTORY/again.xml"'
+        yield from _PORT
 
-class UnplugDisk(Model):
+
+class UnplugDisk(HostStep):
     """Take a disk out of the running guest, whoever uses it; its file stays."""
 
     kind: Literal["unplug_disk"] = "unplug_disk"
+    doing: ClassVar = "unplugging {serial}"
     serial: str
     xml: str
 
+    @override
+    def shell(self) -> Iterator[str]:
+        yield from here('virsh -q -c "$URI" detach-device lab /dev/stdin --live', self.xml)
 
-class LimitDisk(Model):
+    @override
+    def apply(self, bench: Bench, undo: Undo) -> None:
+        bench.detach_disk(self)
+
+
+class LimitDisk(HostStep):
     """Give a plugged disk other limits, by libvirt's names; those left out are lifted."""
 
     kind: Literal["limit_disk"] = "limit_disk"
+    doing: ClassVar = "limiting {serial}"
     serial: str
     limits: dict[str, int]
 
+    @override
+    def shell(self) -> Iterator[str]:
+        yield comment(f"other limits for {self.serial}, whose name `virsh domblklist` has:")
+        limits = (f"--{k.replace('_', '-')} {v}" for k, v in self.limits.items())
+        command = " ".join(("blkdeviotune lab", f'"$NAME_OF_{self.serial}"', *limits))
+        yield f'virsh -q -c "$URI" {command} --live'
 
-class SpoilDisk(Model):
+    @override
+    def apply(self, bench: Bench, undo: Undo) -> None:
+        bench.limit_disk(self)
+
+
+class SpoilDisk(HostStep):
     """Write bytes to a disk behind the guest's back, as QEMU's block layer sees it."""
 
     kind: Literal["spoil_disk"] = "spoil_disk"
+    doing: ClassVar = "corrupting {serial}"
     serial: str
     offset: int
     length: int
     pattern: int
     """The byte that is written."""
+
+    @override
+    def shell(self) -> Iterator[str]:
+        yield comment(f"bytes of {self.serial}, whose device `info block` has:")
+        write = f"write -P {self.pattern} {self.offset} {self.length}"
+        command = f'qemu-io -d $DEVICE_OF_{self.serial} \\"{write}\\"'
+        yield f'virsh -q -c "$URI" qemu-monitor-command lab --hmp "{command}"'
+
+    @override
+    def apply(self, bench: Bench, undo: Undo) -> None:
+        bench.spoil_disk(self)
 
 
 class DiskLimit(Model):
@@ -356,11 +733,21 @@ class SealedDisk(Model):
     """By names such as ``bytes_total`` and ``operations_write``."""
 
 
-class SealDisks(Model):
+class SealDisks(HostStep):
     """All disks of a sealed guest, in a memory region that it shares with the host."""
 
     kind: Literal["seal_disks"] = "seal_disks"
+    doing: ClassVar = "running the sealed guest"
     disks: tuple[SealedDisk, ...]
+
+    @override
+    def shell(self) -> Iterator[str]:
+        yield comment("a sealed guest has these disks from its start, by the lab's driver:")
+        yield from (comment(disk.model_dump_json()) for disk in self.disks)
+
+    @override
+    def apply(self, bench: Bench, undo: Undo) -> None:
+        bench.seal_disks(self)
 
 
 Step = Annotated[

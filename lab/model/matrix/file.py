@@ -1,7 +1,7 @@
-"""A matrix of scenarios: what is run every night, on which images and kernels.
+"""A matrix: scenarios × images × kernels.
 
-Its product is scenarios × images × kernels. Each point of it is a *part*: all cells of one scenario
-on one image with one kernel, since claims compare cells of a scenario.
+Each point is a job: all cells of one scenario on one image with one kernel, since claims compare
+cells of a scenario.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class KernelEntry(Model):
 
 
 class Include(Model):
-    """One more part, beside the product."""
+    """One more job."""
 
     scenario: str
     image: Annotated[str, IMAGE] = Field(pattern=NAME)
@@ -97,7 +97,7 @@ class Include(Model):
 
 
 class Exclude(Model):
-    """Parts that are not run; those that agree in every key that is given."""
+    """Jobs that are not run: those that match every given key."""
 
     scenario: str | None = None
     image: str | None = None
@@ -114,7 +114,7 @@ class Exclude(Model):
 
 
 class Expected(Model):
-    """Claims that are known to be refuted, where, why, and until when that is an excuse."""
+    """Known failures: claims that are known to be refuted, where, why, and until when."""
 
     claims: tuple[str, ...] = Field(min_length=1)
     """Their ids."""
@@ -128,9 +128,9 @@ class Expected(Model):
     """Only with these versions of mdadm; ``None``: any."""
     reason: str = Field(min_length=1)
     until: Annotated[date, BeforeValidator(_day, json_schema_input_type=date)]
-    """The last day on which it excuses."""
+    """The last day on which the entry counts."""
     strict: bool = False
-    """A claim that holds in spite of it fails the matrix."""
+    """A claim that holds fails the matrix."""
 
 
 def _entries(key: str, schema: Any) -> BeforeValidator:
@@ -168,7 +168,7 @@ class Matrix(Model):
         ),
     ] = Field(default=(KernelEntry(),), min_length=1)
     set: Sets = {}
-    """Overrides in every part."""
+    """Overrides in every job."""
     include: tuple[Include, ...] = ()
     exclude: tuple[Exclude, ...] = ()
     expected: tuple[Expected, ...] = ()

@@ -1,4 +1,7 @@
-"""A night: one execution of a matrix, part by part."""
+"""A matrix run: one execution of a matrix, job by job.
+
+Keys of documents keep their first names: ``parts``, ``part`` and ``night``.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,8 @@ from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import AxisValue
 
 
-class State(StrEnum):
-    """What became of a part."""
+class JobState(StrEnum):
+    """How far a job is."""
 
     WAITING = "waiting"
     DONE = "done"
@@ -25,8 +28,8 @@ class State(StrEnum):
     """The budget had no room for it."""
 
 
-class NightPart(Model):
-    """One scenario on one image with one kernel."""
+class JobRecord(Model):
+    """A job: one scenario on one image with one kernel; its estimate, and how it ended."""
 
     id: str
     scenario: str
@@ -34,16 +37,16 @@ class NightPart(Model):
     kernel: str | None = None
     cells: int
     seconds: float
-    """What it should take."""
+    """Estimated time."""
     basis: str
-    """What that was taken from."""
+    """Source of the estimate."""
     why: str = ""
-    """How informative it is: why it stands where it does."""
+    """Why it is run now."""
     memory: int = 0
-    """Bytes that its guests take, side by side."""
+    """Bytes of its concurrent guests."""
     space: int = 0
-    """Bytes that their disks may grow to, side by side."""
-    state: State = State.WAITING
+    """Bytes to which their disks may grow."""
+    state: JobState = JobState.WAITING
     run: str | None = None
     """The directory of its run."""
     took: float | None = None
@@ -52,8 +55,8 @@ class NightPart(Model):
     """Why it is not done."""
 
 
-class Night(Model):
-    """``night.json``: what is run, what was run, and where."""
+class MatrixRun(Model):
+    """``night.json``: the jobs, and where their runs are."""
 
     schema_: Literal["lab.night/1"] = Field(default="lab.night/1", alias="schema")
     id: str
@@ -66,7 +69,7 @@ class Night(Model):
     """``K/N``; ``None``: all of it."""
     budget: float | None = None
     """Seconds."""
-    parts: tuple[NightPart, ...]
+    jobs: tuple[JobRecord, ...] = Field(alias="parts")
     expected: tuple[Expected, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -82,7 +85,7 @@ class Ending(StrEnum):
 
 
 class ClaimEnding(Model):
-    """A claim of a part, and whether it fails the matrix."""
+    """A claim of a job, and whether it fails the matrix."""
 
     id: str
     says: str
@@ -94,10 +97,10 @@ class ClaimEnding(Model):
     """What an entry of the matrix says of it."""
 
 
-class PartResult(Model):
-    """A part with what came out of it."""
+class JobResult(Model):
+    """A job with its results."""
 
-    part: NightPart
+    job: JobRecord = Field(alias="part")
     kernel: str | None = None
     mdadm: str | None = None
     claims: tuple[ClaimEnding, ...] = ()
@@ -106,7 +109,7 @@ class PartResult(Model):
 
 
 class Regression(Model):
-    """A figure that got worse with a version, by more than noise."""
+    """A value that got worse with a version, by more than noise."""
 
     scenario: str
     claim: str
@@ -132,16 +135,16 @@ class Regression(Model):
     seen: str
     """When the first bad version was first seen to be bad, ISO 8601."""
     new: bool = True
-    """Not seen before this night."""
+    """Not seen before this matrix run."""
 
 
-class NightResult(Model):
-    """A night, whole: what ``lab run matrix --json`` prints."""
+class MatrixResult(Model):
+    """A complete matrix run: what ``lab run matrix --json`` prints."""
 
     schema_: Literal["lab.matrix/1"] = Field(default="lab.matrix/1", alias="schema")
-    night: Night
+    run: MatrixRun = Field(alias="night")
     directory: str
-    parts: tuple[PartResult, ...]
+    jobs: tuple[JobResult, ...] = Field(alias="parts")
     regressions: tuple[Regression, ...] = ()
     remarks: tuple[str, ...] = ()
     """Entries of the matrix that are out of date, a sentence each."""

@@ -1,149 +1,207 @@
-"""Bars: a cell each, with theory's line across, the published figure, and the interval."""
+"""Bar charts: one bar per row, its value at its end; bars of one group share a heading."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from lab.report.charts.ceilings import DISKS, WORDS
-from lab.report.charts.draw import INK, MEASURED, MUTED, PUBLISHED, WIDTH, Picture, lines
-from lab.report.charts.points import mark, scale_of, slug
-from lab.report.content.figures import Row
+from lab.core.base import Model
+from lab.core.printable import printable
+from lab.report.charts.render import (
+    ALLOWED,
+    INK,
+    MEASURED,
+    MUTED,
+    PUBLISHED,
+    WIDTH,
+    Key,
+    legend,
+    lines,
+)
 
 STEP: Final = 26
 """Pixels from bar to bar."""
 LINE: Final = 15
-"""Pixels more for each further line of a label."""
+"""Pixels of each further line of a label."""
 LABEL: Final = 27
-"""Letters of a label's line: half of the picture is left to the bars."""
+"""Letters in a line of a label: half of the width is left to the bars."""
 ROOM: Final = 1.42
-"""How far the axis goes on behind the longest bar, whose figure stands there."""
-_ENDS: Final = ("measured", "high", "predicted", "published")
+"""Length of the axis, by that of the longest bar: its value stands behind it."""
 
 
-def bars(
-    rows: Sequence[Row],
-    axes: Sequence[str],
+class Bar(Model):
+    """One bar. All numbers are on the axis' scale."""
+
+    label: str
+    group: str = ""
+    parts: Mapping[str, float]
+    """Length by series; parts are stacked."""
+    text: str
+    """The value at the bar's end."""
+    tip: str
+    """Shown when the bar is pointed at."""
+    doubted: bool = False
+    low: float | None = None
+    high: float | None = None
+    predicted: float | None = None
+    published: float | None = None
+    allowed: tuple[float, float | None] | None = None
+    """Where a claim holds; ``None`` as its end: no upper bound."""
+    limits: tuple[float, ...] = ()
+    """What the disks' limits allow."""
+
+    @property
+    def end(self) -> float:
+        """The farthest thing that is drawn in the bar's row."""
+        marks = (self.low, self.high, self.predicted, self.published, *self.limits)
+        allowed = self.allowed or ()
+        return max(sum(self.parts.values()), *(v or 0.0 for v in (*marks, *allowed)))
+
+
+def bar_chart(
+    bars: Sequence[Bar],
     *,
     title: str,
-    fixed: str = "",
-    beside: Sequence[Row],
-    most: Sequence[tuple[str, int, float]] = (),
-) -> Picture:
-    """Rows of one metric; ``axes`` name the bars, ``fixed`` says what all of them share.
+    series: Mapping[str, str],
+    limits: str = "",
+    top: float = 0.0,
+) -> dict[str, Any]:
+    """The specification; ``title`` is the axis', ``series`` the colour of each.
 
-    The scale has room for the rows ``beside`` them too, so that pictures can be compared. ``most``:
-    what so many disks could do at the most, as ``ceilings`` has it.
+    ``limits``: what `Bar.limits` are. ``top``: a value that the axis reaches at least, so that
+    charts can be compared.
     """
-    measure = scale_of(beside)
-    values = [mark(row, axes, measure) for row in rows]
-    if not axes:
-        values = [v | {"label": r.workload} for v, r in zip(values, rows, strict=True)]
-    for value, row in zip(values, rows, strict=True):
-        value["lines"] = "\n".join(lines(value["label"], LABEL))
-        value["most"] = [measure.of(v) for _, n, v in most if n == row.cell.axes[DISKS]]
-    further = max(v["lines"].count("\n") for v in values)
+    end = max(top, *(bar.end for bar in bars)) * ROOM or 1.0
+    labels, rows, headings = _rows(bars)
+    further = max(map(len, labels)) - 1
+    parts = [part for row, bar in rows for part in _parts(row, bar, series)]
+    values = [_value(row, bar, end) for row, bar in rows]
     y: dict[str, Any] = {
-        "field": "lines",
-        "type": "nominal",
-        "sort": [v["lines"] for v in values],
-        "axis": {
-            "title": None,
-            "domain": False,
-            "ticks": False,
-            "labelExpr": "split(datum.label, '\\n')",
-            "labelOffset": {"condition": [_raised(n) for n in range(1, further + 1)], "value": 0},
-        },
+        "field": "row",
+        "type": "ordinal",
+        "scale": {"domain": list(range(len(labels)))},
+        "axis": _row_axis(labels, headings, further),
     }
-    others = (mark(row, (), measure) for row in beside)
-    ends = [x for v in others for x in (v.get(k) for k in _ENDS) if x is not None]
-    ends += [x for v in values for x in v["most"]]
-    room = {"domain": [0, max(ends, default=0.0) * ROOM or 1.0], "nice": False}
-    x: dict[str, Any] = {"type": "quantitative", "title": measure.title, "scale": room}
-    x["axis"] = {"tickCount": 5}
+    room = {"domain": [0, end], "nice": False}
+    x = {"type": "quantitative", "title": title, "scale": room, "axis": {"tickCount": 5}}
     tip = {"field": "tip", "type": "nominal"}
-    thickness = STEP - 8
-    layers: list[dict[str, Any]] = [
-        {
-            "transform": [{"flatten": ["most"]}],
-            "mark": {"type": "tick", "color": MUTED, "thickness": 1, "size": thickness + 6},
-            "encoding": {"x": {**x, "field": "most"}},
-        },
-        {
-            "mark": {"type": "bar", "color": MEASURED, "height": thickness},
-            "encoding": {
-                "x": {**x, "field": "measured"},
-                "opacity": {"field": "opacity", "type": "quantitative", "scale": None},
-                "description": tip,
-            },
-        },
-        {
-            "transform": [{"filter": "isValid(datum.low)"}],
-            "mark": {"type": "errorbar", "ticks": {"size": 8}, "color": INK, "thickness": 1.5},
-            "encoding": {
-                "x": {**x, "field": "low"},
-                "x2": {"field": "high"},
-            },
-        },
-        {
-            "transform": [{"filter": "isValid(datum.predicted)"}],
-            "mark": {"type": "tick", "color": INK, "thickness": 2.5, "size": thickness + 6},
-            "encoding": {"x": {**x, "field": "predicted"}, "description": tip},
-        },
-        {
-            "transform": [{"filter": "isValid(datum.published)"}],
-            "mark": {
-                "type": "point",
-                "shape": "diamond",
-                "filled": True,
-                "color": PUBLISHED,
-                "stroke": "#ffffff",
-                "strokeWidth": 1,
-                "opacity": 1,
-                "size": 110,
-            },
-            "encoding": {"x": {**x, "field": "published"}, "description": tip},
-        },
-        {
-            "transform": [
-                {
-                    "calculate": "max(datum.measured, datum.high || 0, datum.predicted || 0,"
-                    " datum.published || 0, datum.most[0] || 0)",
-                    "as": "end",
-                }
-            ],
-            "mark": {"type": "text", "align": "left", "dx": 9, "color": INK, "fontSize": 12},
-            "encoding": {"x": {**x, "field": "end"}, "text": {"field": "text"}},
-        },
+    paint = {"field": "colour", "type": "nominal", "scale": None}
+    pale = {"field": "opacity", "type": "quantitative", "scale": None}
+    tick = {"type": "tick", "size": STEP - 2}
+
+    def layer(mark: Mapping[str, Any], at: str, to: str = "", **more: Any) -> dict[str, Any]:
+        ends = {"x": {**x, "field": at}} | ({"x2": {"field": to}} if to else {})
+        return {
+            "transform": [{"filter": f"isValid(datum.{at})"}],
+            "mark": dict(mark),
+            "encoding": {"y": y, **ends, **more},
+        }
+
+    limited = {**layer({**tick, "color": MUTED, "thickness": 1}, "limits")}
+    limited["transform"] = [{"flatten": ["limits"]}, *limited["transform"]]
+    solid = layer({"type": "bar", "height": STEP - 8}, "from", "to", color=paint, opacity=pale)
+    solid["encoding"]["description"] = tip
+    diamond = {"type": "point", "shape": "diamond", "filled": True, "color": PUBLISHED}
+    edge = {"stroke": "#ffffff", "strokeWidth": 1, "opacity": 1, "size": 110}
+    whisker = {"type": "errorbar", "ticks": {"size": 8}, "color": INK, "thickness": 1.5}
+    text = {"type": "text", "align": "left", "dx": 9, "color": INK, "fontSize": 12}
+    return {
+        "width": WIDTH,
+        "height": {"step": STEP + further * LINE},
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "data": {"values": values},
+        "layer": [
+            legend(_keys(bars, series, limits)),
+            layer({"type": "bar", "color": ALLOWED, "height": STEP - 2}, "least", "most"),
+            limited,
+            {"data": {"values": parts}, **solid},
+            layer(whisker, "low", "high"),
+            layer({**tick, "color": INK, "thickness": 2.5}, "predicted", description=tip),
+            layer({**diamond, **edge}, "published", description=tip),
+            layer(text, "end", text={"field": "text"}),
+        ],
+    }
+
+
+def _rows(bars: Sequence[Bar]) -> tuple[list[list[str]], list[tuple[int, Bar]], list[int]]:
+    """Each row's label in lines; the bars with their rows; the rows that are headings."""
+    labels: list[list[str]] = []
+    rows: list[tuple[int, Bar]] = []
+    headings: list[int] = []
+    group = ""
+    for bar in bars:
+        if bar.group != group:
+            group = bar.group
+            headings.append(len(labels))
+            labels.append(lines(group, LABEL))
+        rows.append((len(labels), bar))
+        labels.append(lines(bar.label, LABEL))
+    return labels, rows, headings
+
+
+def _row_axis(labels: list[list[str]], headings: list[int], further: int) -> dict[str, Any]:
+    shown = json.dumps([[printable(t) for t in label] for label in labels], ensure_ascii=False)
+    texts = f"({shown})[datum.value]"
+    bold = {"test": f"indexof({headings}, datum.value) >= 0", "value": "bold"}
+    # A label of several lines is centred on its bar; Vega would centre its first line.
+    raised = [
+        {"test": f"length({texts}) == {n + 1}", "value": -n * LINE / 2}
+        for n in range(1, further + 1)
     ]
-    said = ["bar: measured"]
-    if any(v["predicted"] is not None for v in values):
-        said.append("line across: theory")
-    if any(v["published"] is not None for v in values):
-        said.append("diamond: published")
-    if any(v["most"] for v in values):
-        said.append(f"thin: (N-1)·B and N·B, {WORDS}")
-    if any("low" in v for v in values):
-        said.append("whisker: interval of the median")
-    if any(v["opacity"] < 1 for v in values):
-        said.append("pale, ?: doubtful")
-    return Picture(
-        name=slug(title, fixed),
-        title=f"{title}: {fixed}" if fixed else title,
-        subtitle=" · ".join(said),
-        caption="; ".join(f"{v['label']} {v['text']}" for v in values),
-        spec={
-            "width": WIDTH,
-            "height": {"step": STEP + further * LINE},
-            "autosize": {"type": "fit-x", "contains": "padding"},
-            "data": {"values": values},
-            "encoding": {"y": y},
-            "layer": layers,
-        },
-    )
+    return {
+        "title": None,
+        "domain": False,
+        "ticks": False,
+        "labelExpr": texts,
+        "labelFontWeight": {"condition": bold, "value": "normal"},
+        "labelOffset": {"condition": raised, "value": 0} if raised else 0,
+    }
 
 
-def _raised(further: int) -> dict[str, Any]:
-    """A label of several lines stands with their middle beside its bar, not with the first one."""
-    test = f"length(split(datum.label, '\\n')) == {further + 1}"
-    return {"test": test, "value": -further * LINE / 2}
+def _parts(row: int, bar: Bar, series: Mapping[str, str]) -> list[dict[str, Any]]:
+    found, start = list[dict[str, Any]](), 0.0
+    for name, length in bar.parts.items():
+        found.append(
+            {
+                "row": row,
+                "series": name,
+                "from": start,
+                "to": start + length,
+                "colour": series[name],
+                "opacity": 0.45 if bar.doubted else 1,
+                "tip": bar.tip,
+            }
+        )
+        start += length
+    return found
+
+
+def _value(row: int, bar: Bar, end: float) -> dict[str, Any]:
+    value = bar.model_dump(exclude={"parts", "allowed"}) | {"row": row, "end": bar.end}
+    value["measured"] = sum(bar.parts.values())
+    if bar.allowed:
+        least, most = bar.allowed
+        value |= {"least": least, "most": end if most is None else most}
+    return value
+
+
+def _keys(bars: Sequence[Bar], series: Mapping[str, str], limits: str) -> list[Key]:
+    keys = [Key(name=name, colour=colour, shape="square") for name, colour in series.items()]
+    if any(bar.predicted is not None for bar in bars):
+        keys.append(Key(name="theory", colour=INK, shape="upright"))
+    if any(bar.published is not None for bar in bars):
+        keys.append(Key(name="published", colour=PUBLISHED, shape="diamond"))
+    if any(bar.allowed for bar in bars):
+        keys.append(Key(name="claim holds", colour=ALLOWED, shape="square"))
+    if any(bar.limits for bar in bars):
+        keys.append(Key(name=limits, colour=MUTED, shape="thin"))
+    if any(bar.low is not None for bar in bars):
+        keys.append(Key(name="95% interval", colour=INK, shape="whisker"))
+    if any(bar.doubted for bar in bars):
+        keys.append(Key(name="doubtful", colour=PALE, shape="square"))
+    return keys
+
+
+PALE: Final = MEASURED + "73"
+"""A doubtful bar's colour: 45% opacity."""

@@ -1,23 +1,29 @@
-"""How a scenario's figures moved from run to run."""
+"""Charts of a scenario's values from run to run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Final
 
-from lab.report.charts import CURVES
-from lab.report.charts.draw import SERIES, SHAPES, UPRIGHT, WIDTH, Picture, legend
-from lab.report.charts.points import mark, scale_of, slug
+from lab.report.charts.data import marks, scale_of, slug, tip
+from lab.report.charts.lines import Point, line_chart
+from lab.report.charts.render import Chart
+from lab.report.charts.values import PANELS
 from lab.report.content.document import Page
 from lab.report.content.figures import Row, axes_text, metric_words, rows_of
 
-HEIGHT = 240
+_AXIS: Final = {
+    "type": "temporal",
+    "title": "run started, UTC",
+    "scale": {"type": "utc"},
+    "axis": {"grid": False, "tickCount": 3, "labelOverlap": True, "format": "%d %b"},
+}
 
 
-def trends(pages: Sequence[Page]) -> Iterator[Picture]:
-    """A picture for each workload and metric over runs of one scenario, the oldest first.
+def trends(pages: Sequence[Page]) -> Iterator[Chart]:
+    """A chart for each workload and metric over runs of one scenario, the oldest first.
 
-    Cells beyond as many as can be told apart are left to the table.
+    It has a panel for each of the newest cells; the others are in the table.
     """
     found: dict[tuple[str, str], list[tuple[Page, Row]]] = {}
     for page in pages:
@@ -26,7 +32,7 @@ def trends(pages: Sequence[Page]) -> Iterator[Picture]:
                 if row.measured is not None:
                     found.setdefault((row.workload, row.metric), []).append((page, row))
     for (workload, metric), rows in found.items():
-        newest = list(dict.fromkeys(row.cell.id for _, row in reversed(rows)))[:CURVES]
+        newest = list(dict.fromkeys(row.cell.id for _, row in reversed(rows)))[:PANELS]
         yield _trend(workload, metric, [(p, r) for p, r in rows if r.cell.id in newest])
 
 
@@ -34,9 +40,11 @@ def _image(page: Page) -> str:
     return str((page.result.environment.get("image") or {}).get("name", ""))
 
 
-def _curves(rows: Sequence[tuple[Page, Row]]) -> list[str]:
-    """The curve of each: a cell's name; with the image's, where there are several. Cells that have
-    one name and are not the same, as where ``--set`` changed what is no axis, get their id."""
+def _lines(rows: Sequence[tuple[Page, Row]]) -> list[str]:
+    """The line of each row: its cell's axes, with the image's name if there are several.
+
+    Different cells with the same axes get their ids: ``--set`` changed something else.
+    """
     several = len({_image(page) for page, _ in rows}) > 1
     names = [
         ", ".join(filter(None, (_image(page) if several else "", axes_text(row.cell.axes))))
@@ -51,74 +59,22 @@ def _curves(rows: Sequence[tuple[Page, Row]]) -> list[str]:
     ]
 
 
-def _trend(workload: str, metric: str, rows: Sequence[tuple[Page, Row]]) -> Picture:
-    measure = scale_of([row for _, row in rows])
-    values = [
-        mark(row, (), measure)
-        | {
-            "started": page.result.run.started,
-            "curve": curve_name,
-            "tip": f"{page.result.run.id}: {mark(row, (), measure)['tip']}",
-        }
-        for (page, row), curve_name in zip(rows, _curves(rows), strict=True)
+def _trend(workload: str, metric: str, rows: Sequence[tuple[Page, Row]]) -> Chart:
+    measure = scale_of([row for _, row in rows], rows[-1][0])
+    points = [
+        Point(
+            line=line,
+            x=page.result.run.started,
+            y=measure.of(row.measured or 0.0),
+            text=measure.short(row.measured or 0.0),
+            **marks(row, measure) | {"tip": f"{page.result.run.id}: {tip(row)}"},
+        )
+        for (page, row), line in zip(rows, _lines(rows), strict=True)
     ]
-    names = list(dict.fromkeys(v["curve"] for v in values))
-    ends = [SERIES[i % len(SERIES)] for i in range(len(names))]
-    shapes = [SHAPES[i % len(SHAPES)] for i in range(len(names))]
-    x = {
-        "field": "started",
-        "type": "temporal",
-        "title": "run started, UTC",
-        "scale": {"type": "utc"},
-        "axis": {"grid": False, "tickCount": 5, "labelOverlap": True, "format": "%d %b %H:%M"},
-    }
-    y: dict[str, Any] = {
-        "field": "measured",
-        "type": "quantitative",
-        "title": measure.title,
-        "axis": UPRIGHT,
-    }
-    key = {"symbolSize": 80, **legend(names)} if len(names) > 1 else None
-    curve = {"field": "curve", "type": "nominal", "sort": names, "legend": key}
-    colour = {**curve, "scale": {"domain": names, "range": ends}}
-    shape = {**curve, "scale": {"domain": names, "range": shapes}}
-    words = metric_words(metric)
-    return Picture(
+    return Chart(
         name=slug("trend", rows[0][0].result.run.scenario, workload, metric),
-        title=f"{workload}, {words}",
-        subtitle="medians of each run · whisker: their intervals · pale: doubtful",
-        caption="; ".join(v["tip"] for v in values),
-        spec={
-            "width": WIDTH,
-            "height": HEIGHT,
-            "autosize": {"type": "fit-x", "contains": "padding"},
-            "data": {"values": values},
-            "layer": [
-                {
-                    "mark": {"type": "line", "strokeWidth": 1.5},
-                    "encoding": {"x": x, "y": y, "color": colour},
-                },
-                {
-                    "transform": [{"filter": "isValid(datum.low)"}],
-                    "mark": {"type": "errorbar", "ticks": {"size": 6}},
-                    "encoding": {
-                        "x": x,
-                        "y": {**y, "field": "low"},
-                        "y2": {"field": "high"},
-                        "color": colour,
-                    },
-                },
-                {
-                    "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
-                    "encoding": {
-                        "x": x,
-                        "y": y,
-                        "color": colour,
-                        "shape": shape,
-                        "fillOpacity": {"field": "opacity", "type": "quantitative", "scale": None},
-                        "description": {"field": "tip", "type": "nominal"},
-                    },
-                },
-            ],
-        },
+        title=f"{workload}, {metric_words(metric)}",
+        subtitle=f"{measure.title}, median of each run",
+        caption="; ".join(p.tip for p in points),
+        spec=line_chart(points, x=_AXIS),
     )

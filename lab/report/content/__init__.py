@@ -1,1 +1,1 @@
-"""What reports are made of: a run gathered, its values in words, its answer, its tables. Pure."""
+"""Contents of reports: a run's data, values as text, answer and tables. Pure."""

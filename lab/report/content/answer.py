@@ -1,4 +1,4 @@
-"""The answer to a scenario's question, and what bears on it: sentences made from the verdicts."""
+"""The answer to a scenario's question, and how reliable it is, in sentences."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ COUNTED: Final = {
 
 
 CONCLUSIONS: Final = 3
-"""Claims that hold and are repeated in the answer; the others are below it."""
+"""Most holding claims that the answer repeats."""
 
 
 def answer(result: Result, claims: Sequence[Claim] = ()) -> tuple[str, ...]:
-    """Sentences: what the verdicts come to, what was refuted and what follows, and how near the
-    figures are to the published ones and to theory's."""
+    """Sentences: the verdicts, what was refuted, and the differences from published values and
+    theory."""
     pending = sum(c.pending for c in result.cells)
     unfinished = sum(c.outcome is not Outcome.DONE for c in result.cells) - pending
     missing = f"{unfinished} of {len(result.cells)} cells did not finish: what they would have said"
@@ -40,7 +40,7 @@ def answer(result: Result, claims: Sequence[Claim] = ()) -> tuple[str, ...]:
 
 
 def _conclusions(found: Sequence[ClaimResult], claims: Sequence[Claim]) -> Iterator[str]:
-    """What was refuted, and the claims that hold figures against each other and bear out."""
+    """Refuted claims, and claims that hold and compare values."""
     for claim in found:
         if claim.verdict is Verdict.REFUTED:
             yield f"Refuted: {_sentence(claim.says)} ({claim.id}; {claim.reason})."
@@ -81,14 +81,14 @@ def _verdicts(claims: Sequence[ClaimResult], every: Sequence[ClaimResult]) -> It
 
 
 def _sentence(text: str) -> str:
-    """Somebody's words in a line, without the stop that follows our own."""
+    """A text on one line, without its full stop."""
     return " ".join(text.split()).rstrip(".")
 
 
 def _nearness(result: Result, claims: Sequence[Claim]) -> Iterator[str]:
-    """How far the measured figures are from the published ones, and from theory, at the most.
+    """Greatest difference from published values, and from theory.
 
-    A claim that holds beyond a limit, however far, is not near to anything.
+    Claims with a limit are left out: a value beyond it may be far away.
     """
     limits = {c.id for c in claims if not isinstance(c.expect, Bound) or c.expect.near is None}
     beside = [
@@ -115,8 +115,7 @@ def _nearness(result: Result, claims: Sequence[Claim]) -> Iterator[str]:
 def reliability(
     result: Result, *, notes: str = "", overrides: Sequence[str] = ()
 ) -> Iterator[tuple[str, str]]:
-    """What was changed, scaled, built from an old archive, contended, read back wrong or cannot
-    show its bitmap: a heading and its text."""
+    """Headings and texts: overrides, notes, an expired archive, doubtful values, failed checks."""
     if overrides:
         yield "changed", "by --set " + ", ".join(overrides)
     if notes:
@@ -153,8 +152,10 @@ def steps(
     overrides: Sequence[str] = (),
     reported: bool = False,
 ) -> tuple[tuple[str, str], ...]:
-    """What to type next, and what it is for; ``lab``, ``scenario`` and ``run`` as they are called
-    here, ``overrides`` what the run was begun with."""
+    """Commands for next steps, and what each is for.
+
+    ``lab``, ``scenario`` and ``run``: what to type for them. ``overrides``: those of the run.
+    """
     found = []
     again = f"{lab} run scenario {scenario}"
     again += "".join(f" --set {shlex.quote(text)}" for text in overrides)
@@ -163,6 +164,6 @@ def steps(
     if any(contended(result.cells)):
         found.append((f"{again} --jobs 1", "again, one guest at a time"))
     if not reported:
-        found.append((f"{lab} report {run}", "pictures, commands and evidence in one page"))
+        found.append((f"{lab} report {run}", "charts, commands and evidence in one page"))
     found.append((f"{lab} scenario explain {scenario} --run {run}", "why each is as fast as it is"))
     return tuple(found)

@@ -1,8 +1,8 @@
-"""Everything that a report page shows, gathered before a line of it is drawn."""
+"""The data of a report."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lab.core.base import Model
 from lab.model.result.document import CellResult, Outcome, Result
@@ -13,27 +13,26 @@ from lab.model.scenario.document import Cell, Source
 
 
 class Evidence(Model):
-    """A piece of raw output, by its file's name."""
+    """A file of raw output, or its end."""
 
     name: str
     text: str
 
 
 class Attempt(Model):
-    """An attempt that did not become the cell, the cell's own end where it failed, or a test of a
-    suite in it that failed."""
+    """A failed attempt at a cell, a failed cell, or a failed test of a suite in it."""
 
     name: str
     outcome: Outcome
     words: str = ""
-    """How it ended, where that is not the outcome's own word."""
+    """How it ended, if the outcome does not say it."""
     reason: str
     evidence: tuple[Evidence, ...]
-    """Console, the kernel's messages, and what the tools said."""
+    """Console, kernel messages, and output of the tools."""
 
 
 class PageCell(Model):
-    """One cell, with what lies beside its figures."""
+    """One cell with its explanations, logs, commands and failures."""
 
     result: CellResult
     cell: Cell
@@ -41,16 +40,16 @@ class PageCell(Model):
     series: tuple[Series, ...] = ()
     sync: SyncSeen | None = None
     commands: str = ""
-    """The stored procedure as shell lines; empty where there is none that can be read."""
+    """The stored procedure as shell lines; empty if it is unreadable."""
     failures: tuple[Attempt, ...] = ()
 
 
 class Page(Model):
-    """One run, whole."""
+    """One run."""
 
     result: Result
     link: str = ""
-    """Where the page is, seen from that of all runs; the run's id may be anything."""
+    """URL of the report in the page of all runs; a run's id may be any text."""
     title: str
     question: str
     source: Source | None = None
@@ -58,18 +57,20 @@ class Page(Model):
     overrides: tuple[str, ...] = ()
     claims: tuple[Claim, ...] = ()
     cells: tuple[PageCell, ...] = ()
-    damage: tuple[str, ...] = ()
-    """Foreign and broken files, a sentence for each."""
+    better: Mapping[str, str] = {}
+    """``higher`` or ``lower``, by ``WORKLOAD.METRIC``."""
+    warnings: tuple[str, ...] = ()
+    """One warning about unreadable files, if any."""
     steps: tuple[tuple[str, str], ...] = ()
-    """What to type next, and what it is for."""
+    """Commands for next steps, and what each is for."""
 
     @property
     def judged(self) -> tuple[Claim, ...]:
-        """The claims that speak of the cells as they were run."""
+        """The claims that were tested."""
         return judged(self.result, self.claims)
 
 
 def judged(result: Result, claims: Sequence[Claim]) -> tuple[Claim, ...]:
-    """Claims but those that were not tested, as where ``--set`` made other cells than published."""
+    """Claims without those that were not tested, as when ``--set`` made other cells."""
     left = {claim.id for claim in result.claims if claim.verdict is Verdict.NOT_TESTED}
     return tuple(claim for claim in claims if claim.id not in left)

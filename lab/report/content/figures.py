@@ -1,4 +1,4 @@
-"""Figures and axis values as people write them, and which of a cell's figures they speak of."""
+"""Measured values and axis values as text, and the main values of a cell."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ from lab.model.scenario.claim import Bound, Claim, matches
 from lab.model.scenario.document import AxisValue
 
 figure: Final = format_figure
-"""A figure as people write it, by the name of its metric."""
+"""A value with its unit, by the name of its metric."""
 
 SHOWN: Final = ("throughput", "iops", "seconds")
-"""Metrics that a page has room for; all are in the JSON."""
+"""Metrics that reports show; all are in the JSON."""
 
 SMALL: Final = 128 * 1024
-"""Bytes of a request below which operations per second are shown, not bytes."""
+"""Bytes of a request below which IOPS are shown instead of throughput."""
 
 _SIZES: Final = ("chunk", "size", "offset", "bytes_per_second", ".bs")
 
 
 def axis_value(name: str, value: object) -> str:
-    """An axis value as people write it; sizes with their unit."""
+    """An axis value as text; sizes with their unit."""
     if isinstance(value, int) and not isinstance(value, bool) and f".{name}".endswith(_SIZES):
         return format_size(value)
     return "default" if value is None else str(value)
 
 
 def axis_names(axes: Sequence[str]) -> list[str]:
-    """The last part of each dotted name, where that tells them apart."""
+    """The last part of each dotted name if that is unique, else all of it."""
     short = [name.rpartition(".")[2] for name in axes]
     return [s if short.count(s) == 1 else a for s, a in zip(short, axes, strict=True)]
 
 
 def axis_heads(axes: Sequence[str]) -> list[str]:
-    """The axes' names as headings."""
+    """The axes' names for headings."""
     named = zip(axes, axis_names(axes), strict=True)
     return ["disks" if axis == "disks.count" else _words(name) for axis, name in named]
 
 
 def _words(name: str) -> str:
-    """A field's name in words; files below ``/sys`` keep theirs."""
+    """A field's name in words; names of files below ``/sys`` stay."""
     return name if "/" in name else name.replace("_", " ")
 
 
 def telling(points: Sequence[Mapping[str, AxisValue]]) -> dict[str, tuple[AxisValue, ...]]:
-    """Axes that tell points of the matrix apart, their values in the scenario's order.
+    """Axes that distinguish the cells, with their values in the scenario's order.
 
-    An axis whose value follows from those of the axes before it says nothing more, and is left out.
+    An axis whose value follows from the axes before it is left out.
     """
     kept: dict[str, tuple[AxisValue, ...]] = {}
     for axis in dict.fromkeys(a for axes in points for a in axes):
@@ -64,7 +64,7 @@ def telling(points: Sequence[Mapping[str, AxisValue]]) -> dict[str, tuple[AxisVa
 def axes_text(axes: Mapping[str, AxisValue]) -> str:
     """A point of the matrix in one line: ``parity-last, 5 disks, chunk 64KiB``.
 
-    What a cell leaves out is left out here too, but where that is all there is to say.
+    Omitted values are left out, unless all are omitted.
     """
     given = {a: v for a, v in axes.items() if v is not None} or axes
     names = dict(zip(axes, axis_names(list(axes)), strict=True))
@@ -72,7 +72,7 @@ def axes_text(axes: Mapping[str, AxisValue]) -> str:
 
 
 def _axis_text(axis: str, name: str, value: AxisValue) -> str:
-    """One axis value in words; those that say of themselves what they are stand alone."""
+    """One axis value in words, with the axis' name if the value alone is unclear."""
     words = _words(name)
     if value is None:
         return f"{words} default"
@@ -91,17 +91,17 @@ _METRICS: Final = {"iops": "IOPS", "seconds": "time"}
 
 
 def metric_words(metric: str) -> str:
-    """A metric's name as people write it: ``IOPS``, ``read throughput``, ``sync time``."""
+    """A metric's name in words: ``IOPS``, ``read throughput``, ``sync time``."""
     return " ".join(_METRICS.get(word, word) for word in metric.split("_"))
 
 
 def figure_name(workload: str, metric: str) -> str:
-    """A workload, and of which of its metrics a figure is, where that is not said by its unit."""
+    """A workload's name, with the metric's if the unit does not show it."""
     return workload if metric in SHOWN else f"{workload} {metric_words(metric)}"
 
 
 def claim_figure(claim: Claim | None, value: float | None) -> str:
-    """A claim's figure: of one metric, or one figure by another; empty where there is none."""
+    """A claim's value, or ratio of values, as text; empty if it has none."""
     if value is None:
         return ""
     if claim is None or claim.expect.kind == "ratio":
@@ -110,19 +110,18 @@ def claim_figure(claim: Claim | None, value: float | None) -> str:
 
 
 def percent(share: float) -> str:
-    """A difference with its sign, and none where it is nothing: ``+1.3%``, ``0.0%``."""
+    """A difference with its sign: ``+1.3%``; without one if it is 0: ``0.0%``."""
     return f"{share:+.1%}" if abs(share) >= 0.0005 else "0.0%"
 
 
 def interval(measurement: CellMeasurement) -> tuple[float, float]:
-    """Where a measurement's median lies, the host's noise counted in: its error bar, wherever one
-    is shown."""
+    """The interval of a measurement's median, with the host's noise: its error bar."""
     found = measurement.interval
     return found.low, found.high
 
 
 def spread(measurement: CellMeasurement) -> str:
-    """How far the interval's farther end is from the median; empty where it has no width."""
+    """Distance of the interval's farther end from the median; empty if it is 0."""
     low, high = interval(measurement)
     if low == high or not measurement.median:
         return ""
@@ -132,7 +131,7 @@ def spread(measurement: CellMeasurement) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One figure of one workload in one cell, with all that stands beside it."""
+    """One value of one workload in one cell, with prediction, publication and claim."""
 
     cell: CellResult
     workload: str
@@ -140,6 +139,8 @@ class Row:
     measurement: CellMeasurement | None = None
     predicted: float | None = None
     published: float | None = None
+    allowed: tuple[float | None, float | None] | None = None
+    """Where a claim about this value alone holds; ``None`` within: no bound on that side."""
 
     @property
     def measured(self) -> float | None:
@@ -148,19 +149,19 @@ class Row:
 
     @property
     def doubted(self) -> bool:
-        """Whether the workload was contended, or the cell's disks are not as they should be."""
+        """Whether the workload was contended, or a disk's calibration failed."""
         return bool(self.cell.doubts(self.workload))
 
     @property
     def off(self) -> float | None:
-        """By which part the measured figure differs from the predicted one."""
+        """Difference from the prediction, as a share of it."""
         if self.measured is None or not self.predicted:
             return None
         return self.measured / self.predicted - 1
 
 
 def rows_of(cell: CellResult, claims: Sequence[Claim] = (), *, all_: bool = False) -> list[Row]:
-    """The figures that people speak of, or all; seconds only where there is nothing better."""
+    """The main values of a cell, or all; seconds only if there is nothing better."""
     expected = {(p.workload, p.metric): p.value for p in cell.predictions}
     found = {(m.workload, m.metric): m for m in cell.measurements}
     figures = {key: m.median for key, m in found.items()} or expected
@@ -173,6 +174,7 @@ def rows_of(cell: CellResult, claims: Sequence[Claim] = (), *, all_: bool = Fals
             measurement=found.get((workload, metric)),
             predicted=expected.get((workload, metric)),
             published=published(cell, workload, metric, claims),
+            allowed=allowed(cell, workload, metric, claims),
         )
         for workload in workloads
         for metric in _metrics(figures, workload, all_=all_)
@@ -180,7 +182,7 @@ def rows_of(cell: CellResult, claims: Sequence[Claim] = (), *, all_: bool = Fals
 
 
 def _metrics(figures: Mapping[tuple[str, str], float], workload: str, *, all_: bool) -> list[str]:
-    """Throughput or operations, else seconds, else whatever the tool has names of its own for."""
+    """Throughput or IOPS, else seconds, else the tool's own metrics."""
     own = [m for w, m in figures if w == workload]
     if all_:
         return own
@@ -189,7 +191,7 @@ def _metrics(figures: Mapping[tuple[str, str], float], workload: str, *, all_: b
 
 
 def _spoken(figures: Mapping[tuple[str, str], float], workload: str) -> str:
-    """Whether people speak of a workload's operations or of its bytes: of small ones, the first."""
+    """IOPS for small requests, else throughput."""
     operations = figures.get((workload, "iops"), 0.0)
     small = figures.get((workload, "throughput"), 0.0) < SMALL * operations
     return "iops" if small else "throughput"
@@ -198,20 +200,36 @@ def _spoken(figures: Mapping[tuple[str, str], float], workload: str) -> str:
 def published(
     cell: CellResult, workload: str, metric: str, claims: Sequence[Claim]
 ) -> float | None:
-    """What somebody published of this figure, where a claim says so."""
-    for claim in claims:
-        expect = claim.expect
-        if claim.published is None or not isinstance(expect, Bound):
-            continue
-        value = expect.value
-        same = (value.workload, value.metric) == (workload, metric)
-        if same and matches(value.where, cell.axes):
-            return claim.published
+    """The published value that a claim names for this one."""
+    found = (c.published for c, _ in _bounds(cell, workload, metric, claims))
+    return next((value for value in found if value is not None), None)
+
+
+def allowed(
+    cell: CellResult, workload: str, metric: str, claims: Sequence[Claim]
+) -> tuple[float | None, float | None] | None:
+    """The bounds within which a claim about this value holds."""
+    for _, bound in _bounds(cell, workload, metric, claims):
+        if bound.near is not None:
+            return bound.near * (1 - bound.within), bound.near * (1 + bound.within)
+        return bound.at_least, bound.at_most
     return None
 
 
+def _bounds(
+    cell: CellResult, workload: str, metric: str, claims: Sequence[Claim]
+) -> Iterator[tuple[Claim, Bound]]:
+    for claim in claims:
+        bound = claim.expect
+        if isinstance(bound, Bound):
+            value = bound.value
+            same = (value.workload, value.metric, value.disk) == (workload, metric, None)
+            if same and matches(value.where, cell.axes):
+                yield claim, bound
+
+
 def contended(cells: Sequence[CellResult]) -> Iterator[str]:
-    """What was contended or not as it should be, a sentence for each cell."""
+    """A sentence for each check that makes a cell doubtful."""
     for cell in cells:
         for check in cell.checks:
             if check.name in DOUBTS and not check.passed:
@@ -219,7 +237,7 @@ def contended(cells: Sequence[CellResult]) -> Iterator[str]:
 
 
 def clock_words(result: Result) -> str:
-    """How a run's times were counted; empty: by the host's clock."""
+    """The clock of a run in words; empty: the host's."""
     clocks = {cell.clock for cell in result.cells}
     if CellClock.VIRTUAL in clocks:
         return "virtual time, unsealed"

@@ -1,4 +1,4 @@
-"""Every number of a run as tables, and every fact as a line."""
+"""A run's numbers as tables, and its environment as lines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from lab.report.content.figures import (
 
 
 class Column(Model):
-    """A heading; numbers stand to the right."""
+    """A heading; numbers are right-aligned."""
 
     name: str
     number: bool = False
@@ -47,12 +47,12 @@ class Table(Model):
 
 
 def columns(words: Sequence[str], numbers: Sequence[str]) -> tuple[Column, ...]:
-    """Headings of words, then of numbers."""
+    """Headings of texts, then of numbers."""
     return (*(Column(name=w) for w in words), *(Column(name=n, number=True) for n in numbers))
 
 
 def figures_table(page: Page) -> Table:
-    """What was measured beside what was predicted and published, a row for each figure."""
+    """Measured, predicted and published values, a row for each."""
     axes = list(telling([cell.axes for cell in page.result.cells]))
     lines = []
     for cell in page.result.cells:
@@ -66,14 +66,14 @@ def figures_table(page: Page) -> Table:
         Table(
             columns=columns([*axis_heads(axes), "workload"], heads),
             rows=tuple(lines),
-            caption="Medians of the trials, and where they may lie. The other metrics are with each"
-            " cell below.",
+            caption="Medians of the trials with their 95% intervals. Each cell below has its other"
+            " metrics.",
         )
     )
 
 
 def _filled(table: Table) -> Table:
-    """The table without columns in which nothing stands."""
+    """The table without empty columns."""
     kept = [n for n, _ in enumerate(table.columns) if any(row.values[n] for row in table.rows)]
     rows = (r.model_copy(update={"values": tuple(r.values[n] for n in kept)}) for r in table.rows)
     return table.model_copy(
@@ -102,7 +102,7 @@ def _line(own: Sequence[str], row: Row) -> Line:
 
 
 def metrics_table(cell: CellResult) -> Table:
-    """Every metric of a cell, each trial of it."""
+    """Every metric of a cell, with every trial."""
     lines = []
     for row in rows_of(cell, all_=True):
         if row.measurement is None:
@@ -119,7 +119,7 @@ def metrics_table(cell: CellResult) -> Table:
 
 
 def members_table(page: Page) -> Table:
-    """What every disk did in every trial, as the guest's kernel counted it."""
+    """Each disk's counters in each trial, from the guest's kernel."""
     lines = [
         Line(
             values=(
@@ -147,7 +147,7 @@ def members_table(page: Page) -> Table:
 
 
 def series_table(page: Page) -> Table:
-    """Each moment of each log."""
+    """Each sample of each log."""
     lines = [
         Line(
             values=(
@@ -166,7 +166,7 @@ def series_table(page: Page) -> Table:
 
 
 def checks_table(cell: CellResult) -> Table:
-    """What was read back before and while it was measured."""
+    """The checks of a cell."""
     lines = [
         Line(
             values=(c.name, "yes" if c.passed else "NO", c.detail),
@@ -174,11 +174,11 @@ def checks_table(cell: CellResult) -> Table:
         )
         for c in cell.checks
     ]
-    return Table(columns=columns(["check", "as it should be", "detail"], []), rows=tuple(lines))
+    return Table(columns=columns(["check", "passed", "detail"], []), rows=tuple(lines))
 
 
 def calibrations_table(environment: Mapping[str, Any]) -> Table:
-    """What the scenario's kinds of disk did bare, beside what their models promise."""
+    """Measured and expected values of the disks' calibrations."""
     lines = []
     for found in environment.get("calibrations", ()):
         disk = found.get("disk", {})
@@ -197,12 +197,12 @@ def calibrations_table(environment: Mapping[str, Any]) -> Table:
                 f"{p['tolerance']:.0%}",
             )
             lines.append(Line(values=values, style=style))
-    heads = columns(["disk", "point"], ["measured", "promised", "off", "allowed"])
+    heads = columns(["disk", "point"], ["measured", "expected", "off", "allowed"])
     return Table(columns=heads, rows=tuple(lines))
 
 
 def facts(environment: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """The environment, a line for each fact."""
+    """The environment as names and values."""
     for name, value in environment.items():
         if name == "calibrations":
             continue
@@ -221,14 +221,14 @@ def facts(environment: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[st
 
 
 def _noise(found: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """How far the host's own earlier runs scatter, by kind of disk and metric."""
+    """Noise of the host's earlier runs, by number of disks and metric."""
     for each in found:
         words = f"noise of {metric_words(each['metric'])}, {each['disks']} disks"
         yield words, f"{each['deviation']:.1%} from run to run, by {each['runs']} earlier runs"
 
 
 def time_of(cell: CellResult) -> str:
-    """Where a cell's time went, in words."""
+    """A cell's time by phase, in words."""
     if cell.outcome is Outcome.SKIPPED:
         return ""
     parts = [

@@ -1,1 +1,1 @@
-"""Runs for other programs: JUnit, badges. Pure."""
+"""Runs in the form of other programs: plans and cells as shell scripts. Pure."""

@@ -1,4 +1,4 @@
-"""A badge: how things stand, as a small picture for a README."""
+"""A badge: a small SVG for a README."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def badge(label: str, words: str, mood: str) -> str:
 
 
 def verdicts_badge(label: str, verdicts: Iterable[Verdict]) -> str:
-    """Of claims' verdicts."""
+    """The badge of verdicts."""
     found = list(verdicts)
     held, refuted = found.count(Verdict.HOLDS), found.count(Verdict.REFUTED)
     if not found:
@@ -50,8 +50,8 @@ def verdicts_badge(label: str, verdicts: Iterable[Verdict]) -> str:
     )
 
 
-def night_badge(label: str, endings: Iterable[Ending], fails: int, broken: int) -> str:
-    """Of a night: what the matrix expected to fail counts as neither good nor bad."""
+def matrix_badge(label: str, endings: Iterable[Ending], fails: int, broken: int) -> str:
+    """The badge of a matrix run; known failures count as neither good nor bad."""
     found = list(endings)
     held = found.count(Ending.PASSED) + found.count(Ending.UNEXPECTED)
     said = [f"{held} hold"]

@@ -1,4 +1,4 @@
-"""A run as one page: HTML with its pictures in it, complete without a network and JavaScript."""
+"""A run as one HTML page with its charts in it; it needs no network and no JavaScript."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from lab import __version__
 from lab.core.printable import printable
 from lab.model.result.document import Outcome, Result, RunState
 from lab.model.scenario.claim import Claim, Verdict
-from lab.report.charts import cell_pictures, figure_pictures, shown_cells
-from lab.report.charts.draw import Picture, svg
+from lab.report.charts.cells import cell_charts, shown_cells
+from lab.report.charts.render import Chart, svg
+from lab.report.charts.values import value_charts
 from lab.report.content.answer import answer, reliability
 from lab.report.content.document import Page, PageCell
 from lab.report.content.figures import axes_text, claim_figure, clock_words
@@ -36,18 +37,16 @@ MARKS: Final = {
     Verdict.INCONCLUSIVE: "?",
     Verdict.NOT_TESTED: "–",
 }
-"""Beside the words and colours, for those who see no colours."""
+"""With the words and colours, for readers who see no colours."""
 WORST: Final = (Verdict.REFUTED, Verdict.INCONCLUSIVE, Verdict.NOT_TESTED, Verdict.HOLDS)
 
 
 def run_page(page: Page, *, index: str = "") -> str:
-    """The page of one run; ``index``: the page that has all of them."""
-    shown = figure_pictures(page)
-    single = cell_pictures(page)
+    """The report of one run; ``index``: link to the page of all runs."""
     result = page.result
     shown_here, shared = shown_cells(page)
     these = f"those with {shared} are here" if shared else f"{len(shown_here)} of them are here"
-    fewer = f"{len(page.cells)} cells are too many for a picture each: {these}."
+    fewer = f"{len(page.cells)} cells are too many for charts of their own: {these}."
     failures = [(_label(c), c.failures) for c in page.cells if c.failures]
     return render(
         "run.html.j2",
@@ -59,8 +58,8 @@ def run_page(page: Page, *, index: str = "") -> str:
         mood=mood(result),
         source=_source(page),
         claims=[*_claims(result, page.claims)],
-        pictures=drawn(shown),
-        cell_pictures=drawn(single),
+        charts=drawn(value_charts(page)),
+        cell_charts=drawn(cell_charts(page)),
         fewer=fewer if len(shown_here) < len(page.cells) else "",
         figures=figures_table(page),
         members=members_table(page),
@@ -73,14 +72,19 @@ def run_page(page: Page, *, index: str = "") -> str:
     )
 
 
+def charts_of(page: Page) -> tuple[Chart, ...]:
+    """Every chart of a run: values, then single cells."""
+    return (*value_charts(page), *cell_charts(page))
+
+
 def render(template: str, **what: object) -> str:
-    """A template with what it shows filled in."""
+    """A filled template."""
     return str(templates().get_template(template).render(what))
 
 
 @cache
 def templates() -> Environment:
-    """The templates beside this file; what they are given is escaped."""
+    """The templates of this package; values are escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -99,21 +103,21 @@ def templates() -> Environment:
 
 
 def _shown(value: object) -> object:
-    """What a template prints: text of others without control characters."""
+    """A value as templates print it: without control characters."""
     from markupsafe import Markup
 
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def drawn(pictures: Sequence[Picture]) -> list[dict[str, Any]]:
-    """Pictures with their SVG, which is markup."""
+def drawn(charts: Sequence[Chart]) -> list[dict[str, Any]]:
+    """Charts with their SVG, which is markup."""
     from markupsafe import Markup
 
-    return [{"name": p.name, "svg": Markup(svg(p))} for p in pictures]  # noqa: S704  Vega escapes
+    return [{"name": c.name, "svg": Markup(svg(c))} for c in charts]  # noqa: S704  Vega escapes
 
 
 def when(text: str) -> str:
-    """ISO 8601 as people write it."""
+    """An ISO 8601 time in short form."""
     try:
         return datetime.fromisoformat(text).strftime("%Y-%m-%d %H:%M UTC")
     except ValueError:
@@ -166,13 +170,13 @@ def _claims(result: Result, claims: Sequence[Claim]) -> Iterator[dict[str, str]]
 
 
 def _grounds(result: Result) -> Iterator[tuple[str, str]]:
-    """What stands behind every figure of a run that had nothing to be doubted."""
+    """Number of finished cells and of passed checks."""
     done = [c for c in result.cells if c.outcome is Outcome.DONE]
     yield "cells", f"{len(done)} of {len(result.cells)} done"
     checks = [check for cell in done for check in cell.checks]
     if checks:
         good = sum(check.passed for check in checks)
-        yield "checks", f"{good} of {len(checks)} as they should be; each cell below lists its own"
+        yield "checks", f"{good} of {len(checks)} passed; each cell below lists its own"
 
 
 def _label(cell: PageCell) -> str:
@@ -183,7 +187,7 @@ def _cell(cell: PageCell) -> dict[str, Any]:
     return {
         "id": cell.result.id,
         "label": _label(cell),
-        "outcome": "to come" if cell.result.pending else cell.result.outcome.value,
+        "outcome": "pending" if cell.result.pending else cell.result.outcome.value,
         "seconds": time_of(cell.result),
         "reason": cell.result.reason,
         "metrics": metrics_table(cell.result),

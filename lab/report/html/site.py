@@ -1,18 +1,18 @@
-"""The page of all runs: what became of each, and how each scenario's figures moved."""
+"""The page of all runs: each run's verdicts, and each scenario's values over time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from lab.model.matrix.record import NightResult, Regression
+from lab.model.matrix.record import MatrixResult, Regression
 from lab.model.result.document import Outcome
 from lab.model.scenario.claim import Verdict
 from lab.report.charts.trends import trends
 from lab.report.content.answer import answer
 from lab.report.content.document import Page
 from lab.report.content.figures import axes_text, figure, metric_words, rows_of, spread
-from lab.report.content.night import LEGEND, regression_sentence, summary, system_of
+from lab.report.content.matrix import LEGEND, regression_sentence, summary, system_of
 from lab.report.content.tables import Line, Table, columns
 from lab.report.html.page import drawn, mood, render, when, where
 
@@ -21,11 +21,11 @@ def index_page(
     pages: Sequence[Page],
     broken: Sequence[str],
     regressions: Sequence[Regression] = (),
-    night: NightResult | None = None,
+    matrix: MatrixResult | None = None,
 ) -> str:
-    """The index; ``pages`` have the newest run first, ``broken`` names what cannot be read.
+    """The index; ``pages`` have the newest run first, ``broken`` names unreadable runs.
 
-    ``night``: the matrix that the page is of.
+    ``matrix``: the matrix run that the page is of.
     """
     names = dict.fromkeys(page.result.run.scenario for page in pages)
     own = {n: [p for p in pages if p.result.run.scenario == n] for n in names}
@@ -33,27 +33,27 @@ def index_page(
         "index.html.j2",
         broken=broken,
         regressions=[regression_sentence(one) for one in regressions],
-        night=night and {"title": night.night.title, "table": _night(night)},
+        matrix=matrix and {"title": matrix.run.title, "table": _jobs(matrix)},
         verdicts=[v.value.replace("_", " ") for v in Verdict],
         runs=[_run(page) for page in pages],
         scenarios=[_scenario(name, runs) for name, runs in own.items()],
     )
 
 
-def _night(night: NightResult) -> Table:
-    """A night's parts, and what became of each."""
+def _jobs(matrix: MatrixResult) -> Table:
+    """The jobs of a matrix run, and how each ended."""
     lines = [
         Line(
             values=(
-                found.part.scenario,
-                system_of(found.part),
+                found.job.scenario,
+                system_of(found.job),
                 f"Linux {found.kernel}, mdadm {found.mdadm}" if found.kernel else "",
                 summary(found),
-                found.part.reason.partition("\n")[0],
+                found.job.reason.partition("\n")[0],
             ),
             style="" if not any(c.fails for c in found.claims) else "doubted",
         )
-        for found in night.parts
+        for found in matrix.jobs
     ]
     heads = columns(["scenario", "image", "measured under", "claims", "reason"], [])
     return Table(columns=heads, rows=tuple(lines), caption=LEGEND)
@@ -85,13 +85,13 @@ def _scenario(name: str, pages: Sequence[Page]) -> dict[str, Any]:
         "answer": answer(last.result, last.claims),
         "mood": mood(last.result),
         "count": len(pages),
-        "pictures": drawn([*trends(oldest_first)]) if len(pages) > 1 else [],
+        "charts": drawn([*trends(oldest_first)]) if len(pages) > 1 else [],
         "table": _table(oldest_first),
     }
 
 
 def _table(pages: Sequence[Page]) -> Table:
-    """Every figure that people speak of, of every run."""
+    """The main values of every run."""
     lines = [
         Line(
             values=(

@@ -20,22 +20,22 @@ from lab.analysis.known_failures import endings, expired
 from lab.compile.scenario.document import Compiled
 from lab.core.errors import FullError, HostError, InputError
 from lab.host.system import paths
-from lab.matrix import run as night
+from lab.matrix import run as running
 from lab.matrix.file import CompiledMatrix, compile_matrix
-from lab.matrix.junit import night_junit
 from lab.matrix.plan import host_of, plan_of
 from lab.model.matrix.file import Expected
-from lab.model.matrix.record import Ending, Night, NightPart, NightResult, State
+from lab.model.matrix.record import Ending, JobRecord, JobState, MatrixResult, MatrixRun
 from lab.model.result.document import ClaimResult, Result, Run
 from lab.model.scenario.claim import Verdict
-from lab.report.content.night import night_page, plan_page, sentence
+from lab.report.content.matrix import matrix_page, plan_page, sentence
 from lab.report.html.badge import verdicts_badge
 from lab.results.documents import result_of
+from lab.results.junit import matrix_junit
 from lab.results.report import write_site
 from lab.run import execute
 from lab.run.execute import Done
 from lab.run.options import How
-from lab.store import matrix_runs as nights
+from lab.store import matrix_runs
 from lab.store import runs as store
 from tests.runs import SMALL, theory_run
 
@@ -48,7 +48,7 @@ CLAIM = """claims:
       at_least: {rate}
 """
 GOOD, BAD = SMALL + CLAIM.format(rate="1MB/s"), SMALL + CLAIM.format(rate="900MB/s")
-MATRIX = """title: A short night
+MATRIX = """title: A short matrix
 scenarios: [good.yaml, bad.yaml]
 images: [debian-12, debian-13]
 """
@@ -60,12 +60,12 @@ class World:
 
     place: Path
     happens: dict[str, BaseException] = field(default_factory=dict)
-    """By part: raised when the run has its directory."""
+    """By job: raised when the run has its directory."""
     environment: dict[str, Any] = field(default_factory=dict)
     ran: list[str] = field(default_factory=list)
     resumed: list[str] = field(default_factory=list)
     hands: list[str] = field(default_factory=list)
-    """Whose, of each part that ran."""
+    """Whose, of each job that ran."""
     clock: float = 0.0
 
     def compiled(self, text: str = MATRIX) -> CompiledMatrix:
@@ -99,35 +99,35 @@ class World:
         run.save_result(result)
         return Done(store=run, result=result, kept=None)
 
-    def night(self, compiled: CompiledMatrix, planned: Night | None = None) -> NightResult:
+    def matrix(self, compiled: CompiledMatrix, planned: MatrixRun | None = None) -> MatrixResult:
         planned = planned or plan_of(compiled, host_of(None), runs=())
-        directory = night.begin(compiled, planned)
-        return self.go_on(compiled, directory, nights.load(directory))
+        directory = running.begin(compiled, planned)
+        return self.go_on(compiled, directory, matrix_runs.load(directory))
 
-    def go_on(self, compiled: CompiledMatrix, directory: Path, planned: Night) -> NightResult:
+    def go_on(self, compiled: CompiledMatrix, directory: Path, planned: MatrixRun) -> MatrixResult:
         def nothing(*_: object) -> None:
             pass
 
         @contextlib.contextmanager
-        def follow(part: NightPart, one: Compiled) -> Iterator[night.Follower]:
-            hands = execute.Here(how=How(erase=(part.id,)), watch=nothing, say=nothing)
-            yield night.Follower(hands=hands, progress=nothing, ready=nothing)
+        def follow(job: JobRecord, one: Compiled) -> Iterator[running.Follower]:
+            hands = execute.Here(how=How(erase=(job.id,)), watch=nothing, say=nothing)
+            yield running.Follower(hands=hands, progress=nothing, ready=nothing)
 
-        ways = night.Ways(how=How(), out=None, follow=follow, ended=nothing)
-        night.run_night(compiled, directory, planned, ways)
-        return night.night_result(directory)
+        options = running.Options(how=How(), out=None, follow=follow, ended=nothing)
+        running.run_jobs(compiled, directory, planned, options)
+        return running.matrix_result(directory)
 
 
 @pytest.fixture
 def world(tmp_path: Path, lab_home: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     made = World(place=tmp_path)
     monkeypatch.setattr(execute, "run_scenario", made.run)
-    monkeypatch.setattr(night.clock, "now", lambda: made.clock)
+    monkeypatch.setattr(running.clock, "now", lambda: made.clock)
     return made
 
 
-def states(found: NightResult) -> list[str]:
-    return [part.part.state.value for part in found.parts]
+def states(found: MatrixResult) -> list[str]:
+    return [job.job.state.value for job in found.jobs]
 
 
 def screen(page: object) -> str:
@@ -137,107 +137,107 @@ def screen(page: object) -> str:
     return console.file.getvalue()
 
 
-def test_a_night_runs_every_part_and_names_its_runs(world: World) -> None:
-    found = world.night(world.compiled())
+def test_a_matrix_run_runs_every_job_and_names_its_runs(world: World) -> None:
+    found = world.matrix(world.compiled())
     assert world.ran == ["good@debian-12", "good@debian-13", "bad@debian-12", "bad@debian-13"]
     assert world.hands == world.ran  # each by those that follow it
     assert states(found) == ["done"] * 4
-    assert [p.claims[0].ending for p in found.parts] == [Ending.PASSED] * 2 + [Ending.FAILED] * 2
-    assert night.exit_status(found) == 1
-    runs = [Path(p.part.run or "") for p in found.parts]
+    assert [p.claims[0].ending for p in found.jobs] == [Ending.PASSED] * 2 + [Ending.FAILED] * 2
+    assert running.exit_status(found) == 1
+    runs = [Path(p.job.run or "") for p in found.jobs]
     assert [r.parent for r in runs] == [paths.runs()] * 4
-    assert nights.find("last") == nights.find("short") == Path(found.directory)
-    assert (found.parts[0].kernel, found.parts[0].mdadm) == ("6.1.0-18-amd64", "4.4-1")
-    text = screen(night_page(found))
+    assert matrix_runs.find("last") == matrix_runs.find("short") == Path(found.directory)
+    assert (found.jobs[0].kernel, found.jobs[0].mdadm) == ("6.1.0-18-amd64", "4.4-1")
+    text = screen(matrix_page(found))
     assert "✗1" in text
     assert "bad@debian-12: FIX is refuted" in text
     assert len(text.splitlines()) <= 24
-    assert "4 of 4 parts done, in 6 min 40 s. Claims: 2 passed, 2 failed." in " ".join(text.split())
+    assert "4 of 4 jobs done, in 6 min 40 s. Claims: 2 passed, 2 failed." in " ".join(text.split())
 
 
 def test_a_part_that_breaks_leaves_the_others_alone(world: World) -> None:
     world.happens["good@debian-12"] = HostError("there is no QEMU")
     world.happens["good@debian-13"] = RuntimeError("a mistake")
-    found = world.night(world.compiled(MATRIX.replace("bad.yaml", "gone.yaml")))
+    found = world.matrix(world.compiled(MATRIX.replace("bad.yaml", "gone.yaml")))
     assert states(found) == ["broken"] * 4
-    assert found.parts[0].part.reason == "there is no QEMU"
-    assert "a mistake in the lab itself: RuntimeError: a mistake" in found.parts[1].part.reason
+    assert found.jobs[0].job.reason == "there is no QEMU"
+    assert "a mistake in the lab itself: RuntimeError: a mistake" in found.jobs[1].job.reason
     log = Path(found.directory) / "good@debian-13.log"
     assert "Traceback" in log.read_text()
-    assert "'good" not in found.parts[2].part.reason
-    assert night.exit_status(found) == 3
+    assert "'good" not in found.jobs[2].job.reason
+    assert running.exit_status(found) == 3
     cases = suites(found)
     assert cases["good@debian-12"]["the run"] == "error"
     assert cases["gone@debian-13"] == {"the run": "error"}
 
 
-def test_a_full_disk_ends_the_night_and_it_can_be_gone_on_with(world: World) -> None:
+def test_a_full_disk_ends_the_matrix_run_and_it_can_be_resumed(world: World) -> None:
     compiled = world.compiled()
     world.happens["good@debian-13"] = FullError("the disk is full")
     with pytest.raises(FullError):
-        world.night(compiled)
-    directory = nights.find("short")
-    begun = nights.load(directory)
-    assert [p.state for p in begun.parts] == [State.DONE] + [State.WAITING] * 3
+        world.matrix(compiled)
+    directory = matrix_runs.find("short")
+    begun = matrix_runs.load(directory)
+    assert [p.state for p in begun.jobs] == [JobState.DONE] + [JobState.WAITING] * 3
     assert begun.finished is None
     world.ran.clear()
-    found = world.go_on(compiled, directory, night.again(compiled, directory))
+    found = world.go_on(compiled, directory, running.resume(compiled, directory))
     assert world.ran == ["good@debian-13", "bad@debian-12", "bad@debian-13"]
-    assert world.resumed == [Path(begun.parts[1].run or "").name]
+    assert world.resumed == [Path(begun.jobs[1].run or "").name]
     assert states(found) == ["done"] * 4
     world.ran.clear()
-    world.go_on(compiled, directory, night.again(compiled, directory))
+    world.go_on(compiled, directory, running.resume(compiled, directory))
     assert world.ran == []
 
 
 def test_another_matrix_is_not_gone_on_with(world: World) -> None:
     compiled = world.compiled()
-    found = world.night(compiled)
+    found = world.matrix(compiled)
     changed = world.compiled(MATRIX.replace("debian-13", "debian-sid"))
-    with pytest.raises(InputError, match="has the part 'good@debian-13', which the matrix"):
-        night.again(changed, Path(found.directory))
-    with pytest.raises(InputError, match="no matrix was run as 'other'"):
-        nights.find("other")
+    with pytest.raises(InputError, match="has the job 'good@debian-13', which the matrix"):
+        running.resume(changed, Path(found.directory))
+    with pytest.raises(InputError, match="there is no matrix run 'other'"):
+        matrix_runs.find("other")
     (Path(found.directory) / "night.json").write_text("{")
-    with pytest.raises(InputError, match="is not a run of a matrix that this lab can read"):
-        night.again(compiled, Path(found.directory))
+    with pytest.raises(InputError, match="is not a matrix run that this lab can read"):
+        running.resume(compiled, Path(found.directory))
 
 
-def test_a_budget_that_is_used_up_ends_the_night_early(world: World) -> None:
+def test_a_budget_that_is_used_up_ends_the_matrix_run_early(world: World) -> None:
     compiled = world.compiled()
     planned = plan_of(compiled, host_of(None), runs=(), budget=250.0)
     short = tuple(
-        p.model_copy(update={"seconds": 60.0, "state": State.WAITING}) for p in planned.parts
+        p.model_copy(update={"seconds": 60.0, "state": JobState.WAITING}) for p in planned.jobs
     )
-    found = world.night(compiled, planned.model_copy(update={"parts": short}))
+    found = world.matrix(compiled, planned.model_copy(update={"jobs": short}))
     assert states(found) == ["done", "done", "left out", "left out"]
-    assert "took longer than planned" in found.parts[2].part.reason
-    assert night.exit_status(found) == (
-        1 if any(p.claims and p.claims[0].fails for p in found.parts) else 0
+    assert "took longer than planned" in found.jobs[2].job.reason
+    assert running.exit_status(found) == (
+        1 if any(p.claims and p.claims[0].fails for p in found.jobs) else 0
     )
-    assert suites(found)[found.parts[2].part.id] == {"the run": "skipped"}
+    assert suites(found)[found.jobs[2].job.id] == {"the run": "skipped"}
 
 
-def test_the_second_night_knows_the_first(world: World) -> None:
+def test_the_second_run_knows_the_first(world: World) -> None:
     compiled = world.compiled()
-    first = world.night(compiled)
+    first = world.matrix(compiled)
     planned = plan_of(compiled, host_of(None), runs=list(store.every()))
-    assert {p.basis.partition("-")[0] for p in planned.parts} == {"a run: good", "a run: bad"}
-    assert {p.why for p in planned.parts} == {"last run 2026-01-01"}
-    assert {p.seconds for p in planned.parts} == {300.0}
-    assert len(first.parts) == 4
+    assert {p.basis.partition("-")[0] for p in planned.jobs} == {"a run: good", "a run: bad"}
+    assert {p.why for p in planned.jobs} == {"last run 2026-01-01"}
+    assert {p.seconds for p in planned.jobs} == {300.0}
+    assert len(first.jobs) == 4
     other = world.compiled(MATRIX.replace("[good.yaml", "[{name: good.yaml, trials: 2}"))
     planned = plan_of(other, host_of(None), runs=list(store.every()))
-    why = {p.id: (p.basis, p.why) for p in planned.parts}
+    why = {p.id: (p.basis, p.why) for p in planned.jobs}
     assert why["good@debian-13"] == ("theory", "never run here")
     page = screen(plan_page(planned))
     assert "a run" in page
     assert "never run here" in page
 
 
-def suites(found: NightResult) -> dict[str, Mapping[str, str]]:
+def suites(found: MatrixResult) -> dict[str, Mapping[str, str]]:
     """Suite to case to its ending, of the document."""
-    root = ET.fromstring(night_junit(found))
+    root = ET.fromstring(matrix_junit(found))
     return {
         suite.get("name", ""): {
             case.get("name", "").partition(":")[0]: next(
@@ -259,36 +259,36 @@ def expecting(scenario: str, until: str = "2999-01-01", strict: str = "false") -
     return MATRIX + EXPECTED.format(scenario=scenario, until=until, strict=strict)
 
 
-def test_what_was_expected_to_fail_does_not_fail_the_night(world: World) -> None:
-    found = world.night(world.compiled(expecting("bad")))
-    ends = [p.claims[0].ending for p in found.parts]
+def test_what_was_expected_to_fail_does_not_fail_the_matrix(world: World) -> None:
+    found = world.matrix(world.compiled(expecting("bad")))
+    ends = [p.claims[0].ending for p in found.jobs]
     assert ends == [Ending.PASSED] * 2 + [Ending.EXPECTED, Ending.FAILED]
     assert suites(found)["bad@debian-12"] == {"FIX": "skipped"}
     assert suites(found)["bad@debian-13"] == {"FIX": "failure"}
-    assert night.exit_status(found) == 1  # of the other image
+    assert running.exit_status(found) == 1  # of the other image
     both = expecting("bad").replace("image: debian-12, ", "")
-    assert night.exit_status(world.night(world.compiled(both))) == 0
+    assert running.exit_status(world.matrix(world.compiled(both))) == 0
 
 
 def test_an_expectation_that_is_over_excuses_nothing_and_says_so(world: World) -> None:
-    found = world.night(world.compiled(expecting("bad", until="2020-01-01")))
-    claim = found.parts[2].claims[0]
+    found = world.matrix(world.compiled(expecting("bad", until="2020-01-01")))
+    claim = found.jobs[2].claims[0]
     assert (claim.ending, claim.fails) == (Ending.FAILED, True)
     assert "expected until 2020-01-01, which is over: known" in claim.remark
     assert "excuses nothing: renew or remove it" in found.remarks[0]
     assert suites(found)["bad@debian-12"] == {"FIX": "failure"}
-    assert "expected until 2020-01-01" in night_junit(found)
+    assert "expected until 2020-01-01" in matrix_junit(found)
 
 
 @pytest.mark.parametrize(("strict", "ending"), [("false", "passed"), ("true", "failure")])
 def test_what_holds_unexpectedly_fails_only_where_that_is_asked_for(
     world: World, strict: str, ending: str
 ) -> None:
-    found = world.night(world.compiled(expecting("good", strict=strict)))
-    claim = found.parts[0].claims[0]
+    found = world.matrix(world.compiled(expecting("good", strict=strict)))
+    claim = found.jobs[0].claims[0]
     assert (claim.ending, claim.fails) == (Ending.UNEXPECTED, strict == "true")
     assert suites(found)["good@debian-12"] == {"FIX": ending}
-    assert "good@debian-12: FIX unexpectedly holds" in " ".join(screen(night_page(found)).split())
+    assert "good@debian-12: FIX unexpectedly holds" in " ".join(screen(matrix_page(found)).split())
 
 
 def judged(verdict: Verdict) -> Result:
@@ -316,23 +316,23 @@ def judged(verdict: Verdict) -> Result:
 def test_an_entry_excuses_what_it_speaks_of(entry: dict[str, Any], excused: bool) -> None:
     whole = {"claims": ["ONE"], "reason": "known", "until": "2026-06-01", **entry}
     expected = (Expected.model_validate(whole),)
-    part = NightPart(id="s@i", scenario="s", image="i", cells=1, seconds=1, basis="theory")
-    (found,) = endings(part, judged(Verdict.REFUTED), expected, date(2026, 1, 1))
+    job = JobRecord(id="s@i", scenario="s", image="i", cells=1, seconds=1, basis="theory")
+    (found,) = endings(job, judged(Verdict.REFUTED), expected, date(2026, 1, 1))
     assert found.fails is not excused
     assert bool(expired(expected, date(2026, 1, 1))) is (entry.get("until") == "2025-12-31")
     for verdict in (Verdict.INCONCLUSIVE, Verdict.NOT_TESTED):
-        (found,) = endings(part, judged(verdict), expected, date(2026, 1, 1))
+        (found,) = endings(job, judged(verdict), expected, date(2026, 1, 1))
         assert (found.ending, found.fails) == (Ending.UNDECIDED, False)
 
 
 def test_the_report_has_every_part_a_page_for_each_run_and_a_badge(
     world: World, tmp_path: Path
 ) -> None:
-    found = world.night(world.compiled(expecting("bad")))
-    runs = night.runs_of(found.night, list(store.every()))
-    index = write_site(runs, tmp_path / "site", "lab", print, night=found)
+    found = world.matrix(world.compiled(expecting("bad")))
+    runs = running.runs_of(found.run, list(store.every()))
+    index = write_site(runs, tmp_path / "site", "lab", print, matrix=found)
     page = index.read_text()
-    assert "A short night" in page
+    assert "A short matrix" in page
     assert all(f'href="{r.id}.html"' in page for r in runs)
     picture = ET.fromstring((tmp_path / "site" / "badge.svg").read_text())
     assert picture.get("aria-label") == "short: 2 hold, 1 failed"
@@ -360,7 +360,7 @@ def test_a_badge_says_how_things_stand(verdicts: list[Verdict], words: str, colo
 
 def why(world: World) -> list[str]:
     planned = plan_of(world.compiled(), host_of(None), runs=list(store.every()))
-    return [p.why for p in planned.parts if p.id == "good@debian-12"]
+    return [p.why for p in planned.jobs if p.id == "good@debian-12"]
 
 
 def rewritten(number: int, verdict: Verdict) -> None:
@@ -376,7 +376,7 @@ def rewritten(number: int, verdict: Verdict) -> None:
 def test_why_a_part_is_informative(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     assert why(world) == ["never run here"]
     for _ in range(2):
-        world.night(world.compiled())
+        world.matrix(world.compiled())
     assert why(world) == ["last run 2026-01-01"]
     rewritten(1, Verdict.REFUTED)
     assert why(world) == ["flipped last time"]
@@ -394,3 +394,19 @@ def test_why_a_part_is_informative(world: World, monkeypatch: pytest.MonkeyPatch
     assert why(world) == ["unclear last time"]
     manifest.mdadm_version = "4.5-1"
     assert why(world) == ["system has changed"]
+
+
+def test_a_record_of_an_earlier_version_is_read_and_keeps_its_keys(tmp_path: Path) -> None:
+    golden = Path(__file__).parents[1] / "golden" / "matrix-runs" / "night.json"
+    (tmp_path / "night.json").write_text(golden.read_text())
+    record = matrix_runs.load(tmp_path)
+    assert [job.state for job in record.jobs] == [
+        *(JobState.DONE, JobState.BROKEN, JobState.LEFT_OUT),
+    ]
+    assert record.expected[0].until == date(2026, 12, 31)
+    matrix_runs.save(tmp_path, record)
+    assert json.loads((tmp_path / "night.json").read_text()) == json.loads(golden.read_text())
+    whole = running.matrix_result(tmp_path, trends=False).model_dump(mode="json", by_alias=True)
+    assert whole["schema"] == "lab.matrix/1"
+    assert whole["night"]["parts"] == json.loads(golden.read_text())["parts"]
+    assert [found["part"]["id"] for found in whole["parts"]] == [job.id for job in record.jobs]

@@ -1,0 +1,337 @@
+"""Charts of a run's values, chosen by the axes that its cells differ in.
+
+Depth and jobs, or two axes with twelve values together: a heat map. An axis of three numbers or
+more: lines along it. Anything else: bars. By the number of disks, lines and bars show the limits
+N·B and (N-1)·B.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, Final
+
+from lab.model.scenario.document import AxisValue, Cell
+from lab.report.charts.bars import Bar, bar_chart
+from lab.report.charts.data import (
+    DISKS,
+    LIMITS,
+    Scale,
+    at,
+    is_numeric,
+    label,
+    limits,
+    longest,
+    marks,
+    ordered,
+    scale_of,
+    short_name,
+    slug,
+    text,
+    tip,
+    varying,
+)
+from lab.report.charts.heat_map import Square, heat_map
+from lab.report.charts.lines import LEAST, Level, Limit, Point, line_chart
+from lab.report.charts.render import MEASURED, Chart
+from lab.report.content.document import Page
+from lab.report.content.figures import (
+    Row,
+    axes_text,
+    axis_value,
+    metric_words,
+    percent,
+    rows_of,
+)
+
+BARS: Final = 24
+"""Most bars of a chart; beyond, further axes are held at the first cell's values."""
+PANELS: Final = 8
+"""Most lines of a chart, each in a panel."""
+CHARTS: Final = 4
+"""Most charts of one kind for one workload; beyond, one at the first cell's axes."""
+
+ONE_DISK: Final = "B: the limit of one disk"
+
+_DEPTH: Final = ("iodepth", "numjobs")
+_Values = Mapping[str, tuple[AxisValue, ...]]
+
+
+def value_charts(page: Page) -> tuple[Chart, ...]:
+    """Charts of measured values, by workload and metric."""
+    rows = [
+        row
+        for cell in page.result.cells
+        for row in rows_of(cell, page.judged)
+        if row.measured is not None
+    ]
+    if rows and not varying(rows):
+        return tuple(_single(rows, page))
+    kinds = dict.fromkeys((row.workload, row.metric) for row in rows)
+    own = [[r for r in rows if (r.workload, r.metric) == kind] for kind in kinds]
+    return (
+        *(chart for some in own for chart in _bars(some, rows, page)),
+        *(chart for some in own for chart in _along_axes(some, page)),
+    )
+
+
+def _cells(page: Page) -> dict[str, Cell]:
+    return {cell.result.id: cell.cell for cell in page.cells}
+
+
+def _single(rows: Sequence[Row], page: Page) -> Iterator[Chart]:
+    """One cell: a bar for each workload."""
+    for metric in dict.fromkeys(row.metric for row in rows):
+        own = [row for row in rows if row.metric == metric]
+        yield _bar_chart(own, (), page, title=metric_words(metric), beside=own)
+
+
+def _title(rows: Sequence[Row]) -> str:
+    return f"{rows[0].workload}, {metric_words(rows[0].metric)}"
+
+
+def _bars(rows: Sequence[Row], all_: Sequence[Row], page: Page) -> Iterator[Chart]:
+    """One workload's cells, on the scale that all workloads of that metric share."""
+    axes = varying(rows)
+    words = [a for a in axes if not is_numeric(axes[a])]
+    numbers = _lined(rows, axes)
+    if words or not (numbers or _pair(axes)):
+        kept, fixed = narrowed(rows, axes, BARS)
+        beside = [row for row in all_ if row.metric == rows[0].metric]
+        most = [] if DISKS in numbers else limits(kept, _cells(page))
+        shown = list(varying(kept))
+        yield _bar_chart(
+            kept, shown, page, title=_title(rows), fixed=fixed, beside=beside, most=most
+        )
+
+
+def _bar_chart(
+    rows: Sequence[Row],
+    axes: Sequence[str],
+    page: Page,
+    *,
+    title: str,
+    fixed: str = "",
+    beside: Sequence[Row],
+    most: Sequence[tuple[str, int, float]] = (),
+) -> Chart:
+    """Rows of one metric; ``axes`` name the bars, ``fixed`` is what all of them share.
+
+    The scale has room for the rows ``beside`` them too.
+    """
+    measure = scale_of(beside, page)
+    made = [
+        Bar(
+            label=label(row, axes),
+            parts={"measured": measure.of(row.measured or 0.0)},
+            text=text(row),
+            limits=tuple(measure.of(v) for _, n, v in most if n == row.cell.axes[DISKS]),
+            **marks(row, measure),
+        )
+        for row in rows
+    ]
+    others = [v for r in beside for v in (r.measured, r.predicted, r.published) if v is not None]
+    return Chart(
+        name=slug(title, fixed),
+        title=f"{title}: {fixed}" if fixed else title,
+        subtitle=ONE_DISK if most else "",
+        caption="; ".join(f"{bar.label} {bar.text}" for bar in made),
+        spec=bar_chart(
+            made,
+            title=measure.title,
+            series={"measured": MEASURED},
+            limits=", ".join(name for name, _ in reversed(LIMITS)),
+            top=measure.of(max(others, default=0.0)),
+        ),
+    )
+
+
+def _along_axes(rows: Sequence[Row], page: Page) -> Iterator[Chart]:
+    """One workload's cells as heat maps of two axes, and as lines along axes of numbers."""
+    axes = varying(rows)
+    pair = _pair(axes)
+    if pair:
+        for fixed, own in _groups(rows, axes, pair):
+            if len({tuple(r.cell.axes[a] for a in pair) for r in own}) == len(own) > 1:
+                yield _heat_map(own, *pair, page, fixed=fixed)
+    for axis in _lined(rows, axes):
+        apart = _apart({a: v for a, v in axes.items() if a != axis})
+        for fixed, own in _groups(rows, axes, (axis, *apart)):
+            if longest(own, axis, axes) >= LEAST:
+                yield _line_chart(own, axis, apart, page, fixed=fixed)
+
+
+def _heat_map(rows: Sequence[Row], across: str, down: str, page: Page, *, fixed: str) -> Chart:
+    measure = scale_of(rows, page)
+    squares = [
+        Square(
+            across=axis_value(across, row.cell.axes[across]),
+            down=axis_value(down, row.cell.axes[down]),
+            value=measure.of(row.measured or 0.0),
+            text=text(row),
+            off="" if row.off is None else percent(row.off),
+            tip=tip(row),
+        )
+        for row in rows
+    ]
+    by = f"by {short_name(down)} and {short_name(across)}"
+    return Chart(
+        name=slug(_title(rows), by, fixed),
+        title=f"{_title(rows)} {by}" + (f": {fixed}" if fixed else ""),
+        subtitle="small: difference from theory" if any(s.off for s in squares) else "",
+        caption="; ".join(
+            f"{label(r, (down, across))} {s.text}" for r, s in zip(rows, squares, strict=True)
+        ),
+        spec=heat_map(
+            squares,
+            across=(short_name(across), _axis_texts(rows, across)),
+            down=(short_name(down), _axis_texts(rows, down)),
+            title=measure.title,
+        ),
+    )
+
+
+def _axis_texts(rows: Sequence[Row], axis: str) -> list[str]:
+    return [axis_value(axis, v) for v in ordered(row.cell.axes[axis] for row in rows)]
+
+
+def _line_chart(
+    rows: Sequence[Row], along: str, apart: Sequence[str], page: Page, *, fixed: str
+) -> Chart:
+    """A line along an axis for each combination of the axes ``apart``.
+
+    A cell that has no value on the axis is a level across all panels.
+    """
+    disks = along == DISKS
+    most = limits(rows, _cells(page)) if disks else []
+    measure = scale_of(rows, page, [v for _, _, v in most])
+    named = [(label(row, apart), row) for row in rows]
+    counts = Counter(name for name, _ in named)
+    alone = [(n, r) for n, r in named if counts[n] == 1 and r.cell.axes[along] is None]
+    points = [_point(n, r, along, measure) for n, r in named if (n, r) not in alone]
+    shapes = ("dots", "dashes")
+    levels = [
+        Level(name=f"{name}: {text(row)}", y=measure.of(row.measured or 0.0), shape=shapes[i % 2])
+        for i, (name, row) in enumerate(alone)
+    ]
+    title = f"{_title(rows)} by {short_name(along)}"
+    said = [f"{p.line} at {axis_value(along, p.x)}: {p.text}" for p in points]
+    return Chart(
+        name=slug(title, fixed),
+        title=f"{title}: {fixed}" if fixed else title,
+        subtitle="\n".join(filter(None, (measure.title, ONE_DISK if most else ""))),
+        caption="; ".join([*said, *(level.name for level in levels)]),
+        spec=line_chart(
+            points,
+            x=_x_axis(along, [row for _, row in named if (_, row) not in alone]),
+            levels=levels,
+            limits=[
+                Limit(
+                    name=name,
+                    shape=shape,
+                    points=tuple((n, measure.of(v)) for m, n, v in most if m == name),
+                )
+                for name, shape in dict(
+                    zip((name for name, _ in LIMITS), shapes, strict=True)
+                ).items()
+                if most
+            ],
+        ),
+    )
+
+
+def _point(line: str, row: Row, along: str, measure: Scale) -> Point:
+    value = row.cell.axes[along]
+    measured = row.measured or 0.0
+    return Point(
+        line=line,
+        x=float(value) if along == DISKS and isinstance(value, int) else axis_value(along, value),
+        y=measure.of(measured),
+        text=measure.short(measured) + (" ?" if row.doubted else ""),
+        **marks(row, measure),
+    )
+
+
+def _x_axis(along: str, rows: Sequence[Row]) -> dict[str, Any]:
+    """Disks stand by their number; other values at equal distances."""
+    values = ordered(row.cell.axes[along] for row in rows)
+    title = short_name(along)
+    if along == DISKS and is_numeric(values):
+        numbers = [v for v in values if isinstance(v, int | float)]
+        return {
+            "type": "quantitative",
+            "scale": {"domain": [min(numbers) - 0.5, max(numbers) + 0.5], "nice": False},
+            "axis": {"values": numbers, "format": "d", "title": title, "grid": False},
+        }
+    return {
+        "type": "ordinal",
+        "sort": [axis_value(along, v) for v in values],
+        "scale": {"type": "point", "padding": 0.4},
+        "axis": {"title": title, "labelAngle": 0, "grid": False},
+    }
+
+
+def _lined(rows: Sequence[Row], axes: _Values) -> list[str]:
+    """Axes of numbers with enough values for a line."""
+    if _is_depth(_pair(axes)):
+        return []
+    numbers = [a for a, values in axes.items() if is_numeric(values)]
+    return [a for a in numbers if longest(rows, a, axes) >= LEAST]
+
+
+def _is_depth(pair: tuple[str, str] | None) -> bool:
+    return pair is not None and all(a.endswith(_DEPTH) for a in pair)
+
+
+def _pair(axes: _Values) -> tuple[str, str] | None:
+    """The two axes of a heat map: numbers across, the others down."""
+    depth = [a for end in _DEPTH for a in axes if a.endswith(f".{end}")]
+    if len(depth) == 2:
+        return depth[0], depth[1]
+    many = sorted((a for a in axes if len(axes[a]) > 2), key=lambda a: -len(axes[a]))[:2]
+    if len(many) < 2 or len(axes[many[0]]) * len(axes[many[1]]) < 12:
+        return None
+    numbers = [a for a in many if is_numeric(axes[a])]
+    across = numbers[0] if numbers else many[0]
+    return across, next(a for a in many if a != across)
+
+
+def _apart(axes: _Values) -> tuple[str, ...]:
+    """Axes whose values get a panel each, words before numbers, while `PANELS` are enough."""
+    chosen: list[str] = []
+    count = 1
+    for axis in sorted(axes, key=lambda a: is_numeric(axes[a])):
+        if count * len(axes[axis]) <= PANELS:
+            chosen.append(axis)
+            count *= len(axes[axis])
+    return tuple(a for a in axes if a in chosen)
+
+
+def _groups(
+    rows: Sequence[Row], axes: _Values, inside: Sequence[str]
+) -> Iterator[tuple[str, list[Row]]]:
+    """Rows of each chart, by the axes that are not in it, and what they have in common."""
+    outside = [a for a in axes if a not in inside]
+    points = [dict(zip(outside, p, strict=True)) for p in product(*(axes[a] for a in outside))]
+    if len(points) > CHARTS:
+        points = [{a: rows[0].cell.axes[a] for a in outside}]
+    for point in points:
+        own = [row for row in rows if at(row, point)]
+        if own:
+            yield axes_text(point), own
+
+
+def narrowed(rows: Sequence[Row], axes: _Values, most: int) -> tuple[list[Row], str]:
+    """At most ``most`` cells' rows, with further axes held at the first one's values; and these.
+
+    Axes of numbers are held first, the number of disks last.
+    """
+    kept, held = list(rows), dict[str, AxisValue]()
+    order = sorted(axes, key=lambda a: (a == DISKS, not is_numeric(axes[a]), -len(axes[a])))
+    for axis in order:
+        if len({row.cell.id for row in kept}) <= most:
+            break
+        held[axis] = rows[0].cell.axes[axis]
+        kept = [row for row in kept if at(row, held)]
+    return kept, axes_text({a: held[a] for a in axes if a in held})

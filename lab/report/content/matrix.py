@@ -1,0 +1,187 @@
+"""A matrix for a terminal: its plan, and its results on one screen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from lab.core.units import MIB, format_seconds, format_size
+from lab.model.matrix.record import (
+    ClaimEnding,
+    Ending,
+    JobRecord,
+    JobResult,
+    JobState,
+    MatrixResult,
+    MatrixRun,
+    Regression,
+)
+from lab.report.content.figures import axes_text, figure
+from lab.report.content.plain_table import plain_table
+
+MARKS: Final = {
+    Ending.PASSED: "✓",
+    Ending.FAILED: "✗",
+    Ending.EXPECTED: "x",
+    Ending.UNEXPECTED: "!",
+    Ending.UNDECIDED: "?",
+}
+LEGEND: Final = "✓ hold  ✗ refuted  x refuted as expected  ! hold unexpectedly  ? undecided"
+LINES: Final = 12
+"""Most failures and remarks on one screen."""
+
+
+def plan_page(record: MatrixRun) -> RenderableType:
+    """The jobs in their order with their times, and those that are not run."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for heading in ("job", "cells", "time", "by", "why now"):
+        right = heading in ("cells", "time")
+        table.add_column(heading, justify="right" if right else "left", overflow="fold")
+    waiting = [job for job in record.jobs if job.state is JobState.WAITING]
+    for job in waiting:
+        seconds = format_seconds(job.seconds)
+        table.add_row(job.id, str(job.cells), seconds, job.basis.partition(":")[0], job.why)
+    jobs: list[RenderableType] = [Text(record.title, style="bold"), Padding(table, (1, 0))]
+    jobs.append(Text(totals(record)))
+    jobs += _others(record.jobs, JobState.LEFT_OUT, "Left out")
+    jobs += _others(record.jobs, JobState.BROKEN, "Cannot be run")
+    jobs += [Text(f"Note: {note}.", style="yellow") for note in record.notes]
+    return Group(*jobs)
+
+
+def totals(record: MatrixRun) -> str:
+    """Cells, time, memory and space of the waiting jobs, in a sentence."""
+    waiting = [job for job in record.jobs if job.state is JobState.WAITING]
+    time = format_seconds(sum(job.seconds for job in waiting))
+    memory = _rounded(max((job.memory for job in waiting), default=0))
+    space = _rounded(max((job.space for job in waiting), default=0))
+    cells = sum(job.cells for job in waiting)
+    shard = f", shard {record.shard}" if record.shard else ""
+    budget = f" of a budget of {format_seconds(record.budget)}" if record.budget else ""
+    return (
+        f"{_counted(len(waiting), 'job')}{shard}, {_counted(cells, 'cell')}: about {time}{budget};"
+        f" at most {memory} of memory for guests and {space} of space for disks at a time."
+    )
+
+
+def _rounded(size: int) -> str:
+    return format_size(-(-size // MIB) * MIB)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number != 1 else ''}"
+
+
+def _others(jobs: Sequence[JobRecord], state: JobState, what: str) -> Iterator[RenderableType]:
+    for job in jobs:
+        if job.state is state:
+            reason = job.reason.partition("\n")[0]
+            yield Text(f"{what}: {job.id}: {reason}", style="yellow")
+
+
+def matrix_page(found: MatrixResult) -> RenderableType:
+    """``lab run matrix``: scenarios by images, failures, regressions."""
+    systems = list(dict.fromkeys(system_of(p.job) for p in found.jobs))
+    table = plain_table("scenario", *systems)
+    for name in dict.fromkeys(p.job.scenario for p in found.jobs):
+        row = [
+            " · ".join(
+                summary(p)
+                for p in found.jobs
+                if p.job.scenario == name and system_of(p.job) == system
+            )
+            for system in systems
+        ]
+        table.add_row(name, *row)
+    lines = [Text(line, style=style) for line, style in remarkable(found)]
+    shown: list[RenderableType] = [*lines[:LINES]]
+    if len(lines) > LINES:
+        shown.append(Text(f"… and {len(lines) - LINES} more: --json has all of them"))
+    return Group(
+        Text(found.run.title, style="bold"),
+        table,
+        Text(LEGEND, style="dim"),
+        *shown,
+        Text(sentence(found)),
+    )
+
+
+def system_of(job: JobRecord) -> str:
+    """Image and kernel, for a column's heading."""
+    return job.image + (f" + {job.kernel}" if job.kernel else "")
+
+
+def summary(found: JobResult) -> str:
+    """A job's state and verdicts in a few characters."""
+    if found.job.state is not JobState.DONE:
+        return found.job.state.value
+    counts = Counter(claim.ending for claim in found.claims)
+    said = [f"{mark}{counts[ending]}" for ending, mark in MARKS.items() if counts[ending]]
+    if found.failed_cells:
+        said.append(f"{_counted(len(found.failed_cells), 'cell')} failed")
+    return " ".join(said) or "no claims"
+
+
+def remarkable(found: MatrixResult) -> Iterator[tuple[str, str]]:
+    """Sentences with their styles, the worst first."""
+    for job in found.jobs:
+        name = job.job.id
+        for claim in job.claims:
+            if claim.fails:
+                yield f"{name}: {claim.id} {_what(claim)}", "red"
+        for cell in job.failed_cells:
+            yield f"{name}: {cell}", "red"
+    for job in found.jobs:
+        if job.job.state is JobState.BROKEN:
+            yield f"{job.job.id}: broken: {job.job.reason.partition(chr(10))[0]}", "red"
+    for one in found.regressions:
+        if one.new:
+            yield regression_sentence(one), "bold"
+    for job in found.jobs:
+        for claim in job.claims:
+            if claim.ending is Ending.UNEXPECTED and not claim.fails:
+                yield f"{job.job.id}: {claim.id} {_what(claim)}", "yellow"
+        if job.job.state is JobState.LEFT_OUT:
+            yield f"{job.job.id}: left out: {job.job.reason}", "yellow"
+    for remark in found.remarks:
+        yield remark, "yellow"
+
+
+def _what(claim: ClaimEnding) -> str:
+    if claim.ending is Ending.UNEXPECTED:
+        return f"unexpectedly holds ({claim.remark})"
+    return f"is refuted: {'; '.join(filter(None, (claim.reason, claim.remark)))}"
+
+
+def regression_sentence(one: Regression) -> str:
+    """The first bad version, and of which value."""
+    where = axes_text(one.axes)
+    before, after = (figure(one.metric, value) for value in (one.before, one.after))
+    also = f"; but {', '.join(one.also)}" if one.also else ""
+    unknown = f"; of {', '.join(one.between)} noise hides it" if one.between else ""
+    return (
+        f"{one.scenario}{f' ({where})' if where else ''}: {one.claim}: {one.workload}"
+        f" {one.metric.replace('_', ' ')} {before} → {after} ({one.change:+.1%}):"
+        f" first bad: {one.named}; good before: {one.good}{unknown}{also}"
+    )
+
+
+def sentence(found: MatrixResult) -> str:
+    """The whole matrix run in a sentence."""
+    counts = Counter(claim.ending for job in found.jobs for claim in job.claims)
+    states = Counter(job.job.state for job in found.jobs)
+    said = ", ".join(f"{n} {ending.value}" for ending in Ending if (n := counts[ending]))
+    rest = "".join(
+        f", {n} {state.value}"
+        for state in JobState
+        if state is not JobState.DONE and (n := states[state])
+    )
+    took = format_seconds(sum(job.job.took or 0 for job in found.jobs))
+    done = f"{states[JobState.DONE]} of {_counted(len(found.jobs), 'job')} done{rest}"
+    return f"{done}, in {took}. Claims: {said or 'none'}."
