@@ -90,9 +90,9 @@ def promises(disk: Disk, probes: Sequence[Probe], guest: GuestTimes = NO_TIME) -
     ]
 
 
-def works(cell: Cell) -> dict[str, theory.Stream | theory.Load]:
+def works(cell: Cell) -> dict[str, theory.SequentialLoad | theory.Load]:
     """The workloads that theory knows, by name."""
-    found: dict[str, theory.Stream | theory.Load] = {}
+    found: dict[str, theory.SequentialLoad | theory.Load] = {}
     for workload in undisturbed(cell):
         tool = catalog.workload(workload.tool)
         stream = tool.stream(tool.parameters.model_validate(workload.parameters, context=KEPT))
@@ -155,18 +155,18 @@ def written(cell: Cell) -> int:
         return 0
     total = 0
     for work in known.values():
-        if isinstance(work, theory.Stream):
+        if isinstance(work, theory.SequentialLoad):
             total += work.total if work.direction is theory.Direction.WRITE else 0
         elif work.read_share < 1:
             return 0
     return total
 
 
-def work_of(stream: Stream) -> theory.Stream | theory.Load:
+def work_of(stream: Stream) -> theory.SequentialLoad | theory.Load:
     """A workload's stream in theory's words: one after the other, or many at once."""
     plain = not stream.random and stream.depth == 1 and stream.direction != "mixed"
     if plain and stream.total is not None and stream.seconds is None:
-        return theory.Stream(
+        return theory.SequentialLoad(
             direction=theory.Direction(stream.direction),
             block=stream.block,
             total=stream.total,

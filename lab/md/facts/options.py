@@ -9,7 +9,8 @@ from typing import Final
 
 from lab.core.units import GIB, KIB, MIB, format_size
 from lab.core.wording import choice
-from lab.md.facts.geometry import (
+from lab.md.facts.levels import Level
+from lab.md.facts.sizes import (
     DEFAULT_BITMAP_CHUNK,
     LOCKLESS_BITMAP,
     PPL,
@@ -20,7 +21,6 @@ from lab.md.facts.geometry import (
     geometry_of,
     smallest_bitmap_chunk,
 )
-from lab.md.facts.levels import Level
 from lab.model.plugin import Problem
 from lab.model.scenario.document import Array
 

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Sequence
 
 from lab.core.units import GIB, KIB, format_size
 from lab.core.wording import guess
-from lab.md.facts.geometry import (
+from lab.md.facts.levels import NAMES, REFUSED, Level, copies, layout_names, layout_number
+from lab.md.facts.options import SMALLEST_BITMAP_DISK, bitmap_problems, option_problems
+from lab.md.facts.sizes import (
     DEFAULT_CHUNK,
     SMALLEST_CHUNK,
     SUPERBLOCK_END,
@@ -22,8 +24,6 @@ from lab.md.facts.geometry import (
     room_on,
     without_bitmap_disk,
 )
-from lab.md.facts.levels import NAMES, REFUSED, Level, copies, layout_names, layout_number
-from lab.md.facts.options import SMALLEST_BITMAP_DISK, bitmap_problems, option_problems
 from lab.model.plugin import Problem
 from lab.model.scenario.document import Array, InitialSync
 from lab.model.scenario.zfs import ZfsParameters

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from lab.core.units import KIB, MIB, format_size
-from lab.md.facts.geometry import Geometry, geometry_of
+from lab.md.facts.geometry import Geometry
 from lab.md.facts.rules import array_problems
+from lab.md.facts.sizes import geometry_of
 from lab.model.plugin import Problem
 from lab.model.scenario.document import Array
 
@@ -94,7 +95,7 @@ def segment_problems(array: Array, sizes: Sequence[int]) -> Iterable[Problem]:
     shape = None if refused else segment_geometry(array, sizes)
     if shape is None or not shape.level.redundant:
         return
-    if not volume_bytes(int(shape.component_size * shape.data_members), data_start(shape)):
+    if not volume_bytes(shape.size, data_start(shape)):
         yield Problem(
             key="array.segments",
             message=f"an array across one of {count} segments holds less than LVM's extent of "

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from lab.md.theory.cell import Found, UnknownError, Work, follow, setting_of
 from lab.md.theory.explain import because, lifts
 from lab.md.theory.load import LoadPrediction
-from lab.md.theory.paths import Stream
+from lab.md.theory.paths import SequentialLoad
 from lab.model.result.explanation import Explanation, MemberBytes
 from lab.model.result.measurement import (
     DISK_READ_BYTES,
@@ -55,14 +55,14 @@ def metrics_of(work: Work, found: Found) -> list[tuple[Metric, float]]:
         values += [(IOPS, found.iops), (LATENCY, found.latency)]
     else:
         values.append((IOPS, found.throughput / work.block))
-    if isinstance(work, Stream) or work.seconds is None:
+    if isinstance(work, SequentialLoad) or work.seconds is None:
         values.append((SECONDS, found.seconds))
     return values
 
 
 def _counted(work: Work, found: Found) -> list[tuple[Metric, float]]:
     """Bytes of all members, where it is known how much the workload does, and not only how long."""
-    if not isinstance(work, Stream) and work.seconds is not None:
+    if not isinstance(work, SequentialLoad) and work.seconds is not None:
         return []
     return [
         (DISK_READ_BYTES, sum(load.read_bytes for load in found.members)),

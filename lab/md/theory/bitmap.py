@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from lab.md.theory.layout import Geometry, Level
+from lab.md.facts.geometry import Geometry
+from lab.md.facts.levels import Level
 from lab.md.theory.paths import Cutting, Extent, Path, Work
 
 PAGE = 4096
@@ -53,7 +54,7 @@ class BitmapState:
         self._bitmap = bitmap
         self._geometry = geometry
         self._array_bytes = geometry.level in (Level.RAID1, Level.RAID10)
-        covered = geometry.size if self._array_bytes else geometry.component
+        covered = geometry.size if self._array_bytes else geometry.component_size
         self._size = SUPERBLOCK + -(-covered // bitmap.chunk + 7) // 8
         self._busy: dict[int, int] = {}
         """Writes under way in each region."""

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from lab.core.errors import LabError
-from lab.md.facts.geometry import geometry_of, without_bitmap_disk
+from lab.md.facts.geometry import PAGE, Geometry
+from lab.md.facts.levels import NAMES, Level
 from lab.md.facts.options import without_idle
 from lab.md.facts.segments import volume_bytes
+from lab.md.facts.sizes import geometry_of, without_bitmap_disk
 from lab.md.theory.bitmap import Bitmap
 from lab.md.theory.bucket import Direction, Limits, Unit
-from lab.md.theory.concurrent import UnheldError
-from lab.md.theory.layout import DEFAULT_CHUNK, Geometry, Level, level_of
+from lab.md.theory.concurrent import UnlimitedError
 from lab.md.theory.load import LoadPrediction, predict_load
-from lab.md.theory.paths import SEGMENT_LIMIT, Load, Stream
+from lab.md.theory.paths import SEGMENT_LIMIT, Load, SequentialLoad
 from lab.md.theory.prediction import StreamPrediction, predict_stream
-from lab.md.theory.sequence import MemberLoad
-from lab.md.theory.stripe import PAGE, StripeRules
+from lab.md.theory.sequential import MemberLoad
+from lab.md.theory.stripe import StripeRules
 from lab.md.theory.volume import first_segment, placed, stays
 from lab.model.scenario.document import Array, Cell, Disk, InitialSync
 
@@ -30,12 +30,10 @@ MOST_ORDER_DOUBT = 0.12
 """Share of the rate that may hang on when md's thread runs, which decides who shares a bitmap's
 write."""
 
-_MIB = 1024**2
-
 PLUGS = {"debian-12": True, "debian-12-zfs": True, "debian-13": False}
 """Whether an image's own kernel (6.1, 6.12) plugs each write to a block device."""
 
-Work = Stream | Load
+Work = SequentialLoad | Load
 """What a workload is to theory."""
 
 Found = StreamPrediction | LoadPrediction
@@ -80,7 +78,7 @@ def follow(setting: Setting, work: Work) -> Found:
     """What theory expects; ``UnknownError`` says why it expects nothing."""
     found: Found
     work = placed(work, setting.start, setting.room)
-    if isinstance(work, Stream):
+    if isinstance(work, SequentialLoad):
         found = _follow(setting, work)
     else:
         work = _bounded(work, setting.geometry)
@@ -111,7 +109,7 @@ def _check_aside(limits: Limits, pace: float) -> None:
             )
 
 
-def _follow(setting: Setting, stream: Stream) -> StreamPrediction:
+def _follow(setting: Setting, stream: SequentialLoad) -> StreamPrediction:
     _check_stream(setting.geometry, stream)
     found = predict_stream(
         setting.geometry,
@@ -147,7 +145,9 @@ def _follow_timed(setting: Setting, load: Load) -> StreamPrediction:
 
     def over(total: int) -> StreamPrediction:
         size = max(min(total - total % load.block, span), load.block)
-        stream = Stream(direction=direction, block=load.block, total=size, offset=load.offset)
+        stream = SequentialLoad(
+            direction=direction, block=load.block, total=size, offset=load.offset
+        )
         return _follow(setting, stream)
 
     if load.seconds is None:
@@ -185,7 +185,7 @@ def _follow_load(setting: Setting, load: Load) -> LoadPrediction:
             bitmap=setting.bitmap,
             plugged=setting.plugged,
         )
-    except UnheldError:
+    except UnlimitedError:
         raise UnknownError("no limit ever makes a request wait") from None
     if found.doubt > MOST_ORDER_DOUBT:
         raise UnknownError(
@@ -205,20 +205,23 @@ def _check_load(setting: Setting, load: Load) -> None:
     if end > geometry.size:
         raise UnknownError(f"the span ends at byte {end}, and the array has about {geometry.size}")
     counted = any(x.unit is Unit.OPERATIONS for each in setting.limits for x in each.limits)
-    width = geometry.data_members * geometry.chunk
     if not load.random:
         if 0 < load.read_share < 1:
             raise UnknownError("reads and writes each have a place of their own in the sequence")
         if counted and load.depth > 1:
             raise UnknownError("requests that follow each other may be merged or not")
-        whole = load.block % width == 0 and load.offset % width == 0
-        if geometry.has_parity and load.read_share < 1 and load.depth > 1 and not whole:
+        if (
+            geometry.has_parity
+            and load.read_share < 1
+            and load.depth > 1
+            and (load.block % geometry.stripe or load.offset % geometry.stripe)
+        ):
             raise UnknownError("writes under way at once share stripes, as they happen to come")
     if counted and load.block > (geometry.chunk if geometry.has_parity else SEGMENT_LIMIT):
         raise UnknownError("a request that spans rows may be merged on each member or not")
 
 
-def _check_stream(geometry: Geometry, stream: Stream) -> None:
+def _check_stream(geometry: Geometry, stream: SequentialLoad) -> None:
     if stream.depth != 1:
         raise UnknownError("theory follows one request at a time, and this stream has more")
     grain = PAGE if geometry.has_parity else 512
@@ -243,7 +246,7 @@ def setting_of(cell: Cell, work: Work) -> Setting:
     if array is None or cell.array is None:
         if len(disks) != 1:
             raise UnknownError("without an array theory must know which one disk is meant")
-        geometry = Geometry(level=Level.DISK, members=1, component=disks[0].size)
+        geometry = Geometry(level=Level.RAID1, members=1, component_size=disks[0].size)
         members, rules, bitmap = disks, StripeRules(), None
     else:
         file = array.bitmap == "external" and not only_reads(work)
@@ -260,7 +263,7 @@ def setting_of(cell: Cell, work: Work) -> Setting:
         members = disks[: array.members or max(len(disks) - array.spares, 0)]
         if array.members and array.members > len(disks):
             raise UnknownError(f"{array.members} members need more than {len(disks)} disks")
-        geometry = _geometry(array, members)
+        geometry = _geometry(array, disks)
         if cell.array.kind == "segments":
             room = volume_bytes(geometry.size, start)
             if not stays(work, room, alone=cell.array.segments == 1):
@@ -271,7 +274,7 @@ def setting_of(cell: Cell, work: Work) -> Setting:
         reads_only = only_reads(work)
         _check_array(array, geometry, reads_only=reads_only)
         rules = _rules(array)
-        bitmap = None if reads_only else _bitmap(array, members)
+        bitmap = None if reads_only else _bitmap(array, geometry)
     for disk in members:
         if disk.device is not None:
             raise UnknownError("theory knows nothing of real disks")
@@ -300,49 +303,21 @@ def only_reads(work: Work) -> bool:
     return work.read_share >= 1 if isinstance(work, Load) else work.direction is Direction.READ
 
 
-def _geometry(array: Array, members: list[Disk]) -> Geometry:
+def _geometry(array: Array, disks: list[Disk]) -> Geometry:
     if array.kind != "md":
         raise UnknownError(f"theory knows md, and not arrays of the kind {array.kind!r}")
-    level = level_of(array.level)
-    if level is None:
+    level = NAMES.get(array.level)
+    if level is None or level is Level.LINEAR:
         raise UnknownError(f"theory has no rules for the level {array.level!r}")
-    if not members:
-        raise UnknownError("the array has no members")
-    if level is Level.RAID0 and array.component_size is None and len({d.size for d in members}) > 1:
+    sizes = [disk.size for disk in disks]
+    if level is Level.RAID0 and array.component_size is None and len(set(sizes)) > 1:
         raise UnknownError("RAID 0 of unequal disks has zones, which theory does not know")
-    chunk = array.chunk or DEFAULT_CHUNK
-    component = array.component_size or min(_usable(disk, array) for disk in members)
-    if level is not Level.RAID1:
-        component -= component % chunk
-    layout = array.layout if level not in (Level.RAID0, Level.RAID1) else None
-    shunned = frozenset(m - 1 for m in array.write_mostly)
-    failed = frozenset() if array.missing is None else frozenset({array.missing - 1})
     try:
-        return Geometry(
-            level=level,
-            layout=layout,
-            members=len(members),
-            component=component,
-            chunk=chunk,
-            failed=failed,
-            shunned=shunned if level is Level.RAID1 else frozenset(),
-        )
+        return geometry_of(array, sizes)
+    except LookupError:
+        raise UnknownError("the array has no members") from None
     except ValueError as error:
         raise UnknownError(str(error)) from None
-
-
-def _usable(disk: Disk, array: Array) -> int:
-    """Bytes that mdadm leaves of a disk for data: ``super1.c: validate_geometry1``.
-
-    Without ``--data-offset``: a headroom of 128 MiB, halved until it is a thousandth of the disk,
-    and what superblock and bitmap need, in whole MiB.
-    """
-    if array.data_offset is not None:
-        return max(disk.size - array.data_offset, 0)
-    headroom = 128 * _MIB
-    while headroom * 1024 > disk.size:
-        headroom //= 2
-    return max(disk.size - headroom // _MIB * _MIB - _MIB, 0)
 
 
 def _check_array(array: Array, geometry: Geometry, *, reads_only: bool) -> None:
@@ -359,16 +334,15 @@ def _check_array(array: Array, geometry: Geometry, *, reads_only: bool) -> None:
         raise UnknownError("write-behind ends a write before every copy is written")
 
 
-def _bitmap(array: Array, members: list[Disk]) -> Bitmap | None:
-    """An internal one; an external one lies on a disk without a limit, and costs nothing."""
+def _bitmap(array: Array, geometry: Geometry) -> Bitmap | None:
+    """An internal one; an external one is on a disk without a limit, and costs nothing."""
     if array.bitmap != "internal":
         return None
     try:
-        shape = geometry_of(array, [disk.size for disk in members])
-        base = float(array.sysfs.get("bitmap/time_base", Bitmap(chunk=_MIB).time_base))
-    except (LabError, ValueError, LookupError):
-        raise UnknownError("the bitmap's chunk or time_base cannot be told") from None
-    return Bitmap(chunk=shape.bitmap_chunk, time_base=base)
+        base = float(array.sysfs.get("bitmap/time_base", Bitmap(chunk=PAGE).time_base))
+    except ValueError:
+        raise UnknownError("the bitmap's time_base is not a number") from None
+    return Bitmap(chunk=geometry.bitmap_chunk, time_base=base)
 
 
 def _rules(array: Array) -> StripeRules:

@@ -26,15 +26,15 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from lab.md.facts.geometry import Geometry
 from lab.md.theory.bitmap import Bitmap, BitmapState
 from lab.md.theory.bucket import Direction, Limits, Meter
-from lab.md.theory.dice import draws
-from lab.md.theory.gate import Agenda, Gate
-from lab.md.theory.layout import Geometry
+from lab.md.theory.fio_random import draws
 from lab.md.theory.paths import BIO_LIMIT, Extent, Load, Work
-from lab.md.theory.scatter import entrances, offsets
-from lab.md.theory.sequence import MemberLoad
+from lab.md.theory.placement import entrances, offsets
+from lab.md.theory.sequential import MemberLoad
 from lab.md.theory.stripe import StripeRules, Tally
+from lab.md.theory.throttle import EventQueue, Throttle
 
 FOLLOWED = 1500
 """Requests that are followed one by one where nothing changes in the long run; the rest is their
@@ -49,12 +49,12 @@ _NEVER = float("inf")
 _READ, _WRITE = Direction.READ, Direction.WRITE
 
 
-class UnheldError(Exception):
+class UnlimitedError(Exception):
     """No bucket ever holds the load: it is as fast as the host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crowd:
+class LoadResult:
     """What became of a load."""
 
     seconds: float
@@ -137,7 +137,7 @@ class Simulation:
         """
         self._geometry, self._load, self._eager = geometry, load, eager
         self._by_sender = plugged and not geometry.has_parity
-        self._agenda = Agenda()
+        self._agenda = EventQueue()
         self._gates = self._make_gates(limits, groups)
         self._ways, self._mirrors, self._tally = entrances(geometry, rules)
         self._bitmap = BitmapState(bitmap, geometry) if bitmap else None
@@ -161,16 +161,16 @@ class Simulation:
         self._operations = [0] * geometry.members
         self._flushes = self._writes = 0
 
-    def _make_gates(self, limits: Sequence[Limits], groups: Sequence[Hashable]) -> list[Gate]:
-        shared: dict[Hashable, Gate] = {}
+    def _make_gates(self, limits: Sequence[Limits], groups: Sequence[Hashable]) -> list[Throttle]:
+        shared: dict[Hashable, Throttle] = {}
         gates = []
         for member, limit in enumerate(limits):
-            gate = Gate(Meter(limit), self._agenda)
+            gate = Throttle(Meter(limit), self._agenda)
             group = groups[member] if groups else None
             gates.append(gate if group is None else shared.setdefault(group, gate))
         return gates
 
-    def run(self) -> Crowd:
+    def run(self) -> LoadResult:
         """Follow the load to its end, or until its pace is known; then let what is under way end.
 
         fio counts those too, and the time that they take.
@@ -188,7 +188,7 @@ class Simulation:
             if start is None and agenda.now > load.rest:
                 start = self._mark(load.rest)
         if not agenda.now:
-            raise UnheldError
+            raise UnlimitedError
         stop = self._mark()
         self._open = False
         while self._settle(_NEVER) and agenda.next(_NEVER):
@@ -334,7 +334,7 @@ class Simulation:
             list(self._operations),
         )
 
-    def _result(self, start: _Mark, half: _Mark | None, stop: _Mark, end: float) -> Crowd:
+    def _result(self, start: _Mark, half: _Mark | None, stop: _Mark, end: float) -> LoadResult:
         """What was followed since ``start``, and ``more`` of its second half where that was cut."""
         last = self._mark()
         more = left = 0.0
@@ -360,7 +360,7 @@ class Simulation:
         )
         whole = 1 + more * (stop.ended - half.ended) / max(last.ended, 1)
         self._tally.sums = [round(whole * each) for each in self._tally.sums]
-        return Crowd(
+        return LoadResult(
             seconds=last.now - start.now + left,
             requests=done,
             latency=(last.latency - start.latency) / max(last.ended - start.ended, 1),

@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from lab.core.units import KIB, MIB, format_rate, format_size
+from lab.md.facts.geometry import LEFT_SYMMETRIC, PAGE, Geometry
+from lab.md.facts.levels import Level
 from lab.md.theory.bucket import Unit
 from lab.md.theory.cell import Found, Setting, UnknownError, Work, follow
-from lab.md.theory.layout import Geometry, Level
 from lab.md.theory.load import LoadPrediction
 from lab.md.theory.paths import Load
 from lab.md.theory.prediction import StreamPrediction
-from lab.md.theory.stripe import PAGE, How, Tally
+from lab.md.theory.stripe import Tally, WriteMethod
 
 WORTH = 1.05
 """A change that does not do better by this factor is not mentioned."""
@@ -71,7 +72,7 @@ def _amount(size: float) -> str:
 
 
 def _stripe(geometry: Geometry) -> int:
-    return geometry.data_members * geometry.chunk
+    return geometry.stripe
 
 
 def _stripes(geometry: Geometry, work: Work, tally: Tally) -> Iterator[str]:
@@ -79,12 +80,12 @@ def _stripes(geometry: Geometry, work: Work, tally: Tally) -> Iterator[str]:
     stripe, data, checks = _stripe(geometry), geometry.data_members, geometry.members
     checks -= data
     parity = "parity" if checks == 1 else "P and Q"
-    heights = {how: tally.height(how) for how in How}
+    heights = {how: tally.height(how) for how in WriteMethod}
     whole = sum(heights.values())
     if not whole:
         return
     covers = f"A stripe holds {data} × {_amount(geometry.chunk)} = {_amount(stripe)} of data"
-    if heights[How.FULL] == whole:
+    if heights[WriteMethod.FULL] == whole:
         yield (
             f"{covers}, and every write covers whole stripes: {parity} follow{_s(checks)} from "
             "what is written, and md reads nothing."
@@ -102,8 +103,13 @@ def _stripes(geometry: Geometry, work: Work, tally: Tally) -> Iterator[str]:
     rest = f"{construct} chunk{_s(construct, 's', '')} that the write does not cover"
     old = f"the old data and the old {parity}, {modify} chunks"
     for how, name, reads, instead in (
-        (How.RECONSTRUCT, "reconstruct-write", rest, f"read-modify-write would read {modify}"),
-        (How.MODIFY, "read-modify-write", old, f"reconstruct-write would read {construct}"),
+        (
+            WriteMethod.RECONSTRUCT,
+            "reconstruct-write",
+            rest,
+            f"read-modify-write would read {modify}",
+        ),
+        (WriteMethod.MODIFY, "read-modify-write", old, f"reconstruct-write would read {construct}"),
     ):
         if heights[how]:
             yield (
@@ -111,10 +117,10 @@ def _stripes(geometry: Geometry, work: Work, tally: Tally) -> Iterator[str]:
                 f"member) md read first what it needs, by {name} ({reads}; {instead}): "
                 f"{_amount(tally.read(how))} altogether."
             )
-    if heights[How.CACHED]:
+    if heights[WriteMethod.CACHED]:
         yield (
-            f"{heights[How.CACHED] // PAGE} more found it in the stripe cache, where an earlier "
-            f"write to the same stripe had left it, but wrote {parity} once again."
+            f"{heights[WriteMethod.CACHED] // PAGE} more found it in the stripe cache, where an "
+            f"earlier write to the same stripe had left it, but wrote {parity} once again."
         )
 
 
@@ -279,11 +285,11 @@ def _changes(setting: Setting, work: Work) -> Iterator[tuple[str, Setting, Work]
         yield words, setting, replace(work, block=stripe)
         chunk, rest = divmod(work.block, geometry.data_members)
         if not rest and chunk >= PAGE and not chunk & (chunk - 1):
-            smaller = replace(geometry, chunk=chunk, component=_whole(geometry, chunk))
+            smaller = replace(geometry, chunk=chunk, component_size=_whole(geometry, chunk))
             words = f"array.chunk={format_size(chunk)}, of which a block fills a stripe,"
             yield words, replace(setting, geometry=smaller), work
     if _dedicated(geometry):
-        turned = replace(geometry, level=_level(geometry), layout="left-symmetric")
+        turned = replace(geometry, level=_level(geometry), layout=LEFT_SYMMETRIC)
         words = "array.layout=left-symmetric, parity on each disk in turn,"
         yield words, replace(setting, geometry=turned), work
     if setting.bitmap is not None:
@@ -297,7 +303,7 @@ def _changes(setting: Setting, work: Work) -> Iterator[tuple[str, Setting, Work]
 
 
 def _whole(geometry: Geometry, chunk: int) -> int:
-    return geometry.component - geometry.component % chunk
+    return geometry.component_size - geometry.component_size % chunk
 
 
 def _level(geometry: Geometry) -> Level:
@@ -314,7 +320,7 @@ def _after(before: Setting, setting: Setting, work: Work, found: Found) -> str:
         return f" The same work is spread over {len(moved)} disks, {mean} each." if spread else ""
     if not _dedicated(geometry):
         return ""
-    turned = replace(geometry, level=_level(geometry), layout="left-symmetric")
+    turned = replace(geometry, level=_level(geometry), layout=LEFT_SYMMETRIC)
     try:
         other = follow(replace(setting, geometry=turned), work)
     except UnknownError:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
+from lab.md.facts.geometry import Geometry
 from lab.md.theory.bitmap import Bitmap
 from lab.md.theory.bucket import Limits, Unit
-from lab.md.theory.concurrent import Crowd, Simulation
-from lab.md.theory.layout import Geometry
+from lab.md.theory.concurrent import LoadResult, Simulation
 from lab.md.theory.paths import Load
 from lab.md.theory.prediction import Bottleneck
-from lab.md.theory.sequence import MemberLoad
+from lab.md.theory.sequential import MemberLoad
 from lab.md.theory.stripe import StripeRules, Tally
 
 
@@ -58,12 +58,12 @@ def predict_load(
 
     With a bitmap, the mean of the two orders in which md's thread and the sender may run; ``doubt``
     is half of what lies between them. ``plugged``: whether the kernel plugs each write to a block
-    device; ``None``: nobody knows, and both go into the doubt. ``UnheldError`` where no bucket
+    device; ``None``: nobody knows, and both go into the doubt. ``UnlimitedError`` where no bucket
     ever makes a request wait.
     """
     rules = rules or StripeRules()
 
-    def follow(marks: Bitmap | None, *, eager: bool, plugs: bool) -> Crowd:
+    def follow(marks: Bitmap | None, *, eager: bool, plugs: bool) -> LoadResult:
         simulation = Simulation(
             geometry,
             limits,
@@ -111,7 +111,7 @@ def predict_load(
     )
 
 
-def _bottleneck(crowd: Crowd, limits: Sequence[Limits]) -> Bottleneck:
+def _bottleneck(crowd: LoadResult, limits: Sequence[Limits]) -> Bottleneck:
     most = max(crowd.used)
     if most <= 0:
         return Bottleneck(member=None, alike=0, limit="", busy=0.0)
@@ -132,7 +132,7 @@ def _bottleneck(crowd: Crowd, limits: Sequence[Limits]) -> Bottleneck:
     )
 
 
-def _reason(limit: Bottleneck, crowd: Crowd, limits: Sequence[Limits], load: Load) -> str:
+def _reason(limit: Bottleneck, crowd: LoadResult, limits: Sequence[Limits], load: Load) -> str:
     if limit.member is None:
         return "the whole load fits into the members' buckets"
     held = next(x for x in limits[limit.member].limits if x.name == limit.limit)

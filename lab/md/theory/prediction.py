@@ -10,11 +10,11 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from lab.md.facts.geometry import Geometry
 from lab.md.theory.bitmap import Bitmap, BitmapPath
 from lab.md.theory.bucket import Direction, Limits, Meter, Unit
-from lab.md.theory.layout import Geometry
-from lab.md.theory.paths import BIO_LIMIT, SEGMENT_LIMIT, Cutting, Path, Stream, path_of
-from lab.md.theory.sequence import MemberLoad, Outcome, StreamClock
+from lab.md.theory.paths import BIO_LIMIT, SEGMENT_LIMIT, Cutting, Path, SequentialLoad, path_of
+from lab.md.theory.sequential import MemberLoad, StreamClock, StreamResult
 from lab.md.theory.stripe import StripeRules, Tally
 
 _MIB = 1024**2
@@ -56,7 +56,7 @@ class StreamPrediction:
 def predict_stream(
     geometry: Geometry,
     limits: Sequence[Limits],
-    stream: Stream,
+    stream: SequentialLoad,
     *,
     rules: StripeRules | None = None,
     groups: Sequence[Hashable] = (),
@@ -100,12 +100,12 @@ def _follow(
     geometry: Geometry,
     limits: Sequence[Limits],
     *,
-    stream: Stream,
+    stream: SequentialLoad,
     rules: StripeRules,
     groups: Sequence[Hashable],
     bitmap: Bitmap | None,
     cutting: Cutting | None,
-) -> tuple[Path, list[Meter], Outcome]:
+) -> tuple[Path, list[Meter], StreamResult]:
     shared: dict[Hashable, Meter] = {}
     meters = []
     for member, limit in enumerate(limits):
@@ -122,7 +122,7 @@ def _follow(
 
 
 def _matters(
-    cutting: Cutting, geometry: Geometry, limits: Sequence[Limits], stream: Stream
+    cutting: Cutting, geometry: Geometry, limits: Sequence[Limits], stream: SequentialLoad
 ) -> bool:
     """Whether another way of cutting is possible at all, and could be seen."""
     if any(limit.unit is Unit.OPERATIONS for each in limits for limit in each.limits):
@@ -137,7 +137,7 @@ def _without_operations(limits: Limits) -> Limits:
     return Limits(limits=tuple(x for x in limits.limits if x.unit is not Unit.OPERATIONS))
 
 
-def _bottleneck(meters: Sequence[Meter], outcome: Outcome) -> Bottleneck:
+def _bottleneck(meters: Sequence[Meter], outcome: StreamResult) -> Bottleneck:
     bounds = [meter.idle_bound for meter in meters]
     most = max(bound for bound, _ in bounds)
     if most <= 0 or not outcome.seconds:
@@ -152,7 +152,7 @@ def _bottleneck(meters: Sequence[Meter], outcome: Outcome) -> Bottleneck:
     )
 
 
-def _reason(limit: Bottleneck, outcome: Outcome, geometry: Geometry) -> str:
+def _reason(limit: Bottleneck, outcome: StreamResult, geometry: Geometry) -> str:
     """Members count from 1 for people, as in disks' serials."""
     if limit.member is None:
         return "the whole stream fits into the members' buckets"

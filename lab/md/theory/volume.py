@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from lab.md.facts.segments import data_start, segment_array, segment_geometry, segment_size
-from lab.md.theory.paths import Load, Stream
+from lab.md.theory.paths import Load, SequentialLoad
 from lab.model.scenario.document import Array, Disk
 
 
@@ -35,9 +35,9 @@ def first_segment(array: Array, disks: Sequence[Disk]) -> Segment:
     return Segment(array=segment_array(array, 1), disks=cut, start=data_start(shape))
 
 
-def stays(work: Stream | Load, room: int, *, alone: bool) -> bool:
+def stays(work: SequentialLoad | Load, room: int, *, alone: bool) -> bool:
     """Whether a workload never leaves the first ``room`` bytes; ``alone``: there are no others."""
-    if isinstance(work, Stream):
+    if isinstance(work, SequentialLoad):
         return work.offset + work.total <= room
     if work.span is not None:
         return work.offset + work.span <= room
@@ -46,7 +46,7 @@ def stays(work: Stream | Load, room: int, *, alone: bool) -> bool:
     return alone
 
 
-def placed(work: Stream | Load, start: int, room: int | None) -> Stream | Load:
+def placed(work: SequentialLoad | Load, start: int, room: int | None) -> SequentialLoad | Load:
     """The workload on the array itself; without a span of its own it ends where ``room`` does."""
     if room is not None and isinstance(work, Load) and work.span is None:
         work = replace(work, span=room - work.offset)

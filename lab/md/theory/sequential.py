@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from math import gcd, lcm
 from typing import NamedTuple, TypeVar
 
+from lab.md.facts.geometry import Geometry
 from lab.md.theory.bucket import Direction, Meter
-from lab.md.theory.layout import Geometry
-from lab.md.theory.paths import Cutting, Extent, Path, Stream
+from lab.md.theory.paths import Cutting, Extent, Path, SequentialLoad
 
 _T = TypeVar("_T", int, float)
 _READ, _WRITE = Direction.READ, Direction.WRITE
@@ -35,7 +35,7 @@ class MemberLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class StreamResult:
     """A stream's end."""
 
     seconds: float
@@ -76,9 +76,9 @@ class StreamClock:
         self._marks: dict[object, _Mark] | None = {} if repeats else None
         alike = len(self._distinct) == len(meters) and len({m.limits for m in meters}) == 1
         self._turn = geometry.turn if alike and not geometry.failed else 0
-        self._width = geometry.data_members * geometry.chunk
+        self._width = geometry.stripe or 1  # only used where there is a turn
 
-    def run(self, stream: Stream) -> Outcome:
+    def run(self, stream: SequentialLoad) -> StreamResult:
         """Follow the stream to its end."""
         now, position, followed = 0.0, stream.offset, 0
         end = stream.offset + stream.total
@@ -94,7 +94,7 @@ class StreamClock:
             followed += 1
         loads = zip(self._read, self._written, strict=True)
         members = tuple(MemberLoad(read_bytes=r, written_bytes=w) for r, w in loads)
-        return Outcome(seconds=now, members=members, followed=followed)
+        return StreamResult(seconds=now, members=members, followed=followed)
 
     def _skip(self, now: float, position: int, end: int) -> tuple[float, int]:
         """Where the stream goes on after all whole repetitions, if this point was seen before."""

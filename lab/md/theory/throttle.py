@@ -19,7 +19,7 @@ Operation = Any
 """Whatever the caller wants back when it has passed."""
 
 
-class Agenda:
+class EventQueue:
     """What happens when: timers in order of time, and the operations that passed."""
 
     __slots__ = ("_number", "_timers", "now", "passed")
@@ -29,10 +29,10 @@ class Agenda:
         """Seconds since all buckets were empty."""
         self.passed: deque[Operation] = deque()
         """Operations that are done; the host is taken to be infinitely fast."""
-        self._timers: list[tuple[float, int, Gate, Direction]] = []
+        self._timers: list[tuple[float, int, Throttle, Direction]] = []
         self._number = 0
 
-    def set(self, time: float, gate: Gate, direction: Direction) -> None:
+    def set(self, time: float, gate: Throttle, direction: Direction) -> None:
         """Set a gate's timer."""
         self._number += 1
         heappush(self._timers, (time, self._number, gate, direction))
@@ -48,12 +48,12 @@ class Agenda:
         return True
 
 
-class Gate:
+class Throttle:
     """A disk's throttle, or that of several disks in one group."""
 
     __slots__ = ("_agenda", "_armed", "_waiting", "meter")
 
-    def __init__(self, meter: Meter, agenda: Agenda) -> None:
+    def __init__(self, meter: Meter, agenda: EventQueue) -> None:
         self.meter = meter
         self._agenda = agenda
         self._waiting: dict[Direction, deque[tuple[int, Operation]]] = {

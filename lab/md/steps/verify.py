@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from lab.md.facts.geometry import Geometry, present
+from lab.md.facts.geometry import Geometry
 from lab.md.facts.levels import Level
 from lab.md.facts.options import bitmap_path, read_back
+from lab.md.facts.sizes import present
 from lab.model.execution.procedure import Verify, words
 from lab.model.scenario.document import Array, InitialSync
 

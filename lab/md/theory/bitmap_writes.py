@@ -13,13 +13,13 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil
 
-from lab.md.facts.geometry import Geometry as Shape
-from lab.md.facts.geometry import bitmap_covers, geometry_of, without_bitmap_disk
+from lab.md.facts.geometry import Geometry
 from lab.md.facts.segments import segment_geometry
+from lab.md.facts.sizes import bitmap_covers, geometry_of, without_bitmap_disk
 from lab.md.theory.bitmap import Bitmap
 from lab.md.theory.cell import Setting, UnknownError, Work, follow, setting_of
 from lab.md.theory.load import LoadPrediction
-from lab.md.theory.paths import Stream
+from lab.md.theory.paths import SequentialLoad
 from lab.model.scenario.document import SERVED, Array, Cell
 
 
@@ -53,7 +53,7 @@ def bitmap_updates(cell: Cell, work: Work | None, seconds: float) -> float | Non
         return most
 
 
-def _shape(array: Array, sizes: list[int]) -> Shape:
+def _shape(array: Array, sizes: list[int]) -> Geometry:
     if array.kind == "segments":
         return segment_geometry(array, sizes)
     return geometry_of(array, without_bitmap_disk(array, sizes))
@@ -61,7 +61,7 @@ def _shape(array: Array, sizes: list[int]) -> Shape:
 
 def _expected(setting: Setting, work: Work) -> float:
     """Bits that theory's own account of the workload sets; of a stream, with each request one."""
-    if isinstance(work, Stream):
+    if isinstance(work, SequentialLoad):
         return _entered(setting, work.offset, work.total, work.block)
     found = follow(setting, work)
     if isinstance(found, LoadPrediction):

@@ -16,9 +16,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from lab.core.units import KIB
-from lab.md.facts.geometry import Geometry, geometry_of, present
+from lab.md.facts.geometry import Geometry
 from lab.md.facts.options import BITMAP_MOUNT, bitmap_path, without_idle
-from lab.md.steps.readback import (
+from lab.md.facts.sizes import geometry_of, present
+from lab.md.steps.verify import (
     BITMAP_SECONDS,
     dirty_bits_script,
     has_bits,
