@@ -240,7 +240,7 @@ def test_what_leaves_the_first_segment_is_not_predicted() -> None:
         why_not(cell(), Load(block=4096, read_share=0.0, depth=8, seconds=5.0, span=room)) is None
     )
     assert why_not(cell(segments=1), everywhere) is None
-    assert "stripes" in (why_not(cell(volume="striped"), stream(MIB)) or "")
+    assert "striped" in (why_not(cell(volume="striped"), stream(MIB)) or "")
 
 
 # --- on an image --------------------------------------------------------------------------------

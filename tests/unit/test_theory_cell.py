@@ -132,7 +132,7 @@ def test_write_mostly_members_are_not_read() -> None:
         (
             cell(disks=(disk(throttle=Throttle(total_bytes_per_second=5000 * MIB)),)),
             READ,
-            "before the buckets hold it",
+            "before the throttles",
         ),
         (
             cell(),

@@ -1,4 +1,4 @@
-"""Theory and a scenario's cell: what can be said of each workload, and why not of the others."""
+"""From a scenario's cell to a setting that theory can simulate, or the reason why it cannot."""
 
 from __future__ import annotations
 
@@ -21,52 +21,52 @@ from lab.md.theory.volume import first_segment, placed, stays
 from lab.model.scenario.document import Array, Cell, Disk, InitialSync
 
 LEAST_SECONDS = 0.25
-"""A shorter stream is made of what theory leaves out: the guest's and the host's own time."""
+"""Shorter workloads consist mostly of guest and host overhead, which theory leaves out."""
 
 MOST_DOUBT = 0.03
-"""Share of the time that may hang on how requests are cut."""
+"""Largest relative doubt from how requests are cut."""
 
 MOST_ORDER_DOUBT = 0.12
-"""Share of the rate that may hang on when md's thread runs, which decides who shares a bitmap's
+"""Largest relative doubt from when md's thread runs, which decides how many writes share a bitmap
 write."""
 
 PLUGS = {"debian-12": True, "debian-12-zfs": True, "debian-13": False}
 """Whether an image's own kernel (6.1, 6.12) plugs each write to a block device."""
 
 Work = SequentialLoad | Load
-"""What a workload is to theory."""
+"""A workload in theory's terms."""
 
 Found = StreamPrediction | LoadPrediction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """A cell in theory's words."""
+    """A cell in theory's terms."""
 
     geometry: Geometry
     limits: tuple[Limits, ...]
     groups: tuple[str | None, ...]
     rules: StripeRules
     bitmap: Bitmap | None = None
-    """Where writes have one to wait for."""
+    """The bitmap that writes wait for, if any."""
     serials: tuple[str, ...] = ()
     """Of the members, in their order."""
     plugged: bool | None = None
-    """Whether the guest's kernel plugs each write to a block device; ``None``: nobody knows."""
+    """Whether the guest's kernel plugs each write to a block device; ``None``: unknown."""
     start: int = 0
     """Byte of the array at which the target begins."""
     room: int | None = None
-    """Bytes of the target, where it is less than the array."""
+    """Bytes of the target if it is smaller than the array."""
     aside: Limits | None = None
-    """Of the disk that has the bitmap's file."""
+    """Limits of the disk that holds the bitmap's file."""
 
 
 class UnknownError(Exception):
-    """Theory has nothing to say, and why."""
+    """Theory has no prediction; the message says why."""
 
 
 def why_not(cell: Cell, work: Work) -> str | None:
-    """Why theory has nothing to say of a workload in a cell; ``None`` where it has."""
+    """Why theory has no prediction of a workload; ``None`` if it has one."""
     try:
         follow(setting_of(cell, work), work)
     except UnknownError as unknown:
@@ -75,7 +75,7 @@ def why_not(cell: Cell, work: Work) -> str | None:
 
 
 def follow(setting: Setting, work: Work) -> Found:
-    """What theory expects; ``UnknownError`` says why it expects nothing."""
+    """The prediction of a workload. ``UnknownError`` if there is none."""
     found: Found
     work = placed(work, setting.start, setting.room)
     if isinstance(work, SequentialLoad):
@@ -93,18 +93,18 @@ def follow(setting: Setting, work: Work) -> Found:
         _check_aside(setting.aside, found.throughput / work.block)
     if found.seconds < LEAST_SECONDS:
         raise UnknownError(
-            f"the stream is over within {found.seconds:.2g} s, before the buckets hold it"
+            f"the workload ends within {found.seconds:.2g} s, before the throttles delay it"
         )
     return found
 
 
 def _check_aside(limits: Limits, pace: float) -> None:
-    """The bitmap's own disk never holds a write: each write of the array dirties a page at most."""
+    """Refuse a bitmap disk that may delay writes: each array write dirties at most one page."""
     for limit in limits.limits:
         need = pace if limit.unit is Unit.OPERATIONS else pace * PAGE
         if limit.counts(Direction.WRITE) and need > limit.average:
             raise UnknownError(
-                f"the disk with the bitmap's file may hold the writes: {limit.name} is "
+                f"the disk with the bitmap's file may delay writes: {limit.name} is "
                 f"{limit.average:g}, and the bitmap may need {need:.3g}"
             )
 
@@ -121,13 +121,13 @@ def _follow(setting: Setting, stream: SequentialLoad) -> StreamPrediction:
     )
     if found.doubt > MOST_DOUBT and found.seconds >= LEAST_SECONDS:
         raise UnknownError(
-            f"how the kernel cuts and merges requests changes the time by {found.doubt:.0%}"
+            f"the time depends by {found.doubt:.0%} on how the kernel cuts and merges requests"
         )
     return found
 
 
 def _bounded(load: Load, geometry: Geometry) -> Load:
-    """A load that nothing else ends covers its span once."""
+    """The load with an end: without ``total`` or ``seconds`` it covers its span once."""
     if load.total is not None or load.seconds is not None:
         return load
     span = load.span or geometry.size - load.offset
@@ -135,9 +135,9 @@ def _bounded(load: Load, geometry: Geometry) -> Load:
 
 
 def _follow_timed(setting: Setting, load: Load) -> StreamPrediction:
-    """One request after the other until the time is over: the pace, once the buckets are full.
+    """A sequential load limited by time: the initial burst, then the steady rate.
 
-    A stream that reaches the end of its span begins again at its start.
+    At the end of its span it starts again at the beginning.
     """
     span = load.span or setting.geometry.size - load.offset
     span -= span % load.block
@@ -186,17 +186,18 @@ def _follow_load(setting: Setting, load: Load) -> LoadPrediction:
             plugged=setting.plugged,
         )
     except UnlimitedError:
-        raise UnknownError("no limit ever makes a request wait") from None
+        raise UnknownError("no limit ever delays a request") from None
     if found.doubt > MOST_ORDER_DOUBT:
         raise UnknownError(
-            "how many writes share one write of the bitmap is the guest's kernel's choice, and "
-            f"changes the rate by {found.doubt:.0%} up or down"
+            "the guest's kernel decides how many writes share one bitmap write, which changes the "
+            "rate "
+            f"by ±{found.doubt:.0%}"
         )
     return found
 
 
 def _check_load(setting: Setting, load: Load) -> None:
-    """Where an answer would hang on what the kernel happens to merge."""
+    """Refuse loads whose result depends on what the kernel happens to merge."""
     geometry = setting.geometry
     grain = PAGE if geometry.has_parity else 512
     if load.block % grain or load.offset % grain:
@@ -207,37 +208,39 @@ def _check_load(setting: Setting, load: Load) -> None:
     counted = any(x.unit is Unit.OPERATIONS for each in setting.limits for x in each.limits)
     if not load.random:
         if 0 < load.read_share < 1:
-            raise UnknownError("reads and writes each have a place of their own in the sequence")
+            raise UnknownError("sequential reads and writes each keep an offset of their own")
         if counted and load.depth > 1:
-            raise UnknownError("requests that follow each other may be merged or not")
+            raise UnknownError("adjacent requests may or may not be merged")
         if (
             geometry.has_parity
             and load.read_share < 1
             and load.depth > 1
             and (load.block % geometry.stripe or load.offset % geometry.stripe)
         ):
-            raise UnknownError("writes under way at once share stripes, as they happen to come")
+            raise UnknownError("concurrent writes share stripes in an order that is not known")
     if counted and load.block > (geometry.chunk if geometry.has_parity else SEGMENT_LIMIT):
-        raise UnknownError("a request that spans rows may be merged on each member or not")
+        raise UnknownError("a request that spans rows may or may not be merged on each member")
 
 
 def _check_stream(geometry: Geometry, stream: SequentialLoad) -> None:
     if stream.depth != 1:
-        raise UnknownError("theory follows one request at a time, and this stream has more")
+        raise UnknownError(
+            "theory knows sequential loads of one request at a time, and this one has more"
+        )
     grain = PAGE if geometry.has_parity else 512
     if stream.block % grain or stream.total % grain or stream.offset % grain:
         raise UnknownError(f"block, total and offset are not all multiples of {grain} bytes")
     if stream.offset + stream.total > geometry.size:
         raise UnknownError(
-            f"the stream ends at byte {stream.offset + stream.total}, "
+            f"the workload ends at byte {stream.offset + stream.total}, "
             f"and the array has about {geometry.size}"
         )
 
 
 def setting_of(cell: Cell, work: Work) -> Setting:
-    """The cell in theory's words; ``UnknownError`` where there is something it has no word for."""
+    """The cell in theory's terms. ``UnknownError`` for what theory has no rule for."""
     if cell.filesystem is not None:
-        raise UnknownError("a file system decides where data goes, and theory does not know it")
+        raise UnknownError("the file system decides where data goes")
     disks = [disk for _, disk in cell.each_disk]
     serials = [serial for serial, _ in cell.each_disk]
     array, start = cell.array, 0
@@ -245,7 +248,7 @@ def setting_of(cell: Cell, work: Work) -> Setting:
     aside: Limits | None = None
     if array is None or cell.array is None:
         if len(disks) != 1:
-            raise UnknownError("without an array theory must know which one disk is meant")
+            raise UnknownError("there is no array, and more than one disk")
         geometry = Geometry(level=Level.RAID1, members=1, component_size=disks[0].size)
         members, rules, bitmap = disks, StripeRules(), None
     else:
@@ -257,7 +260,7 @@ def setting_of(cell: Cell, work: Work) -> Setting:
         array = without_idle(array)
         if array.kind == "segments":
             if array.volume == "striped":
-                raise UnknownError("the volume's stripes go round arrays that share their disks")
+                raise UnknownError("the volume is striped over arrays that share their disks")
             segment = first_segment(array, disks)
             array, disks, start = segment.array, list(segment.disks), segment.start
         members = disks[: array.members or max(len(disks) - array.spares, 0)]
@@ -268,8 +271,8 @@ def setting_of(cell: Cell, work: Work) -> Setting:
             room = volume_bytes(geometry.size, start)
             if not stays(work, room, alone=cell.array.segments == 1):
                 raise UnknownError(
-                    "the workload goes beyond the first segment, and behind it lies another array "
-                    "on the same disks"
+                    "the workload goes beyond the first segment, into another array on the same "
+                    "disks"
                 )
         reads_only = only_reads(work)
         _check_array(array, geometry, reads_only=reads_only)
@@ -277,13 +280,11 @@ def setting_of(cell: Cell, work: Work) -> Setting:
         bitmap = None if reads_only else _bitmap(array, geometry)
     for disk in members:
         if disk.device is not None:
-            raise UnknownError("theory knows nothing of real disks")
+            raise UnknownError("theory has no rules for real disks")
         if disk.model != "throttle":
-            raise UnknownError(f"theory has no rules yet for disks of the model {disk.model!r}")
+            raise UnknownError(f"theory has no rules for the disk model {disk.model!r}")
         if disk.scheduler not in ("none", "mq-deadline"):
-            raise UnknownError(
-                f"the elevator {disk.scheduler!r} holds requests back as it sees fit"
-            )
+            raise UnknownError(f"the I/O scheduler {disk.scheduler!r} may delay requests")
     return Setting(
         geometry=geometry,
         limits=tuple(Limits.from_throttle(disk.throttle) for disk in members),
@@ -305,13 +306,13 @@ def only_reads(work: Work) -> bool:
 
 def _geometry(array: Array, disks: list[Disk]) -> Geometry:
     if array.kind != "md":
-        raise UnknownError(f"theory knows md, and not arrays of the kind {array.kind!r}")
+        raise UnknownError(f"theory has no rules for arrays of kind {array.kind!r}")
     level = NAMES.get(array.level)
     if level is None or level is Level.LINEAR:
         raise UnknownError(f"theory has no rules for the level {array.level!r}")
     sizes = [disk.size for disk in disks]
     if level is Level.RAID0 and array.component_size is None and len(set(sizes)) > 1:
-        raise UnknownError("RAID 0 of unequal disks has zones, which theory does not know")
+        raise UnknownError("RAID 0 of unequal disks has zones, and theory has no rules for them")
     try:
         return geometry_of(array, sizes)
     except LookupError:
@@ -323,15 +324,15 @@ def _geometry(array: Array, disks: list[Disk]) -> Geometry:
 def _check_array(array: Array, geometry: Geometry, *, reads_only: bool) -> None:
     redundant = geometry.level is not Level.RAID0
     if redundant and array.initial_sync is InitialSync.NONE:
-        raise UnknownError("the initial sync takes its share of the disks while the workload runs")
+        raise UnknownError("the initial sync uses the disks while the workload runs")
     if reads_only:
         return
     if array.bitmap not in ("none", "internal", "external"):
         raise UnknownError(f"theory has no rules for a {array.bitmap} bitmap")
     if array.consistency_policy == "ppl":
-        raise UnknownError("a partial parity log adds writes that theory does not know")
+        raise UnknownError("theory has no rules for the writes of a partial parity log")
     if array.write_behind is not None:
-        raise UnknownError("write-behind ends a write before every copy is written")
+        raise UnknownError("with write-behind a write ends before every copy is written")
 
 
 def _bitmap(array: Array, geometry: Geometry) -> Bitmap | None:
@@ -347,7 +348,7 @@ def _bitmap(array: Array, geometry: Geometry) -> Bitmap | None:
 
 def _rules(array: Array) -> StripeRules:
     if array.sysfs.get("skip_copy", "0").strip() not in ("", "0"):
-        raise UnknownError("with skip_copy the stripe cache forgets what was written")
+        raise UnknownError("with skip_copy the stripe cache does not keep written data")
     if array.sysfs.get("stripe_size", "4096").strip() != str(PAGE):
         raise UnknownError(f"theory knows stripe heads of {PAGE} bytes")
     default = StripeRules()
@@ -357,4 +358,4 @@ def _rules(array: Array) -> StripeRules:
             rmw_level=int(array.sysfs.get("rmw_level", default.rmw_level)),
         )
     except ValueError:
-        raise UnknownError("stripe_cache_size and rmw_level are whole numbers") from None
+        raise UnknownError("stripe_cache_size and rmw_level must be whole numbers") from None
