@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from lab.analysis.judge import Judged, judge
+from lab.analysis.judge import JudgedCell, judge
 from lab.analysis.measure import bitmap_shares, bitmap_updated
 from lab.analysis.predict import bitmap_updates as updates_of
 from lab.compile.scenario.document import compile_scenario
@@ -154,14 +154,14 @@ def judged(
     bitmap: tuple[str, ...] = (),
     share: float | None = None,
     scatter: float = 0.0,
-) -> Judged:
+) -> JudgedCell:
     values = {"metric": "iops", "unit": "1/s", "values": (figure,), "median": figure}
     values |= {"low": figure - scatter, "high": figure + scatter}
     measured = tuple(
         CellMeasurement.model_validate({"workload": workload, **values})
         for workload in ("write", "read")
     )
-    return Judged(
+    return JudgedCell(
         result=CellResult(id=name, axes={"arm": name}, outcome=Outcome.DONE, measurements=measured),
         fields={"arm": name},
         published=True,
@@ -174,7 +174,7 @@ def value(arm: str, workload: str = "write") -> dict[str, Any]:
     return {"workload": workload, "metric": "iops", "where": {"arm": arm}}
 
 
-def verdict(cells: list[Judged], **expect: Any) -> tuple[Verdict, str]:
+def verdict(cells: list[JudgedCell], **expect: Any) -> tuple[Verdict, str]:
     claim = Claim.model_validate({"id": "c", "says": "so it is", "expect": expect})
     (found,) = judge([claim], cells)
     return found.verdict, found.reason

@@ -51,7 +51,7 @@ def stage_of(line: str) -> Stage | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
+class BuildFailure:
     """Why a build failed, where its log says so."""
 
     says: str
@@ -60,13 +60,13 @@ class Reason:
     """Who must act."""
 
 
-def reason_of(log: str, *, suite: str, name: str) -> Reason | None:
+def reason_of(log: str, *, suite: str, name: str) -> BuildFailure | None:
     """The trouble that this log shows; ``None``: the tool's own words must do.
 
     ``suite`` is the recipe's own, ``name`` the image's.
     """
     if re.search(r"No space left on device|have enough free space|Disk quota exceeded", log):
-        return Reason(
+        return BuildFailure(
             says="the disk is full",
             hint="free some space, or move the lab elsewhere with LAB_HOME",
         )
@@ -76,7 +76,7 @@ def reason_of(log: str, *, suite: str, name: str) -> Reason | None:
         since = next(iter(expired.values()))
         files = "Release files" if len(expired) > 1 else "Release file"
         have = "have" if len(expired) > 1 else "has"
-        return Reason(
+        return BuildFailure(
             says=f"the archive's {files} of {suites} {have} expired"
             + (f", {since} ago" if since else ""),
             hint="an old copy of the archive is taken with --accept-expired, or with"
@@ -85,13 +85,13 @@ def reason_of(log: str, *, suite: str, name: str) -> Reason | None:
             + (f"lab image build {name} --accept-expired" if "+" not in name else "add it to this"),
         )
     if re.search(r"NO_PUBKEY|public key is not available|is not signed", log):
-        return Reason(
+        return BuildFailure(
             says=f"this host does not know the key that signed '{suite}'",
             hint="apt install debian-archive-keyring",
         )
     failed = re.search(r"^modules: (.+)$", log, flags=re.MULTILINE)
     if failed:
-        return Reason(
+        return BuildFailure(
             says=failed.group(1),
             hint="correct modules in the image's recipe",
             error=InputError,
@@ -99,19 +99,19 @@ def reason_of(log: str, *, suite: str, name: str) -> Reason | None:
     if "Unable to locate package" in log or "has no installation candidate" in log:
         found = re.search(r"E: (?:Unable to locate package|Package) '?([a-z0-9.+-]+)", log)
         name = found.group(1) if found else "?"
-        return Reason(
+        return BuildFailure(
             says=f"'{suite}' has no package '{name}'",
             hint="correct kernel_package, packages or components in the image's recipe",
             error=InputError,
         )
     if re.search(r"Could not allocate (block|inode) in ext2 filesystem", log):  # mke2fs -d
-        return Reason(
+        return BuildFailure(
             says="the packages do not fit into its root file system",
             hint="give the image's recipe a larger disk_size",
             error=InputError,
         )
     if re.search(r"Could not resolve|Could not connect|Unable to connect|Failed to fetch", log):
-        return Reason(
+        return BuildFailure(
             says=f"the package archive of '{suite}' could not be reached",
             hint="`lab doctor` tries the archive; behind a proxy, set http_proxy",
         )

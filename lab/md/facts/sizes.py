@@ -18,9 +18,9 @@ from lab.model.scenario.document import Array
 DEFAULT_CHUNK: Final = 512 * KIB
 DEFAULT_BITMAP_CHUNK: Final = 64 * MIB
 SMALLEST_CHUNK: Final = 4 * KIB
-"""Also of a bitmap: chunks below a page are refused."""
+"""A page; also for bitmap chunks."""
 SUPERBLOCK_END: Final = {"1.1": 4 * KIB, "1.2": 8 * KIB}
-"""First byte behind the superblock's own 4 KiB; metadata 1.0 lies at the member's end."""
+"""First byte after the superblock's 4 KiB; metadata 1.0 is at the member's end."""
 LOCKLESS_BITMAP: Final = 128 * KIB
 """A lockless bitmap's fixed area, ``md-llbitmap.c``."""
 PPL: Final = 1024 * KIB
@@ -72,18 +72,18 @@ def geometry_of(array: Array, sizes: Sequence[int]) -> Geometry:
 
 
 def without_bitmap_disk(array: Array, disks: Sequence[T]) -> Sequence[T]:
-    """What there is of each disk that may be a member: the bitmap's own disk is none."""
+    """The disks that may be members: all but the bitmap's disk."""
     aside = array.bitmap_disk
     return disks if aside is None else [*disks[: aside - 1], *disks[aside:]]
 
 
 def member_count(array: Array, disks: int) -> int:
-    """Active members: those asked for, or all disks that are not spares."""
+    """Number of active members; the default is all disks that are not spares."""
     return array.members if array.members is not None else disks - array.spares
 
 
 def present(array: Array, disks: Sequence[T]) -> Sequence[T]:
-    """Of all disks those of members and spares that are there."""
+    """The disks of members and spares that are not missing."""
     used = disks[: member_count(array, len(disks)) + array.spares]
     if array.missing is None:
         return used
@@ -91,7 +91,7 @@ def present(array: Array, disks: Sequence[T]) -> Sequence[T]:
 
 
 def bitmap_room(size: int) -> int:
-    """Bytes that mdadm keeps for an internal bitmap on a member, or component, of this size."""
+    """Bytes that mdadm reserves for an internal bitmap on a member of ``size`` bytes."""
     sectors = size // _SECTOR
     if sectors < 64 * 2:
         return 0
@@ -101,7 +101,7 @@ def bitmap_room(size: int) -> int:
 
 
 def data_offset_of(array: Array, size: int, chunk: int) -> int:
-    """Where data begins on every member; mdadm's default follows from the first member's size."""
+    """The data offset of every member; mdadm's default depends on the first member's size."""
     if array.data_offset is not None:
         return array.data_offset
     if array.metadata == "1.0":
@@ -118,7 +118,7 @@ def data_offset_of(array: Array, size: int, chunk: int) -> int:
 
 
 def room_on(array: Array, size: int, offset: int, chunk: int) -> int:
-    """Largest component on a member of this size; 0 or less where it is too small for md."""
+    """Largest component on a member of ``size`` bytes; 0 or less if it is too small for md."""
     sectors = size // _SECTOR
     if array.metadata == "1.0":
         reserved = PPL if array.consistency_policy == "ppl" else bitmap_room(size)
@@ -130,7 +130,7 @@ def room_on(array: Array, size: int, offset: int, chunk: int) -> int:
 
 
 def round_component(level: Level, layout: int, members: int, chunk: int, component: int) -> int:
-    """The component size that the kernel reports for one that was asked for."""
+    """The component size that the kernel reports for a requested one."""
     if not chunk:
         return component
     chunks = component // chunk
@@ -141,14 +141,14 @@ def round_component(level: Level, layout: int, members: int, chunk: int, compone
 
 
 def bitmap_covers(level: Level, layout: int, members: int, component: int) -> int:
-    """Bytes that a bitmap describes: the component's, but for RAID 10 the array's."""
+    """Bytes that a bitmap covers: a component's, for RAID 10 the array's."""
     if level is not Level.RAID10:
         return component
     return component // KIB * members // copies(layout) * KIB
 
 
 def smallest_bitmap_chunk(component: int, covered: int) -> int:
-    """Smallest chunk with which an internal bitmap fits in the room that mdadm leaves for it."""
+    """Smallest chunk of an internal bitmap that fits into the reserved bytes."""
     most = (bitmap_room(component) - _BITMAP_SUPERBLOCK) * 8
     chunk = SMALLEST_CHUNK
     bits = covered // chunk + 1
