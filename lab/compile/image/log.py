@@ -1,4 +1,4 @@
-"""What the build of an image prints: its stages, why it failed, and the archive's age."""
+"""The log of an image build: stages, reasons of failure, and the archive's age."""
 
 from __future__ import annotations
 
@@ -23,26 +23,27 @@ STAGES: Final = (
 )
 BOOTSTRAPPED: Final = 0.90
 EXPECTED_SECONDS: Final = 60.0
-"""A whole build on two cores with the archive nearby: a size, not a limit."""
+"""Typical build on two cores with a fast archive; not a limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A part of the build that takes a while."""
+    """A stage of the build."""
 
     says: str
     begins: float
-    """Part of the whole build that is done when it begins, 0 to 1."""
+    """Share of the build that is done at its start, 0 to 1."""
     ends: float
 
     def after(self, seconds: float) -> float:
-        """The part of the build that is done so long after the stage began; never its end."""
+        """The share of the build that is done so many seconds after the stage began; below
+        ``ends``."""
         share = min(seconds / (EXPECTED_SECONDS * (self.ends - self.begins)), 0.95)
         return self.begins + share * (self.ends - self.begins)
 
 
 def stage_of(line: str) -> Stage | None:
-    """The stage that this line of the log begins."""
+    """The stage that starts with this line of the log."""
     ends = (*(begins for _, _, begins in STAGES[1:]), BOOTSTRAPPED)
     for (prefix, says, begins), end in zip(STAGES, ends, strict=True):
         if line.startswith(prefix):
@@ -52,7 +53,7 @@ def stage_of(line: str) -> Stage | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildFailure:
-    """Why a build failed, where its log says so."""
+    """Why a build failed, from its log."""
 
     says: str
     hint: str
@@ -61,7 +62,7 @@ class BuildFailure:
 
 
 def reason_of(log: str, *, suite: str, name: str) -> BuildFailure | None:
-    """The trouble that this log shows; ``None``: the tool's own words must do.
+    """The reason of a failed build; ``None`` if the log shows no known one.
 
     ``suite`` is the recipe's own, ``name`` the image's.
     """
