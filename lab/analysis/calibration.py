@@ -1,4 +1,4 @@
-"""What the calibration of a cell's disks says of its measurements."""
+"""The calibration check of a cell's disks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lab.model.scenario.document import Cell
 
 
 def check_of(cell: Cell, known: Sequence[Calibration], host: str = "") -> tuple[Check, ...]:
-    """Whether a cell's disks are as they should be on its host; nothing where nobody looked."""
+    """Whether a cell's disks pass calibration on its host; empty if they were not calibrated."""
     kinds = [kind_of(d) for d in cell.disks if d.count]
     found = [c for c in known if c.disk in kinds and c.host == host]
     if not found:

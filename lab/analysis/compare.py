@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
 from lab.analysis.noise import disks_of, share_of
-from lab.core.statistics import Interval, cliffs_delta, median_interval, ratio, shift
+from lab.core.statistics import Interval, median_interval, ratio
 from lab.model.result.calibration import CALIBRATED, Calibration, CalibrationPoint, kind_of
 from lab.model.result.comparison import (
     CellChange,
@@ -175,7 +174,6 @@ def figure_change(
     pairs = zip((first, second), noise, strict=True)
     if first.unit in TIMED and any(len(m.values) == 1 and not share for m, share in pairs):
         verdict = Change.UNCLEAR if verdict is Change.CHANGED else verdict
-    logarithms = [[math.log(v) for v in one.values] for one in (first, second)]
     return FigureChange(
         workload=first.workload,
         metric=first.metric,
@@ -185,8 +183,6 @@ def figure_change(
         change=quotient.middle - 1,
         low=quotient.low - 1,
         high=quotient.high - 1,
-        shift=math.expm1(shift(*logarithms)),
-        delta=cliffs_delta(first.values, second.values),
         verdict=verdict,
     )
 

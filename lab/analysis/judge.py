@@ -43,7 +43,7 @@ class _MissingError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedCell:
     """A cell's result, with what a claim may ask of it."""
 
     result: CellResult
@@ -58,7 +58,7 @@ class Judged:
     without those of which that says nothing."""
 
 
-def judge(claims: Sequence[Claim], cells: Sequence[Judged]) -> tuple[ClaimResult, ...]:
+def judge(claims: Sequence[Claim], cells: Sequence[JudgedCell]) -> tuple[ClaimResult, ...]:
     """A verdict for every claim, in order, and what theory would have it be."""
     said = [_as_predicted(cell) for cell in cells]
     return tuple(
@@ -67,7 +67,7 @@ def judge(claims: Sequence[Claim], cells: Sequence[Judged]) -> tuple[ClaimResult
     )
 
 
-def _as_predicted(cell: Judged) -> Judged:
+def _as_predicted(cell: JudgedCell) -> JudgedCell:
     """The cell as it would be if it had given exactly what theory expects."""
     found = tuple(
         CellMeasurement(
@@ -79,7 +79,7 @@ def _as_predicted(cell: Judged) -> Judged:
     return replace(cell, result=cell.result.model_copy(update=update))
 
 
-def _predicted(claim: Claim, cells: Sequence[Judged]) -> float | None:
+def _predicted(claim: Claim, cells: Sequence[JudgedCell]) -> float | None:
     """The figure of the claim by theory; ``None`` where theory is silent on a part of it."""
     try:
         return _hold(claim, cells)[1]
@@ -87,7 +87,7 @@ def _predicted(claim: Claim, cells: Sequence[Judged]) -> float | None:
         return None
 
 
-def _judge(claim: Claim, cells: Sequence[Judged]) -> ClaimResult:
+def _judge(claim: Claim, cells: Sequence[JudgedCell]) -> ClaimResult:
     expected = in_words(claim)
     try:
         holds, measured, reason = _hold(claim, cells)
@@ -124,7 +124,7 @@ _VERDICTS = {True: Verdict.HOLDS, False: Verdict.REFUTED, None: Verdict.INCONCLU
 _UNDECIDED = "too close to tell, by the scatter of trials and of runs on this host"
 
 
-def _hold(claim: Claim, cells: Sequence[Judged]) -> tuple[bool | None, float, str]:
+def _hold(claim: Claim, cells: Sequence[JudgedCell]) -> tuple[bool | None, float, str]:
     """Whether it holds (``None``: too close to tell), the figure to show, and why."""
     match claim.expect:
         case Bound() as bound:
@@ -164,7 +164,7 @@ def _hold(claim: Claim, cells: Sequence[Judged]) -> tuple[bool | None, float, st
             assert_never(claim.expect)
 
 
-def _guest_share(claim: Claim, value: float, cells: Sequence[Judged]) -> float:
+def _guest_share(claim: Claim, value: float, cells: Sequence[JudgedCell]) -> float:
     """The guest's own part of a modelled disk's time, where a bound is missed by no more."""
     if not isinstance(claim.expect, Bound):
         return 0.0
@@ -197,7 +197,7 @@ def _tolerance(claim: Claim) -> float:
     return max(tolerance, LEAST_TOLERANCE)
 
 
-def _compared(claim: Claim, cells: Sequence[Judged]) -> list[tuple[Value, Judged]]:
+def _compared(claim: Claim, cells: Sequence[JudgedCell]) -> list[tuple[Value, JudgedCell]]:
     """The cells that a claim compares with each other, in its order."""
     if isinstance(claim.expect, Monotonic):
         value = claim.expect.value
@@ -205,7 +205,7 @@ def _compared(claim: Claim, cells: Sequence[Judged]) -> list[tuple[Value, Judged
     return [(value, _cells(value, cells)[0]) for value in claim.values]
 
 
-def _unshown_bitmap(claim: Claim, cells: Sequence[Judged]) -> str:
+def _unshown_bitmap(claim: Claim, cells: Sequence[JudgedCell]) -> str:
     """Why cells that differ in their bitmaps can show no difference: neither writes one.
 
     Then a claim that they are alike is as little borne out as one that they differ is refuted,
@@ -251,7 +251,7 @@ def limits(bound: Bound) -> tuple[float, float]:
     return low, high
 
 
-def _cells(value: Value, cells: Sequence[Judged]) -> list[Judged]:
+def _cells(value: Value, cells: Sequence[JudgedCell]) -> list[JudgedCell]:
     picked = [c for c in cells if matches(value.where, c.fields)]
     if not picked:
         said = (f"{k}: {'default' if v is None else v}" for k, v in value.where.items())
@@ -264,7 +264,7 @@ def _cells(value: Value, cells: Sequence[Judged]) -> list[Judged]:
     return [c for c in picked if c.published]
 
 
-def _value(value: Value, cells: Sequence[Judged]) -> Interval:
+def _value(value: Value, cells: Sequence[JudgedCell]) -> Interval:
     picked = _cells(value, cells)
     if len(picked) > 1:
         ids = ", ".join(c.result.id for c in picked)
@@ -330,7 +330,7 @@ def _counted(value: Value, result: CellResult) -> Interval | None:
     return Interval(middle=middle, low=middle, high=middle)
 
 
-def _along(monotonic: Monotonic, cells: Sequence[Judged]) -> list[Interval]:
+def _along(monotonic: Monotonic, cells: Sequence[JudgedCell]) -> list[Interval]:
     picked = _cells(monotonic.value, cells)
     along = monotonic.along
     places = [c.fields.get(along) for c in picked]
@@ -342,7 +342,7 @@ def _along(monotonic: Monotonic, cells: Sequence[Judged]) -> list[Interval]:
     return [_measured(monotonic.value, c.result) for c in _placed(picked, along)]
 
 
-def _placed(cells: Sequence[Judged], along: str) -> list[Judged]:
+def _placed(cells: Sequence[JudgedCell], along: str) -> list[JudgedCell]:
     """In the order of an axis of numbers; words stay in the order of the axis."""
     places = [c.fields.get(along) for c in cells]
     numbers = [float(place) for place in places if isinstance(place, int | float)]

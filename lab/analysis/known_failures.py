@@ -1,4 +1,4 @@
-"""What verdicts mean for a matrix: which refuted claims were expected, and which are not."""
+"""Known failures of a matrix: which refuted claims are expected, and which fail the run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lab.model.scenario.claim import Verdict
 
 
 def systems(result: Result) -> tuple[str | None, str | None]:
-    """Versions of Linux, as the guest said it, and of mdadm's package; ``None``: nobody knows."""
+    """Versions of the guest's Linux and of mdadm; ``None`` if unknown."""
     guest, image = (result.environment.get(name) or {} for name in ("guest", "image"))
     words = str(guest.get("mdadm") or "").removeprefix("mdadm - v").split()
     return guest.get("kernel") or image.get("kernel"), image.get("mdadm") or next(iter(words), None)
@@ -22,9 +22,9 @@ def systems(result: Result) -> tuple[str | None, str | None]:
 def endings(
     job: JobRecord, result: Result, expected: Sequence[Expected], today: date
 ) -> tuple[ClaimEnding, ...]:
-    """Each claim of a job's run, and whether it fails the matrix.
+    """Each claim of a job's run, and whether it fails the matrix run.
 
-    An inconclusive claim, or one that was not tested, neither fails nor excuses anything.
+    A claim that is inconclusive or not tested never fails it.
     """
     return tuple(
         _ending(claim, _entries(job, result, claim.id, expected), today) for claim in result.claims
@@ -34,7 +34,7 @@ def endings(
 def _entries(
     job: JobRecord, result: Result, claim: str, expected: Sequence[Expected]
 ) -> list[Expected]:
-    """Entries of the matrix that speak of this claim here."""
+    """The matrix's known failures that match this claim."""
     kernel, mdadm = systems(result)
     return [
         entry
@@ -56,13 +56,13 @@ def _ending(claim: ClaimResult, entries: Sequence[Expected], today: date) -> Cla
             ending, fails, remark = Ending.EXPECTED, False, valid[0].reason
         elif entries:
             last = max(entries, key=lambda entry: entry.until)
-            remark = f"this was expected until {last.until}, which is over: {last.reason}"
+            remark = f"the known failure expired on {last.until}: {last.reason}"
     elif claim.verdict is Verdict.HOLDS:
         ending = Ending.PASSED
         if valid:
             ending = Ending.UNEXPECTED
             fails = any(entry.strict for entry in valid)
-            remark = f"it holds, though expected to fail: {valid[0].reason}"
+            remark = f"it holds, but is a known failure: {valid[0].reason}"
     return ClaimEnding(
         id=claim.id,
         says=claim.says,
@@ -75,10 +75,10 @@ def _ending(claim: ClaimResult, entries: Sequence[Expected], today: date) -> Cla
 
 
 def expired(expected: Sequence[Expected], today: date) -> tuple[str, ...]:
-    """A sentence for each entry that excuses nothing any more."""
+    """A message for each expired known failure."""
     return tuple(
-        f"the expectation that {', '.join(entry.claims)} fail is over since {entry.until}, and"
-        f" excuses nothing: renew or remove it ({entry.reason})"
+        f"the known failure of {', '.join(entry.claims)} expired on {entry.until}: renew or remove"
+        f" it ({entry.reason})"
         for entry in expected
         if today > entry.until
     )

@@ -1,4 +1,4 @@
-"""From raw output to measurements: pure, so that a stored run can be measured again."""
+"""Measurements from raw output; a stored run can be measured again. Pure."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ from lab.plugins import catalog
 from lab.plugins.faults import COMMON, common
 
 SECTOR = 512
-"""``/proc/diskstats`` counts in these, whatever the device's blocks are."""
+"""Bytes; the unit of ``/proc/diskstats`` for every device."""
 
 
 def measurements(cell: Cell, raw: Mapping[str, str]) -> tuple[Measurement, ...]:
-    """Every metric of every workload and fault, a value per trial; ``ToolError`` names what is
-    unreadable. A workload that a fault cut short has none: what it told is the fault's."""
+    """Every metric of every workload and fault, one value per trial.
+
+    ``ToolError`` for unreadable output. A workload that a fault ended early has no metrics."""
     found: list[Measurement] = []
     cut = cut_short(cell)
     for workload in cell.workloads:
@@ -56,7 +57,7 @@ def measurements(cell: Cell, raw: Mapping[str, str]) -> tuple[Measurement, ...]:
 
 
 def outputs_of(raw: Mapping[str, str], tag: str) -> Outputs:
-    """The raw output that one trial of a workload, or of a fault, has left."""
+    """The raw output of one trial of a workload or fault."""
     own = {k.removeprefix(f"{tag}."): v for k, v in raw.items() if k.startswith(f"{tag}.")}
     return Outputs(stdout=own.pop("stdout.txt", ""), stderr=own.pop("stderr.txt", ""), files=own)
 
@@ -75,7 +76,7 @@ def _each(
 
 
 def _of_fault(cell: Cell, fault: Fault, raw: Mapping[str, str], trial: int) -> dict[str, float]:
-    """What md did after a fault, what the disks did, and what became of acknowledged writes."""
+    """A fault's metrics: md, disk counters, acknowledged writes."""
     kind = catalog.fault_kind(fault.fault)
     outputs = outputs_of(raw, f"{fault.name}.{trial}")
     found = kind.parse(kind.parameters.model_validate(fault.parameters, context=KEPT), outputs)
@@ -101,7 +102,7 @@ def _of_fault(cell: Cell, fault: Fault, raw: Mapping[str, str], trial: int) -> d
 
 
 def series(cell: Cell, raw: Mapping[str, str]) -> tuple[Series, ...]:
-    """How fast each workload was over time, where its tool kept that; unreadable ones left out."""
+    """Each workload's speed over time, if its tool records it; unreadable ones are left out."""
     found: list[Series] = []
     for workload in cell.workloads:
         tool = catalog.workload(workload.tool)
@@ -131,10 +132,10 @@ _SYNC = re.compile(r"\b(resync|recovery|reshape|check|repair)\s*=\s*(PENDING|DEL
 
 
 def sync_seen(cell: Cell, raw: Mapping[str, str]) -> SyncSeen | None:
-    """What the array was busy with beside the workloads, from ``/proc/mdstat`` before and after.
+    """md's background activity during the workloads, from ``/proc/mdstat``; ``None`` without any.
 
-    The line is that of the kernel's ``drivers/md/md.c: status_resync``; ``None``: nothing was. An
-    initial sync that was waited for was over before them.
+    The line is that of the kernel's ``drivers/md/md.c: status_resync``. An initial sync with
+    ``wait`` ended before the workloads.
     """
     waited = cell.array is not None and cell.array.initial_sync is InitialSync.WAIT
     texts = ("" if waited else raw.get("mdadm-create.txt", ""), raw.get("end.txt", ""))
@@ -151,9 +152,9 @@ def _share(text: str) -> float:
 
 
 def counters(cell: Cell, raw: Mapping[str, str]) -> tuple[MemberCounters, ...]:
-    """What each disk did during each trial of each workload and after each fault.
+    """Each disk's I/O counters per trial of each workload and after each fault.
 
-    A disk that was pulled, or plugged in anew, in between has no figures there.
+    A disk that was detached or attached meanwhile has none.
     """
     found: list[MemberCounters] = []
     for name in (*(w.name for w in cell.workloads), *(f.name for f in cell.faults)):
@@ -202,13 +203,13 @@ def _disks(text: str, serials: Sequence[str]) -> dict[str, list[int]]:
 
 
 WAITING = 0.4
-"""Part of a timed step for which a guest's QEMU may have stood ready without a processor.
+"""Share of a timed step for which a guest's QEMU may wait for a CPU.
 
 A throttled guest has time to lose. Of 66 timed steps, six guests side by side on two processors,
 those that waited less were within 2.4 % of theory but for one (3.8 %), and that one the rule below
 finds; at 0.4 to 0.55 they were up to 2.7 % short, with busier hosts up to 12 %."""
 NOTICED = 0.1
-"""Waiting that explains a figure below theory by more than ``SHORT``: alone it may be another."""
+"""Share of waiting from which on a value below the prediction by more than ``SHORT`` is suspect."""
 SHORT = 0.02
 OTHERS = 0.5
 """Processors that others may take from a guest and its disks' servers while these want them all.
@@ -219,10 +220,10 @@ a processor less moves these by some 4 %."""
 
 
 def crowded(cell: Cell, raw: Mapping[str, str]) -> tuple[Check, ...]:
-    """Whether somebody else computed, by workload; nothing where that was not recorded.
+    """Whether other processes used the host's CPUs, per workload; empty if not recorded.
 
-    For workloads that take all that there is, so that a guest and the servers of its disks stand in
-    each other's way: their waiting says nothing.
+    For workloads that use all CPUs: the guest and its disk servers compete with each other, so
+    that waiting says nothing.
     """
     checks = []
     for workload in cell.workloads:
@@ -243,13 +244,13 @@ def _uncontended(workload: Workload, detail: str, *, passed: bool) -> Check:
 
 
 def modelled(cell: Cell) -> bool:
-    """Whether any of its disks is a modelled drive."""
+    """Whether a cell has a modelled drive."""
     drives = (catalog.disk_model(disk.model).drive(disk) for disk in cell.disks)
     return any(drive is not None for drive in drives)
 
 
 def _others(pairs: Mapping[str, float]) -> float:
-    """Processors that others than the guest and its disks' servers kept busy."""
+    """CPU use by processes other than the guest and its disk servers."""
     own = pairs.get("server_cpu", 0.0) + pairs.get("cpu", 0.0)
     return (pairs.get("host_cpu", 0.0) - own) / max(pairs.get("seconds", 0.0), 1e-9)
 
@@ -257,13 +258,11 @@ def _others(pairs: Mapping[str, float]) -> float:
 def contention(
     cell: Cell, raw: Mapping[str, str], expected: Sequence[Prediction] = ()
 ) -> tuple[Check, ...]:
-    """Whether each workload's timed steps had the host they needed; nothing of those for which that
-    was not recorded.
+    """Whether each workload's timed steps had enough CPU; empty if not recorded.
 
-    A step that falls short of what theory expects is suspected earlier. Repeated alone, on a host
-    with nothing else to do, its figure stands, whatever theory says. A guest on modelled drives has
-    no time to lose: what it waits before a request is in its figure, since nothing but the drive
-    holds it back.
+    A step below its prediction is suspect earlier. Repeated alone on an idle host, its value counts
+    whatever the prediction. On modelled drives all waiting shows in the value, because nothing but
+    the drive limits the guest.
     """
     timed = modelled(cell)
     said = [p for p in expected if p.metric == THROUGHPUT.name and p.value]
@@ -296,14 +295,13 @@ def contention(
 
 
 SHOWS = 0.02
-"""Part of the disks' operations below which no figure shows what they were for: a throttle's own
-error is as large."""
+"""Share of the disks' operations that no value can show: the throttle's error is as large."""
 _WRITES = 0.01
-"""Part of the disks' operations from which on a workload is one that writes."""
+"""Share of writes from which on a workload counts as writing."""
 
 
 def seconds_of(cell: Cell, raw: Mapping[str, str]) -> dict[str, float]:
-    """How long each workload's longest trial took, by the host's clock; of those that are known."""
+    """Seconds of each workload's longest trial by the host's clock, if recorded."""
     found: dict[str, float] = {}
     for workload in cell.workloads:
         for trial in range(1, cell.trials + 1):
@@ -314,8 +312,7 @@ def seconds_of(cell: Cell, raw: Mapping[str, str]) -> dict[str, float]:
 
 
 def busy(cell: Cell, raw: Mapping[str, str]) -> dict[str, float]:
-    """Processors that the guest's QEMU and its disks' servers kept busy in each workload's busiest
-    timed step; of those that are known."""
+    """Peak CPU use of the guest's QEMU and disk servers per workload, if recorded."""
     found: dict[str, float] = {}
     for workload in cell.workloads:
         for trial in range(1, cell.trials + 1):
@@ -328,8 +325,8 @@ def busy(cell: Cell, raw: Mapping[str, str]) -> dict[str, float]:
 
 
 BUSY: Final = 0.7
-"""Part of a sealed guest's one processor above which a workload may have waited for it and not for
-the disks: copies and md's work take its instructions, and md and the workload share it."""
+"""Share of a sealed guest's one CPU above which a workload may have waited for the CPU instead of
+the disks: copies, md and the workload share it."""
 
 
 def guest_cpu(cell: Cell, raw: Mapping[str, str]) -> tuple[Check, ...]:

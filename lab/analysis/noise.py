@@ -1,8 +1,7 @@
-"""The noise floor of a host: A/A comparisons of cells that were run more than once.
+"""The noise floor of a host, from cells that were run more than once without a change.
 
-A run's figures for a cell differ from the next run's although nothing was changed. How far, in
-shares of the figure, is pooled over cells for each metric and kind of disk. Trials within a run do
-not count: they share a guest, and its luck.
+The relative differences between runs are pooled over cells, for each metric and disk model. Trials
+of one run do not count, because they share a guest.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from lab.model.result.noise import NoiseFloor
 from lab.model.scenario.document import Cell
 
 ENOUGH: Final = 5
-"""Degrees of freedom from which on a host's own noise is believed; the t of fewer is beyond 2.6."""
+"""Degrees of freedom from which on a host's own noise is used; Student's t of fewer exceeds 2.6."""
 
 USUAL: Final = Spread(deviation=0.0023, freedom=9)
-"""Throttled disks where nobody has measured yet: nine figures of ``raid5-parity-last``, run twice
-on two processors without KVM."""
+"""Default for throttled disks: nine values of ``raid5-parity-last``, run twice on two CPUs without
+KVM."""
 _KNOWN: Final = (THROUGHPUT.name, IOPS.name, SECONDS.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repetition:
-    """A figure of one run; those with the same ``what`` should be equal."""
+    """A value of one run; those with the same ``what`` should be equal."""
 
     what: tuple[str, ...]
     disks: str
@@ -38,12 +37,12 @@ class Repetition:
 
 
 def disks_of(cell: Cell) -> str:
-    """The kind of disk that a cell's noise hangs on."""
+    """The disk models of a cell, which determine its noise."""
     return "+".join(sorted({disk.model for disk in cell.disks if disk.count})) or "none"
 
 
 def floors(repetitions: Iterable[Repetition]) -> tuple[NoiseFloor, ...]:
-    """What repetitions tell, for each kind of disk and metric that has any."""
+    """The noise floor for each disk model and metric with repetitions."""
     kinds: dict[tuple[str, str], dict[tuple[str, ...], dict[str, float]]] = {}
     for one in repetitions:
         if one.figure > 0:
@@ -67,7 +66,7 @@ def floors(repetitions: Iterable[Repetition]) -> tuple[NoiseFloor, ...]:
 
 
 def spread_of(known: Sequence[NoiseFloor], disks: str, metric: str) -> Spread | None:
-    """A host's own noise where it is known well enough, else the usual one; ``None`` for none."""
+    """A host's own noise if known well enough, else the default; ``None`` if unknown."""
     for floor in known:
         if (floor.disks, floor.metric) == (disks, metric) and floor.freedom >= ENOUGH:
             return Spread(deviation=floor.deviation, freedom=floor.freedom)
@@ -75,6 +74,6 @@ def spread_of(known: Sequence[NoiseFloor], disks: str, metric: str) -> Spread | 
 
 
 def share_of(known: Sequence[NoiseFloor], disks: str, metric: str, level: float = LEVEL) -> float:
-    """By which share a run's figure may be off; 0 where nothing is known of its noise."""
+    """The relative error of a run's value; 0 if its noise is unknown."""
     spread = spread_of(known, disks, metric)
     return reach(spread, level) if spread else 0.0

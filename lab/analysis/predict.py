@@ -1,4 +1,4 @@
-"""What theory expects of a cell's workloads."""
+"""Predictions of a cell's workloads from theory and disk models."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from lab.model.scenario.document import Cell, Disk
 from lab.plugins import catalog
 
 GUEST_SHARE: Final = 0.08
-"""What an emulated guest may take from a drive's figures; it adds a millisecond to each request."""
+"""Relative doubt of a drive's values: an emulated guest adds a millisecond to each request."""
 
 
 def predictions(cell: Cell) -> tuple[Prediction, ...]:
-    """Every metric that theory can say something about, and tool or disks measure."""
+    """Every metric that theory predicts and the tool or the disks measure."""
     counted = {m.name for m in COUNTERS}
     measured = {
         workload.name: counted | {m.name for m in catalog.workload(workload.tool).metrics}
@@ -33,7 +33,7 @@ def predictions(cell: Cell) -> tuple[Prediction, ...]:
 
 
 def _of_the_drive(cell: Cell) -> Iterator[Prediction]:
-    """Reads of one bare modelled drive: at random at any depth, or from its beginning on."""
+    """Predicted reads of one bare modelled drive: random, or sequential from its start."""
     if cell.array is not None or cell.filesystem is not None or len(cell.each_disk) != 1:
         return
     drive = catalog.disk_model(cell.disks[0].model).drive(cell.disks[0])
@@ -45,11 +45,13 @@ def _of_the_drive(cell: Cell) -> Iterator[Prediction]:
         if work.random and work.block == SMALL and work.offset == 0 and work.span is None:
             iops = random_read_rate(drive, work.depth)
             reason = (
-                f"The drive reaches {iops:.0f} random places per second: a command, a mean seek and"
-                " half a revolution for each."
+                f"The drive serves {iops:.0f} random reads per second: a command, a mean seek and "
+                "half a"
+                " revolution each."
                 if work.depth == 1
-                else f"The drive reaches {iops:.0f} random places per second, and goes first to the"
-                f" one of {work.depth} that it is at soonest."
+                else f"The drive serves {iops:.0f} random reads per second: of {work.depth} "
+                "queued requests it"
+                " serves the nearest first."
             )
         elif not work.random and work.offset == 0:
             rate = sequential_read_rate(
@@ -57,8 +59,8 @@ def _of_the_drive(cell: Cell) -> Iterator[Prediction]:
             )
             iops = rate / work.block
             reason = (
-                f"The drive reads {iops * work.block / 1e6:.0f} MB per second at its beginning,"
-                " and is ahead of the requests."
+                f"The drive reads {iops * work.block / 1e6:.0f} MB per second at its start, with"
+                " read-ahead."
             )
         else:
             continue
@@ -69,9 +71,9 @@ def _of_the_drive(cell: Cell) -> Iterator[Prediction]:
 
 
 def promises(disk: Disk, probes: Sequence[Probe], guest: GuestTimes = NO_TIME) -> list[Prediction]:
-    """The figures of the drive that a disk models, of each probe that is held against one.
+    """Expected values of a modelled disk for each calibration probe.
 
-    As the drive has them by itself, or as a guest sees them that takes time of its own.
+    ``guest`` is the guest overhead; by default the drive's own values.
     """
     drive = catalog.disk_model(disk.model).drive(disk)
     if drive is None:
@@ -90,9 +92,9 @@ def promises(disk: Disk, probes: Sequence[Probe], guest: GuestTimes = NO_TIME) -
     ]
 
 
-def works(cell: Cell) -> dict[str, theory.Stream | theory.Load]:
-    """The workloads that theory knows, by name."""
-    found: dict[str, theory.Stream | theory.Load] = {}
+def works(cell: Cell) -> dict[str, theory.SequentialLoad | theory.Load]:
+    """The workloads in theory's terms, by name; without those that theory does not know."""
+    found: dict[str, theory.SequentialLoad | theory.Load] = {}
     for workload in undisturbed(cell):
         tool = catalog.workload(workload.tool)
         stream = tool.stream(tool.parameters.model_validate(workload.parameters, context=KEPT))
@@ -102,21 +104,21 @@ def works(cell: Cell) -> dict[str, theory.Stream | theory.Load]:
 
 
 def explanations(cell: Cell) -> tuple[Explanation, ...]:
-    """Every workload, explained, or why it cannot be."""
+    """An explanation of every workload, or why there is none."""
     known = works(cell)
     return tuple(
         theory.explain(cell, workload.name, known[workload.name])
         if workload.name in known
         else Explanation(
             workload=workload.name,
-            sentences=(f"Theory has no rule for what {workload.tool} does here.",),
+            sentences=(f"No prediction: theory has no rule for this use of {workload.tool}.",),
         )
         for workload in cell.workloads
     )
 
 
 def durations(cell: Cell) -> dict[str, float]:
-    """Seconds of the workloads whose time theory or the tool itself knows, by name."""
+    """Predicted or configured seconds of workloads, by name."""
     known = works(cell)
     timed = {
         name: work.rest + work.seconds
@@ -129,9 +131,9 @@ def durations(cell: Cell) -> dict[str, float]:
 
 
 def bitmap_updates(cell: Cell, seconds: Mapping[str, float]) -> dict[str, float]:
-    """The most bits that each workload can set in the seconds that it took; none without a bitmap.
+    """The most bitmap bits that each workload can set in its measured seconds.
 
-    A workload that is known to read sets none, and is left out.
+    Without workloads that only read; empty without a bitmap.
     """
     known = works(cell)
     found = {}
@@ -146,27 +148,27 @@ def bitmap_updates(cell: Cell, seconds: Mapping[str, float]) -> dict[str, float]
 
 
 def written(cell: Cell) -> int:
-    """Bytes that all workloads write at most, in one trial; 0 where nobody knows.
+    """Bytes that all workloads write at most in one trial; 0 if unknown.
 
-    Scattered writes take more of a disk's file than their bytes: nobody knows how much.
+    Random writes use more of a disk's file than their bytes, so they are unknown.
     """
     known = works(cell)
     if len(known) < len(cell.workloads):
         return 0
     total = 0
     for work in known.values():
-        if isinstance(work, theory.Stream):
+        if isinstance(work, theory.SequentialLoad):
             total += work.total if work.direction is theory.Direction.WRITE else 0
         elif work.read_share < 1:
             return 0
     return total
 
 
-def work_of(stream: Stream) -> theory.Stream | theory.Load:
-    """A workload's stream in theory's words: one after the other, or many at once."""
+def work_of(stream: Stream) -> theory.SequentialLoad | theory.Load:
+    """A workload in theory's terms: one request at a time, or many."""
     plain = not stream.random and stream.depth == 1 and stream.direction != "mixed"
     if plain and stream.total is not None and stream.seconds is None:
-        return theory.Stream(
+        return theory.SequentialLoad(
             direction=theory.Direction(stream.direction),
             block=stream.block,
             total=stream.total,
@@ -189,7 +191,7 @@ def work_of(stream: Stream) -> theory.Stream | theory.Load:
 
 
 def silences(cell: Cell) -> dict[str, str]:
-    """Why theory says nothing of a workload, where it says nothing."""
+    """Why there is no prediction, for each workload without one."""
     known = works(cell)
     said = {p.workload for p in predictions(cell)}
     found = {}
@@ -199,6 +201,6 @@ def silences(cell: Cell) -> dict[str, str]:
         work = known.get(workload.name)
         reason = theory.why_not(cell, work) if work else None
         if workload not in undisturbed(cell):
-            reason = "theory knows nothing of what follows a fault"
-        found[workload.name] = reason or f"theory has no rule for what {workload.tool} does here"
+            reason = "theory has no rules for workloads after a fault"
+        found[workload.name] = reason or f"theory has no rule for this use of {workload.tool}"
     return found

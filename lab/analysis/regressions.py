@@ -1,8 +1,7 @@
-"""Figures that got worse, and the first version of Linux or mdadm with which they did. Pure.
+"""Values that got worse, and the first version of Linux or mdadm where they did. Pure.
 
-Sightings of the same figure are put in the order of the versions that they were made with, whenever
-that was. What differs from the newest version's by more than noise is the good side; the first
-version from which on nothing does is the first bad one.
+Sightings of a value are sorted by version, not by date. Versions that differ from the newest by
+more than noise are good; the first version after the last good one is the first bad one.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from lab.model.scenario.document import AxisValue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
-    """One figure of one run that a claim speaks of."""
+    """One value of one run that a claim uses."""
 
     scenario: str
     claim: str
     cell: str
-    """What the cell is, but for its guest."""
+    """The cell's identity, without its guest."""
     axes: Mapping[str, AxisValue]
     kernel: str
     mdadm: str
@@ -44,21 +43,21 @@ class Sighting:
     noise: Sequence[NoiseFloor]
     verdict: Verdict
     facts: Mapping[str, str] = field(default_factory=dict)
-    """QEMU, libvirt, the lab, the accelerator: what else may be the reason."""
+    """QEMU, libvirt, the lab, the accelerator: other possible reasons."""
 
     @property
     def subject(self) -> tuple[str, ...]:
-        """What is looked at over all versions."""
+        """The key of the value's history."""
         one = self.figure
         return (self.scenario, self.claim, self.cell, one.workload, one.metric)
 
 
 def regressions(sightings: Iterable[Sighting], since: str = "") -> tuple[Regression, ...]:
-    """Figures that are worse with the newest version than with an older one, by more than noise.
+    """Values that are worse with the newest version than with an older one, by more than noise.
 
-    One is told where the change is ``compare.LEAST`` or more, or its claim held and is refuted now.
-    Nothing is named of figures that differ with one and the same version, for then another thing
-    than the version is the reason. ``since``, ISO 8601: those first seen from then on are new.
+    Reported if the change is ``compare.LEAST`` or more, or if the claim held and is now refuted.
+    Not reported if runs of the same version differ: the version is then not the reason. Those
+    first seen from ``since`` (ISO 8601) on are new.
     """
     subjects: dict[tuple[str, ...], list[Sighting]] = {}
     for one in sightings:
@@ -75,7 +74,7 @@ def regressions(sightings: Iterable[Sighting], since: str = "") -> tuple[Regress
 
 
 def _by_version(sightings: Sequence[Sighting]) -> list[list[Sighting]]:
-    """Groups of one version each, the oldest first; within them the first run first."""
+    """Groups of one version each, oldest first; runs in order of time."""
     groups: dict[tuple[str, str], list[Sighting]] = {}
     for one in sorted(sightings, key=lambda s: (s.started, s.run)):
         groups.setdefault((one.kernel, one.mdadm), []).append(one)
@@ -83,7 +82,7 @@ def _by_version(sightings: Sequence[Sighting]) -> list[list[Sighting]]:
 
 
 def _questions(histories: Mapping[tuple[str, ...], Sequence[Sequence[Sighting]]]) -> int:
-    """How many comparisons are made in all; claims that speak of one figure ask once."""
+    """Number of comparisons; claims that use the same value count once."""
     asked = {subject[:1] + subject[2:-1]: groups for subject, groups in histories.items()}
     return sum(
         len(groups) - 1 + sum(len(group) * (len(group) - 1) // 2 for group in groups)
@@ -131,7 +130,7 @@ def _regression(
 
 
 def _change(first: Sighting, second: Sighting, level: float) -> FigureChange | None:
-    """``None`` also where nobody knows how noisy such figures are."""
+    """The change of a value; ``None`` also if its noise is unknown."""
     name, pair = first.figure.metric, (first, second)
     if any(spread_of(one.noise, one.disks, name) is None for one in pair):
         return None
@@ -140,7 +139,7 @@ def _change(first: Sighting, second: Sighting, level: float) -> FigureChange | N
 
 
 def _side(change: FigureChange | None, better: str) -> str:
-    """On which side an older figure is: ``good`` where the newest is worse, else ``bad``."""
+    """``good`` if the newest value is worse than this older one, else ``bad``."""
     if change is None or change.verdict is Change.UNCLEAR:
         return "unclear"
     worse = change.second < change.first if better == "higher" else change.second > change.first
@@ -148,7 +147,7 @@ def _side(change: FigureChange | None, better: str) -> str:
 
 
 def _steady(group: Sequence[Sighting], level: float) -> bool:
-    """Whether one and the same version gave one and the same figure."""
+    """Whether runs of one version agree."""
     found = (_change(a, b, level) for a, b in combinations(group, 2))
     return all(c is None or c.verdict is not Change.CHANGED for c in found)
 

@@ -1,8 +1,7 @@
-"""What a run's suites found, as claims of the result: pure, and made again from the raw output.
+"""Test results of a run's suites as claims of the result, from the raw output.
 
-A test that passed holds, one that failed is refuted, and one that was skipped is not tested, with
-the suite's reason. Of one that was ended, or under which the suite ended, nobody knows; one that
-was never begun is not tested.
+A passed test holds, a failed one is refuted, a skipped one is not tested. A test that was
+interrupted is inconclusive, and one that was never started is not tested.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ VERDICTS: Final[Mapping[Ending, Verdict]] = {
     "not_run": Verdict.NOT_TESTED,
 }
 _ORDER: Final[tuple[Ending, ...]] = ("failed", "unfinished", "not_run", "skipped", "passed")
-"""Of several trials the first that one of them has is what the test has come to."""
+"""The worst first: the result of several trials is the first of these that occurs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteCell:
-    """A cell, what became of it, and its raw output by name."""
+    """A cell, its result, and its raw output by name."""
 
     cell: Cell
     result: CellResult
@@ -42,20 +41,22 @@ class SuiteCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteTest:
-    """What a test has come to, in the trial in which it came to the worst."""
+    """A test's worst result over all trials."""
 
     claim: str
-    """Id of the claim that it passes."""
+    """Id of the claim that the test passes."""
     cell: str
-    """Id of the cell in which it was run."""
+    """Id of its cell."""
     test: Tested
     trial: int | None
-    """``None``: there is but one."""
+    """``None`` if there is only one."""
 
 
 def claims_of(cells: Sequence[SuiteCell]) -> tuple[ClaimResult, ...]:
-    """A claim for each test of each suite: ``WORKLOAD.TEST``, of several cells ``…@AXES``, or the
-    cells' ids where their axes are too long to tell them apart."""
+    """One claim per test: ``WORKLOAD.TEST``; with several cells ``…@AXES``.
+
+    Cells' ids replace axes that are not unique.
+    """
     return tuple(
         claim
         for one, workload, where in _workloads(cells)
@@ -64,14 +65,14 @@ def claims_of(cells: Sequence[SuiteCell]) -> tuple[ClaimResult, ...]:
 
 
 def tests_of(cells: Sequence[SuiteCell]) -> tuple[SuiteTest, ...]:
-    """Every test of each suite, by the claim that speaks of it."""
+    """Every test of each suite, with its claim's id."""
     return tuple(
         test for one, workload, where in _workloads(cells) for test in _worst(one, workload, where)
     )
 
 
 def _workloads(cells: Sequence[SuiteCell]) -> Iterator[tuple[SuiteCell, Workload, str]]:
-    """Each suite of each cell, and what its claims' ids end with."""
+    """Each suite of each cell, with the suffix of its claims' ids."""
     slugs = [slug(one.cell) for one in cells]
     names = slugs if len(set(slugs)) == len(slugs) else [cell_id(one.cell) for one in cells]
     for one, name in zip(cells, names, strict=True):
@@ -107,7 +108,7 @@ def _of_workload(one: SuiteCell, workload: Workload, where: str) -> Iterator[Cla
             id=f"{workload.name}{where}",
             says=f"the tests of {workload.name} pass",
             verdict=Verdict.NOT_TESTED if skipped else Verdict.INCONCLUSIVE,
-            reason=_broken(one.result) or "nothing says which tests were meant",
+            reason=_broken(one.result) or "the list of chosen tests is missing",
         )
 
 
@@ -120,7 +121,7 @@ def _tests(one: SuiteCell, workload: Workload, trial: int) -> tuple[Tested, ...]
 
 
 def _claim(id_: str, one: SuiteCell, name: str, test: Tested, in_trial: str) -> ClaimResult:
-    """In a cell that broke, what was never begun is as unknown as what had begun."""
+    """One test as a claim; in a failed cell, unfinished and unstarted tests are inconclusive."""
     verdict, reason = VERDICTS[test.ending], f"{in_trial}{test.reason}" or "it passed"
     broken = _broken(one.result)
     if broken and test.ending in ("unfinished", "not_run"):
@@ -131,7 +132,7 @@ def _claim(id_: str, one: SuiteCell, name: str, test: Tested, in_trial: str) -> 
 
 
 def _broken(result: CellResult) -> str:
-    """Why a cell is not done; empty where it is."""
+    """Why a cell is not done; empty if it is."""
     if result.outcome is Outcome.DONE:
         return ""
     if result.pending:

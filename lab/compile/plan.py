@@ -1,4 +1,4 @@
-"""A guest and its cells as a plan shows them, and as a bundle runs them."""
+"""A guest and its cells for plans and bundles."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lab.model.scenario.guest import Guest
 
 
 def planned_guest(guest: Guest, cells: Sequence[Cell], site: Site) -> PlannedGuest:
-    """A guest that boots, and cells in it; its keys are variables that the plan's script sets."""
+    """A guest that boots, with its cells; its keys are variables of the plan's script."""
     identity = Identity(
         guest="gplan",
         host_name="lab",

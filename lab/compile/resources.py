@@ -1,7 +1,6 @@
-"""What a cell takes of a host and what a host has to give, in the words of a cluster: pure.
+"""Resource needs of cells and resources of hosts as dask's worker resources. Pure.
 
-Both are dask's resources: named amounts that a worker offers and its tasks take while they run
-(the chapter "Worker Resources" of distributed's documentation).
+Source: the chapter "Worker Resources" of distributed's documentation.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from lab.model.scenario.document import Cell
 
 CPUS, MEMORY, SPACE = "cpus", "memory", "space"
 IMAGE = "image:"
-"""Before an image's directory: of a host that has it already."""
+"""Prefix of an image's directory, for a host that has it already."""
 DISK = "disk:"
-"""Before a real disk's stable name. Not its serial, which its partitions have too."""
+"""Prefix of a real disk's stable name; its serial is also that of its partitions."""
 
 Amounts = dict[str, float]
 
@@ -31,10 +30,10 @@ def offered(
     disks: Iterable[str],
     share: int,
 ) -> Amounts:
-    """What a host gives, where ``share`` labs have it together; sizes in bytes.
+    """The resources of a host that ``share`` labs use; sizes in bytes.
 
-    ``guests`` is how many it bears side by side, one processor each. An accelerator and images are
-    there or not: as many cells as the host bears may use them at once. A real disk is one cell's.
+    ``guests`` is the number of concurrent guests of one CPU each. All of them may use the
+    accelerator and the images at once; a real disk belongs to one cell.
     """
     amounts = {
         accelerator: float(guests),
@@ -47,7 +46,7 @@ def offered(
 
 
 def wanted(cell: Cell, need: Need, accelerator: str, image: str = "") -> Amounts:
-    """What a cell takes while it runs; ``image``: one that its host must have already."""
+    """The resources that a running cell needs; ``image``: one that its host must have already."""
     amounts = {
         accelerator: 1.0,
         CPUS: float(cell.guest.cpus),
@@ -59,9 +58,9 @@ def wanted(cell: Cell, need: Need, accelerator: str, image: str = "") -> Amounts
 
 
 def lacking(wants: Amounts, offers: Mapping[str, Amounts]) -> str:
-    """What no single host has of what a cell takes, and what hosts have; empty where one has all.
+    """The needs of a cell that no host can meet, with what each host has; empty if one can.
 
-    ``offers`` are the hosts' by name.
+    ``offers`` has each host's resources by name.
     """
     if any(all(has.get(k, 0.0) >= v for k, v in wants.items()) for has in offers.values()):
         return ""
@@ -71,14 +70,14 @@ def lacking(wants: Amounts, offers: Mapping[str, Amounts]) -> str:
         told.append(f"{name} has {', '.join(_amount(k, has.get(k, 0.0)) for k in short)}")
     short = [k for k in wants if any(has.get(k, 0.0) < wants[k] for has in offers.values())]
     takes = ", ".join(_amount(k, wants[k]) for k in short or wants)
-    return f"it takes {takes}; {'; '.join(told) or 'there is no host'}"
+    return f"it needs {takes}; {'; '.join(told) or 'there is no host'}"
 
 
 def _amount(name: str, amount: float) -> str:
     if name in (MEMORY, SPACE):
         return f"{format_size(int(amount) // MIB * MIB)} of {name}"
     if name == CPUS:
-        return f"{amount:g} processors for guests"
+        return f"{amount:g} CPUs for guests"
     kinds = {IMAGE: "the image", DISK: "the disk"}
     named = (
         f"{word} {name.removeprefix(kind)}" for kind, word in kinds.items() if name.startswith(kind)

@@ -1,4 +1,4 @@
-"""Which cell next, and whether it fits beside those that run: pure."""
+"""Admission of cells: resource needs and free resources of the host. Pure."""
 
 from __future__ import annotations
 
@@ -10,48 +10,48 @@ from lab.model.scenario.document import Cell, Disk
 from lab.plugins import catalog
 
 UNKNOWN_SECONDS = 60.0
-"""What a workload counts for that theory knows nothing of."""
+"""Assumed seconds of a workload without a prediction."""
 GUEST_SECONDS = {"kvm": 10.0, "tcg": 40.0}
-"""All of a guest's start, until the first has told better."""
+"""Assumed seconds of a guest's start, until the first was measured."""
 CELL_SECONDS = {"kvm": 4.0, "tcg": 12.0}
-"""What a cell takes beyond its workloads, until the first has told better."""
+"""Assumed seconds of a cell without its workloads, until the first was measured."""
 RESERVE = GIB
-"""Memory and disk space, bytes each, that is left to the host."""
+"""Bytes of memory and of disk space that are left to the host."""
 LARGEST_REQUEST = 1280 * KIB
-"""Bytes of a guest's request at most (``include/linux/blkdev.h: BLK_DEF_MAX_SECTORS_CAP``), of
-which a limit on operations lets so many through."""
+"""Bytes of a guest's request at most (``include/linux/blkdev.h: BLK_DEF_MAX_SECTORS_CAP``), which a
+limit on operations counts."""
 SHARE = 0.5
-"""Part of the host's measured throughput that the limits of all running disks may add up to."""
+"""Largest share of the host's measured throughput for the limits of all running disks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What a cell takes from the host while it runs."""
+    """Resources that a running cell needs."""
 
     memory: int
-    """Bytes, of the guest and of QEMU; a guest that stands already needs none."""
+    """Bytes of the guest and QEMU; 0 for a guest that runs already."""
     space: int
-    """Bytes that its disks may grow to."""
+    """Bytes that its disks may use."""
     rate: float
-    """Bytes per second that its disks' limits allow together; 0 where a disk has none."""
+    """Bytes per second that its disks' limits allow together; 0 if a disk has none."""
     cores: float = 0.0
-    """Processors that its guest keeps busy in its busiest step."""
+    """Peak CPU use of its guest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """What the host has left."""
+    """Free resources of the host."""
 
     memory: int
     space: int
     rate: float
-    """Bytes per second that the host itself moves, measured."""
+    """Measured bytes per second of the host."""
     cores: float
-    """Processors that may be busy."""
+    """Free CPUs."""
 
 
 def need_of(cell: Cell, memory: int, written: int) -> Need:
-    """``written``: bytes that the workloads write at most; 0 where nobody knows."""
+    """The needs of a cell; ``written``: bytes that the workloads write at most, 0 if unknown."""
     disks = [disk for _, disk in cell.each_disk]
     files = [disk for disk in disks if disk.device is None]
     whole = sum(disk.size for disk in files)
@@ -61,7 +61,7 @@ def need_of(cell: Cell, memory: int, written: int) -> Need:
 
 
 def rate_of(disk: Disk) -> float:
-    """Bytes per second that a disk's limits let through at most; 0 where they let all through."""
+    """Most bytes per second that a disk's limits allow; 0 without limits."""
     t = disk.throttle
     bounds = [
         float(limit * size)
@@ -79,13 +79,13 @@ def rate_of(disk: Disk) -> float:
 
 
 def _least(bytes_: int | None, operations: int | None) -> float:
-    """The lesser of two limits on one direction; 0: it has none."""
+    """The smaller of two limits on one direction; 0 without any."""
     given = [float(bytes_ or 0), float((operations or 0) * LARGEST_REQUEST)]
     return min((g for g in given if g), default=0.0)
 
 
 def fits(need: Need, running: Sequence[Need], room: Room) -> bool:
-    """Whether a cell may start beside those that run. Alone, any cell may."""
+    """Whether a cell may start with the running ones; a single cell always may."""
     if not running:
         return True
     if need.memory + RESERVE > room.memory:

@@ -6,10 +6,10 @@
     ├── InputError            the user: a scenario, an option, a name is wrong       (exit 2)
     └── TroubleError          the host or the lab could not do it                    (exit 3)
         ├── HostError         a program, a library, space or memory is missing
-        │   └── FullError     a disk of the host is full: nothing else can go on either
+        │   └── FullError     a disk of the host is full; nothing can continue
         ├── GuestError        a guest panicked, hung, or never answered
-        └── ToolError         a tool ran and failed, or said what nobody can read
-            └── CommandError  a command in a guest ended with another exit status than 0
+        └── ToolError         a tool failed, or its output cannot be read
+            └── CommandError  a command in a guest ended with an exit status other than 0
 
 A refuted claim and a failed cell are values in a result, not exceptions: they end with exit 1.
 """
@@ -26,15 +26,15 @@ EXIT_REFUTED = 1
 EXIT_INPUT = 2
 EXIT_TROUBLE = 3
 EXIT_STOPPED = 130
-"""Ctrl-C, as shells have it: 128 and the number of SIGINT."""
+"""Ctrl-C: 128 + SIGINT."""
 EXIT_UNREAD = 141
-"""Whoever read the output went away: 128 and the number of SIGPIPE."""
+"""The reader of stdout closed the pipe: 128 + SIGPIPE."""
 PRINTED_LINES = 20
 """Lines of a failed command's stdout, and of its stderr, that its error shows."""
 
 
 class LabError(Exception):
-    """A sentence that names the thing, and a hint that says what to do about it."""
+    """A sentence that names the problem, and a hint that says what to do."""
 
     exit_status = EXIT_TROUBLE
 
@@ -49,7 +49,7 @@ class LabError(Exception):
 
 
 class InputError(LabError):
-    """What the user gave cannot be used as it is; nothing was started."""
+    """The user's input is wrong; nothing was started."""
 
     exit_status = EXIT_INPUT
 
@@ -59,11 +59,11 @@ class TroubleError(LabError):
 
 
 class HostError(TroubleError):
-    """Something is missing on the host, or has run out."""
+    """The host lacks a program, a library, memory or space."""
 
 
 class FullError(HostError):
-    """A disk of the host is full: no cell is to blame, and none can go on."""
+    """A disk of the host is full; no cell can continue."""
 
 
 class GuestError(TroubleError):
@@ -75,7 +75,7 @@ class ToolError(TroubleError):
 
 
 class CommandError(ToolError):
-    """A command in a guest ended with another exit status than 0."""
+    """A command in a guest ended with an exit status other than 0."""
 
     def __init__(self, command: str, *, status: int, stdout: str, stderr: str) -> None:
         printed = [
@@ -92,20 +92,20 @@ class CommandError(ToolError):
 
 
 def first_line(script: str) -> str:
-    """A script's first line that is not blank, with ``…`` where there are more lines."""
+    """A script's first non-blank line, with ``…`` if there are more."""
     lines = script.strip().splitlines() or [""]
     return f"{lines[0]} …" if len(lines) > 1 else lines[0]
 
 
 def last_lines(text: str, lines: int) -> str:
-    """The end of a text, with a line in place of those that are left out."""
+    """The last lines of a text; one line counts those left out."""
     found = text.strip("\n").splitlines()
     left_out = len(found) - lines
     return "\n".join([f"(… {left_out} lines)", *found[-lines:]] if left_out > 0 else found)
 
 
 def full(what: str) -> FullError:
-    """The sentence for a full disk; ``what`` could not be done for it."""
+    """The error for a full disk; ``what`` could not be done."""
     return FullError(
         f"the disk is full: {what}",
         hint="free some space, or move the lab with LAB_HOME; what is finished is kept,"
@@ -114,12 +114,12 @@ def full(what: str) -> FullError:
 
 
 def is_full(error: OSError) -> bool:
-    """Whether space has run out, on the disk or of the user's share of it."""
+    """Whether the disk or the user's quota is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def unwritable(path: object, error: OSError, done: str = "written") -> HostError:
-    """The sentence for something that could not be written, or ``done`` otherwise."""
+    """The error for a path that could not be written (or ``done``)."""
     if is_full(error):
         return full(f"'{path}' cannot be {done}")
     return HostError(f"'{path}' cannot be {done}: {error.strerror}")

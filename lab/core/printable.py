@@ -1,4 +1,4 @@
-"""Text of others, made safe for a terminal, a page or a table, and as part of a file's name."""
+"""Foreign text made safe for terminals, HTML, tables and file names."""
 
 from __future__ import annotations
 

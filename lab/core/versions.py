@@ -1,4 +1,4 @@
-"""Versions of kernels and of mdadm: which one is newer, and whether one lies in a range."""
+"""Order of kernel and mdadm versions, and version ranges."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _HOLDS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 
 def age(version: str) -> tuple[tuple[int, int, str], ...]:
-    """A key by which older versions stand before newer ones, as ``deb-version(7)`` orders them.
+    """A sort key of versions, oldest first, in the order of ``deb-version(7)``.
 
-    Numbers count as numbers; what follows a ``~`` is older than nothing, and ``-rc`` is read so.
+    ``~`` sorts before the end, and ``-rc`` counts as ``~rc``.
     """
     parts = re.findall(r"\d+|\D+", version.replace("-rc", "~rc"))
     keys = [
@@ -35,16 +35,16 @@ def parse_range(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
     bounds = _BOUND.findall(text)
     if not bounds or _BOUND.sub("", text).replace(",", "").strip():
         raise ValueError(
-            f"'{text}' is no range of versions: write bounds such as '>=6.12', '<4.4' or"
+            f"'{text}' is not a range of versions: write bounds such as '>=6.12', '<4.4' or"
             " '>=6.12 <6.18'"
         )
     return tuple((sign, _numbers(number)) for sign, number in bounds)
 
 
 def in_range(version: str | None, text: str) -> bool:
-    """Whether all bounds hold; each is as exact as it is written: 6.12.57 is ``==6.12``.
+    """Whether all bounds hold, each with its own precision: 6.12.57 is ``==6.12``.
 
-    Of a version that nobody knows, none does.
+    ``False`` for an unknown version.
     """
     found = re.match(r"\d+(?:\.\d+)*", version or "")
     if found is None:

@@ -9,7 +9,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from lab.analysis import measure
 from lab.analysis.calibration import check_of
-from lab.analysis.judge import Judged, judge
+from lab.analysis.judge import JudgedCell, judge
 from lab.analysis.noise import disks_of, share_of
 from lab.analysis.predict import bitmap_updates, predictions
 from lab.analysis.suites import SuiteCell, SuiteTest, claims_of, tests_of
@@ -126,7 +126,7 @@ def tests_of_run(store: RunStore, result: Result) -> tuple[SuiteTest, ...]:
 
 def _cell(
     store: RunStore, stored: StoredCell, run: StoredRun, missing: str
-) -> tuple[Judged, Mapping[str, str]]:
+) -> tuple[JudgedCell, Mapping[str, str]]:
     """A cell's result, and its raw output."""
     finished = store.load_cell(stored.id)
     if finished is None:
@@ -168,7 +168,7 @@ def _cell(
             result = result.model_copy(
                 update={"measurements": measured, "counters": counted, "checks": checks}
             )
-    one = Judged(
+    one = JudgedCell(
         result=result,
         fields=fields_of(stored.cell, run.claims),
         published=stored.published,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab.analysis.judge import Judged, judge
+from lab.analysis.judge import JudgedCell, judge
 from lab.compile.guest.steps import Site
 from lab.compile.plan import planned_guest
 from lab.compile.scenario.document import Compiled
@@ -80,7 +80,7 @@ def prediction_of(compiled: Compiled) -> Result:
     """The result document with predictions and no measurements."""
     claims = compiled.scenario.claims
     cells = [
-        Judged(
+        JudgedCell(
             result=predicted(cell_id(cell), cell), fields=fields_of(cell, claims), published=True
         )
         for cell in compiled.cells

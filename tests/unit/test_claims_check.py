@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.analysis.judge import Judged, judge
+from lab.analysis.judge import JudgedCell, judge
 from lab.compile.scenario.document import Compiled, compile_scenario
 from lab.compile.scenario.fields import fields_of
 from lab.core.errors import InputError
@@ -222,7 +222,7 @@ def test_a_workload_that_a_fault_ends_has_no_values(tmp_path: Path) -> None:
 def test_a_claim_whose_cells_a_set_took_away_is_not_tested(tmp_path: Path) -> None:
     found = compiled(tmp_path, text(), "array.chunk=128KiB")
     cells = [
-        Judged(
+        JudgedCell(
             result=CellResult(id=str(n), axes=c.axes, outcome=Outcome.DONE),
             fields=fields_of(c, found.scenario.claims),
             published=True,

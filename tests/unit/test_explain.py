@@ -30,18 +30,12 @@ def test_what_post_004_left_open() -> None:
     found = explained("raid5-parity-last", "write")
     text = " ".join(found.sentences)
     for words in (
-        "4 × 512 KiB = 2 MiB of data, and a write has 1 MiB, half of it",
-        "For 6400 of 12800 stripe heads",
-        "reconstruct-write (2 chunks that the write does not cover;",
-        "read-modify-write would read 3)",
-        "50 MiB altogether",
-        "6400 more found it in the stripe cache",
-        "Disks 3, 4 and 5 have the most to do",
-        "All parity lies on disk 5",
-        "50 MiB, where 25 MiB would do",
-        "0.2 s are given",
-        "With bs=2MiB, a full stripe, it would write 21.8 MB/s. So would left-symmetric",
-        "With array.layout=left-symmetric, parity on each disk in turn, it would write 13.4 MB/s.",
+        *("4 × 512 KiB = 2 MiB", "half of a stripe"),
+        *("6400 of 12800 stripe heads", "reconstruct-write (2 chunks", "would read 3)", "50 MiB"),
+        *("6400 more", "stripe cache", "disks 3, 4 and 5", "parity is on disk 5"),
+        *("would need 25 MiB", "saves 0.2 s"),
+        *("With bs=2MiB, a full stripe, it would write 21.8 MB/s", "layout no longer matters"),
+        *("With array.layout=left-symmetric", "it would write 13.4 MB/s."),
     ):
         assert words in text, words
     assert [m.written_bytes >> 20 for m in found.members] == [25, 25, 25, 25, 50]
@@ -68,22 +62,21 @@ def test_a_lift_is_what_the_changed_cell_would_do(name: str, lift: tuple[str, ..
 
 def test_full_stripes_read_nothing_and_have_nothing_to_lift() -> None:
     text = " ".join(explained("raid5-parity-last", "write_stripe").sentences)
-    assert "covers whole stripes" in text
-    assert "md reads nothing" in text
-    assert "Nothing that theory knows" in text
+    assert "reads nothing" in text
+    assert "With " not in text
 
 
 def test_reads_leave_a_parity_disk_idle() -> None:
     text = " ".join(explained("raid5-parity-last", "read").sentences)
-    assert "only 4 of 5 disks have anything to read" in text
+    assert "only 4 of 5 disks" in text
     turned = explained("raid5-parity-last", "read", "array.layout=left-symmetric")
-    assert "all 5 serve the reads" in " ".join(turned.sentences)
+    assert "all 5 serve" in " ".join(turned.sentences)
 
 
 def test_small_random_writes_name_the_way_and_the_parity_disk() -> None:
     five = " ".join(explained("raid5-random-write", "write", "array.layout=parity-last").sentences)
     assert "read-modify-write (the old data and the old parity, 2 chunks" in five
-    assert "Disk 5 has the most to do" in five
+    assert "disk 5" in five
     assert "With array.layout=left-symmetric" in five
     four = explained("raid5-random-write", "write", "disks.count=4")
     assert "by reconstruct-write" in " ".join(four.sentences)
@@ -94,8 +87,8 @@ def test_a_bitmap_is_explained_with_its_doubt() -> None:
         "raid5-random-write", "write", "array.bitmap=internal", "array.bitmap_chunk=64KiB"
     )
     text = " ".join(found.sentences)
-    assert "first in a clean region of the bitmap" in text
-    assert "higher or lower" in text
+    assert "clean region of the bitmap" in text
+    assert re.search(r"\d+% higher or lower", text)
     assert "With array.bitmap=none it would write" in text
 
 
@@ -103,7 +96,7 @@ def test_where_theory_cannot_say_it_says_so() -> None:
     found = explained("raid5-random-write", "write", "workloads.write.rw=randtrim")
     assert found.sentences == ("Theory has no rule for what fio does here.",)
     found = explained("raid5-random-write", "write", "disks.scheduler=bfq")
-    assert found.sentences[0].startswith("Theory cannot say: the elevator 'bfq'")
+    assert "'bfq'" in found.sentences[0]
     assert found.expected == {}
 
 

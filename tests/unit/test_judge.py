@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lab.analysis.judge import Judged, in_words, judge, limits
+from lab.analysis.judge import JudgedCell, in_words, judge, limits
 from lab.model.result.calibration import CALIBRATED
 from lab.model.result.document import CellMeasurement, CellResult, MemberCounters, Outcome
 from lab.model.result.measurement import Check, Measurement, Prediction
@@ -25,7 +25,7 @@ def cell(
     published: bool = True,
     metric: str = "throughput",
     noise: float | None = None,
-) -> Judged:
+) -> JudgedCell:
     found: tuple[CellMeasurement, ...] = ()
     if figure is not None:
         one = {"workload": "write", "metric": metric, "unit": "B/s", "values": (figure,)}
@@ -40,7 +40,7 @@ def cell(
         measurements=found,
         reason="" if outcome is Outcome.DONE else "the guest panicked\nwith a long story",
     )
-    return Judged(result=result, fields=fields, published=published)
+    return JudgedCell(result=result, fields=fields, published=published)
 
 
 def value(chunk: AxisValue = None, **more: Any) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def claim(**expect: Any) -> Claim:
     )
 
 
-def verdict(expectation: Claim, *cells: Judged) -> Verdict:
+def verdict(expectation: Claim, *cells: JudgedCell) -> Verdict:
     (result,) = judge([expectation], cells)
     assert result.expected
     assert result.reason
@@ -68,7 +68,7 @@ def verdict(expectation: Claim, *cells: Judged) -> Verdict:
 A, B, C = 4096, 8192, 16384
 
 
-def three(a: float, b: float, c: float) -> list[Judged]:
+def three(a: float, b: float, c: float) -> list[JudgedCell]:
     return [cell(A, a), cell(B, b), cell(C, c)]
 
 
@@ -165,12 +165,12 @@ def test_what_is_too_close_to_tell_is_not_decided(
 
 
 def test_trials_that_scatter_widen_a_figure_as_the_host_does() -> None:
-    def scattered(*values: float, noise: float) -> Judged:
+    def scattered(*values: float, noise: float) -> JudgedCell:
         one = Measurement(workload="write", metric="throughput", unit="B/s", values=values)
         found = CellResult(
             id="c", axes={}, outcome=Outcome.DONE, measurements=(CellMeasurement.of(one, noise),)
         )
-        return Judged(result=found, fields={"array.chunk": A}, published=True)
+        return JudgedCell(result=found, fields={"array.chunk": A}, published=True)
 
     assert judge([FLOOR], [scattered(10.1e6, 10.2e6, 10.3e6, noise=0)])[0].verdict is HOLDS
     assert judge([FLOOR], [scattered(9.9e6, 10.2e6, 10.3e6, noise=0)])[0].verdict is INCONCLUSIVE
@@ -340,10 +340,10 @@ def test_a_figure_that_its_workload_did_not_give_is_not_called_a_missing_workloa
     assert "'write' has no figures in the cell" in result.reason
 
 
-def with_guest(figure: float, share: float) -> Judged:
+def with_guest(figure: float, share: float) -> JudgedCell:
     found = cell(A, figure)
     check = Check(name=CALIBRATED, passed=True, guest_share=share)
-    return Judged(
+    return JudgedCell(
         result=found.result.model_copy(update={"checks": (check,)}),
         fields=found.fields,
         published=True,
@@ -375,7 +375,7 @@ def test_a_bound_that_is_missed_by_no_more_than_the_guests_own_time_is_inconclus
 # -- the disks' counters, and theory in the place of what was measured
 
 
-def counted(chunk: AxisValue, *reads: tuple[int, str, int]) -> Judged:
+def counted(chunk: AxisValue, *reads: tuple[int, str, int]) -> JudgedCell:
     """A cell whose disks read so many bytes: trial, serial, bytes."""
     plain = cell(chunk, 1.0)
     counters = tuple(
@@ -411,7 +411,7 @@ def test_a_claim_may_speak_of_what_the_disks_counted(
 
 
 def test_theory_is_put_in_the_place_of_what_was_measured() -> None:
-    def both(chunk: int, measured: float, said: float | None) -> Judged:
+    def both(chunk: int, measured: float, said: float | None) -> JudgedCell:
         plain = cell(chunk, measured)
         found = (
             () if said is None else (Prediction(workload="write", metric="throughput", value=said),)

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from lab.core.units import GIB
-from lab.md.facts.geometry import geometry_of
 from lab.md.facts.rules import array_problems
-from lab.md.steps.build import create_command
+from lab.md.facts.sizes import geometry_of
+from lab.md.steps.create import create_command
 from lab.model.execution.procedure import GuestCommand, Step, Verify, WaitFor
 from lab.model.scenario.document import Array
 from lab.plugins.arrays.md import ARRAY

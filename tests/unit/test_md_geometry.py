@@ -9,16 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.core.units import GIB, KIB, MIB, parse_size
-from lab.md.facts.geometry import (
-    bitmap_bytes,
-    bitmap_covers,
-    bitmap_room,
-    data_offset_of,
-    geometry_of,
-    room_on,
-    round_component,
-    smallest_bitmap_chunk,
-)
 from lab.md.facts.levels import (
     NAMES,
     Level,
@@ -27,6 +17,16 @@ from lab.md.facts.levels import (
     layout_names,
     layout_number,
     near_copies,
+)
+from lab.md.facts.sizes import (
+    bitmap_bytes,
+    bitmap_covers,
+    bitmap_room,
+    data_offset_of,
+    geometry_of,
+    room_on,
+    round_component,
+    smallest_bitmap_chunk,
 )
 from lab.model.scenario.document import Array
 
@@ -218,8 +218,7 @@ def test_default_bitmap_chunk_is_64_mib_or_what_fits() -> None:
         # RAID 1 is rounded to 64 KiB where nobody asked for a size, and not where one did.
         ({"level": 1, "data_offset": "1MiB"}, [GIB + 4 * KIB] * 2, GIB - MIB),
         ({"level": 1, "component_size": "100KiB"}, [GIB] * 2, 100 * KIB),
-        ({"level": 0}, [GIB] * 2, 0),
-        ({"level": "linear"}, [GIB] * 2, 0),
+        ({"level": 0}, [GIB] * 2, GIB - 2 * MIB),
         # Far copies: an odd chunk is left over.
         (
             {"level": 10, "layout": "f2", "chunk": "64KiB", "component_size": "448KiB"},
@@ -259,12 +258,13 @@ def test_raid10_components_are_whole_chunks_and_no_larger(
 def test_members_and_what_they_hold() -> None:
     five = geometry_of(_array(layout="parity-last"), [GIB] * 5)
     assert (five.members, five.data_members, five.stripe) == (5, 4, 2 * MIB)
+    assert five.size == 4 * five.component_size
     six = geometry_of(_array(level=6, spares=1, members=6), [GIB] * 8)
     assert (six.members, six.spares, six.data_members) == (6, 1, 4)
     ten = geometry_of(_array(level=10), [GIB] * 5)
-    assert (ten.copies, ten.data_members, ten.stripe) == (2, 2.5, 0)
+    assert (ten.near, ten.size, ten.stripe) == (2, 5 * ten.component_size // 2, 0)
     twin = geometry_of(_array(level=1), [GIB] * 3)
-    assert (twin.copies, twin.data_members, twin.chunk) == (3, 1, 0)
+    assert (twin.size, twin.chunk) == (twin.component_size, 0)
 
 
 def test_levels_say_what_sysfs_says() -> None:

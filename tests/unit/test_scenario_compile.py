@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lab.analysis.judge import Judged, judge
+from lab.analysis.judge import JudgedCell, judge
 from lab.compile.scenario.document import Compiled, compile_scenario
 from lab.compile.scenario.fields import fields_of, look_up
 from lab.compile.scenario.identity import cell_id, identity
@@ -118,7 +118,7 @@ def test_defaults_are_part_of_the_cell_and_not_hidden(plain: Compiled) -> None:
     assert plain.base.array.metadata == "1.2"
 
 
-def measured(compiled: Compiled) -> list[Judged]:
+def measured(compiled: Compiled) -> list[JudgedCell]:
     """Every cell as if all its workloads had run at 10.7 MB/s."""
     found = []
     for cell in compiled.cells:
@@ -132,7 +132,7 @@ def measured(compiled: Compiled) -> list[Judged]:
             id=cell_id(cell), axes=cell.axes, outcome=Outcome.DONE, measurements=tuple(values)
         )
         found.append(
-            Judged(
+            JudgedCell(
                 result=result,
                 fields=fields_of(cell, compiled.scenario.claims),
                 published=identity(cell) in compiled.published,

@@ -11,7 +11,7 @@ import pytest
 
 from lab.core.units import GIB, KIB, MIB
 from lab.md.facts.segments import data_start, segment_geometry, segment_size, volume_bytes
-from lab.md.theory import Direction, Load, Stream, predict, why_not
+from lab.md.theory import Direction, Load, SequentialLoad, predict, why_not
 from lab.model.execution.procedure import GuestCommand, Step, Verify
 from lab.model.image.manifest import ImageFacts
 from lab.model.scenario.document import Array, Cell, Disk, Throttle, Workload
@@ -207,8 +207,8 @@ def cell(**fields: Any) -> Cell:
     )
 
 
-def stream(total: int, offset: int = 0) -> Stream:
-    return Stream(direction=Direction.WRITE, block=192 * KIB, total=total, offset=offset)
+def stream(total: int, offset: int = 0) -> SequentialLoad:
+    return SequentialLoad(direction=Direction.WRITE, block=192 * KIB, total=total, offset=offset)
 
 
 def test_a_stream_in_the_first_segment_is_its_arrays_own() -> None:
@@ -240,7 +240,7 @@ def test_what_leaves_the_first_segment_is_not_predicted() -> None:
         why_not(cell(), Load(block=4096, read_share=0.0, depth=8, seconds=5.0, span=room)) is None
     )
     assert why_not(cell(segments=1), everywhere) is None
-    assert "stripes" in (why_not(cell(volume="striped"), stream(MIB)) or "")
+    assert "striped" in (why_not(cell(volume="striped"), stream(MIB)) or "")
 
 
 # --- on an image --------------------------------------------------------------------------------

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from lab.md.theory import Bitmap, Direction, Geometry, Level, Limit, Limits, Scope, Stream, Unit
+from lab.md.facts.geometry import Geometry
+from lab.md.facts.levels import Level
+from lab.md.theory import (
+    Bitmap,
+    Direction,
+    Limit,
+    Limits,
+    Scope,
+    SequentialLoad,
+    Unit,
+)
 from lab.md.theory.bitmap import BitmapState
 from lab.md.theory.prediction import predict_stream
+from tests.geometries import geometry as made
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
-RAID5 = Geometry(level=Level.RAID5, members=4, component=512 * MIB, chunk=64 * KIB)
+RAID5 = made(Level.RAID5, 4, 512 * MIB, chunk=64 * KIB)
 
 
 def test_a_bit_is_set_once_and_again_after_two_looks() -> None:
@@ -41,7 +52,7 @@ def test_a_bit_is_set_once_and_again_after_two_looks() -> None:
 def test_a_bit_covers_members_bytes_but_for_raid_10(
     level: Level, members: int, offset: int, *, same: bool
 ) -> None:
-    geometry = Geometry(level=level, members=members, component=512 * MIB, chunk=64 * KIB)
+    geometry = made(level, members, 512 * MIB, chunk=64 * KIB)
     state = BitmapState(Bitmap(chunk=64 * KIB), geometry)
     state.start(0.0, 0, 512)
     state.take_dirty()
@@ -50,7 +61,7 @@ def test_a_bit_covers_members_bytes_but_for_raid_10(
 
 
 def test_newer_kernels_mark_whole_rows() -> None:
-    wide = Geometry(level=Level.RAID5, members=4, component=512 * MIB, chunk=512 * KIB)
+    wide = made(Level.RAID5, 4, 512 * MIB, chunk=512 * KIB)
     whole = BitmapState(Bitmap(chunk=64 * KIB), wide)
     assert len(whole.start(0.0, 0, 4096)) == 8
     single = BitmapState(Bitmap(chunk=64 * KIB, whole_rows=False), wide)
@@ -62,7 +73,7 @@ def test_the_last_page_is_written_as_far_as_it_is_used() -> None:
     state = BitmapState(Bitmap(chunk=64 * KIB), RAID5)
     state.start(0.0, 0, 4096)
     assert state.take_dirty() == [1536]
-    large = Geometry(level=Level.RAID5, members=4, component=8 * GIB, chunk=64 * KIB)
+    large = made(Level.RAID5, 4, 8 * GIB, chunk=64 * KIB)
     state = BitmapState(Bitmap(chunk=64 * KIB), large)
     state.start(0.0, 0, 4096)
     state.start(0.0, large.size - 192 * KIB, 4096)
@@ -71,13 +82,13 @@ def test_the_last_page_is_written_as_far_as_it_is_used() -> None:
 
 def _seconds(bitmap: Bitmap | None, geometry: Geometry, unit: Unit, rate: float) -> float:
     limit = Limits(limits=(Limit(scope=Scope.TOTAL, unit=unit, average=rate),))
-    stream = Stream(direction=Direction.WRITE, block=192 * KIB, total=48 * MIB)
+    stream = SequentialLoad(direction=Direction.WRITE, block=192 * KIB, total=48 * MIB)
     found = predict_stream(geometry, [limit] * geometry.members, stream, bitmap=bitmap)
     return found.seconds
 
 
 def test_a_sequential_stream_marks_each_region_once() -> None:
-    geometry = Geometry(level=Level.RAID5, members=4, component=512 * MIB, chunk=64 * KIB)
+    geometry = made(Level.RAID5, 4, 512 * MIB, chunk=64 * KIB)
     plain = _seconds(None, geometry, Unit.OPERATIONS, 50)
     # every full stripe of 192 KiB is a region of its own: one more operation beside one
     fine = _seconds(Bitmap(chunk=64 * KIB), geometry, Unit.OPERATIONS, 50)
@@ -94,7 +105,7 @@ def test_repetitions_are_skipped_as_they_would_have_been_followed() -> None:
     limit = Limits(limits=(Limit(scope=Scope.TOTAL, unit=Unit.BYTES, average=5e6),))
     found = []
     for total in (96 * MIB, 192 * MIB):
-        stream = Stream(direction=Direction.WRITE, block=128 * KIB, total=total)
+        stream = SequentialLoad(direction=Direction.WRITE, block=128 * KIB, total=total)
         found.append(predict_stream(RAID5, [limit] * 4, stream, bitmap=marks))
     extra = [
         sum(m.written_bytes for m in each.members)
@@ -103,7 +114,7 @@ def test_repetitions_are_skipped_as_they_would_have_been_followed() -> None:
             for m in predict_stream(
                 RAID5,
                 [limit] * 4,
-                Stream(direction=Direction.WRITE, block=128 * KIB, total=total),
+                SequentialLoad(direction=Direction.WRITE, block=128 * KIB, total=total),
             ).members
         )
         for each, total in zip(found, (96 * MIB, 192 * MIB), strict=True)

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from lab.md.theory import Direction, Stream, explain, predict, why_not
+from lab.md.theory import Direction, SequentialLoad, explain, predict, why_not
 from lab.model.scenario.document import Array, Cell, Disk, Filesystem, Throttle, Workload
 
 MIB = 1024**2
 
-WRITE = Stream(direction=Direction.WRITE, block=MIB, total=100 * MIB)
-READ = Stream(direction=Direction.READ, block=MIB, total=100 * MIB)
+WRITE = SequentialLoad(direction=Direction.WRITE, block=MIB, total=100 * MIB)
+READ = SequentialLoad(direction=Direction.READ, block=MIB, total=100 * MIB)
 STREAMS = {"write": WRITE, "read": READ}
 
 
@@ -132,14 +132,22 @@ def test_write_mostly_members_are_not_read() -> None:
         (
             cell(disks=(disk(throttle=Throttle(total_bytes_per_second=5000 * MIB)),)),
             READ,
-            "before the buckets hold it",
+            "before the throttles",
         ),
-        (cell(), Stream(direction=Direction.READ, block=MIB, total=MIB, depth=4), "one request"),
-        (cell(), Stream(direction=Direction.WRITE, block=1000, total=10**6), "multiples of 4096"),
+        (
+            cell(),
+            SequentialLoad(direction=Direction.READ, block=MIB, total=MIB, depth=4),
+            "one request",
+        ),
+        (
+            cell(),
+            SequentialLoad(direction=Direction.WRITE, block=1000, total=10**6),
+            "multiples of 4096",
+        ),
     ],
 )
 def test_where_theory_has_nothing_to_say_it_says_why(
-    case: Cell, stream: Stream, words: str
+    case: Cell, stream: SequentialLoad, words: str
 ) -> None:
     reason = why_not(case, stream)
     assert reason is not None

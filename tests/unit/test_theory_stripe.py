@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.md.facts.geometry import PAGE, Geometry
+from lab.md.facts.levels import Level
 from lab.md.theory.bucket import Direction
-from lab.md.theory.layout import Geometry, Level
 from lab.md.theory.stripe import (
-    PAGE,
+    PageCache,
+    RunCache,
+    StripeCache,
     StripeRules,
     StripeWork,
     decide_read,
     decide_write,
     members_of,
-    segments,
+    row_spans,
 )
+from tests.geometries import geometry as made
 from tests.properties import examples
 
 KIB = 1024
@@ -86,23 +91,27 @@ def arrays(draw: st.DrawFn) -> Geometry:
     most = 2 if level is Level.RAID6 else 1
     failed = draw(st.sets(st.integers(0, members - 1), max_size=most))
     layouts = {Level.RAID5: ["left-symmetric", "right-asymmetric", "parity-first"]}
-    return Geometry(
-        level=level,
+    return made(
+        level,
+        members,
+        1024 * PAGE,
         layout=draw(st.sampled_from(layouts.get(level, [None]))),
-        members=members,
         chunk=PAGE * draw(st.sampled_from([1, 2, 4, 8])),
-        component=1024 * PAGE,
-        failed=frozenset(failed),
+        failed=failed,
     )
 
 
 @examples(300)
+@pytest.mark.parametrize("kind", [RunCache, PageCache])
 @given(array=arrays(), data=st.data())
-def test_runs_fare_as_single_stripe_heads_do(array: Geometry, data: st.DataObject) -> None:
+def test_both_caches_agree_with_the_plain_rules(
+    kind: Callable[[int], StripeCache], array: Geometry, data: st.DataObject
+) -> None:
     rules = StripeRules(
         cache_size=data.draw(st.integers(1, 24)), rmw_level=data.draw(st.integers(0, 2))
     )
-    fast, plain = StripeWork(array, rules), OnePageAtATime(array, rules)
+    fast = StripeWork(array, rules, kind(rules.cache_size))
+    plain = OnePageAtATime(array, rules)
     moved: Counter[tuple[int, str]] = Counter()
     steps = st.tuples(st.sampled_from([WRITE, WRITE, READ]), st.integers(0, 60), st.integers(1, 40))
     for direction, page, pages in data.draw(st.lists(steps, min_size=1, max_size=12)):
@@ -120,7 +129,7 @@ def test_runs_fare_as_single_stripe_heads_do(array: Geometry, data: st.DataObjec
 @given(array=arrays(), page=st.integers(0, 100), pages=st.integers(1, 200))
 def test_segments_cover_the_request_once(array: Geometry, page: int, pages: int) -> None:
     covered: Counter[int] = Counter()
-    for row, start, end, indices in segments(array, page * PAGE, pages * PAGE):
+    for row, start, end, indices in row_spans(array, page * PAGE, pages * PAGE):
         for index in indices:
             inside = start - row * array.chunk
             base = (row * array.data_members + index) * array.chunk + inside

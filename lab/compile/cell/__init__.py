@@ -1,1 +1,1 @@
-"""From a cell to its procedure: disks, array, workloads and faults as steps. Pure."""
+"""Compiles a cell to its procedure: disks, array, workloads and faults as steps. Pure."""

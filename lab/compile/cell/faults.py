@@ -1,4 +1,4 @@
-"""Faults as steps: what is done, waiting for md, and what is read of it afterwards."""
+"""Faults as steps: the fault, the wait for md, the state afterwards."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from lab.plugins import catalog
 from lab.plugins.faults import BEGAN, check, mark, settle, state
 
 FILE: Final = f"{MOUNT}/data"
-"""What workloads are aimed at on a file system."""
+"""The workloads' target on a file system."""
 SIDE_BY_SIDE: Final = 2.0
-"""How much longer than alone a guest may take to boot while others use the host."""
+"""Factor on the boot timeout, because other guests may run."""
 BOOT: Final = (
     WaitForSsh(timeout=BOOT_TIMEOUT["tcg"] * SIDE_BY_SIDE),
     GuestCommand(
@@ -34,7 +34,7 @@ BOOT: Final = (
 def scene_of(
     cell: Cell, fault: Fault, guest_directory: str, *, device: str, trial: int, mount: str
 ) -> Scene:
-    """Where and when a fault comes; ``device`` is the array's path, ``mount`` mounts it."""
+    """The context of a fault; ``device`` is the array's path, ``mount`` the mount command."""
     order = in_order(cell)
     return Scene(
         fault=fault,
@@ -49,7 +49,7 @@ def scene_of(
 
 
 def fault_problems(cell: Cell) -> Iterator[tuple[int, Problem]]:
-    """What is wrong with a cell's faults: the number of the fault, and the problem."""
+    """Problems of a cell's faults, each with the fault's index."""
     if not cell.faults:
         return
     names = [w.name for w in cell.workloads]
@@ -61,12 +61,12 @@ def fault_problems(cell: Cell) -> Iterator[tuple[int, Problem]]:
             yield index, Problem(key=fault.moment, message=message)
             return
         if fault.name in [*names, *(f.name for f in cell.faults[:index])]:
-            message = f"'{fault.name}' is the name of a workload or fault already: give it another"
+            message = f"'{fault.name}' is already the name of a workload or fault: write another"
             yield index, Problem(key="name", message=message)
     if cell.trials > 1:
         message = (
-            f"a cell with faults has one trial, and {cell.trials} are asked for: the second would"
-            " begin with what the faults of the first have left"
+            f"a cell with faults has one trial, and trials is {cell.trials}: set it to 1, because a"
+            " second trial would start on the faulty array"
         )
         yield 0, Problem(key="name", message=message)
     array = catalog.array_kind(cell.array.kind).target(cell.array) if cell.array else ""
@@ -77,7 +77,7 @@ def fault_problems(cell: Cell) -> Iterator[tuple[int, Problem]]:
         scene = scene_of(cell, fault, "/guest", device=array, trial=1, mount=mount)
         cuts = [e for e in scene.earlier if catalog.fault_kind(e.fault).cuts]
         if fault.during and fault.during in [e.during for e in cuts]:
-            message = f"'{fault.during}' has ended by then: '{cuts[-1].name}' cuts it short"
+            message = f"'{fault.during}' has ended by then, because '{cuts[-1].name}' ends it"
             yield index, Problem(key="during", message=message)
         if fault.check and not array:
             yield index, Problem(key="check", message="there is no array to check: remove it")
@@ -88,14 +88,14 @@ def fault_problems(cell: Cell) -> Iterator[tuple[int, Problem]]:
         steps = kind.steps(parameters, scene)
         if is_sealed(cell) and not all(isinstance(step, POSSIBLE) for step in steps):
             message = (
-                f"{fault.fault} is done to QEMU's disks, and a guest with virtual time has none of"
-                " these: set guest.clock to real, or take another fault"
+                f"{fault.fault} needs QEMU's disks, and a guest with virtual time has none: set"
+                " guest.clock to real, or write another fault"
             )
             yield index, Problem(key="fault", message=message)
         if steps and any(d.device for d in cell.disks):
             message = (
-                f"{fault.fault} is done to QEMU's disks, and this cell has a real one, which the"
-                " lab leaves alone: take another fault, or other disks"
+                f"{fault.fault} needs QEMU's disks, and this cell has a real one: write another"
+                " fault, or virtual disks"
             )
             yield index, Problem(key="fault", message=message)
 
@@ -103,7 +103,7 @@ def fault_problems(cell: Cell) -> Iterator[tuple[int, Problem]]:
 def fault_steps(
     cell: Cell, scene: Scene, trial: int, counters: str
 ) -> tuple[list[Step], list[Step]]:
-    """The fault until md has nothing more to do; and what is read when its workload has ended."""
+    """Steps of the fault until md is idle, and steps after its workload has ended."""
     fault = scene.fault
     kind = catalog.fault_kind(fault.fault)
     parameters = kind.parameters.model_validate(fault.parameters)
@@ -119,7 +119,7 @@ def fault_steps(
             workload=fault.name,
             trial=trial,
             before=counters,
-            script=(marked if kind.cuts else "")  # the log is a new one
+            script=(marked if kind.cuts else "")  # after a power cut the kernel log is new
             + BEGAN
             + kind.script(parameters, scene)
             + (settle(scene.device, cell.timeout) if scene.device else ""),
@@ -131,9 +131,9 @@ def fault_steps(
 
 
 def _afterwards(cell: Cell, scene: Scene) -> Iterator[Step]:
-    """What became of acknowledged writes; then md's state, the kernel's words, and the check.
+    """Verify acknowledged writes, then collect md's state, the kernel log and the check.
 
-    Reading the writes back is what finds sectors that cannot be read.
+    Reading the writes also finds unreadable sectors.
     """
     fault = scene.fault
     for workload in begun(cell, fault):
@@ -163,7 +163,7 @@ def _afterwards(cell: Cell, scene: Scene) -> Iterator[Step]:
 
 
 def target_in(cell: Cell, scene: Scene) -> str:
-    """What the workloads are aimed at."""
+    """The workloads' target."""
     if cell.filesystem is not None:
         return FILE
     return scene.device or scene.disks[0].path

@@ -1,7 +1,7 @@
-"""From a cell to a procedure: every host and guest command, before any of them runs.
+"""Compiles a cell to a procedure: every host and guest command, before any of them runs.
 
-Nothing here asks the world: paths, accelerator and keys come in as data, and a step never needs
-what an earlier step returned. Disks go by serial, so their paths in the guest are known too.
+Paths, accelerator and keys are arguments, and no step depends on the result of another. Disks have
+serials, so that their paths in the guest are known.
 """
 
 from __future__ import annotations
@@ -43,15 +43,14 @@ def cell_procedure(
     *,
     keep_spare: bool = False,
 ) -> Procedure:
-    """Plug blank disks in, build the array, read it back, run every workload, take it all apart.
+    """Attach blank disks, create and verify the array, run every workload, undo everything.
 
-    ``plugged`` are the disks that the guest has: a cell before this one left them. ``keep_spare``
-    leaves those of them in that this cell has no use for. ``erase`` are serials of real disks that
-    may be written to.
+    ``plugged`` are disks that an earlier cell left in the guest. ``keep_spare`` leaves those that
+    this cell does not need. ``erase`` are serials of real disks that may be overwritten.
     """
     expected = expected_seconds or {}
     steps = list(disk_steps(cell, guest_directory, plugged, erase, keep_spare=keep_spare))
-    if is_sealed(cell):  # the guest is this cell's alone: what it is, is said here
+    if is_sealed(cell):  # the guest runs only this cell, so its versions are read here
         label = "versions in the guest"
         steps.append(GuestCommand(label=label, script=ENVIRONMENT, capture="environment"))
     target = target_of(cell)
@@ -86,7 +85,7 @@ def cell_procedure(
 def _timed(
     cell: Cell, workload: Workload, trial: int, target: str, expected: float | None
 ) -> Timed:
-    """One workload, with what is read around it."""
+    """One workload, with counters before and after it."""
     tool = catalog.workload(workload.tool)
     return Timed(
         workload=workload.name,
@@ -138,8 +137,7 @@ def _with_faults(cell: Cell, timed: Timed, guest_directory: str) -> Iterator[Ste
 
 
 def target_of(cell: Cell) -> str:
-    """Path in the guest of what the workloads are aimed at, where there is no file system; of all
-    disks for suites."""
+    """The workloads' target in the guest without a file system; for suites, all disks."""
     if cell.array is not None:
         return catalog.array_kind(cell.array.kind).target(cell.array)
     paths = [guest_path(disk, serial) for serial, disk in cell.each_disk]
@@ -147,11 +145,10 @@ def target_of(cell: Cell) -> str:
 
 
 def patience_of(cell: Cell) -> float:
-    """Seconds after which disks that complete nothing have stopped, rather than being slow.
+    """Seconds without completed I/O after which disks count as stopped.
 
-    A minute; or four times what the slowest limit takes for a full bucket and its largest request;
-    or twice what a modelled disk takes to bring its full write cache to the medium, for a flush
-    waits until it has.
+    The largest of: a minute; four times the slowest limit's time for a full bucket and its largest
+    request; twice a modelled disk's time to write its full cache, because a flush waits for that.
     """
     drives = [catalog.disk_model(disk.model).drive(disk) for disk in cell.disks]
     return max(
@@ -164,7 +161,7 @@ def patience_of(cell: Cell) -> float:
 
 
 def _programs(cell: Cell) -> Verify:
-    """The programs that the workloads run are in the guest."""
+    """Verify that the workloads' programs are in the guest."""
     needed = sorted({p for w in cell.workloads for p in catalog.workload(w.tool).programs})
     script = "\n".join(
         f"command -v {p} >/dev/null && echo {p}=yes || echo {p}=missing" for p in needed
@@ -173,9 +170,9 @@ def _programs(cell: Cell) -> Verify:
 
 
 def _counters(cell: Cell) -> str:
-    """Which device each disk is, and the kernel's counters of all devices.
+    """A script that prints each disk's device and the kernel's I/O counters.
 
-    In a sealed guest its processor's time too: the first line of ``/proc/stat``, ``proc(5)``.
+    In a sealed guest also its CPU time: the first line of ``/proc/stat``, ``proc(5)``.
     """
     serials = " ".join(serial for serial, _ in cell.each_disk)
     paths = " ".join(guest_path(disk, serial) for serial, disk in cell.each_disk)
@@ -188,11 +185,11 @@ def _counters(cell: Cell) -> str:
 
 
 def _before(cell: Cell, target: str) -> str:
-    """Dirty pages out, cached ones dropped, buckets run dry; then the counters.
+    """Write dirty pages, drop cached ones, wait until throttles are idle; then print counters.
 
-    Without a file system the target's own pages are dropped and those of programs stay
-    (``BLKFLSBUF``, ``block/ioctl.c``); 2 shrinks the kernel's other caches, such as the stripe
-    cache that has grown (``raid5.c: raid5_cache_scan``).
+    Without a file system only the target's pages are dropped, not those of programs
+    (``BLKFLSBUF``, ``block/ioctl.c``); 2 shrinks the kernel's other caches, such as a grown stripe
+    cache (``raid5.c: raid5_cache_scan``).
     """
     rest = min(max((_drain(disk.throttle) for disk in cell.disks), default=0.0), 60.0)
     drop = "echo 3 > /proc/sys/vm/drop_caches"
@@ -203,10 +200,10 @@ def _before(cell: Cell, target: str) -> str:
 
 
 def _drain(throttle: Throttle) -> float:
-    """Seconds until QEMU's fullest bucket has leaked: its size, and one request of 1 MiB more.
+    """Seconds until QEMU's slowest bucket is empty: its size and one request of 1 MiB.
 
-    ``util/throttle.c``: without a maximum a bucket holds a tenth of a second, with one
-    ``max * seconds``; a request is let in as long as the bucket is not over its size.
+    ``util/throttle.c``: without a maximum a bucket holds 0.1 s of the limit, with one ``max *
+    seconds``; a request is admitted while the bucket is not over its size.
     """
     longest = 0.0
     for name in ("total", "read", "write"):
@@ -223,7 +220,7 @@ def _drain(throttle: Throttle) -> float:
 
 
 def _mkfs_options(filesystem: Filesystem) -> list[str]:
-    """The scenario's own, and whether tables are written at once; mke2fs takes one ``-E``."""
+    """The scenario's options and ``lazy_init``; mke2fs accepts only one ``-E``."""
     options = list(filesystem.options)
     if filesystem.type == "xfs":
         return options
@@ -240,7 +237,7 @@ def _mkfs_options(filesystem: Filesystem) -> list[str]:
 
 
 def _mount(cell: Cell, target: str) -> str:
-    """One line that mounts the file system."""
+    """The command that mounts the file system."""
     filesystem = cell.filesystem
     assert filesystem is not None
     options = ("-o", ",".join(filesystem.mount_options)) if filesystem.mount_options else ()
@@ -248,13 +245,13 @@ def _mount(cell: Cell, target: str) -> str:
 
 
 def _filesystem(cell: Cell, target: str) -> tuple[Step, ...]:
-    """Make the file system, mount it, and see that it is mounted."""
+    """Make the file system, mount it, verify the mount."""
     filesystem = cell.filesystem
     assert filesystem is not None
     force = "-f" if filesystem.type == "xfs" else "-F"
     make = words(f"mkfs.{filesystem.type}", "-q", force, *_mkfs_options(filesystem), target)
     mount = _mount(cell, target)
-    # Groups whose inode tables the kernel has still to zero (dumpe2fs(8), ext4's INODE_ZEROED).
+    # Groups whose inode tables are not zeroed yet (dumpe2fs(8), ext4's INODE_ZEROED).
     left = f"dumpe2fs {target} 2>/dev/null | grep '^Group .* csum ' | grep -vc ITABLE_ZEROED"
     written = filesystem.type != "xfs" and not filesystem.lazy_init
     return (

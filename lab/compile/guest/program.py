@@ -1,11 +1,11 @@
-"""A cell's procedure as programs for a sealed guest, and what these leave, as answers.
+"""A cell's procedure as programs for a sealed guest, and the answers from their output.
 
-Nobody asks a sealed guest anything while it runs: that would reach it in host time. So everything
-that a procedure asks its guest lies in the guest's memory before it starts, as one program for each
-of its boots, and is read when the guest has ended. A power cut is such an end.
+A sealed guest takes no input while it runs, because input would arrive in host time. All commands
+of a procedure are in its memory before it starts, as one program per boot, and their output is
+read when the guest has ended. A power cut ends a boot.
 
-What a program prints are frames: a line with a mark, number, status and lengths, then what the
-command printed on its standard output and error.
+A program prints frames: a line with mark, number, status and lengths, then the command's standard
+output and standard error.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from lab.model.execution.procedure import (
 )
 
 CUT: Final = "--8<-- lab --8<--"
-"""Line between what a workload printed and what was read before and after it."""
+"""Line between a workload's output and the counters before and after it."""
 TIMED_OUT: Final = 124
-"""Exit status of ``timeout(1)`` where the time was over."""
+"""Exit status of ``timeout(1)`` after a timeout."""
 POSSIBLE: Final = (
     AttachDisk,
     BeginWorkload,
@@ -51,14 +51,14 @@ POSSIBLE: Final = (
     WaitFor,
     WaitForSsh,
 )
-"""Steps that a sealed guest can do."""
+"""Steps that a sealed guest supports."""
 _BEFORE: Final = 120.0
-"""Seconds for what is read around a workload."""
+"""Seconds for reading counters."""
 _PLUG: Final = 60.0
 
 
 def timed_script(step: Timed) -> str:
-    """A workload and what is read around it as one command; ``cut`` takes the output apart."""
+    """A workload and its counters as one command; ``cut`` splits the output."""
     lines = [
         step.before or ":",
         f"echo '{CUT}'",
@@ -71,7 +71,7 @@ def timed_script(step: Timed) -> str:
 
 
 def cut(text: str) -> tuple[str, str, str]:
-    """What was read before, what the workload printed, what was read after."""
+    """The counters before, the workload's output, the counters after."""
     before, _, rest = text.partition(f"{CUT}\n")
     stdout, _, after = rest.rpartition(f"\n{CUT}\n")
     return before, stdout, after
@@ -82,24 +82,24 @@ class Item:
     """One command of a program, in the order of the run loop's requests."""
 
     script: str
-    """Shell lines that the run loop requests; a name, where the item is not a command."""
+    """Shell lines that the run loop requests, or a name if the item is no command."""
     step: int
     """Number of the step in its procedure."""
     lines: tuple[str, ...]
-    """What the program does, but for the item's number, which is ``%d``."""
+    """Lines of the program; ``%d`` is the item's number."""
     asked: int = 1
     """Number of requests for it by the run loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Programs:
-    """What a cell's guest is to do."""
+    """The programs of a cell's guest."""
 
     items: tuple[Item, ...]
     boots: tuple[str, ...]
-    """The text of each boot's program: all but the last end with a power cut."""
+    """The program of each boot; all but the last end with a power cut."""
     limits: tuple[float, ...]
-    """Seconds of the guest's time that each boot may take, at most."""
+    """Seconds of guest time that each boot may take."""
 
 
 FUNCTIONS: Final = """\
@@ -162,11 +162,11 @@ finish() { # number name: wait for what was begun
   [ "$status" = 0 ] || exit 0
 }
 """
-"""What programs begin with. Also what an unsealed guest has in a file."""
+"""Shell functions at the start of each program; an unsealed guest has them in a file."""
 
 
 def programs(procedure: Procedure) -> Programs:
-    """``InputError``: a step cannot be done in a sealed guest."""
+    """The programs of a procedure. ``InputError`` for a step that a sealed guest cannot do."""
     builder = _Builder()
     for number, step in enumerate(procedure.steps):
         builder.add(number, step)
@@ -250,7 +250,7 @@ class _Builder:
     def _end(self, number: int, step: EndWorkload) -> None:
         tag = f"{step.workload}.{step.trial}"
         if tag not in self._running:
-            return  # the power was cut under it: what it had told by then was kept there
+            return  # the power cut ended it, and its output was kept then
         self._running.remove(tag)
         self._item(number, tag, (f"finish %d {tag}",), step.timeout)
         if step.after:
@@ -271,7 +271,7 @@ class _Builder:
 
 
 def attach(slot: int) -> str:
-    """Shell lines that plug a disk of the driver's in, if it is not there, and wait for udev."""
+    """Shell lines that attach a disk of the lab's driver and wait for udev."""
     return (
         f"[ -e /sys/block/lab{slot} ] || echo {slot} > /sys/module/lab_disk/parameters/attach\n"
         "udevadm settle --timeout=30"
@@ -279,13 +279,13 @@ def attach(slot: int) -> str:
 
 
 def detach(slot: int) -> str:
-    """A shell line that pulls a disk of the driver's out."""
+    """A shell line that detaches a disk of the lab's driver."""
     return f"echo {slot} > /sys/module/lab_disk/parameters/detach"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What one item came to."""
+    """The result of one item."""
 
     status: int
     stdout: str
@@ -296,13 +296,13 @@ class Answer:
 
 
 def begun(output: bytes) -> int | None:
-    """Number of the item that a program does now, from what it has printed so far."""
+    """The number of the current item, from the output so far."""
     numbers = [n for kind, n, _ in _marks(output) if kind == "begin"]
     return numbers[-1] if numbers else None
 
 
 def answers(output: bytes) -> Mapping[int, Answer]:
-    """What a program left, by items; those that it did not come to are not there."""
+    """Answers by item number; items that were not reached are missing."""
     found: dict[int, Answer] = {}
     began: dict[int, float] = {}
     for kind, number, rest in _marks(output):
@@ -323,8 +323,8 @@ def answers(output: bytes) -> Mapping[int, Answer]:
 
 
 def _marks(output: bytes) -> Iterator[tuple[str, int, Sequence[str | bytes]]]:
-    """Frames in order: ``begin`` with the clock; ``end`` with status, clock, text, and how much of
-    that is standard output. What cannot be read ends them: the guest ended there."""
+    """Frames in order: ``begin`` with the clock; ``end`` with status, clock, text and the length of
+    standard output. An incomplete frame ends them: the guest ended there."""
     at = 0
     while (stop := output.find(b"\n", at)) >= 0:
         words = output[at:stop].decode(errors="replace").split()

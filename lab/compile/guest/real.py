@@ -1,4 +1,4 @@
-"""Real disks: what a scenario that names one takes from the host, and how a cell blanks them."""
+"""Real disks in a scenario: facts from the host, problems, and the steps that blank them."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from lab.model.scenario.document import CacheMode, Disk, DiskFormat
 from lab.model.scenario.real import RealDisk
 
 EDGE: Final = 256 * KIB
-"""Bytes at each end of a disk that are looked at before an array is made of it. All superblocks
-are there (``md(4)``: 1.1 at 0, 1.2 at 4 KiB, 1.0 and 0.90 in the last 128 KiB), the bitmap that
-belongs to 1.2, partition tables, and the signatures of file systems."""
+"""Bytes at each end of a disk that are checked before an array is created. All superblocks
+are there (``md(4)``: 1.1 at 0, 1.2 at 4 KiB, 1.0 and 0.90 in the last 128 KiB), the
+bitmap of 1.2, partition tables, and the signatures of file systems."""
 
 PASSED: Final = ("throttle", "none")
-"""Models that a real disk may have: with limits laid over it, and without."""
+"""Models of a real disk: with limits, and without."""
 
 Known = Callable[[str], RealDisk | None]
-"""A real disk by its stable name; ``None``: the host has no such disk."""
+"""Looks up a real disk by its stable name; ``None`` if the host does not have it."""
 
 
 def nobody(_device: str) -> RealDisk | None:
-    """For a scenario that is read without a host."""
+    """No real disks, for reading a scenario without a host."""
     return None
 
 
 def with_real(document: Document, known: Known) -> Document:
-    """The scenario with each real disk's size, serial and rotation, where they are not given.
+    """The scenario with each real disk's size, serial and rotation, unless given.
 
-    From here on they are what the disk was when it was named: it is refused if they change.
+    The disk is refused later if they no longer match.
     """
     return document.with_disks(lambda entry: _filled(entry, known))
 
@@ -54,43 +54,45 @@ def _filled(entry: Any, known: Known) -> Any:
 
 
 def real_problems(disk: Disk) -> Iterable[Problem]:
-    """What cannot be said of a real disk; and what is said of one where there is none."""
+    """Fields that conflict with a real disk, or that need one."""
     if disk.device is None:
         for name in ("device_serial", "device_rotational"):
             if getattr(disk, name) is not None:
-                message = "it is said of a real disk, and there is none: set device, or remove it"
+                message = "it needs a real disk: set device, or remove it"
                 yield Problem(key=name, message=message)
         return
     if disk.count != 1:
-        message = f"one real disk cannot be there {disk.count} times: remove it, and list each disk"
+        message = f"a real disk exists once, not {disk.count} times: remove it, and list each disk"
         yield Problem(key="count", message=message)
     if disk.model not in PASSED:
         yield Problem(
             key="model",
-            message=f"a real disk has its own speed, and cannot be {disk.model!r}: remove it, or "
-            "limit the disk with throttle",
+            message=f"a real disk cannot have the model {disk.model!r}: remove it, or limit the "
+            "disk "
+            "with throttle",
         )
     if disk.format is not DiskFormat.RAW:
-        message = f"a real disk has its own bytes, and no {disk.format}: remove the format"
+        message = f"a real disk has no {disk.format} format: remove it"
         yield Problem(key="format", message=message)
     if disk.cache is CacheMode.UNSAFE:
-        message = "unsafe drops the guest's flushes, on a real disk too: remove it"
+        message = "unsafe ignores flushes: remove it for a real disk"
         yield Problem(key="cache", message=message)
     if "size" not in disk.model_fields_set or disk.device_serial is None:
         yield Problem(
             key="device",
-            message=f"{disk.device} is not on this host: `lab disk list` lists those that are; with"
-            " size and device_serial beside it the scenario is checked without the disk",
+            message=f"{disk.device} is not on this host: choose one from `lab disk list`, or add "
+            "size"
+            " and device_serial to check without the disk",
         )
 
 
 def erasable(disk: Disk, erase: Sequence[str]) -> bool:
-    """Whether a real disk may be written to: its serial was typed."""
+    """Whether a real disk may be overwritten: the user has given its serial."""
     return bool(disk.device_serial) and disk.device_serial in erase
 
 
 def pass_step(disk: Disk, serial: str, xml: str, erase: Sequence[str]) -> PassDisk:
-    """The disk claimed, and handed over."""
+    """The step that claims a real disk and passes it to the guest."""
     assert disk.device is not None
     return PassDisk(
         serial=serial,
@@ -103,9 +105,9 @@ def pass_step(disk: Disk, serial: str, xml: str, erase: Sequence[str]) -> PassDi
 
 
 def blank_step(paths: Sequence[str]) -> GuestCommand:
-    """Both ends of the disks zeroed, by the guest, which has them alone; again when the cell goes.
+    """The step with which the guest zeroes both ends of the disks, before the cell and after it.
 
-    What a cell before this one left on them would otherwise be in the way of the next.
+    Otherwise superblocks of one cell would disturb the next.
     """
     lines = [
         "udevadm settle --timeout=30",

@@ -1,6 +1,6 @@
-"""A guest's life as steps: it boots, or is restored, or boots to be saved for all of its kind.
+"""A guest's life as steps: boot, restore from a snapshot, or boot and save a snapshot.
 
-Nothing here asks the world: paths, accelerator and keys come in as data.
+Pure: paths, accelerator and keys are arguments.
 """
 
 from __future__ import annotations
@@ -159,10 +159,10 @@ for what the boot has left, such as udev's workers."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Where and on what a guest will run."""
+    """The host's paths and machine for a guest."""
 
     directory: str
-    """The guest's own directory; everything that it leaves on the host is in there."""
+    """The guest's directory, with all its files on the host."""
     accelerator: str
     emulator: str
     machine_type: str
@@ -170,7 +170,7 @@ class Site:
     kernel: str | None
     initrd: str | None
     as_root: bool
-    """Whether the lab runs as root, and libvirt must be told to stay so."""
+    """Whether the lab runs as root; libvirt must then not change the user."""
 
 
 def qemu_conf(*, as_root: bool) -> str:
@@ -211,7 +211,7 @@ def machine_of(guest: Guest, site: Site) -> Machine:
 
 
 def guest_procedure(guest: Guest, site: Site, identity: Identity, scale: float = 1.0) -> Procedure:
-    """Make the guest's files, start it, and wait until SSH answers with the pinned key."""
+    """Make the guest's files, start it, wait for SSH with the pinned key."""
     steps = [
         *_boot(guest, site, identity, scale),
         GuestCommand(label="versions in the guest", script=ENVIRONMENT, capture="environment"),
@@ -229,7 +229,7 @@ def unsealed_procedure(
 ) -> Procedure:
     """Make the files of a guest with virtual time and SSH, start it, and wait for SSH.
 
-    ``arguments``: what the kernel of a sealed guest is told. The memory region is there already.
+    ``arguments``: the kernel arguments of a sealed guest. The memory region exists already.
     """
     directory = PurePosixPath(site.directory)
     machine = Machine(
@@ -259,7 +259,7 @@ def unsealed_procedure(
 def bake_procedure(
     guest: Guest, site: Site, identity: Identity, key: str, scale: float = 1.0
 ) -> Procedure:
-    """Boot a guest and save it, for all others of its kind."""
+    """Boot a guest and save a snapshot for its guest configuration."""
     steps = [
         *_boot(guest, site, identity, scale),
         GuestCommand(
@@ -274,7 +274,7 @@ def bake_procedure(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """A warm state, as a procedure needs it."""
+    """The files of a snapshot."""
 
     key: str
     memory: str
@@ -286,9 +286,9 @@ class Saved:
 def restore_procedure(
     name: str, site: Site, saved: Saved, scale: float = 1.0, disks: Plugged = NO_DISKS
 ) -> Procedure:
-    """Start a guest from a warm state: its own files over the saved ones, no boot.
+    """Start a guest from a snapshot, without a boot.
 
-    ``disks`` are those that the saved guest had: it finds fresh ones in their place.
+    ``disks`` are the disks of the snapshot; the guest gets blank ones in their place.
     """
     return Procedure(name=name, steps=_restore(site, saved, scale, disks))
 
@@ -296,7 +296,7 @@ def restore_procedure(
 def disks_procedure(
     name: str, site: Site, saved: Saved, key: str, cell: Cell, scale: float = 1.0
 ) -> Procedure:
-    """Restore a guest, plug a cell's disks in, and save it with them, under another name."""
+    """Restore a guest, attach a cell's disks, and save another snapshot with them."""
     steps = (
         *_restore(site, saved, scale, NO_DISKS),
         *disk_steps(cell, site.directory, NO_DISKS),
@@ -388,5 +388,5 @@ def _start(site: Site, machine: Machine, timeout: float) -> tuple[Step, ...]:
 
 
 def memory_of(guest: Guest) -> int:
-    """Host memory that a guest may come to hold, in bytes: its own, QEMU's and the TCG cache."""
+    """Host memory that a guest may use, in bytes: its own, QEMU's and the TCG cache."""
     return guest.memory + 400 * MIB

@@ -1,4 +1,4 @@
-"""Suites in a scenario: where they lie, what they cannot stand beside, how a guest gets them."""
+"""Test suites in a scenario: their directories, conflicts, and the steps that copy them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LISTED = "tests"
 
 
 def suite_of(workload: Workload) -> tuple[Suite, SuiteParameters] | None:
-    """The suite that a workload is, and its parameters; ``None``: it is none."""
+    """The suite of a workload and its parameters; ``None`` if the tool is no suite."""
     tool = catalog.workload(workload.tool)
     if not isinstance(tool, Suite):
         return None
@@ -31,8 +31,8 @@ def suite_of(workload: Workload) -> tuple[Suite, SuiteParameters] | None:
 
 
 def with_directories(document: Document, beside: Path) -> Document:
-    """The scenario with each suite's directory whole: what stands in the file is looked for beside
-    it, and what a ``--set`` gives where the lab is called."""
+    """The scenario with absolute suite directories: relative to the file, or for ``--set`` to the
+    working directory."""
     workloads, matrix = (document.data.get(key) for key in ("workloads", "matrix"))
     if not isinstance(workloads, list):
         return document
@@ -45,7 +45,7 @@ def with_directories(document: Document, beside: Path) -> Document:
             return given
         typed = any(path[: len(by_set)] == by_set for by_set in document.overrides)
         named = Path(given)
-        with suppress(RuntimeError):  # the home of a user that there is not
+        with suppress(RuntimeError):  # the home of an unknown user
             named = named.expanduser()
         return str(((Path() if typed else beside) / named).absolute())
 
@@ -68,7 +68,7 @@ def with_directories(document: Document, beside: Path) -> Document:
 
 
 def _is_suite(entry: Any) -> bool:
-    """Whether a workload as it is written is a suite; one that is no workload is none."""
+    """Whether a workload as written is a suite."""
     tool = entry.get("tool") if isinstance(entry, dict) and "name" in entry else None
     if not isinstance(tool, str) or catalog.missing_plugin("workloads", tool):
         return False
@@ -78,11 +78,11 @@ def _is_suite(entry: Any) -> bool:
 def suite_problems(
     workloads: Sequence[Workload], array: Array | None, filesystem: Filesystem | None
 ) -> Iterator[Problem]:
-    """What suites cannot stand beside: they make their arrays themselves."""
+    """Sections that conflict with suites, which make their own arrays."""
     names = [w.name for w in workloads if isinstance(catalog.workload(w.tool), Suite)]
     if not names:
         return
-    its = f"the suite '{names[0]}' makes arrays and file systems of its own"
+    its = f"the suite '{names[0]}' makes its own arrays and file systems"
     if array is not None:
         yield Problem(key="array", message=f"{its} on bare disks: write array: none")
     if filesystem is not None:
@@ -90,18 +90,18 @@ def suite_problems(
 
 
 def takes_all_disks(workloads: Sequence[Workload]) -> bool:
-    """Whether every workload is a suite: these are aimed at all bare disks, others at one."""
+    """Whether every workload is a suite: suites use all bare disks, other workloads one."""
     return bool(workloads) and all(isinstance(catalog.workload(w.tool), Suite) for w in workloads)
 
 
 def named_by(workloads: Sequence[Workload], claim: str) -> bool:
-    """Whether a claim's id can be that of a test, or of all tests, of one of these suites."""
+    """Whether a claim's id is that of one of these suites or of one of its tests."""
     names = [w.name for w in workloads if suite_of(w) is not None]
     return any(claim == n or claim.startswith((f"{n}.", f"{n}@")) for n in names)
 
 
 def suite_steps(cell: Cell) -> Iterator[Step]:
-    """Each suite copied into the guest, unpacked, and asked which tests are meant."""
+    """Copy and unpack each suite in the guest, and list the chosen tests."""
     for workload in cell.workloads:
         suite = suite_of(workload)
         if suite is None:

@@ -18,9 +18,9 @@ from lab.plugins import catalog
 from lab.plugins.disks.throttle import IOTUNE
 
 MODELS: Final = ("throttle", "none")
-"""Disk models that the lab's driver has."""
+"""Disk models that the lab's driver supports."""
 LARGEST: Final = 12 << 40
-"""Bytes: what a disk's map of blocks has room for."""
+"""Bytes; the limit of a disk's block map."""
 THROUGH: Final = (CacheMode.WRITETHROUGH, CacheMode.DIRECTSYNC)
 """Cache modes in which a disk announces no volatile cache."""
 
@@ -41,55 +41,58 @@ def on_the_labs_bus(guest: Guest, disks: tuple[Disk, ...]) -> tuple[Disk, ...]:
 
 
 def guest_problems(guest: Guest) -> Iterator[Problem]:
-    """What a guest with virtual time cannot be."""
+    """Problems of a guest with virtual time."""
     if guest.clock is Clock.REAL:
         return
     if guest.cpus != 1:
         yield Problem(
             key="cpus",
-            message=f"{guest.cpus} processors, and the guest's clock counts the instructions of"
-            " one: set it to 1, or guest.clock to real",
+            message=f"a guest with virtual time has 1 CPU, not {guest.cpus}: set it to 1, or"
+            " guest.clock to real",
         )
 
 
 def disk_problems(guest: Guest, disk: Disk) -> Iterator[Problem]:
-    """What a disk of a guest with virtual time cannot be; its bus is as it was written."""
+    """Problems of a disk of a guest with virtual time; ``bus`` is as written."""
     if guest.clock is Clock.REAL:
         if disk.bus is DiskBus.LAB:
             yield Problem(
                 key="bus",
-                message="'lab' is the bus of guests with virtual time: set it to virtio or scsi, or"
-                " guest.clock to virtual",
+                message="the bus 'lab' needs virtual time: set it to virtio or scsi, or "
+                "guest.clock to"
+                " virtual",
             )
         return
     if disk.device is not None:
         yield Problem(
             key="device",
-            message="a real disk answers in the host's time, and guest.clock is virtual: set it to"
-            " real, or take a virtual disk",
+            message="a real disk runs in the host's time, and guest.clock is virtual: set it to "
+            "real,"
+            " or use a virtual disk",
         )
     elif disk.model not in MODELS:
         yield Problem(
             key="model",
-            message=f"'{disk.model}' is served by a process of the host, in the host's time, and"
-            f" guest.clock is virtual: set it to real, or model to {' or '.join(MODELS)}",
+            message=f"'{disk.model}' runs in the host's time, and guest.clock is virtual: set it to"
+            f" real, or model to {' or '.join(MODELS)}",
         )
     if disk.bus is DiskBus.SCSI:
         yield Problem(
             key="bus",
-            message="QEMU's SCSI disks answer in the host's time, and guest.clock is virtual: set"
-            " it to real, or leave the bus out",
+            message="SCSI disks run in the host's time, and guest.clock is virtual: set it to "
+            "real, or"
+            " remove the bus",
         )
     if disk.size > LARGEST:
         yield Problem(
             key="size",
-            message="a disk of a guest with virtual time has 12TiB at most: make it smaller, or"
-            " set guest.clock to real",
+            message="with virtual time a disk has 12TiB at most: lower it, or set guest.clock to "
+            "real",
         )
 
 
 def needs_network(cell: Cell) -> bool:
-    """Whether a cell has other people's tests, which are copied into the guest over SSH."""
+    """Whether a cell has suites, which are copied into the guest over SSH."""
     return any(isinstance(catalog.workload(w.tool), Suite) for w in cell.workloads)
 
 

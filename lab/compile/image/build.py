@@ -116,7 +116,7 @@ def compile_build(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tree:
+class RootFilesystem:
     """A root file system that a build makes."""
 
     root: str
@@ -124,13 +124,13 @@ class Tree:
     """The lab's script that is run in it when all packages are there."""
 
 
-IMAGE: Final = Tree(root="root", hook="customize.sh")
-MODULES: Final = Tree(root="modules-root", hook="modules.sh")
+IMAGE: Final = RootFilesystem(root="root", hook="customize.sh")
+MODULES: Final = RootFilesystem(root="modules-root", hook="modules.sh")
 HOOKS: Final = (IMAGE.hook, MODULES.hook)
 
 
 def _bootstrap(
-    recipe: ImageRecipe, packages: tuple[str, ...], tree: Tree, work: Path
+    recipe: ImageRecipe, packages: tuple[str, ...], tree: RootFilesystem, work: Path
 ) -> tuple[str, ...]:
     """mmdebstrap's command line for a tree with these packages of the recipe's archive."""
     hook = shlex.join(["sh", f"{work}/{tree.hook}"]) + f' "$1" {shlex.quote(str(work))}'

@@ -1,4 +1,4 @@
-"""What the build of an image prints: its stages, why it failed, and the archive's age."""
+"""The log of an image build: stages, reasons of failure, and the archive's age."""
 
 from __future__ import annotations
 
@@ -23,26 +23,27 @@ STAGES: Final = (
 )
 BOOTSTRAPPED: Final = 0.90
 EXPECTED_SECONDS: Final = 60.0
-"""A whole build on two cores with the archive nearby: a size, not a limit."""
+"""Typical build on two cores with a fast archive; not a limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A part of the build that takes a while."""
+    """A stage of the build."""
 
     says: str
     begins: float
-    """Part of the whole build that is done when it begins, 0 to 1."""
+    """Share of the build that is done at its start, 0 to 1."""
     ends: float
 
     def after(self, seconds: float) -> float:
-        """The part of the build that is done so long after the stage began; never its end."""
+        """The share of the build that is done so many seconds after the stage began; below
+        ``ends``."""
         share = min(seconds / (EXPECTED_SECONDS * (self.ends - self.begins)), 0.95)
         return self.begins + share * (self.ends - self.begins)
 
 
 def stage_of(line: str) -> Stage | None:
-    """The stage that this line of the log begins."""
+    """The stage that starts with this line of the log."""
     ends = (*(begins for _, _, begins in STAGES[1:]), BOOTSTRAPPED)
     for (prefix, says, begins), end in zip(STAGES, ends, strict=True):
         if line.startswith(prefix):
@@ -51,8 +52,8 @@ def stage_of(line: str) -> Stage | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
-    """Why a build failed, where its log says so."""
+class BuildFailure:
+    """Why a build failed, from its log."""
 
     says: str
     hint: str
@@ -60,13 +61,13 @@ class Reason:
     """Who must act."""
 
 
-def reason_of(log: str, *, suite: str, name: str) -> Reason | None:
-    """The trouble that this log shows; ``None``: the tool's own words must do.
+def reason_of(log: str, *, suite: str, name: str) -> BuildFailure | None:
+    """The reason of a failed build; ``None`` if the log shows no known one.
 
     ``suite`` is the recipe's own, ``name`` the image's.
     """
     if re.search(r"No space left on device|have enough free space|Disk quota exceeded", log):
-        return Reason(
+        return BuildFailure(
             says="the disk is full",
             hint="free some space, or move the lab elsewhere with LAB_HOME",
         )
@@ -76,7 +77,7 @@ def reason_of(log: str, *, suite: str, name: str) -> Reason | None:
         since = next(iter(expired.values()))
         files = "Release files" if len(expired) > 1 else "Release file"
         have = "have" if len(expired) > 1 else "has"
-        return Reason(
+        return BuildFailure(
             says=f"the archive's {files} of {suites} {have} expired"
             + (f", {since} ago" if since else ""),
             hint="an old copy of the archive is taken with --accept-expired, or with"
@@ -85,13 +86,13 @@ def reason_of(log: str, *, suite: str, name: str) -> Reason | None:
             + (f"lab image build {name} --accept-expired" if "+" not in name else "add it to this"),
         )
     if re.search(r"NO_PUBKEY|public key is not available|is not signed", log):
-        return Reason(
+        return BuildFailure(
             says=f"this host does not know the key that signed '{suite}'",
             hint="apt install debian-archive-keyring",
         )
     failed = re.search(r"^modules: (.+)$", log, flags=re.MULTILINE)
     if failed:
-        return Reason(
+        return BuildFailure(
             says=failed.group(1),
             hint="correct modules in the image's recipe",
             error=InputError,
@@ -99,19 +100,19 @@ def reason_of(log: str, *, suite: str, name: str) -> Reason | None:
     if "Unable to locate package" in log or "has no installation candidate" in log:
         found = re.search(r"E: (?:Unable to locate package|Package) '?([a-z0-9.+-]+)", log)
         name = found.group(1) if found else "?"
-        return Reason(
+        return BuildFailure(
             says=f"'{suite}' has no package '{name}'",
             hint="correct kernel_package, packages or components in the image's recipe",
             error=InputError,
         )
     if re.search(r"Could not allocate (block|inode) in ext2 filesystem", log):  # mke2fs -d
-        return Reason(
+        return BuildFailure(
             says="the packages do not fit into its root file system",
             hint="give the image's recipe a larger disk_size",
             error=InputError,
         )
     if re.search(r"Could not resolve|Could not connect|Unable to connect|Failed to fetch", log):
-        return Reason(
+        return BuildFailure(
             says=f"the package archive of '{suite}' could not be reached",
             hint="`lab doctor` tries the archive; behind a proxy, set http_proxy",
         )

@@ -1,4 +1,4 @@
-"""What is wrong with a scenario beyond its fields' own types, each at the line that made it."""
+"""Checks of a scenario beyond field types; each problem has the line that causes it."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ _Found = Iterator[tuple[tuple[str | int, ...], Problem]]
 
 
 class Checks:
-    """What no QEMU, mdadm or kernel would take, in the cells of one scenario.
+    """Problems of one scenario's cells that QEMU, mdadm or the kernel would report.
 
-    Each question is asked once for the sections that it looks at: cells share them.
+    Cells share sections, so each check runs once per combination of the sections that it reads.
     """
 
     def __init__(self, scenario: Scenario, document: Document) -> None:
         self._document = document
         self._chosen = {*scenario.matrix.axes, *(dotted(path) for path in document.overrides)}
-        self._asked: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-        """The sections of each question: they live for as long as their ids are looked for."""
+        self._checked: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        """The sections of each check; keeping them keeps their ids unique."""
 
     def refuse(self, parts: dict[str, Any], point: dict[str, AxisValue]) -> None:
-        """Raise the first problem of a cell, at the line of the axis or field that made it."""
+        """Raise the first problem of a cell, with the line of the axis or field."""
         disks, array = parts["disks"], parts["array"]
         filesystem, workloads = parts["filesystem"], parts["workloads"]
-        for question, *sections in (
+        for check, *sections in (
             (_virtual_problems, parts["guest"], disks),
             (_disks_problems, disks),
             (self._array_problems, array, disks),
@@ -45,12 +45,12 @@ class Checks:
             (_sum_problems, disks),
             (_workload_problems, workloads, array, filesystem, disks),
         ):
-            key = (question.__name__, *map(id, sections))
-            if key in self._asked:
+            key = (check.__name__, *map(id, sections))
+            if key in self._checked:
                 continue
-            for below, problem in question(*sections):
+            for below, problem in check(*sections):
                 raise wrong_at(problem, self._document, point, below)
-            self._asked[key] = tuple(sections)
+            self._checked[key] = tuple(sections)
 
     def _array_problems(self, array: Array | None, disks: tuple[Disk, ...]) -> _Found:
         if array is None:
@@ -87,12 +87,12 @@ def _disks_problems(disks: tuple[Disk, ...]) -> _Found:
 def _sum_problems(disks: tuple[Disk, ...]) -> _Found:
     singles = _singles(disks)
     if len(singles) > 64:
-        message = f"the disks add up to {len(singles)}; a guest holds 64"
+        message = f"there are {len(singles)} disks, and a guest has 64 at most: lower it"
         yield (), Problem(key="disks.count", message=message)
     serials = [d.serial.replace("{index}", str(i)) for i, d in enumerate(singles, 1)]
     for serial in serials:
         if serials.count(serial) > 1:
-            message = f"two disks would have the serial '{serial}': put {{index}} into it"
+            message = f"two disks have the serial '{serial}': write {{index}} into it"
             yield (), Problem(key="disks.serial", message=message)
 
 
@@ -107,21 +107,21 @@ def _workload_problems(
     count = sum(d.count for d in disks)
     all_disks = takes_all_disks(workloads) and count
     if workloads and array is None and not all_disks and count != 1:
-        message = f"the bare-disk workloads are aimed at one disk, and there are {count}"
+        message = f"without an array, workloads need exactly one disk, and there are {count}"
         yield (), Problem(key="disks.count", message=message)
 
 
 def _filesystem_problems(filesystem: Filesystem | None, array: Array | None) -> _Found:
-    """A file system that only one kind of array makes, on another."""
+    """File systems that only one kind of array makes, on another kind."""
     if filesystem is None:
         return
     for name in catalog.plugin_names("arrays"):
         own = catalog.array_kind(name).filesystem
         if own == filesystem.type and (array is None or array.kind != name):
-            message = f"'{own}' is made by an array of the kind {name}: set array.kind to {name}"
+            message = f"'{own}' needs an array of kind {name}: set array.kind to {name}"
             yield (), Problem(key="filesystem.type", message=message)
         if own == filesystem.type and filesystem.mount_options:
-            message = f"'{own}' mounts itself by its properties: set them with options"
+            message = f"'{own}' has properties instead of mount options: set them with options"
             yield (), Problem(key="filesystem.mount_options", message=message)
 
 
@@ -140,7 +140,7 @@ def wrong_at(
     point: dict[str, AxisValue],
     below: tuple[str | int, ...] = (),
 ) -> InputError:
-    """The problem at the line of the axis or of the field that made it."""
+    """The error for a problem, with the line of the axis or field."""
     named = (*below, *problem.key.split("."))
     axis = ".".join(str(p) for p in named if not isinstance(p, int))
     if axis in point:
@@ -156,7 +156,7 @@ def _where(point: dict[str, AxisValue]) -> str:
 
 
 def refuse_faults(cell: Cell, document: Document, point: dict[str, AxisValue]) -> None:
-    """Raise the first thing that is wrong with a cell's faults."""
+    """Raise the first problem of a cell's faults."""
     for index, problem in fault_problems(cell):
         axis = f"faults.{cell.faults[index].name}.{problem.key}"
         if axis in point:

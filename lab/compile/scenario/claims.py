@@ -18,7 +18,7 @@ from lab.model.scenario.document import AxisValue, Cell, Scenario, Workload
 from lab.model.scenario.fault import Fault
 
 DEFAULT: Final = "default"
-"""What tables print for a field without a value; ``where`` takes it too."""
+"""The word in tables for a field without a value; ``where`` accepts it too."""
 
 
 def with_defaults(scenario: Scenario, cells: Sequence[Cell]) -> Scenario:

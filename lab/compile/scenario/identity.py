@@ -1,4 +1,4 @@
-"""What a cell is called, and what claims about it speak of."""
+"""Ids of cells: the name of a cell, and the identity that claims refer to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lab.model.scenario.suite import Suite
 from lab.plugins import catalog
 
 _SPOKEN: Final = ("array", "disks", "faults", "filesystem", "workloads")
-"""What a claim speaks of, in the order of their names."""
+"""Sections that a claim refers to, by name."""
 
 
 def cell_id(cell: Cell) -> str:
@@ -23,22 +23,22 @@ def cell_id(cell: Cell) -> str:
 
 
 def slug(cell: Cell) -> str:
-    """The cell's axes, readable in a name."""
+    """The cell's axis values as part of a name."""
     words = [re.sub(r"[^A-Za-z0-9]+", "-", str(v)).strip("-") for v in cell.axes.values()]
     return "-".join(w for w in words if w)[:60].strip("-") or "base"
 
 
 def identity(cell: Cell) -> str:
-    """What a claim speaks of: disks, array, file system, workloads and faults, in any guest.
+    """A digest of disks, array, file system, workloads and faults, without the guest.
 
-    A cell that ``--set`` made different has another identity, and no published figure. Where a
-    suite lies on the host says nothing of it.
+    A cell that ``--set`` changed has another identity, and no published value. A suite's directory
+    does not count.
     """
     return next(identities([cell]))
 
 
 def identities(cells: Iterable[Cell]) -> Iterator[str]:
-    """The identity of each cell; a section that many share is written once."""
+    """The identity of each cell; shared sections are serialised once."""
     written: dict[int, tuple[object, str]] = {}
     for cell in cells:
         texts = []
@@ -56,7 +56,7 @@ def identities(cells: Iterable[Cell]) -> Iterator[str]:
 def _spoken(cell: Cell, section: str) -> Any:
     data = cell.model_dump(mode="json", include={section})[section]
     for disk in data if section == "disks" else ():
-        if disk["bus"] == DiskBus.LAB:  # of virtual time, in which a claim says the same
+        if disk["bus"] == DiskBus.LAB:  # claims do not depend on virtual time
             disk["bus"] = DiskBus.VIRTIO.value
     for workload in data if section == "workloads" else ():
         if isinstance(catalog.workload(workload["tool"]), Suite):

@@ -1,4 +1,4 @@
-"""``disks.model: profile:FILE``: the figures of a disk that was measured, in the model's place."""
+"""``disks.model: profile:FILE``: replaces the model by a measured disk's values."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ PREFIX: Final = "profile:"
 
 
 def with_profiles(document: Document, beside: Path) -> Document:
-    """The scenario with each profile's model and figures; what it says of them itself stands.
+    """The scenario with each profile's model and values; the scenario's own values override them.
 
-    ``beside``: the directory that a relative file is looked for in. ``InputError``: there is no
-    such file, or it is no profile.
+    ``beside``: the directory of relative paths. ``InputError`` if it is missing or no profile.
     """
     return document.with_disks(lambda entry: _filled(entry, beside))
 

@@ -1,6 +1,4 @@
-"""What md and mdadm do, as pure tables and rules.
+"""Tables and rules of md and mdadm: levels, geometry, sizes, options, what is refused.
 
-Nothing here runs anything: the array kind ``md`` builds and checks arrays with it, and theory
-predicts from it. Sources are named by file and function of mdadm and of the kernel's
-``drivers/md``.
+Pure. Sources are files and functions of mdadm and of the kernel's ``drivers/md``.
 """

@@ -1,206 +1,296 @@
-"""Where md puts what on each member, and how much of it is left: exact, in bytes.
+"""Where md puts an array's bytes: array offsets to members, rows and roles.
 
-Sources: mdadm ``super1.c`` (``choose_bm_space``, ``validate_geometry1``,
-``add_internal_bitmap1``, ``calc_bitmap_size``), ``Create.c``; kernel ``raid10.c: calc_sectors``.
-mdadm computes in sectors and KiB; so does this, and gives bytes back.
+Sources: kernel ``drivers/md/raid5.c: raid5_compute_sector`` (RAID 4, 5, 6), ``raid10.c:
+__raid10_find_phys, setup_geo, calc_sectors, raid10_find_virt`` (RAID 10), ``raid0.c`` with one zone
+(RAID 0). Linear arrays have no mapping here. Members count from 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, TypeVar
+from dataclasses import dataclass, field
+from functools import lru_cache
 
-from lab.core.units import KIB, MIB
-from lab.md.facts.levels import NAMES, Level, copies, far_copies, layout_number, near_copies
-from lab.model.scenario.document import Array
+from lab.md.facts.levels import Level, copies, far_copies, near_copies
 
-DEFAULT_CHUNK: Final = 512 * KIB
-DEFAULT_BITMAP_CHUNK: Final = 64 * MIB
-SMALLEST_CHUNK: Final = 4 * KIB
-"""Also of a bitmap: chunks below a page are refused."""
-SUPERBLOCK_END: Final = {"1.1": 4 * KIB, "1.2": 8 * KIB}
-"""First byte behind the superblock's own 4 KiB; metadata 1.0 lies at the member's end."""
-LOCKLESS_BITMAP: Final = 128 * KIB
-"""A lockless bitmap's fixed area, ``md-llbitmap.c``."""
-PPL: Final = 1024 * KIB
-"""mdadm's ``MULTIPLE_PPL_AREA_SIZE_SUPER1``."""
+PAGE = 4096
+"""Bytes of a page, md's smallest chunk."""
 
-T = TypeVar("T")
+LEFT_ASYMMETRIC, RIGHT_ASYMMETRIC, LEFT_SYMMETRIC, RIGHT_SYMMETRIC = range(4)
+PARITY_FIRST, PARITY_LAST = 4, 5
+ROTATING_N_RESTART, ROTATING_N_CONTINUE = 9, 10
+LAST_Q = 16
+"""From this number on a RAID 6 layout is that of RAID 5 without the last member, which has Q."""
 
-_SECTOR: Final = 512
-_BITMAP_SUPERBLOCK: Final = 256
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roles:
+    """The role of each member in one row of chunks."""
+
+    data: tuple[int, ...]
+    """Members of the data chunks, in the order of array offsets."""
+    parity: int | None = None
+    syndrome: int | None = None
+    """RAID 6's Q."""
+
+    @property
+    def checks(self) -> tuple[int, ...]:
+        """Members that hold P or Q in this row."""
+        return tuple(m for m in (self.parity, self.syndrome) if m is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Location:
+    """A byte on a member."""
+
+    member: int
+    offset: int
+    """Bytes from the member's data offset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Geometry:
-    """An array's shape as the kernel will report it; sizes in bytes."""
+    """An array's shape in the kernel's terms; sizes in bytes.
+
+    ``ValueError`` for an array that md cannot run. A bare disk is a RAID 1 of one member.
+    """
 
     level: Level
-    layout: int
-    """The kernel's number; for RAID 0 it counts only where members differ in size."""
+    layout: int = LEFT_SYMMETRIC
+    """The kernel's number (``levels.layout_number``); ignored by levels without layouts."""
     members: int
-    spares: int
-    chunk: int
-    """0 where the level has none."""
-    data_offset: int
     component_size: int
-    """What is used of each member; 0 for RAID 0 and linear, which use all of each."""
-    bitmap_chunk: int
-    """0 where there is no bitmap whose chunk is known."""
+    """Bytes used of each member."""
+    chunk: int = 0
+    """0 for levels without chunks."""
+    failed: frozenset[int] = frozenset()
+    """Missing members."""
+    write_mostly: frozenset[int] = frozenset()
+    """Members that RAID 1 reads only if no other has the data."""
+    spares: int = 0
+    data_offset: int = 0
+    bitmap_chunk: int = 0
+    """0 without a bitmap, or with one whose chunk the kernel chooses."""
+    near: int = field(init=False, default=1)
+    """Adjacent copies of RAID 10."""
+    far: int = field(init=False, default=1)
+    """Far copies of RAID 10; the far set is all members, as mdadm makes it."""
+    offset: bool = field(init=False, default=False)
+    """Whether RAID 10's far copies are in the next row instead of the next part of the disk."""
+
+    def __post_init__(self) -> None:
+        if self.level is Level.RAID10:
+            object.__setattr__(self, "near", near_copies(self.layout))
+            object.__setattr__(self, "far", far_copies(self.layout))
+            object.__setattr__(self, "offset", bool(self.layout >> 16))
+            if not 2 <= copies(self.layout) <= self.members:
+                raise ValueError(f"RAID 10 of {self.members} has no layout {self.layout:#x}")
+        if self.members < self.level.smallest:
+            raise ValueError(f"{self.level.title} needs {self.level.smallest} members or more")
+        if self.has_chunks and (self.chunk < PAGE or self.chunk % PAGE):
+            raise ValueError(f"a chunk of {self.chunk} bytes is not a multiple of 4KiB")
+        if not self.failed <= frozenset(range(self.members)):
+            raise ValueError(f"failed members {sorted(self.failed)} of {self.members}")
+        if self.lost:
+            raise ValueError(f"{self.level.title} does not run without {sorted(self.failed)}")
 
     @property
-    def copies(self) -> int:
-        """How often each chunk is stored, parity aside."""
-        if self.level is Level.RAID1:
-            return self.members
-        return copies(self.layout) if self.level is Level.RAID10 else 1
-
-    @property
-    def data_members(self) -> float:
-        """How many members' worth of data the array holds."""
-        return (self.members - self.level.parity) / self.copies
+    def data_members(self) -> int:
+        """Data chunks in each row."""
+        return self.members - self.level.parity
 
     @property
     def stripe(self) -> int:
-        """Bytes of data in one full stripe of RAID 4, 5, 6 and 0; 0 for the other levels."""
+        """Bytes of data in a full stripe of RAID 0, 4, 5 and 6; 0 for the other levels."""
         if self.level in (Level.RAID1, Level.RAID10, Level.LINEAR):
             return 0
-        return self.chunk * (self.members - self.level.parity)
+        return self.chunk * self.data_members
+
+    @property
+    def has_parity(self) -> bool:
+        """Whether md's raid456 personality runs this array, with its stripe cache."""
+        return self.level.parity > 0
+
+    @property
+    def has_chunks(self) -> bool:
+        """Whether array offsets go over the members chunk by chunk."""
+        return self.level.striped
+
+    @property
+    def size(self) -> int:
+        """Bytes of the array: ``raid5_size``, ``raid10.c: calc_sectors, raid10_size``."""
+        if not self.has_chunks:
+            return self.component_size
+        chunks = self.component_size // self.chunk
+        if self.level is Level.RAID10:
+            return chunks // self.far * self.members // self.near * self.chunk
+        return chunks * self.data_members * self.chunk
+
+    @property
+    def period(self) -> int:
+        """Array bytes after which the mapping repeats, moved along the members."""
+        if not self.has_chunks:
+            return PAGE
+        if self.level is Level.RAID10:
+            return self.members * self.chunk
+        return self.rotation * self.data_members * self.chunk
+
+    @property
+    def rotation(self) -> int:
+        """Rows after which the roles repeat."""
+        if self.level not in (Level.RAID5, Level.RAID6):
+            return 1
+        if self.layout % LAST_Q in (PARITY_FIRST, PARITY_LAST):
+            return 1
+        return self.members - 1 if self.layout >= LAST_Q else self.members
+
+    @property
+    def turn(self) -> int:
+        """How far each row's roles are moved from the row before; 0 where this varies.
+
+        The symmetric layouts look the same from every row, but for this shift.
+        """
+        if not self.has_parity:
+            return 0
+        first, second = self.row(0), self.row(1)
+        step = (second.data[0] - first.data[0]) % self.members
+        moved = [(m + step) % self.members for m in (*first.data, *first.checks)]
+        third = [(m + step) % self.members for m in moved]
+        if moved != [*second.data, *second.checks]:
+            return 0
+        row = self.row(2)
+        return step if third == [*row.data, *row.checks] else 0
+
+    def member_bytes(self, size: int) -> int:
+        """Bytes on each member of ``size`` array bytes, which are whole periods."""
+        if self.level is Level.RAID10:
+            spread = self.near * (self.far if self.offset else 1)
+            return size * spread // self.members
+        return size // self.data_members if self.has_chunks else size
+
+    @property
+    def lost(self) -> bool:
+        """Whether too many members are missing (``raid5.c: has_failed`` and its like)."""
+        gone = len(self.failed)
+        if not self.level.redundant:
+            return gone > 0
+        if self.level is Level.RAID1:
+            return gone >= self.members
+        if self.level is Level.RAID10:
+            return any(
+                all(copy.member in self.failed for copy in self.mirrors(chunk))
+                for chunk in range(self.members)
+            )
+        return gone > self.members - self.data_members
+
+    def row(self, number: int) -> Roles:
+        """The roles in a row of chunks of RAID 0, 4, 5 and 6."""
+        return _roles(self.level, self.layout, self.members, number % self.rotation)
+
+    def mirrors(self, chunk: int) -> tuple[Location, ...]:
+        """The copies of a RAID 10 chunk, in md's order: ``raid10.c: __raid10_find_phys``."""
+        near, far = self.near, self.far
+        stripe, member = divmod(chunk * near, self.members)
+        if self.offset:
+            stripe *= far
+            stride = self.chunk
+        else:
+            stride = self.component_size // self.chunk // far * self.chunk
+        found = []
+        for _ in range(near):
+            device, offset = member, stripe * self.chunk
+            for _ in range(far):
+                found.append(Location(member=device, offset=offset))
+                device = (device + near) % self.members
+                offset += stride
+            member += 1
+            if member >= self.members:
+                member = 0
+                stripe += 1
+        return tuple(found)
+
+    def locate(self, offset: int) -> tuple[Location, ...]:
+        """The location of an array byte: one, or one for each copy."""
+        if not self.has_chunks:
+            return tuple(Location(member=m, offset=offset) for m in range(self.members))
+        chunk, inside = divmod(offset, self.chunk)
+        if self.level is Level.RAID10:
+            found = self.mirrors(chunk)
+            return tuple(Location(member=c.member, offset=c.offset + inside) for c in found)
+        number, index = divmod(chunk, self.data_members)
+        member = self.row(number).data[index]
+        return (Location(member=member, offset=number * self.chunk + inside),)
+
+    def array_offset(self, at: Location) -> int | None:
+        """The array byte at a location, ``None`` for parity: ``raid5_compute_blocknr``."""
+        if not self.has_chunks:
+            return at.offset
+        number, inside = divmod(at.offset, self.chunk)
+        if self.level is Level.RAID10:
+            return self._virtual(at.member, number) * self.chunk + inside
+        row = self.row(number)
+        if at.member not in row.data:
+            return None
+        index = row.data.index(at.member)
+        return (number * self.data_members + index) * self.chunk + inside
+
+    def _virtual(self, member: int, number: int) -> int:
+        """The array's chunk in a member's chunk: ``raid10.c: raid10_find_virt``."""
+        if self.offset:
+            number, copy = divmod(number, self.far)
+        else:
+            copy, number = divmod(number, self.component_size // self.chunk // self.far)
+        member = (member - copy * self.near) % self.members
+        return (number * self.members + member) // self.near
 
 
-def geometry_of(array: Array, sizes: Sequence[int]) -> Geometry:
-    """The shape of an array without problems on disks of these sizes (bytes, in order)."""
-    level = NAMES[array.level]
-    layout = layout_number(level, array.layout)
-    members = member_count(array, len(sizes))
-    used = present(array, sizes)
-    chunk = (array.chunk or DEFAULT_CHUNK) if level.striped else 0
-    offset = data_offset_of(array, used[0], chunk)
-    component = 0
-    if level.redundant:
-        component = array.component_size or min(
-            room_on(array, size, offset, chunk) for size in used
-        )
-        component = round_component(level, layout, members, chunk, component)
-        if array.component_size is None and level is Level.RAID1:
-            component -= component % (64 * KIB)
-    bitmap_chunk = 0
-    if array.bitmap in ("internal", "external") and level.redundant:
-        covered = bitmap_covers(level, layout, members, component)
-        bitmap_chunk = array.bitmap_chunk or (
-            external_bitmap_chunk(covered)
-            if array.bitmap == "external"
-            else max(DEFAULT_BITMAP_CHUNK, smallest_bitmap_chunk(component, covered))
-        )
-    return Geometry(
-        level=level,
-        layout=layout,
-        members=members,
-        spares=array.spares,
-        chunk=chunk,
-        data_offset=offset,
-        component_size=component,
-        bitmap_chunk=bitmap_chunk,
-    )
+@lru_cache(maxsize=4096)
+def _roles(level: Level, layout: int, members: int, turn: int) -> Roles:
+    if level is Level.RAID5:
+        return _raid5(layout, members, turn)
+    if level is Level.RAID6:
+        return _raid6(layout, members, turn)
+    if level is Level.RAID4:
+        return Roles(data=tuple(range(members - 1)), parity=members - 1)
+    return Roles(data=tuple(range(members)))
 
 
-def without_bitmap_disk(array: Array, disks: Sequence[T]) -> Sequence[T]:
-    """What there is of each disk that may be a member: the bitmap's own disk is none."""
-    aside = array.bitmap_disk
-    return disks if aside is None else [*disks[: aside - 1], *disks[aside:]]
+def _raid5(layout: int, members: int, turn: int) -> Roles:
+    """``raid5_compute_sector``, ``case 5``."""
+    last = members - 1
+    if layout in (PARITY_FIRST, PARITY_LAST):
+        parity = 0 if layout == PARITY_FIRST else last
+        return Roles(data=_others(members, parity), parity=parity)
+    parity = last - turn if layout in (LEFT_ASYMMETRIC, LEFT_SYMMETRIC) else turn
+    if layout in (LEFT_ASYMMETRIC, RIGHT_ASYMMETRIC):
+        return Roles(data=_others(members, parity), parity=parity)
+    return Roles(data=tuple((parity + 1 + i) % members for i in range(last)), parity=parity)
 
 
-def member_count(array: Array, disks: int) -> int:
-    """Active members: those asked for, or all disks that are not spares."""
-    return array.members if array.members is not None else disks - array.spares
-
-
-def present(array: Array, disks: Sequence[T]) -> Sequence[T]:
-    """Of all disks those of members and spares that are there."""
-    used = disks[: member_count(array, len(disks)) + array.spares]
-    if array.missing is None:
-        return used
-    return [*used[: array.missing - 1], *used[array.missing :]]
-
-
-def bitmap_room(size: int) -> int:
-    """Bytes that mdadm keeps for an internal bitmap on a member, or component, of this size."""
-    sectors = size // _SECTOR
-    if sectors < 64 * 2:
-        return 0
-    if sectors - 64 * 2 >= 200 * 1024 * 1024 * 2:
-        return 128 * KIB
-    return 64 * KIB if sectors - 4 * 2 > 8 * 1024 * 1024 * 2 else 4 * KIB
-
-
-def data_offset_of(array: Array, size: int, chunk: int) -> int:
-    """Where data begins on every member; mdadm's default follows from the first member's size."""
-    if array.data_offset is not None:
-        return array.data_offset
-    if array.metadata == "1.0":
-        return 0
-    sectors = size // _SECTOR
-    reserved = PPL if array.consistency_policy == "ppl" else bitmap_room(size)
-    # Room for a reshape: an eighth of a GiB, or less on a small member (about 0.1 %), but at
-    # least two chunks.
-    headroom = 128 * MIB // _SECTOR
-    while headroom << 10 > sectors and (chunk == 0 or headroom // 2 >= chunk // KIB * 2 * 2):
-        headroom >>= 1
-    offset = 12 * KIB + reserved + headroom * _SECTOR
-    return -(-offset // MIB) * MIB
-
-
-def room_on(array: Array, size: int, offset: int, chunk: int) -> int:
-    """Largest component on a member of this size; 0 or less where it is too small for md."""
-    sectors = size // _SECTOR
-    if array.metadata == "1.0":
-        reserved = PPL if array.consistency_policy == "ppl" else bitmap_room(size)
-        room = (sectors - sectors % 8) * _SECTOR - 8 * KIB - 4 * KIB - reserved
+def _raid6(layout: int, members: int, turn: int) -> Roles:
+    """``raid5_compute_sector``, ``case 6``."""
+    last = members - 1
+    if layout >= LAST_Q:
+        row = _raid5(layout - LAST_Q, last, turn)
+        return Roles(data=row.data, parity=row.parity, syndrome=last)
+    if layout in (PARITY_FIRST, PARITY_LAST):
+        parity = 0 if layout == PARITY_FIRST else members - 2
+        return Roles(data=_others(members, parity, parity + 1), parity=parity, syndrome=parity + 1)
+    if layout == ROTATING_N_CONTINUE:
+        parity = last - turn
+        data = tuple((parity + 1 + i) % members for i in range(members - 2))
+        return Roles(data=data, parity=parity, syndrome=(parity - 1) % members)
+    if layout == ROTATING_N_RESTART:
+        parity = last - (turn + 1) % members
+    elif layout in (LEFT_ASYMMETRIC, LEFT_SYMMETRIC):
+        parity = last - turn
     else:
-        room = sectors * _SECTOR - offset
-    room -= room % KIB
-    return room - room % chunk if chunk else room
+        parity = turn
+    syndrome = (parity + 1) % members
+    if layout in (LEFT_SYMMETRIC, RIGHT_SYMMETRIC):
+        data = tuple((parity + 2 + i) % members for i in range(members - 2))
+        return Roles(data=data, parity=parity, syndrome=syndrome)
+    return Roles(data=_others(members, parity, syndrome), parity=parity, syndrome=syndrome)
 
 
-def round_component(level: Level, layout: int, members: int, chunk: int, component: int) -> int:
-    """The component size that the kernel reports for one that was asked for."""
-    if not chunk:
-        return component
-    chunks = component // chunk
-    if level is Level.RAID10:
-        per_array = chunks // far_copies(layout) * members // near_copies(layout)
-        chunks = -(-per_array * copies(layout) // members)
-    return chunks * chunk
-
-
-def bitmap_covers(level: Level, layout: int, members: int, component: int) -> int:
-    """Bytes that a bitmap describes: the component's, but for RAID 10 the array's."""
-    if level is not Level.RAID10:
-        return component
-    return component // KIB * members // copies(layout) * KIB
-
-
-def smallest_bitmap_chunk(component: int, covered: int) -> int:
-    """Smallest chunk with which an internal bitmap fits in the room that mdadm leaves for it."""
-    most = (bitmap_room(component) - _BITMAP_SUPERBLOCK) * 8
-    chunk = SMALLEST_CHUNK
-    bits = covered // chunk + 1
-    while bits > most:
-        chunk *= 2
-        bits = (bits + 1) // 2
-    return chunk
-
-
-def external_bitmap_chunk(covered: int) -> int:
-    """mdadm's chunk of a bitmap in a file: 2^20 bits or fewer (``bitmap.c: CreateBitmap``)."""
-    chunk = SMALLEST_CHUNK
-    while -(-covered // chunk) > 1 << 20:
-        chunk *= 2
-    return chunk
-
-
-def bitmap_bytes(covered: int, chunk: int) -> int:
-    """Bytes of an internal bitmap on each member: its superblock and a bit for each chunk."""
-    bits = -(-covered // chunk)
-    return -(-(_BITMAP_SUPERBLOCK + (bits + 7) // 8) // (4 * KIB)) * 4 * KIB
+def _others(members: int, *taken: int) -> tuple[int, ...]:
+    return tuple(m for m in range(members) if m not in taken)

@@ -10,12 +10,9 @@ import re
 from enum import IntEnum
 from typing import Final
 
-UNKNOWN_LAYOUT: Final = -1
-"""What the kernel keeps where the superblock names no layout (RAID 0)."""
-
 
 class Level(IntEnum):
-    """A level that the lab builds, by md's own number."""
+    """An md level that the lab builds, by md's number."""
 
     LINEAR = -1
     RAID0 = 0
@@ -27,17 +24,17 @@ class Level(IntEnum):
 
     @property
     def kernel_name(self) -> str:
-        """What ``md/level`` in sysfs says."""
+        """The level's name in ``md/level`` in sysfs."""
         return "linear" if self is Level.LINEAR else f"raid{int(self)}"
 
     @property
     def title(self) -> str:
-        """The level in a sentence."""
+        """The level's name in messages."""
         return "a linear array" if self is Level.LINEAR else f"RAID {int(self)}"
 
     @property
     def redundant(self) -> bool:
-        """Whether a member may be lost; only then are there a sync, spares and a bitmap."""
+        """Whether a member may fail; only then are there a sync, spares and a bitmap."""
         return self > 0
 
     @property
@@ -52,7 +49,7 @@ class Level(IntEnum):
 
     @property
     def smallest(self) -> int:
-        """Fewest members that mdadm and the kernel take."""
+        """Fewest members that mdadm and the kernel accept."""
         return {Level.RAID4: 2, Level.RAID5: 2, Level.RAID6: 4, Level.RAID10: 2}.get(self, 1)
 
 
@@ -65,15 +62,7 @@ NAMES: Final = {
     **dict.fromkeys(("6", "raid6"), Level.RAID6),
     **dict.fromkeys(("10", "raid10"), Level.RAID10),
 }
-"""mdadm's ``pers`` table, less what ``REFUSED`` has."""
-
-REFUSED: Final = {
-    "faulty": "injects errors itself and combines nothing",
-    "multipath": "is several ways to one disk, and was removed from Linux 6.8",
-    "mp": "is several ways to one disk, and was removed from Linux 6.8",
-    "container": "is a group of disks for vendor metadata (DDF, IMSM), and holds no data",
-}
-"""Names that mdadm knows and the lab does not build, with the reason."""
+"""mdadm's ``pers`` table, without faulty, multipath and container."""
 
 _RAID5: Final = {
     "left-asymmetric": 0,
@@ -107,11 +96,11 @@ _RAID0: Final = {"dangerous": 0, "original": 1, "1": 1, "alternate": 2, "2": 2}
 _RAID10: Final = re.compile(r"([nfo])([0-9]{1,3})")
 _NUMBERS: Final = {Level.RAID0: _RAID0, Level.RAID5: _RAID5, Level.RAID6: _RAID6}
 _DEFAULTS: Final = {Level.RAID0: 1, Level.RAID5: 2, Level.RAID6: 2}
-"""RAID 0: ``super1.c: init_super1`` writes the original layout where none is asked for."""
+"""RAID 0: ``super1.c: init_super1`` writes the original layout by default."""
 
 
 def layout_names(level: Level) -> tuple[str, ...]:
-    """Every ``--layout`` that mdadm takes for a level; RAID 10's are patterns."""
+    """Every ``--layout`` that mdadm accepts for a level; RAID 10's are patterns."""
     return ("nN", "fN", "oN") if level is Level.RAID10 else tuple(_NUMBERS.get(level, ()))
 
 
@@ -143,15 +132,15 @@ def _raid10_number(layout: str) -> int:
 
 
 def near_copies(number: int) -> int:
-    """Copies of a RAID 10 chunk that lie side by side."""
+    """Adjacent copies of a RAID 10 chunk."""
     return number & 255
 
 
 def far_copies(number: int) -> int:
-    """Copies of a RAID 10 chunk that lie in other parts of the disks, or offset by a chunk."""
+    """Copies of a RAID 10 chunk in other parts of the disks, or offset by a chunk."""
     return number >> 8 & 255
 
 
 def copies(number: int) -> int:
-    """All copies of a RAID 10 chunk."""
+    """Number of copies of a RAID 10 chunk."""
     return near_copies(number) * far_copies(number)

@@ -1,4 +1,7 @@
-"""Rules of an array's bitmap, policy, member flags and sysfs settings."""
+"""Rules for an array's bitmap, policy, member flags and sysfs settings.
+
+mdadm and the kernel accept some of these silently, others cost a boot to find out.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from typing import Final
 
 from lab.core.units import GIB, KIB, MIB, format_size
 from lab.core.wording import choice
-from lab.md.facts.geometry import (
+from lab.md.facts.levels import Level
+from lab.md.facts.sizes import (
     DEFAULT_BITMAP_CHUNK,
     LOCKLESS_BITMAP,
     PPL,
@@ -20,14 +24,13 @@ from lab.md.facts.geometry import (
     geometry_of,
     smallest_bitmap_chunk,
 )
-from lab.md.facts.levels import Level
 from lab.model.plugin import Problem
 from lab.model.scenario.document import Array
 
 BITMAPS: Final = ("none", "internal", "external", "lockless")
 POLICIES: Final = ("resync", "bitmap", "ppl")
 BAD_BLOCK_LOG: Final = 4 * KIB
-"""mdadm puts it behind the bitmap, and over it where there is no room: ``write_init_super1``."""
+"""mdadm writes it after the bitmap, or over it if there is no room: ``write_init_super1``."""
 
 BITMAP_MOUNT: Final = "/mnt/bitmap"
 """Where the file system on ``array.bitmap_disk`` is mounted."""
@@ -50,11 +53,11 @@ OWNED: Final = {
     "bitmap/location": "array.bitmap",
     "bitmap/backlog": "array.write_behind",
 }
-"""sysfs files that a field of the array stands for."""
+"""sysfs files that an array field sets."""
 ACTIONS: Final = frozenset(
     ("array_state", "array_size", "new_dev", "bitmap_set_bits", "reshape_position", "suspend_lo")
 )
-"""sysfs files that do something, and so cannot be read back as a setting."""
+"""sysfs files that start an action and hold no setting."""
 RAID456: Final = frozenset(
     (
         "stripe_cache_size",
@@ -78,7 +81,7 @@ def bitmap_path(array: Array) -> str | None:
 
 
 def without_idle(array: Array) -> Array:
-    """The array without what only the bitmap of another cell looks at."""
+    """The array without settings that only a bitmap uses, if it has none."""
     if array.bitmap in ("internal", "external"):
         return array
     sysfs = {k: v for k, v in array.sysfs.items() if not k.startswith("bitmap/")}
@@ -97,14 +100,12 @@ def bitmap_problems(array: Array, level: Level, sizes: Sequence[int]) -> Iterabl
     """The bitmap's kind and chunk; with ``sizes``, whether it fits as well."""
     kind = array.bitmap
     if kind not in BITMAPS:
-        why = " (clustered bitmaps need a cluster)" if kind == "clustered" else ""
-        yield Problem(key="array.bitmap", message=f"{choice(kind, BITMAPS)}{why}")
+        yield Problem(key="array.bitmap", message=choice(kind, BITMAPS))
         return
     if kind != "none" and not level.redundant:
         yield Problem(
             key="array.bitmap",
-            message=f"{level.title} is never synchronised, so it takes no bitmap: set bitmap to "
-            "none",
+            message=f"{level.title} has no redundancy, so it takes no bitmap: set bitmap to none",
         )
         return
     yield from _bitmap_file_problems(array)
@@ -112,7 +113,7 @@ def bitmap_problems(array: Array, level: Level, sizes: Sequence[int]) -> Iterabl
     if kind == "lockless" and array.metadata != "1.2":
         yield Problem(
             key="array.metadata",
-            message=f"a lockless bitmap needs metadata 1.2, and this is {array.metadata}",
+            message=f"a lockless bitmap needs metadata 1.2, not {array.metadata}: write 1.2",
         )
     chunk = list(_bitmap_chunk_problems(array))
     yield from chunk
@@ -125,15 +126,16 @@ def _bitmap_file_problems(array: Array) -> Iterable[Problem]:
     if array.bitmap == "external" and path is None and array.bitmap_disk is None:
         yield Problem(
             key="array.bitmap",
-            message="an external bitmap is a file, and none is named: set bitmap_file to its "
-            "path in the guest, such as /var/lib/bench-bitmap, on an ext4 that is not on the "
-            "array, or bitmap_disk to the number of a disk that gets an ext4 for it",
+            message="an external bitmap needs a file: set bitmap_file to a path in the guest on an "
+            "ext4 outside the array, such as /var/lib/bench-bitmap, or bitmap_disk to the number "
+            "of "
+            "a disk for it",
         )
     elif array.bitmap != "external" and path is not None:
         yield Problem(
             key="array.bitmap_file",
-            message=f"{path!r} is only used by an external bitmap, and this one is "
-            f"{array.bitmap}: set bitmap to external, or leave the file out",
+            message=f"{path!r} needs an external bitmap, and bitmap is {array.bitmap}: set it to "
+            "external, or remove bitmap_file",
             idle_by="array.bitmap",
         )
     elif path is not None and (
@@ -143,8 +145,8 @@ def _bitmap_file_problems(array: Array) -> Iterable[Problem]:
     ):
         yield Problem(
             key="array.bitmap_file",
-            message=f"{path!r} is no absolute path of a file that md can map to blocks: write one "
-            "on ext4 such as /var/lib/bench-bitmap",
+            message=f"{path!r} is not an absolute path of a file on a disk: write a path on ext4 "
+            "such as /var/lib/bench-bitmap",
         )
 
 
@@ -154,15 +156,14 @@ def _bitmap_disk_problems(array: Array) -> Iterable[Problem]:
     if array.bitmap != "external":
         yield Problem(
             key="array.bitmap_disk",
-            message=f"disk {array.bitmap_disk} is set aside for the file of an external bitmap, "
-            f"and this one is {array.bitmap}: set bitmap to external, or leave it out",
+            message=f"disk {array.bitmap_disk} is for an external bitmap, and bitmap is "
+            f"{array.bitmap}: set it to external, or remove bitmap_disk",
             idle_by="array.bitmap",
         )
     elif array.bitmap_file is not None:
         yield Problem(
             key="array.bitmap_file",
-            message=f"{array.bitmap_file!r} names a file of the guest's own, and bitmap_disk a "
-            "disk for it: leave one of them out",
+            message="bitmap_file and bitmap_disk both place the bitmap: remove one of them",
         )
 
 
@@ -173,20 +174,20 @@ def _bitmap_chunk_problems(array: Array) -> Iterable[Problem]:
     found = format_size(chunk)
     idle_by = "" if array.bitmap in ("internal", "external") else "array.bitmap"
     if array.bitmap == "none":
-        message = f"{found} is given, and there is no bitmap: set bitmap, or leave it out"
+        message = "there is no bitmap: set bitmap, or remove bitmap_chunk"
     elif array.bitmap == "lockless":
-        message = f"a lockless bitmap chooses its own chunk: leave {found} out"
+        message = "the kernel chooses the chunk of a lockless bitmap: remove it"
     elif chunk < SMALLEST_CHUNK or chunk & (chunk - 1):
-        message = f"{found} is not a power of two of 4KiB or more, as md needs it"
+        message = f"{found} is not a power of two of 4KiB or more"
     elif chunk > GIB:
-        message = f"{found} is more than a bitmap's superblock can hold safely: give 1GiB or less"
+        message = f"{found} is too large for a bitmap's superblock: write 1GiB or less"
     else:
         return
     yield Problem(key="array.bitmap_chunk", message=message, idle_by=idle_by)
 
 
 def _bitmap_fit_problems(array: Array, level: Level, sizes: Sequence[int]) -> Iterable[Problem]:
-    """What lies between superblock and data must leave room for it."""
+    """Room for the bitmap or log between superblock and data."""
     reserved = 0
     if array.bitmap == "internal":
         shape = geometry_of(array, sizes)
@@ -195,9 +196,10 @@ def _bitmap_fit_problems(array: Array, level: Level, sizes: Sequence[int]) -> It
         if array.bitmap_chunk is not None and array.bitmap_chunk < least:
             yield Problem(
                 key="array.bitmap_chunk",
-                message=f"{format_size(array.bitmap_chunk)} needs more bits than mdadm leaves "
-                f"room for: with components of {format_size(shape.component_size)} it takes "
-                f"{format_size(least)} or more",
+                message=f"{format_size(array.bitmap_chunk)} needs more bits than mdadm reserves "
+                "for "
+                f"components of {format_size(shape.component_size)}: write {format_size(least)} or "
+                "more",
             )
             return
         chunk = array.bitmap_chunk or max(DEFAULT_BITMAP_CHUNK, least)
@@ -213,8 +215,8 @@ def _bitmap_fit_problems(array: Array, level: Level, sizes: Sequence[int]) -> It
         what = "partial parity log" if array.bitmap == "none" else f"{array.bitmap} bitmap"
         yield Problem(
             key="array.data_offset",
-            message=f"{format_size(array.data_offset)} leaves no room for the {what}, which lies "
-            f"between superblock and data: give {format_size(needed)} or more",
+            message=f"{format_size(array.data_offset)} leaves no room for the {what} between "
+            f"superblock and data: write {format_size(needed)} or more",
         )
 
 
@@ -222,22 +224,19 @@ def _policy_problems(array: Array, level: Level) -> Iterable[Problem]:
     policy = array.consistency_policy
     if policy is None:
         return
-    if policy == "journal":
-        message = "a journal is a disk of its own, which the lab does not have: write resync, "
-        message += "bitmap or ppl"
-    elif policy not in POLICIES:
+    if policy not in POLICIES:
         message = choice(policy, POLICIES)
     elif not level.redundant:
-        message = f"{level.title} has nothing to keep consistent: leave it out"
+        message = f"{level.title} has no redundancy: remove it"
     elif policy == "bitmap" and array.bitmap == "none":
-        message = "'bitmap' needs one, and bitmap is none: set bitmap to internal"
+        message = "'bitmap' needs a bitmap: set bitmap to internal"
     elif policy != "bitmap" and array.bitmap != "none":
         message = (
             f"{policy!r} excludes a bitmap, and bitmap is {array.bitmap}: set bitmap to none, or "
-            "leave the policy out"
+            "remove the policy"
         )
     elif policy == "ppl" and level is not Level.RAID5:
-        message = f"a partial parity log is for RAID 5 only, and this is {level.title}"
+        message = f"a partial parity log needs RAID 5, and this is {level.title}: write resync"
     else:
         return
     yield Problem(key="array.consistency_policy", message=message)
@@ -248,33 +247,28 @@ def _flag_problems(array: Array, level: Level, members: int) -> Iterable[Problem
     if array.write_mostly and level is not Level.RAID1:
         yield Problem(
             key="array.write_mostly",
-            message=f"only RAID 1 can spare a member from reading, and this is {level.title}: "
-            "leave it out",
+            message=f"only RAID 1 has write-mostly members, and this is {level.title}: remove it",
         )
     elif wrong:
         yield Problem(
             key="array.write_mostly",
-            message=f"there is no member {wrong[0]}: they count from 1 to {members}",
+            message=f"there is no member {wrong[0]}: write 1 to {members}",
         )
-    elif len(set(array.write_mostly)) < len(array.write_mostly):
-        yield Problem(key="array.write_mostly", message="a member is named twice: name it once")
     if array.write_behind is not None:
         if not array.write_mostly:
             yield Problem(
                 key="array.write_behind",
-                message="only write-mostly members may lag behind, and there are none: set "
-                "write_mostly",
+                message="it needs write-mostly members: set write_mostly",
             )
         if array.bitmap not in ("internal", "external"):
             yield Problem(
                 key="array.write_behind",
-                message=f"it needs a bitmap to remember what lags behind, and bitmap is "
-                f"{array.bitmap}: set it to internal",
+                message=f"it needs a bitmap, and bitmap is {array.bitmap}: set it to internal",
             )
     if array.failfast and level not in (Level.RAID1, Level.RAID10):
         yield Problem(
             key="array.failfast",
-            message=f"only RAID 1 and 10 can fail fast, and this is {level.title}: leave it out",
+            message=f"only RAID 1 and 10 have failfast, and this is {level.title}: remove it",
         )
 
 
@@ -282,27 +276,27 @@ def _sysfs_problems(array: Array, level: Level, key: str, value: str) -> Iterabl
     if not _SYSFS_KEY.fullmatch(key):
         yield Problem(
             key="array.sysfs",
-            message=f"{key!r} is no plain name below /sys/block/mdX/md/: write one such as "
+            message=f"{key!r} is not a file below /sys/block/mdX/md/: write a name such as "
             "stripe_cache_size or bitmap/time_base",
         )
         return
     if key in OWNED:
-        message = f"{OWNED[key]} says this: set that instead"
+        message = f"set {OWNED[key]} instead"
     elif key in ACTIONS:
-        message = "writing it is an action and no setting, and cannot be read back: remove it"
+        message = "it starts an action and holds no setting: remove it"
     elif key in RAID456 and level not in (Level.RAID4, Level.RAID5, Level.RAID6):
         message = f"only RAID 4, 5 and 6 have this file, and this is {level.title}: remove it"
     elif key.startswith("bitmap/") and array.bitmap not in ("internal", "external"):
         yield Problem(
             key=f"array.sysfs.{key}",
-            message=f"the array has no such bitmap (bitmap is {array.bitmap}): remove it",
+            message=f"bitmap is {array.bitmap}, which has no such file: remove it",
             idle_by="array.bitmap",
         )
         return
     elif not value or len(value.split()) != 1 or not value.isprintable() or value == "system":
-        message = f"{value!r} is not one word that the kernel would read back: give a number"
+        message = f"{value!r} is not a single word: write a number"
     elif key in MILLISECONDS and not _is_seconds(value):
-        message = f"{value!r} is not a number of seconds such as 5 or 0.2"
+        message = f"{value!r} is not a number of seconds: write 5 or 0.2"
     else:
         return
     yield Problem(key=f"array.sysfs.{key}", message=message)
@@ -313,7 +307,7 @@ def _is_seconds(value: str) -> bool:
 
 
 def read_back(settings: Mapping[str, str]) -> dict[str, str]:
-    """What the kernel prints (first word) after these values were written.
+    """What the kernel prints (first word) for these settings.
 
     ``md.c: safe_delay_show`` always has three decimals, ``md-bitmap.c: timeout_show`` only where
     they are not zero.

@@ -1,6 +1,7 @@
-"""What mdadm or the kernel would refuse of an array, found before a guest boots.
+"""Arrays that mdadm, the kernel or the lab refuses, found before a guest boots.
 
-Each problem names the field that should change. Sources: mdadm ``mdadm.c``, ``Create.c``,
+A refusal by mdadm would cost a boot of up to 30 s, and what mdadm accepts silently would give a
+wrong measurement. Each problem names the field to change. Sources: mdadm ``mdadm.c``, ``Create.c``,
 ``super1.c``; kernel ``raid5.c: setup_conf``, ``raid10.c: setup_conf``, ``raid0.c``,
 ``raid5-ppl.c``; the manual pages ``mdadm(8)`` and ``md(4)``.
 """
@@ -12,7 +13,9 @@ from collections.abc import Iterable, Sequence
 
 from lab.core.units import GIB, KIB, format_size
 from lab.core.wording import guess
-from lab.md.facts.geometry import (
+from lab.md.facts.levels import NAMES, Level, copies, layout_names, layout_number
+from lab.md.facts.options import SMALLEST_BITMAP_DISK, bitmap_problems, option_problems
+from lab.md.facts.sizes import (
     DEFAULT_CHUNK,
     SMALLEST_CHUNK,
     SUPERBLOCK_END,
@@ -22,8 +25,6 @@ from lab.md.facts.geometry import (
     room_on,
     without_bitmap_disk,
 )
-from lab.md.facts.levels import NAMES, REFUSED, Level, copies, layout_names, layout_number
-from lab.md.facts.options import SMALLEST_BITMAP_DISK, bitmap_problems, option_problems
 from lab.model.plugin import Problem
 from lab.model.scenario.document import Array, InitialSync
 from lab.model.scenario.zfs import ZfsParameters
@@ -32,12 +33,12 @@ METADATA = ("1.0", "1.1", "1.2")
 
 
 def array_problems(array: Array, sizes: Sequence[int]) -> Iterable[Problem]:
-    """Everything wrong with an array on single disks of these sizes (bytes, in order).
+    """Every problem of an array on single disks of these sizes (bytes, in order).
 
-    What cannot be judged before something else is mended is judged the next time.
+    Checks that depend on a wrong field run once that field is right.
     """
     if array.zfs != ZfsParameters():
-        yield Problem(key="array.zfs", message="a pool has these and md does not: leave it out")
+        yield Problem(key="array.zfs", message="only arrays of kind zfs have these: remove it")
     level = NAMES.get(array.level)
     if level is None:
         yield _no_level(array.level)
@@ -68,11 +69,11 @@ def _bitmap_disk_problems(array: Array, sizes: Sequence[int]) -> Iterable[Proble
     if number is None:
         return
     if number > len(sizes):
-        message = f"there is no disk {number}: they count from 1 to {len(sizes)}"
+        message = f"there is no disk {number}: write 1 to {len(sizes)}"
     elif sizes[number - 1] < SMALLEST_BITMAP_DISK:
         message = (
-            f"disk {number} has {format_size(sizes[number - 1])}, and an ext4 for the bitmap needs "
-            f"{format_size(SMALLEST_BITMAP_DISK)}: give it more"
+            f"disk {number} has {format_size(sizes[number - 1])}: the bitmap's ext4 needs "
+            f"{format_size(SMALLEST_BITMAP_DISK)} or more"
         )
     else:
         return
@@ -80,11 +81,8 @@ def _bitmap_disk_problems(array: Array, sizes: Sequence[int]) -> Iterable[Proble
 
 
 def _no_level(name: str) -> Problem:
-    why = f"it {REFUSED[name]}" if name in REFUSED else "md has no such level"
-    return Problem(
-        key="array.level",
-        message=f"{name!r} cannot be built: {why}; write 0, 1, 4, 5, 6, 10 or linear",
-    )
+    message = f"the lab has no md level {name!r}: write 0, 1, 4, 5, 6, 10 or linear"
+    return Problem(key="array.level", message=message)
 
 
 def _member_problems(array: Array, level: Level, disks: int) -> Iterable[Problem]:
@@ -92,23 +90,27 @@ def _member_problems(array: Array, level: Level, disks: int) -> Iterable[Problem
     if array.spares and not level.redundant:
         yield Problem(
             key="array.spares",
-            message=f"{level.title} cannot lose a member, so it takes no spares: set spares to 0",
+            message=f"{level.title} has no redundancy, so it takes no spares: set spares to 0",
         )
     elif array.members is not None and members + array.spares > disks:
         spares = f" and {array.spares} spares" if array.spares else ""
         yield Problem(
             key="array.members",
-            message=f"{members} members{spares} do not fit on the {disks} disks that there are: "
-            "raise disks.count, or lower members or spares",
+            message=f"{members} members{spares} need more than {disks} disks: raise disks.count, "
+            "or "
+            "lower members or spares",
         )
     elif members < level.smallest:
         if array.members is not None:
-            key, found = "array.members", f"{members} are asked for: raise members"
+            key, found = "array.members", f"members is {members}: raise it"
         elif array.spares and disks >= level.smallest:
             key = "array.spares"
-            found = f"{array.spares} spares leave {max(members, 0)} of {disks} disks: lower spares"
+            found = f"spares leaves {max(members, 0)} of {disks} disks: lower it"
         else:
-            key, found = "disks.count", f"the disks leave {max(members, 0)}: raise disks.count"
+            key, found = (
+                "disks.count",
+                f"there are {max(members, 0)} disks for them: raise disks.count",
+            )
         yield Problem(
             key=key, message=f"{level.title} needs at least {level.smallest} members, and {found}"
         )
@@ -116,31 +118,30 @@ def _member_problems(array: Array, level: Level, disks: int) -> Iterable[Problem
 
 
 def _missing_problems(array: Array, level: Level, disks: int) -> Iterable[Problem]:
-    """A degraded array keeps its bits, recovers onto a spare, and syncs if it is not clean."""
+    """A degraded array never clears bits, recovers onto a spare, and syncs if it is not clean."""
     if array.missing is None:
         return
     members = member_count(array, disks)
     if not level.redundant:
-        message = f"{level.title} does not run without a member: leave missing out"
+        message = f"{level.title} does not run without a member: remove missing"
     elif array.missing > members:
-        message = f"there is no member {array.missing}: they count from 1 to {members}"
+        message = f"there is no member {array.missing}: write 1 to {members}"
     elif array.spares:
-        message = "md would recover the missing member onto a spare at once: set spares to 0"
+        message = "md would recover onto a spare at once: set spares to 0"
     elif array.bitmap != "none":
         message = (
-            f"an array without a member never clears bits, and the lab waits for a clean "
-            f"{array.bitmap} bitmap: set bitmap to none"
+            f"a degraded array never clears bits, and the lab waits for a clean {array.bitmap} "
+            "bitmap: set bitmap to none"
         )
     elif array.initial_sync is not InitialSync.ASSUME_CLEAN:
-        message = "an array without a member cannot sync all of them: set initial_sync to "
-        message += "assume_clean"
+        message = "a degraded array cannot sync: set initial_sync to assume_clean"
     else:
         return
     yield Problem(key="array.missing", message=message)
 
 
 def _layout_width_problems(array: Array, level: Level, members: int) -> Iterable[Problem]:
-    """RAID 10 keeps no two copies of a chunk on one member."""
+    """RAID 10 stores two copies or more, on different members."""
     if level is not Level.RAID10 or members < level.smallest:
         return
     try:
@@ -150,14 +151,14 @@ def _layout_width_problems(array: Array, level: Level, members: int) -> Iterable
     if stored < 2:
         yield Problem(
             key="array.layout",
-            message=f"{array.layout!r} stores each chunk once, and the kernel's RAID 10 wants 2 "
-            "copies or more: write n2, or set level to 0",
+            message=f"{array.layout!r} stores each chunk once, and RAID 10 needs 2 copies or more: "
+            "write n2, or set level to 0",
         )
     elif stored > members:
         yield Problem(
             key="array.layout",
-            message=f"{array.layout!r} needs {stored} members for its copies, and there are "
-            f"{members}: raise the number of members, or write n2",
+            message=f"{array.layout!r} needs {stored} members, and there are {members}: raise the "
+            "number of members, or write n2",
         )
 
 
@@ -173,9 +174,9 @@ def _layout_problems(array: Array, level: Level) -> Iterable[Problem]:
             if level is Level.RAID10:
                 advice += ", N being the number of copies (n2)"
         else:
-            advice = "leave it out"
+            advice = "remove it"
             if level is Level.RAID4:
-                advice += " (RAID 5 with parity-last places data and parity in the same way)"
+                advice += " (RAID 5 with parity-last is the same mapping)"
         yield Problem(
             key="array.layout",
             message=f"{level.title} has no layout {array.layout!r}: {advice}"
@@ -189,18 +190,17 @@ def _chunk_problems(array: Array, level: Level) -> Iterable[Problem]:
         return
     found = format_size(chunk)
     if not level.striped:
-        message = f"{level.title} is not striped and has no chunk: leave {found} out"
+        message = f"{level.title} has no chunk: remove it"
     elif chunk < SMALLEST_CHUNK:
-        message = f"{found} is below a page: md's smallest chunk is 4KiB"
+        message = f"{found} is less than a page: write 4KiB or more"
     elif chunk > GIB:
-        message = f"{found} is more than md can address: give 1GiB or less"
+        message = f"{found} is too large for md: write 1GiB or less"
     elif level is Level.RAID0 and chunk % SMALLEST_CHUNK:
-        message = f"{found} is not whole pages: md's RAID 0 needs a multiple of 4KiB"
+        message = f"{found} is not a multiple of 4KiB, which RAID 0 needs"
     elif level is not Level.RAID0 and chunk & (chunk - 1):
         near = 1 << chunk.bit_length() - 1
         message = (
-            f"{found} is not a power of two: md's {level.title} needs 4KiB, 8KiB, …; near it are "
-            f"{format_size(near)} and {format_size(2 * near)}"
+            f"{found} is not a power of two: write {format_size(near)} or {format_size(2 * near)}"
         )
     else:
         return
@@ -209,25 +209,23 @@ def _chunk_problems(array: Array, level: Level) -> Iterable[Problem]:
 
 def _metadata_problems(array: Array) -> Iterable[Problem]:
     if array.metadata not in METADATA:
-        why = "is not one of md's own 1.x formats, which the lab can predict and read back"
-        yield Problem(
-            key="array.metadata", message=f"{array.metadata!r} {why}: write 1.2, 1.1 or 1.0"
-        )
+        message = f"the lab does not support metadata {array.metadata!r}: write 1.2, 1.1 or 1.0"
+        yield Problem(key="array.metadata", message=message)
         return
     offset = array.data_offset
     if offset is None:
         return
     if array.metadata == "1.0":
         message = (
-            "with metadata 1.0 the superblock is at the end and data begin at 0: leave the data "
-            "offset out, or set metadata to 1.2"
+            "metadata 1.0 is at the end, and data start at 0: remove data_offset, or set metadata "
+            "to 1.2"
         )
     elif offset % KIB:
-        message = f"{offset} bytes are not whole KiB, in which mdadm counts: round it"
+        message = f"{offset} bytes are not a multiple of 1KiB, mdadm's unit: round it"
     elif offset < SUPERBLOCK_END[array.metadata]:
         least = format_size(SUPERBLOCK_END[array.metadata])
         message = (
-            f"at {format_size(offset)} data would lie on the superblock: metadata "
+            f"data at {format_size(offset)} would overwrite the superblock: metadata "
             f"{array.metadata} needs {least} or more"
         )
     else:
@@ -243,13 +241,14 @@ def _fit_problems(array: Array, level: Level, sizes: Sequence[int]) -> Iterable[
     smallest = min(used)
     room = room_on(array, smallest, offset, chunk)
     if room < (64 * KIB if level is Level.RAID1 else SMALLEST_CHUNK):
-        where = f"{format_size(offset)} of data offset" if offset else "metadata at the end"
+        where = f"a data offset of {format_size(offset)}" if offset else "metadata at the end"
         unit = f" and a whole chunk of {format_size(chunk)}" if chunk else ""
         key = "array.data_offset" if array.data_offset else "disks.size"
         yield Problem(
             key=key,
-            message=f"a disk of {format_size(smallest)} has no room left behind {where}{unit}: "
-            "give larger disks or a smaller chunk or offset",
+            message=f"a disk of {format_size(smallest)} is too small for {where}{unit}: write "
+            "larger "
+            "disks, or a smaller chunk or offset",
         )
         return
     if level is Level.RAID0 and array.layout == "dangerous":
@@ -263,8 +262,8 @@ def _dangerous_problems(used: Sequence[int], offset: int, chunk: int) -> Iterabl
     if len({(size - offset) // chunk for size in used}) > 1:
         yield Problem(
             key="array.layout",
-            message="the disks differ in size, and for them the kernel refuses a RAID 0 whose "
-            "layout is left open: write original or alternate",
+            message="the kernel refuses this layout on disks of different sizes: write original or "
+            "alternate",
         )
 
 
@@ -275,15 +274,15 @@ def _component_problems(array: Array, level: Level, room: int, chunk: int) -> It
     if level is Level.RAID10:
         least *= layout_number(level, array.layout) >> 8 & 255
     if not level.redundant:
-        message = f"{level.title} uses all of each member: leave {found} out, and size the disks"
+        message = f"{level.title} uses all of each member: remove it, and set disks.size"
     elif component % KIB:
-        message = f"{component} bytes are not whole KiB, in which mdadm counts: round it"
+        message = f"{component} bytes are not a multiple of 1KiB, mdadm's unit: round it"
     elif component < least:
-        message = f"{found} is less than {format_size(least)}, the smallest with this chunk"
+        message = f"{found} is too small for this chunk: write {format_size(least)} or more"
     elif component > room:
         message = (
-            f"{found} is more than the {format_size(room)} that the smallest disk has behind its "
-            "data offset: lower it, or give larger disks"
+            f"{found} is more than the smallest disk has after its data offset, "
+            f"{format_size(room)}: lower it, or write larger disks"
         )
     else:
         return
@@ -294,10 +293,9 @@ _NUMBERED = re.compile(r"(md|d)\d+|md_.*")
 
 
 def _name_problems(array: Array) -> Iterable[Problem]:
-    """Names that mdadm reads as a device number."""
+    """mdadm silently reads some names as device numbers."""
     if _NUMBERED.fullmatch(array.name):
         yield Problem(
             key="array.name",
-            message=f"mdadm would read {array.name!r} as a device number: write a word such as "
-            "bench",
+            message=f"mdadm reads {array.name!r} as a device number: write a word such as bench",
         )

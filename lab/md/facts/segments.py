@@ -1,4 +1,4 @@
-"""Disks cut into partitions, an md array across each, and LVM over the arrays: exact, in bytes.
+"""Partitioned disks, an md array across each partition, LVM over the arrays: sizes in bytes.
 
 Sources: ``sfdisk(8)`` (GPT: 1 MiB in front, 33 sectors behind), ``lvm2`` ``metadata/pv.c`` and
 ``format_text/format-text.c: _text_pv_setup`` (data begin at the first multiple of the alignment
@@ -11,15 +11,16 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from lab.core.units import KIB, MIB, format_size
-from lab.md.facts.geometry import Geometry, geometry_of
+from lab.md.facts.geometry import Geometry
 from lab.md.facts.rules import array_problems
+from lab.md.facts.sizes import geometry_of
 from lab.model.plugin import Problem
 from lab.model.scenario.document import Array
 
 EXTENT: Final = 4 * MIB
-"""LVM's physical extent, its own default; the last part of each array that fills none is unused."""
+"""LVM's default physical extent; a partial extent at the end of an array is unused."""
 LARGEST_NAME: Final = 30
-"""Letters of the arrays' common name: each has its number behind it, and md takes 32."""
+"""Letters of the arrays' common name; the number follows, and md accepts 32."""
 DEFAULT_STRIPE: Final = 64 * KIB
 """LVM's own, ``lvcreate(8)``."""
 
@@ -36,14 +37,14 @@ def segment_array(array: Array, number: int) -> Array:
 
 
 def segment_geometry(array: Array, sizes: Sequence[int]) -> Geometry:
-    """The shape that all of them have, on disks of these sizes."""
+    """The geometry of each of the arrays, on disks of these sizes."""
     return geometry_of(
         segment_array(array, 1), [segment_size(size, array.segments or 1) for size in sizes]
     )
 
 
 def data_start(shape: Geometry) -> int:
-    """Byte of each array at which LVM's data begin: whole stripes, behind 1 MiB of metadata."""
+    """Array byte at which LVM's data starts: whole stripes, after 1 MiB of metadata."""
     unit = shape.stripe or shape.chunk or MIB
     return -(-MIB // unit) * unit
 
@@ -54,34 +55,35 @@ def volume_bytes(size: int, start: int) -> int:
 
 
 def segment_problems(array: Array, sizes: Sequence[int]) -> Iterable[Problem]:
-    """What no partition table, mdadm, kernel or LVM would take."""
+    """Problems that the partition table, mdadm, the kernel or LVM would report."""
     count = array.segments
     if count is None:
         yield Problem(
             key="array.segments",
-            message="how many partitions each disk is cut into must be said: write 4, say",
+            message="kind: segments needs the number of partitions per disk: write 4, for example",
         )
         return
     yield from _volume_problems(array, count)
     if len(array.name) > LARGEST_NAME:
         yield Problem(
             key="array.name",
-            message=f"{array.name!r} leaves no room for the segments' numbers: {LARGEST_NAME} "
-            "letters are the most",
+            message=f"{array.name!r} is too long, because a number follows: write at most "
+            f"{LARGEST_NAME} letters",
         )
     if array.bitmap == "external" or array.bitmap_disk is not None:
         yield Problem(
             key="array.bitmap" if array.bitmap == "external" else "array.bitmap_disk",
-            message="segments have their bitmaps inside: set bitmap to internal or none, and "
-            "leave bitmap_disk out",
+            message="segments have no external bitmaps: set bitmap to internal or none, and remove "
+            "bitmap_disk",
         )
         return
     cut = [segment_size(size, count) for size in sizes]
     if cut and min(cut) < MIB:
         yield Problem(
             key="array.segments",
-            message=f"{count} partitions of a disk of {format_size(min(sizes))} leave no MiB for "
-            "each: lower it, or give larger disks",
+            message=f"{count} partitions of a disk of {format_size(min(sizes))} have less than "
+            "1MiB "
+            "each: lower it, or write larger disks",
         )
         return
     refused = list(array_problems(segment_array(array, 1), cut))
@@ -94,11 +96,11 @@ def segment_problems(array: Array, sizes: Sequence[int]) -> Iterable[Problem]:
     shape = None if refused else segment_geometry(array, sizes)
     if shape is None or not shape.level.redundant:
         return
-    if not volume_bytes(int(shape.component_size * shape.data_members), data_start(shape)):
+    if not volume_bytes(shape.size, data_start(shape)):
         yield Problem(
             key="array.segments",
-            message=f"an array across one of {count} segments holds less than LVM's extent of "
-            f"{format_size(EXTENT)}: lower it, or give larger disks",
+            message=f"the array across one of {count} segments is smaller than LVM's extent of "
+            f"{format_size(EXTENT)}: lower it, or write larger disks",
         )
 
 
@@ -107,8 +109,7 @@ def _volume_problems(array: Array, count: int) -> Iterable[Problem]:
     if array.volume == "striped" and count < 2:
         yield Problem(
             key="array.volume",
-            message="there is one segment, and nothing to go round: write linear, or raise "
-            "segments",
+            message="a striped volume needs 2 segments or more: write linear, or raise segments",
             idle_by="array.segments",
         )
     if size is None:
@@ -116,13 +117,13 @@ def _volume_problems(array: Array, count: int) -> Iterable[Problem]:
     if array.volume != "striped":
         yield Problem(
             key="array.stripe_size",
-            message=f"{format_size(size)} is only used by a striped volume, and this one is "
-            f"{array.volume}: set volume to striped, or leave it out",
+            message=f"only a striped volume has it, and volume is {array.volume}: set volume to "
+            "striped, or remove it",
             idle_by="array.volume",
         )
     elif not 4 * KIB <= size <= EXTENT or size & (size - 1):
         yield Problem(
             key="array.stripe_size",
-            message=f"{format_size(size)} is none of LVM's: give a power of two from 4KiB to "
-            f"{format_size(EXTENT)}",
+            message=f"{format_size(size)} is not a stripe size of LVM: write a power of two from "
+            f"4KiB to {format_size(EXTENT)}",
         )

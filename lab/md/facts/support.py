@@ -1,4 +1,4 @@
-"""What an image's kernel and mdadm can do of an array: by their versions and the kernel's options.
+"""What an image's kernel and mdadm support, by their versions and the kernel's options.
 
 Sources: kernel ``drivers/md/Kconfig``; mdadm's ``ChangeLog``. ``linear`` was removed in Linux 6.8
 (849d18e27be9) and came back in 6.14 (127186cfb184); lockless bitmaps are in Linux from 6.18 on
@@ -23,7 +23,7 @@ LOCKLESS_MDADM: Final = (4, 6)
 
 FILE_OPTION: Final = "CONFIG_MD_BITMAP_FILE"
 FILE_OPTION_KERNEL: Final = (6, 5)
-"""The first kernel in which bitmap files can be left out."""
+"""The first kernel with this option."""
 NO_FILE_MDADM: Final = (4, 4)
 """The first mdadm that refuses a bitmap in a file."""
 
@@ -44,13 +44,13 @@ _ON: Final = ("y", "m")
 
 
 def version_of(text: str | None) -> tuple[int, int] | None:
-    """``(6, 12)`` of ``6.12.57+deb13-cloud-amd64``; ``None`` where nobody knows."""
+    """``(6, 12)`` of ``6.12.57+deb13-cloud-amd64``; ``None`` if unknown."""
     found = re.match(r"(\d+)\.(\d+)", text or "")
     return (int(found.group(1)), int(found.group(2))) if found else None
 
 
 def unsupported(array: Array, facts: ImageFacts) -> Iterable[Problem]:
-    """What of an array the image's kernel or mdadm lacks; what is not known of it is not judged."""
+    """What the image's kernel or mdadm lacks for an array; unknown versions have no problems."""
     level = NAMES.get(array.level)
     kernel, mdadm = version_of(facts.kernel_version), version_of(facts.mdadm_version)
     if facts.packages is not None and "mdadm" not in facts.packages:
@@ -59,14 +59,14 @@ def unsupported(array: Array, facts: ImageFacts) -> Iterable[Problem]:
         yield from _level(level, kernel, facts)
     if array.bitmap == "lockless":
         if kernel is not None and kernel < LOCKLESS_KERNEL:
-            yield _bitmap("Linux knows lockless bitmaps from 6.18 on")
+            yield _bitmap("lockless bitmaps need Linux 6.18 or newer")
         elif _off(facts, LOCKLESS_OPTION):
             yield _bitmap(f"its kernel was built without {LOCKLESS_OPTION}")
         if mdadm is not None and mdadm < LOCKLESS_MDADM:
-            yield _bitmap("mdadm knows `--bitmap=lockless` from 4.6 on")
+            yield _bitmap("`--bitmap=lockless` needs mdadm 4.6 or newer")
     if array.bitmap == "external":
         if mdadm is not None and mdadm >= NO_FILE_MDADM:
-            yield _bitmap("mdadm refuses a bitmap in a file since 4.4")
+            yield _bitmap("a bitmap in a file needs mdadm 4.3 or older")
         if (kernel is None or kernel >= FILE_OPTION_KERNEL) and _off(facts, FILE_OPTION):
             yield _bitmap(f"its kernel was built without {FILE_OPTION}")
 
@@ -79,7 +79,7 @@ def _level(level: Level, kernel: tuple[int, int] | None, facts: ImageFacts) -> I
     option = LEVEL_OPTIONS[level]
     gone = kernel is not None and LINEAR_GONE <= kernel < LINEAR_BACK
     if level is Level.LINEAR and gone:
-        message = "Linux has had no linear arrays from 6.8 to 6.13"
+        message = "Linux 6.8 to 6.13 has no linear arrays"
     elif _off(facts, option):
         message = f"its kernel was built without {option}"
     else:

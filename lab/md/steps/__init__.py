@@ -1,10 +1,4 @@
-"""Steps that build one md array of block devices, whatever they are, and read it back.
+"""Steps that create one md array of block devices (``create``) and verify it (``verify``).
 
-::
-
-    build       mdadm's command line, the wait until the array is in sync and clean, its end
-    readback    what the kernel says of it, and what it must say
-
-Array kinds are made of these: ``lab/plugins/arrays/md.py`` of whole disks, ``segments.py`` of
-partitions.
+The array kinds ``md`` (whole disks) and ``segments`` (partitions) use them.
 """

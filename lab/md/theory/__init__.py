@@ -27,36 +27,32 @@ from __future__ import annotations
 
 from lab.md.theory.answer import explain, predict
 from lab.md.theory.bitmap import Bitmap
+from lab.md.theory.bitmap_writes import bitmap_updates
 from lab.md.theory.bucket import Direction, Limit, Limits, Scope, Unit
 from lab.md.theory.cell import UnknownError, only_reads, why_not
-from lab.md.theory.layout import Geometry, Level, level_of
 from lab.md.theory.load import LoadPrediction, predict_load
-from lab.md.theory.paths import Load, Stream
+from lab.md.theory.paths import Load, SequentialLoad
 from lab.md.theory.prediction import Bottleneck, StreamPrediction, predict_stream
-from lab.md.theory.sequence import MemberLoad
+from lab.md.theory.sequential import MemberLoad
 from lab.md.theory.stripe import StripeRules
-from lab.md.theory.updates import bitmap_updates
 
 __all__ = [
     "Bitmap",
     "Bottleneck",
     "Direction",
-    "Geometry",
-    "Level",
     "Limit",
     "Limits",
     "Load",
     "LoadPrediction",
     "MemberLoad",
     "Scope",
-    "Stream",
+    "SequentialLoad",
     "StreamPrediction",
     "StripeRules",
     "Unit",
     "UnknownError",
     "bitmap_updates",
     "explain",
-    "level_of",
     "only_reads",
     "predict",
     "predict_load",

@@ -1,4 +1,4 @@
-"""What theory answers: predictions of a cell's workloads, and each explained."""
+"""Predictions and explanations of a cell's workloads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from lab.md.theory.cell import Found, UnknownError, Work, follow, setting_of
 from lab.md.theory.explain import because, lifts
 from lab.md.theory.load import LoadPrediction
-from lab.md.theory.paths import Stream
+from lab.md.theory.paths import SequentialLoad
 from lab.model.result.explanation import Explanation, MemberBytes
 from lab.model.result.measurement import (
     DISK_READ_BYTES,
@@ -23,7 +23,7 @@ from lab.model.scenario.document import Cell
 
 
 def predict(cell: Cell, works: Mapping[str, Work]) -> list[Prediction]:
-    """Every metric of each workload that theory knows; ``works`` has them by name."""
+    """Predictions of every metric of each workload in ``works``, by name."""
     predictions = []
     for workload in cell.workloads:
         work = works.get(workload.name)
@@ -49,20 +49,20 @@ def predict(cell: Cell, works: Mapping[str, Work]) -> list[Prediction]:
 
 
 def metrics_of(work: Work, found: Found) -> list[tuple[Metric, float]]:
-    """What a prediction says, as metrics."""
+    """A prediction as metrics and values."""
     values = [(THROUGHPUT, found.throughput)]
     if isinstance(found, LoadPrediction):
         values += [(IOPS, found.iops), (LATENCY, found.latency)]
     else:
         values.append((IOPS, found.throughput / work.block))
-    if isinstance(work, Stream) or work.seconds is None:
+    if isinstance(work, SequentialLoad) or work.seconds is None:
         values.append((SECONDS, found.seconds))
     return values
 
 
 def _counted(work: Work, found: Found) -> list[tuple[Metric, float]]:
-    """Bytes of all members, where it is known how much the workload does, and not only how long."""
-    if not isinstance(work, Stream) and work.seconds is not None:
+    """Bytes of all members; empty for a workload that is limited by time."""
+    if not isinstance(work, SequentialLoad) and work.seconds is not None:
         return []
     return [
         (DISK_READ_BYTES, sum(load.read_bytes for load in found.members)),
@@ -71,12 +71,12 @@ def _counted(work: Work, found: Found) -> list[tuple[Metric, float]]:
 
 
 def explain(cell: Cell, name: str, work: Work) -> Explanation:
-    """One workload: what is expected, why, what would be faster, and what each member moves."""
+    """One workload's prediction, its reasons, possible improvements, and bytes per member."""
     try:
         setting = setting_of(cell, work)
         found = follow(setting, work)
     except UnknownError as unknown:
-        return Explanation(workload=name, sentences=(f"Theory cannot say: {unknown}.",))
+        return Explanation(workload=name, sentences=(f"No prediction: {unknown}.",))
     sentences = (*because(setting, work, found), *lifts(setting, work, found))
     members = tuple(
         MemberBytes(serial=s, read_bytes=load.read_bytes, written_bytes=load.written_bytes)

@@ -1,12 +1,12 @@
-"""The write-intent bitmap: which writes must wait for one of its own, and how many there are.
+"""The write-intent bitmap: which writes wait for a bitmap write, and how many there are.
 
 Sources: kernel ``drivers/md/md-bitmap.c`` - ``md_bitmap_startwrite`` (a clean region's bit is set
 and its page marked dirty), ``md_bitmap_unplug`` (every dirty page is written, to every member, and
 waited for), ``md_bitmap_endwrite`` and ``md_bitmap_daemon_work`` (each ``time_base`` a region that
 was left alone steps down, and at the second step is clean in memory: its next write sets it
 again); ``raid5.c: raid5_bitmap_sector`` (newer kernels: a write marks whole rows of chunks); mdadm
-``super1.c`` (a bit of RAID 10 covers array bytes, a bit of the others member bytes). What the
-daemon writes itself, a page or so per ``time_base``, is left out.
+``super1.c`` (a bit of RAID 10 covers array bytes, a bit of the others member bytes). The
+daemon's own writes, about a page per ``time_base``, are left out.
 """
 
 from __future__ import annotations
@@ -14,29 +14,30 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from lab.md.theory.layout import Geometry, Level
+from lab.md.facts.geometry import Geometry
+from lab.md.facts.levels import Level
 from lab.md.theory.paths import Cutting, Extent, Path, Work
 
 PAGE = 4096
 SUPERBLOCK = 256
-"""Bytes of the bitmap's own superblock, in front of the bits on the first page."""
+"""Bytes of the bitmap's superblock, before the bits on the first page."""
 SECTOR = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bitmap:
-    """An internal bitmap; all of its bits are clean when the stream begins."""
+    """An internal bitmap; all bits are clean at the start."""
 
     chunk: int
-    """Bytes for each bit."""
+    """Bytes per bit."""
     time_base: float = 5.0
-    """Seconds between two looks for bits to clear."""
+    """Seconds between the daemon's scans for bits to clear."""
     whole_rows: bool = True
     """Whether a write to RAID 4, 5 or 6 marks whole rows of chunks."""
 
 
 class BitmapState:
-    """Bits and dirty pages while a stream runs."""
+    """Bits and dirty pages during a simulation."""
 
     __slots__ = (
         "_array_bytes",
@@ -53,7 +54,7 @@ class BitmapState:
         self._bitmap = bitmap
         self._geometry = geometry
         self._array_bytes = geometry.level in (Level.RAID1, Level.RAID10)
-        covered = geometry.size if self._array_bytes else geometry.component
+        covered = geometry.size if self._array_bytes else geometry.component_size
         self._size = SUPERBLOCK + -(-covered // bitmap.chunk + 7) // 8
         self._busy: dict[int, int] = {}
         """Writes under way in each region."""
@@ -61,10 +62,10 @@ class BitmapState:
         """When the last write of each region ended."""
         self._dirty: set[int] = set()
         self.sets = 0
-        """Bits that had to be set."""
+        """Bits that were set."""
 
     def start(self, now: float, offset: int, size: int) -> tuple[int, ...]:
-        """A write begins: the regions that it lies in, to be handed to ``end``."""
+        """Start a write; returns its regions for ``end``."""
         regions = tuple(self._regions(offset, size))
         for region in regions:
             if not self._busy.get(region) and self._clean(region, now):
@@ -74,19 +75,19 @@ class BitmapState:
         return regions
 
     def end(self, now: float, regions: tuple[int, ...]) -> None:
-        """A write has ended."""
+        """End a write to these regions."""
         for region in regions:
             self._busy[region] -= 1
             self._left[region] = now
 
     def take_dirty(self) -> list[int]:
-        """Sizes of the pages that must be written to every member now."""
+        """Sizes of the dirty pages, which are clean afterwards."""
         sizes = [self._page_size(page) for page in sorted(self._dirty)]
         self._dirty.clear()
         return sizes
 
     def _page_size(self, page: int) -> int:
-        """The last page is written as far as it is used, in whole sectors (``write_sb_page``)."""
+        """Bytes written for a page; the last one is cut to whole sectors (``write_sb_page``)."""
         rest = self._size - page * PAGE
         return PAGE if rest >= PAGE else -(-rest // SECTOR) * SECTOR
 
@@ -111,10 +112,10 @@ class BitmapState:
 
 
 class BitmapPath:
-    """A sequential stream's writes, with the bitmap's own in front of each new region.
+    """Sequential writes, with a bitmap write before each new region.
 
-    One request at a time: all that a request dirties is written at once, and nothing returns to a
-    region that was left.
+    With one request at a time, everything that a request dirties is written at once, and no region
+    is written twice.
     """
 
     def __init__(self, inner: Path, bitmap: Bitmap, geometry: Geometry) -> None:
@@ -125,7 +126,7 @@ class BitmapPath:
         if geometry.has_parity:
             self._region = max(bitmap.chunk, geometry.chunk) * geometry.data_members
         self._marked = -1
-        """The last region that was marked."""
+        """The last region whose bit was set."""
         self.tally = inner.tally
 
     @property
@@ -139,7 +140,7 @@ class BitmapPath:
         return self._inner.cuttings
 
     def before(self, offset: int, size: int) -> tuple[Extent, ...]:
-        """The bitmap's pages, to every member."""
+        """Bitmap writes to every member."""
         last = (offset + size - 1) // self._region
         if last <= self._marked:
             return ()
@@ -152,11 +153,11 @@ class BitmapPath:
         return self._inner.plan(offset, size)
 
     def signature(self, offset: int, turn: int) -> Hashable:
-        """Where in a region the stream is, besides."""
+        """The inner path's state and the position in the region."""
         region, inside = divmod(offset, self._region)
         return inside, self._marked - region, self._inner.signature(offset, turn)
 
     def shift(self, distance: int) -> None:
-        """Whole regions further on."""
+        """Move by whole regions."""
         self._marked += distance // self._region
         self._inner.shift(distance)

@@ -1,74 +1,72 @@
-"""Theory and a scenario's cell: what can be said of each workload, and why not of the others."""
+"""From a scenario's cell to a setting that theory can simulate, or the reason why it cannot."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from lab.core.errors import LabError
-from lab.md.facts.geometry import geometry_of, without_bitmap_disk
+from lab.md.facts.geometry import PAGE, Geometry
+from lab.md.facts.levels import NAMES, Level
 from lab.md.facts.options import without_idle
 from lab.md.facts.segments import volume_bytes
+from lab.md.facts.sizes import geometry_of, without_bitmap_disk
 from lab.md.theory.bitmap import Bitmap
 from lab.md.theory.bucket import Direction, Limits, Unit
-from lab.md.theory.concurrent import UnheldError
-from lab.md.theory.layout import DEFAULT_CHUNK, Geometry, Level, level_of
+from lab.md.theory.concurrent import UnlimitedError
 from lab.md.theory.load import LoadPrediction, predict_load
-from lab.md.theory.paths import SEGMENT_LIMIT, Load, Stream
+from lab.md.theory.paths import SEGMENT_LIMIT, Load, SequentialLoad
 from lab.md.theory.prediction import StreamPrediction, predict_stream
-from lab.md.theory.sequence import MemberLoad
-from lab.md.theory.stripe import PAGE, StripeRules
+from lab.md.theory.sequential import MemberLoad
+from lab.md.theory.stripe import StripeRules
 from lab.md.theory.volume import first_segment, placed, stays
 from lab.model.scenario.document import Array, Cell, Disk, InitialSync
 
 LEAST_SECONDS = 0.25
-"""A shorter stream is made of what theory leaves out: the guest's and the host's own time."""
+"""Shorter workloads consist mostly of guest and host overhead, which theory leaves out."""
 
 MOST_DOUBT = 0.03
-"""Share of the time that may hang on how requests are cut."""
+"""Largest relative doubt from how requests are cut."""
 
 MOST_ORDER_DOUBT = 0.12
-"""Share of the rate that may hang on when md's thread runs, which decides who shares a bitmap's
+"""Largest relative doubt from when md's thread runs, which decides how many writes share a bitmap
 write."""
-
-_MIB = 1024**2
 
 PLUGS = {"debian-12": True, "debian-12-zfs": True, "debian-13": False}
 """Whether an image's own kernel (6.1, 6.12) plugs each write to a block device."""
 
-Work = Stream | Load
-"""What a workload is to theory."""
+Work = SequentialLoad | Load
+"""A workload in theory's terms."""
 
 Found = StreamPrediction | LoadPrediction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """A cell in theory's words."""
+    """A cell in theory's terms."""
 
     geometry: Geometry
     limits: tuple[Limits, ...]
     groups: tuple[str | None, ...]
     rules: StripeRules
     bitmap: Bitmap | None = None
-    """Where writes have one to wait for."""
+    """The bitmap that writes wait for, if any."""
     serials: tuple[str, ...] = ()
     """Of the members, in their order."""
     plugged: bool | None = None
-    """Whether the guest's kernel plugs each write to a block device; ``None``: nobody knows."""
+    """Whether the guest's kernel plugs each write to a block device; ``None``: unknown."""
     start: int = 0
     """Byte of the array at which the target begins."""
     room: int | None = None
-    """Bytes of the target, where it is less than the array."""
+    """Bytes of the target if it is smaller than the array."""
     aside: Limits | None = None
-    """Of the disk that has the bitmap's file."""
+    """Limits of the disk that holds the bitmap's file."""
 
 
 class UnknownError(Exception):
-    """Theory has nothing to say, and why."""
+    """Theory has no prediction; the message says why."""
 
 
 def why_not(cell: Cell, work: Work) -> str | None:
-    """Why theory has nothing to say of a workload in a cell; ``None`` where it has."""
+    """Why theory has no prediction of a workload; ``None`` if it has one."""
     try:
         follow(setting_of(cell, work), work)
     except UnknownError as unknown:
@@ -77,10 +75,10 @@ def why_not(cell: Cell, work: Work) -> str | None:
 
 
 def follow(setting: Setting, work: Work) -> Found:
-    """What theory expects; ``UnknownError`` says why it expects nothing."""
+    """The prediction of a workload. ``UnknownError`` if there is none."""
     found: Found
     work = placed(work, setting.start, setting.room)
-    if isinstance(work, Stream):
+    if isinstance(work, SequentialLoad):
         found = _follow(setting, work)
     else:
         work = _bounded(work, setting.geometry)
@@ -95,23 +93,23 @@ def follow(setting: Setting, work: Work) -> Found:
         _check_aside(setting.aside, found.throughput / work.block)
     if found.seconds < LEAST_SECONDS:
         raise UnknownError(
-            f"the stream is over within {found.seconds:.2g} s, before the buckets hold it"
+            f"the workload ends within {found.seconds:.2g} s, before the throttles delay it"
         )
     return found
 
 
 def _check_aside(limits: Limits, pace: float) -> None:
-    """The bitmap's own disk never holds a write: each write of the array dirties a page at most."""
+    """Refuse a bitmap disk that may delay writes: each array write dirties at most one page."""
     for limit in limits.limits:
         need = pace if limit.unit is Unit.OPERATIONS else pace * PAGE
         if limit.counts(Direction.WRITE) and need > limit.average:
             raise UnknownError(
-                f"the disk with the bitmap's file may hold the writes: {limit.name} is "
+                f"the disk with the bitmap's file may delay writes: {limit.name} is "
                 f"{limit.average:g}, and the bitmap may need {need:.3g}"
             )
 
 
-def _follow(setting: Setting, stream: Stream) -> StreamPrediction:
+def _follow(setting: Setting, stream: SequentialLoad) -> StreamPrediction:
     _check_stream(setting.geometry, stream)
     found = predict_stream(
         setting.geometry,
@@ -123,13 +121,13 @@ def _follow(setting: Setting, stream: Stream) -> StreamPrediction:
     )
     if found.doubt > MOST_DOUBT and found.seconds >= LEAST_SECONDS:
         raise UnknownError(
-            f"how the kernel cuts and merges requests changes the time by {found.doubt:.0%}"
+            f"the time depends by {found.doubt:.0%} on how the kernel cuts and merges requests"
         )
     return found
 
 
 def _bounded(load: Load, geometry: Geometry) -> Load:
-    """A load that nothing else ends covers its span once."""
+    """The load with an end: without ``total`` or ``seconds`` it covers its span once."""
     if load.total is not None or load.seconds is not None:
         return load
     span = load.span or geometry.size - load.offset
@@ -137,9 +135,9 @@ def _bounded(load: Load, geometry: Geometry) -> Load:
 
 
 def _follow_timed(setting: Setting, load: Load) -> StreamPrediction:
-    """One request after the other until the time is over: the pace, once the buckets are full.
+    """A sequential load limited by time: the initial burst, then the steady rate.
 
-    A stream that reaches the end of its span begins again at its start.
+    At the end of its span it starts again at the beginning.
     """
     span = load.span or setting.geometry.size - load.offset
     span -= span % load.block
@@ -147,7 +145,9 @@ def _follow_timed(setting: Setting, load: Load) -> StreamPrediction:
 
     def over(total: int) -> StreamPrediction:
         size = max(min(total - total % load.block, span), load.block)
-        stream = Stream(direction=direction, block=load.block, total=size, offset=load.offset)
+        stream = SequentialLoad(
+            direction=direction, block=load.block, total=size, offset=load.offset
+        )
         return _follow(setting, stream)
 
     if load.seconds is None:
@@ -185,18 +185,19 @@ def _follow_load(setting: Setting, load: Load) -> LoadPrediction:
             bitmap=setting.bitmap,
             plugged=setting.plugged,
         )
-    except UnheldError:
-        raise UnknownError("no limit ever makes a request wait") from None
+    except UnlimitedError:
+        raise UnknownError("no limit ever delays a request") from None
     if found.doubt > MOST_ORDER_DOUBT:
         raise UnknownError(
-            "how many writes share one write of the bitmap is the guest's kernel's choice, and "
-            f"changes the rate by {found.doubt:.0%} up or down"
+            "the guest's kernel decides how many writes share one bitmap write, which changes the "
+            "rate "
+            f"by ±{found.doubt:.0%}"
         )
     return found
 
 
 def _check_load(setting: Setting, load: Load) -> None:
-    """Where an answer would hang on what the kernel happens to merge."""
+    """Refuse loads whose result depends on what the kernel happens to merge."""
     geometry = setting.geometry
     grain = PAGE if geometry.has_parity else 512
     if load.block % grain or load.offset % grain:
@@ -205,36 +206,41 @@ def _check_load(setting: Setting, load: Load) -> None:
     if end > geometry.size:
         raise UnknownError(f"the span ends at byte {end}, and the array has about {geometry.size}")
     counted = any(x.unit is Unit.OPERATIONS for each in setting.limits for x in each.limits)
-    width = geometry.data_members * geometry.chunk
     if not load.random:
         if 0 < load.read_share < 1:
-            raise UnknownError("reads and writes each have a place of their own in the sequence")
+            raise UnknownError("sequential reads and writes each keep an offset of their own")
         if counted and load.depth > 1:
-            raise UnknownError("requests that follow each other may be merged or not")
-        whole = load.block % width == 0 and load.offset % width == 0
-        if geometry.has_parity and load.read_share < 1 and load.depth > 1 and not whole:
-            raise UnknownError("writes under way at once share stripes, as they happen to come")
+            raise UnknownError("adjacent requests may or may not be merged")
+        if (
+            geometry.has_parity
+            and load.read_share < 1
+            and load.depth > 1
+            and (load.block % geometry.stripe or load.offset % geometry.stripe)
+        ):
+            raise UnknownError("concurrent writes share stripes in an order that is not known")
     if counted and load.block > (geometry.chunk if geometry.has_parity else SEGMENT_LIMIT):
-        raise UnknownError("a request that spans rows may be merged on each member or not")
+        raise UnknownError("a request that spans rows may or may not be merged on each member")
 
 
-def _check_stream(geometry: Geometry, stream: Stream) -> None:
+def _check_stream(geometry: Geometry, stream: SequentialLoad) -> None:
     if stream.depth != 1:
-        raise UnknownError("theory follows one request at a time, and this stream has more")
+        raise UnknownError(
+            "theory knows sequential loads of one request at a time, and this one has more"
+        )
     grain = PAGE if geometry.has_parity else 512
     if stream.block % grain or stream.total % grain or stream.offset % grain:
         raise UnknownError(f"block, total and offset are not all multiples of {grain} bytes")
     if stream.offset + stream.total > geometry.size:
         raise UnknownError(
-            f"the stream ends at byte {stream.offset + stream.total}, "
+            f"the workload ends at byte {stream.offset + stream.total}, "
             f"and the array has about {geometry.size}"
         )
 
 
 def setting_of(cell: Cell, work: Work) -> Setting:
-    """The cell in theory's words; ``UnknownError`` where there is something it has no word for."""
+    """The cell in theory's terms. ``UnknownError`` for what theory has no rule for."""
     if cell.filesystem is not None:
-        raise UnknownError("a file system decides where data goes, and theory does not know it")
+        raise UnknownError("the file system decides where data goes")
     disks = [disk for _, disk in cell.each_disk]
     serials = [serial for serial, _ in cell.each_disk]
     array, start = cell.array, 0
@@ -242,8 +248,8 @@ def setting_of(cell: Cell, work: Work) -> Setting:
     aside: Limits | None = None
     if array is None or cell.array is None:
         if len(disks) != 1:
-            raise UnknownError("without an array theory must know which one disk is meant")
-        geometry = Geometry(level=Level.DISK, members=1, component=disks[0].size)
+            raise UnknownError("there is no array, and more than one disk")
+        geometry = Geometry(level=Level.RAID1, members=1, component_size=disks[0].size)
         members, rules, bitmap = disks, StripeRules(), None
     else:
         file = array.bitmap == "external" and not only_reads(work)
@@ -254,33 +260,31 @@ def setting_of(cell: Cell, work: Work) -> Setting:
         array = without_idle(array)
         if array.kind == "segments":
             if array.volume == "striped":
-                raise UnknownError("the volume's stripes go round arrays that share their disks")
+                raise UnknownError("the volume is striped over arrays that share their disks")
             segment = first_segment(array, disks)
             array, disks, start = segment.array, list(segment.disks), segment.start
         members = disks[: array.members or max(len(disks) - array.spares, 0)]
         if array.members and array.members > len(disks):
             raise UnknownError(f"{array.members} members need more than {len(disks)} disks")
-        geometry = _geometry(array, members)
+        geometry = _geometry(array, disks)
         if cell.array.kind == "segments":
             room = volume_bytes(geometry.size, start)
             if not stays(work, room, alone=cell.array.segments == 1):
                 raise UnknownError(
-                    "the workload goes beyond the first segment, and behind it lies another array "
-                    "on the same disks"
+                    "the workload goes beyond the first segment, into another array on the same "
+                    "disks"
                 )
         reads_only = only_reads(work)
         _check_array(array, geometry, reads_only=reads_only)
         rules = _rules(array)
-        bitmap = None if reads_only else _bitmap(array, members)
+        bitmap = None if reads_only else _bitmap(array, geometry)
     for disk in members:
         if disk.device is not None:
-            raise UnknownError("theory knows nothing of real disks")
+            raise UnknownError("theory has no rules for real disks")
         if disk.model != "throttle":
-            raise UnknownError(f"theory has no rules yet for disks of the model {disk.model!r}")
+            raise UnknownError(f"theory has no rules for the disk model {disk.model!r}")
         if disk.scheduler not in ("none", "mq-deadline"):
-            raise UnknownError(
-                f"the elevator {disk.scheduler!r} holds requests back as it sees fit"
-            )
+            raise UnknownError(f"the I/O scheduler {disk.scheduler!r} may delay requests")
     return Setting(
         geometry=geometry,
         limits=tuple(Limits.from_throttle(disk.throttle) for disk in members),
@@ -300,80 +304,51 @@ def only_reads(work: Work) -> bool:
     return work.read_share >= 1 if isinstance(work, Load) else work.direction is Direction.READ
 
 
-def _geometry(array: Array, members: list[Disk]) -> Geometry:
+def _geometry(array: Array, disks: list[Disk]) -> Geometry:
     if array.kind != "md":
-        raise UnknownError(f"theory knows md, and not arrays of the kind {array.kind!r}")
-    level = level_of(array.level)
-    if level is None:
+        raise UnknownError(f"theory has no rules for arrays of kind {array.kind!r}")
+    level = NAMES.get(array.level)
+    if level is None or level is Level.LINEAR:
         raise UnknownError(f"theory has no rules for the level {array.level!r}")
-    if not members:
-        raise UnknownError("the array has no members")
-    if level is Level.RAID0 and array.component_size is None and len({d.size for d in members}) > 1:
-        raise UnknownError("RAID 0 of unequal disks has zones, which theory does not know")
-    chunk = array.chunk or DEFAULT_CHUNK
-    component = array.component_size or min(_usable(disk, array) for disk in members)
-    if level is not Level.RAID1:
-        component -= component % chunk
-    layout = array.layout if level not in (Level.RAID0, Level.RAID1) else None
-    shunned = frozenset(m - 1 for m in array.write_mostly)
-    failed = frozenset() if array.missing is None else frozenset({array.missing - 1})
+    sizes = [disk.size for disk in disks]
+    if level is Level.RAID0 and array.component_size is None and len(set(sizes)) > 1:
+        raise UnknownError("RAID 0 of unequal disks has zones, and theory has no rules for them")
     try:
-        return Geometry(
-            level=level,
-            layout=layout,
-            members=len(members),
-            component=component,
-            chunk=chunk,
-            failed=failed,
-            shunned=shunned if level is Level.RAID1 else frozenset(),
-        )
+        return geometry_of(array, sizes)
+    except LookupError:
+        raise UnknownError("the array has no members") from None
     except ValueError as error:
         raise UnknownError(str(error)) from None
-
-
-def _usable(disk: Disk, array: Array) -> int:
-    """Bytes that mdadm leaves of a disk for data: ``super1.c: validate_geometry1``.
-
-    Without ``--data-offset``: a headroom of 128 MiB, halved until it is a thousandth of the disk,
-    and what superblock and bitmap need, in whole MiB.
-    """
-    if array.data_offset is not None:
-        return max(disk.size - array.data_offset, 0)
-    headroom = 128 * _MIB
-    while headroom * 1024 > disk.size:
-        headroom //= 2
-    return max(disk.size - headroom // _MIB * _MIB - _MIB, 0)
 
 
 def _check_array(array: Array, geometry: Geometry, *, reads_only: bool) -> None:
     redundant = geometry.level is not Level.RAID0
     if redundant and array.initial_sync is InitialSync.NONE:
-        raise UnknownError("the initial sync takes its share of the disks while the workload runs")
+        raise UnknownError("the initial sync uses the disks while the workload runs")
     if reads_only:
         return
     if array.bitmap not in ("none", "internal", "external"):
         raise UnknownError(f"theory has no rules for a {array.bitmap} bitmap")
     if array.consistency_policy == "ppl":
-        raise UnknownError("a partial parity log adds writes that theory does not know")
+        raise UnknownError("theory has no rules for the writes of a partial parity log")
     if array.write_behind is not None:
-        raise UnknownError("write-behind ends a write before every copy is written")
+        raise UnknownError("with write-behind a write ends before every copy is written")
 
 
-def _bitmap(array: Array, members: list[Disk]) -> Bitmap | None:
-    """An internal one; an external one lies on a disk without a limit, and costs nothing."""
+def _bitmap(array: Array, geometry: Geometry) -> Bitmap | None:
+    """An internal one; an external one is on a disk without a limit, and costs nothing."""
     if array.bitmap != "internal":
         return None
     try:
-        shape = geometry_of(array, [disk.size for disk in members])
-        base = float(array.sysfs.get("bitmap/time_base", Bitmap(chunk=_MIB).time_base))
-    except (LabError, ValueError, LookupError):
-        raise UnknownError("the bitmap's chunk or time_base cannot be told") from None
-    return Bitmap(chunk=shape.bitmap_chunk, time_base=base)
+        base = float(array.sysfs.get("bitmap/time_base", Bitmap(chunk=PAGE).time_base))
+    except ValueError:
+        raise UnknownError("the bitmap's time_base is not a number") from None
+    return Bitmap(chunk=geometry.bitmap_chunk, time_base=base)
 
 
 def _rules(array: Array) -> StripeRules:
     if array.sysfs.get("skip_copy", "0").strip() not in ("", "0"):
-        raise UnknownError("with skip_copy the stripe cache forgets what was written")
+        raise UnknownError("with skip_copy the stripe cache does not keep written data")
     if array.sysfs.get("stripe_size", "4096").strip() != str(PAGE):
         raise UnknownError(f"theory knows stripe heads of {PAGE} bytes")
     default = StripeRules()
@@ -383,4 +358,4 @@ def _rules(array: Array) -> StripeRules:
             rmw_level=int(array.sysfs.get("rmw_level", default.rmw_level)),
         )
     except ValueError:
-        raise UnknownError("stripe_cache_size and rmw_level are whole numbers") from None
+        raise UnknownError("stripe_cache_size and rmw_level must be whole numbers") from None

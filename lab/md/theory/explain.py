@@ -1,6 +1,6 @@
-"""Why theory expects what it expects, in sentences, and what would be faster.
+"""Sentences that explain a prediction, and changes that would make the workload faster.
 
-What would lift a limit is found by asking theory about the changed cell, never from a table.
+Each suggested change is predicted itself; none comes from a table.
 """
 
 from __future__ import annotations
@@ -9,20 +9,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from lab.core.units import KIB, MIB, format_rate, format_size
+from lab.md.facts.geometry import LEFT_SYMMETRIC, PAGE, Geometry
+from lab.md.facts.levels import Level
 from lab.md.theory.bucket import Unit
 from lab.md.theory.cell import Found, Setting, UnknownError, Work, follow
-from lab.md.theory.layout import Geometry, Level
 from lab.md.theory.load import LoadPrediction
 from lab.md.theory.paths import Load
 from lab.md.theory.prediction import StreamPrediction
-from lab.md.theory.stripe import PAGE, How, Tally
+from lab.md.theory.stripe import Tally, WriteMethod
 
 WORTH = 1.05
-"""A change that does not do better by this factor is not mentioned."""
+"""Smallest speed-up of a change that is mentioned."""
 
 
 def because(setting: Setting, work: Work, found: Found) -> Iterator[str]:
-    """What happens on the way, what holds it, and the bucket's bonus."""
+    """Sentences on stripes, bitmap, the busiest disk, and burst or queue."""
     geometry = setting.geometry
     if geometry.has_parity and _writes(work):
         yield from _stripes(geometry, work, found.tally)
@@ -38,7 +39,7 @@ def because(setting: Setting, work: Work, found: Found) -> Iterator[str]:
 
 
 def lifts(setting: Setting, work: Work, found: Found) -> Iterator[str]:
-    """What would make it faster, by theory's own figures for each change, the best first."""
+    """Changes that would make it faster, with their predictions, the best first."""
     better: list[tuple[float, str]] = []
     verb = "write" if _writes(work) else "read"
     for words, changed, other in _changes(setting, work):
@@ -51,12 +52,12 @@ def lifts(setting: Setting, work: Work, found: Found) -> Iterator[str]:
             better.append((then.throughput, sentence + _after(setting, changed, other, then)))
     yield from (sentence for _, sentence in sorted(better, key=lambda b: -b[0]))
     if not better:
-        yield "Nothing that theory knows would make it faster but faster disks, or more of them."
+        yield "The only known way to make it faster: faster disks, or more of them."
 
 
 def _speed(found: Found) -> str:
     if isinstance(found, LoadPrediction):
-        return f"{found.iops:.4g} requests a second"
+        return f"{found.iops:.4g} requests per second"
     return format_rate(found.throughput)
 
 
@@ -71,50 +72,56 @@ def _amount(size: float) -> str:
 
 
 def _stripe(geometry: Geometry) -> int:
-    return geometry.data_members * geometry.chunk
+    return geometry.stripe
 
 
 def _stripes(geometry: Geometry, work: Work, tally: Tally) -> Iterator[str]:
-    """Which writes were partial stripes, and what they made md read."""
+    """Partial stripe writes, and what md had to read for them."""
     stripe, data, checks = _stripe(geometry), geometry.data_members, geometry.members
     checks -= data
     parity = "parity" if checks == 1 else "P and Q"
-    heights = {how: tally.height(how) for how in How}
+    heights = {how: tally.height(how) for how in WriteMethod}
     whole = sum(heights.values())
     if not whole:
         return
     covers = f"A stripe holds {data} × {_amount(geometry.chunk)} = {_amount(stripe)} of data"
-    if heights[How.FULL] == whole:
+    if heights[WriteMethod.FULL] == whole:
         yield (
-            f"{covers}, and every write covers whole stripes: {parity} follow{_s(checks)} from "
-            "what is written, and md reads nothing."
+            f"{covers}, and every write covers whole stripes: md computes {parity} from the "
+            "written data and reads nothing."
         )
         return
     part = work.block / stripe
     covered = min(max(-(-work.block // geometry.chunk), 1), data)
-    size = f"a write has {_amount(work.block)}"
+    size = f"A write is {_amount(work.block)}"
     yield (
-        f"{covers}, and {size}, {_fraction(part)} of it"
+        f"{covers}. {size}, {_fraction(part)} of a stripe"
         if part < 1
-        else f"{covers}, and {size}, which is not a whole number of stripes"
-    ) + f": {parity} cannot be computed from what is written alone."
+        else f"{covers}. {size}, which is not a whole number of stripes"
+    ) + f": md cannot compute {parity} from the written data alone."
     modify, construct = covered + checks, data - covered
-    rest = f"{construct} chunk{_s(construct, 's', '')} that the write does not cover"
+    rest = f"{construct} chunk{_s(construct, 's', '')} outside the write"
     old = f"the old data and the old {parity}, {modify} chunks"
     for how, name, reads, instead in (
-        (How.RECONSTRUCT, "reconstruct-write", rest, f"read-modify-write would read {modify}"),
-        (How.MODIFY, "read-modify-write", old, f"reconstruct-write would read {construct}"),
+        (
+            WriteMethod.RECONSTRUCT,
+            "reconstruct-write",
+            rest,
+            f"read-modify-write would read {modify}",
+        ),
+        (WriteMethod.MODIFY, "read-modify-write", old, f"reconstruct-write would read {construct}"),
     ):
         if heights[how]:
             yield (
                 f"For {heights[how] // PAGE} of {whole // PAGE} stripe heads (4 KiB of each "
-                f"member) md read first what it needs, by {name} ({reads}; {instead}): "
-                f"{_amount(tally.read(how))} altogether."
+                "member) md "
+                f"reads first, by {name} ({reads}; {instead}): {_amount(tally.read(how))} in total."
             )
-    if heights[How.CACHED]:
+    if heights[WriteMethod.CACHED]:
         yield (
-            f"{heights[How.CACHED] // PAGE} more found it in the stripe cache, where an earlier "
-            f"write to the same stripe had left it, but wrote {parity} once again."
+            f"For {heights[WriteMethod.CACHED] // PAGE} more, an earlier write to the same stripe "
+            "left "
+            f"the data in the stripe cache. md writes {parity} again."
         )
 
 
@@ -133,18 +140,19 @@ def _parity_reads(geometry: Geometry) -> Iterator[str]:
     idle = _dedicated(geometry)
     if idle:
         yield (
-            f"Parity is never read, and it is all on {_members(idle)}: only "
-            f"{geometry.data_members} of {geometry.members} disks have anything to read."
+            f"Reads skip parity, and all parity is on {_members(idle)}: only "
+            f"{geometry.data_members} "
+            f"of {geometry.members} disks serve reads."
         )
     else:
         yield (
-            f"Parity is never read, and it is on every disk in turn: all {geometry.members} serve "
-            "the reads, and to pass over parity costs a throttled disk nothing."
+            f"Reads skip parity, which rotates over the disks: all {geometry.members} serve reads. "
+            "Skipping parity costs a throttled disk nothing."
         )
 
 
 def _dedicated(geometry: Geometry) -> list[int]:
-    """Members that hold nothing but parity."""
+    """Members that hold only parity."""
     if not geometry.has_parity:
         return []
     rows = [geometry.row(number) for number in range(geometry.members)]
@@ -157,10 +165,10 @@ def _members(members: list[int]) -> str:
 
 
 def _busiest(setting: Setting, found: Found) -> Iterator[str]:
-    """The busiest members, their bytes or operations, beside the least busy."""
+    """The load of the busiest members and of the least busy one."""
     limit = found.limit
     if limit.member is None:
-        yield "The members' buckets take all of it at once."
+        yield "The throttles' initial burst covers the whole workload."
         return
     held = next(x for x in setting.limits[limit.member].limits if x.name == limit.limit)
     counted = isinstance(found, LoadPrediction) and held.unit is Unit.OPERATIONS
@@ -173,7 +181,7 @@ def _busiest(setting: Setting, found: Found) -> Iterator[str]:
         return f"{value:.0f} operations" if counted else _amount(value)
 
     load, most = found.members[limit.member], moved[limit.member]
-    # Places drawn at random are not quite even.
+    # Random offsets do not load the members quite evenly.
     near = 0.9 if isinstance(found, LoadPrediction) else 0.999
     busiest = [m for m, size in enumerate(moved) if size >= near * most]
     ways = [
@@ -187,37 +195,36 @@ def _busiest(setting: Setting, found: Found) -> Iterator[str]:
     if counted or len(ways) > 1:
         does += f", {say(most)}"
     if not same:
-        does = f"reads and writes {say(most)} altogether"
+        does = f"reads and writes {say(most)} in total"
     pace = f"{held.average:g} operations" if counted else _amount(held.average)
-    time = f"{pace} per second make that {most / held.average:.3g} s."
+    time = f"At {pace} per second that takes {most / held.average:.3g} s."
     if len(busiest) == len(moved):
-        yield f"All {len(moved)} disks have about as much to do: each {does}; {time}"
+        yield f"All {len(moved)} disks have about the same load: each {does}. {time}"
         return
     parity = _dedicated(setting.geometry)
     kind = "parity" if len(parity) < 2 else "P and Q"
     verb = "each " if len(busiest) > 1 else "it "
     yield (
-        f"{_members(busiest).capitalize()} {'have' if len(busiest) > 1 else 'has'} the most to do: "
-        f"{verb}{does}, of {say(sum(moved))} on all disks; the least busy one has "
-        f"{say(min(moved))}. {time}"
+        f"The busiest: {_members(busiest)}. {verb.capitalize()}{does}, of {say(sum(moved))} on all "
+        f"disks; the least busy disk has {say(min(moved))}. {time}"
     )
     if set(parity) & set(busiest) and load.written_bytes:
         writes = found.members[parity[0]].written_bytes
         yield (
-            f"All {kind} lies on {_members(parity)}, and every write to any stripe writes it "
-            f"again: {_amount(writes)}{_needed(setting.geometry, found, parity, writes)}."
+            f"All {kind} is on {_members(parity)}, and every write to any stripe writes there: "
+            f"{_amount(writes)}{_needed(setting.geometry, found, parity, writes)}."
         )
 
 
 def _needed(geometry: Geometry, found: Found, parity: list[int], writes: int) -> str:
-    """What whole stripes would have needed, for a stream."""
+    """What full-stripe writes would need; empty for a load."""
     if isinstance(found, LoadPrediction):
         return ""
     once = found.throughput * found.seconds / geometry.data_members
     if writes <= 1.01 * once:
         return ""
     each = " each" if len(parity) > 1 else ""
-    return f"{each}, where {_amount(round(once))} would do if each stripe were written at once"
+    return f"{each}. Full-stripe writes would need {_amount(round(once))}"
 
 
 def _bonus(setting: Setting, found: StreamPrediction) -> Iterator[str]:
@@ -231,15 +238,16 @@ def _bonus(setting: Setting, found: StreamPrediction) -> Iterator[str]:
         given = moved / held.average - found.seconds
         if given > 0:
             yield (
-                f"A rested bucket lets {_amount(held.size)} through at once, and what comes last "
-                f"does not wait for itself: {given:.2g} s are given, and it takes "
-                f"{found.seconds:.3g} s."
+                f"The initial burst of {_amount(held.size)} and the final request do not wait, "
+                "which "
+                f"saves {given:.2g} s: the workload takes {found.seconds:.3g} s."
             )
             return
     if limit.busy < 0.97:
         yield (
-            f"The limit alone explains {limit.busy:.0%} of the {found.seconds:.3g} s: one block at "
-            "a time goes round the disks, and the others wait while one is late."
+            f"The limit explains {limit.busy:.0%} of the {found.seconds:.3g} s. With one request "
+            "at a "
+            "time, the other disks wait for the slowest."
         )
 
 
@@ -247,12 +255,13 @@ def _depth(work: Work, found: LoadPrediction) -> Iterator[str]:
     depth = work.depth
     if found.limit.member is not None and found.limit.busy < 0.97:
         yield (
-            f"With {depth} request{_s(depth, 's', '')} under way that disk is busy for "
-            f"{found.limit.busy:.0%} of the time: now and then all wait for others."
+            f"At queue depth {depth} that disk is busy for {found.limit.busy:.0%} of the time: at "
+            "times "
+            "all requests wait for other disks."
         )
     yield (
-        f"Each request takes {_time(found.latency)} in the mean: {depth} under way, "
-        f"{found.iops:.4g} ended each second."
+        f"Mean latency {_time(found.latency)}: queue depth {depth}, {found.iops:.4g} requests per "
+        "second."
     )
 
 
@@ -262,15 +271,16 @@ def _time(seconds: float) -> str:
 
 def _bitmap(setting: Setting, found: LoadPrediction) -> Iterator[str]:
     yield (
-        f"{found.sets:.0%} of the writes are the first in a clean region of the bitmap, and wait "
-        f"until its bit is written to all {setting.geometry.members} disks. About "
-        f"{found.writes_per_flush:.2g} writes share one such write; how many, the guest's "
-        f"scheduler decides, so that the rate may lie {found.doubt:.0%} higher or lower."
+        f"{found.sets:.0%} of the writes are the first in a clean region of the bitmap. They wait "
+        f"until md has written the bit to all {setting.geometry.members} disks. About "
+        f"{found.writes_per_flush:.2g} writes share one bitmap write. The guest's scheduler "
+        "decides "
+        f"how many: the rate may be {found.doubt:.0%} higher or lower."
     )
 
 
 def _changes(setting: Setting, work: Work) -> Iterator[tuple[str, Setting, Work]]:
-    """Cells that differ in one thing, and what that is."""
+    """Settings that differ in one thing, with its name."""
     geometry = setting.geometry
     stripe = _stripe(geometry)
     random = isinstance(work, Load) and work.random
@@ -279,12 +289,12 @@ def _changes(setting: Setting, work: Work) -> Iterator[tuple[str, Setting, Work]
         yield words, setting, replace(work, block=stripe)
         chunk, rest = divmod(work.block, geometry.data_members)
         if not rest and chunk >= PAGE and not chunk & (chunk - 1):
-            smaller = replace(geometry, chunk=chunk, component=_whole(geometry, chunk))
-            words = f"array.chunk={format_size(chunk)}, of which a block fills a stripe,"
+            smaller = replace(geometry, chunk=chunk, component_size=_whole(geometry, chunk))
+            words = f"array.chunk={format_size(chunk)}, so that a block fills a stripe,"
             yield words, replace(setting, geometry=smaller), work
     if _dedicated(geometry):
-        turned = replace(geometry, level=_level(geometry), layout="left-symmetric")
-        words = "array.layout=left-symmetric, parity on each disk in turn,"
+        turned = replace(geometry, level=_level(geometry), layout=LEFT_SYMMETRIC)
+        words = "array.layout=left-symmetric, rotating parity,"
         yield words, replace(setting, geometry=turned), work
     if setting.bitmap is not None:
         yield "array.bitmap=none", replace(setting, bitmap=None), work
@@ -292,12 +302,12 @@ def _changes(setting: Setting, work: Work) -> Iterator[tuple[str, Setting, Work]
         words = f"array.bitmap_chunk={format_size(coarse.chunk)}"
         yield words, replace(setting, bitmap=coarse), work
     if isinstance(work, Load) and work.random:
-        words = f"{work.depth * 4} requests under way instead of {work.depth}"
+        words = f"queue depth {work.depth * 4} instead of {work.depth}"
         yield words, setting, replace(work, depth=work.depth * 4)
 
 
 def _whole(geometry: Geometry, chunk: int) -> int:
-    return geometry.component - geometry.component % chunk
+    return geometry.component_size - geometry.component_size % chunk
 
 
 def _level(geometry: Geometry) -> Level:
@@ -305,20 +315,20 @@ def _level(geometry: Geometry) -> Level:
 
 
 def _after(before: Setting, setting: Setting, work: Work, found: Found) -> str:
-    """What a change comes to: the load spread out, or a layout that no longer matters."""
+    """The effect of a change: load spread evenly, or a layout that no longer matters."""
     geometry = setting.geometry
     moved = [load.read_bytes + load.written_bytes for load in found.members]
     if geometry.layout != before.geometry.layout:
         spread = max(moved) <= 1.1 * min(moved) or isinstance(found, LoadPrediction)
         mean = _amount(round(sum(moved) / len(moved)))
-        return f" The same work is spread over {len(moved)} disks, {mean} each." if spread else ""
+        return f" The load spreads over {len(moved)} disks, {mean} each." if spread else ""
     if not _dedicated(geometry):
         return ""
-    turned = replace(geometry, level=_level(geometry), layout="left-symmetric")
+    turned = replace(geometry, level=_level(geometry), layout=LEFT_SYMMETRIC)
     try:
         other = follow(replace(setting, geometry=turned), work)
     except UnknownError:
         return ""
     if abs(other.throughput / found.throughput - 1) > 0.01:
         return ""
-    return " So would left-symmetric: the layout no longer matters."
+    return " left-symmetric would be as fast: the layout no longer matters."

@@ -1,23 +1,23 @@
-"""Many requests on one array: how many a second, how long each takes, and what holds them."""
+"""The prediction of one load with many requests: IOPS, latency, bottleneck."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
+from lab.md.facts.geometry import Geometry
 from lab.md.theory.bitmap import Bitmap
 from lab.md.theory.bucket import Limits, Unit
-from lab.md.theory.concurrent import Crowd, Simulation
-from lab.md.theory.layout import Geometry
+from lab.md.theory.concurrent import LoadResult, Simulation
 from lab.md.theory.paths import Load
 from lab.md.theory.prediction import Bottleneck
-from lab.md.theory.sequence import MemberLoad
+from lab.md.theory.sequential import MemberLoad
 from lab.md.theory.stripe import StripeRules, Tally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPrediction:
-    """What theory expects of a load."""
+    """Predicted values of one load."""
 
     seconds: float
     iops: float
@@ -25,23 +25,23 @@ class LoadPrediction:
     throughput: float
     """Bytes per second."""
     latency: float
-    """Seconds from a request's start to its end, in the mean: Little's law, as the sender always
-    has as many under way as its depth."""
+    """Mean seconds from a request's start to its end, by Little's law: the sender always has
+    ``depth`` requests under way."""
     members: tuple[MemberLoad, ...]
     operations: tuple[float, ...]
     """Requests to each member."""
     limit: Bottleneck
     tally: Tally
     flushes: float
-    """Times that the bitmap was written."""
+    """Number of bitmap writes."""
     writes_per_flush: float
-    """Array writes that shared one of them; 0 without any."""
+    """Array writes per bitmap write; 0 without any."""
     sets: float
-    """Part of the writes that had to set a bit."""
+    """Share of the writes that set a bit."""
     reason: str
-    """A sentence: what holds the load."""
+    """A sentence: the bottleneck."""
     doubt: float
-    """Share by which the rate may lie higher or lower, by what the rules leave open."""
+    """Relative error of the rate from what the rules leave open."""
 
 
 def predict_load(
@@ -54,16 +54,15 @@ def predict_load(
     bitmap: Bitmap | None = None,
     plugged: bool | None = None,
 ) -> LoadPrediction:
-    """Follow a load on an idle array whose buckets are empty and whose bitmap is clean.
+    """Simulate a load on an idle array with empty buckets and a clean bitmap.
 
     With a bitmap, the mean of the two orders in which md's thread and the sender may run; ``doubt``
-    is half of what lies between them. ``plugged``: whether the kernel plugs each write to a block
-    device; ``None``: nobody knows, and both go into the doubt. ``UnheldError`` where no bucket
-    ever makes a request wait.
+    is half their difference. ``plugged``: whether the kernel plugs each write to a block device;
+    ``None``: unknown, and both are simulated. ``UnlimitedError`` if no throttle delays a request.
     """
     rules = rules or StripeRules()
 
-    def follow(marks: Bitmap | None, *, eager: bool, plugs: bool) -> Crowd:
+    def follow(marks: Bitmap | None, *, eager: bool, plugs: bool) -> LoadResult:
         simulation = Simulation(
             geometry,
             limits,
@@ -111,7 +110,7 @@ def predict_load(
     )
 
 
-def _bottleneck(crowd: Crowd, limits: Sequence[Limits]) -> Bottleneck:
+def _bottleneck(crowd: LoadResult, limits: Sequence[Limits]) -> Bottleneck:
     most = max(crowd.used)
     if most <= 0:
         return Bottleneck(member=None, alike=0, limit="", busy=0.0)
@@ -132,9 +131,9 @@ def _bottleneck(crowd: Crowd, limits: Sequence[Limits]) -> Bottleneck:
     )
 
 
-def _reason(limit: Bottleneck, crowd: Crowd, limits: Sequence[Limits], load: Load) -> str:
+def _reason(limit: Bottleneck, crowd: LoadResult, limits: Sequence[Limits], load: Load) -> str:
     if limit.member is None:
-        return "the whole load fits into the members' buckets"
+        return "the throttles' initial burst covers the whole workload"
     held = next(x for x in limits[limit.member].limits if x.name == limit.limit)
     who, each = f"member {limit.member + 1}", "it"
     if limit.alike > 1:
@@ -142,12 +141,12 @@ def _reason(limit: Bottleneck, crowd: Crowd, limits: Sequence[Limits], load: Loa
         each = "them"
     if held.unit is Unit.OPERATIONS:
         per = crowd.operations[limit.member] / crowd.requests
-        does = f"takes {per:.3g} operations for each request to the array"
+        does = f"needs {per:.3g} operations per array request"
     else:
         moved = crowd.members[limit.member]
         per = (moved.read_bytes + moved.written_bytes) / crowd.requests / load.block
-        does = f"moves {per:.3g} times the bytes of each request to the array"
-    said = f"{who} {does}, and {limit.limit} holds {each} for {limit.busy:.0%} of the time"
+        does = f"moves {per:.3g} times the bytes of an array request"
+    said = f"{who} {does}; {limit.limit} limits {each} for {limit.busy:.0%} of the time"
     if limit.busy < 0.97:
-        said += f"; with {load.depth} under way, requests do not always find each member busy"
+        said += f". At queue depth {load.depth} not all members are busy all the time"
     return said

@@ -7,15 +7,16 @@ cache), ``raid0.c: raid0_make_request``, ``raid10.c: raid10_make_request, read_b
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from typing_extensions import override
 
+from lab.md.facts.geometry import PAGE, Geometry, Location
+from lab.md.facts.levels import Level
 from lab.md.theory.bucket import Direction
-from lab.md.theory.layout import Geometry, Level
-from lab.md.theory.stripe import PAGE, Piece, StripeRules, StripeWork, Tally, members_of
+from lab.md.theory.stripe import RunCache, StripeRules, StripeWork, Tally, members_of
 
 BIO_LIMIT = 1280 * 1024
 """Largest request of a disk's queue in bytes (``BLK_DEF_MAX_SECTORS`` of Linux 6.1 to 6.12)."""
@@ -35,7 +36,7 @@ between guest and host, and it matters to the bucket, which lets the last reques
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stream:
+class SequentialLoad:
     """A sequential workload on the array: one block after the other."""
 
     direction: Direction
@@ -110,7 +111,7 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cutting:
-    """How extents of one moment become requests: what md and the block layer leave open."""
+    """How extents that are sent together become requests."""
 
     limit: int
     """Largest request in bytes."""
@@ -118,8 +119,15 @@ class Cutting:
     """Whether extents that touch become one request."""
 
 
-class Path(Protocol):
-    """The way of one direction through one level."""
+class Entrance(Protocol):
+    """One direction of one level."""
+
+    def plan(self, offset: int, size: int) -> list[Work]:
+        """The work of one request."""
+
+
+class Path(Entrance, Protocol):
+    """One direction of one level, for requests one at a time."""
 
     @property
     def tally(self) -> Tally:
@@ -127,36 +135,53 @@ class Path(Protocol):
 
     @property
     def cutting(self) -> Cutting:
-        """How requests most likely come out."""
+        """The most likely cutting."""
 
     @property
     def cuttings(self) -> tuple[Cutting, ...]:
-        """How else they may come out; matters to limits on operations, and for large runs."""
+        """Other possible cuttings; they matter to limits on operations, and for large runs."""
 
     def before(self, offset: int, size: int) -> tuple[Extent, ...]:
-        """What must be written before anything else of the request is done."""
-
-    def plan(self, offset: int, size: int) -> list[Work]:
-        """What one request does."""
+        """Writes that must end before the request's own work begins."""
 
     def signature(self, offset: int, turn: int) -> Hashable:
-        """What the path remembers, relative to an offset and with ``turn`` as first member."""
+        """The path's state relative to an offset, with member ``turn`` counted as the first."""
 
     def shift(self, distance: int) -> None:
-        """Move what it remembers along by so many array bytes, whole periods."""
+        """Move the state by so many array bytes, whole periods."""
 
 
 def path_of(geometry: Geometry, direction: Direction, rules: StripeRules) -> Path:
-    """The path that md takes; a degraded array reads through the cache (``raid5_make_request``)."""
+    """The path for requests one at a time.
+
+    A degraded array reads through the stripe cache (``raid5.c: raid5_make_request``).
+    """
     if geometry.has_parity and (direction is Direction.WRITE or geometry.failed):
         return StripePath(geometry, direction, rules)
     if direction is Direction.WRITE:
         return CopyWrites(geometry)
-    return DirectReads(geometry)
+    return Reads(geometry, alone=True)
 
 
-class StripePath:
-    """Writes, and degraded reads, of RAID 4, 5 and 6.
+class StripeRequests:
+    """Writes, and degraded reads, of RAID 4, 5 and 6."""
+
+    def __init__(self, work: StripeWork, direction: Direction) -> None:
+        self._enter = work.write if direction is Direction.WRITE else work.read
+
+    def plan(self, offset: int, size: int) -> list[Work]:
+        """One piece of work for each run of stripe heads."""
+        return [
+            Work(
+                tuple(Extent(m, start, end - start) for m in members_of(decision.reads)),
+                tuple(Extent(m, start, end - start) for m in members_of(decision.writes)),
+            )
+            for start, end, decision in self._enter(offset, size)
+        ]
+
+
+class StripePath(StripeRequests):
+    """The same, one request at a time.
 
     raid5d submits what is ready under one plug (``raid5d: blk_start_plug``), so pages that touch
     merge into one request. Stripe heads that are written whole go in batches of a chunk, member by
@@ -172,39 +197,29 @@ class StripePath:
 
     def __init__(self, geometry: Geometry, direction: Direction, rules: StripeRules) -> None:
         self._geometry = geometry
+        self._cache = RunCache(rules.cache_size)
+        work = StripeWork(geometry, rules, self._cache)
+        super().__init__(work, direction)
+        self.tally = work.tally
         limit = geometry.chunk if geometry.chunk >= PLUG_FLUSH else SEGMENT_LIMIT
         self.cutting = Cutting(limit=min(limit, BIO_LIMIT), joins=True)
-        self._stripes = StripeWork(geometry, rules)
-        self.tally = self._stripes.tally
-        self._enter = self._stripes.write if direction is Direction.WRITE else self._stripes.read
 
-    def before(self, offset: int, size: int) -> tuple[Extent, ...]:  # noqa: ARG002 - always
+    def before(self, offset: int, size: int) -> tuple[Extent, ...]:  # noqa: ARG002
         """Nothing."""
         return ()
 
-    def plan(self, offset: int, size: int) -> list[Work]:
-        """Each run of stripe heads is one piece of work."""
-        return [self._work(piece) for piece in self._enter(offset, size)]
-
-    def _work(self, piece: Piece) -> Work:
-        start, size = piece.start, piece.end - piece.start
-        reads, writes = piece.decision.reads, piece.decision.writes
-        return Work(
-            tuple(Extent(m, start, size) for m in members_of(reads)),
-            tuple(Extent(m, start, size) for m in members_of(writes)),
-        )
-
     def signature(self, offset: int, turn: int) -> Hashable:
-        """The stripe cache's picture."""
-        return self._stripes.signature(self._geometry.member_bytes(offset), turn)
+        """The runs in the stripe cache."""
+        base = self._geometry.member_bytes(offset)
+        return self._cache.signature(base, turn, self._geometry.members)
 
     def shift(self, distance: int) -> None:
-        """Move the stripe cache's picture."""
-        self._stripes.shift(self._geometry.member_bytes(distance))
+        """Move the runs in the stripe cache."""
+        self._cache.shift(self._geometry.member_bytes(distance))
 
 
 class _Cut:
-    """Requests cut at chunks, each part handed on at once, without a plug."""
+    """Requests cut at chunks; each part is sent at once, without a plug."""
 
     cutting = Cutting(limit=BIO_LIMIT, joins=False)
     cuttings = (Cutting(limit=MERGE_LIMIT, joins=True),)
@@ -212,109 +227,112 @@ class _Cut:
     def __init__(self, geometry: Geometry) -> None:
         self._geometry = geometry
         self.tally = Tally()
-        keep_whole = not geometry.has_chunks or geometry.copies.near == geometry.members
-        self._unit = BIO_LIMIT if keep_whole else geometry.chunk
-        self._anchored = not keep_whole
+        self._whole = not geometry.has_chunks or geometry.near == geometry.members
 
-    def before(self, offset: int, size: int) -> tuple[Extent, ...]:  # noqa: ARG002 - always
+    def before(self, offset: int, size: int) -> tuple[Extent, ...]:  # noqa: ARG002
         """Nothing."""
         return ()
 
-    def _parts(self, offset: int, size: int) -> list[tuple[int, int]]:
+    def _parts(self, offset: int, size: int) -> Iterator[tuple[int, int]]:
         """Offset and size of each part."""
-        parts = []
+        unit = BIO_LIMIT if self._whole else self._geometry.chunk
         while size:
-            room = self._unit - offset % self._unit if self._anchored else self._unit
-            part = min(size, room)
-            parts.append((offset, part))
+            part = min(size, unit if self._whole else unit - offset % unit)
+            yield offset, part
             offset += part
             size -= part
-        return parts
 
-    def signature(self, offset: int, turn: int) -> Hashable:  # noqa: ARG002 - nothing to tell
-        """Nothing is remembered."""
+    def signature(self, offset: int, turn: int) -> Hashable:  # noqa: ARG002
+        """Nothing: there is no state."""
         return ()
 
     def shift(self, distance: int) -> None:
-        """Nothing is remembered."""
+        """Nothing: there is no state."""
 
 
 class CopyWrites(_Cut):
-    """Writes of RAID 0, 1, 10 and a bare disk: every copy that is there."""
+    """Writes of RAID 0, 1, 10 and a bare disk: to every copy that is there."""
 
     def plan(self, offset: int, size: int) -> list[Work]:
-        """Nothing waits for anything."""
+        """All copies of all parts at once."""
         failed = self._geometry.failed
         extents = tuple(
-            Extent(place.member, place.offset, part)
+            Extent(copy.member, copy.offset, part)
             for at, part in self._parts(offset, size)
-            for place in self._geometry.locate(at)
-            if place.member not in failed
+            for copy in self._geometry.locate(at)
+            if copy.member not in failed
         )
         return [Work((), extents)]
 
 
-class DirectReads(_Cut):
-    """Reads of arrays that are whole, and of mirrors that are not."""
+class Reads(_Cut):
+    """Reads that bypass the stripe cache, of all levels; mirrors are balanced.
 
-    def __init__(self, geometry: Geometry) -> None:
+    Linux spreads reads over mirrors by what is under way (``read_balance``). ``alone``: one request
+    at a time, so that only the parts of one request are under way together. RAID 1 then stays with
+    one member (``raid1.c: next_seq_sect``).
+    """
+
+    def __init__(self, geometry: Geometry, *, alone: bool) -> None:
         super().__init__(geometry)
-        self._heads = [0] * geometry.members
-        self._balanced = geometry.level is Level.RAID10
-        order = sorted(set(range(geometry.members)) - geometry.failed)
-        willing = [m for m in order if m not in geometry.shunned]
-        self._only = (willing or order)[0] if geometry.level is Level.RAID1 else None
+        self._alone = alone
+        order = set(range(geometry.members)) - geometry.failed
+        self._readable = (order - geometry.write_mostly) or order
+        self._only = min(self._readable) if alone and geometry.level is Level.RAID1 else None
+        self._mirrored = geometry.level in (Level.RAID1, Level.RAID10)
+        self._prefers_idle = geometry.level is Level.RAID1 or geometry.near > 1
+        self.heads = [0] * geometry.members
+        """Where each member's last read ended."""
+        self.pending = [0] * geometry.members
+        """Reads under way on each member."""
 
     def plan(self, offset: int, size: int) -> list[Work]:
         """One extent for each part."""
-        pending: dict[int, int] = {}
         extents = []
         for at, part in self._parts(offset, size):
             if self._only is not None:
                 extents.append(Extent(self._only, at, part))
-            elif self._balanced:
-                extents.append(self._balance(at, part, pending))
-            else:
-                place = self._geometry.locate(at)[0]
-                extents.append(Extent(place.member, place.offset, part))
-        for extent in extents:
-            self._heads[extent.member] = extent.start + extent.size
+                continue
+            copies = self._geometry.locate(at)
+            copy = self._balance(copies) if self._mirrored else copies[0]
+            extents.append(Extent(copy.member, copy.offset, part))
+            self.pending[copy.member] += 1
+        if self._alone and self._only is None:
+            for extent in extents:
+                self.ended(extent)
         return [Work(tuple(extents), ())]
 
-    def _balance(self, offset: int, size: int, pending: dict[int, int]) -> Extent:
-        """``raid10.c: read_balance`` for rotational members, as virtio-blk declares them.
+    def ended(self, extent: Extent) -> None:
+        """A read has ended."""
+        self.pending[extent.member] -= 1
+        self.heads[extent.member] = extent.start + extent.size
 
-        Near copies: an idle member is at no distance and the first one wins, else the nearest
-        head. Far copies: the lowest address. The parts of one block are all sent before the first
-        comes back, so within a block members are not idle.
+    def _balance(self, copies: Sequence[Location]) -> Location:
+        """``raid10.c`` and ``raid1.c: read_balance`` for rotational members, as virtio-blk says.
+
+        Near copies: an idle member has distance 0 and the first of them wins; else the nearest
+        head. Far copies: the lowest address.
         """
-        copies = self._geometry.copies
-        best: tuple[int, Extent] | None = None
-        for place in self._geometry.locate(offset):
-            if place.member in self._geometry.failed:
-                continue
-            if copies.near > 1 and not pending.get(place.member):
-                distance = 0
-            elif copies.far > 1:
-                distance = place.offset
-            else:
-                distance = abs(place.offset - self._heads[place.member])
-            if best is None or distance < best[0]:
-                best = (distance, Extent(place.member, place.offset, size))
-        assert best is not None, "an array that lost every copy is refused"
-        pending[best[1].member] = pending.get(best[1].member, 0) + 1
-        return best[1]
+
+        def distance(copy: Location) -> int:
+            if self._prefers_idle and not self.pending[copy.member]:
+                return 0
+            if self._geometry.far > 1:
+                return copy.offset
+            return abs(copy.offset - self.heads[copy.member])
+
+        return min((c for c in copies if c.member in self._readable), key=distance)
 
     @override
     def signature(self, offset: int, turn: int) -> Hashable:
-        """Where the heads are; only near copies care."""
-        if self._balanced and self._geometry.copies.near > 1:
+        """The positions of the heads; only RAID 10's near copies depend on them."""
+        if self._geometry.near > 1:
             base = self._geometry.member_bytes(offset)
-            return tuple(head - base for head in self._heads)
+            return tuple(head - base for head in self.heads)
         return ()
 
     @override
     def shift(self, distance: int) -> None:
-        """Move the heads along."""
+        """Move the heads."""
         step = self._geometry.member_bytes(distance)
-        self._heads = [head + step for head in self._heads]
+        self.heads = [head + step for head in self.heads]

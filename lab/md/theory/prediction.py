@@ -1,7 +1,7 @@
-"""One stream on one array: seconds, throughput, what each member moves, and what holds it.
+"""The prediction of one sequential load: time, throughput, bytes per member, bottleneck.
 
-Where the rules leave open how md's requests are cut, the stream is followed through each way of
-cutting them; ``doubt`` says how far these ways are apart.
+Where md and the block layer may cut requests in several ways, each way is simulated; ``doubt`` is
+the largest difference.
 """
 
 from __future__ import annotations
@@ -10,62 +10,62 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from lab.md.facts.geometry import Geometry
 from lab.md.theory.bitmap import Bitmap, BitmapPath
 from lab.md.theory.bucket import Direction, Limits, Meter, Unit
-from lab.md.theory.layout import Geometry
-from lab.md.theory.paths import BIO_LIMIT, SEGMENT_LIMIT, Cutting, Path, Stream, path_of
-from lab.md.theory.sequence import MemberLoad, Outcome, StreamClock
+from lab.md.theory.paths import BIO_LIMIT, SEGMENT_LIMIT, Cutting, Path, SequentialLoad, path_of
+from lab.md.theory.sequential import MemberLoad, StreamClock, StreamResult
 from lab.md.theory.stripe import StripeRules, Tally
 
 _MIB = 1024**2
 _HELD = 0.97
-"""From this share of the time on, a member is said to be the one that holds the stream."""
+"""Share of the time from which on one member counts as the bottleneck all the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bottleneck:
-    """The member whose bucket needs the longest."""
+    """The member whose throttle needs the most time."""
 
     member: int | None
-    """The first of those that need as long; ``None`` where no bucket holds anything."""
+    """The first such member; ``None`` if no throttle delays a request."""
     alike: int
-    """How many members need as long."""
+    """Number of members that need as long."""
     limit: str
-    """The limit by the scenario's name; empty without one."""
+    """The limit's name in scenario files; empty without one."""
     busy: float
-    """Share of the time that the limit alone explains, 0 to 1."""
+    """Share of the time that the limit explains, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamPrediction:
-    """What theory expects of one stream."""
+    """Predicted values of one sequential load."""
 
     seconds: float
     throughput: float
-    """Bytes per second; infinite where the buckets hold nothing."""
+    """Bytes per second; infinite if no throttle delays a request."""
     members: tuple[MemberLoad, ...]
     limit: Bottleneck
     reason: str
-    """A sentence: what holds the stream."""
+    """A sentence: the bottleneck."""
     tally: Tally
     """How stripes were written."""
     doubt: float = 0.0
-    """Largest share by which ``seconds`` would change if requests were cut another way."""
+    """Largest relative change of ``seconds`` if requests are cut another way."""
 
 
 def predict_stream(
     geometry: Geometry,
     limits: Sequence[Limits],
-    stream: Stream,
+    stream: SequentialLoad,
     *,
     rules: StripeRules | None = None,
     groups: Sequence[Hashable] = (),
     bitmap: Bitmap | None = None,
 ) -> StreamPrediction:
-    """Follow a stream on an idle array whose buckets are empty.
+    """Simulate a sequential load on an idle array with empty buckets.
 
-    ``limits`` has one entry for each member. Members with the same entry in ``groups``, other than
-    ``None``, share one set of buckets. ``ValueError`` for a stream that the array cannot hold.
+    ``limits`` has one entry per member. Members with the same entry in ``groups``, other than
+    ``None``, share one throttle. ``ValueError`` for a load that does not fit on the array.
     """
     rules = rules or StripeRules()
     if len(limits) != geometry.members:
@@ -79,7 +79,7 @@ def predict_stream(
         if _matters(cutting, geometry, limits, stream):
             other = follow(limits, cutting=cutting)[2].seconds
             bare = other
-            if cutting.limit < SEGMENT_LIMIT:  # only for operations: do they hold it even then?
+            if cutting.limit < SEGMENT_LIMIT:  # matters only if operations are the limit even then
                 volume = [_without_operations(each) for each in limits]
                 bare = follow(volume, cutting=cutting)[2].seconds
             if cutting.limit >= SEGMENT_LIMIT or other > bare * 1.001:
@@ -100,12 +100,12 @@ def _follow(
     geometry: Geometry,
     limits: Sequence[Limits],
     *,
-    stream: Stream,
+    stream: SequentialLoad,
     rules: StripeRules,
     groups: Sequence[Hashable],
     bitmap: Bitmap | None,
     cutting: Cutting | None,
-) -> tuple[Path, list[Meter], Outcome]:
+) -> tuple[Path, list[Meter], StreamResult]:
     shared: dict[Hashable, Meter] = {}
     meters = []
     for member, limit in enumerate(limits):
@@ -122,9 +122,9 @@ def _follow(
 
 
 def _matters(
-    cutting: Cutting, geometry: Geometry, limits: Sequence[Limits], stream: Stream
+    cutting: Cutting, geometry: Geometry, limits: Sequence[Limits], stream: SequentialLoad
 ) -> bool:
-    """Whether another way of cutting is possible at all, and could be seen."""
+    """Whether another way of cutting is possible and changes the result."""
     if any(limit.unit is Unit.OPERATIONS for each in limits for limit in each.limits):
         return True
     if cutting.limit < SEGMENT_LIMIT:
@@ -137,7 +137,7 @@ def _without_operations(limits: Limits) -> Limits:
     return Limits(limits=tuple(x for x in limits.limits if x.unit is not Unit.OPERATIONS))
 
 
-def _bottleneck(meters: Sequence[Meter], outcome: Outcome) -> Bottleneck:
+def _bottleneck(meters: Sequence[Meter], outcome: StreamResult) -> Bottleneck:
     bounds = [meter.idle_bound for meter in meters]
     most = max(bound for bound, _ in bounds)
     if most <= 0 or not outcome.seconds:
@@ -152,10 +152,10 @@ def _bottleneck(meters: Sequence[Meter], outcome: Outcome) -> Bottleneck:
     )
 
 
-def _reason(limit: Bottleneck, outcome: Outcome, geometry: Geometry) -> str:
-    """Members count from 1 for people, as in disks' serials."""
+def _reason(limit: Bottleneck, outcome: StreamResult, geometry: Geometry) -> str:
+    """Members count from 1 here, as in disks' serials."""
     if limit.member is None:
-        return "the whole stream fits into the members' buckets"
+        return "the throttles' initial burst covers the whole workload"
     load = outcome.members[limit.member]
     moves = " and ".join(
         f"{verb} {size / _MIB:.4g} MiB"
@@ -167,8 +167,8 @@ def _reason(limit: Bottleneck, outcome: Outcome, geometry: Geometry) -> str:
         who = f"each of {limit.alike} members"
     missing = f", with {len(geometry.failed)} missing" if geometry.failed else ""
     if limit.busy >= _HELD:
-        return f"{who} {moves}, and {limit.limit} holds it all the time{missing}"
+        return f"{who} {moves}; {limit.limit} limits it all the time{missing}"
     return (
-        f"{who} {moves}, which {limit.limit} holds for {limit.busy:.0%} of the time; "
-        f"the rest is waiting, since one block at a time goes round the members{missing}"
+        f"{who} {moves}; {limit.limit} limits it for {limit.busy:.0%} of the time. The rest is "
+        f"waiting: one request at a time visits the members{missing}"
     )

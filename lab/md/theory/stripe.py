@@ -10,16 +10,16 @@ heads that fare alike are one piece. Sets of members are bit masks, to be fast.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from lab.md.theory.layout import Geometry
+from typing_extensions import override
 
-PAGE = 4096
-"""Bytes of each member in one stripe head (``RAID5_STRIPE_SIZE`` on 4 KiB pages)."""
+from lab.md.facts.geometry import PAGE, Geometry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class StripeRules:
     """0: never read-modify-write; 1: where it reads less; 2: also where it reads as much."""
 
 
-class How(IntEnum):
+class WriteMethod(IntEnum):
     """How a stripe head comes to its new parity."""
 
     FULL = 0
@@ -54,7 +54,7 @@ class Decision(NamedTuple):
     """Members whose page is written then."""
     fresh: int
     """Members whose page is up to date in the cache afterwards."""
-    how: How = How.CACHED
+    how: WriteMethod = WriteMethod.CACHED
     """Of a write."""
 
 
@@ -67,12 +67,12 @@ class Tally:
     __slots__ = ("sums",)
 
     def __init__(self) -> None:
-        self.sums = [0] * (2 * len(How))
+        self.sums = [0] * (2 * len(WriteMethod))
 
     def count(self, decision: Decision, size: int) -> None:
         """``size`` bytes on each member of stripe heads that did the same."""
         self.sums[decision.how] += size
-        self.sums[len(How) + decision.how] += size * decision.reads.bit_count()
+        self.sums[len(WriteMethod) + decision.how] += size * decision.reads.bit_count()
 
     def repeat(self, since: list[int], times: float) -> None:
         """Count once more, so many times, what was counted since then."""
@@ -80,16 +80,16 @@ class Tally:
             now + round(times * (now - then)) for then, now in zip(since, self.sums, strict=True)
         ]
 
-    def height(self, how: How) -> int:
+    def height(self, how: WriteMethod) -> int:
         """Bytes of each member in stripe heads written this way."""
         return self.sums[how]
 
-    def read(self, how: How) -> int:
+    def read(self, how: WriteMethod) -> int:
         """Bytes that all members together had to read for it."""
-        return self.sums[len(How) + how]
+        return self.sums[len(WriteMethod) + how]
 
 
-class Piece(NamedTuple):
+class StripeRun(NamedTuple):
     """A run of stripe heads with one decision; offsets are bytes on each member."""
 
     start: int
@@ -122,12 +122,12 @@ def decide_write(
         construct = (rest & present).bit_count() + heavy * (rest & missing).bit_count()
     if modify < construct or (modify == construct and rmw_level == 2):
         reads |= old & present
-        how = How.MODIFY
+        how = WriteMethod.MODIFY
     else:
         reads |= rest & present
-        how = How.RECONSTRUCT
+        how = WriteMethod.RECONSTRUCT
     if not reads:
-        how = How.FULL if written == data else How.CACHED
+        how = WriteMethod.FULL if written == data else WriteMethod.CACHED
     return Decision(reads, (written | checks) & present, fresh | reads | written | checks, how)
 
 
@@ -148,8 +148,22 @@ def decide_read(fresh: int, wanted: int, everyone: int, missing: int) -> Decisio
     return Decision(need, 0, fresh | need)
 
 
-class StripeCache:
-    """Which pages are up to date: runs of stripe heads, the one idle longest first."""
+class StripeCache(Protocol):
+    """Which pages are up to date in md's stripe cache; the longest unused leave first."""
+
+    def take(self, start: int, end: int) -> tuple[int, int]:
+        """Remove what begins at ``start``: where it ends, at most at ``end``, and its fresh pages.
+
+        Put it back before the next take: stripe heads that a request adds push out others, and
+        some of those may belong to the same request.
+        """
+
+    def put(self, start: int, end: int, fresh: int) -> None:
+        """Add stripe heads as the last used."""
+
+
+class RunCache(StripeCache):
+    """A stripe cache of runs of stripe heads: fast for sequential requests."""
 
     __slots__ = ("_capacity", "_held", "_runs")
 
@@ -158,12 +172,8 @@ class StripeCache:
         self._held = 0
         self._runs: list[tuple[int, int, int]] = []
 
+    @override
     def take(self, start: int, end: int) -> tuple[int, int]:
-        """Take out what begins at ``start``: where it ends, at ``end`` at most, and what is fresh.
-
-        To be put back before the next is taken: stripe heads that a request needs anew push out
-        others, and some of those may lie further on in the same request.
-        """
         limit = end
         for i, (low, high, fresh) in enumerate(self._runs):
             if low <= start < high:
@@ -178,8 +188,8 @@ class StripeCache:
                 limit = low
         return limit, 0
 
+    @override
     def put(self, start: int, end: int, fresh: int) -> None:
-        """Add a run as the one used last; what has been idle longest makes room."""
         runs = self._runs
         if runs and runs[-1][1] == start and runs[-1][2] == fresh:
             runs[-1] = (runs[-1][0], end, fresh)
@@ -197,15 +207,42 @@ class StripeCache:
                 self._held -= high - low
 
     def shift(self, distance: int) -> None:
-        """Move everything along, after work that left the same picture further on."""
+        """Move every run by ``distance`` bytes."""
         self._runs = [(low + distance, high + distance, f) for low, high, f in self._runs]
 
-    def runs(self) -> list[tuple[int, int, int]]:
-        """``start, end, fresh`` of each run, the one idle longest first."""
-        return self._runs
+    def signature(self, base: int, turn: int, members: int) -> tuple[tuple[int, int, int], ...]:
+        """The runs relative to a member's offset, with member ``turn`` counted as the first.
+
+        Equal signatures behave equally.
+        """
+        everyone = (1 << members) - 1
+        return tuple(
+            (low - base, high - base, ((fresh >> turn) | (fresh << (members - turn))) & everyone)
+            for low, high, fresh in self._runs
+        )
 
 
-class Segment(NamedTuple):
+class PageCache(StripeCache):
+    """A stripe cache of single stripe heads: fast for random requests."""
+
+    __slots__ = ("_pages", "_stripes")
+
+    def __init__(self, stripes: int) -> None:
+        self._stripes = stripes
+        self._pages: OrderedDict[int, int] = OrderedDict()
+
+    @override
+    def take(self, start: int, end: int) -> tuple[int, int]:
+        return start + PAGE, self._pages.pop(start, 0)
+
+    @override
+    def put(self, start: int, end: int, fresh: int) -> None:
+        self._pages[start] = fresh
+        if len(self._pages) > self._stripes:
+            self._pages.popitem(last=False)
+
+
+class RowSpan(NamedTuple):
     """A run of stripe heads of one row that a request covers alike."""
 
     row: int
@@ -215,7 +252,7 @@ class Segment(NamedTuple):
     """Data chunks of the row that it covers."""
 
 
-def segments(geometry: Geometry, offset: int, size: int) -> Iterator[Segment]:
+def row_spans(geometry: Geometry, offset: int, size: int) -> Iterator[RowSpan]:
     """Cut an array range where the set of members that it covers changes."""
     chunk, width = geometry.chunk, geometry.data_members * geometry.chunk
     end = offset + size
@@ -227,7 +264,7 @@ def segments(geometry: Geometry, offset: int, size: int) -> Iterator[Segment]:
         high_at += 1
         base = row * chunk
         if low == high:
-            yield Segment(row, base + low_at, base + high_at, range(low, high + 1))
+            yield RowSpan(row, base + low_at, base + high_at, range(low, high + 1))
         else:
             cuts = sorted({0, low_at, high_at, chunk})
             for i, begin in enumerate(cuts[:-1]):
@@ -235,78 +272,54 @@ def segments(geometry: Geometry, offset: int, size: int) -> Iterator[Segment]:
                     low if begin >= low_at else low + 1, high + 1 if begin < high_at else high
                 )
                 if covered:
-                    yield Segment(row, base + begin, base + cuts[i + 1], covered)
+                    yield RowSpan(row, base + begin, base + cuts[i + 1], covered)
         offset = row * width + last + 1
 
 
 class StripeWork:
-    """Requests of one array, each seen in the light of what those before left in the cache."""
+    """What each request to an array reads and writes, given what earlier ones left in the cache."""
 
-    __slots__ = ("_cache", "_everyone", "_geometry", "_missing", "_rows", "_rules", "tally")
+    __slots__ = ("_cache", "_everyone", "_geometry", "_missing", "_rmw_level", "_rows", "tally")
 
-    def __init__(self, geometry: Geometry, rules: StripeRules) -> None:
+    def __init__(self, geometry: Geometry, rules: StripeRules, cache: StripeCache) -> None:
         self.tally = Tally()
         self._geometry = geometry
-        self._rules = rules
-        self._cache = StripeCache(rules.cache_size)
+        self._rmw_level = rules.rmw_level
+        self._cache = cache
         self._missing = sum(1 << m for m in geometry.failed)
         self._everyone = (1 << geometry.members) - 1
         self._rows: dict[int, tuple[tuple[int, ...], int]] = {}
 
-    def write(self, offset: int, size: int) -> list[Piece]:
-        """Pieces of a write of whole pages."""
-        pieces: list[Piece] = []
-        for row, start, end, indices in segments(self._geometry, offset, size):
+    def write(self, offset: int, size: int) -> list[StripeRun]:
+        """Runs of stripe heads of a write of whole pages."""
+        return self._enter(offset, size, writes=True)
+
+    def read(self, offset: int, size: int) -> list[StripeRun]:
+        """Runs of stripe heads of a read through the cache."""
+        return self._enter(offset, size, writes=False)
+
+    def _enter(self, offset: int, size: int, *, writes: bool) -> list[StripeRun]:
+        runs: list[StripeRun] = []
+        everyone, missing = self._everyone, self._missing
+        for row, start, end, indices in row_spans(self._geometry, offset, size):
             data, checks = self._roles(row)
-            written = sum(data[i] for i in indices)
+            touched = sum(data[i] for i in indices)
             while start < end:
                 stop, fresh = self._cache.take(start, end)
-                decision = decide_write(
-                    fresh,
-                    written,
-                    self._everyone & ~checks,
-                    checks,
-                    self._missing,
-                    self._rules.rmw_level,
-                )
-                self.tally.count(decision, stop - start)
-                self._add(pieces, start, stop, decision)
+                if writes:
+                    decision = decide_write(
+                        fresh, touched, everyone & ~checks, checks, missing, self._rmw_level
+                    )
+                    self.tally.count(decision, stop - start)
+                else:
+                    decision = decide_read(fresh, touched, everyone, missing)
+                self._cache.put(start, stop, decision.fresh)
+                begin = start
+                if runs and runs[-1].end == start and runs[-1].decision == decision:
+                    begin = runs.pop().start
+                runs.append(StripeRun(begin, stop, decision))
                 start = stop
-        return pieces
-
-    def read(self, offset: int, size: int) -> list[Piece]:
-        """Pieces of a read that goes through the cache."""
-        pieces: list[Piece] = []
-        for row, start, end, indices in segments(self._geometry, offset, size):
-            data, _ = self._roles(row)
-            wanted = sum(data[i] for i in indices)
-            while start < end:
-                stop, fresh = self._cache.take(start, end)
-                decision = decide_read(fresh, wanted, self._everyone, self._missing)
-                self._add(pieces, start, stop, decision)
-                start = stop
-        return pieces
-
-    def signature(self, base: int, turn: int) -> tuple[tuple[int, int, int], ...]:
-        """The cache's picture relative to a member's offset, ``turn`` being the first member.
-
-        Equal pictures behave equally.
-        """
-        members, everyone = self._geometry.members, self._everyone
-        return tuple(
-            (low - base, high - base, ((fresh >> turn) | (fresh << (members - turn))) & everyone)
-            for low, high, fresh in self._cache.runs()
-        )
-
-    def shift(self, distance: int) -> None:
-        """Move the cache's picture along each member."""
-        self._cache.shift(distance)
-
-    def _add(self, pieces: list[Piece], start: int, end: int, decision: Decision) -> None:
-        self._cache.put(start, end, decision.fresh)
-        if pieces and pieces[-1].end == start and pieces[-1].decision == decision:
-            start = pieces.pop().start
-        pieces.append(Piece(start, end, decision))
+        return runs
 
     def _roles(self, row: int) -> tuple[tuple[int, ...], int]:
         roles = self._rows.get(row)

@@ -1,9 +1,8 @@
-"""A volume of LVM over md arrays that share their disks: what of it theory can follow.
+"""LVM volumes over md arrays that share their disks, as far as theory can simulate them.
 
-``dm-linear.c: linear_map`` hands a request on to one array, at another place; LVM fills the first
-array before it goes on with the next. A workload that stays in the first one is that array's own.
-Behind its end lies another array on the same disks, with a stripe cache and a thread of its own,
-and ``dm-stripe.c`` goes round all of them: theory follows one array.
+``dm-linear.c: linear_map`` passes a request to one array at another offset, and LVM fills the first
+array before the next. A workload that stays in the first array is simulated there. Theory does not
+simulate several arrays on the same disks, so neither the arrays behind nor ``dm-stripe.c``.
 """
 
 from __future__ import annotations
@@ -12,19 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from lab.md.facts.segments import data_start, segment_array, segment_geometry, segment_size
-from lab.md.theory.paths import Load, Stream
+from lab.md.theory.paths import Load, SequentialLoad
 from lab.model.scenario.document import Array, Disk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """The first of a volume's arrays."""
+    """The first array of a volume."""
 
     array: Array
     disks: tuple[Disk, ...]
-    """As large as its members are."""
+    """With the sizes of its members."""
     start: int
-    """Byte of the array at which the volume begins."""
+    """Array byte at which the volume starts."""
 
 
 def first_segment(array: Array, disks: Sequence[Disk]) -> Segment:
@@ -35,9 +34,9 @@ def first_segment(array: Array, disks: Sequence[Disk]) -> Segment:
     return Segment(array=segment_array(array, 1), disks=cut, start=data_start(shape))
 
 
-def stays(work: Stream | Load, room: int, *, alone: bool) -> bool:
+def stays(work: SequentialLoad | Load, room: int, *, alone: bool) -> bool:
     """Whether a workload never leaves the first ``room`` bytes; ``alone``: there are no others."""
-    if isinstance(work, Stream):
+    if isinstance(work, SequentialLoad):
         return work.offset + work.total <= room
     if work.span is not None:
         return work.offset + work.span <= room
@@ -46,8 +45,8 @@ def stays(work: Stream | Load, room: int, *, alone: bool) -> bool:
     return alone
 
 
-def placed(work: Stream | Load, start: int, room: int | None) -> Stream | Load:
-    """The workload on the array itself; without a span of its own it ends where ``room`` does."""
+def placed(work: SequentialLoad | Load, start: int, room: int | None) -> SequentialLoad | Load:
+    """The workload in array offsets; without a span of its own it ends with ``room``."""
     if room is not None and isinstance(work, Load) and work.span is None:
         work = replace(work, span=room - work.offset)
     return replace(work, offset=work.offset + start) if start else work

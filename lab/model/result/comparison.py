@@ -45,10 +45,6 @@ class FigureChange(Model):
     low: float
     high: float
     """Between which the change lies, noise counted in."""
-    shift: float
-    """Median of all pairs of trials, as a share (Hodges and Lehmann)."""
-    delta: float
-    """How much more often a trial of the second is the higher one, from -1 to 1 (Cliff)."""
     verdict: Change
 
 

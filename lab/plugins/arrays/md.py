@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 
 from typing_extensions import override
 
-from lab.md.facts.geometry import without_bitmap_disk
 from lab.md.facts.options import BITMAP_MOUNT, bitmap_path
 from lab.md.facts.rules import array_problems
+from lab.md.facts.sizes import without_bitmap_disk
 from lab.md.facts.support import unsupported
-from lab.md.steps.build import array_steps, bitmap_mount_command, device_of
+from lab.md.steps.create import array_steps, bitmap_mount_command, device_of
 from lab.model.execution.procedure import GuestCommand, Step, Verify, words
 from lab.model.image.manifest import ImageFacts
 from lab.model.plugin import ArrayKind, Problem

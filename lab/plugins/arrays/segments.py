@@ -24,7 +24,7 @@ from lab.md.facts.segments import (
     segment_size,
 )
 from lab.md.facts.support import unsupported
-from lab.md.steps.build import array_steps, device_of
+from lab.md.steps.create import array_steps, device_of
 from lab.model.execution.procedure import GuestCommand, Step, Verify, words
 from lab.model.image.manifest import ImageFacts
 from lab.model.plugin import ArrayKind, Problem

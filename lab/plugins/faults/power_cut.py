@@ -17,7 +17,7 @@ from typing import Any, Final
 from typing_extensions import override
 
 from lab.core.base import Model
-from lab.md.steps.readback import dirty_bits_script
+from lab.md.steps.verify import dirty_bits_script
 from lab.model.execution.procedure import PowerCycle, Step, words
 from lab.model.plugin import FaultKind, Problem, Scene, checked
 from lab.model.result.measurement import Metric

@@ -6,20 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.md.theory.layout import LAYOUTS, Geometry, Level, level_of, rotation
+from lab.md.facts.geometry import Geometry
+from lab.md.facts.levels import Level, layout_names
+from tests.geometries import geometry as made
 
 CHUNK = 64 * 1024
 
 PARITY = [
     (Level.RAID4, None),
-    *((Level.RAID5, name) for name in LAYOUTS[Level.RAID5]),
-    *((Level.RAID6, name) for name in LAYOUTS[Level.RAID6]),
+    *((Level.RAID5, name) for name in layout_names(Level.RAID5)),
+    *((Level.RAID6, name) for name in layout_names(Level.RAID6)),
 ]
 MIRRORS = [(Level.RAID10, name) for name in ("n2", "n3", "f2", "f3", "o2", "o3")]
 
 
 def geometry(level: Level, layout: str | None, members: int) -> Geometry:
-    return Geometry(level=level, layout=layout, members=members, chunk=CHUNK, component=60 * CHUNK)
+    return made(level, members, 60 * CHUNK, layout=layout, chunk=CHUNK)
 
 
 @pytest.mark.parametrize(("level", "layout"), PARITY)
@@ -40,7 +42,7 @@ def test_every_byte_comes_back(level: Level, layout: str | None, data: st.DataOb
     places = array.locate(offset)
     assert len({place.member for place in places}) == len(places)
     for place in places:
-        assert 0 <= place.offset < array.component
+        assert 0 <= place.offset < array.component_size
         assert array.array_offset(place) == offset
 
 
@@ -54,7 +56,7 @@ def test_no_two_chunks_share_a_place(level: Level, layout: str | None) -> None:
 @pytest.mark.parametrize(("level", "layout"), PARITY)
 def test_parity_goes_round_evenly_or_not_at_all(level: Level, layout: str | None) -> None:
     array = geometry(level, layout, 7)
-    turns = rotation(level, array.layout, 7)
+    turns = array.rotation
     parities = [array.row(r).parity for r in range(turns)]
     assert len(set(parities)) == turns
     assert array.row(turns) == array.row(0)
@@ -134,18 +136,4 @@ def test_arrays_that_cannot_be_are_refused(
     level: Level, layout: str | None, members: int, failed: tuple[int, ...]
 ) -> None:
     with pytest.raises(ValueError):
-        Geometry(
-            level=level,
-            layout=layout,
-            members=members,
-            component=CHUNK,
-            chunk=CHUNK,
-            failed=frozenset(failed),
-        )
-
-
-def test_mdadms_names() -> None:
-    assert level_of("5") is level_of("raid5") is Level.RAID5
-    assert level_of("mirror") is Level.RAID1
-    assert level_of("linear") is None
-    assert geometry(Level.RAID5, "la", 5).layout == "left-asymmetric"
+        made(level, members, CHUNK, layout=layout, chunk=CHUNK, failed=failed)

@@ -1,14 +1,12 @@
-"""The clock: a sequential stream through md's paths and the members' buckets.
+"""A simulation of sequential requests, one at a time, as dd sends them with O_DIRECT.
 
-One block is sent when the one before has ended, as dd does it past the page cache. Within a block
-all reads go out at once; a stripe's writes go out when its own reads are back
-(``raid5.c: handle_stripe_dirtying, ops_run_io``); the block ends with the slowest. The host is
-taken to be infinitely fast: only buckets cost time.
+All reads of a request start at once; a stripe's writes start when its reads have ended (``raid5.c:
+handle_stripe_dirtying, ops_run_io``); the request ends with the slowest. Only throttles take time.
 
-Long streams cost no more than short ones: whenever a block begins at the same point of the layout
-with the same levels and the same cache as once before, what lay between repeats, and all whole
-repetitions are counted instead of followed. In symmetric layouts the same point is the same point
-of any row, with the members counted from where the row's roles begin.
+When a request starts at the same point of the layout with the same bucket levels and stripe cache
+as an earlier one, everything since then repeats. Whole repetitions are counted instead of
+simulated, so that long loads cost no more than short ones. In symmetric layouts the same point of
+any row counts, with members numbered from the row's first.
 """
 
 from __future__ import annotations
@@ -18,9 +16,9 @@ from dataclasses import dataclass
 from math import gcd, lcm
 from typing import NamedTuple, TypeVar
 
+from lab.md.facts.geometry import Geometry
 from lab.md.theory.bucket import Direction, Meter
-from lab.md.theory.layout import Geometry
-from lab.md.theory.paths import Cutting, Extent, Path, Stream
+from lab.md.theory.paths import Cutting, Extent, Path, SequentialLoad
 
 _T = TypeVar("_T", int, float)
 _READ, _WRITE = Direction.READ, Direction.WRITE
@@ -28,23 +26,23 @@ _READ, _WRITE = Direction.READ, Direction.WRITE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberLoad:
-    """What one member moved."""
+    """Bytes that one member transferred."""
 
     read_bytes: int
     written_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """A stream's end."""
+class StreamResult:
+    """The result of a simulation."""
 
     seconds: float
     members: tuple[MemberLoad, ...]
     followed: int
-    """Blocks that were followed one by one."""
+    """Requests that were simulated one by one."""
 
 
-class _Mark(NamedTuple):
+class _Checkpoint(NamedTuple):
     position: int
     now: float
     turn: int
@@ -55,7 +53,7 @@ class _Mark(NamedTuple):
 
 
 class StreamClock:
-    """One run of one stream; use it once."""
+    """One simulation of one sequential load; use it once."""
 
     def __init__(
         self,
@@ -73,13 +71,13 @@ class StreamClock:
         self._cutting = cutting or path.cutting
         self._read = [0] * geometry.members
         self._written = [0] * geometry.members
-        self._marks: dict[object, _Mark] | None = {} if repeats else None
+        self._marks: dict[object, _Checkpoint] | None = {} if repeats else None
         alike = len(self._distinct) == len(meters) and len({m.limits for m in meters}) == 1
         self._turn = geometry.turn if alike and not geometry.failed else 0
-        self._width = geometry.data_members * geometry.chunk
+        self._width = geometry.stripe or 1  # only used where there is a turn
 
-    def run(self, stream: Stream) -> Outcome:
-        """Follow the stream to its end."""
+    def run(self, stream: SequentialLoad) -> StreamResult:
+        """Simulate the load to its end."""
         now, position, followed = 0.0, stream.offset, 0
         end = stream.offset + stream.total
         repeat = lcm(stream.block, self._width if self._turn else self._geometry.period)
@@ -94,15 +92,15 @@ class StreamClock:
             followed += 1
         loads = zip(self._read, self._written, strict=True)
         members = tuple(MemberLoad(read_bytes=r, written_bytes=w) for r, w in loads)
-        return Outcome(seconds=now, members=members, followed=followed)
+        return StreamResult(seconds=now, members=members, followed=followed)
 
     def _skip(self, now: float, position: int, end: int) -> tuple[float, int]:
-        """Where the stream goes on after all whole repetitions, if this point was seen before."""
+        """Time and position after all whole repetitions, if this state was seen before."""
         assert self._marks is not None
         turn = position // self._width * self._turn % self._geometry.members
         levels = [meter.signature(now) for meter in self._distinct]
         key = (self._path.signature(position, turn), *levels[turn:], *levels[:turn])
-        here = _Mark(
+        here = _Checkpoint(
             position,
             now,
             turn,
@@ -116,7 +114,7 @@ class StreamClock:
             return now, position
         self._marks = None
         distance = position - seen.position
-        # so many repetitions until every member plays the part again that it plays now
+        # repetitions until every member has the same role again
         around = self._geometry.members // gcd(self._geometry.members, here.turn - seen.turn)
         rounds = (end - position) // (distance * around)
         seconds = rounds * around * (now - seen.now)
@@ -131,8 +129,8 @@ class StreamClock:
         self._path.shift(skipped)
         return now + seconds, position + skipped
 
-    def _around(self, seen: _Mark, here: _Mark, around: int) -> list[list[float]]:
-        """What each meter's buckets take until every member plays the same part again."""
+    def _around(self, seen: _Checkpoint, here: _Checkpoint, around: int) -> list[list[float]]:
+        """What each meter admits until every member has the same role again."""
         once = [
             [b - a for a, b in zip(old, new, strict=True)]
             for old, new in zip(seen.used, here.used, strict=True)
@@ -145,7 +143,7 @@ class StreamClock:
         return [list(row) for row in zip(*columns, strict=True)] or once
 
     def _block(self, now: float, offset: int, size: int) -> float:
-        """When the block that is sent ``now`` has ended."""
+        """The time at which a request that is sent ``now`` has ended."""
         before = self._path.before(offset, size)
         if before:
             now = max(self._send(now, ((0, _WRITE, extent) for extent in before)).values())
@@ -168,7 +166,7 @@ class StreamClock:
         return done
 
     def _send(self, now: float, batch: Iterable[tuple[int, Direction, Extent]]) -> dict[int, float]:
-        """Send what is ready at one moment; when each piece of work has all of it."""
+        """Send extents at one moment; the time at which each piece of work has ended."""
         lanes: dict[tuple[int, Direction], list[tuple[int, int, int]]] = {}
         for work, direction, (member, start, size) in batch:
             lanes.setdefault((member, direction), []).append((start, size, work))
@@ -193,7 +191,7 @@ class StreamClock:
 
 
 def _turned(once: Sequence[_T], step: int, around: int) -> list[_T]:
-    """What each member moves in ``around`` repetitions, each a ``step`` further along."""
+    """Sums per member over ``around`` repetitions, each moved by ``step`` members."""
     size = len(once)
     return [
         sum((once[(member - i * step) % size] for i in range(1, around)), once[member])
@@ -204,7 +202,7 @@ def _turned(once: Sequence[_T], step: int, around: int) -> list[_T]:
 def _runs(
     extents: list[tuple[int, int, int]], *, joins: bool
 ) -> Iterable[list[tuple[int, int, int]]]:
-    """Extents in order of offset, those that touch in one list."""
+    """Extents grouped by requests: with ``joins``, adjacent ones become one."""
     if len(extents) == 1 or not joins:
         return [[extent] for extent in extents]
     runs = [[extents[0]]]

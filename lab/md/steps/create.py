@@ -1,12 +1,11 @@
-"""An md array made by mdadm.
+"""Steps that create an md array with mdadm.
 
-The command answers every question that mdadm 4.2 to 4.6 may ask: ``--run``, an explicit
-``--bitmap``, and nothing on standard input. 4.2 adds a bitmap above 100 GiB when none is named,
-4.4 asks for one.
+The command answers every question of mdadm 4.2 to 4.6: ``--run``, an explicit ``--bitmap``, and
+an empty standard input. Without ``--bitmap``, 4.2 adds one above 100 GiB, and 4.4 asks.
 
-mdadm without ``--assume-clean`` starts RAID 4 and 5 degraded and *recovers* the last member; RAID
-1, 6 and 10 *resync* (``Create.c``). With ``initial_sync: none`` the workloads run against that,
-and the state of the sync is the one thing that is not read back.
+Without ``--assume-clean`` mdadm starts RAID 4 and 5 degraded and *recovers* the last member; RAID
+1, 6 and 10 *resync* (``Create.c``). With ``initial_sync: none`` the workloads run during that, and
+only the state of the sync is not verified.
 """
 
 from __future__ import annotations
@@ -16,9 +15,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from lab.core.units import KIB
-from lab.md.facts.geometry import Geometry, geometry_of, present
+from lab.md.facts.geometry import Geometry
 from lab.md.facts.options import BITMAP_MOUNT, bitmap_path, without_idle
-from lab.md.steps.readback import (
+from lab.md.facts.sizes import geometry_of, present
+from lab.md.steps.verify import (
     BITMAP_SECONDS,
     dirty_bits_script,
     has_bits,
@@ -30,27 +30,27 @@ from lab.model.execution.procedure import GuestCommand, Step, WaitFor, words
 from lab.model.scenario.document import Array, InitialSync
 
 SLOWEST: Final = 128 * KIB
-"""Bytes per second: a sync that is slower than this is given up."""
+"""Bytes per second; a slower sync times out."""
 SYNC_SPEED: Final = 1_000_000
-"""KiB per second, far above any limit, while nothing but the initial sync runs."""
+"""KiB per second during the initial sync, far above any disk."""
 
 
 def device_of(array: Array) -> str:
-    """The name that mdadm and udev keep, whatever number the kernel gives."""
+    """The array's path, independent of the kernel's device number."""
     return f"/dev/md/{array.name}"
 
 
 def bitmap_mount_command(disk: str) -> str:
-    """Mounts the ext4 that has the bitmap's file."""
+    """The command that mounts the ext4 with the bitmap's file."""
     return words("mount", "-t", "ext4", "-o", "noatime", disk, BITMAP_MOUNT)
 
 
 def array_steps(
     array: Array, disks: Sequence[str], sizes: Sequence[int], check: str = "array"
 ) -> tuple[Step, ...]:
-    """Create, wait where there is something to wait for, settings, read back.
+    """Steps: create, wait for the sync, write settings, verify.
 
-    ``disks`` are its members and spares, of ``sizes`` bytes; ``check`` names what is read back.
+    ``disks`` are members and spares of ``sizes`` bytes; ``check`` names the verification.
     """
     array = without_idle(array)
     shape = geometry_of(array, sizes)
@@ -85,7 +85,7 @@ def array_steps(
 
 
 def create_command(array: Array, shape: Geometry, device: str, disks: Sequence[str]) -> str:
-    """mdadm's command line for the disks that are there; level before layout, as it wants them."""
+    """mdadm's command line; it needs the level before the layout."""
     level = shape.level
     options = ["--run", "--homehost=any", f"--name={array.name}", f"--metadata={array.metadata}"]
     options += [f"--level={level.kernel_name}"]
@@ -95,7 +95,7 @@ def create_command(array: Array, shape: Geometry, device: str, disks: Sequence[s
         options.append(f"--chunk={_kib(array.chunk)}")
     options.append(f"--raid-devices={shape.members}")
     if shape.members == 1:
-        options.append("--force")  # mdadm takes a single member for a mistake
+        options.append("--force")  # mdadm refuses a single member otherwise
     if shape.spares:
         options.append(f"--spare-devices={shape.spares}")
     if array.component_size is not None:
@@ -130,15 +130,15 @@ def _kib(size: int) -> str:
 
 
 def _find(device: str) -> str:
-    """``$md``: the array's directory in sysfs. What follows stops at the first error."""
+    """Set ``$md`` to the array's sysfs directory, and stop at the first error."""
     return f"set -eu\nd=$(readlink -f {device})\nmd=/sys/block/${{d##*/}}/md\n"
 
 
 def _create(array: Array, shape: Geometry, device: str, disks: Sequence[str]) -> str:
-    """Create it, let udev finish with it, and see that its name is a block device.
+    """Create the array, wait for udev, check that its path is a block device.
 
-    With udev, mdadm holds udev back and waits five seconds for the name that only udev would
-    make. ``MDADM_NO_UDEV`` has it make the name itself (``mdopen.c: create_mddev``).
+    By default mdadm blocks udev and waits five seconds for the name that only udev makes. With
+    ``MDADM_NO_UDEV`` it makes the name itself (``mdopen.c: create_mddev``).
     """
     create = create_command(array, shape, device, disks)
     file = bitmap_path(array)
@@ -163,7 +163,7 @@ def _create(array: Array, shape: Geometry, device: str, disks: Sequence[str]) ->
 
 
 def _take_apart(array: Array, device: str) -> str:
-    """Stop the array, which udev may hold for a moment. Its disks go with the cell, unwiped."""
+    """Stop the array; udev may keep it busy briefly. The disks are removed with the cell."""
     stop = words("mdadm", "--stop", device)
     file = bitmap_path(array)
     files = words("rm", "-f", device, *([file] if file else []))
@@ -184,10 +184,10 @@ def _take_apart(array: Array, device: str) -> str:
 
 
 def _settings(array: Array, shape: Geometry) -> tuple[str, str]:
-    """What is written to sysfs right after creation, and what after the wait.
+    """sysfs writes right after creation, and after the wait.
 
-    While the lab waits, the sync runs without limits and bits are cleared as fast as can be;
-    afterwards md's own values stand again, or the scenario's.
+    During the wait the sync runs without limits and bits are cleared quickly; afterwards md's
+    defaults or the scenario's values apply.
     """
     own = "".join(_write(key, value) for key, value in array.sysfs.items())
     if not ready(array, shape):

@@ -1,11 +1,11 @@
-"""How often a workload can make md write the bitmap: what a run can show of a bitmap at all.
+"""Upper limits of bitmap writes: whether a run can show the cost of a bitmap at all.
 
-A bit that is set costs nothing. A scenario that is scaled down keeps the bitmap's chunk and loses
-its bits: components of 1 GiB have 16 of 64 MiB, and once these are set the bitmap is not written
-again while the workload goes on. Such a run says nothing of a bitmap, whatever it measures.
+A bit that is already set costs nothing. A small component has few bits (1 GiB has 16 of 64 MiB);
+once they are set, the bitmap is not written again while the workload runs, and the run says nothing
+about the bitmap.
 
-Sources as in ``bitmap``: a bit is set once, and again only after two looks of the daemon at a
-region that was left alone (``md-bitmap.c: md_bitmap_daemon_work``).
+Source: ``md-bitmap.c: md_bitmap_daemon_work``. A bit is set again only after two scans of the
+daemon found its region idle.
 """
 
 from __future__ import annotations
@@ -13,23 +13,22 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil
 
-from lab.md.facts.geometry import Geometry as Shape
-from lab.md.facts.geometry import bitmap_covers, geometry_of, without_bitmap_disk
+from lab.md.facts.geometry import Geometry
 from lab.md.facts.segments import segment_geometry
+from lab.md.facts.sizes import bitmap_covers, geometry_of, without_bitmap_disk
 from lab.md.theory.bitmap import Bitmap
 from lab.md.theory.cell import Setting, UnknownError, Work, follow, setting_of
 from lab.md.theory.load import LoadPrediction
-from lab.md.theory.paths import Stream
+from lab.md.theory.paths import SequentialLoad
 from lab.model.scenario.document import SERVED, Array, Cell
 
 
 def bitmap_updates(cell: Cell, work: Work | None, seconds: float) -> float | None:
-    """The most bits that a workload of so many seconds can set; ``None``: no bitmap that is known.
+    """The most bits that a workload of ``seconds`` can set; ``None`` without a known bitmap.
 
-    ``work``: the workload, where theory knows it. Otherwise nothing is taken for granted but how
-    many bits there are, and how soon one can be set again. ``None`` for modelled drives too: a
-    flush goes with each write of the bitmap, which costs them far more than an operation, so that
-    a count of operations says nothing of what the bitmap costs.
+    ``work``: the workload, if theory knows it; otherwise the limit follows from the number of bits
+    and ``time_base``. ``None`` for modelled drives too: each bitmap write comes with a flush, which
+    costs them far more than an operation.
     """
     array = cell.array
     if array is None or array.bitmap not in ("internal", "external"):
@@ -45,7 +44,7 @@ def bitmap_updates(cell: Cell, work: Work | None, seconds: float) -> float | Non
         return most
     try:
         setting = setting_of(cell, work)
-        if setting.bitmap is None:  # a file elsewhere is set as often as one on the members
+        if setting.bitmap is None:  # an external bitmap is written as often
             marks = Bitmap(chunk=shape.bitmap_chunk, time_base=base)
             setting = replace(setting, bitmap=marks)
         return min(most, _expected(setting, work))
@@ -53,15 +52,15 @@ def bitmap_updates(cell: Cell, work: Work | None, seconds: float) -> float | Non
         return most
 
 
-def _shape(array: Array, sizes: list[int]) -> Shape:
+def _shape(array: Array, sizes: list[int]) -> Geometry:
     if array.kind == "segments":
         return segment_geometry(array, sizes)
     return geometry_of(array, without_bitmap_disk(array, sizes))
 
 
 def _expected(setting: Setting, work: Work) -> float:
-    """Bits that theory's own account of the workload sets; of a stream, with each request one."""
-    if isinstance(work, Stream):
+    """Bits that the simulated workload sets."""
+    if isinstance(work, SequentialLoad):
         return _entered(setting, work.offset, work.total, work.block)
     found = follow(setting, work)
     if isinstance(found, LoadPrediction):
@@ -70,9 +69,9 @@ def _expected(setting: Setting, work: Work) -> float:
 
 
 def _entered(setting: Setting, offset: int, total: int, block: int) -> float:
-    """Regions that a stream comes into, or requests, where these are fewer."""
+    """The number of regions of a sequential load, or of requests if these are fewer."""
     bitmap, geometry = setting.bitmap, setting.geometry
-    assert bitmap is not None, "the caller has seen to it"
+    assert bitmap is not None, "bitmap_updates sets one"
     region = bitmap.chunk
     if geometry.has_parity:
         region = max(bitmap.chunk, geometry.chunk) * geometry.data_members

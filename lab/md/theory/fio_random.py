@@ -1,11 +1,11 @@
-"""The places that fio draws: its own generator, so that theory follows the very requests.
+"""fio's random sequence: the same generator, so that theory simulates the same requests.
 
-In the default of ``randrepeat`` fio draws the same places in each run (fio's manual). Facts from
-fio's sources: ``lib/rand.c`` (P. L'Ecuyer's combined Tausworthe generator of three parts,
-Mathematics of Computation 65, 1996, pages 203-213, begun from 53 by a linear congruence that takes
-the seed in), ``filesetup.c`` and ``init.c`` (job number n has n times the seed), ``io_u.c`` (a draw
-is scaled to the number of blocks; a block that had its turn gives way to the next free one). Held
-against fio's own ``write_iolog`` in the tests.
+With the default ``randrepeat`` fio draws the same offsets in each run (fio's manual). Sources:
+fio's ``lib/rand.c`` (P. L'Ecuyer's combined Tausworthe generator of three parts, Mathematics of
+Computation 65, 1996, pages 203-213, started from 53 and the seed by a linear congruence),
+``filesetup.c`` and ``init.c`` (job n has n times the seed), ``io_u.c`` (a draw is scaled to the
+number of blocks; a used block is replaced by the next free one). The tests compare it with fio's
+``write_iolog``.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Iterator
 
 _WORD = 0xFFFFFFFF
 _PARTS = ((13, 19, 12, 1), (2, 25, 4, 7), (3, 11, 17, 15))
-"""Of each part: shift left, shift right, shift of the kept bits, and the bits that are not kept."""
+"""For each part: left shift, right shift, shift of the kept bits, and the dropped bits."""
 
 
 def draws(seed: int) -> Iterator[float]:
-    """Numbers from 0 up to, and without, 1."""
+    """Random numbers from 0 to below 1."""
     parts, state = [], 53
     for *_, low in _PARTS:
         state = ((state * 69069) ^ seed) & _WORD
@@ -32,12 +32,12 @@ def draws(seed: int) -> Iterator[float]:
             mixed = (((state << left) & _WORD) ^ state) >> right
             parts[i] = (((state & ~low) << kept) & _WORD) ^ mixed
         count += 1
-        if count > 6:  # the first six are thrown away
+        if count > 6:  # fio drops the first six
             yield (parts[0] ^ parts[1] ^ parts[2]) / 2**32
 
 
 def places(seed: int, blocks: int, *, repeats: bool) -> Iterator[int]:
-    """Blocks in the order of one job's requests; without ``repeats`` each has its turn."""
+    """Block numbers of one job's requests; without ``repeats`` every block comes once per pass."""
     taken: set[int] = set()
     for draw in draws(seed):
         block = int(blocks * draw)

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.md.facts.geometry import Geometry
+from lab.md.facts.levels import Level
 from lab.md.theory import (
     Direction,
-    Geometry,
-    Level,
     Limit,
     Limits,
     Scope,
-    Stream,
+    SequentialLoad,
     StreamPrediction,
     StripeRules,
     Unit,
@@ -23,7 +23,8 @@ from lab.md.theory import (
 )
 from lab.md.theory.bucket import Meter
 from lab.md.theory.paths import Cutting, path_of
-from lab.md.theory.sequence import StreamClock
+from lab.md.theory.sequential import StreamClock
+from tests.geometries import geometry as made
 from tests.properties import examples
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
@@ -43,14 +44,7 @@ def array(
     chunk: int = 512 * KIB,
     failed: tuple[int, ...] = (),
 ) -> Geometry:
-    return Geometry(
-        level=level,
-        layout=layout,
-        members=members,
-        chunk=chunk,
-        component=64 * GIB,
-        failed=frozenset(failed),
-    )
+    return made(level, members, 64 * GIB, layout=layout, chunk=chunk, failed=failed)
 
 
 def run(
@@ -63,7 +57,7 @@ def run(
     rules: StripeRules | None = None,
     offset: int = 0,
 ) -> StreamPrediction:
-    stream = Stream(direction=direction, block=block, total=total, offset=offset)
+    stream = SequentialLoad(direction=direction, block=block, total=total, offset=offset)
     return predict_stream(geometry, [rate(speed)] * geometry.members, stream, rules=rules)
 
 
@@ -188,7 +182,7 @@ def test_long_writes_by_members(members: int, parity_last: float, left_symmetric
         (array(Level.RAID10, "n2", 4), WRITE, 2),
         (array(Level.RAID10, "f2", 4), READ, 4),
         (array(Level.RAID10, "f2", 4), WRITE, 2),
-        (array(Level.DISK, None, 1), READ, 1),
+        (array(Level.RAID1, None, 1), READ, 1),
         # degraded: what is missing is computed from what a row's neighbours needed anyway
         (array(Level.RAID5, LS, 5, failed=(0,)), READ, 4),
         (array(Level.RAID6, LS, 6, failed=(0, 3)), READ, 4),
@@ -307,7 +301,7 @@ def test_slower_disks_never_make_a_faster_array(
 def test_repetitions_counted_are_as_repetitions_followed(
     geometry: Geometry, block: int, direction: Direction
 ) -> None:
-    stream = Stream(direction=direction, block=block, total=150 * MIB)
+    stream = SequentialLoad(direction=direction, block=block, total=150 * MIB)
     counted = StreamClock(
         geometry,
         path_of(geometry, direction, StripeRules()),
@@ -340,7 +334,7 @@ def test_no_read_is_faster_than_all_members_together() -> None:
 
 def test_the_slowest_member_sets_the_pace() -> None:
     limits = [rate(50 * MIB), rate(50 * MIB), rate(5 * MIB), rate(50 * MIB)]
-    stream = Stream(direction=READ, block=MIB, total=GIB)
+    stream = SequentialLoad(direction=READ, block=MIB, total=GIB)
     found = predict_stream(array(Level.RAID0, None, 4), limits, stream)
     assert found.throughput == pytest.approx(20 * MIB, rel=0.01)
     assert (found.limit.member, found.limit.alike) == (2, 1)
@@ -349,7 +343,7 @@ def test_the_slowest_member_sets_the_pace() -> None:
 
 
 def test_members_of_a_group_share_a_cable() -> None:
-    stream = Stream(direction=READ, block=MIB, total=GIB)
+    stream = SequentialLoad(direction=READ, block=MIB, total=GIB)
     found = predict_stream(
         array(Level.RAID0, None, 4), [rate(5 * MIB)] * 4, stream, groups=("usb",) * 4
     )
@@ -367,13 +361,13 @@ def test_large_runs_and_operations_leave_doubt() -> None:
     assert run(array()).doubt == 0
     assert run(array(chunk=MIB)).doubt > 0.03
     limit = Limit(scope=Scope.TOTAL, unit=Unit.OPERATIONS, average=20)
-    stream = Stream(direction=WRITE, block=MIB, total=100 * MIB)
+    stream = SequentialLoad(direction=WRITE, block=MIB, total=100 * MIB)
     found = predict_stream(array(), [Limits(limits=(limit,))] * 5, stream)
     assert found.doubt > 0.03
 
 
 def test_a_stream_beyond_the_array_is_refused() -> None:
-    small = Geometry(level=Level.RAID5, members=3, component=10 * MIB)
+    small = made(Level.RAID5, 3, 10 * MIB)
     with pytest.raises(ValueError, match="beyond"):
         run(small, READ, MIB, 10 * MIB, offset=15 * MIB)
 
@@ -409,7 +403,7 @@ def test_control_pages_sent_one_by_one_miss_the_figures() -> None:
         [Meter(rate(5 * MIB)) for _ in range(5)],
         cutting=Cutting(limit=4096, joins=False),
     )
-    outcome = clock.run(Stream(direction=WRITE, block=MIB, total=100 * MIB))
+    outcome = clock.run(SequentialLoad(direction=WRITE, block=MIB, total=100 * MIB))
     assert outcome.seconds > 7.8 * 1.03
 
 

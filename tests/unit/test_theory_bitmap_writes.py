@@ -9,15 +9,21 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from lab.analysis.judge import Judged, judge
+from lab.analysis.judge import JudgedCell, judge
 from lab.analysis.measure import bitmap_shares, bitmap_updated
 from lab.analysis.predict import bitmap_updates as updates_of
 from lab.compile.scenario.document import compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.units import GIB, KIB, MIB
-from lab.md.theory import Direction, Load, Stream, bitmap_updates
+from lab.md.theory import Direction, Load, SequentialLoad, bitmap_updates
 from lab.model.execution.procedure import Procedure
-from lab.model.result.document import CellMeasurement, CellResult, MemberCounters, Outcome, Result
+from lab.model.result.document import (
+    CellMeasurement,
+    CellResult,
+    MemberCounters,
+    Outcome,
+    Result,
+)
 from lab.model.scenario.claim import Claim, Verdict
 from lab.model.scenario.document import Array, Cell, Disk, Throttle, Workload
 from lab.report.terminal.screen import result_page
@@ -77,7 +83,7 @@ def test_an_unknown_workload_sets_each_bit_as_often_as_the_daemon_clears_it() ->
 
 
 def test_a_stream_sets_a_bit_for_each_region_that_it_enters() -> None:
-    stream = Stream(direction=Direction.WRITE, block=448 * KIB, total=448 * 60 * KIB)
+    stream = SequentialLoad(direction=Direction.WRITE, block=448 * KIB, total=448 * 60 * KIB)
     assert bitmap_updates(cell(FINE), stream, 5.0) == 60
     assert bitmap_updates(cell(COARSE), stream, 5.0) == 1
 
@@ -148,14 +154,14 @@ def judged(
     bitmap: tuple[str, ...] = (),
     share: float | None = None,
     scatter: float = 0.0,
-) -> Judged:
+) -> JudgedCell:
     values = {"metric": "iops", "unit": "1/s", "values": (figure,), "median": figure}
     values |= {"low": figure - scatter, "high": figure + scatter}
     measured = tuple(
         CellMeasurement.model_validate({"workload": workload, **values})
         for workload in ("write", "read")
     )
-    return Judged(
+    return JudgedCell(
         result=CellResult(id=name, axes={"arm": name}, outcome=Outcome.DONE, measurements=measured),
         fields={"arm": name},
         published=True,
@@ -168,7 +174,7 @@ def value(arm: str, workload: str = "write") -> dict[str, Any]:
     return {"workload": workload, "metric": "iops", "where": {"arm": arm}}
 
 
-def verdict(cells: list[Judged], **expect: Any) -> tuple[Verdict, str]:
+def verdict(cells: list[JudgedCell], **expect: Any) -> tuple[Verdict, str]:
     claim = Claim.model_validate({"id": "c", "says": "so it is", "expect": expect})
     (found,) = judge([claim], cells)
     return found.verdict, found.reason

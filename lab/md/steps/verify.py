@@ -1,27 +1,28 @@
-"""What the kernel says of an md array, as ``key=value`` lines, and what it must say."""
+"""Verification of an md array: ``key=value`` lines from the kernel, and expected values."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
-from lab.md.facts.geometry import Geometry, present
+from lab.md.facts.geometry import Geometry
 from lab.md.facts.levels import Level
 from lab.md.facts.options import bitmap_path, read_back
+from lab.md.facts.sizes import present
 from lab.model.execution.procedure import Verify, words
 from lab.model.scenario.document import Array, InitialSync
 
 BITMAP_SECONDS: Final = 5
-"""mdadm's ``DEFAULT_BITMAP_DELAY``: how often the kernel looks for bits to clear."""
+"""mdadm's ``DEFAULT_BITMAP_DELAY``: the interval of the kernel's scan for bits to clear."""
 
 
 def has_bits(array: Array) -> bool:
-    """A bitmap that is written all ones, and is clean only once the kernel has cleared them."""
+    """Whether the bitmap starts with all bits set, until the kernel has cleared them."""
     return array.bitmap in ("internal", "external")
 
 
 def ready(array: Array, shape: Geometry) -> dict[str, str]:
-    """What must come true before the first workload; empty where it is true from the start."""
+    """State to wait for before the first workload; empty if there is nothing to wait for."""
     if not shape.level.redundant or array.initial_sync is InitialSync.NONE:
         return {}
     expect = {"dirty_bits": "0"} if has_bits(array) else {}
@@ -31,7 +32,7 @@ def ready(array: Array, shape: Geometry) -> dict[str, str]:
 
 
 def _synced(array: Array) -> dict[str, str]:
-    """All are there that should be; nothing runs. A lockless bitmap syncs what is first written."""
+    """All members present, no sync. A lockless bitmap syncs regions at their first write."""
     expect = {"state": "running", "degraded": "0" if array.missing is None else "1"}
     if array.bitmap != "lockless":
         expect |= {"sync_action": "idle", "resync_start": "none"}
@@ -39,7 +40,7 @@ def _synced(array: Array) -> dict[str, str]:
 
 
 def state_script(device: str) -> str:
-    """``key=value`` lines on what runs; levels that cannot sync lack some of these files."""
+    """``key=value`` lines of the sync's state; levels without redundancy lack some files."""
     return (
         f"d=$(readlink -f {device})\n"
         "md=/sys/block/${d##*/}/md\n"
@@ -55,7 +56,7 @@ def state_script(device: str) -> str:
 
 
 def dirty_bits_script(array: Array, disks: Sequence[str]) -> str:
-    """How many bits are set on the disk, as mdadm reads them past the page cache."""
+    """The number of set bits on the disk; mdadm reads them past the page cache."""
     if not has_bits(array):
         return ""
     examine = words("mdadm", "--examine-bitmap", bitmap_path(array) or disks[0])
@@ -65,12 +66,12 @@ def dirty_bits_script(array: Array, disks: Sequence[str]) -> str:
 def read_back_array(
     array: Array, shape: Geometry, device: str, disks: Sequence[str], name: str
 ) -> Verify:
-    """The array is what was asked for."""
+    """Verify that the array is as requested."""
     return Verify(name=name, script=_read(array, device, disks), expect=_expected(array, shape))
 
 
 def _read(array: Array, device: str, disks: Sequence[str]) -> str:
-    """Everything about the array that the kernel tells, as ``key=value`` lines in bytes."""
+    """The array's properties in sysfs as ``key=value`` lines, sizes in bytes."""
     settings = "".join(
         f'v=\nread -r v rest < "$md/{key}"\necho "sysfs.{key}=$v"\n' for key in array.sysfs
     )
@@ -88,7 +89,7 @@ def _read(array: Array, device: str, disks: Sequence[str]) -> str:
         'elif [ -e "$md/bitmap/location" ]; then\n'
         '  read -r kind < "$md/bitmap/location"\n'
         "  case $kind in file) kind=external ;; [+-]*) kind=internal ;; esac\n"
-        # Linux 7.2 has but the first of these files where there is no bitmap.
+        # Without a bitmap Linux 7.2 has only the first of these files.
         '  [ ! -e "$md/bitmap/chunksize" ] || read -r chunk < "$md/bitmap/chunksize"\n'
         '  [ ! -e "$md/bitmap/backlog" ] || read -r backlog < "$md/bitmap/backlog"\n'
         '  [ ! -e "$md/bitmap/time_base" ] || read -r base < "$md/bitmap/time_base"\n'
@@ -114,7 +115,7 @@ def _read(array: Array, device: str, disks: Sequence[str]) -> str:
 
 
 def _expected(array: Array, shape: Geometry) -> dict[str, str]:
-    """What the kernel must say, key by key, of the array that was asked for."""
+    """Expected value of each property of the requested array."""
     level = shape.level
     expect = {
         "block_device": "yes",
@@ -126,7 +127,7 @@ def _expected(array: Array, shape: Geometry) -> dict[str, str]:
         "bitmap": array.bitmap,
     }
     if level is not Level.RAID0:
-        # RAID 0's layout is kept only where it matters, and mdadm's versions differ on where.
+        # RAID 0 stores its layout only for unequal disks, and mdadm versions differ.
         expect["layout"] = str(shape.layout)
     if level.striped:
         expect["chunk_size"] = str(shape.chunk)
@@ -167,8 +168,8 @@ def _expected_bitmap(array: Array, shape: Geometry) -> dict[str, str]:
 def _expected_disk(array: Array, shape: Geometry, number: int) -> dict[str, str]:
     """Slot, offset and flags of the ``number``-th disk, from 1.
 
-    The last member of RAID 4 and 5 is one spare among others until it is recovered, so that its
-    slot is known only without a sync, or when the sync is over and there were no other spares.
+    RAID 4 and 5 start with their last member as a spare. Its slot is known only without a sync, or
+    after the sync if there were no other spares.
     """
     expect = {"data_offset": str(shape.data_offset)}
     recovered = (

@@ -1,0 +1,172 @@
+"""Sizes of an array and its metadata, as mdadm computes them: exact, in bytes.
+
+Sources: mdadm ``super1.c`` (``choose_bm_space``, ``validate_geometry1``,
+``add_internal_bitmap1``, ``calc_bitmap_size``), ``Create.c``; kernel ``raid10.c: calc_sectors``.
+mdadm computes in sectors and KiB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+from lab.core.units import KIB, MIB
+from lab.md.facts.geometry import Geometry
+from lab.md.facts.levels import NAMES, Level, copies, far_copies, layout_number, near_copies
+from lab.model.scenario.document import Array
+
+DEFAULT_CHUNK: Final = 512 * KIB
+DEFAULT_BITMAP_CHUNK: Final = 64 * MIB
+SMALLEST_CHUNK: Final = 4 * KIB
+"""A page; also for bitmap chunks."""
+SUPERBLOCK_END: Final = {"1.1": 4 * KIB, "1.2": 8 * KIB}
+"""First byte after the superblock's 4 KiB; metadata 1.0 is at the member's end."""
+LOCKLESS_BITMAP: Final = 128 * KIB
+"""A lockless bitmap's fixed area, ``md-llbitmap.c``."""
+PPL: Final = 1024 * KIB
+"""mdadm's ``MULTIPLE_PPL_AREA_SIZE_SUPER1``."""
+
+T = TypeVar("T")
+
+_SECTOR: Final = 512
+_BITMAP_SUPERBLOCK: Final = 256
+
+
+def geometry_of(array: Array, sizes: Sequence[int]) -> Geometry:
+    """The geometry of a valid array on disks of these sizes (bytes, in order).
+
+    ``ValueError`` or ``LookupError`` for an array that ``rules`` refuses. RAID 0 of unequal disks
+    has zones, and only the bytes that all its members have are counted.
+    """
+    level = NAMES[array.level]
+    layout = layout_number(level, array.layout)
+    members = member_count(array, len(sizes))
+    used = present(array, sizes)
+    chunk = (array.chunk or DEFAULT_CHUNK) if level.striped else 0
+    offset = data_offset_of(array, used[0], chunk)
+    component = array.component_size or min(room_on(array, size, offset, chunk) for size in used)
+    component = round_component(level, layout, members, chunk, component)
+    if array.component_size is None and level is Level.RAID1:
+        component -= component % (64 * KIB)
+    bitmap_chunk = 0
+    if array.bitmap in ("internal", "external") and level.redundant:
+        covered = bitmap_covers(level, layout, members, component)
+        bitmap_chunk = array.bitmap_chunk or (
+            external_bitmap_chunk(covered)
+            if array.bitmap == "external"
+            else max(DEFAULT_BITMAP_CHUNK, smallest_bitmap_chunk(component, covered))
+        )
+    mostly = array.write_mostly if level is Level.RAID1 else ()
+    return Geometry(
+        level=level,
+        layout=layout,
+        members=members,
+        component_size=component,
+        chunk=chunk,
+        failed=frozenset() if array.missing is None else frozenset({array.missing - 1}),
+        write_mostly=frozenset(number - 1 for number in mostly),
+        spares=array.spares,
+        data_offset=offset,
+        bitmap_chunk=bitmap_chunk,
+    )
+
+
+def without_bitmap_disk(array: Array, disks: Sequence[T]) -> Sequence[T]:
+    """The disks that may be members: all but the bitmap's disk."""
+    aside = array.bitmap_disk
+    return disks if aside is None else [*disks[: aside - 1], *disks[aside:]]
+
+
+def member_count(array: Array, disks: int) -> int:
+    """Number of active members; the default is all disks that are not spares."""
+    return array.members if array.members is not None else disks - array.spares
+
+
+def present(array: Array, disks: Sequence[T]) -> Sequence[T]:
+    """The disks of members and spares that are not missing."""
+    used = disks[: member_count(array, len(disks)) + array.spares]
+    if array.missing is None:
+        return used
+    return [*used[: array.missing - 1], *used[array.missing :]]
+
+
+def bitmap_room(size: int) -> int:
+    """Bytes that mdadm reserves for an internal bitmap on a member of ``size`` bytes."""
+    sectors = size // _SECTOR
+    if sectors < 64 * 2:
+        return 0
+    if sectors - 64 * 2 >= 200 * 1024 * 1024 * 2:
+        return 128 * KIB
+    return 64 * KIB if sectors - 4 * 2 > 8 * 1024 * 1024 * 2 else 4 * KIB
+
+
+def data_offset_of(array: Array, size: int, chunk: int) -> int:
+    """The data offset of every member; mdadm's default depends on the first member's size."""
+    if array.data_offset is not None:
+        return array.data_offset
+    if array.metadata == "1.0":
+        return 0
+    sectors = size // _SECTOR
+    reserved = PPL if array.consistency_policy == "ppl" else bitmap_room(size)
+    # Room for a reshape: an eighth of a GiB, or less on a small member (about 0.1 %), but at
+    # least two chunks.
+    headroom = 128 * MIB // _SECTOR
+    while headroom << 10 > sectors and (chunk == 0 or headroom // 2 >= chunk // KIB * 2 * 2):
+        headroom >>= 1
+    offset = 12 * KIB + reserved + headroom * _SECTOR
+    return -(-offset // MIB) * MIB
+
+
+def room_on(array: Array, size: int, offset: int, chunk: int) -> int:
+    """Largest component on a member of ``size`` bytes; 0 or less if it is too small for md."""
+    sectors = size // _SECTOR
+    if array.metadata == "1.0":
+        reserved = PPL if array.consistency_policy == "ppl" else bitmap_room(size)
+        room = (sectors - sectors % 8) * _SECTOR - 8 * KIB - 4 * KIB - reserved
+    else:
+        room = sectors * _SECTOR - offset
+    room -= room % KIB
+    return room - room % chunk if chunk else room
+
+
+def round_component(level: Level, layout: int, members: int, chunk: int, component: int) -> int:
+    """The component size that the kernel reports for a requested one."""
+    if not chunk:
+        return component
+    chunks = component // chunk
+    if level is Level.RAID10:
+        per_array = chunks // far_copies(layout) * members // near_copies(layout)
+        chunks = -(-per_array * copies(layout) // members)
+    return chunks * chunk
+
+
+def bitmap_covers(level: Level, layout: int, members: int, component: int) -> int:
+    """Bytes that a bitmap covers: a component's, for RAID 10 the array's."""
+    if level is not Level.RAID10:
+        return component
+    return component // KIB * members // copies(layout) * KIB
+
+
+def smallest_bitmap_chunk(component: int, covered: int) -> int:
+    """Smallest chunk of an internal bitmap that fits into the reserved bytes."""
+    most = (bitmap_room(component) - _BITMAP_SUPERBLOCK) * 8
+    chunk = SMALLEST_CHUNK
+    bits = covered // chunk + 1
+    while bits > most:
+        chunk *= 2
+        bits = (bits + 1) // 2
+    return chunk
+
+
+def external_bitmap_chunk(covered: int) -> int:
+    """mdadm's chunk of a bitmap in a file: 2^20 bits or fewer (``bitmap.c: CreateBitmap``)."""
+    chunk = SMALLEST_CHUNK
+    while -(-covered // chunk) > 1 << 20:
+        chunk *= 2
+    return chunk
+
+
+def bitmap_bytes(covered: int, chunk: int) -> int:
+    """Bytes of an internal bitmap on each member: its superblock and a bit for each chunk."""
+    bits = -(-covered // chunk)
+    return -(-(_BITMAP_SUPERBLOCK + (bits + 7) // 8) // (4 * KIB)) * 4 * KIB
