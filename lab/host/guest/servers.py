@@ -24,14 +24,14 @@ from lab.model.execution.procedure import AskServer, BuildPlugin, StartServer
 
 PACKAGES: Final = "nbdkit nbdkit-plugin-dev gcc libc6-dev"
 """Debian's names of what builds and runs a plug-in."""
-_PACKAGE: Final = Path(lab.__file__).resolve().parent
+_SOURCES: Final = Path(lab.__file__).resolve().parents[1]
 _ANSWER: Final = 20.0
 """Seconds for one line's answer."""
 
 
 def build(step: BuildPlugin) -> Path:
     """The compiled plug-in, from the cache where source, compiler and headers are the same."""
-    source = _PACKAGE / step.source
+    source = _SOURCES / step.source
     text = source.read_bytes()
     built = paths.plugins() / f"{source.stem}-{_digest(text, step)}.so"
     if not built.exists():
@@ -55,7 +55,7 @@ def build(step: BuildPlugin) -> Path:
 @functools.cache
 def identity(step: BuildPlugin) -> str:
     """Names the server that the plug-in makes on this host; empty: it cannot be built here."""
-    return "" if missing_programs() else _digest((_PACKAGE / step.source).read_bytes(), step)
+    return "" if missing_programs() else _digest((_SOURCES / step.source).read_bytes(), step)
 
 
 def _digest(text: bytes, step: BuildPlugin) -> str:

@@ -100,7 +100,7 @@ class BuildPlugin(Model):
 
     kind: Literal["build_plugin"] = "build_plugin"
     source: str
-    """Path below the package ``lab``."""
+    """Path beside the package ``lab``."""
     link: str
     flags: tuple[str, ...]
     """The compiler's."""

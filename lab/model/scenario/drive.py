@@ -2,7 +2,7 @@
 
 ``HddParameters`` and ``SsdParameters`` are what stands in a scenario: each field may be left to
 the preset. ``HardDrive`` and ``SolidStateDrive`` have every one. All are plain data, in seconds,
-bytes and bytes per second; ``lab/plugins/disks/plugin/disk.c`` says what the model does with them.
+bytes and bytes per second; ``drive/nbdkit_disk.c`` says what the model does with them.
 """
 
 from __future__ import annotations

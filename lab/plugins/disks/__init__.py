@@ -308,8 +308,8 @@ def drive_element(disk: Disk, *, serial: str, path: str, index: int) -> ET.Eleme
 
 # --- disks that a server of the lab's own stands behind -------------------------------------------
 
-PLUGIN: Final = "plugins/disks/plugin/disk.c"
-"""The server's source, below the package; it says what its parameters mean."""
+PLUGIN: Final = "drive/nbdkit_disk.c"
+"""Source of the disk server, beside the package ``lab``; it documents its parameters."""
 SERVER_THREADS: Final = 64
 """Requests that nbdkit works on at once; QEMU has 16 on the way at most, ``block/nbd.c``:
 ``MAX_NBD_REQUESTS``, on its one connection."""

@@ -1,6 +1,6 @@
 """Hard disks: an arm, platters that turn, a queue and a volatile cache.
 
-The lab's own server (``lab/plugins/disks/plugin/disk.c``, run by nbdkit) stands behind each disk
+The lab's own server (``drive/nbdkit_disk.c``, run by nbdkit) stands behind each disk
 and keeps the time: seeks by a curve over the full stroke, onto which a disk of any size is mapped;
 rotation; transfer by zone; what lies a little ahead is waited for and not sought; reading ahead; a
 queue that takes the shortest positioning time first; a write cache that is brought to the medium in

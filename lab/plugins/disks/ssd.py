@@ -1,6 +1,6 @@
 """Solid-state disks: channels side by side, and garbage collection that stops them all.
 
-The server is that of hard disks (``lab/plugins/disks/plugin/disk.c``), and so are its faults. A
+The server is that of hard disks (``drive/nbdkit_disk.c``), and so are its faults. A
 page is read or taken in by the channel that its address falls to; after every ``gc_after`` bytes
 written all channels stand still for ``gc_stall``. What was written since the last flush is lost
 with the power as far as ``write_cache`` goes.

@@ -41,7 +41,7 @@ from lab.model.execution.procedure import (
     WriteFile,
 )
 
-PACKAGE: Final = Path(lab.__file__).resolve().parent
+SOURCES: Final = Path(lab.__file__).resolve().parents[1]
 _ASK: Final = (
     "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); "
     "s.sendall(sys.argv[2].encode() + b'\\n'); print(s.makefile().readline(), end='')"
@@ -155,7 +155,7 @@ def _step(step: Step) -> Iterator[str]:
             yield 'until timeout 10 ssh-keyscan -p "$PORT" 127.0.0.1 2>/dev/null | grep -q ed25519'
             yield "do sleep 1; done"
         case BuildPlugin():
-            source = str(PACKAGE / step.source)
+            source = str(SOURCES / step.source)
             yield shlex.join(("gcc", *step.flags, "-o", step.link, source, *step.libraries))
         case StartServer():
             log, socket = shlex.quote(step.log), shlex.quote(step.socket)
