@@ -23,7 +23,7 @@ from lab.host.system import pids
 from lab.compile.guest.steps import qemu_conf
 from lab.core.errors import GuestError
 from lab.host import accelerator, guests, wire
-from lab.host.guest.bench import LiveBench
+from lab.host.guest.backend import LiveBackend
 
 call = sys.argv[1]
 record = guests.create(guest="gaaaaaa", scenario="q", image="i", host_key="k")
@@ -36,7 +36,7 @@ xml = (
     "<disk type='file' device='disk'><driver name='qemu' type='raw'/>"
     f"<source file='{disk}'/><target dev='sda' bus='scsi'/><serial>disk1</serial></disk>"
 )
-bench = LiveBench(record, "key")
+bench = LiveBackend(record, "key")
 hypervisor = bench._hypervisor
 hypervisor.start(
     "<domain type='qemu'><name>lab</name><memory unit='MiB'>64</memory>"

@@ -389,9 +389,7 @@ def test_the_server_is_told_what_it_does_not_know(tmp_path: Path) -> None:
 
 def test_a_plug_in_is_compiled_once_and_again_when_it_changes(tmp_path: Path) -> None:
     flags = ("-std=gnu11", "-O0", "-fPIC", "-shared")
-    step = BuildPlugin(
-        source="drive/nbdkit_disk.c", link=str(tmp_path / "a.so"), flags=flags
-    )
+    step = BuildPlugin(source="drive/nbdkit_disk.c", link=str(tmp_path / "a.so"), flags=flags)
     servers.link(step)
     first = (tmp_path / "a.so").resolve()
     made = first.stat().st_mtime_ns

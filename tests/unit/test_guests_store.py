@@ -155,7 +155,7 @@ def test_only_a_guests_own_directory_is_removed(tmp_path: Path) -> None:
     inner = paths.guests() / "g1" / "disks"
     inner.mkdir(parents=True)
     for wrong in (precious, link, inner, paths.guests(), paths.guests() / ".." / "guests"):
-        with pytest.raises(HostError, match="is no guest's directory"):
+        with pytest.raises(HostError, match="is not a guest's directory"):
             guests.remove(wrong)
     assert precious.is_dir()
     assert inner.is_dir()

@@ -82,7 +82,7 @@ def test_what_made_debian_12_fast_is_in_the_others(name: str) -> None:
     ("old", "new", "says"),
     [
         ("base: debian-12", "base: debian-7", "own.yaml:2: base: there is no image 'debian-7'"),
-        ("base: debian-12", "base: own", "own.yaml:2: base: 'own' is the base of itself"),
+        ("base: debian-12", "base: own", "own.yaml:2: base: 'own' is its own base"),
         ("[nano]", "[nano, Nano]", "own.yaml:9: packages[1]: "),
         ("source: linux-source", "source: zfs-dkms", "own.yaml:4: modules: DKMS builds 'zfs-dkms'"),
         ("  build: [drivers/md]\n", "", "own.yaml:4: modules.build: this key is missing"),
@@ -312,7 +312,7 @@ def bzimage(release: str = "6.12.1-mine") -> bytes:
 
 def test_a_kernels_release_is_read_from_its_header() -> None:
     assert image_kernel.version_of(bzimage(), Path("x")) == "6.12.1-mine"
-    with pytest.raises(InputError, match=r"'x' is no bzImage"):
+    with pytest.raises(InputError, match=r"'x' is not a bzImage"):
         image_kernel.version_of(b"\x7fELF" + bytes(0x1000), Path("x"))
 
 

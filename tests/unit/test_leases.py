@@ -80,7 +80,7 @@ def something_written(lock: Path, _elsewhere: Path) -> None:
         (a_second_name, "has 2 names"),
         (a_directory, "is a directory"),
         (a_socket, "is no file"),
-        (something_written, "has 3 bytes in it"),
+        (something_written, "holds 3 bytes"),
     ],
 )
 def test_what_was_planted_in_a_locks_place_is_refused_at_once(
@@ -119,7 +119,7 @@ def test_the_directory_that_the_lab_makes_is_shared_and_sticky(tmp_path: Path) -
 def test_a_directory_from_which_others_may_remove_locks_is_refused(tmp_path: Path) -> None:
     place = prepared(tmp_path)
     place.chmod(0o777)
-    with pytest.raises(PermissionError, match="whose mode is 777: chmod 1777"):
+    with pytest.raises(PermissionError, match="mode 777.: chmod 1777"):
         leases.take(place, DISK)
     assert list(place.iterdir()) == []
     shutil.rmtree(place)

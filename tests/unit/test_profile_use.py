@@ -97,7 +97,7 @@ def test_calibrating_keeps_a_profile_and_says_how_good_it_is(
     console.print(profile_page(profile))
     assert "read after a jump over 10.0%" in text.getvalue()
     assert "The model is off by" in text.getvalue()
-    with pytest.raises(InputError, match="no name of a file"):
+    with pytest.raises(InputError, match="is not a file name"):
         calibrate("/dev/sda", name="../mine", jumps=60, seed=1)
 
 

@@ -19,7 +19,7 @@ from lab.core.base import Model
 from lab.core.errors import HostError, InputError
 from lab.core.yaml import parse_override
 from lab.host.guest import registry as guests
-from lab.host.guest.libvirt import passing
+from lab.host.guest.libvirt import passthrough
 from lab.host.real_disks import refusals as real
 from lab.model.execution.procedure import (
     AttachDisk,
@@ -321,7 +321,7 @@ def test_what_speaks_up_at_the_last_look_takes_the_disk_from_qemu_again(
 ) -> None:
     step = next(s for s in steps_of(cell_of(tmp_path), "S1") if isinstance(s, PassDisk))
     monitor = Monitor()
-    monkeypatch.setattr(passing, "_ask", monitor.ask)
+    monkeypatch.setattr(passthrough, "_ask", monitor.ask)
     seen: list[list[str]] = []
 
     def refuse() -> None:
@@ -329,13 +329,13 @@ def test_what_speaks_up_at_the_last_look_takes_the_disk_from_qemu_again(
         raise HostError("mounted")
 
     with pytest.raises(HostError, match="mounted"):
-        passing.plug(None, step.xml, [7, 8], writable=False, last_look=refuse)
+        passthrough.plug(None, step.xml, [7, 8], writable=False, last_look=refuse)
     assert seen == [["add-fd", "add-fd", "blockdev-add"]]  # QEMU has it, the guest has not
     assert "device_add" not in monitor.log
     assert (monitor.device, monitor.node, monitor.set) == (False, False, False)
-    passing.plug(None, step.xml, [7, 8], writable=True, last_look=lambda: None)
+    passthrough.plug(None, step.xml, [7, 8], writable=True, last_look=lambda: None)
     assert (monitor.device, monitor.node, monitor.set) == (True, True, True)
-    passing.unplug(None, step.xml)
+    passthrough.unplug(None, step.xml)
     assert (monitor.device, monitor.node, monitor.set) == (False, False, False)
 
 

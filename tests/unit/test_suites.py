@@ -22,7 +22,7 @@ from lab.compile.scenario.document import Compiled, compile_scenario
 from lab.compile.scenario.identity import cell_id, identity
 from lab.core.errors import InputError, ToolError
 from lab.core.yaml import parse_override
-from lab.host.guest.ssh import parcel
+from lab.host.guest.ssh import directories
 from lab.model.execution.procedure import GuestCommand, Procedure, SendDirectory, Timed
 from lab.model.matrix.file import Expected
 from lab.model.matrix.record import Ending, NightPart
@@ -450,7 +450,7 @@ def too_large(directory: Path) -> None:
         (not_there, "does not exist"),
         (a_file, "is no directory"),
         (nothing_in_it, "is not mdadm_tests's: there is no file 'test' in it"),
-        (a_socket, "is neither a file, a directory nor a link"),
+        (a_socket, "is not a file, directory or link"),
         (too_large, "holds more than 256MiB"),
     ],
 )
@@ -491,7 +491,7 @@ def test_a_directory_is_packed_without_gits_and_owned_by_root(tmp_path: Path) ->
     (suite / ".git" / "objects").write_text("x")
     (suite / "link").symlink_to("/etc/passwd")
     (suite / "test").chmod(0o755)
-    parcel._pack(suite, tmp_path / "p.tar", LEFT_OUT, 10_000)
+    directories._pack(suite, tmp_path / "p.tar", LEFT_OUT, 10_000)
     with tarfile.open(tmp_path / "p.tar") as tar:
         found = {m.name: m for m in tar.getmembers()}
     assert set(found) == {"test", "link", "tests", "tests/func.sh", "tests/00good"}
@@ -499,7 +499,7 @@ def test_a_directory_is_packed_without_gits_and_owned_by_root(tmp_path: Path) ->
     assert found["test"].mode & 0o111
     assert {(m.uid, m.uname) for m in found.values()} == {(0, "root")}
     with pytest.raises(InputError, match="holds more than 10,"):
-        parcel._pack(suite, tmp_path / "p.tar", LEFT_OUT, 10)
+        directories._pack(suite, tmp_path / "p.tar", LEFT_OUT, 10)
 
 
 # -- results
@@ -696,12 +696,12 @@ def test_a_directory_is_sent_as_one_tar_and_nothing_of_it_stays(tmp_path: Path) 
         if isinstance(s, SendDirectory)
     ]
     shell: Any = FakeShell()
-    parcel.send(shell, step, tmp_path / "guest")
+    directories.send(shell, step, tmp_path / "guest")
     assert shell.put_ == {step.target: ["test", "tests", "tests/00good", "tests/func.sh"]}
     assert list((tmp_path / "guest").iterdir()) == []
     gone = step.model_copy(update={"source": str(tmp_path / "gone")})
     with pytest.raises(ToolError, match="gone' does not exist"):
-        parcel.send(shell, gone, tmp_path / "guest")
+        directories.send(shell, gone, tmp_path / "guest")
     assert list((tmp_path / "guest").iterdir()) == []
 
 

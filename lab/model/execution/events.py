@@ -49,7 +49,7 @@ class StepStarted(Told):
     expected_seconds: float | None = None
 
 
-class Pulse(Told):
+class Sample(Told):
     """What the guest did in the last moment; of the guest, so that no cell's log has it."""
 
     kind: Literal["pulse"] = "pulse"
@@ -144,7 +144,7 @@ Event = Annotated[
     GuestStarted
     | CellStarted
     | StepStarted
-    | Pulse
+    | Sample
     | TestStarted
     | Notice
     | Checked

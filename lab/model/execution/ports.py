@@ -37,7 +37,7 @@ class Output:
     """Wall time on the host, from sending the command to its exit status."""
 
 
-class Bench(Protocol):
+class Backend(Protocol):
     """The live things of one guest. Each method raises a ``LabError`` that says what happened."""
 
     def make_directory(self, path: str) -> None:
