@@ -318,6 +318,16 @@ class FaultKind(Protocol):
         """Whether the guest ends with it, and with the guest the workload that runs."""
         return False
 
+    @property
+    def unplugs(self) -> bool:
+        """Whether it takes its ``disk`` out of the guest."""
+        return False
+
+    @property
+    def plugs(self) -> bool:
+        """Whether it puts its ``disk`` back into the guest and the array."""
+        return False
+
     @abstractmethod
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
         """What cannot be done here; keys are relative to the fault."""

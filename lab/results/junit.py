@@ -20,7 +20,7 @@ from lab.model.execution.procedure import BeginWorkload, Timed
 from lab.model.result.document import UNDER_WAY, CellResult, ClaimResult, Outcome, Result, RunState
 from lab.model.scenario.claim import Claim, Verdict, matches
 from lab.model.scenario.suite import Tested
-from lab.plugins.workloads import COLOUR
+from lab.plugins.workloads._suites import COLOUR
 from lab.report.export.junit import Case, Ending, Suite, junit_xml
 from lab.report.terminal.plan import cell_script
 from lab.results.documents import result_of, tests_of_run, understood

@@ -17,7 +17,7 @@ from lab.host.system import files
 from lab.model.matrix.record import NightResult, State
 from lab.model.result.document import CellResult, Outcome, RunState
 from lab.model.result.measurement import Check
-from lab.plugins.workloads import COLOUR
+from lab.plugins.workloads._suites import COLOUR
 from lab.report.content.answer import steps
 from lab.report.content.document import Attempt, Evidence, Page, PageCell
 from lab.report.terminal.plan import cell_script

@@ -28,7 +28,7 @@ from lab.model.execution.job import CellJob, End
 from lab.model.result.document import Outcome
 from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Guest
-from lab.plugins.disks import guest_path
+from lab.plugins.disks._shared import guest_path
 from lab.run.crew import Crew, Heard, Member, Say
 from lab.run.guests import sweep
 from lab.run.preparation.fitting import Known, check_arrays, check_images

@@ -26,7 +26,8 @@ from lab.model.result.calibration import Calibration, CalibrationPoint, GuestTim
 from lab.model.scenario.document import Disk
 from lab.model.scenario.outputs import Outputs
 from lab.plugins import catalog
-from lab.plugins.disks import control_path, hdd
+from lab.plugins.disks import hdd
+from lab.plugins.disks._shared import control_path
 
 from .conftest import LAB, Home
 

@@ -23,7 +23,8 @@ from lab.model.result.calibration import Calibration, GuestTimes
 from lab.model.scenario.document import Cell
 from lab.model.scenario.drive import HardDrive
 from lab.plugins import catalog
-from lab.plugins.disks import PACE, hdd
+from lab.plugins.disks import hdd
+from lab.plugins.disks._shared import PACE
 from lab.run import calibration
 from lab.run.options import How
 from lab.run.preparation.place import Place

@@ -182,7 +182,7 @@ def test_without_fio_there_is_nothing_for_fio_plot(tmp_path: Path) -> None:
     cut = fio_run(tmp_path / "f", RANDOM, {"random": "random-write"}, depths=(0,))
     (raw,) = cut.directory.rglob("random.1.stdout.txt")
     raw.write_text(raw.read_text()[:900])
-    with pytest.raises(ToolError, match="not the JSON"):
+    with pytest.raises(ToolError, match="did not print JSON"):
         export(cut, Form.FIO, tmp_path / "out", None)
 
 

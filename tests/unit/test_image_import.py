@@ -211,8 +211,8 @@ def test_a_malformed_checksum_is_told_before_anything(home: Path, checksum: str)
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        ("nowhere.qcow2", "there is no file 'nowhere.qcow2'"),
-        ("/etc", "there is no file '/etc'"),
+        ("nowhere.qcow2", "the file 'nowhere.qcow2' does not exist"),
+        ("/etc", "the file '/etc' does not exist"),
         ("ftp://example/x", "is not a file or an http"),
         ("file:///etc/hostname", "is not a file or an http"),
     ],

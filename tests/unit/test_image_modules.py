@@ -391,7 +391,7 @@ def test_a_kernel_that_qemu_loads_is_kept_and_makes_another_guest(
     kernel.unlink()
     with pytest.raises(InputError, match=r"guest\.kernel: .* cannot be read"):
         image_kernel.with_kernel(image, kernel)
-    with pytest.raises(InputError, match="boots from its own disk"):
+    with pytest.raises(InputError, match="has its own boot loader"):
         image_kernel.with_kernel(disk, kernel)
 
 

@@ -79,7 +79,7 @@ def something_written(lock: Path, _elsewhere: Path) -> None:
         (a_fifo, "is a FIFO"),
         (a_second_name, "has 2 names"),
         (a_directory, "is a directory"),
-        (a_socket, "is no file"),
+        (a_socket, "is not a file"),
         (something_written, "holds 3 bytes"),
     ],
 )
@@ -119,12 +119,12 @@ def test_the_directory_that_the_lab_makes_is_shared_and_sticky(tmp_path: Path) -
 def test_a_directory_from_which_others_may_remove_locks_is_refused(tmp_path: Path) -> None:
     place = prepared(tmp_path)
     place.chmod(0o777)
-    with pytest.raises(PermissionError, match="mode 777.: chmod 1777"):
+    with pytest.raises(PermissionError, match=r"mode 777\): chmod 1777"):
         leases.take(place, DISK)
     assert list(place.iterdir()) == []
     shutil.rmtree(place)
     place.symlink_to(tmp_path)
-    with pytest.raises(NotADirectoryError, match="is no directory"):
+    with pytest.raises(NotADirectoryError, match="is not a directory"):
         leases.take(place, DISK)
 
 

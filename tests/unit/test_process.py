@@ -76,7 +76,7 @@ def test_what_takes_too_long_ends_with_all_it_started(tmp_path: Path) -> None:
     note = tmp_path / "pids"
     script = f"echo $$ > {note}; sleep 60 & echo $! >> {note}; wait"
     began = time.monotonic()
-    with pytest.raises(ToolError, match="had not ended after 0 seconds and was stopped"):
+    with pytest.raises(ToolError, match="did not end within 0 seconds and was stopped"):
         run(["sh", "-c", script], timeout=0.3)
     assert time.monotonic() - began < 5
     pids = [int(p) for p in note.read_text().split()]

@@ -93,7 +93,7 @@ def test_each_claim_is_a_test_and_ends_as_its_verdict(
     )
     found.stdout.fnmatch_lines(
         [
-            "1 of 2 cells did not come to their end:",
+            "1 of 2 cells did not finish:",
             "  left-symmetric-* is lost: the guest panicked",
         ]
     )

@@ -248,7 +248,7 @@ def test_a_matrix_run_that_is_under_way_is_not_resumed(
     maker(directory)
     refused = cli("run", "matrix", "./m.yaml", "--resume", directory.name)
     assert refused.status == 2
-    assert f"'{directory.name}' is still under way" in refused.stderr
+    assert f"'{directory.name}' is still running" in refused.stderr
 
 
 def test_a_run_that_is_under_way_is_not_resumed(

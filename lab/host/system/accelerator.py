@@ -159,7 +159,7 @@ def _said(argv: list[str], expected: str, what: str) -> str | None:
         return f"{what} could not be started: {errors[0].split(': ', 1)[-1].strip()}"
     if done.status in (124, 137):
         return f"{what} printed nothing for {SECONDS:.0f} seconds"
-    return f"{what} ended with status {done.status} and printed nothing"
+    return f"{what} did not start: QEMU ended with status {done.status}"
 
 
 def find(kernel: Path | None = None, *, fresh: bool = False) -> Accelerator:

@@ -116,6 +116,15 @@ REAL: Final = {"format": "raw", "cache": "none"}
 """Of a real disk, where a scenario says nothing else: its own bytes, past the host's page cache."""
 
 
+_FIRST: Final = frozenset(
+    ("count", "size", "format", "bus", "serial", "cache", "aio", "lazy_refcounts", "scheduler")
+) | {"model", "throttle"}
+"""Fields of a disk that are always written. A newer one is left out when it has its default, so
+that cells keep their ids."""
+_OF_SERVED: Final = frozenset(("preset", "hdd", "ssd"))
+_OF_REAL: Final = frozenset(("device", "device_serial", "device_rotational"))
+
+
 class Disk(Model):
     """One kind of virtual drive, ``count`` times; or a real one."""
 
@@ -173,11 +182,10 @@ class Disk(Model):
     def _without_strangers(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Other models' disks do not mention these figures, and keep their cells' names."""
         data: dict[str, Any] = whole(self)
-        if self.model not in SERVED:
-            for name in ("preset", "hdd", "ssd"):
-                data.pop(name, None)
-        if self.device is None:
-            for name in ("device", "device_serial", "device_rotational"):
+        kept = _FIRST | (_OF_SERVED if self.model in SERVED else frozenset())
+        kept |= _OF_REAL if self.device is not None else frozenset()
+        for name, field in Disk.model_fields.items():
+            if name not in kept and getattr(self, name) == field.default:
                 data.pop(name, None)
         return data
 

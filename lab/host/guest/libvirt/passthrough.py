@@ -19,6 +19,7 @@ from xml.etree import ElementTree as ET
 from lab.core.errors import GuestError, HostError
 from lab.host.guest.libvirt.drives import DiskCounters, load, words
 from lab.host.system import clock
+from lab.plugins.disks._shared import DRIVER_OPTIONS
 
 _FIRST_SET: Final = 4096
 """Number of the first set; libvirt counts its own from 0."""
@@ -149,9 +150,9 @@ def _node(disk: ET.Element, name: str, number: int, *, writable: bool) -> dict[s
     file = {
         "driver": "host_device",
         "filename": f"/dev/fdset/{number}",
-        "aio": driver.get("io", ""),
         "cache": cache,
         "read-only": not writable,
+        **_options(driver, "file"),
     }
     return {
         "driver": "raw",
@@ -159,7 +160,14 @@ def _node(disk: ET.Element, name: str, number: int, *, writable: bool) -> dict[s
         "read-only": not writable,
         "cache": cache,
         "file": file,
+        **_options(driver, "raw"),
     }
+
+
+def _options(driver: ET.Element, node: str) -> dict[str, str]:
+    """The disk's options in ``<driver>`` that this node of QEMU's takes."""
+    options = (option for option in DRIVER_OPTIONS.values() if node in option.nodes)
+    return {o.qemu: driver.attrib[o.libvirt] for o in options if o.libvirt in driver.attrib}
 
 
 def _device(disk: ET.Element, name: str) -> dict[str, Any]:
