@@ -13,7 +13,8 @@ from lab.compile.scenario.document import Compiled, compile_document
 from lab.core.errors import InputError
 from lab.core.wording import choice
 from lab.core.yaml import Document, Override, override
-from lab.model.scenario.document import Array, Disk, Guest, as_throttle
+from lab.model.scenario.document import Array, Disk, as_throttle
+from lab.model.scenario.guest import Guest
 
 FIELDS: Final[Mapping[str, str]] = {
     **{word: f"guest.{word}" for word in Guest.model_fields},

@@ -54,7 +54,7 @@ def test_a_modelled_disk_is_raw_and_writes_back_where_nothing_else_is_said(model
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "format": ({"format": "qcow2"}, "keeps a raw file"),
+    "format": ({"format": "qcow2"}, "uses a raw file"),
     "cache": ({"cache": "unsafe"}, "drops the guest's flushes"),
     "aio": ({"aio": "io_uring"}, "over a socket"),
     "throttle.total_bytes_per_second": (

@@ -296,7 +296,7 @@ BAD = {
     ),
     "  - {name: f, fault: fail, disk: 1}": "a fault has one moment, and none is given",
     "  - {name: f, fault: fail, after: book, before: read, disk: 1}": "before and after is given",
-    "  - {name: f, fault: fail, after: book, at: 2s, disk: 1}": "at counts from the start",
+    "  - {name: f, fault: fail, after: book, at: 2s, disk: 1}": "at needs during",
     "  - {name: f, fault: fail, after: booking, disk: 1}": "after: there is no workload 'booking'",
     "  - {name: book, fault: fail, after: book, disk: 1}": "'book' is the name of a workload",
     "  - {name: f, fault: fail, after: book, disk: 5}": "there is no disk 5: the cell has 4",

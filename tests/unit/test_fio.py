@@ -76,7 +76,7 @@ def test_values_have_one_spelling(name: str, given: object, kept: object) -> Non
         ({"direct": "perhaps"}, "true or false"),
         ({"filename": "/dev/sda"}, "leave filename out"),
         ({"group_reporting": False}, "one report"),
-        ({"unified_rw_reporting": "mixed"}, "which way"),
+        ({"unified_rw_reporting": "mixed"}, "merges the directions"),
         ({"rw": "randwrote"}, "is unknown to fio"),
         ({"runtime": None}, "needs a runtime"),
         ({"randseed": 2}, "add randrepeat: 0"),

@@ -88,11 +88,11 @@ def test_what_made_debian_12_fast_is_in_the_others(name: str) -> None:
         ("  build: [drivers/md]\n", "", "own.yaml:4: modules.build: this key is missing"),
         ("[drivers/md]", "[../md]", "own.yaml:8: modules.build: '../md' is neither"),
         ("BITMAP: y", "BITMAP: yes", "'CONFIG_MD_LLBITMAP' is 'yes': write y, m, n or a number"),
-        ("CONFIG_MD", "MD", "'MD_LLBITMAP' is no option of the kernel"),
+        ("CONFIG_MD", "MD", "'MD_LLBITMAP' is not a kernel option"),
         (
             "linux-image-amd64",
             "my-kernel",
-            "modules are built with the headers of Debian",
+            "modules need a Debian kernel",
         ),
     ],
 )
@@ -364,7 +364,7 @@ def test_a_deb_makes_an_image_by_what_is_in_it(
 def test_a_kernel_of_ones_own_goes_with_no_modules_of_ones_own(tmp_path: Path) -> None:
     deb = tmp_path / "mine.deb"
     deb.write_bytes(b"deb")
-    with pytest.raises(InputError, match=r"guest\.kernel: .*there are no headers for the kernel"):
+    with pytest.raises(InputError, match=r"guest\.kernel: .*modules need the kernel's headers"):
         systems.find(Guest(image="debian-12-zfs", kernel=str(deb)))
 
 

@@ -86,9 +86,9 @@ def test_what_stands_in_the_file_is_what_the_disk_must_be(tmp_path: Path) -> Non
     ("sets", "words"),
     [
         (["disks.0.device=/dev/disk/by-id/other"], "is not on this host"),
-        (["disks.0.device=/dev/sda"], "'/dev/sda' does not stay with a disk"),
-        (["disks.0.device=/dev/disk/by-id/a/b"], "does not stay with a disk"),
-        (["disks.0.device=/dev/disk/by-id/.."], "does not stay with a disk"),
+        (["disks.0.device=/dev/sda"], "'/dev/sda' is not a stable name"),
+        (["disks.0.device=/dev/disk/by-id/a/b"], "is not a stable name"),
+        (["disks.0.device=/dev/disk/by-id/.."], "is not a stable name"),
         (["disks.0.count=2"], "one real disk cannot be there 2 times"),
         (["disks.0.format=qcow2"], "no qcow2"),
         (["disks.0.cache=unsafe"], "unsafe drops the guest's flushes"),

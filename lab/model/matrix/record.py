@@ -1,4 +1,4 @@
-"""A night: one execution of a matrix, part by part."""
+"""A matrix run: one execution of a matrix file, job by job."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from lab.model.scenario.document import AxisValue
 
 
 class State(StrEnum):
-    """What became of a part."""
+    """State of a job."""
 
     WAITING = "waiting"
     DONE = "done"
     BROKEN = "broken"
-    """It could not be run, or not to its end."""
+    """It could not run, or did not finish."""
     LEFT_OUT = "left out"
-    """The budget had no room for it."""
+    """It did not fit the budget."""
 
 
 class NightPart(Model):
-    """One scenario on one image with one kernel."""
+    """A job: one scenario on one image with one kernel."""
 
     id: str
     scenario: str
@@ -34,26 +34,26 @@ class NightPart(Model):
     kernel: str | None = None
     cells: int
     seconds: float
-    """What it should take."""
+    """Expected duration."""
     basis: str
-    """What that was taken from."""
+    """Source of the expected duration."""
     why: str = ""
-    """How informative it is: why it stands where it does."""
+    """Why it has its place in the order."""
     memory: int = 0
-    """Bytes that its guests take, side by side."""
+    """Bytes of its concurrent guests."""
     space: int = 0
-    """Bytes that their disks may grow to, side by side."""
+    """Bytes that the disks of its concurrent guests may grow to."""
     state: State = State.WAITING
     run: str | None = None
-    """The directory of its run."""
+    """Directory of its run."""
     took: float | None = None
-    """Seconds."""
+    """Actual duration in seconds."""
     reason: str = ""
     """Why it is not done."""
 
 
 class Night(Model):
-    """``night.json``: what is run, what was run, and where."""
+    """``night.json``: the record of a matrix run."""
 
     schema_: Literal["lab.night/1"] = Field(default="lab.night/1", alias="schema")
     id: str
@@ -63,7 +63,7 @@ class Night(Model):
     """ISO 8601, UTC."""
     finished: str | None = None
     shard: str | None = None
-    """``K/N``; ``None``: all of it."""
+    """``K/N``; ``None``: everything."""
     budget: float | None = None
     """Seconds."""
     parts: tuple[NightPart, ...]
@@ -72,7 +72,7 @@ class Night(Model):
 
 
 class Ending(StrEnum):
-    """What a claim's verdict means for the matrix."""
+    """What a claim's verdict means for the matrix run."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -82,7 +82,7 @@ class Ending(StrEnum):
 
 
 class ClaimEnding(Model):
-    """A claim of a part, and whether it fails the matrix."""
+    """A claim of a job, and whether it fails the matrix run."""
 
     id: str
     says: str
@@ -91,11 +91,11 @@ class ClaimEnding(Model):
     ending: Ending
     fails: bool
     remark: str = ""
-    """What an entry of the matrix says of it."""
+    """The matching entry of ``expected``, in words."""
 
 
 class PartResult(Model):
-    """A part with what came out of it."""
+    """A job with its results."""
 
     part: NightPart
     kernel: str | None = None
@@ -106,7 +106,7 @@ class PartResult(Model):
 
 
 class Regression(Model):
-    """A figure that got worse with a version, by more than noise."""
+    """A value that a new version made worse, by more than noise."""
 
     scenario: str
     claim: str
@@ -116,27 +116,27 @@ class Regression(Model):
     good: str
     """The last good system: Linux and mdadm."""
     bad: str
-    """The first bad one."""
+    """The first bad system."""
     named: str
-    """What differs between the two: ``Linux 6.12.120``, ``mdadm 4.5-1``, or both."""
+    """The difference between the two: ``Linux 6.12.120``, ``mdadm 4.5-1``, or both."""
     between: tuple[str, ...] = ()
-    """Versions between them of which noise hides the answer."""
+    """Versions between them for which noise hides the answer."""
     also: tuple[str, ...] = ()
-    """Other facts that differ: QEMU, libvirt, the lab, the accelerator."""
+    """Other differences: QEMU, libvirt, the lab, the accelerator."""
     before: float
     after: float
     change: float
-    """As a share."""
+    """As a fraction."""
     verdicts: tuple[Verdict, Verdict]
     verdict: Change = Change.CHANGED
     seen: str
-    """When the first bad version was first seen to be bad, ISO 8601."""
+    """When the first bad version was first measured, ISO 8601."""
     new: bool = True
-    """Not seen before this night."""
+    """Not seen in an earlier matrix run."""
 
 
 class NightResult(Model):
-    """A night, whole: what ``lab run matrix --json`` prints."""
+    """A complete matrix run: output of ``lab run matrix --json``."""
 
     schema_: Literal["lab.matrix/1"] = Field(default="lab.matrix/1", alias="schema")
     night: Night
@@ -144,4 +144,4 @@ class NightResult(Model):
     parts: tuple[PartResult, ...]
     regressions: tuple[Regression, ...] = ()
     remarks: tuple[str, ...] = ()
-    """Entries of the matrix that are out of date, a sentence each."""
+    """Outdated entries of the matrix file, a sentence each."""
