@@ -30,7 +30,7 @@ from lab.model.scenario.document import Matrix, Scenario, Workload
 from lab.model.scenario.fault import Fault
 from lab.plugins import catalog
 from lab.plugins.disks import hdd, ssd
-from lab.plugins.faults import COMMON
+from lab.plugins.faults._shared import COMMON
 from lab.results.schema import as_text, scenario_schema
 
 ROOT: Final = Path(__file__).resolve().parents[1]

@@ -17,7 +17,8 @@ from lab.host.guest import servers
 from lab.model.execution.procedure import AskServer, BuildPlugin, StartServer
 from lab.model.scenario.document import Disk
 from lab.model.scenario.drive import HardDrive, SolidStateDrive
-from lab.plugins.disks import control_path, hdd, serve, socket_path, ssd
+from lab.plugins.disks import hdd, ssd
+from lab.plugins.disks._shared import control_path, serve, socket_path
 
 DRIVE = hdd.PRESETS["hdd_7200"]
 READ, WRITE, FLUSH = 0, 1, 3

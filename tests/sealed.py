@@ -14,7 +14,7 @@ from drive import region, sealed
 from drive.monitor import Monitor
 from lab.compile.guest.program import Answer
 from lab.host.guest.registry import GuestRecord
-from lab.host.guest.virtual.sealed import SealedBench
+from lab.host.guest.virtual.sealed import SealedBackend
 from lab.host.images import virtual_time as sealed_kit
 from lab.model.execution.job import CellJob, SealedKit
 from lab.model.execution.procedure import DiskLimit, Procedure, SealDisks, SealedDisk
@@ -192,7 +192,7 @@ def benched(kit: SealedKit, work: Path, procedure: Procedure, *, cold: bool = Fa
         owner_started=0,
     )
     notices: list[str] = []
-    bench = SealedBench(record, kit, tell=lambda _: None, notice=notices.append, cold=cold)
+    bench = SealedBackend(record, kit, tell=lambda _: None, notice=notices.append, cold=cold)
     bench.take(CellJob(id="c", procedure=procedure, directory="", target="", space=1 << 30))
     began = time.monotonic()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

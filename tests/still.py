@@ -48,7 +48,7 @@ def run_scenario(compiled: Compiled, **_how: object) -> Done:
     return Done(store=store, result=result, kept=None)
 
 
-class Visit:
+class GuestConnection:
     """A guest that dies when it is told to."""
 
     def __init__(self, name: str) -> None:
@@ -70,7 +70,7 @@ class Visit:
         if script == "cat /proc/mdstat":
             return Output(status=0, stdout=MDSTAT, stderr="", seconds=0.0)
         if script == "sleep 60":
-            raise GuestError(f"a command in the guest had not ended after {timeout:g} s: sleep 60")
+            raise GuestError(f"a command in the guest did not end within {timeout:g} s: sleep 60")
         status = int(script.removeprefix("exit ")) if script.startswith("exit ") else 0
         return Output(status=status, stdout=script, stderr="", seconds=0.0)
 
@@ -90,7 +90,7 @@ class Lender:
     def lend(self, compiled: Compiled, *, fresh: bool) -> lending.Loan:
         self.number += 1
         tell("lend", compiled.base.guest.image, len(compiled.base.each_disk), fresh)
-        visit: Any = Visit(f"g{self.number}")
+        visit: Any = GuestConnection(f"g{self.number}")
         nobody: Any = None
         return lending.Loan(member=nobody, cell=compiled.base, visit=visit, traces="")
 

@@ -28,7 +28,7 @@ from lab.model.scenario.fault import Fault
 from lab.model.scenario.outputs import Outputs
 from lab.model.scenario.suite import Suite
 from lab.plugins import catalog
-from lab.plugins.faults import COMMON, common
+from lab.plugins.faults._shared import COMMON, common
 
 SECTOR = 512
 """Bytes; the unit of ``/proc/diskstats`` for every device."""

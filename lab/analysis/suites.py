@@ -17,7 +17,7 @@ from lab.model.result.document import CellResult, ClaimResult, Outcome
 from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import Cell, Workload
 from lab.model.scenario.suite import Ending, Tested
-from lab.plugins.workloads import tested_version
+from lab.plugins.workloads._suites import tested_version
 
 VERDICTS: Final[Mapping[Ending, Verdict]] = {
     "passed": Verdict.HOLDS,

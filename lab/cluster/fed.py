@@ -10,7 +10,7 @@ from typing import Final, cast
 from typing_extensions import override
 
 from lab.core.errors import TroubleError
-from lab.model.execution.events import CellFinished, Event, Pulse
+from lab.model.execution.events import CellFinished, Event, Sample
 from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Guest
 from lab.run.crew import Heard, Member
@@ -88,7 +88,7 @@ class Fed(Dispatch):
         while True:
             self._pending += map(task_of, self.feed.cells)
             self.feed.cells.clear()
-            if not isinstance(event, Pulse):
+            if not isinstance(event, Sample):
                 self._fill()
             busy = bool(self._pending or self._running)
             if not busy and not self.feed.open:

@@ -84,7 +84,7 @@ class Outpost:
         except _Stop:
             return EXIT_STOPPED
         finally:
-            wire.deaf()
+            wire.ignore_signals()
             shutil.rmtree(directory, ignore_errors=True)
         return EXIT_DONE
 

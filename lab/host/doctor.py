@@ -1,4 +1,4 @@
-"""What this host can do and what is missing, each with the line that mends it."""
+"""`lab doctor`: checks of this host; for each problem the command that fixes it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MEMORY: Final = 2 * GIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at."""
+    """One check."""
 
     name: str
     good: bool
@@ -35,7 +35,7 @@ class Finding:
     """Whether nothing runs without it."""
     detail: str
     mend: str = ""
-    """The line that mends it."""
+    """The command that fixes it."""
 
     def as_data(self) -> dict[str, Any]:
         """For ``--json``."""
@@ -43,7 +43,7 @@ class Finding:
 
 
 def findings() -> list[Finding]:
-    """Everything, most important first."""
+    """All checks, most important first."""
     return [
         _qemu(),
         _accelerator(),
@@ -104,7 +104,7 @@ def _program(name: str, package: str, needed: bool, purpose: str) -> Finding:
         name=name,
         good=found is not None,
         needed=needed,
-        detail=found or f"is missing; it is for {purpose}",
+        detail=found or f"is not installed; needed for {purpose}",
         mend="" if found else f"sudo apt-get install {package}",
     )
 
@@ -116,7 +116,7 @@ def _disk_server() -> Finding:
             name="nbdkit",
             good=False,
             needed=False,
-            detail=f"{missing} is missing; disks of the models hdd and ssd need it",
+            detail=f"not found: {missing}; needed for disks of the models hdd and ssd",
             mend=f"sudo apt-get install {servers.PACKAGES}",
         )
     try:
@@ -142,7 +142,7 @@ def _image() -> Finding:
 
 
 def _archive() -> Finding:
-    """Whether the image could be built: mmdebstrap works out what it would install, and no more."""
+    """Whether the image could be built: mmdebstrap simulates the installation."""
     about = "debian-12 is not built yet; the first run builds it, in about a minute"
     try:
         process.run(
@@ -154,14 +154,14 @@ def _archive() -> Finding:
             name="image",
             good=False,
             needed=True,
-            detail=f"debian-12 is not built, and Debian's archive does not answer: {error.message}",
-            mend="look at the network, then: lab image build debian-12",
+            detail=f"debian-12 is not built, Debian's archive is not reachable: {error.message}",
+            mend="check the network, then: lab image build debian-12",
         )
     return Finding(
         name="image",
         good=False,
         needed=False,
-        detail=f"{about}; Debian's archive answers",
+        detail=f"{about}; Debian's archive is reachable",
         mend="lab image build debian-12",
     )
 
@@ -176,7 +176,7 @@ def _space() -> Finding:
         good=free >= SPACE,
         needed=False,
         detail=f"{free / GIB:.0f} GiB free for images, guests and runs in '{where}'",
-        mend="" if free >= SPACE else f"free {format_size(SPACE)}, or move the lab with LAB_HOME",
+        mend="" if free >= SPACE else f"free {format_size(SPACE)}, or set LAB_HOME to another disk",
     )
 
 
@@ -192,5 +192,5 @@ def _memory() -> Finding:
         good=free >= MEMORY,
         needed=False,
         detail=f"{free / GIB:.1f} GiB available; a guest takes about 1 GiB",
-        mend="" if free >= MEMORY else "end something large",
+        mend="" if free >= MEMORY else "end a large program",
     )

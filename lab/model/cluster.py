@@ -1,8 +1,8 @@
-"""What client, hosts and outposts of a cluster tell each other. Pure.
+"""Messages between client, hosts and cluster workers. Pure.
 
-An **outpost** is the process on a worker's host that runs cells of one run: it reads an
-:class:`Assignment` as one line of JSON from standard input, then orders, a line each, and tells
-what happens as lines of JSON on standard output. Standard input is its lifeline.
+A **cluster worker** is the process on a host that runs cells of one run. It reads an
+:class:`Assignment` as one line of JSON from standard input, then one order per line, and writes
+events as lines of JSON to standard output. Standard input is its lifeline.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from lab.model.image.manifest import ImageManifest
 from lab.model.result.calibration import Calibration
 
 OUTCOME: Final = "outcome.json"
-"""File without which a cell is not finished."""
+"""A cell without this file is not finished."""
 LONGEST: Final = 200
-"""Bytes of a file's name; file systems take 255, and a file in the making has a longer name."""
+"""Bytes of a file name, at most. File systems allow 255, and temporary files have longer names."""
 
 
 def path_below(text: str) -> PurePosixPath:
@@ -44,55 +44,55 @@ FileName = Annotated[str, AfterValidator(_file_name)]
 
 
 class Assignment(Model):
-    """A run, as far as an outpost must know it."""
+    """What a cluster worker needs to know about a run."""
 
     run: FileName
     scenario: FileName
     """Name of the scenario."""
     document: dict[str, Any]
-    """The scenario's data, of which each host makes the same cells: with every ``--set``, profile
-    and fact of a real disk in it, and without claims."""
+    """The scenario's data, from which each host makes the same cells: with every ``--set``, profile
+    and fact of a real disk, without claims."""
     trials: int
     programs: dict[str, str] = Field(default_factory=dict)
-    """Versions of what the client and every host must have in common."""
+    """Versions that the client and every host must have in common."""
     images: dict[str, ImageManifest]
-    """Each image as the client has it, by its name and the kernel in its place, if any."""
+    """Each image of the client, by its name and replaced kernel, if any."""
     accelerator: str
-    """All cells of a run are run by the same."""
+    """All cells of a run use the same one."""
     cold: bool
     jobs: int | None
     erase: tuple[str, ...] = ()
     """Serials of real disks that may be written to."""
     offered: tuple[str, ...] = ()
-    """Real disks that cells may have: the host's own word, whatever a client says."""
+    """Real disks that cells may use: set by the host, whatever a client requests."""
 
 
 class HostFacts(Model):
-    """A host of a cluster, as it joins."""
+    """A host of a cluster, when it joins."""
 
     name: str
     programs: dict[str, str]
-    """Versions of what both ends must have in common."""
+    """Versions that client and host must have in common."""
     environment: dict[str, Any]
-    """What a result says of it."""
+    """What a result records about it."""
     accelerator: str
     guests: int
-    """Side by side, at most."""
+    """Concurrent guests, at most."""
     images: tuple[str, ...]
-    """Directories of images that are there."""
+    """Directories of its images."""
     disks: tuple[str, ...] = ()
-    """Real disks that its operator offers, by their stable names."""
+    """Real disks that its operator offers, by stable name."""
 
 
 class RunCell(Model):
-    """Run one cell, beside those under way."""
+    """Run one cell, concurrently with those that run."""
 
     kind: Literal["cell"] = "cell"
     id: str
 
 
 class Finish(Model):
-    """No cell will come any more."""
+    """No more cells will come."""
 
     kind: Literal["finish"] = "finish"
 
@@ -101,26 +101,26 @@ OutpostOrder = Annotated[RunCell | Finish, Field(discriminator="kind")]
 
 
 class CellBack(Model):
-    """A cell is finished, and lies in a directory with all that it left."""
+    """A cell is finished; its files are in a directory."""
 
     kind: Literal["cell_back"] = "cell_back"
     cell: str
     directory: str
     attempts: tuple[str, ...] = ()
-    """Directories of attempts before it."""
+    """Directories of earlier attempts."""
     calibrations: tuple[Calibration, ...] = ()
-    """What is known of the disks by now."""
+    """Calibrations of the disks so far."""
 
 
 class Known(Model):
-    """What an outpost knows of the disks as it ends, its last calibration included."""
+    """All calibrations of a cluster worker when it ends."""
 
     kind: Literal["known"] = "known"
     calibrations: tuple[Calibration, ...]
 
 
 class Said(Model):
-    """A line for those who follow."""
+    """A message for the user."""
 
     kind: Literal["said"] = "said"
     text: str

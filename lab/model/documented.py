@@ -1,8 +1,8 @@
-"""Fields' docstrings as their descriptions, for JSON Schema and the reference.
+"""Docstrings of fields as their descriptions, for JSON Schema and the reference.
 
-pydantic can read them itself whenever a class is made (``use_attribute_docstrings``), by parsing
-its source: a third of the time that it takes to load all models, in every process of the lab, for
-what only a schema shows. So they are read when one is asked for.
+pydantic can read them when a class is created (``use_attribute_docstrings``), by parsing its
+source. That would take a third of the time to load all models, in every process. So they are read
+when a schema is requested.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _SEEN: Final[WeakSet[type[Model]]] = WeakSet()
 
 
 def document() -> None:
-    """Describe the fields of all models that are loaded; one with a description keeps it."""
+    """Describe the fields of all loaded models; existing descriptions stay."""
     models = [m for m in _below(Model) if _describe(m)]
     if not models:
         return
     everywhere = list(_below(Model))
-    for model in everywhere:  # a schema that was built holds those of the models in its fields
+    for model in everywhere:  # a built schema contains those of the models in its fields
         if "__pydantic_core_schema__" in vars(model):
             del model.__pydantic_core_schema__
     for model in everywhere:
@@ -39,7 +39,7 @@ def _below(model: type[Model]) -> Iterator[type[Model]]:
 
 
 def _describe(model: type[Model]) -> bool:
-    """Whether a field had none yet, and has a description now."""
+    """Whether a field had no description and has one now."""
     model.model_rebuild()
     fields = model.model_fields
     if model in _SEEN:
@@ -54,7 +54,7 @@ def _describe(model: type[Model]) -> bool:
 
 
 def _docstrings(model: type[Model]) -> Iterator[tuple[str, str]]:
-    """Each attribute that a string follows, of the model and of those that it inherits from."""
+    """Each attribute followed by a string, of the model and its bases."""
     for base in model.__mro__:
         if base is Model or not issubclass(base, Model):
             continue

@@ -1,8 +1,8 @@
-"""What a newcomer's one file must offer: a workload, a disk model, an array kind, a fault.
+"""What a plug-in file must offer: a workload, a disk model, an array kind, a fault.
 
 Each file ends with an annotated constant (``WORKLOAD: WorkloadTool = Dd()``), so that mypy checks
-it in its own file. Abstract members are demanded of it; what the others return here is what they
-mean for most. Plug-ins are pure: they return data, and never touch the world.
+it there. Abstract members are required; the others have defaults that fit most plug-ins. Plug-ins
+are pure: they return data, and use no processes, files or clocks.
 """
 
 from __future__ import annotations
@@ -26,81 +26,79 @@ from lab.model.scenario.outputs import Outputs
 P = TypeVar("P", bound=BaseModel)
 
 MOUNT: Final = "/mnt/bench"
-"""Where a file system is mounted in the guest."""
+"""Mount point of the file system in the guest."""
 
 
 def checked(kind: type[P], parameters: object) -> P:
-    """A plug-in's parameters as its own kind; ``TypeError``: they are another's."""
+    """A plug-in's parameters with their own type; ``TypeError``: they belong to another."""
     if not isinstance(parameters, kind):
-        raise TypeError(f"{kind.__name__} are wanted, not {type(parameters).__name__}")
+        raise TypeError(f"expected {kind.__name__}, found {type(parameters).__name__}")
     return parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing that is wrong with a scenario, and where: ``array.chunk``."""
+    """One error in a scenario, and where: ``array.chunk``."""
 
     key: str
     """Dotted name of the field that should change."""
     message: str
     """A sentence without the key: what was found, what was expected, what to do."""
     idle_by: str = ""
-    """The field whose value leaves this one without a use. Where that is an axis, or was chosen
-    with ``--set``, other cells use it, and nothing is wrong."""
+    """The field whose value makes this one unused. If that is an axis, or was set with ``--set``,
+    other cells use this one, and it is not an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """A workload as theory sees it: requests of one size, past the page cache.
-
-    ``depth`` of them are on their way at any moment; each is followed by the next.
-    """
+    """A workload as theory models it: requests of one size, without the page cache, ``depth`` in
+    flight."""
 
     direction: Literal["read", "write", "mixed"]
     block: int
     """Bytes of each request."""
     total: int | None
-    """Bytes altogether; ``None``: until the time is over, or the span was covered once."""
+    """Bytes of all requests; ``None``: until the time is over, or the span was covered once."""
     offset: int = 0
-    """Byte of the target where it begins."""
+    """First byte of the target."""
     random: bool = False
-    """Each request at a place of its own, instead of one after the other."""
+    """Random offsets instead of sequential ones."""
     depth: int = 1
-    """Requests on their way at once."""
+    """Requests in flight."""
     seconds: float | None = None
     """How long it is measured; ``None``: until ``total`` is reached."""
     rest: float = 0.0
     """Seconds that it runs before it is measured."""
     span: int | None = None
-    """Bytes from ``offset`` on that it keeps to; ``None``: to the target's end."""
+    """Bytes from ``offset`` on that it uses; ``None``: to the target's end."""
     read_share: float = 0.5
-    """Part of a mixed stream's requests that read."""
+    """Share of reads in a mixed stream."""
     jobs: int = 1
-    """Senders that share the depth, each with places of its own."""
+    """Jobs that share the depth, each with random offsets of its own."""
     repeats: bool = False
-    """Whether a random place may come again before all others had their turn."""
+    """Whether a random offset may repeat before all others were used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """One measurement of a bare disk that a disk model must meet before it is believed."""
+    """One measurement that a bare disk must pass before its model is trusted."""
 
     workload: Workload
     metric: str
-    """Of those that the workload's tool measures."""
+    """A metric of the workload's tool."""
     figure: str = ""
-    """Which of the drive's own figures (``lab.md.theory.drive.Figures``) it must meet; empty: what
-    theory predicts of the workload."""
+    """The value of the drive (``lab.md.theory.drive.Figures``) that it must match; empty: the
+    prediction for the workload."""
     guest: str = ""
-    """Which of the guest's times (``GuestTimes``) its request takes; empty: it has no figure."""
+    """The guest overhead (a field of ``GuestTimes``) of its request; empty: none is known."""
     per_second: bool = False
-    """The figure is a time, and the metric counts how often in a second."""
+    """The value is a time, and the metric a rate per second."""
     tolerance: float = 0.02
-    """Share by which the measured value may be off."""
+    """Relative error that is allowed."""
 
 
 Trace = tuple[tuple[float, float], ...]
-"""Seconds since the beginning, at the end of a span of time, and the value in it."""
+"""End of each time span in seconds since the start, and the value in it."""
 
 
 class WorkloadTool(Protocol):
@@ -114,7 +112,7 @@ class WorkloadTool(Protocol):
     @property
     @abstractmethod
     def programs(self) -> Sequence[str]:
-        """Programs that must be in the guest."""
+        """Programs that the guest must have."""
 
     @property
     @abstractmethod
@@ -123,97 +121,97 @@ class WorkloadTool(Protocol):
 
     @abstractmethod
     def script(self, parameters: Any, target: str) -> str:
-        """Shell lines, run as root in the guest, aimed at ``target``."""
+        """Shell lines for the guest, run as root on ``target``."""
 
     @abstractmethod
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        """Metric name to value in base units; ``ToolError`` where it cannot be read."""
+        """Metric name to value in base units; ``ToolError``: the output cannot be read."""
 
     @abstractmethod
     def destroys(self, parameters: Any) -> bool:
-        """Whether the data on the target is gone afterwards."""
+        """Whether the target's data is lost."""
 
     def stream(self, parameters: Any) -> Stream | None:
-        """The workload as a stream of like requests, where it is one; theory works with that."""
+        """The workload as a stream of like requests, for predictions; ``None``: it is not one."""
         return None
 
 
 @runtime_checkable
 class Traced(Protocol):
-    """A workload tool that can also tell how fast it was from moment to moment."""
+    """A workload tool that also records its speed over time."""
 
     def series(self, parameters: Any, outputs: Outputs) -> Mapping[tuple[str, str], Trace]:
-        """Direction and unit to moments, where it was asked to keep them; ``ToolError`` as
+        """Direction and unit to values over time, if they were recorded; ``ToolError`` as
         ``parse``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What became of acknowledged writes."""
+    """Acknowledged writes after a fault."""
 
     acknowledged: int
-    """Blocks of which the host has been told that they are on the disks."""
+    """Blocks acknowledged as durable before the fault."""
     lost: int
-    """Of those, the ones that are not as they were written."""
+    """Those of them that are missing or changed after it."""
 
 
 @runtime_checkable
 class Keeper(Protocol):
-    """A workload that tells the host of each write that the disks have acknowledged.
+    """A workload that reports each write that the disks have acknowledged.
 
-    A tool that has these methods too is asked after each fault whether its writes are still there.
+    After each fault the lab verifies its writes.
     """
 
     def read_back(self, parameters: Any, target: str) -> str:
-        """Shell lines that look at every block that it may have written."""
+        """Shell lines that verify every block that it may have written."""
 
     def kept(self, parameters: Any, told: str, found: str) -> Kept:
-        """What it told while it ran, cut off or not, against what ``read_back`` printed."""
+        """Compare its output, possibly cut off, with the output of ``read_back``."""
 
 
 class DiskModel(Protocol):
-    """How a disk's speed comes about, and how it is realised on the host."""
+    """How a disk gets its speed, and how it is built on the host."""
 
     @property
     def plain(self) -> bool:
-        """Whether it is a file that QEMU itself serves: QEMU can wipe it for the next cell."""
+        """Whether QEMU serves it from a file: then QEMU can wipe it for the next cell."""
         return True
 
     @abstractmethod
     def problems(self, disk: Disk) -> Iterable[Problem]:
-        """What is wrong with the parameters; keys are relative to the disk."""
+        """Errors in the parameters; keys are relative to the disk."""
 
     def probes(self, disk: Disk) -> tuple[Probe, ...]:
-        """What to measure on the bare disk, in seconds altogether; empty: nothing is promised."""
+        """Measurements of the bare disk; empty: the model promises nothing."""
         return ()
 
     def drive(self, disk: Disk) -> HardDrive | SolidStateDrive | None:
-        """The drive that it models; ``None``: it models none."""
+        """The drive that it models; ``None``: none."""
         return None
 
     def costless(self, disk: Disk, pace: float = 0.0) -> Disk | None:
-        """A disk by the same way whose drive takes no time, or ``pace`` seconds for each command;
+        """The same kind of disk with a drive that takes no time, or ``pace`` seconds per command;
         ``None``: it models no drive."""
         return None
 
     @abstractmethod
     def create(self, disk: Disk, path: str) -> tuple[Step, ...]:
-        """Make the disk's file at ``path``, and start what serves it, if something does."""
+        """Create the disk's file at ``path``, and start its server, if it has one."""
 
     @abstractmethod
     def xml(self, disk: Disk, *, serial: str, path: str, index: int) -> str:
         """libvirt's ``<disk>`` element for the ``index``-th disk, from 1."""
 
     def rotational(self, disk: Disk) -> bool | None:
-        """What the guest's kernel is to think of the disk; ``None``: what the bus makes of it."""
+        """What the guest's kernel is told; ``None``: what the bus implies."""
         return None
 
     def bytes_per_second(self, disk: Disk) -> float:
-        """The most that the model lets through, beside ``throttle``; 0: it has no limit."""
+        """The model's highest rate, apart from ``throttle``; 0: no limit."""
         return 0.0
 
     def report(self, disk: Disk, path: str) -> tuple[Step, ...]:
-        """Steps after the workloads that keep what the model has counted."""
+        """Steps after the workloads that store the model's counters."""
         return ()
 
 
@@ -222,11 +220,11 @@ class ArrayKind(Protocol):
 
     @abstractmethod
     def problems(self, array: Array, disks: Sequence[Disk]) -> Iterable[Problem]:
-        """What no mdadm or kernel would take; ``disks`` has one entry for each single disk."""
+        """What mdadm or the kernel would refuse; ``disks`` has one entry per single disk."""
 
     @abstractmethod
     def lacks(self, array: Array, facts: ImageFacts) -> Iterable[Problem]:
-        """What of the array an image's kernel or programs cannot do, as far as is known of them."""
+        """What an image's kernel or programs cannot do, as far as known."""
 
     @abstractmethod
     def target(self, array: Array) -> str:
@@ -238,7 +236,7 @@ class ArrayKind(Protocol):
         return None
 
     def fresh(self, array: Array) -> str:
-        """Shell line that writes out and forgets what the kind itself keeps; empty: nothing."""
+        """Shell lines that flush and drop the kind's own caches; empty: it has none."""
         return ""
 
     @abstractmethod
@@ -253,28 +251,28 @@ class ArrayKind(Protocol):
         sizes: Sequence[int],
         filesystem: Filesystem | None,
     ) -> tuple[Step, ...]:
-        """Steps that build the array on the disks (paths in the guest) and read it back.
+        """Steps that build the array on the disks (paths in the guest) and verify it.
 
-        With a ``filesystem`` of the kind's own that is mounted at ``MOUNT`` afterwards; else there
-        is a block device at ``target``.
+        A ``filesystem`` of the kind's own is mounted at ``MOUNT`` then; otherwise a block device is
+        at ``target``.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """One of a cell's disks, as a fault finds it."""
+    """One of a cell's disks, when a fault comes."""
 
     serial: str
     disk: Disk
     path: str
-    """In the guest."""
+    """Its path in the guest."""
     xml: str
     """libvirt's ``<disk>``."""
     xml_path: str
     control: str
-    """Socket on which its server takes commands; empty: QEMU itself serves it."""
+    """Socket on which its server accepts commands; empty: it has no server."""
     ready: Step
-    """What is set of it in a guest that finds it new, and read back."""
+    """The step that sets it up in a guest that sees it for the first time, and verifies that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,53 +281,63 @@ class Scene:
 
     fault: Fault
     tag: str
-    """Its raw output begins so: ``NAME.TRIAL``."""
+    """Prefix of its raw output: ``NAME.TRIAL``."""
     array: Array
     device: str
-    """The array's path in the guest; empty: the cell has none, and ``array`` says nothing."""
+    """The array's path in the guest; empty: the cell has none, and ``array`` means nothing."""
     disks: tuple[Standing, ...]
     earlier: tuple[Fault, ...]
-    """The faults that came before it."""
+    """Faults that came before it."""
     boot: tuple[Step, ...]
-    """What waits for a guest that starts again."""
+    """Steps that wait for a guest that starts again."""
     mount: str
     """Shell line that mounts the file system; empty: there is none."""
 
 
 class FaultKind(Protocol):
-    """What goes wrong, or what md is told to do about it.
+    """What goes wrong, or a command to md.
 
-    A fault has two parts: steps, and then shell lines in the guest. Members' counters are read
-    between the two, and again when md has nothing more to do.
+    A fault has steps on the host, and then shell lines in the guest. Members' counters are read
+    between the two, and again when md is idle.
     """
 
     @property
     @abstractmethod
     def parameters(self) -> type[Model]:
-        """The kind's parameters; unknown ones are refused."""
+        """Its parameters; unknown ones are refused."""
 
     @property
     def metrics(self) -> Sequence[Metric]:
-        """Every metric that ``parse`` may return, beside those that all faults have."""
+        """Every metric that ``parse`` may return, apart from those of all faults."""
         return ()
 
     @property
     def cuts(self) -> bool:
-        """Whether the guest ends with it, and with the guest the workload that runs."""
+        """Whether the guest ends, and with it the workload that runs."""
+        return False
+
+    @property
+    def unplugs(self) -> bool:
+        """Whether it takes its ``disk`` out of the guest."""
+        return False
+
+    @property
+    def plugs(self) -> bool:
+        """Whether it puts its ``disk`` back into the guest and the array."""
         return False
 
     @abstractmethod
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
-        """What cannot be done here; keys are relative to the fault."""
+        """What is impossible here; keys are relative to the fault."""
 
     def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
-        """What is done on the host, and what a guest needs after it."""
+        """Steps on the host, and what a guest needs after them."""
         return ()
 
     def script(self, parameters: Any, scene: Scene) -> str:
-        """Shell lines, run as root in the guest; what they print is kept."""
+        """Shell lines for the guest, run as root; their output is stored."""
         return ""
 
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        """Metric name to value in base units; ``ToolError`` where it cannot be read."""
+        """Metric name to value in base units; ``ToolError``: the output cannot be read."""
         return {}

@@ -1,7 +1,7 @@
-"""What there is: scenarios, matrices, images and plug-ins, each found by its file's name.
+"""Scenarios, matrices, images and plug-ins, each found by its file's name.
 
-Nothing is registered anywhere. A file ``lab/plugins/workloads/fio.py`` is the workload ``fio``; a
-file ``scenarios/raid5-layouts.yaml`` is the scenario ``raid5-layouts``.
+Nothing is registered. A file ``lab/plugins/workloads/fio.py`` is the workload ``fio``; a file
+``scenarios/raid5-layouts.yaml`` is the scenario ``raid5-layouts``.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ if TYPE_CHECKING:  # completion finds names without the models, which take long 
     from lab.model.plugin import ArrayKind, DiskModel, FaultKind, WorkloadTool
 
 SCHEMA: Final = "scenario.schema.json"
-"""Beside scenarios: their JSON Schema, which their first line names for editors."""
+"""The JSON Schema beside the scenarios; their first line names it for editors."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 
 def _directories(kind: str) -> tuple[Path, ...]:
-    """The user's own files first, then those that came with the lab."""
+    """The user's files first, then those that came with the lab."""
     config = os.environ.get("XDG_CONFIG_HOME", "")
     own = (Path(config) if config.startswith("/") else Path.home() / ".config") / "lab" / kind
     return tuple(d for d in (own, _shipped(kind)) if d.is_dir())
 
 
 def _shipped(kind: str) -> Path:
-    """Those that came with the lab."""
+    """The files that came with the lab."""
     package = Path(lab.__file__).parent
     directory = package / "data" / kind
     # In a checkout they lie beside the package; the wheel copies them into it.
@@ -48,7 +48,7 @@ def scenario_directories() -> tuple[Path, ...]:
 
 
 def schema_path() -> Path:
-    """The JSON Schema of scenario files that lies beside those that came with the lab."""
+    """The JSON Schema of scenarios that came with the lab."""
     return _shipped("scenarios") / SCHEMA
 
 
@@ -58,7 +58,7 @@ def image_directories() -> tuple[Path, ...]:
 
 
 def matrix_directories() -> tuple[Path, ...]:
-    """Where matrices of scenarios are looked for, in order."""
+    """Where matrix files are looked for, in order."""
     return _directories("matrices")
 
 
@@ -71,32 +71,32 @@ def _files(directories: tuple[Path, ...]) -> dict[str, Path]:
 
 
 def scenarios() -> dict[str, Path]:
-    """Every scenario by name."""
+    """All scenarios, by name."""
     return _files(scenario_directories())
 
 
 def matrices() -> dict[str, Path]:
-    """Every matrix of scenarios by name."""
+    """All matrix files, by name."""
     return _files(matrix_directories())
 
 
 def image_recipes() -> dict[str, Path]:
-    """Every image recipe by name."""
+    """All image recipes, by name."""
     return _files(image_directories())
 
 
 def scenario_path(name: str) -> Path:
-    """The file of a scenario given by name, or by a path that ends in ``.yaml``."""
+    """The file of a scenario, from its name or a path that ends in ``.yaml``."""
     return _path(name, "scenario", scenarios())
 
 
 def matrix_path(name: str) -> Path:
-    """The file of a matrix given by name, or by a path that ends in ``.yaml``."""
+    """The file of a matrix, from its name or a path that ends in ``.yaml``."""
     return _path(name, "matrix", matrices())
 
 
 def image_recipe_path(name: str) -> Path:
-    """The file of an image recipe given by name, or by a path that ends in ``.yaml``."""
+    """The file of an image recipe, from its name or a path that ends in ``.yaml``."""
     return _path(name, "image", image_recipes())
 
 
@@ -108,15 +108,15 @@ def _path(name: str, kind: str, known: dict[str, Path]) -> Path:
         return path
     if not _NAME.fullmatch(name):
         raise InputError(
-            f"'{name}' is no {kind} name: names are letters, digits, '.', '_' and '-'",
-            hint=f"a file of your own is given by its path, which ends in .yaml: {name}.yaml",
+            f"'{name}' is not a {kind} name: expected letters, digits, '.', '_' and '-'",
+            hint=f"give a file of your own by a path that ends in .yaml: {name}.yaml",
         )
     if name not in known:
         near = get_close_matches(name, known, n=1)
         guess = f"did you mean '{near[0]}'? " if near else ""
         raise InputError(
             f"there is no {kind} '{name}' (known: {', '.join(known)})",
-            hint=f"{guess}`lab {kind} list` shows what there is",
+            hint=f"{guess}list them: lab {kind} list",
         )
     return known[name]
 
@@ -152,23 +152,23 @@ def array_kind(name: str) -> ArrayKind:
 
 
 def fault_kind(name: str) -> FaultKind:
-    """The kind of fault of that name, which must be in ``plugin_names("faults")``."""
+    """The fault of that name, which must be in ``plugin_names("faults")``."""
     kind: FaultKind = _plugin("faults", name, "FAULT")
     return kind
 
 
 def missing_plugin(package: str, name: str) -> str | None:
-    """What to say when there is no such plug-in; ``None`` when there is."""
+    """The error for a plug-in that does not exist; ``None``: it exists."""
     names = plugin_names(package)
     if name in names:
         return None
     near = get_close_matches(name, names, n=1)
-    guess = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(names)}"
+    guess = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names)}"
     return f"there is no '{name}' in lab/plugins/{package}: {guess}"
 
 
 def walk_scenarios(names: list[str]) -> Iterator[tuple[str, Path]]:
-    """Name and path of the scenarios given, or of all."""
+    """Name and path of the named scenarios, or of all."""
     if names:
         for name in names:
             path = scenario_path(name)

@@ -12,7 +12,7 @@ from lab.compile.plan import planned_guest
 from lab.core.errors import InputError
 from lab.core.printable import printable
 from lab.model.execution.plan import Plan
-from lab.model.execution.procedure import PACKAGE, AttachDisk, BuildPlugin, StartGuest
+from lab.model.execution.procedure import SOURCES, AttachDisk, BuildPlugin, StartGuest
 from lab.plugins import catalog
 from lab.report.export.shell import as_script
 from lab.results.documents import result_of, understood
@@ -95,12 +95,11 @@ def bundle_of(run: RunStore, stored: StoredCell) -> dict[str, str]:
             case AttachDisk():
                 files[f"disk-{step.serial}.xml"] = step.xml
             case BuildPlugin():
-                source = (PACKAGE / step.source).read_text(encoding="utf-8")
-                files[f"lab/{step.source}"] = source
+                files[step.source] = (SOURCES / step.source).read_text(encoding="utf-8")
             case _:
                 pass
     result = next(c for c in result_of(run).cells if c.id == stored.id)
-    script = as_script(plan).replace(str(PACKAGE), f"{_HERE}/lab")
+    script = as_script(plan).replace(str(SOURCES / "drive"), f"{_HERE}/drive")
     image = stored.cell.guest.image
     recipe = catalog.image_recipes().get(image)
     if recipe is not None:

@@ -30,7 +30,7 @@ from lab.model.matrix.record import ClaimEnding, Ending, JobResult, JobState, Ma
 from lab.model.result.document import UNDER_WAY, CellResult, ClaimResult, Outcome, Result, RunState
 from lab.model.scenario.claim import Claim, Verdict, matches
 from lab.model.scenario.suite import Tested
-from lab.plugins.workloads import COLOUR
+from lab.plugins.workloads._suites import COLOUR
 from lab.report.export.shell import cell_script
 from lab.results.documents import result_of, tests_of_run, understood
 from lab.results.report import LOG_SHOWN

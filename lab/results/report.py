@@ -18,7 +18,7 @@ from lab.model.matrix.record import JobState, MatrixResult
 from lab.model.result.document import CellResult, Outcome, RunState
 from lab.model.result.measurement import Check
 from lab.plugins import catalog
-from lab.plugins.workloads import COLOUR
+from lab.plugins.workloads._suites import COLOUR
 from lab.report.content.answer import steps
 from lab.report.content.document import Attempt, Evidence, Page, PageCell
 from lab.report.export.shell import cell_script

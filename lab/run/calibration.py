@@ -29,7 +29,7 @@ from lab.model.result.measurement import IOPS, Prediction
 from lab.model.scenario.document import Cell, Disk
 from lab.model.scenario.drive import HardDrive, SolidStateDrive
 from lab.plugins import catalog
-from lab.plugins.disks import PACE, guest_probes, paced_probes
+from lab.plugins.disks._shared import PACE, guest_probes, paced_probes
 from lab.run.preparation.place import Place
 from lab.store import calibrations
 from lab.store.runs import now

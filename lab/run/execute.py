@@ -12,7 +12,7 @@ from lab.compile.scenario.document import Compiled
 from lab.compile.scenario.identity import cell_id, identity
 from lab.host import images
 from lab.host.guest import registry as guests
-from lab.host.guest import saved as warm
+from lab.host.guest import snapshots as warm
 from lab.model.result.document import Result
 from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Guest

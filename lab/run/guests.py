@@ -10,7 +10,7 @@ from typing import Any
 from lab.core.errors import HostError
 from lab.host import images
 from lab.host.guest import registry as guests
-from lab.host.guest import saved as warm
+from lab.host.guest import snapshots as warm
 from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual import sessions, suspend
 from lab.host.system import keys, leftovers, paths, process

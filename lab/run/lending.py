@@ -19,8 +19,8 @@ from lab.compile.scenario.document import Compiled
 from lab.core.errors import FullError, GuestError, LabError, TroubleError
 from lab.host import images
 from lab.host.guest import registry as guests
-from lab.host.guest import saved as warm
-from lab.host.guest.ssh.visit import Visit
+from lab.host.guest import snapshots as warm
+from lab.host.guest.ssh.connection import GuestConnection
 from lab.host.system import clock, load, paths
 from lab.host.system.process import uninterrupted
 from lab.model.execution.events import CellFinished, Event, GuestStarted
@@ -28,7 +28,7 @@ from lab.model.execution.job import CellJob, End
 from lab.model.result.document import Outcome
 from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Guest
-from lab.plugins.disks import guest_path
+from lab.plugins.disks._shared import guest_path
 from lab.run.crew import Crew, Heard, Member, Say
 from lab.run.guests import sweep
 from lab.run.preparation.fitting import Known, check_arrays, check_images
@@ -63,7 +63,7 @@ class Loan:
 
     member: Member
     cell: Cell
-    visit: Visit
+    visit: GuestConnection
     traces: str
     """What the guest was when it was lent."""
 
@@ -203,7 +203,7 @@ class Lender:
         record = guests.read(guests.directory_of(member.job.guest))
         if record is None:
             raise GuestError(f"the guest '{member.job.guest}' has lost its record")
-        visit = Visit(record)
+        visit = GuestConnection(record)
         return Loan(member=member, cell=cell, visit=visit, traces=visit.run(TRACES, 60.0).stdout)
 
     def _await(self, member: Member, kind: type[GuestStarted] | type[CellFinished]) -> Event | None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from lab.compile.guest.program import cut, timed_script
 from lab.core.errors import GuestError, LabError, ToolError, TroubleError
-from lab.model.execution.ports import Bench, Output, Save
+from lab.model.execution.ports import Backend, Output, Save
 from lab.model.execution.procedure import (
     AskServer,
     BeginWorkload,
@@ -67,7 +67,7 @@ class Undo:
         return errors
 
 
-def run_step(step: Step, bench: Bench, undo: Undo, save: Save) -> tuple[Check, ...]:
+def run_step(step: Step, bench: Backend, undo: Undo, save: Save) -> tuple[Check, ...]:
     """Do one step, remember how to undo it, and return the checks that it made.
 
     The undo of a step that can stop half-way is remembered before the step is done.
@@ -106,7 +106,7 @@ def run_step(step: Step, bench: Bench, undo: Undo, save: Save) -> tuple[Check, .
 
 def run_procedure(
     procedure: Procedure,
-    bench: Bench,
+    bench: Backend,
     undo: Undo,
     save: Save,
     on_step: Callable[[Step], None],
@@ -124,7 +124,7 @@ def run_procedure(
             on_check(check)
 
 
-def _undo_in_guest(bench: Bench, step: GuestCommand) -> None:
+def _undo_in_guest(bench: Backend, step: GuestCommand) -> None:
     output = bench.guest(step.undo, step.timeout)
     if output.status != 0:
         raise _failed(f"undoing '{step.label}'", output)
@@ -159,7 +159,7 @@ def compare(name: str, found: Mapping[str, str], expect: Mapping[str, str]) -> C
     return Check(name=name, passed=True, detail=", ".join(f"{k}={v}" for k, v in expect.items()))
 
 
-def _verify(step: Verify, bench: Bench) -> tuple[Check, ...]:
+def _verify(step: Verify, bench: Backend) -> tuple[Check, ...]:
     output = bench.guest(step.script, step.timeout)
     check = compare(step.name, read_pairs(output.stdout), step.expect)
     if not check.passed:
@@ -170,7 +170,7 @@ def _verify(step: Verify, bench: Bench) -> tuple[Check, ...]:
     return (check,)
 
 
-def _wait_for(step: WaitFor, bench: Bench) -> None:
+def _wait_for(step: WaitFor, bench: Backend) -> None:
     deadline = bench.now() + step.timeout
     hits = 0
     while True:
@@ -186,7 +186,7 @@ def _wait_for(step: WaitFor, bench: Bench) -> None:
         bench.pause(step.interval)
 
 
-def _timed(step: Timed, bench: Bench, save: Save) -> None:
+def _timed(step: Timed, bench: Backend, save: Save) -> None:
     """Run a workload and read counters in one command: a round trip is slow in a slow guest."""
     tag = f"{step.workload}.{step.trial}"
     began = bench.pressure()
@@ -205,7 +205,7 @@ def _timed(step: Timed, bench: Bench, save: Save) -> None:
         raise _failed(step.workload, replace(output, stdout=stdout))
 
 
-def _begin(step: BeginWorkload, bench: Bench, save: Save) -> None:
+def _begin(step: BeginWorkload, bench: Backend, save: Save) -> None:
     """Read counters, then start a workload."""
     tag = f"{step.workload}.{step.trial}"
     if step.before:
@@ -216,7 +216,7 @@ def _begin(step: BeginWorkload, bench: Bench, save: Save) -> None:
     bench.begin(tag, step.script)
 
 
-def _end(step: EndWorkload, bench: Bench, save: Save) -> None:
+def _end(step: EndWorkload, bench: Backend, save: Save) -> None:
     """Wait for the end of a workload or its guest, then read counters."""
     tag = f"{step.workload}.{step.trial}"
     output = bench.end(tag, step.timeout, cut=step.cut)

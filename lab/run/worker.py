@@ -20,10 +20,10 @@ from pydantic import TypeAdapter
 
 from lab.core.errors import EXIT_DONE, EXIT_TROUBLE, FullError, LabError
 from lab.host.guest import registry as guests
-from lab.host.guest.bench import LiveBench
+from lab.host.guest.backend import LiveBackend
 from lab.host.guest.registry import GuestRecord
-from lab.host.guest.virtual.sealed import SealedBench
-from lab.host.guest.virtual.unsealed import UnsealedBench
+from lab.host.guest.virtual.sealed import SealedBackend
+from lab.host.guest.virtual.unsealed import UnsealedBackend
 from lab.host.system import clock, wire
 from lab.host.system.turns import Share, Turn
 from lab.model.execution.events import (
@@ -39,7 +39,7 @@ from lab.model.execution.events import (
     Trouble,
 )
 from lab.model.execution.job import CellJob, End, GuestJob, Keep, Order
-from lab.model.execution.ports import Bench
+from lab.model.execution.ports import Backend
 from lab.model.execution.procedure import (
     BeginWorkload,
     EndWorkload,
@@ -135,14 +135,14 @@ class Worker:
         """Bring the guest up, follow orders, take it down; the exit status."""
         undo = Undo()
         undo.add(guests.remove, guests.directory_of(self.job.guest))
-        bench: LiveBench | SealedBench | None = None
+        bench: LiveBackend | SealedBackend | None = None
         undo.add(self._take_down)
         status, kept = EXIT_TROUBLE, False
         try:
             try:
                 bench = self._move_in()
                 if self.job.sealed is None:
-                    assert not isinstance(bench, SealedBench)
+                    assert not isinstance(bench, SealedBackend)
                     self._turn.take()
                     started = clock.now()
                     self._bring_up(bench, undo)
@@ -155,10 +155,12 @@ class Worker:
                 status = error.exit_status
                 self._tell_trouble(error)
             finally:
-                wire.deaf()
-        except StopWorker:  # also where it came in the last moment before the worker went deaf
+                wire.ignore_signals()
+        except (
+            StopWorker
+        ):  # also where it came in the last moment before the worker ignored signals
             kept = False
-        if kept and bench is not None and not isinstance(bench, SealedBench):
+        if kept and bench is not None and not isinstance(bench, SealedBackend):
             self._keep(bench)
             return status
         errors = self._give_back()
@@ -184,7 +186,7 @@ class Worker:
         self._teller.close()
         wire.leave(EXIT_TROUBLE)
 
-    def _move_in(self) -> LiveBench | SealedBench:
+    def _move_in(self) -> LiveBackend | SealedBackend:
         """The guest's directory and record."""
         path = self.job.private_key
         key = Path(path).read_text(encoding="ascii") if path or self.job.sealed is None else ""
@@ -197,7 +199,7 @@ class Worker:
             unsealed=self.job.unsealed,
         )
         if self.job.sealed is not None and not self.job.unsealed:
-            return SealedBench(
+            return SealedBackend(
                 record,
                 self.job.sealed,
                 tell=self._tell_step,
@@ -205,14 +207,14 @@ class Worker:
                 cold=self.job.cold,
             )
         if self.job.sealed is not None:
-            unsealed = UnsealedBench(
+            unsealed = UnsealedBackend(
                 *(record, key, self.job.sealed),
                 boot=lambda: self._boot_again(unsealed),
                 scale=self.job.scale,
                 tell=self.emit,
             )
             return unsealed
-        return LiveBench(record, key, scale=self.job.scale, tell=self.emit)
+        return LiveBackend(record, key, scale=self.job.scale, tell=self.emit)
 
     def _tell_step(self, step: Step | str) -> None:
         """A sealed guest has come to a step, or is being prepared."""
@@ -223,7 +225,7 @@ class Worker:
     def _notice(self, message: str) -> None:
         self.emit(Notice(cell=self._cell_job.id if self._cell_job else None, message=message))
 
-    def _boot_again(self, bench: UnsealedBench) -> None:
+    def _boot_again(self, bench: UnsealedBackend) -> None:
         """Boot a guest with virtual time for a cell, in place of that of the cell before."""
         self._take_down()
         run_procedure(
@@ -236,7 +238,7 @@ class Worker:
         if errors := self._booted.unwind():
             raise errors[0]
 
-    def _bring_up(self, bench: LiveBench, undo: Undo) -> None:
+    def _bring_up(self, bench: LiveBackend, undo: Undo) -> None:
         """The guest's own procedure; its captures go beside each cell's raw output."""
 
         def on_step(step: Step) -> None:
@@ -252,7 +254,7 @@ class Worker:
             lambda check: self.emit(Checked(cell=None, check=check)),
         )
 
-    def _follow(self, bench: LiveBench | SealedBench) -> bool:
+    def _follow(self, bench: LiveBackend | SealedBackend) -> bool:
         """One order after another; whether the guest is to be kept.
 
         A cell stays as it is until the next one comes: the last one's array is what is kept, and
@@ -268,9 +270,9 @@ class Worker:
                 case CellJob():
                     self._cell_job = order
                     self._whole = False
-                    if isinstance(bench, SealedBench):
+                    if isinstance(bench, SealedBackend):
                         finished = self._sealed_cell(bench, order)
-                    elif isinstance(bench, UnsealedBench):
+                    elif isinstance(bench, UnsealedBackend):
                         finished = self._unsealed_cell(bench, order)
                     else:
                         finished = self._cell(bench, order, self._assembled, boot)
@@ -291,7 +293,9 @@ class Worker:
             return []
         return self._assembled.unwind()
 
-    def _cell(self, bench: LiveBench, cell: CellJob, assembled: Undo, boot: float) -> CellFinished:
+    def _cell(
+        self, bench: LiveBackend, cell: CellJob, assembled: Undo, boot: float
+    ) -> CellFinished:
         """Take the cell before apart, run this one; how to take it apart is in ``assembled``."""
         self.emit(CellStarted(cell=cell.id))
         watch = _Stopwatch()
@@ -343,7 +347,7 @@ class Worker:
         )
 
     def _run(
-        self, cell: CellJob, bench: Bench, assembled: Undo, on_step: Callable[[Step], None]
+        self, cell: CellJob, bench: Backend, assembled: Undo, on_step: Callable[[Step], None]
     ) -> None:
         """Run a cell's procedure; its raw output goes to the cell's directory."""
         run_procedure(
@@ -356,7 +360,7 @@ class Worker:
         )
 
     def _outcome(
-        self, bench: LiveBench | SealedBench, cell: CellJob, do: Callable[[], None]
+        self, bench: LiveBackend | SealedBackend, cell: CellJob, do: Callable[[], None]
     ) -> tuple[Outcome, str]:
         """Run a cell with ``do``; return its outcome and the reason. ``FullError`` passes.
 
@@ -373,7 +377,7 @@ class Worker:
             return (Outcome.LOST if lost else Outcome.FAILED), str(lost or error)
         return Outcome.DONE, ""
 
-    def _sealed_cell(self, bench: SealedBench, cell: CellJob) -> CellFinished:
+    def _sealed_cell(self, bench: SealedBackend, cell: CellJob) -> CellFinished:
         """Run a cell in a guest of its own, which does all of it before a word is heard of it."""
         self.emit(CellStarted(cell=cell.id))
         watch = _Stopwatch()
@@ -384,7 +388,7 @@ class Worker:
 
         def do() -> None:
             bench.take(cell)
-            self._run(cell, cast(Bench, bench), Undo(), on_step)
+            self._run(cell, cast(Backend, bench), Undo(), on_step)
 
         try:
             outcome, reason = self._outcome(bench, cell, do)
@@ -400,7 +404,7 @@ class Worker:
             digest=bench.digest,
         )
 
-    def _unsealed_cell(self, bench: UnsealedBench, cell: CellJob) -> CellFinished:
+    def _unsealed_cell(self, bench: UnsealedBackend, cell: CellJob) -> CellFinished:
         """Boot a guest with the cell's disks, and run the cell in it; it is suspended then.
 
         It takes no turns: its clock stands while it waits for a processor of the host.
@@ -433,7 +437,7 @@ class Worker:
             clock=CellClock.VIRTUAL,
         )
 
-    def _keep(self, bench: LiveBench) -> None:
+    def _keep(self, bench: LiveBackend) -> None:
         """Leave the guest to whoever asked for it."""
         bench.release()
         record: GuestRecord = bench.record

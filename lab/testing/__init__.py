@@ -1,5 +1,5 @@
-"""The lab for other projects' tests: a plug-in of pytest, with guests and scenarios as tests.
+"""The pytest plug-in for other projects: guests, arrays, and scenarios as tests.
 
-``plugin`` is loaded by every pytest that finds the package installed, so it imports nothing but
-pytest; what a test needs of the lab is imported when the first one asks for it.
+Every pytest that finds the package installed loads ``plugin``, so that imports nothing but pytest.
+The rest of the lab is imported when a test first needs it.
 """

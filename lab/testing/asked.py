@@ -1,4 +1,5 @@
-"""What a test asks for: the marker's words as a scenario of one cell, checked as all are."""
+"""What a test requests: the marker's arguments as a scenario of one cell, checked like any
+other."""
 
 from __future__ import annotations
 
@@ -12,49 +13,44 @@ from lab.compile.scenario.document import Compiled, compile_document
 from lab.core.errors import InputError
 from lab.core.wording import choice
 from lab.core.yaml import Document, Override, override
-from lab.model.scenario.document import as_throttle
+from lab.model.scenario.document import Array, Disk, as_throttle
+from lab.model.scenario.guest import Guest
 
-GUEST: Final = ("image", "kernel", "cpus", "memory", "kernel_arguments")
-DISKS: Final = ("size", "format", "bus", "cache", "scheduler", "model", "preset", "hdd", "ssd")
-ARRAY: Final = (
-    *("level", "layout", "chunk", "component_size", "members", "missing", "spares", "metadata"),
-    *("bitmap", "bitmap_chunk", "data_offset", "consistency_policy", "initial_sync", "sysfs"),
-)
 FIELDS: Final[Mapping[str, str]] = {
-    **{word: f"guest.{word}" for word in GUEST},
+    **{word: f"guest.{word}" for word in Guest.model_fields},
+    **{word: f"disks.{word}" for word in Disk.model_fields if word != "count"},
     "disks": "disks.count",
-    **{word: f"disks.{word}" for word in DISKS},
-    "throttle": "disks.throttle",
-    **{word: f"array.{word}" for word in ARRAY},
+    **{word: f"array.{word}" for word in Array.model_fields},
 }
-"""Word of the marker to the scenario's field that it stands for."""
+"""Word of the marker to the scenario's field that it sets: each field of guest, disks and array."""
 SCOPES: Final = ("function", "class", "module", "session")
 OWN: Final = ("scope", "fresh", "set")
-"""Words that no scenario has."""
+"""Arguments that are not fields of a scenario."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A guest, as a test asks for it."""
+    """A guest, as a test requests it."""
 
     compiled: Compiled
     scope: str
     fresh: bool
     words: Mapping[str, Any]
-    """As they were given; two that are alike may share a guest."""
+    """The arguments as given; tests with equal ones may share a guest."""
 
 
 def asked_for(words: Mapping[str, Any], *, array: bool, place: str, path: Path) -> Asked:
-    """Check the marker's words; ``InputError`` says where, which word, and what was expected.
+    """Check the marker's arguments; ``InputError`` says where, which argument, and what was
+    expected.
 
-    ``place`` is what messages call the test; without ``array`` there are the disks alone.
+    ``place`` names the test in messages. Without ``array`` only the disks are made.
     """
     for word in words:
         if word not in FIELDS and word not in OWN:
             near = get_close_matches(word, (*FIELDS, *OWN), n=1)
             known = ", ".join((*FIELDS, *OWN))
-            guess = f"did you mean '{near[0]}'?" if near else f"known are {known}"
-            raise _wrong(place, word, f"there is no such word: {guess}")
+            guess = f"did you mean '{near[0]}'?" if near else f"known: {known}"
+            raise _wrong(place, word, f"unknown argument: {guess}")
     scope, fresh = words.get("scope", "function"), words.get("fresh", False)
     if scope not in SCOPES:
         raise _wrong(place, "scope", choice(scope, SCOPES))
@@ -68,16 +64,14 @@ def _fits_the_fixture(words: Mapping[str, Any], place: str, *, array: bool) -> N
     if array:
         for word in ("disks", "level"):
             if word not in words:
-                raise _wrong(place, word, "is needed: lab_array builds an array of that level")
+                raise _wrong(place, word, "is missing: lab_array needs disks=N and level=N")
         return
     for word in words:
         section = FIELDS.get(word, "").partition(".")[0]
         if section == "array":
-            raise _wrong(
-                place, word, "speaks of an array: take lab_array, or leave it out for lab_guest"
-            )
+            raise _wrong(place, word, "is for arrays: use lab_array, or remove it for lab_guest")
         if section == "disks" and "disks" not in words:
-            raise _wrong(place, word, "speaks of disks: say how many with disks=N")
+            raise _wrong(place, word, "is for disks: add disks=N")
 
 
 def _compiled(words: Mapping[str, Any], place: str, path: Path) -> Compiled:
@@ -108,7 +102,7 @@ def _compiled(words: Mapping[str, Any], place: str, path: Path) -> Compiled:
 
 
 def in_the_markers_words(error: InputError, place: str, words: Mapping[str, Any]) -> InputError:
-    """The same sentence, with the marker's word for the field that is wrong, where one is."""
+    """The same error, with the marker's argument instead of the scenario's field."""
     message = error.message.removeprefix(f"{place}: ")
     field, colon, rest = message.partition(": ")
     for word, name in FIELDS.items():

@@ -1,4 +1,4 @@
-"""What a test gets: a guest to run commands in, and an array."""
+"""The objects that tests get: a guest to run commands in, and an array."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from lab.run.lending import Loan
 
 CONSOLE_LINES: Final = 40
 COMMANDS: Final = 10
-"""The last commands in a guest that the report of a failed test shows."""
+"""Number of last commands in the report of a failed test."""
 PRINTED_LINES: Final = 5
-"""The last lines that it shows of what each of them printed."""
+"""Lines of each command's output in that report."""
 MDSTAT_SECONDS: Final = 5.0
-"""For /proc/mdstat, of a guest that may hang."""
+"""Seconds to read /proc/mdstat; the guest may hang."""
 T = TypeVar("T")
 
 
@@ -50,19 +50,19 @@ class Ran:
 
 
 class LabGuest:
-    """A guest that runs for this test. Commands are root's; there is no way out of it."""
+    """A guest of this test. Commands run as root; the guest has no network to the outside."""
 
     def __init__(self, loan: Loan) -> None:
         self._loan = loan
         self._ran: deque[Ran] = deque(maxlen=COMMANDS)
         self._earlier = 0
         self.in_use = True
-        """Whether this test was given the guest, or ran a command in it."""
+        """Whether this test requested the guest, or ran a command in it."""
         self.given_back = False
 
     @property
     def name(self) -> str:
-        """Its id, as `lab ps` shows it."""
+        """Its id, as in `lab ps`."""
         return self._loan.visit.record.id
 
     @property
@@ -77,14 +77,14 @@ class LabGuest:
 
     @property
     def console(self) -> str:
-        """The end of what its kernel printed; of a restored guest, since it was restored."""
+        """The end of its console; for a restored guest, since it was restored."""
         return self._loan.visit.console(CONSOLE_LINES)
 
     def run(self, command: str, *, timeout: float = 300.0, check: bool = False) -> Output:
         """Run shell lines in a shell of their own: ``status``, ``stdout``, ``stderr``, ``seconds``.
 
-        With ``check`` an exit status other than 0 raises ``CommandError``; without, it is a result.
-        ``GuestError`` when the guest dies, or the lines take longer than ``timeout`` seconds.
+        With ``check``, an exit status other than 0 raises ``CommandError``. ``GuestError``: the
+        guest died, or the lines took longer than ``timeout`` seconds.
         """
         __tracebackhide__ = True
         self.in_use = True
@@ -106,22 +106,22 @@ class LabGuest:
         self._ran.append(Ran(command=command, status=status, seconds=seconds, printed=printed))
 
     def put(self, source: str | PathLike[str], target: str) -> None:
-        """Copy a file into the guest, with its mode; ``ToolError`` says what was refused."""
+        """Copy a file and its mode into the guest; ``ToolError``: copying failed."""
         __tracebackhide__ = True
         _plainly(lambda: self._loan.visit.put(Path(source), target))
 
     def get(self, source: str, target: str | PathLike[str]) -> Path:
-        """Copy a file out of the guest; where it is now."""
+        """Copy a file out of the guest; return its path. ``ToolError``: copying failed."""
         __tracebackhide__ = True
         _plainly(lambda: self._loan.visit.get(source, Path(target)))
         return Path(target)
 
     def next_test(self) -> None:
-        """What was run so far was run by earlier tests or fixtures."""
+        """Mark the commands so far as those of earlier tests or fixtures."""
         self._earlier, self.in_use = len(self._ran), False
 
     def sections(self) -> list[tuple[str, str]]:
-        """A failed test's report: its last commands, /proc/mdstat, and the guest's console."""
+        """Sections of a failed test's report: last commands, /proc/mdstat, console."""
         found = []
         if self._ran:
             lines = [str(ran) for ran in self._ran]
@@ -140,7 +140,7 @@ class LabGuest:
         return found
 
     def _mdstat(self) -> str:
-        """Empty where md is not loaded; a sentence where the guest does not answer."""
+        """Empty if md is not loaded; the error if the guest does not answer."""
         try:
             said = self._loan.visit.run("cat /proc/mdstat", MDSTAT_SECONDS)
         except LabError as error:
@@ -153,7 +153,7 @@ class LabGuest:
 
 
 class LabArray(LabGuest):
-    """A guest with an array in it."""
+    """A guest with an array."""
 
     @property
     def device(self) -> str:
@@ -161,19 +161,19 @@ class LabArray(LabGuest):
         return self._loan.target
 
     def detail(self) -> dict[str, str]:
-        """What ``mdadm --detail`` prints now, by its own keys: ``Raid Level``, ``State``."""
+        """The output of ``mdadm --detail`` by its own keys: ``Raid Level``, ``State``."""
         __tracebackhide__ = True
         return pairs(self.run(f"mdadm --detail {self.device}", check=True).stdout)
 
 
 def pairs(text: str) -> dict[str, str]:
-    """``Key : value`` lines of ``mdadm --detail`` (``Detail.c``); others are passed over."""
+    """``Key : value`` lines of ``mdadm --detail`` (``Detail.c``); other lines are skipped."""
     found = (re.fullmatch(r" *(\w.*?) : (.*)", line) for line in text.splitlines())
     return {match[1]: match[2].strip() for match in found if match}
 
 
 def _plainly(work: Callable[[], T]) -> T:
-    """The work's result; an error has neither the lab's own frames nor the errors behind it."""
+    """The result of ``work``; errors are raised without the lab's frames and causes."""
     __tracebackhide__ = True
     try:
         return work()

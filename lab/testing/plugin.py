@@ -1,4 +1,4 @@
-"""What pytest is told of the lab: fixtures, the marker ``lab``, scenario files."""
+"""The hooks that pytest calls: fixtures, the marker ``lab``, scenario files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lab.testing.pool import Pool
 
 SHARED = "lab_shared"
-"""Under this name a process of pytest-xdist finds the directory that all of them share."""
+"""Key under which a worker of pytest-xdist finds the directory shared by all workers."""
 _MARKER = (
     "lab(disks=N, throttle=RATE, level=5, image=NAME, ...): the guest, disks and array that"
     " lab_guest and lab_array give this test. Also scope='function'|'class'|'module'|'session',"
@@ -21,13 +21,13 @@ _MARKER = (
     " field of a scenario."
 )
 _GUESTS = pytest.StashKey[list["LabGuest"]]()
-"""The guests that tests have now, and those that were given back during this test."""
+"""Guests that tests have now, and those returned during this test."""
 _DIRECTORY = pytest.StashKey[str]()
 _MATCHING = pytest.StashKey[frozenset[Path]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``lab_scenarios``: which YAML files are scenarios, beside those on the command line."""
+    """``lab_scenarios``: which YAML files are scenarios, besides those on the command line."""
     parser.addini(
         "lab_scenarios",
         "patterns of scenario files, relative to the root directory, whose claims are tests",
@@ -37,14 +37,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The marker, as `pytest --markers` shows it."""
+    """The marker, for `pytest --markers`."""
     config.addinivalue_line("markers", _MARKER)
     config.stash[_GUESTS] = []
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """pytest-xdist starts a process: it finds the others' runs in a directory of this session."""
+    """Give a worker of pytest-xdist the directory shared by all workers of this session."""
     import tempfile
 
     stash = node.config.stash
@@ -54,7 +54,7 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Nobody asks for what was shared any more."""
+    """Remove the shared directory."""
     if _DIRECTORY in config.stash:
         import shutil
 
@@ -62,7 +62,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """A scenario: named on the command line and looking like one, or matching ``lab_scenarios``."""
+    """A scenario file: one on the command line that looks like one, or one that matches
+    ``lab_scenarios``."""
     if file_path.suffix not in (".yaml", ".yml"):
         return None
     matching = file_path in _matching(parent.config)

@@ -16,20 +16,20 @@ from lab.testing.asked import Asked, asked_for, in_the_markers_words
 from lab.testing.guests import LabArray, LabGuest
 
 Held = tuple[pytest.Item | pytest.Collector, Asked, LabGuest]
-"""Whose end is the loan's, what was asked for, and the guest."""
+"""The node whose end returns the guest, the request, and the guest."""
 
 
 def _silent(*_said: object) -> None:
-    """pytest has the terminal."""
+    """Print nothing: pytest uses the terminal."""
 
 
 class Pool:
-    """Hands guests out and takes them back."""
+    """Lends guests to tests and takes them back."""
 
     def __init__(self, directory: Path, guests: list[LabGuest]) -> None:
         self._lender = Lender(directory=directory, say=_silent, progress=_silent)
         self._guests = guests
-        """Those that tests have, for the reports of failed tests."""
+        """Guests that tests have, for the reports of failed tests."""
         self._held: list[Held] = []
 
     @overload
@@ -39,15 +39,16 @@ class Pool:
     def for_test(self, request: pytest.FixtureRequest, *, array: Literal[False]) -> LabGuest: ...
 
     def for_test(self, request: pytest.FixtureRequest, *, array: bool) -> LabGuest:
-        """The guest that a test's marker asks for; one of its scope, where that has one."""
+        """The guest that a test's marker requests; an existing one of its scope, if there is
+        one."""
         __tracebackhide__ = True
         item: pytest.Item = request.node
         wrong = ""
         try:
             if array and item.get_closest_marker("lab") is None:
                 raise InputError(
-                    f"{_place(item)}: lab_array needs the marker lab, and this test has none; write"
-                    " above it, for example: @pytest.mark.lab(disks=3, level=5)"
+                    f"{_place(item)}: lab_array needs the marker lab, and this test has none: add"
+                    " @pytest.mark.lab(disks=3, level=5)"
                 )
             asked = asked_for(words_of(item), array=array, place=_place(item), path=Path(item.path))
             holder = _holder(item, asked.scope)
@@ -60,15 +61,15 @@ class Pool:
             return guest
         except LabError as error:
             wrong = str(error)
-        # Not in the `except` block: pytest would print the error behind this one too.
+        # Not in the `except` block: pytest would print the original error too.
         pytest.fail(wrong, pytrace=False)
 
     @contextmanager
     def borrow(self, **words: Any) -> Iterator[LabGuest]:
-        """A guest with the marker's words, for as long as the block lasts; with ``level`` an array.
+        """Lend a guest with the marker's arguments while the block runs; with ``level`` an array.
 
         For a fixture of any scope: ``with lab_guests.borrow(disks=5, level=6) as array: yield
-        array``. ``InputError`` names the word that is wrong; ``scope`` is the fixture's own.
+        array``. ``InputError`` names the wrong argument; the fixture has its own ``scope``.
         """
         caller = sys._getframe(2)  # past contextlib's own
         path = Path(caller.f_code.co_filename)
@@ -92,7 +93,7 @@ class Pool:
             raise in_the_markers_words(error, place, asked.words) from None
 
     def _of(self, holder: pytest.Item | pytest.Collector, asked: Asked) -> LabGuest | None:
-        """What tests of the same scope, with the same words, have; a dead one is given up."""
+        """The guest that tests of the same scope and arguments have; a dead one is replaced."""
         for mine, theirs, guest in self._held:
             if mine is holder and dict(theirs.words) == dict(asked.words) and guest.alive:
                 return guest
@@ -112,7 +113,7 @@ class Pool:
         return guest
 
     def _new(self, asked: Asked) -> tuple[LabGuest, Callable[[], None]]:
-        """A guest, and how it is given back."""
+        """A guest, and the function that returns it."""
         loan = self._loan(asked)
         guest = LabArray(loan) if asked.compiled.base.array else LabGuest(loan)
         self._guests.append(guest)
@@ -125,12 +126,12 @@ class Pool:
 
 
 def words_of(item: pytest.Item) -> Mapping[str, Any]:
-    """The words of a test's markers; those that stand nearer to it go before the others."""
+    """The arguments of a test's markers; nearer markers override others."""
     words: dict[str, Any] = {}
     for mark in reversed(list(item.iter_markers("lab"))):
         if mark.args:
             raise InputError(
-                f"{_place(item)}: @pytest.mark.lab: expected words with values, as in"
+                f"{_place(item)}: @pytest.mark.lab: expected keyword arguments, as in"
                 f" lab(disks=5); found {mark.args[0]!r}"
             )
         words |= mark.kwargs
@@ -143,8 +144,8 @@ def _place(item: pytest.Item) -> str:
 
 
 def _holder(item: pytest.Item, scope: str) -> pytest.Item | pytest.Collector:
-    """The node whose end is the end of a scope; a test outside of a class is its own, as with
-    pytest's fixtures."""
+    """The node at whose end a scope ends; a test outside of a class is its own, as for pytest's
+    fixtures."""
     if scope == "session":
         return item.session
     kinds: dict[str, type[pytest.Collector]] = {"class": pytest.Class, "module": pytest.Module}

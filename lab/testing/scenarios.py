@@ -1,4 +1,4 @@
-"""Scenario files as tests: a scenario is run once, and each of its claims is a test."""
+"""Scenario files as tests: a scenario runs once, and each of its claims is a test."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from lab.testing.plugin import SHARED
 KEYS: Final = frozenset(
     ("title", "question", "guest", "disks", "array", "workloads", "matrix", "claims")
 )
-"""At the top of a scenario."""
+"""Top-level keys of a scenario."""
 ENOUGH: Final = 3
-"""Of these keys make a file look like a scenario: other YAML files have none or one."""
+"""Number of these keys that make a file look like a scenario; other YAML files have none or one."""
 CELLS: Final = "cells"
-"""The test that all cells came to their end: without one a run that measured nothing would pass."""
+"""The test that all cells finished; without it a run that measured nothing would pass."""
 
 
 def looks_like_one(path: Path) -> bool:
-    """Whether a YAML file is meant to be a scenario, right or wrong."""
+    """Whether a YAML file is meant to be a scenario, valid or not."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -44,7 +44,7 @@ def looks_like_one(path: Path) -> bool:
 
 
 class NotSoError(Exception):
-    """A claim was refuted, or a cell failed: a sentence, and no place in any code."""
+    """A claim was refuted, or a cell failed: a message without a place in code."""
 
 
 class ScenarioFile(pytest.File):
@@ -56,8 +56,6 @@ class ScenarioFile(pytest.File):
 
     @override
     def collect(self) -> Iterator[pytest.Item]:
-        """A test for each claim, in the file's order, one for each suite, whose tests are not known
-        yet, and one for the cells."""
         try:
             self.compiled = compile_scenario(self.path)
         except LabError as error:
@@ -72,7 +70,7 @@ class ScenarioFile(pytest.File):
         yield CellsItem.from_parent(self, name=CELLS)
 
     def result(self) -> Result:
-        """What came out: of this process' run, or of that of another one of pytest-xdist."""
+        """The result of this process's run, or of another worker of pytest-xdist."""
         if self._result is None and not self._trouble:
             shared: str | None = getattr(self.config, "workerinput", {}).get(SHARED)
             if shared is None:
@@ -86,7 +84,7 @@ class ScenarioFile(pytest.File):
         return self._result
 
     def _run(self) -> str:
-        """Run the scenario; where its run lies, or why there is none, as JSON."""
+        """Run the scenario; return JSON with its run, or with the error."""
         try:
             done = execute.run_scenario(
                 self.compiled,
@@ -111,7 +109,7 @@ class ScenarioFile(pytest.File):
             return
         self._result = RunStore(Path(found["run"])).load_result()
         if self._result is None:
-            self._trouble = f"the run '{found['run']}' has no result that can be read"
+            self._trouble = f"the run '{found['run']}' has no readable result"
 
 
 class _ScenarioItem(pytest.Item):
@@ -125,14 +123,13 @@ class _ScenarioItem(pytest.Item):
     def repr_failure(
         self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None
     ) -> str:
-        """A sentence where the claim, a cell or the run is to blame, and not the lab's code."""
         if isinstance(excinfo.value, NotSoError):
             return str(excinfo.value)
         return str(super().repr_failure(excinfo))
 
 
 class ClaimItem(_ScenarioItem):
-    """A claim: it passes where it holds, fails where it is refuted, and is skipped otherwise."""
+    """A claim: passes if it holds, fails if it is refuted, and is skipped otherwise."""
 
     def __init__(self, *, claim: Claim, **rest: object) -> None:
         super().__init__(**rest)  # type: ignore[arg-type] # pytest's own, from from_parent
@@ -140,7 +137,6 @@ class ClaimItem(_ScenarioItem):
 
     @override
     def runtest(self) -> None:
-        """Run the scenario, unless that is done, and go by the verdict."""
         result = self.file.result()
         (found,) = [c for c in result.claims if c.id == self._claim.id]
         self.user_properties += [
@@ -162,7 +158,6 @@ class ClaimItem(_ScenarioItem):
 
     @override
     def reportinfo(self) -> tuple[Path, int, str]:
-        """The claim's line in its file, from 0."""
         ids = [claim.id for claim in self.file.compiled.scenario.claims]
         at = ("claims", ids.index(self._claim.id))
         line = self.file.compiled.document.lines.get(at, 1)
@@ -170,12 +165,10 @@ class ClaimItem(_ScenarioItem):
 
 
 class SuiteItem(_ScenarioItem):
-    """All tests of a suite: it fails where one is refuted, and names it; it is skipped where none
-    holds."""
+    """All tests of a suite: fails if one fails, and names it; skipped if none passed."""
 
     @override
     def runtest(self) -> None:
-        """Run the scenario, unless that is done, and go by the verdicts."""
         result = self.file.result()
         found = [c for c in result.claims if named_by((self._workload,), c.id)]
         self.user_properties += [(claim.id, claim.verdict.value) for claim in found]
@@ -195,25 +188,22 @@ class SuiteItem(_ScenarioItem):
 
     @override
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """The file."""
         return self.path, None, f"{self.path.stem}: {self.name}"
 
 
 class CellsItem(_ScenarioItem):
-    """All cells came to their end."""
+    """All cells finished."""
 
     @override
     def runtest(self) -> None:
-        """Run the scenario, unless that is done, and look at its cells."""
         result = self.file.result()
         broken = [cell for cell in result.cells if cell.outcome is not Outcome.DONE]
         if broken:
-            lines = [f"{len(broken)} of {len(result.cells)} cells did not come to their end:"]
+            lines = [f"{len(broken)} of {len(result.cells)} cells did not finish:"]
             raise NotSoError("\n".join([*lines, *map(_of_cell, broken), _where(result)]))
 
     @override
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        """The file."""
         return self.path, None, f"{self.path.stem}: {CELLS}"
 
 
@@ -229,4 +219,4 @@ def _of_cell(cell: CellResult) -> str:
 
 
 def _where(result: Result) -> str:
-    return f"  `lab results show {result.run.id}` has the whole run: {result.run.directory}"
+    return f"  the whole run: lab results show {result.run.id} ({result.run.directory})"

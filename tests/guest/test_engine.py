@@ -16,10 +16,10 @@ import pytest
 from drive import region
 from lab.compile.guest.steps import WAITER_ID
 from lab.host.guest import registry as guests
-from lab.host.guest import saved as warm
-from lab.host.guest.bench import LiveBench
+from lab.host.guest import snapshots as warm
+from lab.host.guest.backend import LiveBackend
 from lab.host.guest.registry import GuestRecord
-from lab.host.guest.ssh import wake
+from lab.host.guest.ssh import restored
 from lab.host.system import keys
 
 from .conftest import LAB, Home
@@ -40,13 +40,13 @@ def boots(said: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def state(lab_home: Home, image: str) -> warm.WarmState:
+def state(lab_home: Home, image: str) -> warm.Snapshot:
     """The saved guest of the scenario's kind; made here if no test before did."""
     return state_of_a_guest(lab_home)
 
 
 @pytest.fixture
-def pair(lab_home: Home, state: warm.WarmState) -> Iterator[list[GuestRecord]]:
+def pair(lab_home: Home, state: warm.Snapshot) -> Iterator[list[GuestRecord]]:
     """Two guests restored from the same state, at once."""
     seen: list[GuestRecord] = []
     for _ in range(2):
@@ -66,7 +66,7 @@ def test_restored_guests_are_alike_in_nothing_that_must_differ(pair: list[GuestR
     assert len({r.port for r in pair}) == 2
     said = []
     for record in pair:
-        bench = LiveBench(record, keys.lab_key().private)
+        bench = LiveBackend(record, keys.lab_key().private)
         bench.wait_for_ssh(60)
         script = "date +%s.%N; head -c 16 /dev/urandom | od -An -tx1; mdadm -D /dev/md/bench"
         began = time.time()
@@ -82,19 +82,19 @@ def test_restored_guests_are_alike_in_nothing_that_must_differ(pair: list[GuestR
     assert uuid_1 != uuid_2
 
 
-def takes_the_time(bench: LiveBench) -> None:
+def takes_the_time(bench: LiveBackend) -> None:
     """From what waits in it, with no program started; and by itself where that has died."""
     for before in ("PATH=/nowhere", f"kill $(cat {WAITER_ID}); sleep 0.2"):
         assert bench.guest("date -s @1000000000", 60).status == 0
-        done = bench.guest(f"{before}\n{wake.script()}", 60)
+        done = bench.guest(f"{before}\n{restored.script()}", 60)
         assert done.status == 0, done.stderr
         now = float(bench.guest("date +%s.%N", 60).stdout)
         assert time.time() - 3 < now < time.time() + 3
-    failed = bench.guest(f"PATH=/nowhere\n{wake.script()}", 60)
+    failed = bench.guest(f"PATH=/nowhere\n{restored.script()}", 60)
     assert failed.status != 0  # there is nobody left who could have done it
 
 
-def test_a_state_that_is_cut_short_is_thrown_away(lab_home: Home, state: warm.WarmState) -> None:
+def test_a_state_that_is_cut_short_is_thrown_away(lab_home: Home, state: warm.Snapshot) -> None:
     os.truncate(state.memory, state.memory.stat().st_size // 2)
     assert warm.find(state.key) is None
     assert not state.directory.exists()
@@ -201,7 +201,7 @@ def test_a_cell_whose_guest_is_killed_is_tried_once_more(
 T = TypeVar("T")
 
 
-def state_of_a_guest(home: Home) -> warm.WarmState:
+def state_of_a_guest(home: Home) -> warm.Snapshot:
     """The saved guest that one of the scenario's is restored from; made if it is not there."""
     for _ in range(2):  # the guest that is saved for all others is not itself a restored one
         known = {r.id for r in guests.every()}

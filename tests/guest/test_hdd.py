@@ -17,7 +17,7 @@ import pytest
 from lab.analysis.predict import promises
 from lab.host.guest import registry as guests
 from lab.host.guest import servers
-from lab.host.guest.bench import LiveBench
+from lab.host.guest.backend import LiveBackend
 from lab.host.guest.registry import GuestRecord
 from lab.host.system import keys
 from lab.md.theory.drive import Requesters, figures
@@ -26,7 +26,8 @@ from lab.model.result.calibration import Calibration, CalibrationPoint, GuestTim
 from lab.model.scenario.document import Disk
 from lab.model.scenario.outputs import Outputs
 from lab.plugins import catalog
-from lab.plugins.disks import control_path, hdd
+from lab.plugins.disks import hdd
+from lab.plugins.disks._shared import control_path
 
 from .conftest import LAB, Home
 
@@ -91,8 +92,8 @@ def record(
 
 
 @pytest.fixture(scope="module")
-def bench(record: GuestRecord) -> Iterator[LiveBench]:
-    live = LiveBench(record, keys.lab_key().private)
+def bench(record: GuestRecord) -> Iterator[LiveBackend]:
+    live = LiveBackend(record, keys.lab_key().private)
     live.wait_for_ssh(60)
     yield live
     live.close()
@@ -116,7 +117,7 @@ def test_the_workload_ran_and_the_servers_counters_were_kept(
     assert kept["in_flight"] == 0
 
 
-def test_the_guest_sees_a_disk_that_turns_and_writes_back(bench: LiveBench) -> None:
+def test_the_guest_sees_a_disk_that_turns_and_writes_back(bench: LiveBackend) -> None:
     done = bench.guest(
         "q=/sys/block/$(basename $(readlink -f /dev/disk/by-id/virtio-disk1))/queue\n"
         'cat "$q/rotational" "$q/write_cache"',
@@ -126,7 +127,7 @@ def test_the_guest_sees_a_disk_that_turns_and_writes_back(bench: LiveBench) -> N
 
 
 def test_a_flush_reaches_the_server_and_costs_what_a_drive_takes(
-    bench: LiveBench, record: GuestRecord
+    bench: LiveBackend, record: GuestRecord
 ) -> None:
     ask(record, "reset")
     fio = (
@@ -144,7 +145,7 @@ def test_a_flush_reaches_the_server_and_costs_what_a_drive_takes(
     assert 0.9 * figures(DRIVE).flush < each < 1.6 * figures(DRIVE).flush
 
 
-def test_random_reads_cost_seek_and_rotation(bench: LiveBench, record: GuestRecord) -> None:
+def test_random_reads_cost_seek_and_rotation(bench: LiveBackend, record: GuestRecord) -> None:
     ask(record, "reset")
     fio = (
         "fio --name=f --filename=/dev/disk/by-id/virtio-disk1 --rw=randread --bs=4k --direct=1 "
@@ -164,7 +165,7 @@ def test_random_reads_cost_seek_and_rotation(bench: LiveBench, record: GuestReco
     assert counted["late_median"] <= 0.005
 
 
-def test_faults_on_command_are_the_guests(bench: LiveBench, record: GuestRecord) -> None:
+def test_faults_on_command_are_the_guests(bench: LiveBackend, record: GuestRecord) -> None:
     disk = "/dev/disk/by-id/virtio-disk1"
     read = f"dd if={disk} of=/dev/null bs=4096 count=1 skip=1000 iflag=direct"
     fault = ask(record, f"error read {1000 * 4096} 4096")
@@ -241,7 +242,7 @@ LATE = 0.005
 @pytest.fixture(scope="module")
 def eight(
     lab_home: Home, image: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[GuestRecord, LiveBench, GuestTimes]]:
+) -> Iterator[tuple[GuestRecord, LiveBackend, GuestTimes]]:
     """One guest with eight disks, and its own time per request as the run has measured it."""
     path = tmp_path_factory.mktemp("e") / "eight.yaml"
     path.write_text(EIGHT)
@@ -256,7 +257,7 @@ def eight(
     print(disk.detail)
     assert disk.passed, disk.detail
     assert disk.guest is not None
-    live = LiveBench(record, keys.lab_key().private)
+    live = LiveBackend(record, keys.lab_key().private)
     live.wait_for_ssh(60)
     assert live.guest("mdadm --stop /dev/md/bench", 60).status == 0
     yield record, live, disk.guest
@@ -281,7 +282,7 @@ def counters(record: GuestRecord, number: int) -> dict[str, float]:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(1, 9))
 def test_each_of_eight_disks_in_a_guest_meets_its_calibration(
-    eight: tuple[GuestRecord, LiveBench, GuestTimes], number: int
+    eight: tuple[GuestRecord, LiveBackend, GuestTimes], number: int
 ) -> None:
     record, bench, guest = eight
     disk = Disk.model_validate({"model": "hdd", "size": "4GiB"})
@@ -329,7 +330,7 @@ def all_at_once(guest: GuestTimes, count: int, requests: int = 20_000) -> float:
 
 @pytest.mark.slow
 def test_eight_disks_at_once_are_as_fast_as_their_model(
-    eight: tuple[GuestRecord, LiveBench, GuestTimes],
+    eight: tuple[GuestRecord, LiveBackend, GuestTimes],
 ) -> None:
     record, bench, guest = eight
     for number in range(1, 9):
@@ -357,7 +358,7 @@ def test_eight_disks_at_once_are_as_fast_as_their_model(
 
 @pytest.mark.slow
 def test_four_disks_with_64_requests_in_flight_lose_none_and_are_in_time(
-    eight: tuple[GuestRecord, LiveBench, GuestTimes],
+    eight: tuple[GuestRecord, LiveBackend, GuestTimes],
 ) -> None:
     """QEMU has at most 16 on the way on one NBD connection: four times 16."""
     record, bench, _ = eight

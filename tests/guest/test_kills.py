@@ -25,8 +25,8 @@ from pathlib import Path
 import pytest
 
 from lab.host.guest import registry as guests
-from lab.host.guest import saved as warm
-from lab.host.guest.bench import LiveBench
+from lab.host.guest import snapshots as warm
+from lab.host.guest.backend import LiveBackend
 from lab.host.guest.registry import GuestRecord
 from lab.host.system import keys, pids
 
@@ -476,7 +476,7 @@ def fight(home: Home, decoys: tuple[GuestRecord, Path], hits: list[Hit]) -> Batt
             home.run("gc")
     stay = {s.key: s.memory.stat().st_ino for s in warm.every()}
     assert {key: stay.get(key) for key in saved} == saved, "a saved guest was thrown away"
-    bench = LiveBench(record, keys.lab_key().private)
+    bench = LiveBackend(record, keys.lab_key().private)
     bench.wait_for_ssh(60)
     assert "active raid5" in bench.guest("cat /proc/mdstat", 60).stdout
     bench.close()

@@ -19,8 +19,8 @@ from lab.compile.scenario.document import compile_scenario
 from lab.core.errors import GuestError, ToolError
 from lab.core.yaml import parse_override
 from lab.host.guest import registry as guests
-from lab.host.guest import saved as warm
-from lab.host.guest.bench import LiveBench
+from lab.host.guest import snapshots as warm
+from lab.host.guest.backend import LiveBackend
 from lab.host.guest.registry import GuestRecord
 from lab.host.guest.ssh.shell import Shell, reach
 from lab.host.system import keys
@@ -55,8 +55,8 @@ def record(lab_home: Home, image: str) -> Iterator[GuestRecord]:
 
 
 @pytest.fixture(scope="module")
-def bench(record: GuestRecord) -> Iterator[LiveBench]:
-    live = LiveBench(record, keys.lab_key().private)
+def bench(record: GuestRecord) -> Iterator[LiveBackend]:
+    live = LiveBackend(record, keys.lab_key().private)
     live.attach()
     live.wait_for_ssh(60)
     # The array that `up` left makes room for those of the cells to come.
@@ -76,12 +76,12 @@ def cell_of(*sets: str) -> Cell:
     return compile_scenario(path, overrides=overrides).cells[0]
 
 
-def run_cell(bench: LiveBench, cell: Cell) -> tuple[dict[str, str], list[Check]]:
+def run_cell(bench: LiveBackend, cell: Cell) -> tuple[dict[str, str], list[Check]]:
     """Everything that a worker does with a cell: raw output and checks; taken apart afterwards."""
     return run_steps(bench, cell_procedure(cell, bench.record.directory))
 
 
-def run_steps(bench: LiveBench, procedure: Procedure) -> tuple[dict[str, str], list[Check]]:
+def run_steps(bench: LiveBackend, procedure: Procedure) -> tuple[dict[str, str], list[Check]]:
     undo, raw, checks = Undo(), {}, []
     try:
         run_procedure(procedure, bench, undo, raw.__setitem__, lambda _s: None, checks.append)
@@ -104,12 +104,12 @@ def test_ps_names_it_and_ssh_leads_into_it(lab_home: Home, record: GuestRecord) 
     assert "hello" in lab_home.run("console", record.id).stdout
 
 
-def test_a_second_guest_key_is_refused(record: GuestRecord, bench: LiveBench) -> None:
+def test_a_second_guest_key_is_refused(record: GuestRecord, bench: LiveBackend) -> None:
     other = keys.make().public
     first, second = reach(record.port), reach(record.port)
     assert first is not None
     assert second is not None
-    with pytest.raises(GuestError, match="another SSH host key"):
+    with pytest.raises(GuestError, match="SSH host key is not the one"):
         Shell.connect(
             first,
             private_key=keys.lab_key().private,
@@ -129,7 +129,7 @@ def test_a_second_guest_key_is_refused(record: GuestRecord, bench: LiveBench) ->
 
 
 def test_the_guest_reaches_nothing_and_only_loopback_reaches_it(
-    record: GuestRecord, bench: LiveBench
+    record: GuestRecord, bench: LiveBackend
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(20)
@@ -212,7 +212,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_array_is_built_and_read_back(bench: LiveBench, kind: str) -> None:
+def test_every_kind_of_array_is_built_and_read_back(bench: LiveBackend, kind: str) -> None:
     cell = cell_of(*SMALL, *KINDS[kind])
     raw, checks = run_cell(bench, cell)
     assert {c.name for c in checks} >= {"disks", "array"}
@@ -231,7 +231,7 @@ def test_every_kind_of_array_is_built_and_read_back(bench: LiveBench, kind: str)
     ],
 )
 def test_an_array_that_is_not_what_was_asked_for_is_caught_before_it_is_measured(
-    bench: LiveBench, field: str, wrong: str, says: str
+    bench: LiveBackend, field: str, wrong: str, says: str
 ) -> None:
     """The negative control of the read-back: the real array, and an expectation that is wrong."""
     procedure = cell_procedure(cell_of(*SMALL, "disks.count=3"), bench.record.directory)
@@ -250,7 +250,7 @@ def test_an_array_that_is_not_what_was_asked_for_is_caught_before_it_is_measured
     assert not any(name.startswith("write") for name in raw)
 
 
-def test_a_disk_with_an_old_array_on_it_is_not_built_upon(bench: LiveBench) -> None:
+def test_a_disk_with_an_old_array_on_it_is_not_built_upon(bench: LiveBackend) -> None:
     procedure = cell_procedure(cell_of(*SMALL, "disks.count=3"), bench.record.directory)
     steps = list(procedure.steps)
     place = next(i for i, s in enumerate(steps) if isinstance(s, Verify) and s.name == "disks")
@@ -271,7 +271,7 @@ def test_a_disk_with_an_old_array_on_it_is_not_built_upon(bench: LiveBench) -> N
         assert bench_undo.unwind() == []
 
 
-def test_qemu_has_every_limit_that_the_scenario_names(bench: LiveBench) -> None:
+def test_qemu_has_every_limit_that_the_scenario_names(bench: LiveBackend) -> None:
     limits = (
         "disks.throttle={read_bytes_per_second: 7MiB, write_bytes_per_second: 9MiB,"
         " write_bytes_per_second_max: 18MiB, write_bytes_per_second_max_seconds: 2,"
@@ -297,7 +297,7 @@ def test_qemu_has_every_limit_that_the_scenario_names(bench: LiveBench) -> None:
     assert {k: seen[0][k] for k in expected} == expected
 
 
-def test_a_command_that_fails_or_takes_too_long_says_so(bench: LiveBench) -> None:
+def test_a_command_that_fails_or_takes_too_long_says_so(bench: LiveBackend) -> None:
     failed = bench.guest("echo to-stdout; echo to-stderr >&2; exit 3", 30)
     assert (failed.status, failed.stdout, failed.stderr) == (3, "to-stdout\n", "to-stderr\n")
     with pytest.raises(GuestError, match="had not ended after 2 seconds: sleep 60"):
@@ -307,7 +307,7 @@ def test_a_command_that_fails_or_takes_too_long_says_so(bench: LiveBench) -> Non
     assert len(large.stdout) == 3_000_000
 
 
-def test_a_workload_whose_program_is_missing_is_named(bench: LiveBench) -> None:
+def test_a_workload_whose_program_is_missing_is_named(bench: LiveBackend) -> None:
     procedure = cell_procedure(cell_of(*SMALL, "disks.count=3"), bench.record.directory)
     steps = tuple(
         s.model_copy(
@@ -324,14 +324,14 @@ def test_a_workload_whose_program_is_missing_is_named(bench: LiveBench) -> None:
         run_steps(bench, procedure.model_copy(update={"steps": steps}))
 
 
-def test_a_mkfs_that_fails_fails_its_cell(bench: LiveBench) -> None:
+def test_a_mkfs_that_fails_fails_its_cell(bench: LiveBackend) -> None:
     cell = cell_of(*SMALL, "disks.count=3", "filesystem={type: ext4, options: ['-b', '77']}")
     with pytest.raises(ToolError, match="ext4 on the array"):
         run_cell(bench, cell)
 
 
 @pytest.mark.parametrize("type_", ["ext3", "ext4"])
-def test_a_file_system_is_made_mounted_and_written_to(bench: LiveBench, type_: str) -> None:
+def test_a_file_system_is_made_mounted_and_written_to(bench: LiveBackend, type_: str) -> None:
     cell = cell_of(
         *SMALL, "disks.count=3", f"filesystem={{type: {type_}, mount_options: [noatime]}}"
     )
@@ -349,7 +349,7 @@ def test_no_secret_lies_open_on_the_host(record: GuestRecord) -> None:
 
 
 def test_disks_that_stop_are_noticed_and_those_that_are_slow_or_idle_are_not(
-    bench: LiveBench,
+    bench: LiveBackend,
 ) -> None:
     """A real freeze: QEMU lets one byte in a second through, and the array waits for that disk."""
     cell = cell_of(

@@ -28,9 +28,9 @@ import pytest
 from lab.compile.guest.disks import disk_steps, standing
 from lab.compile.scenario.document import compile_scenario
 from lab.host.guest import registry as guests
-from lab.host.guest import saved as warm
 from lab.host.guest import servers
-from lab.host.guest.bench import LiveBench
+from lab.host.guest import snapshots as warm
+from lab.host.guest.backend import LiveBackend
 from lab.host.system import keys
 from lab.model.execution.procedure import AttachDisk, Procedure, SendDirectory, Step
 from lab.model.result.measurement import Check
@@ -100,7 +100,7 @@ def about(cell: Cell) -> StoredRun:
 class Hosts:
     """One guest after the other, on the same drive."""
 
-    bench: LiveBench
+    bench: LiveBackend
     start: Procedure
     plug: tuple[Step, ...]
     """Attach the drive, and wait until the guest has it."""
@@ -199,7 +199,7 @@ def hosts(lab_home: Home, image: str, tmp_path_factory: pytest.TempPathFactory) 
         host_key=job.host_key,
         warm=job.warm,
     )
-    bench = LiveBench(record, keys.lab_key().private, scale=job.scale)
+    bench = LiveBackend(record, keys.lab_key().private, scale=job.scale)
     try:
         steps = disk_steps(cell, str(record.path), None)
         (attach,) = [step for step in steps if isinstance(step, AttachDisk)]

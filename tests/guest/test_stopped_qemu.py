@@ -25,7 +25,7 @@ from lab.core.errors import GuestError
 from lab.host.system import accelerator
 from lab.host.guest import registry as guests
 from lab.host.system import wire
-from lab.host.guest.bench import LiveBench
+from lab.host.guest.backend import LiveBackend
 
 call = sys.argv[1]
 record = guests.create(guest="gaaaaaa", scenario="q", image="i", host_key="k")
@@ -38,7 +38,7 @@ xml = (
     "<disk type='file' device='disk'><driver name='qemu' type='raw'/>"
     f"<source file='{disk}'/><target dev='sda' bus='scsi'/><serial>disk1</serial></disk>"
 )
-bench = LiveBench(record, "key")
+bench = LiveBackend(record, "key")
 hypervisor = bench._hypervisor
 hypervisor.start(
     "<domain type='qemu'><name>lab</name><memory unit='MiB'>64</memory>"

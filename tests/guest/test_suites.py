@@ -63,7 +63,7 @@ def test_tests_of_suites_are_claims_of_a_run(lab_home: Home, image: str, tmp_pat
         "mdadm.01mdadm": ("holds", "it passed"),
         "mdadm.02bad": ("refuted", "active raid5 not found"),
         "mdadm.03skips": ("not_tested", "no such kernel"),
-        "mdadm.04hangs": ("inconclusive", "it had not ended after 5 seconds, and was ended"),
+        "mdadm.04hangs": ("inconclusive", "it did not end within 5 seconds and was ended"),
         "mdadm.05after": ("holds", "it passed"),
         "blk.md/001": ("holds", "it passed"),
         "blk.md/002": ("refuted", "its output differs: -good"),

@@ -16,7 +16,7 @@ import pytest
 from lab.core.errors import GuestError
 from lab.host import images
 from lab.host.guest import registry as guests
-from lab.host.guest.bench import LiveBench
+from lab.host.guest.backend import LiveBackend
 from lab.host.guest.libvirt.hypervisor import Hypervisor
 from lab.host.system import keys
 
@@ -98,7 +98,7 @@ def test_a_guest_that_panics_and_ctrl_c_in_a_workload(
     (directory,) = lab_home.guests.glob("g*")
     record = guests.read(directory)
     assert record is not None
-    bench = LiveBench(record, keys.lab_key().private)
+    bench = LiveBackend(record, keys.lab_key().private)
     bench.wait_for_ssh(60)
     with pytest.raises(GuestError, match=r"panicked|is gone|was lost") as caught:
         bench.guest("echo 1 > /proc/sys/kernel/sysrq; echo c > /proc/sysrq-trigger", 60)
@@ -127,11 +127,11 @@ def test_hung_dead_and_forgotten_guests(lab_home: Home, fresh_guest: Callable[..
     """One guest: its processors stop, then QEMU is killed, then only its directory is left."""
     name = fresh_guest()
     record = guests.find(name)
-    bench = LiveBench(record, keys.lab_key().private, silence=4.0)
+    bench = LiveBackend(record, keys.lab_key().private, silence=4.0)
     bench.wait_for_ssh(60)
     os.kill(record.pid, signal.SIGSTOP)
     began = time.monotonic()
-    with pytest.raises(GuestError, match="hangs: nothing on SSH for 4 seconds") as caught:
+    with pytest.raises(GuestError, match="hangs: no answer on SSH for 4 seconds") as caught:
         bench.guest("echo never", 300)
     assert time.monotonic() - began < 30
     assert "its console" in caught.value.hint
@@ -142,8 +142,8 @@ def test_hung_dead_and_forgotten_guests(lab_home: Home, fresh_guest: Callable[..
     while guests.is_alive(record):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    other = LiveBench(record, keys.lab_key().private)
-    with pytest.raises(GuestError, match="ended by itself: its QEMU is gone"):
+    other = LiveBackend(record, keys.lab_key().private)
+    with pytest.raises(GuestError, match="ended unexpectedly: its QEMU is gone"):
         other.wait_for_ssh(30)
     assert lab_home.json("ps")["guests"][0]["state"] == "gone"
     would = lab_home.json("gc", "--dry-run")
@@ -259,7 +259,7 @@ def test_a_disk_that_fills_up_in_the_middle_ends_the_run_in_a_sentence(
         sentence = told_once(said)
         assert sentence.startswith("lab: the disk is full: "), said
         if where == "guests":
-            assert "QEMU stopped the guest, for it could not write to the file of" in sentence
+            assert "QEMU stopped the guest: the file of" in sentence
         else:
             assert f"'{out}/" in sentence
             assert sentence.endswith(("cannot be written", "cannot be made"))
@@ -291,7 +291,7 @@ def test_ssh_killed_in_the_guest_costs_its_cell_one_retry(
     (directory,) = lab_home.guests.glob("g*")
     record = guests.read(directory)
     assert record is not None
-    bench = LiveBench(record, keys.lab_key().private)
+    bench = LiveBackend(record, keys.lab_key().private)
     bench.wait_for_ssh(60)
     with pytest.raises(GuestError):
         bench.guest("pkill -KILL sshd; sleep 5", 60)
@@ -328,7 +328,7 @@ def test_an_image_that_is_cut_short_is_named_before_anything_starts(
     assert done.returncode == 3, done.stderr
     size = victim.stat().st_size
     assert told_once(done.stderr) == (
-        f"lab: the image '{image}' is damaged: '{short}' has 4096 bytes instead of {size}"
+        f"lab: the image '{image}' is damaged: '{short}' has 4096 bytes, expected {size}"
     )
-    assert f"`lab image build {image}` builds it again" in done.stderr
+    assert f"lab image build {image}" in done.stderr
     assert home.left() == []

@@ -181,7 +181,7 @@ def test_a_byte_changed_in_a_snapshot_is_caught(lab_kit: SealedKit, tmp_path: Pa
     state.write_bytes(bytes(state.stat().st_size))
     cold = sealed.benched(lab_kit, tmp_path, cell)
     assert [line.partition("(")[0] for line in cold.notices] == [
-        "a snapshot did not restore and is removed; booting cold "
+        "a snapshot did not restore and was removed; guests boot instead "
     ]
     assert cold.answers[0].status == 0
     assert not saved.exists()

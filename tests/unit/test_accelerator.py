@@ -28,7 +28,7 @@ def test_guest_code_that_never_prints_is_noticed(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(accelerator, "rom", lambda: bytes(silent))
     monkeypatch.setattr(accelerator, "SECONDS", 1.0)
     said = accelerator.try_code("tcg")
-    assert said == "16 bytes of guest code printed nothing of its own for 1 seconds"
+    assert said == "16 bytes of guest code printed nothing for 1 seconds"
 
 
 @needs_qemu

@@ -55,14 +55,14 @@ def test_what_is_left_out_is_said_with_a_zero() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"s": 0}, "leave every test out"),
+        ({"s": 0}, "skip every test"),
         ({"s": 1000}, "whole MiB"),
         ({"s": "1MB"}, "whole MiB"),
         ({"io_chunk_size": 3000}, "power of two"),
         ({"io_chunk_size": "2MiB"}, "power of two"),
         ({"r": "64MiB"}, "twice as large as r"),
-        ({"min_size": 2, "max_size": 1}, "more than max_size"),
-        ({"d": "/tmp"}, "something else than the target"),
+        ({"min_size": 2, "max_size": 1}, "above max_size"),
+        ({"d": "/tmp"}, "does not contain"),
         ({"z": 0}, "greater than or equal to 1"),
     ],
 )
@@ -95,7 +95,7 @@ def test_a_test_that_was_too_quick_has_no_rate_but_a_latency() -> None:
 @pytest.mark.parametrize(
     ("index", "text", "said"),
     [
-        (0, "1.97", "no CSV of format 1.98"),
+        (0, "1.97", "did not print CSV of format 1.98"),
         (4, "2", "seed '2' instead of '1'"),
         (5, "64M", "file_size '64M' instead of '100M'"),
         (21, "16", "num_files '16' instead of ''"),

@@ -24,7 +24,8 @@ from lab.model.result.calibration import Calibration, GuestTimes
 from lab.model.scenario.document import Cell
 from lab.model.scenario.drive import HardDrive
 from lab.plugins import catalog
-from lab.plugins.disks import PACE, hdd
+from lab.plugins.disks import hdd
+from lab.plugins.disks._shared import PACE
 from lab.run import calibration
 from lab.run.options import How
 from lab.run.preparation.place import Place
@@ -357,7 +358,7 @@ def test_a_guest_that_is_too_slow_for_the_disk_is_told_from_a_disk_that_is_off(
     assert not found.passed
     assert "+40.3% of random read 1 (5.00 ms)" in found.detail
     assert "random read 16" not in found.detail  # of a disk that fails, what does
-    assert "this guest is too slow for such a disk" in found.detail
+    assert "this guest is too slow to measure such a disk" in found.detail
     # The same 5 ms where the guest did not take them: the disk is off.
     other = calibration.calibrate(disk, seen(disk, DRIVE, slow), guest=GUEST)
     assert [p.name for p in other.points if abs(p.error) > p.tolerance] == ["random_read_1"]

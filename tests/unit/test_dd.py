@@ -80,7 +80,7 @@ def test_the_script_really_runs_and_is_read(tmp_path: Path) -> None:
         ({"if": "/dev/zero", "of": "/tmp/x", "count": 1}, "neither if nor of"),
         ({"if": "{target}", "of": "{target}", "count": 1}, "both if and of"),
         ({"of": "{target}"}, "give count"),
-        ({**WRITE, "bs": 0}, "moves nothing"),
+        ({**WRITE, "bs": 0}, "expected 1 byte or more"),
         ({**WRITE, "count": 0}, "greater than or equal to 1"),
         ({**WRITE, "seek": -1}, "greater than or equal to 0"),
         ({**WRITE, "bs": "1M"}, "MiB or MB"),
@@ -156,5 +156,5 @@ def test_what_dd_prints_is_read_back(blocks: int, size: int, seconds: float) -> 
 def test_a_short_copy_is_never_a_number(blocks: int, missing: int) -> None:
     copied = blocks * 4096 - missing
     line = f"{copied} bytes (1 MB, 1 MiB) copied, 1.5 s, 1.0 MB/s"
-    with pytest.raises(ToolError, match=f"{copied} bytes, short of the {blocks * 4096}"):
+    with pytest.raises(ToolError, match=f"{copied} bytes, expected {blocks * 4096}"):
         _parse(line, _parameters(bs=4096, count=blocks))

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lab.core.errors import GuestError, HostError, InputError, LabError
-from lab.host.guest import saved as warm
+from lab.host.guest import snapshots as warm
 from lab.host.guest.libvirt.hypervisor import Hypervisor
 from lab.host.guest.libvirt.limited import LIMITS, Limited, Limiter
 from lab.host.guest.ssh.channels import Running
@@ -105,7 +105,7 @@ def test_time_for_which_the_process_was_stopped_does_not_count(
 @pytest.mark.parametrize("text", ["a", "0", "-1", "inf", "nan"])
 def test_a_factor_that_is_none_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAB_LIMITS", text)
-    with pytest.raises(InputError, match=f"LAB_LIMITS: '{text}' is not a positive number"):
+    with pytest.raises(InputError, match=f"LAB_LIMITS={text}: expected a positive number"):
         clock.limit(60)
 
 
@@ -219,9 +219,9 @@ def test_ssh_that_hangs_is_given_up(never: threading.Event, tmp_path: Path) -> N
     shell = Shell(Client(never), lambda: None)  # type: ignore[arg-type]
     began = time.monotonic()
     (tmp_path / "file").touch()
-    with pytest.raises(GuestError, match="next bytes of a file over SFTP"):
+    with pytest.raises(GuestError, match="progress of a file copy over SFTP"):
         shell.put(tmp_path / "file", "/target")
-    with pytest.raises(GuestError, match="next bytes of a file over SFTP"):
+    with pytest.raises(GuestError, match="progress of a file copy over SFTP"):
         shell.get("/source", tmp_path / "file")
     with pytest.raises(GuestError, match="the guest to open a channel over SSH"):
         shell.run("true", 60)
@@ -287,7 +287,7 @@ def hold() -> Iterator[Callable[[Path], int]]:
 
 
 def baked() -> None:
-    with warm.baking("key"):
+    with warm.exclusive("key"):
         pass
 
 

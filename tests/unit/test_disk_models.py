@@ -20,7 +20,8 @@ from lab.md.theory.drive import figures, random_read_rate
 from lab.model.execution.procedure import AskServer, AttachDisk, StartServer, Verify
 from lab.model.scenario.document import Cell, Disk
 from lab.plugins import catalog
-from lab.plugins.disks import LARGEST_INDEX, SERIAL_BYTES, control_path, hdd, socket_path, ssd
+from lab.plugins.disks import hdd, ssd
+from lab.plugins.disks._shared import LARGEST_INDEX, SERIAL_BYTES, control_path, socket_path
 from lab.report.export.shell import as_script
 from lab.run.steps import Undo, run_step
 from tests.fakes import SCENARIO, FakeBench
@@ -53,7 +54,7 @@ def test_a_modelled_disk_is_raw_and_writes_back_where_nothing_else_is_said(model
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "format": ({"format": "qcow2"}, "keeps a raw file"),
+    "format": ({"format": "qcow2"}, "uses a raw file"),
     "cache": ({"cache": "unsafe"}, "drops the guest's flushes"),
     "aio": ({"aio": "io_uring"}, "over a socket"),
     "throttle.total_bytes_per_second": (
@@ -63,11 +64,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "preset": ({"preset": "hdd_7300"}, "did you mean 'hdd_7200'"),
     "hdd.average_seek": ({"hdd": {"average_seek": "30ms"}}, "not between"),
     "hdd.inner_rate": ({"hdd": {"inner_rate": "200MB"}}, "outer tracks' 142000000"),
-    "hdd.link_rate": ({"hdd": {"link_rate": 0}}, "must carry something"),
+    "hdd.link_rate": ({"hdd": {"link_rate": 0}}, "expected 1 byte per second"),
     "hdd.write_cache": ({"hdd": {"write_cache": "4KiB"}}, "64KiB or more"),
-    "ssd": ({"ssd": {"channels": 2}}, "'hdd' does not look at it"),
+    "ssd": ({"ssd": {"channels": 2}}, "'hdd' does not use it"),
     "ssd.page": ({"model": "ssd", "ssd": {"page": 1000}}, "multiple of 512"),
-    "hdd": ({"model": "ssd", "hdd": {"rpm": 5400}}, "'ssd' does not look at it"),
+    "hdd": ({"model": "ssd", "hdd": {"rpm": 5400}}, "'ssd' does not use it"),
 }
 
 
@@ -89,7 +90,7 @@ def test_models_that_have_no_presets_say_so(model: str) -> None:
 def test_a_seek_that_no_curve_has_is_refused() -> None:
     found = problems(hdd={"track_to_track": "1ms", "average_seek": "17ms", "full_stroke": "17.5ms"})
     assert found[0][0] == "hdd.average_seek"
-    assert "no curve that rises" in found[0][1]
+    assert "no seek curve" in found[0][1]
 
 
 def test_an_unknown_figure_is_answered_with_the_nearest(tmp_path: Path) -> None:

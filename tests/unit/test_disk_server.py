@@ -389,9 +389,7 @@ def test_the_server_is_told_what_it_does_not_know(tmp_path: Path) -> None:
 
 def test_a_plug_in_is_compiled_once_and_again_when_it_changes(tmp_path: Path) -> None:
     flags = ("-std=gnu11", "-O0", "-fPIC", "-shared")
-    step = BuildPlugin(
-        source="plugins/disks/plugin/disk.c", link=str(tmp_path / "a.so"), flags=flags
-    )
+    step = BuildPlugin(source="drive/nbdkit_disk.c", link=str(tmp_path / "a.so"), flags=flags)
     servers.link(step)
     first = (tmp_path / "a.so").resolve()
     made = first.stat().st_mtime_ns
@@ -402,7 +400,7 @@ def test_a_plug_in_is_compiled_once_and_again_when_it_changes(tmp_path: Path) ->
 
 
 def test_what_does_not_compile_names_the_packages(tmp_path: Path) -> None:
-    step = BuildPlugin(source="core/errors.py", link=str(tmp_path / "a.so"), flags=("-x", "c"))
+    step = BuildPlugin(source="lab/__init__.py", link=str(tmp_path / "a.so"), flags=("-x", "c"))
     with pytest.raises(HostError) as raised:
         servers.link(step)
     assert "nbdkit-plugin-dev" in raised.value.hint
@@ -411,7 +409,7 @@ def test_what_does_not_compile_names_the_packages(tmp_path: Path) -> None:
 
 def test_without_nbdkit_the_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    step = BuildPlugin(source="plugins/disks/plugin/disk.c", link="/nowhere/a.so", flags=())
+    step = BuildPlugin(source="drive/nbdkit_disk.c", link="/nowhere/a.so", flags=())
     with pytest.raises(HostError, match="'nbdkit'") as raised:
         servers.build(step)
     assert "apt-get install nbdkit nbdkit-plugin-dev gcc" in raised.value.hint

@@ -182,7 +182,7 @@ def test_without_fio_there_is_nothing_for_fio_plot(tmp_path: Path) -> None:
     cut = fio_run(tmp_path / "f", RANDOM, {"random": "random-write"}, depths=(0,))
     (raw,) = cut.directory.rglob("random.1.stdout.txt")
     raw.write_text(raw.read_text()[:900])
-    with pytest.raises(ToolError, match="not the JSON"):
+    with pytest.raises(ToolError, match="did not print JSON"):
         export(cut, Form.FIO, tmp_path / "out", None)
 
 
@@ -366,7 +366,7 @@ def test_a_modelled_disks_server_is_in_the_bundle(tmp_path: Path) -> None:
     attempt = run.begin_cell("c", cell, Procedure(name="q", steps=()))
     run.finish_cell("c", attempt, StoredOutcome(outcome=Outcome.LOST, reason="it was"))
     files = bundle_of(run, stored)
-    assert "nbdkit-plugin.h" in files["lab/plugins/disks/plugin/disk.c"]
-    assert "@DIRECTORY@/bundle/lab/plugins/disks/plugin/disk.c" in files["steps.sh"]
+    assert "nbdkit-plugin.h" in files["drive/nbdkit_disk.c"]
+    assert "@DIRECTORY@/bundle/drive/nbdkit_disk.c" in files["steps.sh"]
     # An image that was imported boots from its disk.
     assert "kernel" not in files["run.sh"].partition("for file in ")[2].splitlines()[0]

@@ -40,7 +40,7 @@ from lab.model.execution.procedure import (
 )
 from lab.model.scenario.outputs import Outputs
 from lab.plugins import catalog
-from lab.plugins.faults import BEGAN, check, common, settle, state
+from lab.plugins.faults._shared import BEGAN, check, common, settle, state
 from lab.report.export.shell import as_script
 from lab.run.plan import plan_of
 from lab.run.steps import Undo, run_procedure
@@ -268,7 +268,7 @@ def test_a_missing_member_is_none_until_it_is_added(tmp_path: Path) -> None:
     assert "virtio-disk2" not in command
     assert "virtio-disk3" in command
     fails = "  - {name: f, fault: fail, after: book, disk: 2}\n"
-    with pytest.raises(InputError, match="disk 2 is no member of the array"):
+    with pytest.raises(InputError, match="disk 2 is not a member of the array"):
         compiled(tmp_path, fails, short)
     back = "  - {name: b, fault: re_add, after: write, disk: 2, add: true}\n"
     compiled(tmp_path, back + fails, short)
@@ -296,20 +296,20 @@ BAD = {
     ),
     "  - {name: f, fault: fail, disk: 1}": "a fault has one moment, and none is given",
     "  - {name: f, fault: fail, after: book, before: read, disk: 1}": "before and after is given",
-    "  - {name: f, fault: fail, after: book, at: 2s, disk: 1}": "at counts from the start",
+    "  - {name: f, fault: fail, after: book, at: 2s, disk: 1}": "at needs during",
     "  - {name: f, fault: fail, after: booking, disk: 1}": "after: there is no workload 'booking'",
     "  - {name: book, fault: fail, after: book, disk: 1}": "'book' is the name of a workload",
     "  - {name: f, fault: fail, after: book, disk: 5}": "there is no disk 5: the cell has 4",
     "  - {name: f, fault: fail, after: book, disk: 0}": "from 1 to 64, found 0",
     "  - {name: f, fault: fail, after: book, disc: 1}": "faults[0].disc",
     "  - {name: f, fault: rot, during: book, disk: 1}": "f, fault: rot",
-    "  - {name: f, fault: rot, after: book, disk: 1, length: 100}": "not a number of sectors",
+    "  - {name: f, fault: rot, after: book, disk: 1, length: 100}": "not whole sectors",
     "  - {name: f, fault: rot, after: book, disk: 1, offset: 300MiB}": "beyond the member's data",
     "  - {name: f, fault: io_error, after: book, disk: 1}": "io_error needs a modelled disk",
-    "  - {name: f, fault: slow, after: book, disk: 1, stall: 2s}": "does not stall on command",
-    "  - {name: f, fault: slow, after: book, disk: 1}": "says nothing slow",
+    "  - {name: f, fault: slow, after: book, disk: 1, stall: 2s}": "cannot stall",
+    "  - {name: f, fault: slow, after: book, disk: 1}": "no limit is given",
     "  - {name: f, fault: power_cut, after: book, lose_cache: true}": "have no volatile cache",
-    "  - {name: f, fault: replace, after: book, disk: 1, with: 2}": "disk 2 is no spare",
+    "  - {name: f, fault: replace, after: book, disk: 1, with: 2}": "disk 2 is not a spare",
     "  - {name: f, fault: sync_action, after: book, action: mend}": "one of check, repair",
 }
 
@@ -329,7 +329,7 @@ def test_what_cannot_be_done_is_said_with_its_place(
 
 def test_what_follows_a_fault_is_held_against_it(tmp_path: Path) -> None:
     pulled = "  - {name: out, fault: pull, after: write, disk: 2}\n"
-    with pytest.raises(InputError, match="disk 2 was pulled before"):
+    with pytest.raises(InputError, match="disk 2 is unplugged by an earlier fault"):
         compiled(tmp_path, pulled + "  - {name: f, fault: fail, after: read, disk: 2}\n")
     cut = "  - {name: cut, fault: power_cut, during: book, at: 1s}\n"
     with pytest.raises(InputError, match="'book' has ended by then: 'cut' cuts it short"):
@@ -338,7 +338,7 @@ def test_what_follows_a_fault_is_held_against_it(tmp_path: Path) -> None:
         compiled(tmp_path, cut, "trials=3")
     with pytest.raises(InputError, match="needs an md array with redundancy"):
         compiled(tmp_path, pulled, "array={level: 0}")
-    with pytest.raises(InputError, match="a file system is mounted from it"):
+    with pytest.raises(InputError, match="its file system is mounted"):
         compiled(
             tmp_path, "  - {name: f, fault: rot, after: book, disk: 2}\n", "filesystem={type: xfs}"
         )
@@ -641,10 +641,10 @@ def test_blocks_that_were_never_told_are_not_missed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "text", "message"),
     [
-        ("cut.1.stdout.txt", "nothing\n", "nothing said what 'ended' is"),
-        ("cut.1.book.kept.txt", "Traceback\n", "did not read its blocks back"),
+        ("cut.1.stdout.txt", "nothing\n", "the output has no 'ended'"),
+        ("cut.1.book.kept.txt", "Traceback\n", "did not verify its blocks"),
         ("cut.1.book.kept.txt", '{"intact": [], "looked_at": 3, "errors": 0}', "looked at 3"),
-        ("book.1.stdout.txt", "0\n2\n1\n", "in another order"),
+        ("book.1.stdout.txt", "0\n2\n1\n", "in the wrong order"),
     ],
 )
 def test_what_cannot_be_read_is_no_figure(

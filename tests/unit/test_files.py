@@ -198,4 +198,4 @@ def test_nothing_else_in_the_lab_renames() -> None:
         if re.search(r"\.rename\(|os\.(rename|replace|link)\(|shutil\.move\(", line)
     ]
     # Both are moves into a directory that is then published whole.
-    assert [line.partition(":")[0] for line in others] == ["host/guest/saved.py"], others
+    assert [line.partition(":")[0] for line in others] == ["host/guest/snapshots.py"], others

@@ -76,8 +76,8 @@ def test_values_have_one_spelling(name: str, given: object, kept: object) -> Non
         ({"direct": "perhaps"}, "true or false"),
         ({"filename": "/dev/sda"}, "leave filename out"),
         ({"group_reporting": False}, "one report"),
-        ({"unified_rw_reporting": "mixed"}, "which way"),
-        ({"rw": "randwrote"}, "none of fio's"),
+        ({"unified_rw_reporting": "mixed"}, "merges the directions"),
+        ({"rw": "randwrote"}, "is unknown to fio"),
         ({"runtime": None}, "needs a runtime"),
         ({"randseed": 2}, "add randrepeat: 0"),
         ({"randseed": 2, "randrepeat": True}, "add randrepeat: 0"),
@@ -95,7 +95,7 @@ def test_a_run_that_was_made_with_an_idle_seed_is_still_read() -> None:
         WORKLOAD.parameters.model_validate(asked)
     kept = WORKLOAD.parameters.model_validate(asked, context=KEPT)
     assert "--randseed=2" in WORKLOAD.script(kept, "/dev/md/bench")
-    with pytest.raises(ValueError, match="none of fio's"):
+    with pytest.raises(ValueError, match="is unknown to fio"):
         WORKLOAD.parameters.model_validate({**asked, "rw": "randwrote"}, context=KEPT)
 
 

@@ -155,7 +155,7 @@ def test_only_a_guests_own_directory_is_removed(tmp_path: Path) -> None:
     inner = paths.guests() / "g1" / "disks"
     inner.mkdir(parents=True)
     for wrong in (precious, link, inner, paths.guests(), paths.guests() / ".." / "guests"):
-        with pytest.raises(HostError, match="is no guest's directory"):
+        with pytest.raises(HostError, match="is not a guest's directory"):
             guests.remove(wrong)
     assert precious.is_dir()
     assert inner.is_dir()
@@ -207,7 +207,7 @@ def test_several_live_guests_must_be_named() -> None:
     with process(QEMU, disk_of(one)) as first, process(QEMU, disk_of(two)) as second:
         guests.write(replace(one, pid=first))
         guests.write(replace(two, pid=second))
-        with pytest.raises(InputError, match="say which of g1, g2"):
+        with pytest.raises(InputError, match="give one of these ids: g1, g2"):
             guests.find(None)
         assert guests.find("g2").id == "g2"
         with pytest.raises(InputError, match="no live guest 'g3'"):

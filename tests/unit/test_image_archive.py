@@ -151,14 +151,14 @@ def test_what_is_damaged_or_hostile_leaves_nothing(
     hostile = image.manifest.model_copy(update={"files": files}).model_dump_json().encode()
     monkeypatch.setenv("LAB_HOME", str(home / "two"))
     for changed, said in (
-        ({"manifest.json": None}, "it has no 'manifest.json'"),
+        ({"manifest.json": None}, "'manifest.json' is missing"),
         ({"manifest.json": b"{}"}, "'manifest.json' is not valid"),
-        ({"manifest.json": bytes(2 << 20)}, "no file of at most"),
+        ({"manifest.json": bytes(2 << 20)}, "must be a regular file of at most"),
         ({"kernel": None}, "it has no 'kernel'"),
         ({"kernel": b"short"}, "is damaged: 'kernel'"),
-        ({"kernel": b"longer than it was"}, "no file of at most"),
-        ({"kernel": link("kernel")}, "no file of at most"),
-        ({"manifest.json": hostile, "disk.qcow2": disk}, "stands on a backing file"),
+        ({"kernel": b"longer than it was"}, "must be a regular file of at most"),
+        ({"kernel": link("kernel")}, "must be a regular file of at most"),
+        ({"manifest.json": hostile, "disk.qcow2": disk}, "has a backing file"),
     ):
         other = home / "other.tar"
         shutil.copyfile(path, other)

@@ -82,17 +82,17 @@ def test_what_made_debian_12_fast_is_in_the_others(name: str) -> None:
     ("old", "new", "says"),
     [
         ("base: debian-12", "base: debian-7", "own.yaml:2: base: there is no image 'debian-7'"),
-        ("base: debian-12", "base: own", "own.yaml:2: base: 'own' is the base of itself"),
+        ("base: debian-12", "base: own", "own.yaml:2: base: 'own' is its own base"),
         ("[nano]", "[nano, Nano]", "own.yaml:9: packages[1]: "),
         ("source: linux-source", "source: zfs-dkms", "own.yaml:4: modules: DKMS builds 'zfs-dkms'"),
         ("  build: [drivers/md]\n", "", "own.yaml:4: modules.build: this key is missing"),
         ("[drivers/md]", "[../md]", "own.yaml:8: modules.build: '../md' is neither"),
         ("BITMAP: y", "BITMAP: yes", "'CONFIG_MD_LLBITMAP' is 'yes': write y, m, n or a number"),
-        ("CONFIG_MD", "MD", "'MD_LLBITMAP' is no option of the kernel"),
+        ("CONFIG_MD", "MD", "'MD_LLBITMAP' is not a kernel option"),
         (
             "linux-image-amd64",
             "my-kernel",
-            "modules are built with the headers of Debian",
+            "modules need a Debian kernel",
         ),
     ],
 )
@@ -312,7 +312,7 @@ def bzimage(release: str = "6.12.1-mine") -> bytes:
 
 def test_a_kernels_release_is_read_from_its_header() -> None:
     assert image_kernel.version_of(bzimage(), Path("x")) == "6.12.1-mine"
-    with pytest.raises(InputError, match=r"'x' is no bzImage"):
+    with pytest.raises(InputError, match=r"'x' is not a bzImage"):
         image_kernel.version_of(b"\x7fELF" + bytes(0x1000), Path("x"))
 
 
@@ -364,7 +364,7 @@ def test_a_deb_makes_an_image_by_what_is_in_it(
 def test_a_kernel_of_ones_own_goes_with_no_modules_of_ones_own(tmp_path: Path) -> None:
     deb = tmp_path / "mine.deb"
     deb.write_bytes(b"deb")
-    with pytest.raises(InputError, match=r"guest\.kernel: .*there are no headers for the kernel"):
+    with pytest.raises(InputError, match=r"guest\.kernel: .*modules need the kernel's headers"):
         systems.find(Guest(image="debian-12-zfs", kernel=str(deb)))
 
 
@@ -391,7 +391,7 @@ def test_a_kernel_that_qemu_loads_is_kept_and_makes_another_guest(
     kernel.unlink()
     with pytest.raises(InputError, match=r"guest\.kernel: .* cannot be read"):
         image_kernel.with_kernel(image, kernel)
-    with pytest.raises(InputError, match="boots from its own disk"):
+    with pytest.raises(InputError, match="has its own boot loader"):
         image_kernel.with_kernel(disk, kernel)
 
 

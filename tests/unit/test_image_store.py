@@ -142,9 +142,9 @@ def test_a_truncated_image_is_told_by_its_size_and_a_changed_one_by_its_hash() -
     image = plant(content=b"1234567890", recipe="0" * 64)
     images.verify(image)
     damage(image, b"12345")
-    with pytest.raises(HostError, match=r"'mine' is damaged.* 5 bytes instead of 10") as caught:
+    with pytest.raises(HostError, match=r"'mine' is damaged.* 5 bytes, expected 10") as caught:
         images.verify(image)
-    assert "`lab image build mine`" in caught.value.hint
+    assert "lab image build mine" in caught.value.hint
     damage(image, b"123456789!")
     images.verify(image)
     with pytest.raises(HostError, match="another content"):
@@ -294,7 +294,7 @@ def test_a_second_builder_waits_for_the_first(home: Path) -> None:
 
 def test_a_full_disk_is_one_sentence_and_nothing_is_left(home: Path) -> None:
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    sentence = "'mine' could not be made: the disk is full"
+    sentence = "'mine' could not be made: the disk of"
     with pytest.raises(HostError, match=sentence), image_workspace.workspace("mine"):
         raise full
     assert list(home.iterdir()) == []
@@ -304,7 +304,7 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_left(home: Path) -> None:
 
 
 def test_too_little_space_is_told_before_anything_is_started() -> None:
-    with pytest.raises(HostError, match=r"'mine' needs .* GB of free space"):
+    with pytest.raises(HostError, match=r"'mine' needs .* GB in "):
         image_workspace.check_space("mine", 10**18)
     image_workspace.check_space("mine", 0)
 

@@ -117,7 +117,7 @@ def test_no_two_pages_are_alike() -> None:
         ({"bs": 0}, "a block of 0 bytes"),
         ({"count": 65}, "65 blocks do not fit in 262144 bytes, where 64 do"),
         ({"count": 0}, "greater than or equal to 1"),
-        ({"file": "/dev/vda"}, "something else than the target"),
+        ({"file": "/dev/vda"}, "does not contain"),
         ({"sync": True}, "sync"),
     ],
 )

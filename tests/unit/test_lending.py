@@ -117,7 +117,7 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lab_home: Path) -> Wo
         def guests(self, _kinds: object) -> set[Guest]:
             return set()
 
-    class Visit:
+    class GuestConnection:
         def __init__(self, record: GuestRecord) -> None:
             self.record = record
 
@@ -149,7 +149,7 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lab_home: Path) -> Wo
         "Crew": StillCrew,
         "Kinds": Kinds,
         "Baking": Baking,
-        "Visit": Visit,
+        "GuestConnection": GuestConnection,
     }.items():
         monkeypatch.setattr(lending, name, stand_in)
     monkeypatch.setattr(lending.warm, "find", lambda _key: object() if made.states else None)

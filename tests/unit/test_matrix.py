@@ -90,7 +90,7 @@ GROUPED = SCENARIO.replace(
 def test_disks_that_share_a_group_share_its_limits(tmp_path: Path) -> None:
     said = refused(tmp_path, GROUPED)
     assert ":5: disks[1].throttle.total_bytes_per_second: 4194304 here and 5242880 in" in said
-    assert "groups of their own" in said
+    assert "separate groups" in said
     alike = GROUPED.replace("4MiB", "5MiB")
     assert len(compiled(tmp_path, alike).cells[0].each_disk) == 4
     apart = GROUPED.replace("4MiB, group: usb", "4MiB, group: other")

@@ -121,8 +121,8 @@ def test_a_broken_scenario_breaks_its_own_parts_only(tmp_path: Path) -> None:
     ("change", "sentence"),
     [
         (("images:", "image:"), "m.yaml:5: image: unknown key 'image': did you mean 'images'?"),
-        (("chunk: 128KiB", "chunk x: 1"), "'array.chunk x' is no dotted name"),
-        (("array.chunk", "guest.image"), "remove 'guest.image': `images` and `kernels` say it"),
+        (("chunk: 128KiB", "chunk x: 1"), "'array.chunk x' is not a dotted name"),
+        (("array.chunk", "guest.image"), "remove 'guest.image': use `images` and `kernels`"),
         (("debian-12", "Debian 12"), "m.yaml:5: images"),
         (("images:", "kernels: [bzImage]\nimages:"), "which is given with a slash: ./bzImage"),
         (("images:", "kernels: []\nimages:"), "m.yaml:5: kernels"),
@@ -133,7 +133,7 @@ def test_a_broken_scenario_breaks_its_own_parts_only(tmp_path: Path) -> None:
         ),
         (
             ("title:", "exclude: [{reason: all}]\ntitle:"),
-            "nothing is named: give a scenario, an image or a kernel",
+            "it matches nothing: give scenario, image or kernel",
         ),
         (
             (

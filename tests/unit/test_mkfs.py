@@ -76,7 +76,7 @@ def test_another_output_is_not_guessed_at(stdout: str, said: str) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "said"),
-    [({"type": "btrfs"}, "'ext2', 'ext3'"), ({"options": ["-q", ""]}, "not a word")],
+    [({"type": "btrfs"}, "'ext2', 'ext3'"), ({"options": ["-q", ""]}, "not a command-line word")],
 )
 def test_what_is_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):

@@ -13,7 +13,7 @@ import pytest
 
 from lab.core.errors import GuestError
 from lab.host.guest import registry as guests
-from lab.host.guest.bench import LiveBench
+from lab.host.guest.backend import LiveBackend
 from lab.host.guest.ssh.channels import Running
 from lab.model.execution.procedure import PowerCycle
 
@@ -141,7 +141,7 @@ def test_power_fails_for_qemu_then_for_the_caches_and_the_guest_starts_as_it_was
     guests.write(replace(record, pid=1, port=4022))
     log: list[str] = []
     monkeypatch.setattr(guests, "kill", lambda directory: log.append("kill"))
-    bench = LiveBench(record, "")
+    bench = LiveBackend(record, "")
     bench._hypervisor = Libvirt(log)  # type: ignore[assignment]
     wire = Wire(b"0\n")
     wire.hold.clear()

@@ -280,10 +280,10 @@ def test_mkfs_writes_its_tables_before_anything_is_measured(
 @pytest.mark.parametrize(
     ("filesystem", "said"),
     [
-        ("type: xfs, lazy_init: true", "nothing to be initialised later"),
-        ("type: ext4, options: [-E, lazy_itable_init=1]", "said by filesystem.lazy_init"),
-        ("type: ext4, options: [-E]", "-E is followed by a word"),
-        ("type: ext4, options: ['']", "not a word"),
+        ("type: xfs, lazy_init: true", "has no lazy initialisation"),
+        ("type: ext4, options: [-E, lazy_itable_init=1]", "set filesystem.lazy_init instead"),
+        ("type: ext4, options: [-E]", "-E needs a value"),
+        ("type: ext4, options: ['']", "not a command-line word"),
     ],
 )
 def test_options_that_contradict_the_file_system(

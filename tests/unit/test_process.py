@@ -14,7 +14,7 @@ import pytest
 
 from lab.core.errors import HostError, ToolError
 from lab.host.system import process
-from lab.host.system.process import Child, Completed, failure, run
+from lab.host.system.process import Child, ProcessResult, failure, run
 
 
 def alive(pid: int) -> bool:
@@ -66,9 +66,9 @@ def test_a_program_that_is_missing_is_the_hosts_error(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_the_hosts_error_and_not_the_tools() -> None:
     said = f"cp: {os.strerror(errno.ENOSPC)}"
-    full = failure(Completed(argv=("cp",), status=1, stdout="", stderr=said))
+    full = failure(ProcessResult(argv=("cp",), status=1, stdout="", stderr=said))
     assert isinstance(full, HostError)
-    other = failure(Completed(argv=("cp",), status=1, stdout="", stderr="cp: no"))
+    other = failure(ProcessResult(argv=("cp",), status=1, stdout="", stderr="cp: no"))
     assert isinstance(other, ToolError)
 
 
@@ -76,7 +76,7 @@ def test_what_takes_too_long_ends_with_all_it_started(tmp_path: Path) -> None:
     note = tmp_path / "pids"
     script = f"echo $$ > {note}; sleep 60 & echo $! >> {note}; wait"
     began = time.monotonic()
-    with pytest.raises(ToolError, match="had not ended after 0 seconds and was stopped"):
+    with pytest.raises(ToolError, match="did not end within 0 seconds and was stopped"):
         run(["sh", "-c", script], timeout=0.3)
     assert time.monotonic() - began < 5
     pids = [int(p) for p in note.read_text().split()]
@@ -149,5 +149,5 @@ def test_an_attached_program_says_how_it_ended() -> None:
 
 
 def test_a_watcher_that_ends_as_it_begins_is_told() -> None:
-    with pytest.raises(HostError, match="ended as it began, with status 4"):
+    with pytest.raises(HostError, match="ended at once with status 4"):
         process.start_watcher(["sh", "-c", "exit 4"])

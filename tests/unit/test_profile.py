@@ -15,8 +15,8 @@ import pytest
 from lab.core.errors import ToolError
 from lab.core.units import MIB
 from lab.host.guest import servers
-from lab.host.real_disks import gauge
-from lab.host.real_disks.gauge import Effort
+from lab.host.real_disks import measure
+from lab.host.real_disks.measure import Effort
 from lab.md.theory.drive import random_read_rate, sequential_read_rate
 from lab.md.theory.profile import fit, fit_hdd, fit_ssd
 from lab.model.scenario.drive import HardDrive, SolidStateDrive
@@ -60,7 +60,7 @@ def samples_of(drive: HardDrive, seed: int, *, noise: float = 0.02, late: float 
         seconds *= 1 + draw.gauss(0, noise)
         return seconds + (0.1 if draw.random() < late else 0.0)
 
-    rest = drive.overhead + gauge.SMALL / drive.rate(0.5)
+    rest = drive.overhead + measure.SMALL / drive.rate(0.5)
 
     def read(distance: float) -> float:
         turn = draw.random() * drive.revolution
@@ -75,7 +75,7 @@ def samples_of(drive: HardDrive, seed: int, *, noise: float = 0.02, late: float 
             ZoneRate(place=p, rate=drive.rate(p) * (1 + draw.gauss(0, noise / 4))) for p in places
         ),
         jumps=tuple(
-            Jumps(distance=d, seconds=tuple(read(d) for _ in range(60))) for d in gauge.DISTANCES
+            Jumps(distance=d, seconds=tuple(read(d) for _ in range(60))) for d in measure.DISTANCES
         ),
         random=tuple(read(d) for d in far),
         near=tuple(blurred(rest) for _ in range(40)),
@@ -211,7 +211,7 @@ def test_the_labs_own_disk_is_measured_and_found_again(tmp_path: Path, name: str
     effort = Effort(stream=16 * MIB, jumps=40, random=100)
     with running(tmp_path, truth, size=size, speed=0) as server:
         disk = Served(server, size)
-        found = gauge.measure(disk, effort, rotational=True, seed=1, crowds=False)
+        found = measure.measure(disk, effort, rotational=True, seed=1, queued=False)
         disk.close()
         written = server.statistics()["writes"]
     profile = fit(Samples.model_validate(found), replace(PRESET, queue_depth=8), SOLID)
@@ -261,7 +261,7 @@ def test_in_real_time_the_queue_and_the_reading_ahead_are_found_too(
     effort = Effort(stream=16 * MIB, jumps=40, random=150)
     with running(tmp_path, truth, size=size) as server:
         disk = InRealTime(server, size)
-        found = gauge.measure(disk, effort, rotational=True, seed=1, pause=time.sleep)
+        found = measure.measure(disk, effort, rotational=True, seed=1, pause=time.sleep)
         disk.close()
     profile = fit(Samples.model_validate(found), PRESET, SOLID)
     drive = replace(PRESET, **profile.hdd.model_dump(exclude_none=True))
@@ -277,17 +277,17 @@ def test_measuring_opens_for_reading_and_changes_nothing(tmp_path: Path) -> None
         disk = bay.loop("disk", size=64 * MIB)
         disk.file.write_bytes(random.Random(1).randbytes(64 * MIB))
         before = hashlib.sha256(disk.file.read_bytes()).digest()
-        drive = gauge.Drive.open(disk.device)
+        drive = measure.OpenDisk.open(disk.device)
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.write(drive._descriptor, b"x")
         effort = Effort(stream=2 * MIB, jumps=4, random=16)
-        found = gauge.measure(
+        found = measure.measure(
             drive, effort, rotational=True, seed=1, pause=lambda _: time.sleep(0.001)
         )
         drive.close()
         samples = Samples.model_validate(found)
         assert samples.size == 64 * MIB
-        assert len(samples.jumps) == len(gauge.DISTANCES)
+        assert len(samples.jumps) == len(measure.DISTANCES)
         assert samples.random_16
         assert hashlib.sha256(disk.file.read_bytes()).digest() == before
 
@@ -304,7 +304,7 @@ def test_a_read_that_fails_is_not_counted_as_fast(tmp_path: Path) -> None:
             return time.monotonic()
 
     with pytest.raises(OSError, match="Input/output"):
-        gauge.crowd(Broken(), 4, gauge.SMALL, 200, random.Random(1))
+        measure.parallel_reads(Broken(), 4, measure.SMALL, 200, random.Random(1))
 
 
 def test_a_profile_can_be_read_back() -> None:

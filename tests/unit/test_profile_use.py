@@ -86,7 +86,7 @@ def test_calibrating_keeps_a_profile_and_says_how_good_it_is(
         read_only=False,
     )
     samples = samples_of(PRESETS["hdd_7200"], 1).model_dump(mode="json")
-    monkeypatch.setattr(profiles, "measure", lambda *_: (facts, samples))
+    monkeypatch.setattr(profiles, "read_samples", lambda *_: (facts, samples))
     kept, profile = calibrate("/dev/sda", name="mine", jumps=60, seed=1)
     assert kept == lab_home / "data" / "profiles" / "mine.yaml"
     assert profile.disk["serial"] == "S1"
@@ -97,7 +97,7 @@ def test_calibrating_keeps_a_profile_and_says_how_good_it_is(
     console.print(profile_page(profile))
     assert "read after a jump over 10.0%" in text.getvalue()
     assert "The model is off by" in text.getvalue()
-    with pytest.raises(InputError, match="no name of a file"):
+    with pytest.raises(InputError, match="is not a file name"):
         calibrate("/dev/sda", name="../mine", jumps=60, seed=1)
 
 
@@ -110,7 +110,10 @@ def test_a_real_device_is_measured_through_the_command(cli: Cli, tmp_path: Path)
         done = cli("disk", "calibrate", disk.device, "--name", "mine", "--jumps", "20")
         assert (done.status, bool(done.stdout)) in ((0, True), (3, False)), done.stderr
         assert hashlib.sha256(disk.file.read_bytes()).digest() == before
-    for wrong, words in ((str(tmp_path), "is no block device"), ("/dev/null", "no block device")):
+    for wrong, words in (
+        (str(tmp_path), "is not a block device"),
+        ("/dev/null", "no block device"),
+    ):
         refused = cli("disk", "calibrate", wrong)
         assert refused.status == 2
         assert words in refused.stderr

@@ -11,7 +11,7 @@ import pytest
 from lab.compile.guest.program import answers, begun, programs
 from lab.core.errors import InputError, LabError, ToolError
 from lab.host.guest.registry import GuestRecord
-from lab.host.guest.virtual.sealed import SealedBench
+from lab.host.guest.virtual.sealed import SealedBackend
 from lab.model.execution.job import CellJob, SealedKit
 from lab.model.execution.procedure import (
     BeginWorkload,
@@ -60,7 +60,7 @@ class Replay:
             owner_started=0,
         )
         kit = SealedKit(emulator="", kernel="", initramfs="", base="", memory=512)
-        self.bench = SealedBench(record, kit, tell=print, notice=print)
+        self.bench = SealedBackend(record, kit, tell=print, notice=print)
         self.bench.take(CellJob(id="c", procedure=procedure, directory="", target=""))
         self.bench._answers = found
         self.bench.seal_disks = lambda step: None  # type: ignore[method-assign]

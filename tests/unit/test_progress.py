@@ -41,7 +41,7 @@ from lab.model.execution.events import (
     Event,
     GuestGone,
     GuestStarted,
-    Pulse,
+    Sample,
     StepStarted,
 )
 from lab.model.result.document import Outcome, PhaseSeconds
@@ -254,7 +254,7 @@ def writing(at: float = 33.0) -> Watched:
 
 def test_a_screen_says_what_each_guest_does_now() -> None:
     run = writing()
-    pulse = Pulse(seconds=2.0, processor=0.7, read_bytes=20_000_000, written_bytes=45_000_000)
+    pulse = Sample(seconds=2.0, processor=0.7, read_bytes=20_000_000, written_bytes=45_000_000)
     run.take(36, "g1", pulse)
     lines = shown(run, 37)
     assert lines[0].startswith("0 of 3 cells done, 1 running, 2 waiting ")
@@ -272,7 +272,7 @@ def test_throughput_is_of_its_own_seconds_and_processors() -> None:
     """Wrong spans or wrong bytes give wrong figures: nothing here is a constant."""
     run = writing()
     for seconds, read, said in ((2.0, 20e6, "10.0 MB/s"), (4.0, 20e6, "5.00 MB/s")):
-        pulse = Pulse(seconds=seconds, processor=6.0, read_bytes=int(read), written_bytes=0)
+        pulse = Sample(seconds=seconds, processor=6.0, read_bytes=int(read), written_bytes=0)
         run.take(38, "g1", pulse)
         row = shown(run, 39)[3]
         assert said in row
@@ -282,15 +282,15 @@ def test_throughput_is_of_its_own_seconds_and_processors() -> None:
 
 def test_an_old_pulse_is_not_now() -> None:
     run = writing()
-    run.take(36, "g1", Pulse(seconds=2.0, processor=0.7, read_bytes=20_000_000, written_bytes=0))
+    run.take(36, "g1", Sample(seconds=2.0, processor=0.7, read_bytes=20_000_000, written_bytes=0))
     assert "10.0 MB/s" in shown(run, 36 + FRESH)[3]
     assert "10.0 MB/s" not in shown(run, 36.1 + FRESH)[3]
     run.take(37, "g1", StepStarted(cell=IDS[0], label="read", expected_seconds=9.8))
     assert "10.0 MB/s" not in shown(run, 37)[3]  # it was of the step before
     assert "–" in shown(run, 37)[3]
-    run.take(38, "g1", Pulse(seconds=2.0, processor=0.7, read_bytes=20_000_000, written_bytes=0))
+    run.take(38, "g1", Sample(seconds=2.0, processor=0.7, read_bytes=20_000_000, written_bytes=0))
     assert "10.0 MB/s" not in shown(run, 38)[3]  # half of it still is
-    run.take(40, "g1", Pulse(seconds=2.0, processor=0.7, read_bytes=30_000_000, written_bytes=0))
+    run.take(40, "g1", Sample(seconds=2.0, processor=0.7, read_bytes=30_000_000, written_bytes=0))
     assert "15.0 MB/s" in shown(run, 40)[3]
 
 
@@ -348,7 +348,7 @@ def test_no_two_rows_are_the_same_at_any_width(pulsed: bool) -> None:
         if pulsed:
             guest.pulsed, guest.pulse = (
                 3,
-                Pulse(seconds=2, processor=1, read_bytes=9**9, written_bytes=9**9),
+                Sample(seconds=2, processor=1, read_bytes=9**9, written_bytes=9**9),
             )
     for width in range(40, 201):
         rows = [line for line in shown(run, 4, width, height=200) if "write, 4 " in line]
@@ -400,7 +400,7 @@ def test_columns_without_a_figure_go() -> None:
     run = writing()
     assert "CPU" not in "".join(shown(run, 37))
     assert "–" not in "".join(shown(run, 37))
-    run.take(38, "g1", Pulse(seconds=2.0, processor=0.7, read_bytes=1, written_bytes=0))
+    run.take(38, "g1", Sample(seconds=2.0, processor=0.7, read_bytes=1, written_bytes=0))
     assert "CPU disks read      write" in shown(run, 39)[2]
     assert shown(run, 38 + FRESH + 1)[3].split()[-3:] == ["–"] * 3  # not gone in an instant
     assert "CPU" not in "".join(shown(run, 70))
@@ -431,7 +431,7 @@ def test_more_guests_than_lines_are_counted() -> None:
 @pytest.mark.parametrize("width", range(10, 130, 7))
 def test_no_figure_is_cut_and_no_line_is_too_wide(width: int) -> None:
     run = writing()
-    pulse = Pulse(seconds=2.0, processor=3.1, read_bytes=246_000_000, written_bytes=111_000_000)
+    pulse = Sample(seconds=2.0, processor=3.1, read_bytes=246_000_000, written_bytes=111_000_000)
     run.take(36, "g1", pulse)
     lines = shown(run, 37, width)
     assert max(map(len, lines)) <= width
@@ -501,7 +501,7 @@ def test_the_recorded_pulses_are_what_the_workloads_moved() -> None:
     rates = [
         (e.read_bytes + e.written_bytes) / e.seconds
         for _, _, e in recorded()
-        if isinstance(e, Pulse)
+        if isinstance(e, Sample)
     ]
     assert len(rates) > 10
     assert max(rates) < 5 * 5 * 1024**2 * 1.15
@@ -655,7 +655,7 @@ def test_a_log_of_a_long_step_has_a_line_a_minute(
     follower.watch("g1", StepStarted(cell=IDS[0], label="write", expected_seconds=600))
     for _ in range(300):
         clock_at.at += 2
-        follower.watch("g1", Pulse(seconds=2, processor=1, read_bytes=10**7, written_bytes=0))
+        follower.watch("g1", Sample(seconds=2, processor=1, read_bytes=10**7, written_bytes=0))
     lines = capsys.readouterr().err.splitlines()[1:]
     assert len(lines) == 10
     assert all("write, " in line and "read 5.00 MB/s" in line for line in lines)

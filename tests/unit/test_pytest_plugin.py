@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from lab.core.errors import CommandError, GuestError, InputError
-from lab.host.guest.ssh import visit
+from lab.host.guest.ssh import connection
 from lab.host.guest.ssh.shell import Shell
 from lab.host.system.once import once
 from lab.model.execution.ports import Output
@@ -93,7 +93,7 @@ def test_each_claim_is_a_test_and_ends_as_its_verdict(
     )
     found.stdout.fnmatch_lines(
         [
-            "1 of 2 cells did not come to their end:",
+            "1 of 2 cells did not finish:",
             "  left-symmetric-* is lost: the guest panicked",
         ]
     )
@@ -450,10 +450,10 @@ def test_a_timeout_names_the_command_that_the_test_ran(
     channel = LocalSh()
     transport = SimpleNamespace(is_active=lambda: True, open_session=lambda timeout: channel)
     client: Any = SimpleNamespace(get_transport=lambda: transport)
-    found = object.__new__(visit.Visit)
-    found.record = still.Visit("g1").record
+    found = object.__new__(connection.GuestConnection)
+    found.record = still.GuestConnection("g1").record
     found._shell = Shell(client, lambda: None)
-    monkeypatch.setattr(visit.guests, "require_alive", lambda _record: None)
+    monkeypatch.setattr(connection.guests, "require_alive", lambda _record: None)
     # a line that fails does not end the script, and its status is that of the last one
     output = found.run("echo a; false; echo b\n(exit 7)", 10)
     assert (output.status, output.stdout) == (7, "a\nb\n")

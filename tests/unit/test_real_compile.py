@@ -19,7 +19,7 @@ from lab.core.base import Model
 from lab.core.errors import HostError, InputError
 from lab.core.yaml import parse_override
 from lab.host.guest import registry as guests
-from lab.host.guest.libvirt import passing
+from lab.host.guest.libvirt import passthrough
 from lab.host.real_disks import refusals as real
 from lab.model.execution.procedure import (
     AttachDisk,
@@ -86,9 +86,9 @@ def test_what_stands_in_the_file_is_what_the_disk_must_be(tmp_path: Path) -> Non
     ("sets", "words"),
     [
         (["disks.0.device=/dev/disk/by-id/other"], "is not on this host"),
-        (["disks.0.device=/dev/sda"], "'/dev/sda' does not stay with a disk"),
-        (["disks.0.device=/dev/disk/by-id/a/b"], "does not stay with a disk"),
-        (["disks.0.device=/dev/disk/by-id/.."], "does not stay with a disk"),
+        (["disks.0.device=/dev/sda"], "'/dev/sda' is not a stable name"),
+        (["disks.0.device=/dev/disk/by-id/a/b"], "is not a stable name"),
+        (["disks.0.device=/dev/disk/by-id/.."], "is not a stable name"),
         (["disks.0.count=2"], "one real disk cannot be there 2 times"),
         (["disks.0.format=qcow2"], "no qcow2"),
         (["disks.0.cache=unsafe"], "unsafe drops the guest's flushes"),
@@ -321,7 +321,7 @@ def test_what_speaks_up_at_the_last_look_takes_the_disk_from_qemu_again(
 ) -> None:
     step = next(s for s in steps_of(cell_of(tmp_path), "S1") if isinstance(s, PassDisk))
     monitor = Monitor()
-    monkeypatch.setattr(passing, "_ask", monitor.ask)
+    monkeypatch.setattr(passthrough, "_ask", monitor.ask)
     seen: list[list[str]] = []
 
     def refuse() -> None:
@@ -329,13 +329,13 @@ def test_what_speaks_up_at_the_last_look_takes_the_disk_from_qemu_again(
         raise HostError("mounted")
 
     with pytest.raises(HostError, match="mounted"):
-        passing.plug(None, step.xml, [7, 8], writable=False, last_look=refuse)
+        passthrough.plug(None, step.xml, [7, 8], writable=False, last_look=refuse)
     assert seen == [["add-fd", "add-fd", "blockdev-add"]]  # QEMU has it, the guest has not
     assert "device_add" not in monitor.log
     assert (monitor.device, monitor.node, monitor.set) == (False, False, False)
-    passing.plug(None, step.xml, [7, 8], writable=True, last_look=lambda: None)
+    passthrough.plug(None, step.xml, [7, 8], writable=True, last_look=lambda: None)
     assert (monitor.device, monitor.node, monitor.set) == (True, True, True)
-    passing.unplug(None, step.xml)
+    passthrough.unplug(None, step.xml)
     assert (monitor.device, monitor.node, monitor.set) == (False, False, False)
 
 

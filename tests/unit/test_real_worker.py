@@ -90,7 +90,7 @@ def ended(
     asked: Mapping[str, Any] = {},
 ) -> list[tuple[str, ...]]:
     """What the bench was told when the worker had nothing more to do."""
-    monkeypatch.setattr(worker.wire, "deaf", lambda: None)
+    monkeypatch.setattr(worker.wire, "ignore_signals", lambda: None)
     turn = SimpleNamespace(take=lambda *_: 0, cover=lambda *_: 0, give=lambda *_: 0)
     monkeypatch.setattr(worker, "Turn", lambda: turn)
     monkeypatch.setattr(worker.guests, "remove", lambda _: bench.log.append(("gone",)))

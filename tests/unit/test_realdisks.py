@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from lab.core.units import MIB
-from lab.host.real_disks import guard, leases, ways
+from lab.host.real_disks import alternatives, guard, leases
 from lab.host.real_disks.device import read, serial_of
 from lab.host.real_disks.guard import Held, Refusal
 from lab.host.real_disks.users import Rule, beneath
@@ -526,19 +526,19 @@ def test_a_refused_disk_is_as_it_was(bay: Bay) -> None:
 def test_other_ways_than_blocks_have_their_reasons(bay: Bay, tmp_path: Path) -> None:
     with Path(bay.loop("disk").device).open("rb") as file:
         number = read(file.fileno()).number
-    assert ways.lun(number) == "it is no SCSI disk but one of the kernel's virtual devices"
-    assert ways.vfio(number) == "it is no NVMe disk"
+    assert alternatives.lun(number) == "it is not a SCSI disk but a virtual device"
+    assert alternatives.vfio(number) == "it is not an NVMe disk"
     # Hosts that there are not here, as /sys shows them.
     controller = tmp_path / "pci" / "0000:01:00.0"
     disk = controller / "nvme" / "nvme0" / "nvme0n1"
     (disk / "device").mkdir(parents=True)
     groups = tmp_path / "groups"
-    assert "no IOMMU" in ways.vfio(number, system=disk, groups=groups)
+    assert "no IOMMU" in alternatives.vfio(number, system=disk, groups=groups)
     (groups / "7" / "devices" / "0000:01:00.0").mkdir(parents=True)
-    assert "in no IOMMU group" in ways.vfio(number, system=disk, groups=groups)
+    assert "in no IOMMU group" in alternatives.vfio(number, system=disk, groups=groups)
     (controller / "iommu_group").symlink_to(groups / "7")
-    assert "cannot undo" in ways.vfio(number, system=disk, groups=groups)
+    assert "cannot undo" in alternatives.vfio(number, system=disk, groups=groups)
     (groups / "7" / "devices" / "0000:01:00.1").mkdir()
-    assert "0000:01:00.1" in ways.vfio(number, system=disk, groups=groups)
+    assert "0000:01:00.1" in alternatives.vfio(number, system=disk, groups=groups)
     (disk / "device" / "subsystem").symlink_to("/sys/bus/scsi")
-    assert "past limits" in ways.lun(number, system=disk)
+    assert "the limits" in alternatives.lun(number, system=disk)

@@ -217,7 +217,11 @@ def test_fields_are_looked_up_by_their_dotted_names(plain: Compiled) -> None:
     ("old", "new", "says"),
     [
         ("count: 4", "count: 65", "q.yaml:4: disks.count: "),
-        ("count: 4", "count: 4\n  serial: same", "q.yaml:5: disks.serial: 4 disks would all be"),
+        (
+            "count: 4",
+            "count: 4\n  serial: same",
+            "q.yaml:5: disks.serial: 4 disks would have the same serial",
+        ),
         ("  size: 1GiB", "  model: throtle", "q.yaml:5: disks.model: there is no 'throtle' in lab"),
         (
             "  level: 5",

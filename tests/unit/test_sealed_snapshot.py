@@ -11,8 +11,8 @@ from drive import region
 from lab.core.errors import GuestError, HostError
 from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual import snapshot as sealed_snapshot
-from lab.host.guest.virtual.sealed import SealedBench
-from lab.host.guest.virtual.snapshot import ABOUT, KEPT, MEMORY, STATE, Snapshot
+from lab.host.guest.virtual.sealed import SealedBackend
+from lab.host.guest.virtual.snapshot import ABOUT, KEPT, MEMORY, STATE, SealedSnapshot
 from lab.host.system import paths
 from lab.model.execution.job import CellJob, SealedKit
 from lab.model.execution.procedure import GuestCommand, Procedure, SealDisks, SealedDisk
@@ -82,7 +82,7 @@ def test_a_snapshot_is_found_until_a_file_of_it_is_cut_off(
 ) -> None:
     directory = kept(kit)
 
-    def prepared() -> Snapshot:
+    def prepared() -> SealedSnapshot:
         return sealed_snapshot.prepare(kit, SIZE, directory=record.path, say=print)
 
     assert prepared().digests == {"state": "s"}
@@ -114,7 +114,7 @@ def test_where_no_snapshot_restores_the_guest_boots_and_one_line_says_so(
 ) -> None:
     directory = kept(kit) if saved else None
     said: list[str] = []
-    bench = SealedBench(record, kit, tell=print, notice=said.append)
+    bench = SealedBackend(record, kit, tell=print, notice=said.append)
     bench.take(CellJob(id="c", procedure=CELL, directory="", target="", space=1 << 20))
     with pytest.raises(GuestError, match=r"QEMU ended with status 1"):  # the cold boot
         bench.seal_disks(DISKS)
@@ -132,7 +132,7 @@ def test_where_no_snapshot_restores_the_guest_boots_and_one_line_says_so(
 
 def test_cold_starts_from_no_snapshot(kit: SealedKit, record: GuestRecord) -> None:
     directory = kept(kit)
-    bench = SealedBench(record, kit, tell=print, notice=pytest.fail, cold=True)
+    bench = SealedBackend(record, kit, tell=print, notice=pytest.fail, cold=True)
     bench.take(CellJob(id="c", procedure=CELL, directory="", target="", space=1 << 20))
     with pytest.raises(GuestError, match=r"QEMU ended with status 1"):
         bench.seal_disks(DISKS)

@@ -16,7 +16,7 @@ import pytest
 
 from lab.core.errors import ToolError
 from lab.host.guest import registry as guests
-from lab.host.guest.bench import LiveBench
+from lab.host.guest.backend import LiveBackend
 from lab.host.system import paths
 from lab.host.system.process import Child
 from lab.model.execution.events import Event, GuestStarted
@@ -129,7 +129,7 @@ def test_a_stopped_worker_is_killed_and_its_guest_is_swept(
     heard(crew, 100)
     assert 6 < time.monotonic() - began < 90
     assert member.trouble is not None
-    assert "the worker of the guest 'g1' said nothing for 12 s and was killed" in str(
+    assert "the worker of the guest 'g1' sent nothing for 12 s and was killed" in str(
         member.trouble
     )
     assert not guests.directory_of("g1").exists()
@@ -169,7 +169,7 @@ def test_an_order_that_nobody_takes_ends_whoever_should_have(
         log=tmp_path / "log",
         env={},
     )
-    assert child.fate == "took no order for 1 s and was killed"
+    assert child.fate == "read no command for 1 s and was killed"
     assert list(child.lines()) == []
     assert child.end(10) == -9
     assert time.monotonic() - began < 20
@@ -259,8 +259,8 @@ def test_an_order_that_is_none_ends_a_worker_that_waits_for_one(job: GuestJob) -
 def test_cleaning_up_that_hangs_is_left(job: GuestJob, tmp_path: Path) -> None:
     """An undo that never returns: the worker ends by itself, and the guest's directory is gone."""
     program = (
-        "import time, sys; from lab.host.guest.bench import LiveBench;"
-        "LiveBench.remove = lambda *_: time.sleep(600);"
+        "import time, sys; from lab.host.guest.backend import LiveBackend;"
+        "LiveBackend.remove = lambda *_: time.sleep(600);"
         "from lab.run import worker; from lab.host.system import wire; wire.leave(worker.main())"
     )
     process = subprocess.Popen(
@@ -299,7 +299,7 @@ def test_a_disks_server_is_named_as_the_cause_of_what_fails(
     kind: signal.Signals, words: str, tmp_path: Path
 ) -> None:
     record = guests.create(guest="g1", scenario="q", image="i", host_key="ssh-ed25519 AAAA")
-    bench = LiveBench(record, "no key")
+    bench = LiveBackend(record, "no key")
     socket = str(tmp_path / "s")
     step = StartServer(
         label="disk1",
@@ -336,7 +336,7 @@ def test_a_disks_server_is_named_as_the_cause_of_what_fails(
 def test_a_stopped_server_counts_as_a_request_that_waits(tmp_path: Path) -> None:
     """The guest's kernel counts no flush: with nothing but one on its way, it says 0."""
     record = guests.create(guest="g1", scenario="q", image="i", host_key="ssh-ed25519 AAAA")
-    bench = LiveBench(record, "no key")
+    bench = LiveBackend(record, "no key")
     bench._shell = SimpleNamespace(run=lambda *_: SimpleNamespace(stdout="disk1=0\n"))  # type: ignore[assignment]
     socket = str(tmp_path / "s")
     step = StartServer(

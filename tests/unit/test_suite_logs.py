@@ -22,7 +22,7 @@ from lab.model.result.document import Outcome
 from lab.model.scenario.outputs import Outputs
 from lab.plugins import catalog
 from lab.plugins.guest_programs import suite as program
-from lab.plugins.workloads import KERNEL, suite_output
+from lab.plugins.workloads._suites import KERNEL, suite_output
 from lab.plugins.workloads.blktests import _UNAME
 from lab.report.html.page import run_page
 from lab.results import report

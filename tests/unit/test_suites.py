@@ -22,7 +22,7 @@ from lab.compile.scenario.document import Compiled, compile_scenario
 from lab.compile.scenario.identity import cell_id, identity
 from lab.core.errors import InputError, ToolError
 from lab.core.yaml import parse_override
-from lab.host.guest.ssh import parcel
+from lab.host.guest.ssh import directories
 from lab.model.execution.procedure import GuestCommand, Procedure, SendDirectory, Timed
 from lab.model.matrix.file import Expected
 from lab.model.matrix.record import Ending, JobRecord
@@ -31,7 +31,7 @@ from lab.model.scenario.claim import Verdict
 from lab.model.scenario.outputs import Outputs
 from lab.model.scenario.suite import LEFT_OUT, Suite, SuiteParameters
 from lab.plugins import catalog
-from lab.plugins.workloads import LONGEST_REASON
+from lab.plugins.workloads._suites import LONGEST_REASON
 from lab.results.documents import result_of
 from lab.results.junit import junit_of
 from lab.run import execute
@@ -59,7 +59,7 @@ BLKTESTS = {
     "004": "test_it() { return 1; }",
 }
 GOLDEN = Path(__file__).parent.parent / "golden" / "workloads"
-CUT_OFF = "what the suite printed is cut off"
+CUT_OFF = "the suite's output is cut off"
 KNOWN = "(known to the suite as broken: known for the record, always fails)"
 SUITE = "/var/lib/lab/suites/7e67d355"
 SCENARIO = """\
@@ -141,7 +141,7 @@ def test_mdadms_words_become_endings_with_the_line_that_says_why(mdadm: Ran) -> 
         "00good": ("passed", ""),
         "01bad": ("failed", "active raid5 not found"),
         "01worse": ("failed", "it ended at: false"),
-        "02lacks": ("skipped", "its log says that it was skipped, and not why"),
+        "02lacks": ("skipped", "its log says that it was skipped, without a reason"),
         "02skips": ("skipped", "no such kernel"),
         "03after": ("passed", ""),
     }
@@ -175,9 +175,9 @@ def test_what_mdadms_suite_printed_in_a_guest() -> None:
         "00raid5": ("passed", ""),
         "06name": ("passed", ""),
         "98fails": ("failed", "active raid5 not found"),
-        "98hangs": ("unfinished", "it had not ended after 40 seconds, and was ended"),
+        "98hangs": ("unfinished", "it did not end within 40 seconds and was ended"),
         "98kills": ("unfinished", "while it ran, the suite was killed by signal 9"),
-        "98skips": ("skipped", "its log says that it was skipped, and not why"),
+        "98skips": ("skipped", "its log says that it was skipped, without a reason"),
         "00multipath": ("failed", "dmesg prints errors when testing 00multipath!"),
     }
     cut = recorded("mdadm_tests", "cut-off")
@@ -189,7 +189,7 @@ def test_what_mdadms_suite_printed_in_a_guest() -> None:
 
 def test_what_a_newer_suite_printed_which_has_colours_and_known_failures() -> None:
     assert recorded("mdadm_tests", "mdadm-4.4") == {
-        "00linear": ("skipped", "its log says that it was skipped, and not why"),
+        "00linear": ("skipped", "its log says that it was skipped, without a reason"),
         "06name": ("passed", ""),
         "98fails": ("failed", f"active raid5 not found {KNOWN}"),
         "07testreshape5": ("skipped", "test_stripes binary has not been compiled, skipping"),
@@ -207,7 +207,7 @@ def test_what_blktests_printed_in_a_guest() -> None:
             "failed",
             "something found in dmesg: [ 49.276507] WARNING: CPU: 0 PID: 1 at drivers/md/md.c:1",
         ),
-        "md/106": ("unfinished", "it had not ended after 15 seconds, and was ended"),
+        "md/106": ("unfinished", "it did not end within 15 seconds and was ended"),
         "md/107": ("passed", ""),
     }
     cut = recorded("blktests", "cut-off")
@@ -269,7 +269,7 @@ def test_a_test_that_hangs_is_ended_and_the_next_ones_come(tmp_path: Path) -> No
     found = run("mdadm_tests", mdadm_suite(tmp_path / "s", tests), tests=["*"], limit=1.0)
     assert found.claims() == {
         "00good": ("passed", ""),
-        "01hangs": ("unfinished", "it had not ended after 1 seconds, and was ended"),
+        "01hangs": ("unfinished", "it did not end within 1 seconds and was ended"),
         "02after": ("passed", ""),
     }
     assert found.metrics() == {"passed": 2, "failed": 0, "skipped": 0, "unfinished": 1}
@@ -448,9 +448,9 @@ def too_large(directory: Path) -> None:
     ("make", "says"),
     [
         (not_there, "does not exist"),
-        (a_file, "is no directory"),
+        (a_file, "is not a directory"),
         (nothing_in_it, "is not mdadm_tests's: there is no file 'test' in it"),
-        (a_socket, "is neither a file, a directory nor a link"),
+        (a_socket, "is not a file, directory or link"),
         (too_large, "holds more than 256MiB"),
     ],
 )
@@ -491,7 +491,7 @@ def test_a_directory_is_packed_without_gits_and_owned_by_root(tmp_path: Path) ->
     (suite / ".git" / "objects").write_text("x")
     (suite / "link").symlink_to("/etc/passwd")
     (suite / "test").chmod(0o755)
-    parcel._pack(suite, tmp_path / "p.tar", LEFT_OUT, 10_000)
+    directories._pack(suite, tmp_path / "p.tar", LEFT_OUT, 10_000)
     with tarfile.open(tmp_path / "p.tar") as tar:
         found = {m.name: m for m in tar.getmembers()}
     assert set(found) == {"test", "link", "tests", "tests/func.sh", "tests/00good"}
@@ -499,7 +499,7 @@ def test_a_directory_is_packed_without_gits_and_owned_by_root(tmp_path: Path) ->
     assert found["test"].mode & 0o111
     assert {(m.uid, m.uname) for m in found.values()} == {(0, "root")}
     with pytest.raises(InputError, match="holds more than 10,"):
-        parcel._pack(suite, tmp_path / "p.tar", LEFT_OUT, 10)
+        directories._pack(suite, tmp_path / "p.tar", LEFT_OUT, 10)
 
 
 # -- results
@@ -696,12 +696,12 @@ def test_a_directory_is_sent_as_one_tar_and_nothing_of_it_stays(tmp_path: Path) 
         if isinstance(s, SendDirectory)
     ]
     shell: Any = FakeShell()
-    parcel.send(shell, step, tmp_path / "guest")
+    directories.send(shell, step, tmp_path / "guest")
     assert shell.put_ == {step.target: ["test", "tests", "tests/00good", "tests/func.sh"]}
     assert list((tmp_path / "guest").iterdir()) == []
     gone = step.model_copy(update={"source": str(tmp_path / "gone")})
     with pytest.raises(ToolError, match="gone' does not exist"):
-        parcel.send(shell, gone, tmp_path / "guest")
+        directories.send(shell, gone, tmp_path / "guest")
     assert list((tmp_path / "guest").iterdir()) == []
 
 

@@ -115,7 +115,7 @@ def test_only_one_process_makes_a_run(
     with (
         pytest.raises(
             InputError,
-            match=rf"'{tmp_path.name}' is still under way: process {process.pid} on .* is making",
+            match=rf"'{tmp_path.name}' is still running: process {process.pid} on .* writes it",
         ),
         makers.hold(tmp_path),
     ):
@@ -248,7 +248,7 @@ def test_a_matrix_run_that_is_under_way_is_not_resumed(
     maker(directory)
     refused = cli("run", "matrix", "./m.yaml", "--resume", directory.name)
     assert refused.status == 2
-    assert f"'{directory.name}' is still under way" in refused.stderr
+    assert f"'{directory.name}' is still running" in refused.stderr
 
 
 def test_a_run_that_is_under_way_is_not_resumed(
@@ -257,5 +257,5 @@ def test_a_run_that_is_under_way_is_not_resumed(
     maker(run.directory)
     refused = cli("run", "scenario", "raid5-parity-last", "--resume", run.id)
     assert refused.status == 2
-    assert f"'{run.id}' is still under way: process " in refused.stderr
+    assert f"'{run.id}' is still running: process " in refused.stderr
     assert "To go on" not in refused.stderr

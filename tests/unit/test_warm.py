@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lab.host.guest import saved as warm
+from lab.host.guest import snapshots as warm
 from lab.host.system import paths
 from lab.model.scenario.guest import Guest
 from lab.run.preparation.saving import Baking
@@ -59,11 +59,11 @@ def test_a_state_that_is_cut_short_is_not_found_and_goes() -> None:
 
 
 def test_the_second_run_that_asks_for_a_state_is_told_so() -> None:
-    assert not warm.asked_before("k1")
-    assert warm.asked_before("k1")
-    assert not warm.asked_before("k2")
+    assert not warm.requested_before("k1")
+    assert warm.requested_before("k1")
+    assert not warm.requested_before("k2")
     assert warm.collect_garbage() == []
-    assert warm.asked_before("k1")
+    assert warm.requested_before("k1")
 
 
 def test_any_fact_makes_another_name() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from lab.core.errors import GuestError
 from lab.host.guest import watchdog
-from lab.host.guest.libvirt.drives import Completed
+from lab.host.guest.libvirt.drives import DiskCounters
 from lab.host.guest.watchdog import Watchdog
 
 PATIENCE = 0.1
@@ -24,11 +24,11 @@ class Disk:
         self.moves = False
         self.heard_at: list[float] = []
 
-    def completed(self) -> dict[str, Completed]:
+    def completed(self) -> dict[str, DiskCounters]:
         self.writes += self.moves
-        return {"disk1": Completed(reads=7, writes=self.writes, flushes=0)}
+        return {"disk1": DiskCounters(reads=7, writes=self.writes, flushes=0)}
 
-    def heard(self, at: float, disks: Mapping[str, Completed]) -> None:
+    def heard(self, at: float, disks: Mapping[str, DiskCounters]) -> None:
         assert disks["disk1"].writes == self.writes
         self.heard_at.append(at)
 
@@ -76,7 +76,7 @@ def test_each_answer_is_told_once_in_the_thread_that_looks() -> None:
     disk.moves = True
     here: list[bool] = []
 
-    def heard(at: float, disks: Mapping[str, Completed]) -> None:
+    def heard(at: float, disks: Mapping[str, DiskCounters]) -> None:
         here.append(threading.current_thread() is threading.main_thread())
         disk.heard(at, disks)
 
@@ -104,7 +104,7 @@ def test_an_answer_that_never_comes_holds_nobody_up(monkeypatch: pytest.MonkeyPa
     disk = Disk()
     disk.waiting = 1
 
-    def stuck() -> dict[str, Completed]:
+    def stuck() -> dict[str, DiskCounters]:
         never.wait(30)
         return {}
 

@@ -121,5 +121,5 @@ def test_everything_is_made_again_from_stored_runs(tmp_path: Path, run: RunStore
 def test_who_wants_a_guest_is_told_what_to_install(tmp_path: Path) -> None:
     [(status, said)] = without(tmp_path, ("doctor",))
     assert status == 3
-    assert "libvirt is not installed for this Python" in said
+    assert "the Python binding of libvirt is not installed" in said
     assert "raid-lab[guests]" in "".join(said.split())

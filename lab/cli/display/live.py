@@ -17,7 +17,7 @@ from lab.cli.display.estimate import Left
 from lab.cli.display.labels import cut
 from lab.cli.display.watching import Watched, Working
 from lab.core.units import format_rate
-from lab.model.execution.events import Pulse
+from lab.model.execution.events import Sample
 
 SHORT: Final = 2.0
 """Seconds; a step that takes less needs no clock."""
@@ -90,12 +90,12 @@ def spent(guest: Working, at: float) -> str:
     return f"{seconds:.0f} s, expected {guest.expected:.0f}"
 
 
-def load_of(pulse: Pulse) -> str:
+def load_of(pulse: Sample) -> str:
     """QEMU's share of one processor: two busy ones are 200 %."""
     return f"{pulse.processor / pulse.seconds:.0%}"
 
 
-def rates_of(pulse: Pulse) -> tuple[str, str]:
+def rates_of(pulse: Sample) -> tuple[str, str]:
     """What the guest's data disks read and write."""
     read, written = (n / pulse.seconds for n in (pulse.read_bytes, pulse.written_bytes))
     return format_rate(read), format_rate(written)
@@ -198,7 +198,7 @@ def _two_lines(watched: Watched, guest: Working, at: float, room: int, width: in
     return [first, _line(f"  {fitting(pieces, width - 2)}", width, "")]
 
 
-def _figures(pulse: Pulse | None) -> list[str]:
+def _figures(pulse: Sample | None) -> list[str]:
     if pulse is None:
         return []
     read, written = rates_of(pulse)

@@ -15,7 +15,7 @@ from lab.model.execution.events import (
     Event,
     GuestKept,
     GuestStarted,
-    Pulse,
+    Sample,
     StepStarted,
     TestStarted,
 )
@@ -46,10 +46,10 @@ class Working:
     idle: bool = False
     restored: bool = False
     """From a snapshot, so that it does not boot."""
-    pulse: Pulse | None = None
+    pulse: Sample | None = None
     pulsed: float = 0.0
 
-    def now(self, at: float) -> Pulse | None:
+    def now(self, at: float) -> Sample | None:
         """The last pulse, if it is of this moment, and of this step alone."""
         if self.pulse is None or at - self.pulsed > FRESH:
             return None
@@ -98,7 +98,7 @@ class Watched:
                         self.estimate.guest_restores(RESTORE_SECONDS)
                 else:
                     self.estimate.step_starts(event.cell, event.label, event.expected_seconds, at)
-            case Pulse():
+            case Sample():
                 known.pulse, known.pulsed = event, at
             case TestStarted():
                 known.step = f"test {event.test} ({event.number} of {event.of})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lab.model.scenario.document import Cell, Workload
 from lab.model.scenario.fault import Fault
 from lab.plugins import catalog
-from lab.plugins.faults import COMMON
+from lab.plugins.faults._shared import COMMON
 
 
 def metrics_of(named: Workload | Fault) -> tuple[str, list[str]]:

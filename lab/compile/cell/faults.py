@@ -17,7 +17,7 @@ from lab.model.plugin import MOUNT, Keeper, Problem, Scene
 from lab.model.scenario.document import Array, Cell
 from lab.model.scenario.fault import Fault
 from lab.plugins import catalog
-from lab.plugins.faults import BEGAN, check, mark, settle, state
+from lab.plugins.faults._shared import BEGAN, check, mark, settle, state
 
 FILE: Final = f"{MOUNT}/data"
 """The workloads' target on a file system."""

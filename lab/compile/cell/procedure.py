@@ -31,7 +31,7 @@ from lab.model.plugin import MOUNT
 from lab.model.scenario.document import Cell, Filesystem, Throttle, Workload
 from lab.model.scenario.fault import Fault
 from lab.plugins import catalog
-from lab.plugins.disks import guest_path
+from lab.plugins.disks._shared import guest_path
 
 
 def cell_procedure(

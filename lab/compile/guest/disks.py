@@ -27,7 +27,7 @@ from lab.model.plugin import Standing
 from lab.model.scenario.document import SERVED, CacheMode, Cell, Disk
 from lab.model.scenario.guest import Guest
 from lab.plugins import catalog
-from lab.plugins.disks import control_path, guest_path
+from lab.plugins.disks._shared import control_path, guest_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,7 +64,7 @@ perl -e '
   }}' </dev/null >/dev/null 2>&1 &
 echo $! > {WAITER_ID}"""
 """Perl that waits in a guest as it is saved, and in each that is restored from it takes the time
-and a seed from ``ASK``, as :func:`lab.host.guest.ssh.wake.script` writes them. 164 is
+and a seed from ``ASK``, as :func:`lab.host.guest.ssh.restored.script` writes them. 164 is
 ``settimeofday`` of x86-64 (``arch/x86/entry/syscalls/syscall_64.tbl``), ``0x5207`` is
 ``RNDRESEEDCRNG``. A pipe that is open for both is never waited for and never at its end
 (``fifo(7)``)."""

@@ -16,7 +16,7 @@ from lab.model.scenario.document import Array, AxisValue, Cell, Disk, Scenario, 
 from lab.model.scenario.filesystem import Filesystem
 from lab.model.scenario.guest import Guest
 from lab.plugins import catalog
-from lab.plugins.disks import group_problems
+from lab.plugins.disks._shared import group_problems
 
 _Found = Iterator[tuple[tuple[str | int, ...], Problem]]
 

@@ -1,7 +1,7 @@
-"""Live guests: one directory each, a record in it, and the QEMU process that belongs to it.
+"""Live guests: a directory and a record for each, and the QEMU process that belongs to it.
 
-A guest's directory is made before anything else of it and removed after everything else, so
-whatever a dead lab leaves behind is found by its directory: ``gc`` needs no memory of its own.
+A guest's directory is created before everything else and removed after everything else. So the
+directory leads to all that a killed lab leaves behind.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PANIC = "Kernel panic - not syncing"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestRecord:
-    """What a later command must know of a guest."""
+    """What later commands need to know about a guest."""
 
     id: str
     directory: str
@@ -36,36 +36,35 @@ class GuestRecord:
     created: str
     """ISO 8601, UTC."""
     owner_pid: int
-    """The worker that takes care of it; 0: nobody, it was left up on purpose."""
+    """Process id of the worker that owns it; 0: none, it was left running on purpose."""
     owner_started: int
-    """The worker's start time in clock ticks, ``proc(5)``: ids come again, this does not."""
+    """The worker's start time in clock ticks, ``proc(5)``: process ids are reused."""
     pid: int = 0
-    """QEMU's process id; 0: not started yet."""
+    """QEMU's process id; 0: not started."""
     port: int = 0
-    """Port of 127.0.0.1 that leads to its SSH."""
+    """Port of 127.0.0.1 that is forwarded to its SSH."""
     host_key: str = ""
     """Public line of its host key."""
     target: str = ""
     """The array's path in the guest."""
     cell: str = ""
     warm: str = ""
-    """Name of the warm state that its root disk stands on."""
+    """Key of the snapshot below its root disk."""
     unsealed: bool = False
-    """It has virtual time, and is suspended while nobody uses it."""
+    """It has virtual time, and is suspended while no session is open."""
 
     @property
     def path(self) -> Path:
-        """The guest's directory."""
         return Path(self.directory)
 
 
 def new_id() -> str:
-    """A short name; its length is part of every socket's path."""
+    """A random id. It is short because it is part of every socket's path."""
     return f"g{token_hex(3)}"
 
 
 def directory_of(guest: str) -> Path:
-    """Where a guest of that id has its directory, now or later."""
+    """The directory of a guest, whether it exists or not."""
     return paths.guests() / guest
 
 
@@ -78,9 +77,9 @@ def create(
     warm: str = "",
     unsealed: bool = False,
 ) -> GuestRecord:
-    """Make the directory and the record of a guest that is about to be."""
+    """Create the directory and the record of a new guest."""
     directory = directory_of(guest)
-    # The record is in the directory before anybody can see it: gc must never take it for a wreck.
+    # The record is written before the directory gets its name: gc must never see one without it.
     fresh = directory.with_name(f".{guest}.{os.getpid()}")
     record = GuestRecord(
         id=guest,
@@ -107,7 +106,7 @@ def create(
 
 
 def write(record: GuestRecord) -> None:
-    """Keep a record. Not synced: a power cut ends the guest, and `abandoned` names what is left."""
+    """Write the record. Not synced: a power cut ends the guest, and `abandoned` finds the rest."""
     files.write(record.path / RECORD, json.dumps(asdict(record), indent=1), durable=False)
     known_hosts = record.path / "known_hosts"
     if record.port:
@@ -115,19 +114,19 @@ def write(record: GuestRecord) -> None:
 
 
 def own(record: GuestRecord, pid: int) -> GuestRecord:
-    """Hand a guest to a worker, or with 0 to nobody."""
+    """Assign a guest to a worker, or with 0 to nobody."""
     changed = replace(record, owner_pid=pid, owner_started=started_ticks(pid) if pid else 0)
     write(changed)
     return changed
 
 
 def change(record: GuestRecord, *, target: str, cell: str) -> GuestRecord:
-    """The record with the array that the guest now holds."""
+    """The record with the array that the guest holds now."""
     return replace(record, target=target, cell=cell)
 
 
 def read(directory: Path) -> GuestRecord | None:
-    """The record in a guest's directory; ``None`` where there is none that can be read."""
+    """The record in a guest's directory; ``None``: there is no readable one."""
     try:
         data = json.loads((directory / RECORD).read_text(encoding="utf-8"))
         return GuestRecord(**{**data, "id": directory.name, "directory": str(directory)})
@@ -149,25 +148,23 @@ def _directories() -> list[Path]:
 
 
 KILLED = 20.0
-"""Seconds that a killed process may take to end."""
+"""Seconds for a killed process to end."""
 SERVERS = (b"nbdkit",)
 """Programs that serve a guest's disks."""
 
 
 def qemu_pids(directory: Path) -> list[int]:
-    """The guest's QEMU."""
     return _pids(directory, (b"qemu-system",))
 
 
 def server_pids(directory: Path) -> list[int]:
-    """The servers of the guest's disks."""
     return _pids(directory, SERVERS)
 
 
 def _pids(directory: Path, programs: tuple[bytes, ...]) -> list[int]:
     """Processes of this user that run such a program and name the guest's directory.
 
-    The directory's name is random, so nothing else can have it by accident.
+    The directory's name is random, so no other process names it by accident.
     """
     wanted = os.fsencode(directory) + b"/"
     found = []
@@ -189,12 +186,12 @@ def is_alive(record: GuestRecord) -> bool:
 
 
 def is_owned(record: GuestRecord) -> bool:
-    """Whether a live worker takes care of it."""
+    """Whether its worker is alive."""
     return bool(record.owner_pid) and started_ticks(record.owner_pid) == record.owner_started
 
 
 def kill(directory: Path) -> None:
-    """End the guest's QEMU as a power cut does: at once, and with no word to it; wait for that."""
+    """Kill the guest's QEMU as a power cut does, and wait until it has ended."""
     for pid in qemu_pids(directory):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -206,9 +203,9 @@ def kill(directory: Path) -> None:
 
 
 def end_processes(directory: Path, *, grace: float = 3.0) -> None:
-    """End the guest's QEMU, then its disks' servers, kindly and then not; return when all is gone.
+    """End the guest's QEMU, then its disks' servers: SIGTERM, and SIGKILL after ``grace`` seconds.
 
-    In this order: a guest whose disks go away first would write errors to its console.
+    A guest whose disks end first would write errors to its console.
     """
     for programs in ((b"qemu-system",), SERVERS):
         _end(directory, programs, grace)
@@ -222,24 +219,26 @@ def _end(directory: Path, programs: tuple[bytes, ...], grace: float) -> None:
                 os.kill(pid, kind)
         if not pids:
             return
-        # A stopped process takes no SIGTERM, but SIGKILL. QEMU may have memory to write out then.
+        # A stopped process takes SIGKILL only. QEMU may still have to write out memory.
         deadline = clock.now() + (grace if kind == signal.SIGTERM else KILLED)
         while _pids(directory, programs) and clock.now() < deadline:
             clock.pause(0.05)
     left = _pids(directory, programs)
     if left:
         name = "QEMU" if programs != SERVERS else "server"
-        raise HostError(f"{name} process {left[0]} of the guest in '{directory}' would not end")
+        raise HostError(
+            f"the {name} process {left[0]} of the guest in '{directory}' did not end after SIGKILL",
+            hint=f"end it by hand (kill -9 {left[0]}), then: lab gc",
+        )
 
 
 def remove(directory: Path) -> None:
-    """End whatever of a guest still runs, and remove its directory, if it is there.
+    """End a guest's processes, and remove its directory if it exists.
 
-    libvirt's threads may still write to it, until their process has ended: a second try, a moment
-    later, finds what came in between.
+    libvirt's threads may write to it until their process ends, so removal is tried three times.
     """
     if directory.parent.resolve() != paths.guests().resolve() or directory.is_symlink():
-        raise HostError(f"'{directory}' is no guest's directory, and is left alone")
+        raise HostError(f"'{directory}' is not a guest's directory and was not removed")
     end_processes(directory)
     for pause in (0.2, 1.0, 0.0):
         try:
@@ -251,7 +250,7 @@ def remove(directory: Path) -> None:
             if not pause:
                 raise HostError(
                     f"the guest's directory '{directory}' could not be removed: {error}",
-                    hint="`lab gc` tries again",
+                    hint="run `lab gc` to try again",
                 ) from error
         else:
             return
@@ -259,27 +258,31 @@ def remove(directory: Path) -> None:
 
 
 def find(name: str | None) -> GuestRecord:
-    """The guest of that id, or of that scenario, or the only one."""
+    """The live guest with that id or scenario; without a name, the only one."""
     records = [r for r in every() if is_alive(r)]
     if name is not None:
         records = [r for r in records if name in (r.id, r.scenario)]
     if not records:
         what = f"no live guest '{name}'" if name else "no live guest"
-        raise InputError(
-            f"there is {what}", hint="`lab up scenario NAME` starts one; `lab ps` lists"
-        )
+        running = ", ".join(sorted(r.id for r in every() if is_alive(r)))
+        hint = f"running: {running}" if running else "start one: lab up scenario NAME"
+        running = ", ".join(sorted(r.id for r in every() if is_alive(r)))
+        hint = f"running: {running}" if running else "start one: lab up scenario NAME"
+        running = ", ".join(sorted(r.id for r in every() if is_alive(r)))
+        hint = f"running: {running}" if running else "start one: lab up scenario NAME"
+        raise InputError(f"there is {what}", hint=hint)
     if len(records) > 1:
         ids = ", ".join(r.id for r in records)
-        raise InputError(f"there are several live guests: say which of {ids}")
+        raise InputError(f"several guests match: give one of these ids: {ids}")
     return records[0]
 
 
 def abandoned() -> list[Path]:
-    """Directories of guests that nobody owns and nobody left up on purpose."""
+    """Directories of guests without a live owner that were not left running on purpose."""
     found = []
     for directory in _directories():
         if directory.name.startswith("."):
-            maker = directory.suffix[1:]  # .GUEST.PID: a worker is about to make it a guest
+            maker = directory.suffix[1:]  # .GUEST.PID: a worker is creating it
             if not (maker.isdecimal() and started_ticks(int(maker))):
                 found.append(directory)
             continue
@@ -290,7 +293,7 @@ def abandoned() -> list[Path]:
 
 
 def collect_garbage() -> list[str]:
-    """Remove every abandoned guest; the ids of those that were."""
+    """Remove every abandoned guest; return their ids."""
     removed = []
     for directory in abandoned():
         remove(directory)
@@ -299,14 +302,14 @@ def collect_garbage() -> list[str]:
 
 
 def remove_home(directory: Path) -> None:
-    """End the guests of hosts of a local cluster, and remove the directory of their homes."""
+    """End the guests of a local cluster's hosts, and remove the directory of their homes."""
     for guest in directory.glob("*/state/guests/*"):
         end_processes(guest)
     shutil.rmtree(directory, ignore_errors=True)
 
 
 def collect_homes() -> list[str]:
-    """Remove what local clusters left whose process is gone; the names of their directories."""
+    """Remove the homes of local clusters whose process has ended; return their names."""
     removed = []
     for directory in list(leftovers.abandoned(paths.clusters().glob(".l.*"))):
         remove_home(directory)
@@ -315,7 +318,7 @@ def collect_homes() -> list[str]:
 
 
 def console_tail(directory: Path, lines: int = 15) -> str:
-    """The last lines of a guest's console, or those of its panic, without control characters."""
+    """The last lines of a guest's console, or those around a panic, without control characters."""
     try:
         with (directory / "console.log").open("rb") as file:
             file.seek(0, os.SEEK_END)
@@ -332,7 +335,7 @@ def console_tail(directory: Path, lines: int = 15) -> str:
 
 
 def dead(record: GuestRecord, sentence: str) -> GuestError:
-    """The sentence, and the last lines of the guest's console."""
+    """A ``GuestError`` with the sentence and the last lines of the guest's console."""
     tail = console_tail(record.path)
     since = " since it was restored" if record.warm else ""
     where = f"the last lines of its console:\n{tail}" if tail else f"its console is empty{since}"
@@ -340,8 +343,8 @@ def dead(record: GuestRecord, sentence: str) -> GuestError:
 
 
 def require_alive(record: GuestRecord) -> None:
-    """Raise ``GuestError`` where the guest has panicked, or its QEMU is gone."""
+    """Raise ``GuestError`` if the guest has panicked or its QEMU has ended."""
     if PANIC in console_tail(record.path, lines=40):
         raise dead(record, f"the guest '{record.id}' panicked")
     if not qemu_pids(record.path):
-        raise dead(record, f"the guest '{record.id}' ended by itself: its QEMU is gone")
+        raise dead(record, f"the guest '{record.id}' ended unexpectedly: its QEMU is gone")

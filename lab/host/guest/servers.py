@@ -1,7 +1,7 @@
-"""Servers on the host that a guest's disks stand behind, and the plug-ins they are made of.
+"""Disk servers on the host, and the nbdkit plug-ins that they run.
 
 A server outlives the process that started it, as QEMU does: the guest of ``lab up`` keeps its
-disks. It is found again by its command line, which names the guest's directory.
+disks. Its command line names the guest's directory, by which it is found again.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from lab.host.system import clock, files, paths, pids, process, turns
 from lab.model.execution.procedure import AskServer, BuildPlugin, StartServer
 
 PACKAGES: Final = "nbdkit nbdkit-plugin-dev gcc libc6-dev"
-"""Debian's names of what builds and runs a plug-in."""
-_PACKAGE: Final = Path(lab.__file__).resolve().parent
+"""Debian packages that build and run a plug-in."""
+_SOURCES: Final = Path(lab.__file__).resolve().parents[1]
 _ANSWER: Final = 20.0
-"""Seconds for one line's answer."""
+"""Seconds for the answer to one line."""
 
 
 def build(step: BuildPlugin) -> Path:
-    """The compiled plug-in, from the cache where source, compiler and headers are the same."""
-    source = _PACKAGE / step.source
+    """The compiled plug-in. The cache is keyed by source, compiler and headers."""
+    source = _SOURCES / step.source
     text = source.read_bytes()
     built = paths.plugins() / f"{source.stem}-{_digest(text, step)}.so"
     if not built.exists():
@@ -44,8 +44,8 @@ def build(step: BuildPlugin) -> Path:
             files.publish(part, built)
         except ToolError as error:
             raise HostError(
-                f"the plug-in '{step.source}' does not compile: {error.message}",
-                hint=f"is all of it here? sudo apt-get install {PACKAGES}",
+                f"compiling the disk server '{step.source}' failed: {error.message}",
+                hint=f"install what it needs: sudo apt-get install {PACKAGES}",
             ) from error
         finally:
             part.unlink(missing_ok=True)
@@ -54,16 +54,16 @@ def build(step: BuildPlugin) -> Path:
 
 @functools.cache
 def identity(step: BuildPlugin) -> str:
-    """Names the server that the plug-in makes on this host; empty: it cannot be built here."""
-    return "" if missing_programs() else _digest((_PACKAGE / step.source).read_bytes(), step)
+    """A digest of the plug-in as it would be built here; empty: it cannot be built here."""
+    return "" if missing_programs() else _digest((_SOURCES / step.source).read_bytes(), step)
 
 
 def _digest(text: bytes, step: BuildPlugin) -> str:
-    """Of all that decides what the compiler makes of the source."""
+    """A digest of everything that decides the compiler's output."""
     missing = missing_programs()
     if missing:
         raise HostError(
-            f"disks of the models hdd and ssd need {missing}, which this host does not have",
+            f"disks of the models hdd and ssd need {missing}: not found on this host",
             hint=f"sudo apt-get install {PACKAGES}",
         )
     compiler = process.run(["gcc", "-dumpfullversion", "-dumpmachine"], timeout=20).stdout
@@ -73,7 +73,7 @@ def _digest(text: bytes, step: BuildPlugin) -> str:
 
 
 def missing_programs() -> str:
-    """What a modelled disk needs and is not here, in words; empty: nothing."""
+    """What modelled disks need and this host lacks, in words; empty: nothing."""
     words = [f"the program '{name}'" for name in ("nbdkit", "gcc") if shutil.which(name) is None]
     if not any((Path(d) / "nbdkit-plugin.h").exists() for d in _include_directories()):
         words.append("the header 'nbdkit-plugin.h'")
@@ -86,7 +86,7 @@ def _include_directories() -> Sequence[str]:
 
 
 def link(step: BuildPlugin) -> None:
-    """Build, and put a link to it where the step wants it."""
+    """Build the plug-in, and link to it at the step's path."""
     built = build(step)
     with contextlib.suppress(FileNotFoundError):
         Path(step.link).unlink()
@@ -94,7 +94,7 @@ def link(step: BuildPlugin) -> None:
 
 
 class Server:
-    """One process that this one has started."""
+    """A server process that this process started."""
 
     def __init__(self, step: StartServer) -> None:
         self._step = step
@@ -113,9 +113,9 @@ class Server:
         status = self._process.status()
         if status is not None:
             raise HostError(
-                f"the server of '{self._step.label}' ended at once, with status {status}: "
+                f"the server of '{self._step.label}' ended at once with status {status}: "
                 f"{_tail(self._step.log)}",
-                hint=f"is all of it here? sudo apt-get install {PACKAGES}",
+                hint=f"install what it needs: sudo apt-get install {PACKAGES}",
             )
         try:
             with contextlib.closing(_connect(self._step.socket, 1.0)):
@@ -125,11 +125,10 @@ class Server:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     def trouble(self) -> str:
-        """Why the server serves nothing, in a sentence; empty: it has not ended or stopped."""
+        """Why the server no longer serves, as a sentence; empty: it runs."""
         who = f"the server of the disk '{self._step.label}' (process {self.pid})"
         status = self._process.status()
         if status is not None:
@@ -142,13 +141,13 @@ class Server:
         return self._process.status() != 0 and bool(self.trouble())
 
     def stop(self, grace: float = 3.0) -> None:
-        """End it, by force after ``grace`` seconds: a stalled disk does not end by itself."""
+        """End it, with SIGKILL after ``grace`` seconds: a stalled disk ignores SIGTERM."""
         self._process.end(grace)
         with contextlib.suppress(FileNotFoundError):
             Path(self._step.socket).unlink()
 
     def let_go(self) -> None:
-        """It goes on without this process."""
+        """Detach: the server outlives this process."""
         self._process.let_go()
 
 
@@ -164,12 +163,12 @@ def _connect(path: str, timeout: float) -> socket.socket:
 
 
 def ask(step: AskServer) -> str:
-    """The line with which the server answers."""
+    """The server's one-line answer."""
     return ask_line(step.socket, step.line)
 
 
 def ask_line(socket: str, line: str) -> str:
-    """One line to the server behind a socket, and the line with which it answers."""
+    """Send one line to the server behind a socket; return its one-line answer."""
     try:
         with contextlib.closing(_connect(socket, _ANSWER)) as connection:
             connection.sendall(f"{line}\n".encode())
@@ -177,10 +176,10 @@ def ask_line(socket: str, line: str) -> str:
                 answer = answers.readline()
     except OSError as error:
         raise GuestError(
-            f"the server behind '{socket}' does not answer: {error.strerror or error}"
+            f"the disk server at '{socket}' does not answer: {error.strerror or error}"
         ) from error
     if not answer.endswith("\n"):
-        raise GuestError(f"the server behind '{socket}' ended instead of answering")
+        raise GuestError(f"the disk server at '{socket}' ended without an answer")
     return answer.rstrip("\n")
 
 

@@ -1,11 +1,11 @@
-"""A watchdog for guests whose I/O has stopped: QEMU has had throttles that never woke up.
+"""A watchdog for guests whose I/O has stopped: QEMU's throttle has failed to wake up before.
 
-While a command runs in the guest, QEMU's own counters of completed requests are looked at every
-two seconds. Where no disk has completed anything for too long, the guest is asked whether requests
-are in flight: a workload that only thinks has none, and is left alone.
+While a command runs in the guest, QEMU's counters of completed requests are read every two seconds.
+If no disk completes a request for too long, the guest is asked whether requests are in flight. A
+workload that only computes has none.
 
-QEMU is asked in a thread: a stopped QEMU answers only after libvirt's limit. SSH finds sooner that
-such a guest hangs.
+QEMU is queried in a thread: a stopped QEMU answers only after libvirt's limit. SSH detects such a
+guest sooner.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from lab.core.errors import GuestError
-from lab.host.guest.libvirt.drives import Completed
+from lab.host.guest.libvirt.drives import DiskCounters
 from lab.host.system import clock
 
 GLANCE: Final = 2.0
-"""Seconds between two looks at QEMU's counters."""
+"""Seconds between two readings of QEMU's counters."""
 ANSWER: Final = 0.5
-"""Seconds that a look waits for QEMU's answer, which takes a few milliseconds."""
+"""Seconds that a reading waits for QEMU's answer, which takes a few milliseconds."""
 JOIN: Final = 5.0
-"""Seconds that an answer under way may take when the command has ended."""
+"""Seconds for a pending answer once the command has ended."""
 
 IN_FLIGHT: Final = """\
 cd /dev/disk/by-id
@@ -34,49 +34,50 @@ for link in virtio-* scsi-*; do
   serial=${link#virtio-}
   echo "${serial#scsi-0QEMU_QEMU_HARDDISK_}=$((reads + writes))"
 done 2>/dev/null"""
-"""``inflight`` is the kernel's ``Documentation/block/stat.rst``; the links are udev's."""
+"""``inflight`` is described in the kernel's ``Documentation/block/stat.rst``; udev makes the
+links."""
 
 
 def read_in_flight(stdout: str) -> dict[str, int]:
-    """Return the requests in flight by serial, from what :data:`IN_FLIGHT` printed."""
+    """Requests in flight by serial, from the output of :data:`IN_FLIGHT`."""
     pairs = (line.rpartition("=") for line in stdout.splitlines())
     return {serial: int(n) for serial, equals, n in pairs if equals}
 
 
 class Watchdog:
-    """Looks after one guest's data disks."""
+    """Watches one guest's data disks."""
 
     def __init__(
         self,
-        completed: Callable[[], Mapping[str, Completed]],
+        completed: Callable[[], Mapping[str, DiskCounters]],
         in_flight: Callable[[], Mapping[str, int]],
-        heard: Callable[[float, Mapping[str, Completed]], None],
+        heard: Callable[[float, Mapping[str, DiskCounters]], None],
     ) -> None:
         self.patience = 0.0
-        """Seconds without a completed request before the guest is asked; 0: no watchdog."""
+        """Seconds without a completed request before the guest is asked; 0: off."""
         self._completed = completed
         self._in_flight = in_flight
-        """Requests by disk that the guest's kernel waits for."""
+        """Requests that the guest's kernel waits for, by disk."""
         self._heard = heard
-        """Takes each answer of QEMU and its time, in the thread that looks."""
-        self._answer: tuple[float, Mapping[str, Completed]] | None = None
+        """Receives each answer of QEMU and its time, in the thread that calls `look`."""
+        self._answer: tuple[float, Mapping[str, DiskCounters]] | None = None
         self._asking: threading.Thread | None = None
-        self._counters: Mapping[str, Completed] = {}
+        self._counters: Mapping[str, DiskCounters] = {}
         self._moved = clock.now()
         self._asked = -math.inf
 
     def begin(self) -> None:
-        """A command begins: what was before it does not count."""
+        """A command begins: earlier silence does not count."""
         self._moved = clock.now()
         self._asked = -math.inf
 
     def end(self) -> None:
-        """The command has ended: nobody else asks QEMU now."""
+        """The command has ended: wait for a pending answer."""
         if self._asking is not None:
             self._asking.join(JOIN)
 
     def look(self) -> None:
-        """Raise ``GuestError`` where requests are in flight and none has ended for too long."""
+        """Raise ``GuestError`` if requests are in flight and none has completed for too long."""
         now = clock.now()
         glance = min(GLANCE, self.patience / 2) if self.patience else GLANCE
         if now - self._asked >= glance and not self._busy():
@@ -101,8 +102,8 @@ class Watchdog:
             for name, c in sorted(self._counters.items())
         )
         raise GuestError(
-            "the guest's I/O has stopped: for"
-            f" {now - self._moved:.0f} seconds no disk has completed a request: {disks}"
+            "the guest's I/O has stopped: no disk has completed a request for"
+            f" {now - self._moved:.0f} seconds: {disks}"
         )
 
     def _busy(self) -> bool:
@@ -112,7 +113,7 @@ class Watchdog:
         try:
             found = self._completed()
         except GuestError:
-            return  # it has ended, or no longer answers: others look for that
+            return  # it has ended or does not answer: other checks report that
         self._answer = (clock.now(), found)
         if found != self._counters:
             self._counters = found

@@ -39,11 +39,10 @@ __all__ = [
 
 
 def find(name: str, recipe: ImageRecipe | None = None) -> Image | None:
-    """The image that a scenario's ``guest.image`` names, if it is there.
+    """The image for a scenario's ``guest.image``; ``None``: it must be built or imported.
 
-    Of a recipe (given, or one in ``images/``): the newest built from exactly that recipe, so that
-    a changed recipe is never served an old image. Of any other name, imported or built from a file
-    of one's own: the newest.
+    For a recipe (given, or one in ``images/``): the newest that was built from exactly that recipe,
+    so a changed recipe never gets an old image. For any other name: the newest.
     """
     if recipe is None:
         path = image_recipes.recipes().get(name)

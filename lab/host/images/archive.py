@@ -1,9 +1,9 @@
-"""An image as one file, with which another host has the same bytes, and so the same results.
+"""An image as one file, which gives another host the same bytes and so the same results.
 
-Two builds of a recipe differ: the archive has newer packages, and ext4 keeps times of the build. A
-tar file holds the image's files, its manifest, and the driver for virtual time where it was built
-here. An archive comes from elsewhere: of it only regular files are taken, by the names and sizes
-that the manifest has.
+Two builds of a recipe differ: the archive has newer packages, and ext4 stores times of the build. A
+tar file holds the image's files, its manifest, and the driver for virtual time if it was built
+here. An archive is untrusted: only regular files are read from it, with the names and sizes in the
+manifest.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from lab.model.image.manifest import Image, ImageManifest, image_at
 
 SUFFIX: Final = ".tar"
 _MOST: Final = 1 * MIB
-"""Bytes of a manifest."""
+"""Bytes of a manifest, at most."""
 _DRIVER: Final = 64 * MIB
-"""Bytes of each file of the driver."""
+"""Bytes of each file of the driver, at most."""
 
 
 def export(image: Image, path: Path, progress: Progress) -> str:
-    """Write the image to a new tar file, the same bytes each time; its SHA-256, in hex.
+    """Write the image to a new tar file, the same bytes each time; return its SHA-256, in hex.
 
     ``HostError``: the image is damaged.
     """
@@ -55,9 +55,9 @@ def export(image: Image, path: Path, progress: Progress) -> str:
 
 
 def unpack(archive: Path, work: Path, source: str) -> ImageManifest:
-    """Leave the files in ``work/image``, compared with their hashes; the driver goes to its place.
+    """Unpack into ``work/image`` and check the hashes; install the driver.
 
-    ``InputError``: it is no archive of an image, or a damaged one.
+    ``InputError``: it is not an archive of an image, or it is damaged.
     """
     made = work / "image"
     made.mkdir()
@@ -67,12 +67,15 @@ def unpack(archive: Path, work: Path, source: str) -> ImageManifest:
             for name, expected in manifest.files.items():
                 if _copy(tar, name, made / name, expected.size, source) != expected.sha256:
                     raise InputError(
-                        f"'{source}' is damaged: '{name}' in it has another hash than its"
-                        f" '{MANIFEST}' says"
+                        f"'{source}' is damaged: the hash of '{name}' is not the one in its"
+                        f" '{MANIFEST}'"
                     )
             _take_driver(tar, image_at(made, manifest), work, source)
     except tarfile.TarError as error:
-        raise InputError(f"'{source}' is no archive of an image: {error}") from error
+        raise InputError(
+            f"'{source}' is not an archive of an image: {error}",
+            hint="`lab image export` writes one",
+        ) from error
     return manifest
 
 
@@ -90,25 +93,25 @@ def _opened(tar: tarfile.TarFile, name: str, most: int, source: str) -> IO[bytes
         entry = tar.getmember(name)
     except KeyError:
         raise InputError(
-            f"'{source}' is no archive of an image: it has no '{name}'",
+            f"'{source}' is not an archive of an image: '{name}' is missing",
             hint="`lab image export` writes one",
         ) from None
     if entry.type not in (tarfile.REGTYPE, tarfile.AREGTYPE) or entry.size > most:
-        raise InputError(f"'{source}': '{name}' in it is no file of at most {most} bytes")
+        raise InputError(f"'{source}': '{name}' must be a regular file of at most {most} bytes")
     file = tar.extractfile(entry)
     assert file is not None
     return file
 
 
 def _copy(tar: tarfile.TarFile, name: str, target: Path, most: int, source: str) -> str:
-    """The SHA-256 of what was copied, in hex."""
+    """Copy a file; return its SHA-256, in hex."""
     with _opened(tar, name, most, source) as file, target.open("xb") as new:
         shutil.copyfileobj(file, new, MIB)
     return image_store.file_sha256(target)
 
 
 def _take_driver(tar: tarfile.TarFile, image: Image, work: Path, source: str) -> None:
-    """Of this version of the lab, if it is in it and not here already; else it is built here."""
+    """Install this version's driver, if the archive has it and this host does not."""
     place = sealed_kit.boot_place(image)
     wanted = [f"{place.name}/{name}" for name in sealed_kit.BOOT_FILES]
     if place.exists() or not set(wanted) <= set(tar.getnames()):

@@ -1,4 +1,4 @@
-"""Building a guest image from Debian's packages, without being root."""
+"""Building a guest image from Debian's packages, without root."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def build(
     refresh: bool = False,
     minimum_free: int = image_build.MINIMUM_FREE,
 ) -> Image:
-    """The image of this recipe: the one that is there, or a new one; about a minute.
+    """The image of this recipe: the existing one, or a new one, in about a minute.
 
-    ``refresh`` builds even when there is one, for newer packages. ``minimum_free``: bytes that
-    must be free before anything is started. Whatever ends it early leaves nothing behind.
-    ``InputError``: a package that the recipe names does not exist, or its disk is too small.
-    ``HostError``: a program, the user's right to do it, space or the archive is missing.
-    ``ToolError``: a package cannot be installed, or the result is not what the recipe asks for.
+    ``refresh`` builds even if there is one, for newer packages. ``minimum_free``: bytes that must
+    be free at the start. An interrupted build leaves nothing behind. ``InputError``: a package of
+    the recipe does not exist, or its disk is too small. ``HostError``: a program, a permission,
+    space or the archive is missing. ``ToolError``: a package cannot be installed, or the result
+    does not match the recipe.
     """
     image_store.check_name(name)
     brought = image_recipes.brought(recipe)
@@ -69,7 +69,7 @@ def build(
     began = datetime.now(UTC)
     with image_workspace.exclusive(f"build-{name}-{digest[:12]}", waiting=waiting):
         present = image_store.find_by_recipe(name, digest)
-        # An image that was built while this waited is new enough for a refresh, too.
+        # An image that was built while this process waited is new enough for a refresh.
         wanted = present is not None and (not refresh or present.manifest.built > began)
         if present is not None and wanted and _is_whole(present):
             progress(f"'{present.directory.name}' is there", 1.0)
@@ -120,7 +120,7 @@ def _facts(path: Path) -> ImageFile:
 def _make(
     recipe: ImageRecipe, *, name: str, brought: Brought, work: Path, progress: Progress
 ) -> Found:
-    """Leave disk, kernel and initrd in ``work/image``, checked."""
+    """Build disk, kernel and initrd in ``work/image``, and check them."""
     plan = image_build.compile_build(recipe, brought=brought, work=work, root=os.geteuid() == 0)
     _write(plan, work)
     if recipe.kernel_file:
@@ -129,7 +129,7 @@ def _make(
     building = {**_environment(), **image_build.ENVIRONMENT, "TMPDIR": str(work / "tmp")}
     try:
         if plan.modules:
-            progress("building kernel modules, beside the image", 0.0)
+            progress("building kernel modules", 0.0)
             process.run(plan.modules, timeout=3600, log=modules_log, env=building)
             _run(plan.remove_modules_root, work)
         with _following(log, progress):
@@ -137,14 +137,12 @@ def _make(
         progress("making the file system", 0.90)
         _run(plan.make_disk, work)
         _run(plan.remove_root, work)
-        progress("reading the image back", 0.93)
+        progress("verifying the image", 0.93)
         _run(plan.read_back, work)
         found = _found(recipe, work)
         wrong = image_build.differences(recipe, found)
         if wrong:
-            raise ToolError(
-                f"the image '{name}' is not what its recipe asks for: {'; '.join(wrong)}"
-            )
+            raise ToolError(f"the image '{name}' does not match its recipe: {'; '.join(wrong)}")
         progress("writing the qcow2 file", 0.94)
         _run(plan.convert, work)
     except (ToolError, HostError) as error:
@@ -167,7 +165,8 @@ def _run(argv: tuple[str, ...], work: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """mke2fs and debugfs are in ``/usr/sbin``, which is not on every user's PATH."""
+    """The environment of build tools: mke2fs and debugfs are in ``/usr/sbin``, which may not be on
+    PATH."""
     return {"PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin", "LC_ALL": "C.UTF-8"}
 
 
@@ -185,7 +184,7 @@ def _write(plan: ImageBuild, work: Path) -> None:
 
 
 def _found(recipe: ImageRecipe, work: Path) -> Found:
-    """What the hook and debugfs left in ``work/found``."""
+    """What the hook and debugfs wrote to ``work/found``."""
     found = work / "found"
     files = {}
     for path in (*recipe.files, "/etc/machine-id"):
@@ -208,7 +207,7 @@ def _found(recipe: ImageRecipe, work: Path) -> Found:
 
 
 def _check_host(name: str) -> None:
-    """``HostError`` for what is missing, each with the line that mends it."""
+    """``HostError`` if something is missing, with the command that fixes it."""
     root = os.geteuid() == 0
     for program, package in (_TOOLS if root else _TOOLS | _USER_TOOLS).items():
         if shutil.which(program, path=_environment()["PATH"]) is None:
@@ -221,8 +220,8 @@ def _check_host(name: str) -> None:
         for file in (Path("/etc/subuid"), Path("/etc/subgid")):
             if not has_subordinates(file, user):
                 raise HostError(
-                    f"the image '{name}' cannot be built: the user '{user}' has no subordinate "
-                    f"users and groups in '{file}'",
+                    f"the image '{name}' cannot be built: the user '{user}' has no subordinate"
+                    f" ids in '{file}'",
                     hint="as root: usermod --add-subuids 100000-165535 "
                     f"--add-subgids 100000-165535 {user}",
                 )
@@ -230,20 +229,20 @@ def _check_host(name: str) -> None:
         process.run(image_build.namespaced(("true",), root=root), env=_environment(), timeout=20)
     except LabError as error:
         mend = (
-            "a container needs CAP_SYS_ADMIN for it"
+            "give the container CAP_SYS_ADMIN"
             if root
             else "as root: sysctl user.max_user_namespaces=10000 "
             "kernel.unprivileged_userns_clone=1 "
             "kernel.apparmor_restrict_unprivileged_userns=0 (those of them that exist)"
         )
         raise HostError(
-            f"the image '{name}' cannot be built: this host allows no namespace: {error.message}",
+            f"the image '{name}' cannot be built: namespaces are not allowed: {error.message}",
             hint=mend,
         ) from error
 
 
 def has_subordinates(file: Path, user: str) -> bool:
-    """Whether ``subuid(5)`` gives this user enough subordinates for a Debian system."""
+    """Whether ``subuid(5)`` gives this user enough subordinate ids for a Debian system."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -257,7 +256,7 @@ def has_subordinates(file: Path, user: str) -> bool:
 
 @contextmanager
 def _following(log: Path, progress: Progress) -> Iterator[None]:
-    """Report the stages that mmdebstrap's log shows, from a thread, while the block runs."""
+    """Report the stages in mmdebstrap's log, from a thread, while the block runs."""
     done = threading.Event()
     broken: list[BaseException] = []
 
@@ -280,7 +279,7 @@ def _following(log: Path, progress: Progress) -> Iterator[None]:
                         stage, entered = begun, now()
                 if stage is not None:
                     progress(stage.says, stage.after(now() - entered))
-        except BaseException as error:  # told to the builder below, when the command has ended
+        except BaseException as error:  # raised below, when the command has ended
             broken.append(error)
 
     thread = threading.Thread(target=follow, name="image-build-progress", daemon=True)

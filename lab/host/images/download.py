@@ -1,8 +1,8 @@
-"""Bringing a cloud image from a file or a URL: streamed, compared with its checksum, looked into.
+"""Importing a cloud image from a file or a URL: streamed, checked against its checksum, inspected.
 
-The image comes from elsewhere and is not trusted: its header is read before any tool opens it. A
-qcow2 file can name other files of the host (a backing file, an external data file), which
-``qemu-img`` and QEMU would open; such a file is refused (CVE-2024-4467 is one of that kind).
+The image is untrusted: its header is read before any tool opens it. A qcow2 file can name other
+files of the host (a backing file, an external data file), which ``qemu-img`` and QEMU would open.
+Such a file is refused (CVE-2024-4467 is one of that kind).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from lab.model.image.manifest import Image, ImageBoot, ImageFile, ImageManifest,
 
 _BLOCK: Final = 1 * MIB
 _SILENCE: Final = 60.0
-"""Seconds without a byte after which a server is given up."""
+"""Seconds without a byte after which a download fails."""
 _DIGITS: Final = {"sha256": 64, "sha512": 128}
 
 _QCOW2: Final = b"QFI\xfb"
@@ -57,17 +57,15 @@ class _Readable(Protocol):
 
 
 def import_image(source: str, *, name: str, checksum: str, progress: Progress) -> Image:
-    """Bring a qcow2 or raw cloud image from a file or an http(s) URL; about as long as the network.
+    """Import a qcow2 or raw cloud image from a file or an http(s) URL.
 
-    ``checksum`` is ``sha512:HEX`` or ``sha256:HEX``, as the image's publisher gives it.
-    ``InputError``: the checksum is malformed or another, there is no such file, or it is no image
-    that can be used. ``HostError``: the network, or space on the disk. Nothing is left behind.
+    ``checksum`` is ``sha512:HEX`` or ``sha256:HEX``, as the publisher gives it. ``InputError``: the
+    checksum is malformed or differs, the file is missing, or it is not a usable image.
+    ``HostError``: the network, or disk space. A failure leaves nothing behind.
     """
     image_store.check_name(name)
     if name in image_recipes.recipes():
-        raise InputError(
-            f"'{name}' is the name of an image that the lab builds", hint="choose another name"
-        )
+        raise InputError(f"'{name}' is the name of an image recipe", hint="choose another name")
     checksum = ":".join(_parse_checksum(checksum))
     with _alone(name, progress):
         for image in image_store.list_images().images:
@@ -103,17 +101,17 @@ def import_image(source: str, *, name: str, checksum: str, progress: Progress) -
 def import_archive(
     source: str, *, checksum: str, progress: Progress, in_use: Collection[str] = ()
 ) -> Image:
-    """Bring an image that ``lab image export`` has written on another host, with the same bytes.
+    """Import an image that ``lab image export`` wrote on another host, with the same bytes.
 
-    It takes the place of an image of the same digest with other bytes, unless that is ``in_use``
-    (digests). Otherwise as :func:`import_image`.
+    It replaces an image of the same digest with other bytes, unless that is ``in_use`` (digests).
+    Otherwise as :func:`import_image`.
     """
     checksum = ":".join(_parse_checksum(checksum))
     with _alone("archive", progress), _fetched(source, "archive", checksum, progress) as (tar, _):
         manifest = image_archive.unpack(tar, tar.parent, source)
         made = tar.parent / "image"
         if _kind(made / "disk.qcow2", source) != "qcow2":
-            raise InputError(f"'{source}': 'disk.qcow2' in it is no qcow2 image")
+            raise InputError(f"'{source}': its 'disk.qcow2' is not a qcow2 image")
         for present in image_store.list_images().images:
             same = (present.name, present.digest) == (manifest.name, manifest.digest)
             if same and present.manifest.files != manifest.files:
@@ -136,7 +134,7 @@ def _alone(name: str, progress: Progress) -> Iterator[None]:
 def _fetched(
     source: str, name: str, checksum: str, progress: Progress
 ) -> Iterator[tuple[Path, str]]:
-    """The file that was asked for, in a working directory of its own, and its SHA-256."""
+    """The requested file, in a working directory of its own, and its SHA-256."""
     algorithm, expected = _parse_checksum(checksum)
     with image_workspace.workspace(name) as work, _opened(source, name) as (body, size):
         fetched = work / "fetched"
@@ -145,10 +143,9 @@ def _fetched(
         )
         if actual != expected:
             raise InputError(
-                f"'{source}' is not the file that was asked for: its {algorithm} is {actual}, "
-                f"expected {expected}"
+                f"'{source}' has the wrong checksum: {algorithm} is {actual}, expected {expected}"
             )
-        progress("looking into the image", 0.96)
+        progress("checking the image", 0.96)
         yield fetched, sha256
 
 
@@ -173,7 +170,7 @@ def _is_whole(image: Image) -> bool:
 
 @contextmanager
 def _opened(source: str, name: str) -> Iterator[tuple[_Readable, int | None]]:
-    """The bytes of a file or URL, and how many there are, if that is known."""
+    """The bytes of a file or URL, and their number if known."""
     scheme = urllib.parse.urlsplit(source).scheme if "://" in source else ""
     if scheme in ("http", "https"):
         with _response(source) as response:
@@ -183,10 +180,10 @@ def _opened(source: str, name: str) -> Iterator[tuple[_Readable, int | None]]:
             yield response, size
         return
     if scheme:
-        raise InputError(f"'{source}' is neither a file nor an http or https URL")
+        raise InputError(f"'{source}' is not a file or an http(s) URL")
     path = Path(source)
     if not path.is_file():
-        raise InputError(f"there is no file '{source}' to import")
+        raise InputError(f"the file '{source}' does not exist")
     try:
         size = path.stat().st_size
         file = path.open("rb")
@@ -229,7 +226,7 @@ def _network(url: str, error: Exception) -> HostError:
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     words = reason.strerror if isinstance(reason, OSError) and reason.strerror else str(reason)
     if isinstance(reason, TimeoutError):
-        words = f"the server said nothing for {_SILENCE:.0f} seconds"
+        words = f"the server sent nothing for {_SILENCE:.0f} seconds"
     return HostError(
         f"'{url}' could not be fetched: {words or type(reason).__name__}",
         hint="behind a proxy, set http_proxy and https_proxy",
@@ -245,7 +242,7 @@ def _copy(
     source: str,
     progress: Progress,
 ) -> tuple[str, str]:
-    """Write the bytes while hashing them; the hash that was asked for, and the SHA-256."""
+    """Write the bytes; return the requested hash and the SHA-256."""
     asked, sha256 = hashlib.new(algorithm), hashlib.sha256()
     got = 0
     progress(f"fetching '{source}'", 0.0)
@@ -265,13 +262,13 @@ def _copy(
     if size is not None and got != size:
         raise HostError(
             f"'{source}' could not be fetched: it ended after {got} of {size} bytes",
-            hint="try again; nothing was kept",
+            hint="try again",
         )
     return asked.hexdigest(), sha256.hexdigest()
 
 
 def _as_qcow2(fetched: Path, work: Path, source: str) -> Path:
-    """The image as a qcow2 file: as it came, or made of a raw disk."""
+    """The image as a qcow2 file; a raw disk is converted."""
     if _kind(fetched, source) == "qcow2":
         return fetched
     disk = work / "disk.qcow2"
@@ -281,7 +278,7 @@ def _as_qcow2(fetched: Path, work: Path, source: str) -> Path:
 
 
 def _kind(fetched: Path, source: str) -> str:
-    """``qcow2`` or ``raw``; ``InputError`` for all else, and for what names other files."""
+    """``qcow2`` or ``raw``; ``InputError`` for anything else, and for files that name others."""
     with fetched.open("rb") as file:
         head = file.read(1024)
     kind = disk_format(head, source=source)
@@ -289,49 +286,49 @@ def _kind(fetched: Path, source: str) -> str:
         ("qemu-img", "info", "-f", kind, "--output=json", str(fetched)), timeout=60, check=False
     )
     if run.status != 0:
-        tail = (run.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        tail = (run.stderr.strip().splitlines() or ["it printed nothing"])[-1]
         raise InputError(f"'{source}' is not an image that QEMU can read: {tail}")
     _check_info(run.stdout, source)
     return kind
 
 
 def disk_format(head: bytes, *, source: str) -> str:
-    """``qcow2`` or ``raw``, from a file's first kilobyte; ``InputError`` for all else."""
+    """``qcow2`` or ``raw``, from a file's first kilobyte; ``InputError`` for anything else."""
     if head.startswith(_QCOW2):
         if len(head) < 72:
             raise InputError(f"'{source}' ends within its qcow2 header")
         version = int.from_bytes(head[4:8], "big")
         if version not in (2, 3):
-            raise InputError(f"'{source}' is qcow2 version {version}; versions 2 and 3 are known")
+            raise InputError(f"'{source}' is qcow2 version {version}; only 2 and 3 are supported")
         if int.from_bytes(head[8:16], "big") or int.from_bytes(head[16:20], "big"):
             raise InputError(
-                f"'{source}' stands on a backing file, which would be one of this host's files",
-                hint="make one whole image of it with `qemu-img convert`",
+                f"'{source}' has a backing file, which would be a file of this host",
+                hint="convert it to one file with `qemu-img convert`",
             )
         if version == 3 and int.from_bytes(head[72:80], "big") & _EXTERNAL_DATA:
             raise InputError(
-                f"'{source}' keeps its data in another file, which would be one of this host's",
-                hint="make one whole image of it with `qemu-img convert`",
+                f"'{source}' has an external data file, which would be a file of this host",
+                hint="convert it to one file with `qemu-img convert`",
             )
         return "qcow2"
     for magic, words in _OTHER_FORMATS.items():
         if head.startswith(magic):
-            raise InputError(f"'{source}' is {words}; qcow2 and raw disks can be imported")
+            raise InputError(f"'{source}' is {words}; import qcow2 or raw disks")
     if head[510:512] != b"\x55\xaa":
         raise InputError(
-            f"'{source}' is neither a qcow2 image nor a raw disk with a partition table"
+            f"'{source}' is not a qcow2 image and not a raw disk with a partition table"
         )
     return "raw"
 
 
 def _check_info(text: str, source: str) -> None:
-    """The same again in QEMU's own words, which know extensions that the header only hints at."""
+    """The same check with QEMU's own parser, which knows all extensions of the header."""
     try:
         info = json.loads(text)
         specific = info.get("format-specific", {}).get("data", {})
     except (ValueError, AttributeError) as error:
         raise ToolError(f"'qemu-img info' printed no JSON: {text[:200]}") from error
     if info.get("backing-filename") or specific.get("data-file"):
-        raise InputError(f"'{source}' names another file, which would be one of this host's")
+        raise InputError(f"'{source}' refers to another file, which would be a file of this host")
     if info.get("encrypted") or specific.get("encrypt"):
-        raise InputError(f"'{source}' is encrypted, and the lab has no key for it")
+        raise InputError(f"'{source}' is encrypted: decrypt it first with `qemu-img convert`")

@@ -1,7 +1,7 @@
-"""A kernel of one's own that QEMU loads in place of an image's: with everything built in.
+"""A kernel of the user's, which QEMU loads instead of the image's.
 
-The image's initrd finds the root file system by its label, and passes over modules that are not of
-this kernel; so virtio, ext4 and md must be in it.
+The image's initrd finds the root file system by its label, and skips modules of other kernels. So
+virtio, ext4 and md must be built in.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from lab.host.system import files, paths
 from lab.model.image.manifest import Image
 
 _MAGIC: Final = b"HdrS"
-"""At 0x202 of a bzImage; the version's text begins 0x200 behind the offset at 0x20e:
+"""At 0x202 of a bzImage. The version string begins 0x200 after the offset stored at 0x20e:
 ``Documentation/arch/x86/boot.rst`` of Linux."""
 
 
 def with_kernel(image: Image, kernel: Path) -> Image:
-    """The image with this kernel; a copy is kept, since the file may change while guests live.
+    """The image with this kernel. A copy is kept, since the file may change while guests run.
 
-    ``InputError``: it is no kernel that QEMU loads, or the image has a boot loader of its own.
+    ``InputError``: QEMU cannot load it, or the image has a boot loader of its own.
     """
     if image.kernel is None:
         raise InputError(
-            f"guest.kernel: the image '{image.name}' boots from its own disk, and QEMU loads no "
-            f"kernel for it: leave '{kernel}' out"
+            f"guest.kernel: the image '{image.name}' has its own boot loader and takes no kernel:"
+            f" remove '{kernel}'"
         )
     try:
         data = kernel.read_bytes()
     except OSError as error:
         raise InputError(
             f"guest.kernel: '{kernel}' cannot be read: {error.strerror}",
-            hint="a relative path begins at the directory in which lab was called",
+            hint="a relative path is resolved from the current directory",
         ) from error
     version = version_of(data, kernel)
     digest = hashlib.sha256(data).hexdigest()
@@ -48,11 +48,11 @@ def with_kernel(image: Image, kernel: Path) -> Image:
 
 
 def version_of(data: bytes, kernel: Path) -> str:
-    """The release that a bzImage says it is: ``6.12.1-mine``."""
+    """The release in a bzImage: ``6.12.1-mine``."""
     if data[0x202:0x206] != _MAGIC:
         raise InputError(
-            f"guest.kernel: '{kernel}' is no bzImage, which QEMU could load",
-            hint="arch/x86/boot/bzImage of a kernel's build directory is one, vmlinux is not",
+            f"guest.kernel: '{kernel}' is not a bzImage, the format that QEMU loads",
+            hint="give arch/x86/boot/bzImage of the kernel's build directory, not vmlinux",
         )
     begin = int.from_bytes(data[0x20E:0x210], "little") + 0x200
     words = data[begin : begin + 256].split(b"\0")[0].decode("ascii", "replace").split()
@@ -60,7 +60,7 @@ def version_of(data: bytes, kernel: Path) -> str:
 
 
 def _kept(data: bytes, digest: str) -> Path:
-    """The copy, named by what is in it."""
+    """The stored copy, named by its digest."""
     path = paths.kernels() / digest
     if path.is_file():
         return path
@@ -68,5 +68,5 @@ def _kept(data: bytes, digest: str) -> Path:
         files.make_directory(path.parent)
         files.write(path, data)
     except HostError as error:
-        raise HostError(f"the kernel '{path}' cannot be kept: {error.message}") from error
+        raise HostError(f"the kernel's copy '{path}' cannot be written: {error.message}") from error
     return path

@@ -1,4 +1,4 @@
-"""Where image recipes lie, and reading one."""
+"""Image recipes: where they are, and reading one."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ from lab.plugins import catalog
 
 
 def directory() -> Path:
-    """``images/`` of a checkout, or what was installed of it."""
+    """``images/`` of a checkout, or its installed copy."""
     package = Path(lab.__file__).parent
     installed = package / "data" / "images"
     return installed if installed.is_dir() else package.parent / "images"
 
 
 def expired_accepted() -> bool:
-    """Whether ``LAB_ACCEPT_EXPIRED`` asks for images from an archive whose Release files have
-    expired; ``InputError``: it is neither 1 nor 0."""
+    """Whether ``LAB_ACCEPT_EXPIRED`` accepts an archive with expired Release files.
+
+    ``InputError``: it is neither 1 nor 0.
+    """
     said = os.environ.get(ACCEPT_EXPIRED, "")
     if said not in ("", "0", "1"):
         raise InputError(f"{ACCEPT_EXPIRED}={said}: expected 1, or 0 as if it were not set")
@@ -34,27 +36,29 @@ def expired_accepted() -> bool:
 
 
 def as_accepted(recipe: ImageRecipe, *, accept_expired: bool) -> ImageRecipe:
-    """The recipe for an archive whose Release files may have expired, where ``accept_expired`` or
-    the environment asks for that: which archive is believed makes no other image."""
+    """The recipe, with expired Release files accepted by ``accept_expired`` or the environment.
+
+    This does not change the image's identity.
+    """
     accepted = expired_accepted() or accept_expired
     return recipe.model_copy(update={"check_valid_until": False}) if accepted else recipe
 
 
 def recipes() -> dict[str, Path]:
-    """Every recipe by its name, which is its file's."""
+    """All recipes, by name."""
     return catalog.image_recipes()
 
 
 def load(name_or_path: str) -> tuple[str, ImageRecipe]:
-    """The name and the recipe, of a name in ``images/`` or of a YAML file."""
+    """Name and recipe, from a name in ``images/`` or a YAML file's path."""
     path = catalog.image_recipe_path(name_or_path)
     return path.stem, read(path)
 
 
 def read(path: Path) -> ImageRecipe:
-    """The recipe in a file, with the one that it is added to; patches by their whole paths.
+    """The recipe in a file, merged with its base; paths of patches are absolute.
 
-    ``InputError`` names the file, line and key that is wrong.
+    ``InputError`` names file, line and key.
     """
     recipe = decode.validate(ImageRecipe, _added_up(path, ()))
     if recipe.modules is None:
@@ -71,17 +75,18 @@ def _added_up(path: Path, above: tuple[str, ...]) -> Document:
     if not isinstance(name, str):
         return document
     if name in (path.stem, *above):
-        raise document.wrong(("base",), f"'{name}' is the base of itself")
+        raise document.wrong(("base",), f"'{name}' is its own base")
     known = recipes()
     if name not in known:
         raise document.wrong(("base",), f"there is no image '{name}': known are {', '.join(known)}")
     below = _added_up(known[name], (path.stem, *above))
-    decode.validate(ImageRecipe, below)  # what is wrong there is said of that file
+    decode.validate(ImageRecipe, below)  # so that an error there names that file
     return dataclasses.replace(document, data=added(below.data, document.data))
 
 
 def brought(recipe: ImageRecipe) -> Brought:
-    """What the image is made of beside recipe and archive; ``InputError``: a file is not there."""
+    """The files that an image is made from, besides recipe and archive; ``InputError``: one is
+    missing."""
     patches = recipe.modules.patches if recipe.modules else ()
     return Brought(
         hooks={name: (directory() / name).read_text(encoding="utf-8") for name in HOOKS},

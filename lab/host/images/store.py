@@ -1,13 +1,13 @@
-"""The directory of guest images: what is in it, what is damaged, what may go.
+"""The directory of guest images: list, verify, publish, remove.
 
 ::
 
     images/debian-12-0123456789ab/    disk.qcow2 kernel initrd manifest.json build.log
-    images/.work-…/                   an image in the making; its builder holds the lock inside
-    images/.lock-…                    held while something is made; gone afterwards
+    images/.work-…/                   an image in progress; its builder holds the lock inside
+    images/.lock-…                    held while something is made; removed afterwards
 
-An image is complete or not there: it is made in a working directory and moved into place by one
-rename. Nothing outside the directory is ever touched, and no symbolic link is followed out of it.
+An image is complete or absent: it is made in a working directory and renamed into place. Nothing
+outside the directory is touched, and no symbolic link out of it is followed.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from lab.model.image.manifest import (
 MANIFEST = "manifest.json"
 
 Progress = Callable[[str, float | None], None]
-"""Told what is being done, and the part of the whole that is done (0 to 1), where known."""
+"""Receives what is being done, and the fraction done (0 to 1) if known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """Something in the images directory that is no image."""
+    """An entry of the images directory that is not an image."""
 
     name: str
     reason: str
@@ -60,10 +60,10 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """What the images directory holds."""
+    """The contents of the images directory."""
 
     images: tuple[Image, ...]
-    """By name, the newest of each first."""
+    """By name, newest first."""
     skipped: tuple[Skipped, ...]
 
 
@@ -74,12 +74,13 @@ class Removed:
     names: tuple[str, ...]
     """Names of directories."""
     bytes_freed: int
-    """On the disk, where holes take no space."""
+    """Disk space; holes do not count."""
     skipped: tuple[Skipped, ...] = ()
 
 
 def list_images() -> Inventory:
-    """Every image, and what else lies there; a directory that cannot be read never ends it."""
+    """All images, and other entries; an unreadable entry is reported and does not stop the
+    listing."""
     images: list[Image] = []
     skipped: list[Skipped] = []
     for entry in _entries():
@@ -104,16 +105,16 @@ def find_by_recipe(name: str, digest: str) -> Image | None:
 
 
 def find_newest(name: str) -> Image | None:
-    """The newest image of this name, however it came here."""
+    """The newest image of this name, built or imported."""
     return next((image for image in list_images().images if image.name == name), None)
 
 
 def verify(image: Image, *, deep: bool = False) -> None:
-    """``HostError`` unless the files have the sizes (``deep``: the hashes) they were made with."""
+    """``HostError`` unless all files have the recorded sizes (``deep``: and hashes)."""
     if image.manifest.source is ImageSource.BUILT:
-        hint = f"`lab image build {image.name}` builds it again"
+        hint = f"build it again: lab image build {image.name}"
     else:
-        hint = f"`lab image remove {image.name}`, and import it again"
+        hint = f"remove it (lab image remove {image.name}) and import it again"
     for name, expected in image.manifest.files.items():
         path = image.directory / name
         try:
@@ -126,22 +127,21 @@ def verify(image: Image, *, deep: bool = False) -> None:
             ) from error
         if size != expected.size:
             raise HostError(
-                f"the image '{image.name}' is damaged: '{path}' has {size} bytes instead of "
-                f"{expected.size}",
+                f"the image '{image.name}' is damaged: '{path}' has {size} bytes, expected"
+                f" {expected.size}",
                 hint=hint,
             )
         if actual != expected.sha256:
             raise HostError(
-                f"the image '{image.name}' is damaged: '{path}' has another content than when it "
-                "was made",
+                f"the image '{image.name}' is damaged: the contents of '{path}' have changed",
                 hint=hint,
             )
 
 
 def remove(name_or_digest: str, *, in_use: Collection[str] = ()) -> Removed:
-    """Remove every image of this name, or the one whose digest (or directory) begins like this.
+    """Remove every image of this name, or the one whose digest (or directory) begins so.
 
-    ``InputError``: there is none, several digests begin like this, or it is ``in_use`` (digests).
+    ``InputError``: there is none, several digests match, or it is ``in_use`` (digests).
     """
     images = list_images().images
     chosen = [i for i in images if i.name == name_or_digest]
@@ -150,7 +150,9 @@ def remove(name_or_digest: str, *, in_use: Collection[str] = ()) -> Removed:
     if not chosen and re.fullmatch(r"[0-9a-f]{6,64}", name_or_digest):
         chosen = [i for i in images if i.digest.startswith(name_or_digest)]
         if len({i.digest for i in chosen}) > 1:
-            raise InputError(f"several images have a digest that begins with '{name_or_digest}'")
+            raise InputError(
+                f"several digests of images begin with '{name_or_digest}': give more digits"
+            )
     if not chosen:
         known = ", ".join(sorted({i.name for i in images})) or "none"
         raise InputError(f"there is no image '{name_or_digest}' (known: {known})")
@@ -158,19 +160,19 @@ def remove(name_or_digest: str, *, in_use: Collection[str] = ()) -> Removed:
         if image.digest in in_use:
             raise InputError(
                 f"the image '{image.directory.name}' is in use by a guest",
-                hint="`lab ps` shows it, `lab down` ends it",
+                hint="find it with `lab ps`, end it with `lab down`",
             )
     freed = sum(_remove_directory(image.directory) for image in chosen)
     return Removed(names=tuple(i.directory.name for i in chosen), bytes_freed=freed)
 
 
 def prune(*, keep: int = 1, in_use: Collection[str] = ()) -> Removed:
-    """Remove all but the ``keep`` newest images of each name, and what dead builders left.
+    """Remove all but the ``keep`` newest images of each name, and what killed builders left.
 
-    An image whose digest is ``in_use`` stays. What is no image is named and left alone.
+    An image whose digest is ``in_use`` stays. Other entries are reported and left alone.
     """
     if keep < 0:
-        raise InputError(f"{keep} images of each name cannot be kept: give 0 or more")
+        raise InputError(f"the number of images to keep is {keep}: give 0 or more")
     names: list[str] = []
     freed = 0
     inventory = list_images()
@@ -198,9 +200,9 @@ def file_sha256(path: Path) -> str:
 
 
 def publish(made: Path, manifest: ImageManifest) -> Image:
-    """Write the manifest into a directory with an image's files, and move it into place.
+    """Write the manifest into a directory with an image's files, and rename it into place.
 
-    An image of the same digest that is there and whole is kept: guests may stand on it.
+    An intact image of the same digest is kept: guests may use it.
     """
     for path in made.iterdir():
         path.chmod(0o444)
@@ -222,11 +224,11 @@ def publish(made: Path, manifest: ImageManifest) -> Image:
 
 
 def check_name(name: str) -> None:
-    """``InputError`` for what cannot be an image's name."""
+    """``InputError`` for an invalid image name."""
     if not re.fullmatch(NAME, name):
         raise InputError(
             f"'{name}' cannot be an image's name",
-            hint="small letters, digits, '.', '+' and '-', beginning with a letter or digit",
+            hint="use lower-case letters, digits, '.', '+' and '-'; begin with a letter or digit",
         )
 
 
@@ -240,7 +242,7 @@ def _entries() -> list[Path]:
 
 
 def _read(directory: Path) -> Image | str:
-    """The image in a directory, or the reason why it is none."""
+    """The image in a directory, or the reason why it is not one."""
     if directory.is_symlink() or not directory.is_dir():
         return "it is not a directory"
     try:
@@ -253,7 +255,7 @@ def _read(directory: Path) -> Image | str:
     except ValidationError as error:
         return f"its '{MANIFEST}' is not valid: {wording.reason(error, ImageManifest)}"
     if directory.name != directory_name(manifest.name, manifest.digest):
-        return f"its '{MANIFEST}' is that of another image"
+        return f"its '{MANIFEST}' belongs to another image"
     for name in manifest.files:
         if not (directory / name).is_file():
             return f"its file '{name}' is missing"
@@ -261,7 +263,7 @@ def _read(directory: Path) -> Image | str:
 
 
 def _disk_usage(directory: Path) -> int:
-    """Bytes that a directory takes on the disk."""
+    """Bytes that a directory takes on disk."""
     total = 0
     for parent, _, names in os.walk(directory):
         for name in names:
@@ -273,10 +275,11 @@ def _disk_usage(directory: Path) -> int:
 
 
 def _remove_directory(directory: Path) -> int:
-    """Take an image away at once, then its bytes; a half-removed image is never seen."""
+    """Rename an image away, then delete it, so that nothing sees half an image; return bytes
+    freed."""
     freed = _disk_usage(directory)
     if directory.is_symlink() or not directory.is_dir():
-        raise HostError(f"'{directory}' is not a directory that the lab made; it was left alone")
+        raise HostError(f"'{directory}' is not an image directory of the lab and was not removed")
     aside = Path(tempfile.mkdtemp(prefix=REMOVING, dir=home()))
     try:
         files.move(directory, aside / directory.name)

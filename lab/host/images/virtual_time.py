@@ -1,6 +1,6 @@
 """What sealed guests boot from: an image as a raw file, the driver of their disks, an initramfs.
 
-Each part is made once and kept by the digest of what it was made from.
+Each part is made once and stored under a digest of its inputs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BUILT_FROM: Final = (
 )
 BOOT_FILES: Final = ("initramfs", "lab_disk.ko")
 FIRMWARE: Final = ("bios-256k.bin", "linuxboot_dma.bin", "kvmvapic.bin")
-"""What QEMU gives a guest of this kind to execute before its kernel."""
+"""What QEMU makes such a guest execute before its kernel."""
 _PLACES: Final = ("/usr/share/qemu", "/usr/share/seabios", "/usr/local/share/qemu")
 SEED: Final = 1
 MAKING: Final = 3600.0
@@ -40,11 +40,11 @@ Say = Callable[[str, float | None], None]
 
 
 def prepare(guest: Guest, image: Image, say: Say = lambda _what, _part: None) -> SealedKit:
-    """Make what is missing; ``InputError``: this image cannot have virtual time."""
+    """The kit of a guest, made if missing; ``InputError``: this image cannot have virtual time."""
     if image.kernel is None:
         raise InputError(
-            f"guest.clock: the image '{image.name}' boots from its own disk, and a guest with"
-            " virtual time boots from a kernel beside its image: set guest.clock to real"
+            f"guest.clock: virtual time needs an image with a separate kernel, and '{image.name}'"
+            " boots from its own disk: set guest.clock to real"
         )
     files.make_directory(paths.sealed())
     base = _base(image, say)
@@ -88,11 +88,11 @@ def root_disk(kit: SealedKit) -> region.Disk:
 
 
 def _base(image: Image, say: Say) -> Path:
-    """The image's disk as a raw file, by the digest of its bytes."""
+    """The image's disk as a raw file, named by the digest of its bytes."""
     known = paths.sealed() / f"image-{image.digest[:20]}"
     if (digest := _text(known)) and (paths.sealed() / f"base-{digest}").is_file():
         return paths.sealed() / f"base-{digest}"
-    with _making(known, say, f"unpacking the image '{image.name}' for guests with virtual time"):
+    with _making(known, say, f"converting the image '{image.name}' for guests with virtual time"):
         if (digest := _text(known)) and (paths.sealed() / f"base-{digest}").is_file():
             return paths.sealed() / f"base-{digest}"
         part = paths.sealed() / f".base-{os.getpid()}"
@@ -113,19 +113,19 @@ def _base(image: Image, say: Say) -> Path:
 
 
 def boot_place(image: Image) -> Path:
-    """Directory for what :data:`BOOT_FILES` names: by the kernel's version and these sources."""
+    """The directory of :data:`BOOT_FILES`, named by the kernel's version and these sources."""
     version = str(image.manifest.kernel_version).encode()
     parts = [version, *((SOURCES / name).read_bytes() for name in BUILT_FROM)]
     return paths.sealed() / f"boot-{hashlib.sha256(bytes(1).join(parts)).hexdigest()[:20]}"
 
 
 def _boot_files(image: Image, say: Say) -> Path:
-    """Driver, first program and initramfs for the image's kernel, in a directory."""
+    """A directory with driver, init and initramfs for the image's kernel."""
     place = boot_place(image)
     if place.is_dir():
         return place
     version = image.manifest.kernel_version
-    with _making(place, say, f"building the disks' driver for Linux {version}"):
+    with _making(place, say, f"building the disk driver for Linux {version}"):
         if place.is_dir():
             return place
         work = paths.sealed() / f".boot-{os.getpid()}"
@@ -151,14 +151,13 @@ def _build(image: Image, work: Path) -> None:
     stem = name.split("+")[0]
     if image.manifest.source is not ImageSource.BUILT or stem not in image_recipes.recipes():
         raise InputError(
-            f"guest.clock: the driver of a guest with virtual time is built from the headers of its"
-            f" kernel, and for the image '{name}', which was not built here, they are not known:"
-            " set guest.clock to real"
+            f"guest.clock: virtual time needs the kernel's headers, which are unknown for the image"
+            f" '{name}', since it was not built here: set guest.clock to real"
         )
     if f"linux-image-{version}" not in image.manifest.packages:
         raise InputError(
-            f"guest.clock: the kernel {version} is no package of Debian's, and its headers are"
-            " not known: set guest.clock to real"
+            f"guest.clock: virtual time needs the kernel's headers, and the kernel {version} is not"
+            " a Debian package: set guest.clock to real"
         )
     _, recipe = image_recipes.load(stem)
     suite = recipe.kernel_suite or recipe.suite
@@ -172,15 +171,14 @@ def _build(image: Image, work: Path) -> None:
         )
     except ToolError as error:
         raise HostError(
-            f"the disks' driver could not be built for Linux {version}: {error.message}",
-            hint=f"it needs the package linux-headers-{version} of {suite}; the archive keeps the"
-            f" newest only: `lab image build {name} --refresh` has its kernel",
+            f"building the disk driver for Linux {version} failed: {error.message}",
+            hint=f"if linux-headers-{version} is no longer in {suite}, get a newer kernel:"
+            f" lab image build {name} --refresh",
         ) from error
 
 
 def _firmware() -> str:
-    """One digest of what QEMU runs before the kernel; of those files that are where Debian has
-    them."""
+    """One digest of what QEMU runs before the kernel. Files at unusual places are left out."""
     total = hashlib.sha256()
     for name in FIRMWARE:
         found = next((p for d in _PLACES if (p := Path(d) / name).is_file()), None)
@@ -197,7 +195,7 @@ def _text(path: Path) -> str:
 
 @contextmanager
 def _making(place: Path, say: Say, what: str) -> Iterator[None]:
-    """Only one process makes it; the others wait."""
+    """Let one process make it; the others wait."""
     lock = place.with_name(f".{place.name}.lock")
     with lock.open("a") as file:
         locks.take(file.fileno(), lock, seconds=MAKING, what=f"another process that is {what}")

@@ -1,4 +1,4 @@
-"""Working directories and locks for making images: nothing half made is ever left or seen."""
+"""Working directories and locks for making images. Nothing half-made stays or is visible."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ WORK: Final = ".work-"
 LOCK: Final = ".lock-"
 REMOVING: Final = ".removing-"
 MAKING: Final = 3600.0
-"""Seconds that another process may take to make the same image."""
+"""Seconds to wait while another process makes the same image."""
 
 
 def home() -> Path:
-    """The images directory, made if it is not there."""
+    """The images directory; created if missing."""
     directory = paths.images()
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise HostError(
-            f"the directory '{directory}' cannot be made: {error.strerror}",
-            hint="LAB_HOME puts the lab's files elsewhere",
+            f"the directory '{directory}' cannot be created: {error.strerror}",
+            hint="set LAB_HOME to a writable directory",
         ) from error
     return directory
 
 
 @contextmanager
 def exclusive(task: str, *, waiting: Callable[[], None]) -> Iterator[None]:
-    """Only one process at a time does this task; ``waiting`` is called when another one does.
+    """Let one process at a time do this task; ``waiting`` is called if another one does it.
 
     ``LockedError`` after :data:`MAKING`.
     """
@@ -57,7 +57,7 @@ def exclusive(task: str, *, waiting: Callable[[], None]) -> Iterator[None]:
 
 
 def _locked(lock: Path, waiting: Callable[[], None]) -> int:
-    """An open descriptor that holds the lock; closing it gives the lock back."""
+    """An open descriptor that holds the lock. Closing it releases the lock."""
     while True:
         try:
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -71,15 +71,15 @@ def _locked(lock: Path, waiting: Callable[[], None]) -> int:
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)  # the one before removed the file that it had locked
+        os.close(descriptor)  # the previous holder has removed the file
 
 
 @contextmanager
 def workspace(name: str) -> Iterator[Path]:
-    """A directory to make an image in, on the same file system; gone at the end, whatever ends it.
+    """A directory to make an image in, on the same file system; removed at the end in any case.
 
-    Ctrl-C, SIGTERM and SIGHUP end it in order. After ``kill -9``, `prune` finds it: nobody then
-    holds the lock inside.
+    Ctrl-C, SIGTERM and SIGHUP end it in order. After ``kill -9``, `prune` finds it, because its
+    lock is free.
     """
     with _ended_by_signals():
         work: Path | None = None
@@ -102,7 +102,7 @@ def workspace(name: str) -> Iterator[Path]:
 
 
 def discard(directory: Path) -> None:
-    """Remove a working directory, which may hold files of the user's subordinate users."""
+    """Remove a working directory, which may hold files of subordinate users."""
     for attempt in range(20):
         shutil.rmtree(directory, ignore_errors=True)
         if not os.path.lexists(directory):
@@ -114,12 +114,12 @@ def discard(directory: Path) -> None:
             return
         pause(0.05 * (attempt + 1))  # a process that is being killed may still be writing
     raise HostError(
-        f"the directory '{directory}' could not be removed", hint="`lab image prune` tries again"
+        f"the directory '{directory}' could not be removed", hint="try again: lab image prune"
     )
 
 
 def remove_if_dead(work: Path) -> bool:
-    """Remove a leftover unless the process that made it still holds its lock."""
+    """Remove a leftover, unless its process still holds the lock; return whether it was removed."""
     with exclusive("workspaces", waiting=lambda: None):
         lock = work / "lock"
         descriptor = -1
@@ -139,7 +139,7 @@ def remove_if_dead(work: Path) -> bool:
 
 
 def remove_free_lock(lock: Path) -> None:
-    """Remove a lock that nobody holds."""
+    """Remove a lock file that no process holds."""
     descriptor = -1
     try:
         descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
@@ -153,21 +153,21 @@ def remove_free_lock(lock: Path) -> None:
 
 
 def disk_full(name: str) -> HostError:
-    """The sentence for a full disk."""
+    """The error for a full disk."""
     return HostError(
-        f"the image '{name}' could not be made: the disk is full, '{paths.images()}' is on it",
-        hint="free some space, or move the lab elsewhere with LAB_HOME",
+        f"the image '{name}' could not be made: the disk of '{paths.images()}' is full",
+        hint="free some space, or set LAB_HOME to another disk",
     )
 
 
 def check_space(name: str, needed: int) -> None:
-    """``HostError`` when fewer bytes are free than are needed."""
+    """``HostError`` if fewer bytes are free than needed."""
     free = shutil.disk_usage(home()).free
     if free < needed:
         raise HostError(
-            f"the image '{name}' needs {needed / 1e9:.1f} GB of free space below "
-            f"'{paths.images()}', and {free / 1e9:.1f} GB are free",
-            hint="free some space, or move the lab elsewhere with LAB_HOME",
+            f"the image '{name}' needs {needed / 1e9:.1f} GB in '{paths.images()}', and"
+            f" {free / 1e9:.1f} GB are free",
+            hint="free some space, or set LAB_HOME to another disk",
         )
 
 
@@ -184,7 +184,7 @@ def _end(number: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end what runs as Ctrl-C does: in order, with everything undone."""
+    """SIGTERM and SIGHUP end the block as Ctrl-C does, with clean-up."""
     replaced = {}
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGHUP):

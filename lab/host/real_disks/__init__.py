@@ -1,6 +1,6 @@
-"""Real disks: which may be passed through, and how one is held while it is.
+"""Real disks: which may be passed through, how one is claimed, and how one is measured.
 
-The modules here need nothing but Python's standard library and the kernel's ``/sys`` and ``/proc``,
-so that they can be tried in any Linux. What is wrong with a disk is data: an ``Objection`` says
-which rule forbids it, and what was seen.
+Guard, leases and users need only Python's standard library and the kernel's ``/sys`` and ``/proc``,
+so that tests can run them in any Linux guest. Problems with a disk are data: an ``Objection`` names
+the rule and the evidence.
 """

@@ -1,7 +1,7 @@
-"""What the kernel says of a block device: by an open descriptor, and by its number in ``/sys``.
+"""A block device as the kernel describes it: by an open descriptor, and by its number in ``/sys``.
 
-As long as a descriptor is open its number means this device and no other: the kernel gives a
-number away again only after the last close (``block/genhd.c: disk_release``).
+While a descriptor is open, its number means this device and no other: the kernel reuses a number
+only after the last close (``block/genhd.c: disk_release``).
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ _SYS: Final = Path("/sys/dev/block")
 _BLKROGET: Final = 0x125E
 """``linux/fs.h``: whether the device is read-only."""
 _BLKGETSIZE64: Final = 0x80081272
-"""``linux/fs.h``: its bytes."""
+"""``linux/fs.h``: its size in bytes."""
 _SECTOR: Final = 512
-"""Bytes; the unit of ``/sys/…/size`` whatever the device's own."""
+"""Bytes; the unit of ``/sys/…/size`` for every device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A disk, or a partition of one."""
+    """A disk or a partition."""
 
     number: Number
     name: str
-    """The kernel's, such as ``sdb1``; it changes from boot to boot."""
+    """The kernel's name, such as ``sdb1``; it may change at a boot."""
     whole: Number
-    """The disk that it is, or lies on."""
+    """The number of the disk itself, or of the partition's disk."""
     size: int
     """Bytes."""
     serial: str
-    """The disk's; of a loop device the path of its file; empty: it tells none."""
+    """The disk's serial; for a loop device the path of its file; empty: unknown."""
     wwn: str
     model: str
     rotational: bool
@@ -47,7 +47,7 @@ class Device:
 
     @property
     def partition(self) -> bool:
-        """Whether it is a part of a disk."""
+        """Whether it is a partition."""
         return self.number != self.whole
 
 
@@ -60,7 +60,7 @@ def number_of(descriptor: int) -> Number | None:
 
 
 def number_at(path: str | Path) -> Number | None:
-    """The number of the block device that a path leads to now; ``None``: there is none."""
+    """The number of the block device at a path now; ``None``: there is none."""
     try:
         found = Path(path).stat()
     except OSError:
@@ -76,7 +76,7 @@ def directory(number: Number) -> Path:
 
 
 def name_of(number: Number) -> str:
-    """The kernel's name of a device; its number where it is gone."""
+    """The kernel's name of a device; its number if it is gone."""
     try:
         return directory(number).name
     except OSError:
@@ -84,7 +84,7 @@ def name_of(number: Number) -> str:
 
 
 def whole_of(number: Number) -> Number:
-    """The disk that a partition lies on; another device's own number."""
+    """The number of a partition's disk; for any other device its own."""
     try:
         here = directory(number)
         return _number_in(here.parent) if (here / "partition").exists() else number
@@ -104,7 +104,7 @@ def partitions(number: Number) -> Iterator[Number]:
 
 
 def family(number: Number) -> tuple[Number, ...]:
-    """A disk and its partitions; a partition and its disk."""
+    """A disk and its partitions, or a partition and its disk."""
     whole = whole_of(number)
     if whole != number:
         return number, whole
@@ -112,7 +112,7 @@ def family(number: Number) -> tuple[Number, ...]:
 
 
 def related(number: Number, kind: str) -> tuple[Number, ...]:
-    """Devices directly above (``holders``) or below (``slaves``) one: those of md, dm, bcache."""
+    """Devices directly above (``holders``) or below (``slaves``) one: md, dm, bcache."""
     try:
         return tuple(_number_in(entry.resolve()) for entry in (directory(number) / kind).iterdir())
     except OSError:
@@ -120,12 +120,13 @@ def related(number: Number, kind: str) -> tuple[Number, ...]:
 
 
 def backing_file(number: Number) -> str:
-    """The file of a loop device; empty: it is none, or has none."""
+    """The file of a loop device; empty: none."""
     return _text(number, "loop/backing_file")
 
 
 def assembled(number: Number) -> str:
-    """What puts the device together of others, or makes it up; empty: it is a disk, or a loop."""
+    """What builds the device from others (md, device-mapper); empty: it is a disk or a loop
+    device."""
     try:
         here = directory(whole_of(number))
     except OSError:
@@ -137,23 +138,23 @@ def assembled(number: Number) -> str:
 
 
 def read(descriptor: int) -> Device:
-    """Everything of an open block device; ``OSError``: it is none, or it is gone."""
+    """All facts of an open block device; ``OSError``: it is not one, or it is gone."""
     number = number_of(descriptor)
     if number is None:
-        raise OSError("this is no block device")
+        raise OSError("it is not a block device")
     directory(number)
     return describe(number, size=_ask(descriptor, _BLKGETSIZE64, 8), read_only=_ask(descriptor))
 
 
 def listed(number: Number) -> Device:
-    """The same by ``/sys`` alone, of a device that may not be opened."""
+    """The same from ``/sys`` alone, for a device that may not be opened."""
     directory(number)
     sectors, read_only = int(_text(number, "size") or 0), int(_text(number, "ro") or 0)
     return describe(number, size=sectors * _SECTOR, read_only=read_only)
 
 
 def describe(number: Number, *, size: int, read_only: int) -> Device:
-    """A device with what ``/sys`` says of the disk that it lies on."""
+    """A device, with the facts in ``/sys`` of its disk."""
     whole = whole_of(number)
     return Device(
         number=number,
@@ -169,10 +170,10 @@ def describe(number: Number, *, size: int, read_only: int) -> Device:
 
 
 def serial_of(whole: Number) -> str:
-    """A disk's serial, where its driver keeps it.
+    """A disk's serial, wherever its driver stores it.
 
     virtio and zram: ``serial``; NVMe, MMC: ``device/serial``; SCSI, ATA and USB: page 0x80 of the
-    vital product data (SPC-4, 7.8.13), whose first four bytes are its head.
+    vital product data (SPC-4, 7.8.13), after its 4-byte header.
     """
     for name in ("serial", "device/serial"):
         if found := _text(whole, name):
@@ -186,7 +187,7 @@ def serial_of(whole: Number) -> str:
 
 
 def _ask(descriptor: int, request: int = _BLKROGET, width: int = 4) -> int:
-    """A number that an ioctl tells."""
+    """The number that an ioctl returns."""
     answer = array.array("B", bytes(width))
     fcntl.ioctl(descriptor, request, answer, True)
     return int.from_bytes(answer.tobytes(), "little")

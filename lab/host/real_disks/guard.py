@@ -1,10 +1,10 @@
-"""The guard: a real disk is opened once, and everything is looked at on what was opened.
+"""The guard: opens a real disk once, and checks everything on what it opened.
 
 ``O_EXCL`` without ``O_CREAT`` claims a block device (``open(2)``; ``block/bdev.c:
-bd_prepare_to_claim``): it fails where the device, its disk or one of its partitions is mounted,
-swapped to, part of an array, a volume or a pool, or claimed by a program; and none of that can
-begin as long as the descriptor is open, whoever it was handed to. The lock beside it keeps udev
-and programs that respect it from the disk (systemd, "Locking Block Device Access").
+bd_prepare_to_claim``). It fails if the device, its disk or one of its partitions is mounted, used
+as swap, part of an array, a volume or a pool, or claimed by a program. None of that can begin while
+the descriptor is open, in whatever process. The lock keeps away udev and programs that respect it
+(systemd, "Locking Block Device Access").
 """
 
 from __future__ import annotations
@@ -33,52 +33,52 @@ from lab.host.real_disks.users import (
 )
 
 _UDEV: Final = 3.0
-"""Seconds for which udev may look at the disk before its lock counts as somebody's."""
+"""Seconds for udev to finish with the disk; after that its lock counts as another user's."""
 _GLANCE: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """Where the guard looks."""
+    """What the guard needs to know of a host."""
 
     names: Path
     """The directory of stable names."""
     leases: Path
     system: tuple[Path, ...]
-    """Paths of the system's, whose disks are never passed."""
+    """Paths of the system; their disks are never passed."""
     own: tuple[Path, ...]
-    """Paths of the lab's own."""
+    """Paths of the lab's files; their disks are never passed."""
     run: Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
-    """A disk as it was when somebody named it."""
+    """A disk as it was when it was named."""
 
     path: str
     size: int
     """Bytes."""
     serial: str
-    """Empty: it told none."""
+    """Empty: it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A disk that is not passed, and everything that speaks against it."""
+    """A disk that is not passed, with all objections."""
 
     path: str
     objections: tuple[Objection, ...]
 
     @property
     def sentence(self) -> str:
-        """Which rules forbid it, with what was seen."""
+        """The objections as one sentence."""
         said = "; ".join(f"{o.rule.value}: {o.evidence}" for o in self.objections)
         return f"the disk '{self.path}' is not passed through: {said}"
 
 
 @dataclass(slots=True, kw_only=True)
 class Held:
-    """A disk that nobody else can claim, until it is let go."""
+    """A claimed disk: no other process can claim it until it is released."""
 
     named: Named
     device: Device
@@ -89,15 +89,15 @@ class Held:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """The disk, and the files of its lease: who has all of them has the disk."""
+        """The disk and the files of its lease. A process with all of them holds the disk."""
         return (self.descriptor, *self._leases)
 
     def objections(self, but: Iterable[int] = ()) -> tuple[Objection, ...]:
-        """Everything again, on the same descriptor. ``but``: processes that were handed it."""
+        """All checks again, on the same descriptor. ``but``: processes that may have it open."""
         return _objections(self._ground, self.named, self.descriptor, but)
 
     def release(self) -> None:
-        """Let go; where another process has it too, it goes on there."""
+        """Release the claim; another process that has the descriptors keeps it."""
         leases.release(self._leases)
         if self.descriptor >= 0:
             os.close(self.descriptor)
@@ -107,11 +107,10 @@ class Held:
 def look(
     ground: Ground, path: str, named: Named | None = None
 ) -> tuple[Device | None, tuple[Objection, ...]]:
-    """What a name leads to, and what speaks against it now; nothing is claimed or locked.
+    """The device behind a name, and the objections now; nothing is claimed or locked.
 
-    ``named``: what it was, where somebody has named it before.
-
-    ``None``: there is no block device, or it cannot be opened for reading.
+    ``named``: the disk as it was named before. ``None``: there is no block device, or it cannot be
+    opened for reading.
     """
     if objection := _stable(ground, path):
         return None, (objection,)
@@ -133,10 +132,10 @@ def look(
 
 
 def take(ground: Ground, named: Named, erase: Sequence[str] = ()) -> Held | Refusal:
-    """Claim a disk, or say why not. ``erase``: serials whose disks may be written to.
+    """Claim a disk, or refuse it. ``erase``: serials of disks that may be written to.
 
-    A disk whose serial is not among them is opened for reading, and cannot be written to by
-    whoever gets it.
+    A disk whose serial is not among them is opened for reading: no process that gets the descriptor
+    can write to it.
     """
     if objection := _stable(ground, named.path):
         return Refusal(path=named.path, objections=(objection,))
@@ -162,7 +161,7 @@ def take(ground: Ground, named: Named, erase: Sequence[str] = ()) -> Held | Refu
                     _ground=ground,
                     _leases=lease,
                 )
-                # Locked now: what udev or another lab did before has come to its end.
+                # Locked now: udev and other processes have finished what they did before.
                 found = held_.objections()
                 if not found:
                     return held_
@@ -180,11 +179,11 @@ def take(ground: Ground, named: Named, erase: Sequence[str] = ()) -> Held | Refu
 
 
 def _stable(ground: Ground, path: str) -> Objection | None:
-    """A name in the one directory whose names follow the disk, and not the order of its finding."""
+    """An objection unless the name is in the directory whose names stay with a disk."""
     given = Path(path)
     if given.parent == ground.names and given.name not in ("", ".", ".."):
         return None
-    evidence = f"only names in {ground.names} stay with a disk, and '{path}' is none"
+    evidence = f"only names in {ground.names} stay with a disk, and '{path}' is not one"
     return Objection(rule=Rule.UNSTABLE, evidence=evidence)
 
 
@@ -200,7 +199,7 @@ def _closed(
 
 
 def _refused(ground: Ground, named: Named, error: OSError) -> Refusal:
-    """Why it could not be claimed: what can be seen, and the kernel's own word."""
+    """Why it could not be claimed: the objections found, and the kernel's error."""
     _, found = look(ground, named.path, named)
     rule = {
         errno.EBUSY: Rule.OPEN,
@@ -211,7 +210,7 @@ def _refused(ground: Ground, named: Named, error: OSError) -> Refusal:
         errno.ENOMEDIUM: Rule.GONE,
     }.get(error.errno or 0, Rule.FORBIDDEN)
     if rule is Rule.OPEN:
-        evidence = "the kernel has it claimed for another user (O_EXCL: EBUSY)"
+        evidence = "another program or driver has claimed it (O_EXCL: EBUSY)"
     else:
         evidence = f"{named.path} cannot be opened: {error.strerror}"
     return Refusal(path=named.path, objections=(*found, Objection(rule=rule, evidence=evidence)))
@@ -220,7 +219,7 @@ def _refused(ground: Ground, named: Named, error: OSError) -> Refusal:
 def _objections(
     ground: Ground, named: Named, descriptor: int, but: Iterable[int]
 ) -> tuple[Objection, ...]:
-    """Everything that speaks against an open device; signatures last, for they change unseen."""
+    """All objections to an open device. Signatures come last, since they can change any time."""
     try:
         device = read(descriptor)
     except OSError as error:
@@ -228,13 +227,13 @@ def _objections(
     number = device.number
     found: list[Objection] = []
     if kind := assembled(number):
-        evidence = f"/dev/{device.name} is put together by {kind}: name the disks below it"
+        evidence = f"/dev/{device.name} is a device of {kind}: name the disks below it"
         found.append(Objection(rule=Rule.NO_DISK, evidence=evidence))
     if not device.size:
-        found.append(Objection(rule=Rule.NO_DISK, evidence="it holds no bytes"))
+        found.append(Objection(rule=Rule.NO_DISK, evidence="its size is 0"))
     found += _changed(named, device)
     if device.read_only:
-        evidence = f"/dev/{device.name} is read-only to the kernel"
+        evidence = f"the kernel has /dev/{device.name} as read-only"
         found.append(Objection(rule=Rule.READ_ONLY, evidence=evidence))
     for rule, paths in ((Rule.SYSTEM, ground.system), (Rule.LAB, ground.own)):
         for path in paths:
@@ -250,7 +249,7 @@ def _objections(
 
 
 def _changed(named: Named, device: Device) -> Iterable[Objection]:
-    """Whether it is the disk that was named, and whether the name still leads to it."""
+    """Objections if it is another disk than was named, or the name leads elsewhere."""
     for what, before, now in (
         ("its size", named.size, device.size),
         ("its serial", named.serial, device.serial),
@@ -265,15 +264,15 @@ def _changed(named: Named, device: Device) -> Iterable[Objection]:
 
 
 def _leased(ground: Ground, device: Device) -> list[int] | Objection:
-    """The disk's lease; or who has it, or why nobody can."""
+    """The disk's lease; or the objection if another process has it."""
     try:
         return leases.take(ground.leases, device)
     except OSError as error:
-        return Objection(rule=Rule.LEASED, evidence=f"no lease can be taken: {error}")
+        return Objection(rule=Rule.LEASED, evidence=f"the lease cannot be taken: {error}")
 
 
 def _locked(descriptor: int) -> tuple[Objection, ...]:
-    """Lock the device's own file, which udev does for as long as it looks at a disk."""
+    """Lock the device file, as udev does while it examines a disk."""
     began = time.monotonic()
     while True:
         try:

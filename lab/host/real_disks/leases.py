@@ -1,9 +1,9 @@
-"""Leases of real disks: locked files in a place that all users of a host share.
+"""Leases of real disks: locked files in a directory that all users of a host share.
 
-A disk's lease is exclusive; a partition's is exclusive on itself and shared on its disk, so that
-two partitions of one disk may be leased apart, and not the disk beside them. A lock belongs to an
-open file: it ends when the last process that was given the file is gone, however it went. The
-files stay where they are, for a file that is removed could be locked twice.
+A disk's lease is an exclusive lock. A partition's is exclusive on itself and shared on its disk, so
+two partitions of one disk can be leased separately, but not together with the disk. A lock belongs
+to an open file: it ends when the last process with that file has ended. The files are never
+removed, since a removed file could be locked twice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from lab.host.real_disks.users import Objection, Rule, holders_of_file
 
 
 def take(place: Path, device: Device) -> list[int] | Objection:
-    """Open files that hold the lease; or who has it. ``OSError``: the place cannot be used."""
+    """Open files that hold the lease, or an objection that names the holder.
+
+    ``OSError``: the directory cannot be used.
+    """
     wanted = [(device.whole, fcntl.LOCK_SH)] if device.partition else []
     wanted.append((device.number, fcntl.LOCK_EX))
     files: list[int] = []
@@ -31,7 +34,7 @@ def take(place: Path, device: Device) -> list[int] | Objection:
             if os.fstat(files[-1]).st_nlink != 1:
                 raise PermissionError(f"{_path(place, number)} was removed just now: try again")
     except BlockingIOError:
-        who = holders_of_file(files[-1]) or "a process that cannot be seen"
+        who = holders_of_file(files[-1]) or "a process of another user"
         release(files)
         path = _path(place, number)
         return Objection(rule=Rule.LEASED, evidence=f"{path} is locked by {who}")
@@ -45,7 +48,7 @@ def take(place: Path, device: Device) -> list[int] | Objection:
 
 
 def release(files: list[int]) -> None:
-    """Let go of a lease; one that was handed to another process goes on there."""
+    """Release a lease; a process that was given it keeps it."""
     while files:
         os.close(files.pop())
 
@@ -55,9 +58,9 @@ def _path(place: Path, number: Number) -> Path:
 
 
 def _prepare(place: Path) -> int:
-    """The open directory, in which each user may make files and remove only his own.
+    """The open directory, in which each user can create files and remove only their own.
 
-    ``PermissionError`` where somebody else made it, or others may remove what is in it.
+    ``PermissionError``: it belongs to another user, or others may remove its files.
     """
     try:
         place.mkdir(mode=0o700)
@@ -67,7 +70,7 @@ def _prepare(place: Path) -> int:
     try:
         directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except NotADirectoryError:
-        raise NotADirectoryError(f"{place} is no directory: remove it") from None
+        raise NotADirectoryError(f"{place} is not a directory: remove it") from None
     try:
         there = os.fstat(directory)
         if there.st_uid not in (0, os.geteuid()):
@@ -78,7 +81,7 @@ def _prepare(place: Path) -> int:
         mode = stat.S_IMODE(there.st_mode)
         if mode & 0o022 and not mode & stat.S_ISVTX:
             raise PermissionError(
-                f"others may remove the locks in {place}, whose mode is {mode:o}: chmod 1777 it"
+                f"others may remove the locks in {place} (mode {mode:o}): chmod 1777 {place}"
             )
     except BaseException:
         os.close(directory)
@@ -87,19 +90,19 @@ def _prepare(place: Path) -> int:
 
 
 def _open(place: Path, directory: int, number: Number) -> int:
-    """The lock's file, whoever made it first; ``PermissionError`` where it is no plain file.
+    """The lock file, whoever created it; ``PermissionError``: it is not a regular file.
 
-    It is opened for writing only: in a set of descriptors QEMU never takes it for the disk.
+    It is opened for writing only, so that QEMU never takes it for the disk in a descriptor set.
     ``O_CREAT`` on another user's file is refused in such a directory (``fs.protected_regular``).
-    ``O_NONBLOCK``: a FIFO that somebody put there is not waited for.
+    ``O_NONBLOCK``: opening a FIFO must not wait.
     """
     path = _path(place, number)
     flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     while True:
         try:
             kind = stat.S_IFMT(os.stat(path.name, dir_fd=directory, follow_symlinks=False).st_mode)
-            if kind != stat.S_IFREG:  # a device is not opened: that alone may do something
-                raise PermissionError(f"{path} is {_KINDS.get(kind, 'no file')}: remove it")
+            if kind != stat.S_IFREG:  # opening a device may have effects
+                raise PermissionError(f"{path} is {_KINDS.get(kind, 'not a file')}: remove it")
             file = os.open(path.name, flags, dir_fd=directory)
         except FileNotFoundError:
             pass
@@ -117,15 +120,15 @@ _KINDS = {stat.S_IFLNK: "a symbolic link", stat.S_IFIFO: "a FIFO", stat.S_IFDIR:
 
 
 def _checked(path: Path, file: int) -> int:
-    """The open file, where it is a lock's and not a file of somebody's under a second name."""
+    """The open file, if it is a lock file and not another file under a second name."""
     there = os.fstat(file)
     wrong = ""
     if not stat.S_ISREG(there.st_mode):
-        wrong = "is no file"
+        wrong = "is not a regular file"
     elif there.st_nlink != 1:
-        wrong = f"has {there.st_nlink} names, and a lock has one"
+        wrong = f"has {there.st_nlink} names, a lock has one"
     elif there.st_size:
-        wrong = f"has {there.st_size} bytes in it, and a lock is empty"
+        wrong = f"holds {there.st_size} bytes, a lock is empty"
     if wrong:
         os.close(file)
         raise PermissionError(f"{path} {wrong}: remove it")

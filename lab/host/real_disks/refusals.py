@@ -1,4 +1,4 @@
-"""Real disks on this host: where the guard looks, and what the lab says where it refuses."""
+"""Real disks on this host: the guard's configuration, and the messages of refusals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LAB: Final = Path(lab.__file__).resolve().parent
 
 
 def ground() -> Ground:
-    """This host."""
+    """The guard's configuration for this host."""
     own = (paths.images(), paths.runs(), paths.guests(), paths.warm(), paths.host(), _LAB)
     return Ground(
         names=NAMES,
@@ -37,7 +37,8 @@ def ground() -> Ground:
 
 
 def known(device: str) -> RealDisk | None:
-    """What a scenario takes from the host of a disk that it names."""
+    """The facts that a scenario takes from the host about a disk; ``None``: there is no such
+    disk."""
     found, _ = guard.look(ground(), device)
     if found is None:
         return None
@@ -45,24 +46,24 @@ def known(device: str) -> RealDisk | None:
 
 
 def objections(device: str, size: int, serial: str) -> str:
-    """What speaks against a disk that was named so, in a sentence; empty: nothing does now."""
+    """The objections to a named disk, as one sentence; empty: none now."""
     named = Named(path=device, size=size, serial=serial)
     _, found = guard.look(ground(), device, named)
     return Refusal(path=device, objections=found).sentence if found else ""
 
 
 def advice(text: str) -> str:
-    """What to do about a refusal, where something can be done."""
+    """What to do about a refusal."""
     if f"{Rule.SIGNATURE.value}:" in text:
         return (
-            "if nothing on it is wanted any more, remove its signatures yourself:"
-            " `wipefs --all DEVICE`; the lab never does, whatever is typed"
+            "if you need none of its data, remove the signatures: `wipefs --all DEVICE`;"
+            " the lab never does that"
         )
-    return "`lab disk list` says of each disk whether it may be passed through"
+    return "`lab disk list` shows which disks may be passed through"
 
 
 def every() -> Iterator[tuple[Device, tuple[str, ...], tuple[Objection, ...]]]:
-    """Each disk and partition that has a stable name: all its names, and what forbids it."""
+    """Each disk and partition with a stable name: all its names, and the objections."""
     names: dict[tuple[int, int], list[str]] = {}
     for entry in sorted(NAMES.glob("*")):
         if (number := number_at(entry)) is not None:

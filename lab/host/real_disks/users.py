@@ -1,4 +1,4 @@
-"""Who uses a block device: mounts, swap, devices above it, processes, the system, signatures."""
+"""Users of a block device: mounts, swap, devices above it, processes, the system, signatures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from lab.host.real_disks.device import (
 )
 
 Run = Callable[[Sequence[str]], "tuple[int, str]"]
-"""Runs a program on the host; its exit status and standard output. ``OSError``: it cannot."""
+"""Runs a program on the host; returns exit status and standard output. ``OSError``: it cannot
+run."""
 
 
 class Rule(Enum):
@@ -49,7 +50,7 @@ class Rule(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objection:
-    """One reason against a disk, and what was seen."""
+    """One reason against a disk, with the evidence."""
 
     rule: Rule
     evidence: str
@@ -66,7 +67,7 @@ class Mount:
 
 
 def mounts() -> Iterator[Mount]:
-    """What is mounted, in every mount namespace that may be looked into."""
+    """All mounts, in every mount namespace that can be read."""
     seen: set[str] = set()
     for process in ("self", *_processes()):
         try:
@@ -90,9 +91,9 @@ def mounts() -> Iterator[Mount]:
 
 
 def mounted(number: Number) -> Iterator[Objection]:
-    """The device, its partitions or its disk, in use by a file system.
+    """Objections: a file system uses the device, one of its partitions, or its disk.
 
-    Those that have no block device of their own (btrfs, overlay) go by the device that they name.
+    File systems without a block device of their own (btrfs, overlay) count by the device they name.
     """
     numbers = set(family(number))
     found = set()
@@ -108,7 +109,7 @@ def mounted(number: Number) -> Iterator[Objection]:
 
 
 def swap(number: Number) -> Iterator[Objection]:
-    """The kernel swaps to it (``/proc/swaps``)."""
+    """Objections: it is used as swap (``/proc/swaps``)."""
     numbers = set(family(number))
     for line in Path("/proc/swaps").read_text(encoding="utf-8").splitlines()[1:]:
         path = _plain(line.split()[0])
@@ -117,7 +118,7 @@ def swap(number: Number) -> Iterator[Objection]:
 
 
 def held(number: Number) -> Iterator[Objection]:
-    """Other block devices stand on it: md, device-mapper and what LVM makes of it, loops."""
+    """Objections: other block devices use it: md, device-mapper and LVM, loop devices."""
     for one in family(number):
         for above in related(one, "holders"):
             kind = assembled(above) or "another driver"
@@ -136,9 +137,9 @@ def held(number: Number) -> Iterator[Objection]:
 
 
 def opened(number: Number, but: Iterable[int], mine: Iterable[int] = ()) -> Iterator[Objection]:
-    """Processes that have it open, but for some; and for some descriptors of this one.
+    """Objections: processes have it open, except those in ``but`` and this process's ``mine``.
 
-    Those of other users can be seen by root alone: ``O_EXCL`` is what keeps them away.
+    Only root sees other users' processes; ``O_EXCL`` excludes those.
     """
     numbers = {os.makedev(*one) for one in family(number)}
     passed, own = set(but), set(mine)
@@ -157,7 +158,7 @@ def opened(number: Number, but: Iterable[int], mine: Iterable[int] = ()) -> Iter
 
 
 def holders_of_file(descriptor: int) -> str:
-    """The processes that have the same file open, in words; empty: none that can be seen."""
+    """The processes that have the same file open, in words; empty: none is visible."""
     wanted = os.fstat(descriptor)
     found = []
     for process in _processes():
@@ -171,11 +172,11 @@ def holders_of_file(descriptor: int) -> str:
 
 
 def beneath(path: Path) -> dict[Number, str]:
-    """The disks that a path's file system lies on, each with the way down to it.
+    """The disks below a path's file system, each with the chain that leads to it.
 
-    Down through md, device-mapper and the files of loop devices. What stands on no block device
-    that can be found (a network, a RAM disk, a pool of ZFS) lies on none here: whoever is mounted
-    there has the disk claimed, and it cannot be opened.
+    Follows md, device-mapper and files of loop devices. A file system without a known block device
+    (network, RAM disk, ZFS pool) yields nothing: a mounted disk is claimed and cannot be opened
+    anyway.
     """
     existing = path
     while not existing.exists():
@@ -207,9 +208,10 @@ def beneath(path: Path) -> dict[Number, str]:
 
 
 def signatures(path: str, number: Number, run: Run) -> Iterator[Objection]:
-    """What is written on it: file systems, RAID and LVM members, swap, partition tables.
+    """Objections: file systems, RAID and LVM members, swap, partition tables on it.
 
-    ``path`` leads to the device. Two programs look, and the kernel has read a table by itself.
+    ``path`` leads to the device. Two programs look, and the kernel has read a partition table
+    itself.
     """
     found: set[str] = set()
     try:
@@ -227,7 +229,7 @@ def signatures(path: str, number: Number, run: Run) -> Iterator[Objection]:
         pairs = (line.partition("=")[::2] for line in text.splitlines())
         found.update(f"{value} (blkid)" for key, value in pairs if key in ("TYPE", "PTTYPE"))
     except (OSError, ValueError, KeyError) as error:
-        found.add(f"it cannot be known: {error}")
+        found.add(f"unknown: {error}")
     for part in partitions(number):
         found.add(f"a partition, {_node(part)} (kernel)")
     yield from (Objection(rule=Rule.SIGNATURE, evidence=text) for text in sorted(found))
@@ -236,11 +238,11 @@ def signatures(path: str, number: Number, run: Run) -> Iterator[Objection]:
 _NOTHING: Final = 2
 """``blkid(8)``: nothing was found."""
 _AMBIVALENT: Final = 8
-"""``blkid(8)``: more than one thing was found."""
+"""``blkid(8)``: more than one result."""
 
 
 def _sources(device: Number) -> list[Number]:
-    """The block devices of a file system that has none of its own, as its mounts name them."""
+    """The block devices of a file system without its own, as its mounts name them."""
     named = (number_at(m.source) for m in mounts() if m.device == device)
     return list({number for number in named if number is not None})
 
@@ -267,7 +269,7 @@ def _command(process: str) -> str:
         words = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
     except OSError:
         words = []
-    return b" ".join(words).decode("utf-8", errors="replace").strip()[:80] or "it has no name"
+    return b" ".join(words).decode("utf-8", errors="replace").strip()[:80] or "without a name"
 
 
 def _node(number: Number) -> str:
@@ -275,7 +277,7 @@ def _node(number: Number) -> str:
 
 
 def _label(number: Number) -> str:
-    """What device-mapper calls it: LVM's names are there."""
+    """The name in device-mapper, which includes LVM's."""
     try:
         path = Path(f"/sys/dev/block/{number[0]}:{number[1]}/dm/name")
         return f" ({path.read_text(encoding='utf-8').strip()})"
@@ -284,7 +286,7 @@ def _label(number: Number) -> str:
 
 
 def _plain(text: str) -> str:
-    """A path of ``proc(5)``, where blanks are written as octal numbers."""
+    """A path of ``proc(5)``, where blanks are octal escapes."""
     for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         text = text.replace(code, character)
     return text

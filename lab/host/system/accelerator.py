@@ -1,10 +1,10 @@
-"""Whether KVM really runs guests here: found out by running guest code, once per host boot.
+"""Whether KVM runs guests on this host: tested by running guest code, once per host boot.
 
-That ``/dev/kvm`` exists, opens and creates a machine says little: under some outer hypervisors the
-guest's first instruction, or its first mode switch, never completes. So two guests are tried under
-a deadline, on the CPU model that real guests would get: 16 bytes of real-mode code that must print
-a letter, and, where an image is at hand, its kernel, which must print its version. Linux prints
-that only after it has switched to long mode and taken its first page faults.
+``/dev/kvm`` may exist, open and create a machine, and still fail: under some outer hypervisors the
+guest's first instruction, or its first mode switch, never completes. So two guests run with a time
+limit, on the CPU model of real guests: 16 bytes of real-mode code that print a letter, and the
+kernel of an image, if there is one, which must print its version. Linux prints that only after it
+has switched to long mode and handled its first page faults.
 """
 
 from __future__ import annotations
@@ -36,32 +36,31 @@ class Accelerator:
     kind: str
     """``kvm`` or ``tcg``."""
     reason: str
-    """``TCG, because …``; for KVM, what was proven."""
+    """``TCG, because …``; for KVM, what was tested."""
 
 
 def emulator() -> str:
-    """Path of QEMU; ``HostError`` where it is missing."""
+    """Path of QEMU; ``HostError``: it is not installed."""
     found = shutil.which(EMULATOR)
     if found is None:
         raise HostError(
             f"QEMU is not installed: there is no '{EMULATOR}' on PATH",
-            hint="`make setup` installs it, or: apt-get install qemu-system-x86",
+            hint="install it: make setup, or: sudo apt-get install qemu-system-x86",
         )
     return found
 
 
 def is_root() -> bool:
-    """Whether the lab runs as root, which it never needs to."""
     return os.geteuid() == 0
 
 
 def cpus() -> int:
-    """Processors that the lab may use."""
+    """CPUs that the lab may use."""
     return len(os.sched_getaffinity(0))
 
 
 def cpu_model() -> str:
-    """What the kernel calls the processor (``/proc/cpuinfo``)."""
+    """The CPU's name (``/proc/cpuinfo``)."""
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
@@ -69,25 +68,25 @@ def cpu_model() -> str:
 
 
 def qemu_identity() -> str:
-    """What tells this QEMU from an updated one: its file and version."""
+    """QEMU's path, size and time: changes with an update."""
     path = Path(emulator()).resolve()
     stat = path.stat()
     return f"{path} {stat.st_size} {stat.st_mtime_ns}"
 
 
 REFERENCE_BOOT: Final = {"kvm": 8.0, "tcg": 25.0}
-"""Seconds of a cold boot on a host on which the deadlines are right as they stand."""
+"""Seconds of a cold boot on the host for which the time limits were chosen."""
 
 
 def remember_boot(kind: str, seconds: float) -> None:
-    """Keep how long a boot took here, which is how fast this host has shown itself to be."""
+    """Store the duration of a boot, as a measure of this host's speed."""
     memory = paths.host() / f"boot-{kind}.json"
     files.make_directory(memory.parent)
     files.write(memory, json.dumps({"seconds": seconds}))
 
 
 def slowness(kind: str) -> float:
-    """How many times slower than the reference a boot was here; at least 1."""
+    """Duration of a boot here relative to the reference; at least 1."""
     try:
         text = (paths.host() / f"boot-{kind}.json").read_text(encoding="utf-8")
         return max(1.0, float(json.loads(text)["seconds"]) / REFERENCE_BOOT[kind])
@@ -114,7 +113,7 @@ def rom() -> bytes:
 
 
 def try_code(kind: str) -> str | None:
-    """Run the 16 bytes under an accelerator; what went wrong, or ``None``."""
+    """Run the 16 bytes under an accelerator; the failure, or ``None``."""
     with TemporaryDirectory(prefix="lab-probe-") as directory:
         bios = Path(directory) / "rom"
         bios.write_bytes(rom())
@@ -128,7 +127,8 @@ def try_code(kind: str) -> str | None:
 
 
 def try_kernel(kind: str, kernel: Path) -> str | None:
-    """Boot a kernel without a root file system until it prints its version, or what went wrong."""
+    """Boot a kernel without a root file system until it prints its version; the failure, or
+    ``None``."""
     argv = [
         *(emulator(), "-machine", "pc", "-accel", kind, "-cpu", CPU[kind], "-m", "256"),
         *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
@@ -158,19 +158,19 @@ def _said(argv: list[str], expected: str, what: str) -> str | None:
     if errors:
         return f"{what} could not be started: {errors[0].split(': ', 1)[-1].strip()}"
     if done.status in (124, 137):
-        return f"{what} printed nothing of its own for {SECONDS:.0f} seconds"
-    return f"{what} ended with status {done.status} and without a word"
+        return f"{what} printed nothing for {SECONDS:.0f} seconds"
+    return f"{what} did not start: QEMU ended with status {done.status}"
 
 
 def find(kernel: Path | None = None, *, fresh: bool = False) -> Accelerator:
-    """The accelerator for guests; remembered per host boot, QEMU version and kernel tried."""
+    """The accelerator for guests; cached per host boot, QEMU version and kernel."""
     if not DEVICE.exists():
         return Accelerator(kind="tcg", reason=f"TCG, because there is no {DEVICE}")
     if not os.access(DEVICE, os.R_OK | os.W_OK):
         return Accelerator(
             kind="tcg",
-            reason="TCG, because /dev/kvm may not be opened by this user"
-            " (mend it with: sudo usermod -aG kvm $USER, and log in again)",
+            reason="TCG, because this user may not open /dev/kvm"
+            " (fix: sudo usermod -aG kvm $USER, then log in again)",
         )
     key = f"{boot_id()} {qemu_version()} {kernel or '-'}"
     memory = paths.host() / "accelerator.json"

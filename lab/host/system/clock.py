@@ -1,4 +1,4 @@
-"""Waiting: never without a limit and a reason."""
+"""Waiting: always with a limit and a reason."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from lab.core.errors import InputError, TroubleError
 
 T = TypeVar("T")
 LOOK: Final = 1.0
-"""Seconds between two looks of whoever waits with a :class:`Countdown`."""
+"""Seconds between two checks of a :class:`Countdown`."""
 VARIABLE: Final = "LAB_LIMITS"
-"""Environment variable: a factor for every limit on a wait, for tests."""
+"""Environment variable: a factor for every wait limit, for tests."""
 
 
 def now() -> float:
-    """Seconds on a clock that never goes back."""
+    """Seconds on a monotonic clock."""
     return time.monotonic()
 
 
 def pause(seconds: float) -> None:
-    """Do nothing for a bounded time."""
+    """Sleep for ``seconds``, at most a minute."""
     time.sleep(min(seconds, 60.0))
 
 
 def limit(seconds: float) -> float:
-    """Return a limit in seconds, times ``LAB_LIMITS`` where that is set."""
+    """A limit in seconds, times ``LAB_LIMITS`` if set."""
     text = os.environ.get(VARIABLE)
     if not text:
         return seconds
@@ -36,16 +36,16 @@ def limit(seconds: float) -> float:
     except ValueError:
         factor = 0.0
     if not 0.0 < factor < float("inf"):
-        raise InputError(f"{VARIABLE}: '{text}' is not a positive number")
+        raise InputError(f"{VARIABLE}={text}: expected a positive number, such as 2")
     return seconds * factor
 
 
 class Countdown:
-    """A limit on a wait that counts only while this process runs.
+    """A wait limit that counts only while this process runs.
 
-    Look at it at least every :data:`LOOK` seconds. A look that comes much later finds that this
-    process was stopped (Ctrl-Z, a frozen virtual machine): others may have been stopped too, so
-    the gap does not count. The clock does not count suspend (``CLOCK_MONOTONIC``).
+    Check it at least every :data:`LOOK` seconds. A check that comes much later means that this
+    process was stopped (Ctrl-Z, a frozen virtual machine). Other processes may have been stopped
+    too, so the gap does not count. The clock does not count suspend (``CLOCK_MONOTONIC``).
     """
 
     def __init__(self, seconds: float) -> None:
@@ -53,7 +53,7 @@ class Countdown:
         self._left, self._looked = seconds, now()
 
     def left(self) -> float:
-        """Return the seconds that are left; 0 or less: the wait is over."""
+        """Seconds left; 0 or less: the wait is over."""
         moment = now()
         self._left -= min(moment - self._looked, 2 * LOOK)
         self._looked = moment
@@ -67,7 +67,7 @@ class Countdown:
 def wait_until(
     attempt: Callable[[], T | None], *, timeout: float, reason: str, interval: float = 0.05
 ) -> T:
-    """Return the first result of ``attempt`` that is not ``None``.
+    """The first result of ``attempt`` that is not ``None``.
 
     ``reason`` completes the sentence "gave up after N seconds waiting for …". ``interval`` is
     :data:`LOOK` at most.

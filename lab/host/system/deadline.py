@@ -1,8 +1,8 @@
-"""Calls that may hang, each made in a thread and given up after a limit.
+"""Calls that may hang: each runs in a thread and is abandoned after a limit.
 
-Threads are reused: a call costs some 20 µs, not the 100 µs of a new thread. The thread of a call
-that was given up stays stuck in it. It is a daemon thread, and :func:`lab.host.system.wire.leave`
-ends the process without it.
+Threads are reused: a call costs some 20 µs, a new thread 100 µs. The thread of an abandoned call
+stays in it. It is a daemon thread, and :func:`lab.host.system.wire.leave` ends the process without
+it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from lab.host.system import clock
 
 T = TypeVar("T")
 SETTLE: Final = 10.0
-"""Seconds that an interrupted call gets to come to its end."""
+"""Seconds for an interrupted call to finish."""
 
 
 class _Caller(threading.Thread):
-    """Makes one call after another for others."""
+    """A thread that makes one call after another."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True, name="lab-call")
@@ -54,11 +54,11 @@ def call(
     moved: Callable[[], object] = lambda: None,
     settle: bool = False,
 ) -> T:
-    """Return what ``function`` returns; raise ``error`` when it takes longer than ``seconds``.
+    """The result of ``function``; raises ``error`` if it takes longer than ``seconds``.
 
     ``what`` completes "gave up after N s waiting for …". ``glance`` is called every second and may
-    raise. The limit starts again whenever ``moved`` returns another value than before. With
-    ``settle`` an interrupt waits for the call, which must not go on behind the clean-up's back.
+    raise. The limit starts again whenever ``moved`` returns a new value. With ``settle`` an
+    interrupt waits for the call, which must not continue during clean-up.
     """
     try:
         caller = _idle.pop()

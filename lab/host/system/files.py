@@ -1,13 +1,13 @@
-"""Files and directories that appear whole or not at all, and stay: nothing else renames.
+"""Files and directories that appear complete or not at all, and survive a power cut.
 
-A rename is atomic for other processes, and promises nothing of a power cut: after one, a new name
-may be missing, or lead to a file whose data never reached the disk (delayed allocation: ext4(5),
-``auto_da_alloc``, which helps only where a name is replaced). So `write` and `publish` sync the
-data, rename, and sync the directory that has the name. When they return, it is on the disk.
+Only this module renames. A rename is atomic for other processes, and guarantees nothing after a
+power cut: a new name may be missing, or lead to a file whose data never reached the disk (delayed
+allocation: ext4(5), ``auto_da_alloc``, which helps only if a name is replaced). So `write` and
+`publish` sync the data, rename, and sync the directory of the name. When they return, it is on
+disk.
 
-What may be lost says so: `write` with ``durable=False``, and `move`. Then a reader must notice a
-file that is missing, empty or cut off. Every function raises ``HostError``, of a full disk
-``FullError``.
+Exceptions are `write` with ``durable=False``, and `move`: their readers must expect a file that is
+missing, empty or cut off. Every function raises ``HostError``; for a full disk ``FullError``.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def write(
     durable: bool = True,
     replace: bool = True,
 ) -> None:
-    """Write a file by rename; it never has a wider mode than ``mode``, not for a moment.
+    """Write a file by rename. Its mode is never wider than ``mode``, not even for a moment.
 
-    Without ``replace`` a file that is there already is left as it is.
+    Without ``replace`` an existing file stays.
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -56,7 +56,7 @@ def write(
 
 
 def publish(made: Path, place: Path) -> None:
-    """Sync a file, or a directory with all that is in it, and rename it into its place."""
+    """Sync a file, or a directory with its contents, and rename it into place."""
     try:
         _sync(_below(made) if made.is_dir() else [made])
         made.rename(place)
@@ -66,7 +66,7 @@ def publish(made: Path, place: Path) -> None:
 
 
 def sync(directory: Path) -> None:
-    """Sync a directory that stays where it is: all files in it, its directories, and its name."""
+    """Sync a directory in place: its files, its directories, and its name."""
     try:
         _sync(_below(directory))
         _sync_names(directory.parent)
@@ -75,7 +75,7 @@ def sync(directory: Path) -> None:
 
 
 def move(made: Path, place: Path) -> None:
-    """Rename without a sync: for what a power cut ends anyway, such as a live guest's."""
+    """Rename without a sync: for what a power cut ends anyway, such as a guest's directory."""
     try:
         made.rename(place)
     except OSError as error:
@@ -83,7 +83,7 @@ def move(made: Path, place: Path) -> None:
 
 
 def make_directory(path: Path, mode: int = 0o777) -> None:
-    """Make a directory and its parents; the names of those that were missing are synced."""
+    """Create a directory and its parents, and sync their names."""
     missing = [d for d in (path, *path.parents) if not d.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True, mode=mode)
@@ -94,7 +94,7 @@ def make_directory(path: Path, mode: int = 0o777) -> None:
 
 
 def _below(directory: Path) -> list[Path]:
-    """The regular files below a directory, then its directories, the deepest first."""
+    """The regular files below a directory, then its directories, deepest first."""
     return [*_files(directory), *(Path(d) for d, _, _ in os.walk(directory, topdown=False))]
 
 
@@ -105,10 +105,10 @@ def _files(directory: Path) -> Iterator[Path]:
 
 
 def _sync(paths: list[Path]) -> None:
-    """Sync each in this order; the data of all is on its way before the first is waited for.
+    """Sync each in this order; writing starts for all before the first is waited for.
 
-    A file system then commits its journal once and not for each file: 30 files of 3 kB on ext4
-    took 5 to 8 ms instead of 15 to 110 (``mm/fadvise.c``: ``POSIX_FADV_DONTNEED`` starts writing).
+    The file system then commits its journal once and not per file: 30 files of 3 kB on ext4 took 5
+    to 8 ms instead of 15 to 110 (``mm/fadvise.c``: ``POSIX_FADV_DONTNEED`` starts writing).
     """
     for start in (True, False):
         for path in paths:
@@ -123,7 +123,7 @@ def _sync(paths: list[Path]) -> None:
 
 
 def _sync_names(directory: Path) -> None:
-    """Sync a directory: which names it has."""
+    """Sync a directory's entries."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         _fsync(descriptor, directory=True)

@@ -34,17 +34,16 @@ def make() -> KeyPair:
 
 
 def lab_key_path() -> Path:
-    """The private half of the lab's own pair."""
     return paths.keys() / "id_ed25519"
 
 
 def lab_key() -> KeyPair:
-    """The lab's own pair; made on first use. Two labs that start at once agree on one."""
+    """The lab's own pair, made on first use. Processes that start at once agree on one pair."""
     path = lab_key_path()
     public = path.with_suffix(".pub")
     if not public.exists():
         files.make_directory(path.parent, mode=0o700)
-        # Where another lab was first, its key is the one.
+        # If another process was first, its key stays.
         files.write(path, make().private, mode=0o600, replace=False)
         whole = path.read_text(encoding="ascii")
         files.write(public, f"{_public_of(whole)} lab\n")

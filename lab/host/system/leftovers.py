@@ -1,7 +1,7 @@
-"""Files in the making, whose maker was killed.
+"""Files that a killed process was writing.
 
-Whatever is written by rename is first called ``.NAME.PID.part``, or ``.NAME.PID``: the process
-that makes it. Once that process is gone nobody will finish the file.
+Everything written by rename is first called ``.NAME.PID.part`` or ``.NAME.PID``, with the id of the
+process that writes it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _IN_THE_MAKING: Final = re.compile(r"\..+\.(\d+)(\.part)?")
 
 
 def abandoned(entries: Iterable[Path]) -> Iterator[Path]:
-    """Those that were being made by processes that are gone."""
+    """Those whose process has ended."""
     for entry in entries:
         made = _IN_THE_MAKING.fullmatch(entry.name)
         if made and not started_ticks(int(made[1])):
@@ -26,7 +26,7 @@ def abandoned(entries: Iterable[Path]) -> Iterator[Path]:
 
 
 def remove(entries: Iterable[Path]) -> list[str]:
-    """Remove those whose makers are gone; their names."""
+    """Remove those whose process has ended; return their names."""
     removed = []
     for entry in list(abandoned(entries)):
         if entry.is_dir() and not entry.is_symlink():

@@ -1,4 +1,4 @@
-"""What the host has to give, and what is taken from a guest while it works."""
+"""The host's resources, and how long guests wait for them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from lab.core.errors import HostError
 from lab.host.system import clock, files, paths
 
 SAMPLE: Final = 128 * 1024**2
-"""Bytes written and read once per host boot, to find out what the host moves."""
+"""Bytes written and read once per host boot, to measure throughput."""
 REMEMBERED: Final = 2000
-"""Cells of which it is known how busy they keep a processor."""
+"""Cells whose CPU use is stored."""
 
 
 def available_memory() -> int:
-    """Bytes that programs can still have (``MemAvailable``, ``proc(5)``)."""
+    """Bytes of memory available to programs (``MemAvailable``, ``proc(5)``)."""
     for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
@@ -28,7 +28,7 @@ def available_memory() -> int:
 
 
 def free_space() -> int:
-    """Bytes free where guests' disks lie."""
+    """Bytes free on the disk of the guests' directory."""
     where = paths.guests()
     while not where.exists():
         where = where.parent
@@ -36,9 +36,9 @@ def free_space() -> int:
 
 
 def throughput() -> float:
-    """Bytes per second that the host moves through its page cache, as guests' disks do.
+    """Bytes per second through the host's page cache, which guests' disks use.
 
-    Measured once per host boot, in a tenth of a second or so, and remembered.
+    Measured once per host boot, in about 0.1 s, and stored.
     """
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     memory = paths.host() / "throughput.json"
@@ -73,7 +73,7 @@ def _measure() -> float:
 
 
 def busy_cells(kind: str) -> dict[str, dict[str, float]]:
-    """Cell and workload to the processors that its busiest step kept busy here, by accelerator."""
+    """Peak CPU use of each workload of each cell in earlier runs, in CPUs, for one accelerator."""
     try:
         known = json.loads((paths.host() / "busy.json").read_text(encoding="utf-8"))[kind]
         return {
@@ -85,7 +85,8 @@ def busy_cells(kind: str) -> dict[str, dict[str, float]]:
 
 
 def keep_busy_cell(kind: str, cell: str, steps: Mapping[str, float]) -> None:
-    """Remember a cell's; the oldest of very many are forgotten. What cannot be kept is not."""
+    """Store a cell's CPU use; beyond :data:`REMEMBERED` the oldest are dropped. Errors are
+    ignored."""
     memory = paths.host() / "busy.json"
     kept = {name: busy_cells(name) for name in ("tcg", "kvm")}
     kept[kind].pop(cell, None)
@@ -97,7 +98,7 @@ def keep_busy_cell(kind: str, cell: str, steps: Mapping[str, float]) -> None:
 
 
 def processor(pid: int) -> float:
-    """Seconds of processor time that a process has had, its ended threads' too; 0 where it is gone.
+    """CPU seconds of a process, with its ended threads; 0: it has ended.
 
     ``utime`` and ``stime`` of ``/proc/PID/stat`` (``proc(5)``), in steps of 10 ms.
     """
@@ -110,22 +111,23 @@ def processor(pid: int) -> float:
 
 
 def host_busy() -> float:
-    """Seconds of processor time that everything on this host has had (``/proc/stat``, proc(5)).
+    """CPU seconds of all processes of this host (``/proc/stat``, proc(5)).
 
-    What a hypervisor below took away (``steal``) is not in it, nor are the interrupts' parts.
+    Without the time that an outer hypervisor took (``steal``) and without interrupts.
     """
     words = Path("/proc/stat").read_text(encoding="ascii").split(maxsplit=4)
     return sum(int(ticks) for ticks in words[1:4]) / os.sysconf("SC_CLK_TCK")
 
 
 def pressure(pid: int, servers: Iterable[int] = ()) -> dict[str, float]:
-    """Counters of how much a process had to wait; their differences are told with a timed step.
+    """Counters of waiting; the differences over a timed step are stored with it.
 
-    ``cpu`` and ``wait`` are seconds that all its threads ran, and stood ready without running
-    (``/proc/PID/task/*/schedstat``, the kernel's ``Documentation/scheduler/sched-stats.rst``);
-    ``host_cpu_some`` and ``host_io_some`` are seconds in which something on the host waited
-    (PSI, ``Documentation/accounting/psi.rst``), where the kernel tells. ``server_cpu`` is the time
-    of its disks' ``servers``, ``host_cpu`` that of everything on the host.
+    ``cpu`` and ``wait``: seconds that all threads of the process ran, and were ready without
+    running (``/proc/PID/task/*/schedstat``, the kernel's
+    ``Documentation/scheduler/sched-stats.rst``). ``host_cpu_some`` and ``host_io_some``: seconds in
+    which some process of the host waited (PSI, ``Documentation/accounting/psi.rst``), if the kernel
+    reports them. ``server_cpu``: CPU seconds of its disks' ``servers``. ``host_cpu``: CPU seconds
+    of the whole host.
     """
     found = {"cpu": 0.0, "wait": 0.0, "host_cpu": host_busy()}
     found["server_cpu"] = sum(processor(server) for server in servers)

@@ -1,4 +1,4 @@
-"""Locked files, ``flock(2)``: waiting for one has a limit, and the message names its holder."""
+"""Locked files, ``flock(2)``: waiting has a limit, and the error names the holder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lab.host.system import clock
 from lab.host.system.pids import is_stopped
 
 _GLANCE: Final = 0.05
-"""Seconds between two tries."""
+"""Seconds between two attempts."""
 
 
 class LockedError(HostError):
@@ -30,10 +30,10 @@ def take(
     glance: float = _GLANCE,
     shared: bool = False,
 ) -> None:
-    """Lock an open file; ``LockedError`` when another process holds it for longer than ``seconds``.
+    """Lock an open file; ``LockedError`` if another process holds it for longer than ``seconds``.
 
-    ``what`` is what its holder is doing. ``waiting`` is called once if this process has to wait.
-    ``shared``: others may have it too, if theirs is shared.
+    ``what``: what the holder is doing. ``waiting`` is called once if this process has to wait.
+    ``shared``: other processes may hold a shared lock too.
     """
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     countdown: clock.Countdown | None = None
@@ -48,7 +48,7 @@ def take(
                 raise LockedError(
                     f"gave up after {countdown.seconds:.0f} s waiting for {what}:"
                     f" the file '{path}' is locked by {holder(descriptor)}",
-                    hint="end that process if it hangs, and try again",
+                    hint="if that process hangs, end it and try again",
                 ) from None
             clock.pause(glance)
         else:
@@ -56,7 +56,7 @@ def take(
 
 
 def wait_for_all(descriptor: int) -> None:
-    """Lock an open file once nobody else holds it, however long that takes."""
+    """Lock an open file once no other process holds it, without a limit."""
     fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
@@ -68,7 +68,7 @@ def holder(descriptor: int) -> str:
         rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
     except OSError:
         rows = []
-    # The device of a file on btrfs or overlayfs is another one there: the number alone must do.
+    # /proc/locks has another device for a file on btrfs or overlayfs: match the inode number only.
     same = [
         r for r in rows if len(r) > 5 and r[1] == "FLOCK" and r[5].endswith(f":{status.st_ino}")
     ]

@@ -1,8 +1,8 @@
-"""Who is making a run: a file in its directory, locked for as long as the process lives.
+"""The process that writes a run: it locks a file in the run's directory while it lives.
 
-The lock (flock(2)) ends with the process, however that ends, and does not go with a copy of the
-directory. What stands in the file says who it is, and on which host: a lock that another host holds
-on a shared file system is none of this host's processes.
+The lock (flock(2)) ends with the process, however that ends, and is not copied with the directory.
+The file names process and host: a lock held by another host on a shared file system is not a
+process of this host.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lab.host.system.pids import started_ticks
 
 NAME: Final = ".maker"
 PATIENCE: Final = 1.0
-"""Seconds to try for the lock: whoever looks at it holds it for a moment."""
+"""Seconds to try for the lock: a process that checks it holds it for a moment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +33,13 @@ class Maker:
 
     pid: int = 0
     started: int = 0
-    """Clock ticks since boot, ``proc(5)``: process ids come again."""
+    """Clock ticks since boot, ``proc(5)``: process ids are reused."""
     boot: str = ""
     host: str = ""
 
 
 def boot_id() -> str:
-    """What tells this boot of the host from others."""
+    """An id that changes with each boot of the host."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
@@ -50,7 +50,7 @@ def _me() -> Maker:
 
 @contextlib.contextmanager
 def hold(directory: Path) -> Iterator[None]:
-    """Be the maker of what is in a directory; ``InputError`` where another process is."""
+    """Lock a directory as its writer; ``InputError`` if another process has."""
     path = directory / NAME
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -64,9 +64,9 @@ def hold(directory: Path) -> Iterator[None]:
         if not _lock(descriptor, fcntl.LOCK_EX):
             other = _read(descriptor)
             raise InputError(
-                f"'{directory.name}' is still under way: process {other.pid or 'unknown'}"
-                f" on {other.host or 'this host'} is making it",
-                hint="wait for its end, or stop it with Ctrl-C, and then resume it",
+                f"'{directory.name}' is still running: process {other.pid or 'unknown'}"
+                f" on {other.host or 'this host'} writes it",
+                hint="wait until it ends, or stop it with Ctrl-C, then resume it",
             )
         try:
             os.ftruncate(descriptor, 0)
@@ -80,7 +80,7 @@ def hold(directory: Path) -> Iterator[None]:
 
 
 def holder(directory: Path) -> Maker | None:
-    """The process of this host that makes what is in a directory; ``None``: there is none."""
+    """The process of this host that writes the directory; ``None``: none does."""
     try:
         descriptor = os.open(directory / NAME, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -92,7 +92,7 @@ def holder(directory: Path) -> Maker | None:
     except OSError as error:
         if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
             return None
-        found = _read(descriptor)  # a file system without locks: the process itself tells
+        found = _read(descriptor)  # a file system without locks: check the process itself
         if not found.pid or started_ticks(found.pid) != found.started:
             return None
     finally:
@@ -102,7 +102,7 @@ def holder(directory: Path) -> Maker | None:
 
 
 def _lock(descriptor: int, kind: int) -> bool:
-    """Try for the lock, and never wait."""
+    """Try to lock; never wait."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -111,7 +111,7 @@ def _lock(descriptor: int, kind: int) -> bool:
 
 
 def _read(descriptor: int) -> Maker:
-    """What stands in the file; nothing, where its maker is just writing it."""
+    """The file's contents; nothing while its process is writing it."""
     try:
         return Maker(**json.loads(os.pread(descriptor, 4096, 0)))
     except (ValueError, TypeError):

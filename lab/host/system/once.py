@@ -1,4 +1,4 @@
-"""Work that several processes want done, and that only the first of them does."""
+"""Work that several processes request and only the first of them does."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final
 from lab.host.system import files, locks
 
 WORKING: Final = 4 * 3600.0
-"""Seconds that the first process may take: its work is a whole run of a scenario."""
+"""Seconds for the first process: its work is a whole run of a scenario."""
 
 
 def once(directory: Path, name: str, work: Callable[[], str]) -> str:
-    """What ``work`` returned, here or in the process that came first: the others wait for it.
+    """The result of ``work``, done here or by the process that came first; the others wait.
 
-    Work that raises, or whose process dies, is not done: the next one does it. ``directory`` is
-    there, and goes with those who share it. ``LockedError`` after :data:`WORKING`.
+    Work that raises, or whose process dies, is done by the next process. ``directory`` exists and
+    is shared by the processes. ``LockedError`` after :data:`WORKING`.
     """
     done = directory / name
     path = directory / f".{name}.lock"

@@ -1,4 +1,4 @@
-"""Processes by their ids, ``proc(5)``: when one started, and whether it is stopped."""
+"""Processes by id, ``proc(5)``: start time, and whether it is stopped."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from pathlib import Path
 
 
 def started_ticks(pid: int) -> int:
-    """When a process started, in clock ticks since boot; 0 where there is none.
-
-    One that has ended and that nobody has asked for its status yet, a zombie, is none.
-    """
+    """The start time of a process, in clock ticks since boot; 0: there is none, or a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         state, *fields = stat.rpartition(")")[2].split()

@@ -1,4 +1,4 @@
-"""The one gate through which the lab starts processes on the host."""
+"""The one module that starts processes on the host."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from lab.core.errors import HostError, ToolError, full
 from lab.host.system import clock
 
 TAKES: Final = 60.0
-"""Seconds for which a child may leave an order unread; then it is killed."""
+"""Seconds for a child to read a command; after that it is killed."""
 _DEATH: Final = 10.0
-"""Seconds that a killed process may take to end; then it is left behind."""
+"""Seconds for a killed process to end; after that it is abandoned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Completed:
+class ProcessResult:
     """A process that ended."""
 
     argv: tuple[str, ...]
@@ -37,7 +37,7 @@ class Completed:
 
 
 def _kill_group(process: subprocess.Popen[str]) -> None:
-    """End a process and everything it started; it leads a session of its own."""
+    """End a process and its children; it leads a session of its own."""
     for kind in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, kind)
@@ -51,7 +51,7 @@ def _kill_group(process: subprocess.Popen[str]) -> None:
         process.wait(timeout=_DEATH)  # one that waits for a device that hangs takes no signal
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
-            with contextlib.suppress(OSError):  # what it was still to be told is of no use now
+            with contextlib.suppress(OSError):  # unsent input does not matter now
                 pipe.close()
 
 
@@ -64,14 +64,14 @@ def run(
     log: Path | None = None,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
-) -> Completed:
-    """Run a program to its end, without a shell, and return what it printed.
+) -> ProcessResult:
+    """Run a program to its end, without a shell, and return its output.
 
-    It gets a session of its own, so that Ctrl-C reaches the lab first; whatever interrupts the
-    wait (Ctrl-C, a signal handler's exception, the timeout) ends the whole process group. With
-    ``log``, standard output and error go there as they come, and ``stderr`` is its tail.
-    ``HostError``: the program is missing, or the disk is full. ``ToolError``: it failed
-    (unless ``check`` is off), or took longer than ``timeout`` seconds.
+    It has a session of its own, so that Ctrl-C reaches the lab first. Whatever interrupts the wait
+    (Ctrl-C, a signal handler's exception, the timeout) ends the whole process group. With ``log``,
+    standard output and error go there as they come, and ``stderr`` is its tail. ``HostError``: the
+    program is missing, or the disk is full. ``ToolError``: it failed (unless ``check`` is off), or
+    took longer than ``timeout`` seconds.
     """
     words = tuple(os.fspath(a) for a in argv)
     out: int | IO[str] = subprocess.PIPE
@@ -96,7 +96,8 @@ def run(
             if cwd is not None and not cwd.exists():
                 raise HostError(f"the directory '{cwd}' does not exist") from missing
             raise HostError(
-                f"the program '{words[0]}' is not installed", hint="`lab doctor` says how to get it"
+                f"the program '{words[0]}' is not installed",
+                hint="`lab doctor` prints how to install it",
             ) from missing
         except OSError as error:
             raise HostError(f"'{words[0]}' could not be started: {error.strerror}") from error
@@ -105,7 +106,7 @@ def run(
         except subprocess.TimeoutExpired:
             _kill_group(process)
             raise ToolError(
-                f"'{words[0]}' had not ended after {timeout:.0f} seconds and was stopped",
+                f"'{words[0]}' did not end within {timeout:.0f} seconds and was stopped",
                 hint=f"the command was: {shlex.join(words)}",
             ) from None
         except BaseException:
@@ -116,7 +117,7 @@ def run(
             handle.close()
     if log:
         stderr = log.read_text(encoding="utf-8", errors="replace")[-4000:]
-    done = Completed(
+    done = ProcessResult(
         argv=words, status=process.returncode, stdout=stdout or "", stderr=stderr or ""
     )
     if check and done.status != 0:
@@ -124,11 +125,12 @@ def run(
     return done
 
 
-def failure(done: Completed) -> HostError | ToolError:
-    """The sentence for a process that failed; a full disk is the host's, the rest the tool's."""
+def failure(done: ProcessResult) -> HostError | ToolError:
+    """The error for a failed process; a full disk is ``HostError``, everything else
+    ``ToolError``."""
     tail = "\n".join((done.stderr or done.stdout).strip().splitlines()[-6:])
     if os.strerror(errno.ENOSPC) in done.stderr:
-        return full(f"'{done.argv[0]}' could not write, and said: {tail}")
+        return full(f"'{done.argv[0]}' could not write: {tail}")
     how = f"ended with status {done.status}"
     if done.status < 0:
         how = f"was ended by signal {signal.Signals(-done.status).name}"
@@ -140,7 +142,7 @@ def failure(done: Completed) -> HostError | ToolError:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Cleaning up goes to its end: a second Ctrl-C comes too late."""
+    """Ignore signals during clean-up: a second Ctrl-C has no effect."""
     kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {kind: signal.signal(kind, signal.SIG_IGN) for kind in kinds}
     try:
@@ -151,10 +153,10 @@ def uninterrupted() -> Iterator[None]:
 
 
 class Child:
-    """A process that goes on while the lab listens to it, and whose lifeline is its input.
+    """A process that sends output while it runs, and ends when its input closes.
 
-    ``silence``: seconds without any output after which it is killed; 0: never. One that is heard
-    so sends signs of life (:class:`lab.host.system.wire.Teller`).
+    ``silence``: seconds without output after which it is killed; 0: never. Such a child sends signs
+    of life (:class:`lab.host.system.wire.Teller`).
     """
 
     def __init__(
@@ -167,11 +169,11 @@ class Child:
         silence: float = 0.0,
     ) -> None:
         self.fate = ""
-        """Why it was killed, to complete "the process …"; empty: it was not, or by others."""
+        """Why this process killed it, to complete "the process …"; empty: it did not."""
         self._log = log.open("wb")
         self._silence = clock.Countdown(clock.limit(silence)) if silence else None
         self._grace: clock.Countdown | None = None
-        """What is left of its time to end, once somebody hung up."""
+        """Time left to end, once its input was closed."""
         self._telling = threading.Lock()
         self._process = subprocess.Popen(
             argv,
@@ -188,13 +190,12 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     def lines(self) -> Iterator[str]:
-        """What it prints, line by line, until it closes its output; empty lines are signs of life.
+        """Its output, line by line, until it closes it; empty lines are signs of life and left out.
 
-        Half a line at the end, of a process that was killed, is left out.
+        An incomplete last line, of a killed process, is dropped.
         """
         out = self._process.stdout
         assert out is not None
@@ -217,8 +218,8 @@ class Child:
                     yield line.decode(errors="replace")
 
     def _look(self, killed: clock.Countdown) -> None:
-        """Kill it where its time is over."""
-        for countdown, did in ((self._silence, "said nothing"), (self._grace, "had not ended")):
+        """Kill it if its time is over."""
+        for countdown, did in ((self._silence, "sent nothing"), (self._grace, "did not end")):
             if not self.fate and countdown is not None and countdown.left() <= 0:
                 self._kill(f"{did} for {countdown.seconds:.0f} s and was killed")
                 killed.again()
@@ -229,9 +230,9 @@ class Child:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def tell(self, line: str) -> None:
-        """Write it a line; one that has died will be heard of by its exit status.
+        """Write it a line; if it has died, its exit status says so.
 
-        One that does not read for :data:`TAKES` is killed.
+        A child that does not read for :data:`TAKES` is killed.
         """
         stdin = self._process.stdin
         assert stdin is not None
@@ -242,16 +243,16 @@ class Child:
             poll.register(stdin.fileno(), select.POLLOUT)
             while data:
                 if countdown.left() <= 0:
-                    self._kill(f"took no order for {countdown.seconds:.0f} s and was killed")
+                    self._kill(f"read no command for {countdown.seconds:.0f} s and was killed")
                     return
                 if poll.poll(1000 * clock.LOOK):
                     with contextlib.suppress(BlockingIOError):
                         data = data[os.write(stdin.fileno(), data) :]
 
     def hang_up(self, grace: float = 0.0) -> None:
-        """Let go of the lifeline: it cleans up and ends.
+        """Close its input: it cleans up and ends.
 
-        With ``grace`` whoever listens to it kills it after so many seconds.
+        With ``grace``, `lines` kills it after so many seconds.
         """
         assert self._process.stdin is not None
         if grace and self._grace is None:
@@ -260,11 +261,11 @@ class Child:
             self._process.stdin.close()
 
     def end(self, grace: float) -> int:
-        """Its exit status; what has not ended by itself after ``grace`` seconds is killed."""
+        """Its exit status; it is killed if it does not end within ``grace`` seconds."""
         try:
             _wait(self._process, clock.limit(grace))
         except subprocess.TimeoutExpired:
-            self._kill(f"had not ended after {clock.limit(grace):.0f} s and was killed")
+            self._kill(f"did not end within {clock.limit(grace):.0f} s and was killed")
             with contextlib.suppress(subprocess.TimeoutExpired):
                 _wait(self._process, _DEATH)
         finally:
@@ -275,7 +276,7 @@ class Child:
 
 
 def _wait(process: subprocess.Popen[Any], seconds: float) -> None:
-    """Wait for its end; time for which this process is stopped itself does not count."""
+    """Wait until it ends; time for which this process is stopped does not count."""
     countdown = clock.Countdown(seconds)
     while True:
         left = countdown.left()
@@ -289,7 +290,7 @@ def _wait(process: subprocess.Popen[Any], seconds: float) -> None:
 
 
 class Daemon:
-    """A process that may outlive the lab: nothing of it hangs on this one."""
+    """A process that may outlive the lab."""
 
     def __init__(self, argv: Sequence[str], *, log: Path) -> None:
         try:
@@ -303,14 +304,14 @@ class Daemon:
                 )
         except FileNotFoundError as missing:
             raise HostError(
-                f"the program '{argv[0]}' is not installed", hint="`lab doctor` says how to get it"
+                f"the program '{argv[0]}' is not installed",
+                hint="`lab doctor` prints how to install it",
             ) from missing
         except OSError as error:
             raise HostError(f"'{argv[0]}' could not be started: {error.strerror}") from error
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     def status(self) -> int | None:
@@ -318,13 +319,13 @@ class Daemon:
         return self._process.poll()
 
     def wait(self, seconds: float) -> int | None:
-        """Its exit status, once it ends within so many seconds; ``None``: it runs on."""
+        """Its exit status if it ends within so many seconds; ``None``: it runs on."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self._process.wait(timeout=seconds)
         return None
 
     def end(self, grace: float) -> None:
-        """End it and everything it started, by force after ``grace`` seconds."""
+        """End it and its children, with SIGKILL after ``grace`` seconds."""
         for kind in (signal.SIGTERM, signal.SIGKILL):
             if self._process.poll() is not None:
                 return
@@ -334,7 +335,7 @@ class Daemon:
                 self._process.wait(timeout=grace)
 
     def let_go(self) -> None:
-        """Whoever started it ends first; it goes on."""
+        """Detach: it continues after this process has ended."""
         self._process.returncode = self._process.poll() or 0
 
 
@@ -355,10 +356,10 @@ def start_watcher(argv: Sequence[str]) -> None:
             if countdown.left() <= 0:
                 watcher.kill()
                 raise HostError(
-                    f"'{shlex.join(argv)}' had not begun after {countdown.seconds:.0f} s"
+                    f"'{shlex.join(argv)}' did not start within {countdown.seconds:.0f} s"
                 )
         if not watcher.stdout.read(1):
-            raise HostError(f"'{shlex.join(argv)}' ended as it began, with status {watcher.wait()}")
+            raise HostError(f"'{shlex.join(argv)}' ended at once with status {watcher.wait()}")
         watcher.returncode = 0  # nobody waits for it here
 
 
@@ -367,9 +368,9 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 def attached(argv: Sequence[str]) -> int:
-    """Run a program on this terminal, and return its exit status, 128 + N for signal N.
+    """Run a program on this terminal; return its exit status, 128 + N for signal N.
 
-    Keys such as Ctrl-C are the program's. It is killed when this process ends before it.
+    Keys such as Ctrl-C go to the program. It is killed if this process ends first.
     """
     libc = ctypes.CDLL(None)
     lab = os.getpid()
@@ -386,7 +387,8 @@ def attached(argv: Sequence[str]) -> int:
         status = subprocess.Popen(argv, preexec_fn=prepare).wait()
     except FileNotFoundError:
         raise HostError(
-            f"the program '{argv[0]}' is not installed", hint="`lab doctor` says how to get it"
+            f"the program '{argv[0]}' is not installed",
+            hint="`lab doctor` prints how to install it",
         ) from None
     finally:
         for kind, handler in before.items():
@@ -400,5 +402,6 @@ def replace_with(argv: Sequence[str]) -> NoReturn:
         os.execvp(argv[0], list(argv))  # noqa: S606 - no shell is the point
     except FileNotFoundError:
         raise HostError(
-            f"the program '{argv[0]}' is not installed", hint="`lab doctor` says how to get it"
+            f"the program '{argv[0]}' is not installed",
+            hint="`lab doctor` prints how to install it",
         ) from None

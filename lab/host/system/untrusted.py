@@ -1,7 +1,7 @@
-"""Files in directories that somebody else may have made, and new files from what is in them.
+"""Reading files that others may have created, and writing new files from their contents.
 
-Reading follows no link below the directory, opens regular files alone, so that it never waits, and
-has limits of size and number. Writing makes everything in a new directory, then renames it.
+Reading follows no link below the directory, opens regular files only, so that it never blocks, and
+has limits of size and number. Writing happens in a new directory, followed by a rename.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from lab.core.units import MIB, format_size
 from lab.host.system import files
 
 DOCUMENT: Final = 64 * MIB
-"""Bytes of a JSON document; the ``run.json`` of 10 000 cells has 25 MiB."""
+"""Bytes of a JSON document, at most; the ``run.json`` of 10 000 cells has 25 MiB."""
 ENTRIES: Final = 20_000
-"""Entries of a directory of cells or of raw output."""
+"""Entries of a directory of cells or of raw output, at most."""
 _NAME: Final = 255
-"""Bytes of a name, as Linux' file systems have it."""
+"""Bytes of a file name, at most, in Linux's file systems."""
 _KINDS: Final = {
     stat.S_IFLNK: "a symbolic link, which is not followed",
     stat.S_IFIFO: "a FIFO and no file",
@@ -38,37 +38,37 @@ _KINDS: Final = {
 
 
 def read(root: Path, *names: str, limit: int = DOCUMENT) -> bytes:
-    """The content of a file below ``root``; ``OSError`` says why there is none.
+    """The contents of a file below ``root``; ``OSError`` says why it cannot be read.
 
-    ``names`` lead to it, one component each. ``limit``: bytes that it may have.
+    ``names`` lead to it, one component each. ``limit``: bytes, at most.
     """
     with _directory(root, names[:-1]) as directory:
         _check_kind(directory, names[-1], stat.S_IFREG)
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         with os.fdopen(os.open(names[-1], flags, dir_fd=directory), "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
-            if not stat.S_ISREG(mode):  # it was exchanged just now
+            if not stat.S_ISREG(mode):  # it was replaced since the check
                 raise OSError(errno.EINVAL, f"it is {_KINDS[stat.S_IFMT(mode)]}")
             size = os.fstat(file.fileno()).st_size
             data = file.read(limit + 1) if size <= limit else b""
     if size > limit or len(data) > limit:
         has = f"it has {format_size(max(size, len(data)))}"
-        raise OSError(errno.EFBIG, f"{has}, and {format_size(limit)} are read at most")
+        raise OSError(errno.EFBIG, f"{has}, at most {format_size(limit)} are read")
     return data
 
 
 def entries(root: Path, *names: str) -> list[str]:
-    """The names in a directory below ``root``, sorted; ``OSError`` says why there are none."""
+    """The names in a directory below ``root``, sorted; ``OSError`` says why it cannot be read."""
     with _directory(root, names) as directory:
         found = os.listdir(directory)  # noqa: PTH208  of an open directory
     if len(found) > ENTRIES:
-        raise OSError(errno.EFBIG, f"it has {len(found)} entries, and {ENTRIES} are read at most")
+        raise OSError(errno.EFBIG, f"it has {len(found)} entries, at most {ENTRIES} are read")
     return sorted(found)
 
 
 @contextmanager
 def _directory(root: Path, names: tuple[str, ...]) -> Iterator[int]:
-    """An open directory; links are followed to ``root`` itself alone, which the user named."""
+    """An open directory. Links are followed only to ``root`` itself, which the user named."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     opened = os.open(root, flags)
     try:
@@ -83,7 +83,7 @@ def _directory(root: Path, names: tuple[str, ...]) -> Iterator[int]:
 
 
 def _check_kind(directory: int, name: str, wanted: int) -> None:
-    """``OSError`` for another kind of entry. A device is not even opened: that may do something."""
+    """``OSError`` for another kind of entry. A device is not opened: opening may have effects."""
     if wrong := wrong_name(name):
         raise OSError(errno.EINVAL, wrong)
     kind = stat.S_IFMT(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
@@ -92,9 +92,9 @@ def _check_kind(directory: int, name: str, wanted: int) -> None:
 
 
 def wrong_name(name: str) -> str:
-    """Why a name is none for a file in a directory, or the empty string."""
+    """Why a name is not valid for a file, or the empty string."""
     if name in ("", ".", "..") or "/" in name:
-        return "its name is no name of a file"
+        return "its name is not a file name"
     if printable(name) != name or "\n" in name or "\t" in name:
         return "its name has control characters, or is not UTF-8"
     if len(os.fsencode(name)) > _NAME:
@@ -106,9 +106,9 @@ def wrong_name(name: str) -> str:
 
 
 def write_tree(tree: Mapping[str, str], directory: Path) -> list[Path]:
-    """Write files by their names below a new directory, whole or not at all; their paths.
+    """Write files by name below a new directory, completely or not at all; return their paths.
 
-    ``InputError`` where a name would lead out of it.
+    ``InputError``: a name would lead out of it.
     """
     for name in tree:
         for part in name.split("/"):
@@ -127,21 +127,23 @@ def write_tree(tree: Mapping[str, str], directory: Path) -> list[Path]:
 
 
 def write_text(text: str, path: Path) -> None:
-    """Write a new file, whole or not at all."""
+    """Write a new file, completely or not at all."""
     with new(path) as made, made.open("x", encoding="utf-8", errors="backslashreplace") as file:
         file.write(text)
 
 
 @contextmanager
 def new(path: Path) -> Iterator[Path]:
-    """Where to make a file or directory that is ``path`` afterwards; nothing where making it fails.
+    """A temporary path that becomes ``path`` at the end, unless an error occurs.
 
-    It is in a new directory of this user's alone: nobody can have put a link there.
+    It is in a new directory of this user's, in which no other user can have put a link.
     """
     if path.exists() or path.is_symlink():
-        raise InputError(f"'{path}' is there already, and is not written over")
+        raise InputError(f"'{path}' exists already: remove it, or give another name")
     if not path.absolute().parent.is_dir():
-        raise InputError(f"'{path}' cannot be written: there is no directory '{path.parent}'")
+        raise InputError(
+            f"'{path}' cannot be written: the directory '{path.parent}' does not exist"
+        )
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.mkdir(mode=0o700)

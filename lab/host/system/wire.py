@@ -1,8 +1,8 @@
-"""The wire between a process of the lab and who started it: orders come in, events go out.
+"""The connection between a process of the lab and its parent: commands in, events out.
 
-Standard input is the process' lifeline too: when it closes, whoever started it is gone. Each side
-notices when the other is stopped: an empty line every few seconds is the process' sign of life,
-and lines that nobody reads show that whoever started it does not run.
+Standard input is the lifeline too: when it closes, the parent has gone. Each side notices if the
+other is stopped: an empty line every few seconds is the child's sign of life, and unread lines show
+that the parent does not run.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ SILENCE: Final = 60.0
 BEAT: Final = 2.0
 """Seconds between signs of life."""
 UNREAD: Final = 600.0
-"""Seconds for which nobody may read what a process tells: long enough for Ctrl-Z and a coffee."""
+"""Seconds for which a process's events may stay unread: long enough for Ctrl-Z and a break."""
 _LAST: Final = 5.0
-"""Seconds for the last lines to be written."""
+"""Seconds to write the last lines."""
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def opened() -> tuple[int, IO[bytes], bytes]:
-    """A descriptor for events, the lifeline, and its first line; one cut off has no end of line.
+    """A descriptor for events, the lifeline, and its first line; one cut off has no newline.
 
-    Standard output carries events only: whatever a library prints goes to standard error.
+    Standard output carries events only: what a library prints goes to standard error.
     """
     out = os.dup(1)
     os.dup2(2, 1)
@@ -49,10 +49,10 @@ def opened() -> tuple[int, IO[bytes], bytes]:
 
 
 class Teller:
-    """Writes lines to whoever started this process, in a thread: nobody waits for a full pipe.
+    """Writes lines to the parent, in a thread, so that a full pipe blocks nothing.
 
-    ``abandoned`` is the last line where nobody has read any for :data:`UNREAD` seconds; then this
-    process gets SIGTERM.
+    ``abandoned`` is the last line if nothing was read for :data:`UNREAD` seconds; then this process
+    gets SIGTERM.
     """
 
     def __init__(self, out: int, abandoned: bytes) -> None:
@@ -64,17 +64,17 @@ class Teller:
         self._thread.start()
 
     def tell(self, line: bytes) -> None:
-        """Write a line; a reader that has gone is no reason to stop cleaning up."""
+        """Write a line; a parent that has gone does not stop clean-up."""
         self._lines.put(line + b"\n")
 
     def close(self) -> None:
-        """Write what is left, and stop."""
+        """Write the remaining lines, and stop."""
         self._ended.set()
         self._lines.put(b"")
         self._thread.join(_LAST)
 
     def _run(self) -> None:
-        with contextlib.suppress(OSError):  # nobody reads any more: the lifeline tells that
+        with contextlib.suppress(OSError):  # the parent has gone: the lifeline reports it
             self._write_all()
 
     def _write_all(self) -> None:
@@ -87,7 +87,7 @@ class Teller:
             if not left and clock.now() - told >= BEAT:
                 beat = b"\n"
             if (now := _unread(self._out)) < max(unread, 1):
-                countdown.again()  # somebody reads
+                countdown.again()  # the parent reads
             elif countdown.left() <= 0 and not given:
                 given = True
                 left += self._abandoned + b"\n"
@@ -100,7 +100,7 @@ class Teller:
 
 
 def _unread(out: int) -> int:
-    """Bytes in a pipe that nobody has read; 0 of anything that is no pipe."""
+    """Unread bytes in a pipe; 0 for anything else."""
     found = array.array("i", [0])
     try:
         fcntl.ioctl(out, termios.FIONREAD, found)
@@ -112,10 +112,10 @@ def _unread(out: int) -> int:
 def follow(
     lifeline: IO[bytes], take: Callable[[bytes], None], refuse: Callable[[TroubleError], None]
 ) -> None:
-    """Hand each whole line to ``take``, and end this process with SIGTERM after the last one.
+    """Pass each complete line to ``take``, and end this process with SIGTERM after the last one.
 
-    ``refuse`` gets the error of a line that is not an order. The lifeline is read on whatever
-    fails: its end means that whoever started this process is gone.
+    ``refuse`` gets the error of an invalid line. The lifeline is read whatever fails: its end means
+    that the parent has gone.
     """
     try:
         for line in lifeline:
@@ -124,26 +124,21 @@ def follow(
             try:
                 take(line)
             except ValidationError as error:
-                refuse(
-                    TroubleError(
-                        f"an order cannot be read: {line[:120]!r}: {error.errors()[0]['msg']}"
-                    )
-                )
+                refuse(TroubleError(f"invalid command: {line[:120]!r}: {error.errors()[0]['msg']}"))
     finally:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def deaf() -> None:
-    """Cleaning up is not interrupted."""
+def ignore_signals() -> None:
     for kind in _SIGNALS:
         signal.signal(kind, signal.SIG_IGN)
 
 
 def stop_with(stop: type[BaseException]) -> None:
-    """From now on the first signal raises ``stop``, and those after it are not heard."""
+    """From now on the first signal raises ``stop``, and later ones are ignored."""
 
     def raise_it(_signal: int, _frame: FrameType | None) -> None:
-        deaf()
+        ignore_signals()
         raise stop
 
     for kind in _SIGNALS:
@@ -151,10 +146,10 @@ def stop_with(stop: type[BaseException]) -> None:
 
 
 def leave(status: int) -> NoReturn:
-    """End the process without taking the interpreter apart.
+    """End the process without shutting the interpreter down.
 
-    Threads of libvirt's and paramiko's may still be in it: of some hundred processes two died of a
-    segmentation fault when everything was done.
+    Threads of libvirt and paramiko may still run: of some hundred processes two ended with a
+    segmentation fault after their work was done.
     """
     atexit._run_exitfuncs()
     sys.stderr.flush()

@@ -1,10 +1,10 @@
-"""What a worker tells while it runs: one JSON object on a line each, in this order.
+"""Events of a worker: one JSON object per line, in this order.
 
 ``guest_started`` once per guest; then for each cell ``cell_started``, any number of ``step``,
 ``notice`` and ``check``, and one ``cell_finished``; at the end ``guest_kept`` or ``guest_gone``.
-``trouble`` may come at any time, and is the last one before the end. ``pulse`` comes every few
-seconds while a command runs in the guest, ``test`` when a test of a suite begins: for whoever
-watches, and kept nowhere.
+``trouble`` may come at any time, and is the last one before the end. ``pulse``, a sample, comes
+every few seconds while a command runs in the guest, ``test`` when a test of a suite begins; both
+are for display and not stored.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from lab.model.result.measurement import Check
 
 
 class Told(Model):
-    """What every event carries."""
+    """Common to all events."""
 
     at: float = 0.0
-    """Seconds since the worker began."""
+    """Seconds since the worker's start."""
 
 
 class GuestStarted(Told):
-    """SSH answers."""
+    """The guest answers on SSH."""
 
     kind: Literal["guest_started"] = "guest_started"
     guest: str
@@ -41,7 +41,7 @@ class CellStarted(Told):
 
 
 class StepStarted(Told):
-    """A step begins; ``expected_seconds`` where somebody knows."""
+    """A step begins; ``expected_seconds`` if known."""
 
     kind: Literal["step"] = "step"
     cell: str | None
@@ -49,33 +49,34 @@ class StepStarted(Told):
     expected_seconds: float | None = None
 
 
-class Pulse(Told):
-    """What the guest did in the last moment; of the guest, so that no cell's log has it."""
+class Sample(Told):
+    """The guest's activity since the sample before. It belongs to the guest, so no cell's log has
+    it."""
 
     kind: Literal["pulse"] = "pulse"
     seconds: float
-    """How long that moment was."""
+    """Length of that time."""
     processor: float
-    """Seconds of processor time that QEMU had in it."""
+    """CPU seconds of QEMU in it."""
     read_bytes: int
-    """By all data disks, as QEMU counts what it has completed."""
+    """Completed by all data disks, as QEMU counts them."""
     written_bytes: int
 
 
 class TestStarted(Told):
-    """A test of a suite begins in the guest; as ``pulse`` for whoever watches."""
+    """A test of a suite begins in the guest; for display, as ``pulse``."""
 
-    __test__ = False  # pytest takes classes of such names for tests
+    __test__ = False  # pytest collects classes with such names
 
     kind: Literal["test"] = "test"
     test: str = Field(pattern=r"^[\w./+-]+$")
     number: int
-    """From 1 on."""
+    """From 1."""
     of: int
 
 
 class Notice(Told):
-    """Something did not go as it should, and the cell goes on in another way."""
+    """A step failed, and the cell continues in another way."""
 
     kind: Literal["notice"] = "notice"
     cell: str | None
@@ -83,7 +84,7 @@ class Notice(Told):
 
 
 class Checked(Told):
-    """A precondition was read back."""
+    """A precondition was verified."""
 
     kind: Literal["check"] = "check"
     cell: str | None
@@ -91,7 +92,7 @@ class Checked(Told):
 
 
 class CellFinished(Told):
-    """A cell came to its end, one way or another."""
+    """A cell ended, with whatever result."""
 
     kind: Literal["cell_finished"] = "cell_finished"
     cell: str
@@ -99,52 +100,52 @@ class CellFinished(Told):
     reason: str = ""
     seconds: PhaseSeconds = PhaseSeconds()
     clock: CellClock | None = None
-    """``None``: the host's, or its worker could not say."""
+    """``None``: the host's clock, or unknown."""
     digest: Digest | None = None
     """Of a cell in a sealed guest."""
 
 
 class CellAgain(Told):
-    """A cell that ended gets another turn: told by who gives the orders, not by a worker."""
+    """A cell that ended is run again. The scheduler emits this, not a worker."""
 
     kind: Literal["cell_again"] = "cell_again"
     cell: str
 
 
 class GuestKept(Told):
-    """The guest stays up, as it was asked to."""
+    """The guest stays up, as requested."""
 
     kind: Literal["guest_kept"] = "guest_kept"
     guest: str
 
 
 class GuestGone(Told):
-    """The guest was taken down and nothing of it is left."""
+    """The guest and everything of it was removed."""
 
     kind: Literal["guest_gone"] = "guest_gone"
     guest: str
     left: str = ""
-    """What could not be taken away; empty: nothing."""
+    """What could not be removed; empty: nothing."""
 
 
 class Trouble(Told):
-    """The worker cannot go on."""
+    """The worker cannot continue."""
 
     kind: Literal["trouble"] = "trouble"
     message: str
     hint: str = ""
     exit_status: int
     full: bool = False
-    """A disk of the host is full: the run cannot go on either."""
+    """A disk of the host is full: the run cannot continue either."""
     unread: bool = False
-    """The lab itself was stopped for too long: nothing is wrong with the guest."""
+    """The lab itself was stopped for too long: the guest is fine."""
 
 
 Event = Annotated[
     GuestStarted
     | CellStarted
     | StepStarted
-    | Pulse
+    | Sample
     | TestStarted
     | Notice
     | Checked

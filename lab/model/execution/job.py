@@ -1,4 +1,4 @@
-"""What a worker is told: one guest to bring up, then one order after another."""
+"""Input of a worker: one guest to boot, then one order after another."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from lab.model.execution.procedure import Procedure
 
 
 class SealedKit(Model):
-    """What sealed guests of a kind boot from: paths on this host, and digests of their bytes."""
+    """What sealed guests of one configuration boot from: paths on this host, and digests of the
+    files."""
 
     emulator: str
     kernel: str
     initramfs: str
     base: str
-    """The image as a raw file, which is never written to."""
+    """The image as a raw file; never written to."""
     memory: int
     """MiB."""
     arguments: str = ""
-    """More of the kernel's command line."""
+    """Additions to the kernel's command line."""
     digests: dict[str, str] = {}
     """SHA-256 by name: image, kernel, driver, init, emulator, firmware."""
 
@@ -33,42 +34,42 @@ class GuestJob(Model):
     scenario: str
     image: str
     warm: str = ""
-    """Name of the warm state that it is restored from; empty: it boots."""
+    """Key of the snapshot that it is restored from; empty: it boots."""
     host_key: str
     """Public line of the guest's host key."""
     private_key: str
     """Path of the lab's private key."""
     procedure: Procedure
     scale: float = 1.0
-    """How many times slower than the reference this host has shown itself; deadlines grow so."""
+    """How much slower than the reference this host is; timeouts grow with it."""
     sealed: SealedKit | None = None
-    """Each cell has a guest with virtual time; ``procedure`` is empty where it is sealed."""
+    """Each cell has a guest with virtual time; ``procedure`` is empty for sealed ones."""
     unsealed: bool = False
     """That guest has network and SSH; ``procedure`` boots it."""
     cold: bool = False
-    """Sealed guests boot, and start from no snapshot."""
+    """Sealed guests boot, without a snapshot."""
     captures: dict[str, str] = {}
-    """Raw output that was captured when the warm state was saved."""
+    """Raw output that was captured when the snapshot was made."""
 
 
 class CellJob(Model):
-    """One cell, compiled. What the cell before left in the guest is taken apart first."""
+    """One cell, compiled. The cell before it is taken apart first."""
 
     kind: Literal["cell"] = "cell"
     id: str
     procedure: Procedure
     directory: str
-    """Where its raw output goes; it exists and is empty."""
+    """Directory for its raw output; it exists and is empty."""
     target: str
     """The array's path in the guest."""
     patience: float = 0.0
-    """Seconds for which requests may wait while no disk completes any; 0: for ever."""
+    """Seconds for which requests may wait while no disk completes any; 0: no limit."""
     cores: dict[str, float] = {}
-    """Processors that each workload's timed steps are thought to keep busy."""
+    """Expected CPU use of each workload's timed steps, in CPUs."""
     space: int = 0
-    """Bytes that a sealed guest's disks may come to hold."""
+    """Bytes that a sealed guest's disks may grow to."""
     room: float = 0.0
-    """Processors that all timed steps on this host may keep busy together; 0: there is no limit."""
+    """CPUs that all timed steps on this host may use together; 0: no limit."""
 
 
 class Keep(Model):
@@ -78,7 +79,7 @@ class Keep(Model):
 
 
 class End(Model):
-    """Take the guest down and end."""
+    """End the guest, then the worker."""
 
     kind: Literal["end"] = "end"
 

@@ -1,4 +1,4 @@
-"""What a run would do, whole: guests, cells, every step."""
+"""A planned run: guests, cells, every step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Plan(Model):
     scenario: str
     accelerator: str
     notes: tuple[str, ...]
-    """What is not there yet, and how it comes."""
+    """What is missing, and how it will be made."""
     guest_directory: str
     private_key: str
     guests: tuple[PlannedGuest, ...]

@@ -1,4 +1,4 @@
-"""What the run loop needs of the world, as protocols; the real ones live in ``lab.host``."""
+"""What the run loop needs from a guest, as protocols; ``lab.host`` implements them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lab.model.execution.procedure import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
-    """What a command in the guest came to."""
+    """Result of a command in the guest."""
 
     status: int
     stdout: str
@@ -37,74 +37,74 @@ class Output:
     """Wall time on the host, from sending the command to its exit status."""
 
 
-class Bench(Protocol):
-    """The live things of one guest. Each method raises a ``LabError`` that says what happened."""
+class Backend(Protocol):
+    """One live guest. Each method raises a ``LabError`` with the cause."""
 
     def make_directory(self, path: str) -> None:
-        """Make a directory and its parents."""
+        """Create a directory and its parents."""
 
     def write_file(self, path: str, content: str, mode: int) -> None:
-        """Write a small file, readable by nobody else than ``mode`` says at any moment."""
+        """Write a small file; its mode is never wider than ``mode``."""
 
     def remove(self, path: str) -> None:
-        """Remove a file or a directory of the lab's own; what is gone already is fine."""
+        """Remove a file or directory, if it exists."""
 
     def host_command(self, argv: tuple[str, ...]) -> None:
         """Run a program on the host."""
 
     def build_plugin(self, step: BuildPlugin) -> None:
-        """Compile the source, unless that is done already, and link to it."""
+        """Compile the source if needed, and link to it."""
 
     def start_server(self, step: StartServer) -> None:
         """Start the process, and return when its socket accepts."""
 
     def stop_server(self, step: StartServer) -> None:
-        """End the process; one that has ended already is fine."""
+        """End the process, if it runs."""
 
     def ask_server(self, step: AskServer) -> str:
-        """What the server answers to the line."""
+        """The server's answer to the line."""
 
     def start_guest(self, step: StartGuest) -> None:
         """Start the domain."""
 
     def save_guest(self, step: SaveGuest) -> None:
-        """Save the guest as a warm state; it is gone then."""
+        """Save the guest as a snapshot. The guest ends."""
 
     def restore_guest(self, step: RestoreGuest) -> None:
-        """Start the guest from a warm state."""
+        """Start the guest from a snapshot."""
 
     def destroy_guest(self) -> None:
-        """End the domain at once, and be sure that its process is gone."""
+        """End the domain at once, and make sure that its process is gone."""
 
     def wait_for_ssh(self, timeout: float) -> None:
-        """Return once a connection with the pinned key stands."""
+        """Wait for a connection with the pinned key."""
 
     def attach_disk(self, step: AttachDisk) -> None:
         """Plug a disk in."""
 
     def pass_disk(self, step: PassDisk) -> None:
-        """Claim a real disk and hand it to the guest, or raise with what speaks against it."""
+        """Claim a real disk and pass it to the guest; ``HostError`` lists the objections."""
 
     def return_disk(self, step: PassDisk) -> None:
-        """Take a real disk back from the guest; one that was never passed is fine."""
+        """Take a real disk back, if it was passed."""
 
     def wipe_disk(self, step: WipeDisk) -> None:
-        """Make a plugged disk all zeros, whatever its limits, and be sure that it is."""
+        """Zero a plugged disk, whatever its limits, and verify that."""
 
     def detach_disk(self, step: AttachDisk | DetachDisk | UnplugDisk) -> None:
-        """Unplug a disk, and return when it is gone."""
+        """Unplug a disk, and wait until it is gone."""
 
     def limit_disk(self, step: LimitDisk) -> None:
-        """Give a plugged disk other limits."""
+        """Change the limits of a plugged disk."""
 
     def spoil_disk(self, step: SpoilDisk) -> None:
-        """Write bytes to a plugged disk that the guest knows nothing of."""
+        """Write bytes to a plugged disk without the guest's knowledge."""
 
     def seal_disks(self, step: SealDisks) -> None:
         """Make the disks of a sealed guest."""
 
     def power_cycle(self, step: PowerCycle) -> str:
-        """End the guest as a power cut does and start it again; what the servers answered."""
+        """Kill the guest and start it again; return the servers' answers."""
 
     def send_directory(self, step: SendDirectory) -> None:
         """Copy a directory of the host into the guest, as one tar."""
@@ -113,20 +113,21 @@ class Bench(Protocol):
         """Run shell lines as root in the guest (``sh -e``, no standard input)."""
 
     def begin(self, name: str, script: str) -> None:
-        """Start shell lines as root in a shell of their own, to be ended under that name."""
+        """Start shell lines as root in a shell of their own; ``end`` uses the same name."""
 
     def end(self, name: str, timeout: float, *, cut: bool) -> Output:
-        """Wait until they have ended; with ``cut`` the guest did, and what they told is all."""
+        """Wait until they end. With ``cut`` the guest has ended, and the output so far is
+        returned."""
 
     def pressure(self) -> Mapping[str, float]:
-        """How long the guest ran and had to wait, in seconds; only differences count."""
+        """Seconds that the guest ran and waited; only differences count."""
 
     def now(self) -> float:
-        """Seconds on a clock that never goes back."""
+        """Seconds on a monotonic clock."""
 
     def pause(self, seconds: float) -> None:
-        """Wait a moment."""
+        """Wait."""
 
 
 Save = Callable[[str, str], None]
-"""Keep a text as raw output under a name."""
+"""Store a text as raw output under a name."""

@@ -1,6 +1,6 @@
 """A procedure: the list of steps that a guest or a cell compiles to.
 
-Steps are data. Each renders itself as shell lines, and says which calls of `Bench` do and undo it.
+Steps are data. Each renders itself as shell lines, and says which calls of `Backend` do and undo it.
 ``lab.run.steps`` runs them, and undoes them in reverse order when the procedure ends.
 """
 
@@ -19,9 +19,9 @@ import lab
 from lab.core.base import Model
 
 if TYPE_CHECKING:
-    from lab.model.execution.ports import Bench
+    from lab.model.execution.ports import Backend
 
-PACKAGE: Final = Path(lab.__file__).resolve().parent
+SOURCES: Final = Path(lab.__file__).resolve().parents[1]
 _ASK: Final = (
     "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); "
     "s.sendall(sys.argv[2].encode() + b'\\n'); print(s.makefile().readline(), end='')"
@@ -89,10 +89,10 @@ class BaseStep(Model):
 
 
 class HostStep(BaseStep):
-    """A step that `Bench` can do, without a result."""
+    """A step that `Backend` can do, without a result."""
 
     @abstractmethod
-    def apply(self, bench: Bench, undo: Undo) -> None:
+    def apply(self, bench: Backend, undo: Undo) -> None:
         """Do the step. ``undo`` is called before anything that can stop half-way."""
 
 
@@ -108,7 +108,7 @@ class MakeDirectory(HostStep):
         yield f"mkdir -p {shlex.quote(self.path)}"
 
     @override
-    def apply(self, bench: Bench, undo: Undo) -> None:
+    def apply(self, bench: Backend, undo: Undo) -> None:
         undo(bench.remove, self.path)
         bench.make_directory(self.path)
 
@@ -131,7 +131,7 @@ class WriteFile(HostStep):
         yield from here(f"cat > {path}", self.content, variables=self.secret)
 
     @override
-    def apply(self, bench: Bench, undo: Undo) -> None:
+    def apply(self, bench: Backend, undo: Undo) -> None:
         undo(bench.remove, self.path)
         bench.write_file(self.path, self.content, self.mode)
 
@@ -157,7 +157,7 @@ class HostCommand(HostStep):
             yield f"rm -f {shlex.join(self.creates)}"
 
     @override
-    def apply(self, bench: Bench, undo: Undo) -> None:
+    def apply(self, bench: Backend, undo: Undo) -> None:
         for path in () if self.lasting else self.creates:
             undo(bench.remove, path)
         bench.host_command(self.argv)
@@ -183,7 +183,7 @@ class StartGuest(HostStep):
         yield from _PORT
 
     @override
-    def apply(self, bench: Bench, undo: Undo) -> None:
+    def apply(self, bench: Backend, undo: Undo) -> None:
         bench.write_file(self.xml_path, self.xml, 0o644)
         undo(bench.destroy_guest)
         bench.start_guest(self)
@@ -208,7 +208,7 @@ class SaveGuest(HostStep):
         yield "# a snapshot saves the boot; by hand the guest boots"
 
     @override
-    def apply(self, bench: Bench, undo: Undo) -> None:
+    def apply(self, bench: Backend, undo: Undo) -> None:
         bench.save_guest(self)
 
 
@@ -230,7 +230,7 @@ class RestoreGuest(HostStep):
         yield "# a snapshot saves the boot; by hand the guest boots"
 
     @override
-    def apply(self, bench: Bench, undo: Undo) -> None:
+    def apply(self, bench: Backend, undo: Undo) -> None:
         undo(bench.destroy_guest)
         bench.restore_guest(self)
 
@@ -251,7 +251,7 @@ class WaitForSsh(HostStep):
         yield "do sleep 1; done"
 
     @override
-    def apply(self, bench: Bench, undo: Undo) -> None:
+    def apply(self, bench: Backend, undo: Undo) -> None:
         bench.wait_for_ssh(self.timeout)
 
 
@@ -261,7 +261,7 @@ class BuildPlugin(HostStep):
     kind: Literal["build_plugin"] = "build_plugin"
     doing: ClassVar = "compiling {source}"
     source: str
-    """Path below the package ``lab``."""
+    """Path beside the package ``lab``."""
     link: str
     flags: tuple[str, ...]
     """The compiler's."""
@@ -269,7 +269,7 @@ class BuildPlugin(HostStep):
 
     @override
     def shell(self) -> Iterator[str]:
-        source = str(PACKAGE / self.source)
+        source = str(SOURCES / self.source)
         yield shlex.join(("gcc", *self.flags, "-o", self.link, source, *self.libraries))
 
     @override
@@ -277,7 +277,7 @@ class BuildPlugin(HostStep):
         yield f"rm -f {shlex.quote(self.link)}"
 
     @override
-    def apply(self, bench: Bench, undo: Undo) -> None:
+    def apply(self, bench: Backend, undo: Undo) -> None:
         undo(bench.remove, self.link)
         bench.build_plugin(self)
 
@@ -313,7 +313,7 @@ class StartServer(HostStep):
         yield f"{_ENDED}; rm -f {socket}.pid"
 
     @override
-    def apply(self, bench: Bench, undo: Undo) -> None:
+    def apply(self, bench: Backend, undo: Undo) -> None:
         undo(bench.stop_server, self)
         bench.start_server(self)
 
@@ -360,7 +360,7 @@ class AttachDisk(HostStep):
         yield f"rm -f {path}"
 
     @override
-    def apply(self, bench: Bench, undo: Undo) -> None:
+    def apply(self, bench: Backend, undo: Undo) -> None:
         bench.write_file(self.xml_path, self.xml, 0o644)
         if not self.lasting:
             undo(bench.remove, self.xml_path)
@@ -396,7 +396,7 @@ class PassDisk(HostStep):
         yield comment("no command here does that, for the disk's sake")
 
     @override
-    def apply(self, bench: Bench, undo: Undo) -> None:
+    def apply(self, bench: Backend, undo: Undo) -> None:
         undo(bench.return_disk, self)
         bench.pass_disk(self)
 
@@ -417,7 +417,7 @@ class WipeDisk(HostStep):
         yield "# by hand each cell has fresh disks"
 
     @override
-    def apply(self, bench: Bench, undo: Undo) -> None:
+    def apply(self, bench: Backend, undo: Undo) -> None:
         bench.wipe_disk(self)
 
 
@@ -435,7 +435,7 @@ class DetachDisk(HostStep):
         yield "# by hand each cell has fresh disks"
 
     @override
-    def apply(self, bench: Bench, undo: Undo) -> None:
+    def apply(self, bench: Backend, undo: Undo) -> None:
         bench.detach_disk(self)
         bench.remove(self.path)
 
@@ -535,7 +535,7 @@ class SendDirectory(HostStep):
         )
 
     @override
-    def apply(self, bench: Bench, undo: Undo) -> None:
+    def apply(self, bench: Backend, undo: Undo) -> None:
         bench.send_directory(self)
 
 
@@ -620,7 +620,7 @@ class Pause(HostStep):
         yield f"sleep {self.seconds:g}"
 
     @override
-    def apply(self, bench: Bench, undo: Undo) -> None:
+    def apply(self, bench: Backend, undo: Undo) -> None:
         bench.pause(self.seconds)
 
 
@@ -662,7 +662,7 @@ class UnplugDisk(HostStep):
         yield from here('virsh -q -c "$URI" detach-device lab /dev/stdin --live', self.xml)
 
     @override
-    def apply(self, bench: Bench, undo: Undo) -> None:
+    def apply(self, bench: Backend, undo: Undo) -> None:
         bench.detach_disk(self)
 
 
@@ -682,7 +682,7 @@ class LimitDisk(HostStep):
         yield f'virsh -q -c "$URI" {command} --live'
 
     @override
-    def apply(self, bench: Bench, undo: Undo) -> None:
+    def apply(self, bench: Backend, undo: Undo) -> None:
         bench.limit_disk(self)
 
 
@@ -705,7 +705,7 @@ class SpoilDisk(HostStep):
         yield f'virsh -q -c "$URI" qemu-monitor-command lab --hmp "{command}"'
 
     @override
-    def apply(self, bench: Bench, undo: Undo) -> None:
+    def apply(self, bench: Backend, undo: Undo) -> None:
         bench.spoil_disk(self)
 
 
@@ -746,7 +746,7 @@ class SealDisks(HostStep):
         yield from (comment(disk.model_dump_json()) for disk in self.disks)
 
     @override
-    def apply(self, bench: Bench, undo: Undo) -> None:
+    def apply(self, bench: Backend, undo: Undo) -> None:
         bench.seal_disks(self)
 
 

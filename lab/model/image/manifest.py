@@ -1,4 +1,4 @@
-"""Guest images: what was made of a recipe, what it can do, and where it lies. Pure."""
+"""Guest images: what was built from a recipe, what it supports, and where it is. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pydantic import Field, StringConstraints, model_validator
 from lab.core.base import Model, Says
 
 NAME: Final = r"^[a-z0-9][a-z0-9.+-]*$"
-"""How an image may be called, here and in a scenario's ``guest.image``."""
+"""A valid image name, here and in ``guest.image``."""
 
 IMAGE: Final = Says("an image's name, such as debian-12")
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 RECORDED: Final = re.compile(r"CONFIG_(BLK_DEV_MD|MD_\w+|BLK_DEV_DM|DM_RAID|HZ|PREEMPT\w*)")
-"""Options of the kernel that are kept with an image: what md can do, and how time is cut."""
+"""Kernel options that are recorded with an image: features of md, and timer and preemption."""
 
 
 class ImageSource(StrEnum):
@@ -31,7 +31,7 @@ class ImageSource(StrEnum):
 
 
 class ImageBoot(StrEnum):
-    """How a guest starts from it."""
+    """How a guest boots from it."""
 
     KERNEL = "kernel"
     """QEMU loads kernel and initrd; the disk is one file system with the label ``root``."""
@@ -40,7 +40,7 @@ class ImageBoot(StrEnum):
 
 
 class ImageFile(Model):
-    """What a file of the image was when the image was made."""
+    """Size and hash of an image's file when it was made."""
 
     size: int
     """Bytes."""
@@ -48,7 +48,7 @@ class ImageFile(Model):
 
 
 class ArchiveRelease(Model):
-    """What a Release file of the archive said of its age when an image was built from it."""
+    """Dates of the archive's Release file when an image was built from it."""
 
     suite: str
     """Its code name: ``sid``, ``trixie-backports``."""
@@ -58,23 +58,23 @@ class ArchiveRelease(Model):
 
 
 class ImageFacts(Model):
-    """What is known of an image's kernel and programs; ``None``: nobody knows."""
+    """Known facts about an image's kernel and programs; ``None``: unknown."""
 
     kernel_version: str | None = None
     mdadm_version: str | None = None
     packages: frozenset[str] | None = None
-    """Names of what is installed."""
+    """Names of the installed packages."""
     kernel_options: dict[str, str] | None = None
     own_modules: tuple[str, ...] = ()
 
 
 class ImageManifest(Model):
-    """``manifest.json`` beside an image."""
+    """``manifest.json`` of an image."""
 
     format: Literal[1] = 1
     name: str = Field(pattern=NAME)
     digest: Sha256
-    """Of the recipe and of every package's version; of the disk, when imported."""
+    """Of the recipe and every package's version; of the disk, if imported."""
     recipe_digest: Sha256 | None = None
     """``None`` when imported."""
     built: datetime
@@ -88,18 +88,18 @@ class ImageManifest(Model):
     kernel_version: str | None = None
     mdadm_version: str | None = None
     kernel_options: dict[str, str] | None = None
-    """The kernel's options that `RECORDED` names, as its configuration has them, those of modules
-    built for the image over them; an option that is off is not there. ``None``: nobody knows."""
+    """The kernel options in `RECORDED`, from its configuration, overridden by those of modules
+    built for the image; disabled options are absent. ``None``: unknown."""
     own_modules: tuple[str, ...] = ()
-    """Names of the modules that were built for the image."""
+    """Modules that were built for the image."""
     releases: tuple[ArchiveRelease, ...] = ()
-    """Of the archive's suites; empty when imported, or built before they were kept."""
+    """Of the archive's suites; empty if imported, or built by an old version."""
     accept_expired: bool = False
     """It was built with ``--accept-expired``."""
     origin: str | None = None
     """The file or URL that was imported."""
     checksum: str | None = None
-    """``sha512:HEX`` or ``sha256:HEX`` of what was imported, as it was given."""
+    """``sha512:HEX`` or ``sha256:HEX`` of the imported file, as given."""
 
     @property
     def expired(self) -> tuple[ArchiveRelease, ...]:
@@ -118,7 +118,7 @@ class ImageManifest(Model):
 
 
 def facts_of(manifest: ImageManifest) -> ImageFacts:
-    """What is known of an image that is there."""
+    """Known facts about an existing image."""
     return ImageFacts(
         kernel_version=manifest.kernel_version,
         mdadm_version=manifest.mdadm_version,
@@ -129,18 +129,18 @@ def facts_of(manifest: ImageManifest) -> ImageFacts:
 
 
 def boot_files(boot: ImageBoot) -> tuple[str, ...]:
-    """The files that an image of this kind is made of."""
+    """The files of an image that boots this way."""
     return ("disk.qcow2", "kernel", "initrd") if boot is ImageBoot.KERNEL else ("disk.qcow2",)
 
 
 class Image(Model):
-    """An image that is there."""
+    """An existing image."""
 
     name: str
     digest: str
     directory: Path
     disk: Path
-    """qcow2; guests write to overlays, never to it."""
+    """qcow2; guests write to overlays, not to it."""
     kernel: Path | None
     """``None``: boots from its disk."""
     initrd: Path | None
@@ -148,7 +148,7 @@ class Image(Model):
 
 
 def image_at(directory: Path, manifest: ImageManifest) -> Image:
-    """The image that this manifest describes, in that directory."""
+    """The image in that directory, with this manifest."""
     direct = manifest.boot is ImageBoot.KERNEL
     return Image(
         name=manifest.name,

@@ -1,4 +1,4 @@
-"""What a guest image is made of: its recipe, what is brought beside it, their digests. Pure."""
+"""The recipe of a guest image, the files that it needs, and their digests. Pure."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ Unit = Annotated[
 """A systemd unit with its suffix."""
 
 NEEDED: Final = frozenset({"systemd-sysv", "openssh-server", "cloud-init", "initramfs-tools"})
-"""Without these a guest does not boot, or does not let the lab in."""
+"""Packages without which a guest does not boot, or does not accept the lab's login."""
 
 MDADM_CONF: Final = "/etc/mdadm/mdadm.conf"
 
 KERNEL_PREFIX: Final = "linux-image-"
-"""Debian's kernel packages; the headers of each are ``linux-headers-`` and the same name."""
+"""Debian's kernel packages; their headers are ``linux-headers-`` with the same name."""
 
 
 class ModulesRecipe(Model):
-    """Kernel modules built for the image's kernel, beside the image: no compiler stays in it."""
+    """Kernel modules built for the image's kernel, outside the image: it gets no compiler."""
 
     source: Package
     """A package with the kernel's source (``linux-source``), or one for DKMS (``zfs-dkms``)."""
     packages: tuple[Package, ...] = ()
-    """Packages that building needs beside compiler, make and headers."""
+    """Packages needed for building, besides compiler, make and headers."""
     options: dict[str, str] = {}
-    """The kernel's options (``CONFIG_MD_LLBITMAP: y``) as these modules see them."""
+    """Kernel options (``CONFIG_MD_LLBITMAP: y``) for these modules."""
     patches: tuple[str, ...] = ()
-    """Files for ``patch -p1``, in this order; relative ones lie beside the recipe."""
+    """Files for ``patch -p1``, in this order; relative paths begin at the recipe."""
     build: tuple[str, ...] = ()
-    """What of the kernel's source: directories with all their modules (``drivers/md``), or single
-    modules of them (``drivers/md/md-mod.ko``)."""
+    """Parts of the kernel's source: directories with all their modules (``drivers/md``), or single
+    modules (``drivers/md/md-mod.ko``)."""
 
     @property
     def dkms(self) -> bool:
-        """Whether DKMS builds them: it has sources, options and patches of its own."""
+        """Whether DKMS builds them, which has its own sources, options and patches."""
         return self.source.endswith("-dkms")
 
     @field_validator("options", mode="before", json_schema_input_type=dict[str, str | int])
@@ -71,7 +71,7 @@ class ModulesRecipe(Model):
     def _kernel_options(cls, options: dict[str, str]) -> dict[str, str]:
         for name, value in options.items():
             if not re.fullmatch(r"CONFIG_[A-Z0-9_]+", name):
-                raise ValueError(f"'{name}' is no option of the kernel, such as CONFIG_MD_LLBITMAP")
+                raise ValueError(f"'{name}' is not a kernel option, such as CONFIG_MD_LLBITMAP")
             if not re.fullmatch(r"[ymn]|-?\d+|0x[0-9a-fA-F]+", value):
                 raise ValueError(f"'{name}' is '{value}': write y, m, n or a number")
         return options
@@ -82,8 +82,8 @@ class ModulesRecipe(Model):
         for path in build:
             if not re.fullmatch(r"[a-z0-9][\w-]*(/[\w-]+)*(/[\w-]+\.ko)?", path):
                 raise ValueError(
-                    f"'{path}' is neither a directory of the kernel's source, such as drivers/md, "
-                    "nor a module in one, such as drivers/md/raid456.ko"
+                    f"'{path}' is not a directory of the kernel's source, such as drivers/md, "
+                    "or a module in one, such as drivers/md/raid456.ko"
                 )
         return build
 
@@ -91,8 +91,8 @@ class ModulesRecipe(Model):
     def _one_way(self) -> ModulesRecipe:
         if self.dkms and (self.options or self.patches or self.build):
             raise ValueError(
-                f"DKMS builds '{self.source}' by its own rules: leave options, patches and build "
-                "out, or name linux-source"
+                f"DKMS builds '{self.source}' by its own rules: remove options, patches and build, "
+                "or set source to linux-source"
             )
         if not self.dkms and not self.build:
             raise wrong_key("this key is missing: expected a list such as [drivers/md]", "build")
@@ -100,41 +100,40 @@ class ModulesRecipe(Model):
 
 
 class ImageRecipe(Model):
-    """What an image is built from; one file ``images/NAME.yaml``."""
+    """The recipe of an image; one file ``images/NAME.yaml``."""
 
     description: str = Field(min_length=1)
-    """One line for ``lab image list``; changing it makes no other image."""
+    """One line for ``lab image list``; it does not affect the image."""
     base: Annotated[str | None, IMAGE] = Field(default=None, pattern=NAME)
-    """The recipe that this one is added to: lists get longer, files are added by their path, the
-    script is run after the other's, and every other key is put in its place."""
+    """The recipe that this one extends: lists are appended, files are added by path, the script
+    runs after the base's, and every other key replaces the base's."""
     suite: Annotated[str, Says("a release's code name, such as bookworm")] = Field(
         pattern=r"^[a-z][a-z0-9-]*$"
     )
     """Debian's code name of the release: ``bookworm``, ``trixie``, ``sid``."""
     variant: Literal["minbase", "apt", "required", "important", "standard"] = "minbase"
-    """The packages to begin with, ``mmdebstrap(1)``."""
+    """The initial set of packages, ``mmdebstrap(1)``."""
     components: tuple[str, ...] = Field(default=("main",), min_length=1)
     """Parts of the archive: ``main``, ``contrib``, …"""
     check_valid_until: bool = True
-    """``false`` accepts an archive whose Release file has expired; to be asked for."""
+    """``false`` accepts an archive whose Release file has expired."""
     disk_size: Size = 3 * 1024**3
     """Size of the root file system as the guest sees it."""
     kernel_package: Package
     kernel_suite: str | None = Field(default=None, pattern=r"^[a-z][a-z0-9-]*$")
-    """A further suite of the same archive from which the kernel comes, and nothing else:
-    ``trixie-backports``."""
+    """Another suite of the same archive, for the kernel only: ``trixie-backports``."""
     kernel_file: str | None = None
-    """A ``.deb`` with a kernel of one's own, in place of ``kernel_package``."""
+    """A ``.deb`` with your own kernel, instead of ``kernel_package``."""
     modules: ModulesRecipe | None = None
     packages: tuple[Package, ...] = Field(min_length=1)
     excluded_paths: tuple[str, ...] = ()
-    """Globs of paths that dpkg leaves out, ``path-exclude`` of ``dpkg(1)``."""
+    """Globs of paths that dpkg skips, ``path-exclude`` of ``dpkg(1)``."""
     files: dict[str, str] = {}
-    """Content by absolute path; written over what the packages brought."""
+    """Content by absolute path; replaces files of packages."""
     enabled_units: tuple[Unit, ...] = ()
     masked_units: tuple[Unit, ...] = ()
     script: str = ""
-    """Shell commands run inside the image as root, before the initrd is made."""
+    """Shell commands run as root in the image, before the initrd is made."""
 
     @field_validator("components")
     @classmethod
@@ -148,7 +147,7 @@ class ImageRecipe(Model):
     @classmethod
     def _whole_mebibytes(cls, size: int) -> int:
         if size < 1024**3 or size % 1024**2:
-            raise ValueError(f"{size} bytes: a root file system is at least 1GiB, in whole MiB")
+            raise ValueError(f"{size} bytes: expected at least 1GiB, in whole MiB")
         return size
 
     @field_validator("packages")
@@ -185,13 +184,13 @@ class ImageRecipe(Model):
     def _modules_have_headers(self) -> ImageRecipe:
         if self.modules and self.kernel_file:
             raise ValueError(
-                f"there are no headers for the kernel in '{self.kernel_file}' to build "
-                f"'{self.modules.source}' with: put the modules into the kernel, or name a package"
+                f"modules need the kernel's headers, and '{self.kernel_file}' has none: build "
+                f"'{self.modules.source}' into that kernel, or use kernel_package"
             )
         if self.modules and not self.kernel_package.startswith(KERNEL_PREFIX):
             raise ValueError(
-                f"modules are built with the headers of Debian's kernels, and '"
-                f"{self.kernel_package}' is none of them ({KERNEL_PREFIX}…)"
+                f"modules need a Debian kernel ({KERNEL_PREFIX}…), and kernel_package is"
+                f" '{self.kernel_package}'"
             )
         return self
 
@@ -199,16 +198,16 @@ class ImageRecipe(Model):
     def _no_array_by_itself(self) -> ImageRecipe:
         if "mdadm" in self.packages and not says_auto_all(self.files.get(MDADM_CONF, "")):
             raise ValueError(
-                f"an image with mdadm needs the line 'AUTO -all' in the file '{MDADM_CONF}', "
-                "or the guest assembles arrays by itself"
+                f"an image with mdadm needs the line 'AUTO -all' in the file '{MDADM_CONF}', so "
+                "that the guest assembles no arrays by itself: add it to files"
             )
         return self
 
 
 def added(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe's data over those of its base, by the rule of ``base``.
+    """A recipe's data merged into its base's, by the rule of ``base``.
 
-    A list's own items come first, so that they keep their numbers in messages.
+    A list's own items come first, so that their indices in messages stay.
     """
     whole = dict(base)
     for key, value in own.items():
@@ -230,9 +229,9 @@ def says_auto_all(text: str) -> bool:
 
 
 def facts_asked_for(recipe: ImageRecipe) -> ImageFacts:
-    """What a recipe itself makes sure of, before anybody has built it; versions are the archive's.
+    """What a recipe guarantees before it is built; versions depend on the archive.
 
-    The kernel's options are those of its own modules only, as if all others were off.
+    Kernel options are only those of its own modules; all others count as off.
     """
     modules = recipe.modules
     return ImageFacts(
@@ -244,30 +243,30 @@ def facts_asked_for(recipe: ImageRecipe) -> ImageFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brought:
-    """What an image is made of beside its recipe and the archive's packages: files' contents."""
+    """Files that an image is made from, besides recipe and packages."""
 
     hooks: Mapping[str, str]
-    """The lab's own scripts, by name."""
+    """The lab's scripts, by name."""
     patches: tuple[str, ...] = ()
-    """Content of each of the recipe's patches, in their order."""
+    """Contents of the recipe's patches, in order."""
     kernel_sha256: str | None = None
     """Of the recipe's ``kernel_file``."""
 
 
 def recipe_digest(recipe: ImageRecipe, brought: Brought) -> str:
-    """What of a recipe decides the image: all but its description, and what is brought."""
+    """Digest of everything in a recipe that affects the image, and of the files it uses."""
     return _digest(_decisive(recipe, brought))
 
 
 def image_digest(recipe: ImageRecipe, brought: Brought, packages: Mapping[str, str]) -> str:
-    """The image's own name: its recipe, and every package with its version."""
+    """The image's digest: its recipe, and every package with its version."""
     return _digest({**_decisive(recipe, brought), "packages": dict(packages)})
 
 
 def _decisive(recipe: ImageRecipe, brought: Brought) -> dict[str, object]:
-    """Not where patches lie but what is in them, and not which archives are accepted."""
+    """The contents of patches, not their paths; not which archives are accepted."""
     aside: dict[str, Any] = {"description": True, "base": True, "check_valid_until": True}
-    if recipe.kernel_suite is None:  # images keep the names that they had before there was one
+    if recipe.kernel_suite is None:  # images keep the digests from before this field existed
         aside["kernel_suite"] = True
     aside |= {"kernel_file": True, **({"modules": {"patches"}} if recipe.modules else {})}
     return {

@@ -1,1 +1,1 @@
-"""Matrices of scenarios and records of their runs. Data only."""
+"""Matrix files and records of matrix runs. Data only."""

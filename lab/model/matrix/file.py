@@ -1,7 +1,7 @@
-"""A matrix: scenarios × images × kernels.
+"""A matrix file: scenarios, images and kernels whose combinations are run.
 
-Each point is a job: all cells of one scenario on one image with one kernel, since claims compare
-cells of a scenario.
+Each combination is a *job*: all cells of one scenario on one image with one kernel, since claims
+compare cells of a scenario.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ SYSTEM = ("guest.image", "guest.kernel")
 def _dotted(values: dict[str, Any]) -> dict[str, Any]:
     for name in values:
         if name in SYSTEM:
-            raise wrong_key(f"remove '{name}': `images` and `kernels` say it", name)
+            raise wrong_key(f"remove '{name}': use `images` and `kernels`", name)
         if not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", name):
-            raise wrong_key(f"'{name}' is no dotted name, such as array.chunk", name)
+            raise wrong_key(f"'{name}' is not a dotted name, such as array.chunk", name)
     return values
 
 
 def _day(value: object) -> date:
-    """A date as ISO 8601 writes it; a number would be read as seconds since 1970."""
+    """A date in ISO 8601; a number would mean seconds since 1970."""
     try:
         return value if isinstance(value, date) else date.fromisoformat(str(value))
     except ValueError:
@@ -52,20 +52,21 @@ def _range(text: str) -> str:
 
 
 Sets = Annotated[dict[str, Any], AfterValidator(_dotted)]
-"""Overrides by dotted name, as ``--set`` has them."""
+"""Overrides by dotted name, as for ``--set``."""
 Range = Annotated[str, AfterValidator(_range), Says("bounds of a version, such as '>=6.12 <6.18'")]
-"""Bounds of a version, ``>=6.12 <6.18``; as exact as they are written."""
+"""Bounds of a version, ``>=6.12 <6.18``, with the precision given."""
 
 
 class ScenarioEntry(Model):
     """A scenario of the matrix."""
 
     name: str = Field(min_length=1)
-    """A scenario's name, or a path that ends in ``.yaml``, from the matrix' own file."""
+    """A scenario's name, or a path that ends in ``.yaml``, relative to the matrix file."""
     set: Sets = {}
     trials: int | None = Field(default=None, ge=1, le=1000)
     seconds: Seconds | None = None
-    """What it took on one image, where theory cannot know; used until it was run here."""
+    """Expected duration on one image, if theory cannot predict it; used until there is a run
+    here."""
 
 
 class ImageEntry(Model):
@@ -76,7 +77,7 @@ class ImageEntry(Model):
 
 
 class KernelEntry(Model):
-    """A kernel of the matrix; ``null`` is the image's own."""
+    """A kernel of the matrix; ``null``: the image's own."""
 
     kernel: Annotated[str | None, KERNEL] = None
     set: Sets = {}
@@ -88,7 +89,7 @@ class KernelEntry(Model):
 
 
 class Include(Model):
-    """One more job."""
+    """An additional job."""
 
     scenario: str
     image: Annotated[str, IMAGE] = Field(pattern=NAME)
@@ -108,16 +109,16 @@ class Exclude(Model):
     def _something(self) -> Exclude:
         if not {"scenario", "image", "kernel"} & self.model_fields_set:
             raise ValueError(
-                "nothing is named: give a scenario, an image or a kernel, as image: debian-12"
+                "it matches nothing: give scenario, image or kernel, as in image: debian-12"
             )
         return self
 
 
 class Expected(Model):
-    """Known failures: claims that are known to be refuted, where, why, and until when."""
+    """Known failures: claims that are refuted, where, why, and until when."""
 
     claims: tuple[str, ...] = Field(min_length=1)
-    """Their ids."""
+    """Ids of claims."""
     scenario: str | None = None
     """Only of this scenario."""
     image: str | None = None
@@ -128,13 +129,13 @@ class Expected(Model):
     """Only with these versions of mdadm; ``None``: any."""
     reason: str = Field(min_length=1)
     until: Annotated[date, BeforeValidator(_day, json_schema_input_type=date)]
-    """The last day on which the entry counts."""
+    """The last day on which the failure is accepted."""
     strict: bool = False
-    """A claim that holds fails the matrix."""
+    """The matrix run fails if the claim holds."""
 
 
 def _entries(key: str, schema: Any) -> BeforeValidator:
-    """Names, or mappings with a name and a ``set``."""
+    """Names, or mappings with a name and ``set``."""
 
     def whole(value: object) -> object:
         if not isinstance(value, list | tuple):
@@ -186,9 +187,7 @@ class Matrix(Model):
                 if value not in known[key]:
                     words = [as_yaml(v) for v in dict.fromkeys(known[key])]
                     near = get_close_matches(as_yaml(value), words, n=1)
-                    guess = (
-                        f"did you mean '{near[0]}'?" if near else f"there are {', '.join(words)}"
-                    )
+                    guess = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(words)}"
                     said = f"the matrix has no {key} '{as_yaml(value)}': {guess}"
                     raise wrong_key(said, "exclude", number, key)
         return self

@@ -1,4 +1,4 @@
-"""A matrix run: one execution of a matrix, job by job.
+"""A matrix run: one execution of a matrix file, job by job.
 
 Keys of documents keep their first names: ``parts``, ``part`` and ``night``.
 """
@@ -18,14 +18,14 @@ from lab.model.scenario.document import AxisValue
 
 
 class JobState(StrEnum):
-    """How far a job is."""
+    """State of a job."""
 
     WAITING = "waiting"
     DONE = "done"
     BROKEN = "broken"
-    """It could not be run, or not to its end."""
+    """It could not run, or did not finish."""
     LEFT_OUT = "left out"
-    """The budget had no room for it."""
+    """It did not fit the budget."""
 
 
 class JobRecord(Model):
@@ -37,20 +37,20 @@ class JobRecord(Model):
     kernel: str | None = None
     cells: int
     seconds: float
-    """Estimated time."""
+    """Expected duration."""
     basis: str
-    """Source of the estimate."""
+    """Source of the expected duration."""
     why: str = ""
-    """Why it is run now."""
+    """Why it has its place in the order."""
     memory: int = 0
     """Bytes of its concurrent guests."""
     space: int = 0
     """Bytes to which their disks may grow."""
     state: JobState = JobState.WAITING
     run: str | None = None
-    """The directory of its run."""
+    """Directory of its run."""
     took: float | None = None
-    """Seconds."""
+    """Actual duration in seconds."""
     reason: str = ""
     """Why it is not done."""
 
@@ -66,7 +66,7 @@ class MatrixRun(Model):
     """ISO 8601, UTC."""
     finished: str | None = None
     shard: str | None = None
-    """``K/N``; ``None``: all of it."""
+    """``K/N``; ``None``: everything."""
     budget: float | None = None
     """Seconds."""
     jobs: tuple[JobRecord, ...] = Field(alias="parts")
@@ -75,7 +75,7 @@ class MatrixRun(Model):
 
 
 class Ending(StrEnum):
-    """What a claim's verdict means for the matrix."""
+    """What a claim's verdict means for the matrix run."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -85,7 +85,7 @@ class Ending(StrEnum):
 
 
 class ClaimEnding(Model):
-    """A claim of a job, and whether it fails the matrix."""
+    """A claim of a job, and whether it fails the matrix run."""
 
     id: str
     says: str
@@ -94,7 +94,7 @@ class ClaimEnding(Model):
     ending: Ending
     fails: bool
     remark: str = ""
-    """What an entry of the matrix says of it."""
+    """The matching entry of ``expected``, in words."""
 
 
 class JobResult(Model):
@@ -109,7 +109,7 @@ class JobResult(Model):
 
 
 class Regression(Model):
-    """A value that got worse with a version, by more than noise."""
+    """A value that a new version made worse, by more than noise."""
 
     scenario: str
     claim: str
@@ -119,23 +119,23 @@ class Regression(Model):
     good: str
     """The last good system: Linux and mdadm."""
     bad: str
-    """The first bad one."""
+    """The first bad system."""
     named: str
-    """What differs between the two: ``Linux 6.12.120``, ``mdadm 4.5-1``, or both."""
+    """The difference between the two: ``Linux 6.12.120``, ``mdadm 4.5-1``, or both."""
     between: tuple[str, ...] = ()
-    """Versions between them of which noise hides the answer."""
+    """Versions between them for which noise hides the answer."""
     also: tuple[str, ...] = ()
-    """Other facts that differ: QEMU, libvirt, the lab, the accelerator."""
+    """Other differences: QEMU, libvirt, the lab, the accelerator."""
     before: float
     after: float
     change: float
-    """As a share."""
+    """As a fraction."""
     verdicts: tuple[Verdict, Verdict]
     verdict: Change = Change.CHANGED
     seen: str
-    """When the first bad version was first seen to be bad, ISO 8601."""
+    """When the first bad version was first measured, ISO 8601."""
     new: bool = True
-    """Not seen before this matrix run."""
+    """Not seen in an earlier matrix run."""
 
 
 class MatrixResult(Model):
@@ -147,4 +147,4 @@ class MatrixResult(Model):
     jobs: tuple[JobResult, ...] = Field(alias="parts")
     regressions: tuple[Regression, ...] = ()
     remarks: tuple[str, ...] = ()
-    """Entries of the matrix that are out of date, a sentence each."""
+    """Outdated entries of the matrix file, a sentence each."""

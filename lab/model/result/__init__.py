@@ -1,1 +1,1 @@
-"""What came out: measurements, the result document, comparisons, history. Data only."""
+"""Results: measurements, the result document, comparisons, history. Data only."""

@@ -14,18 +14,18 @@ from lab.model.scenario.document import AxisValue
 
 
 class Change(StrEnum):
-    """What may be said of two figures."""
+    """Comparison of two values."""
 
     CHANGED = "changed"
     """More than noise."""
     SAME = "same"
-    """Whatever the noise hides is smaller than what matters."""
+    """A difference that noise could hide is smaller than one that matters."""
     UNCLEAR = "unclear"
-    """Noise could hide a change that matters."""
+    """Noise could hide a difference that matters."""
 
 
 class Difference(Model):
-    """One fact that differs: of the environment, or of what a cell is."""
+    """One fact that differs: of the environment, or of a cell."""
 
     name: str
     first: Any
@@ -41,32 +41,32 @@ class FigureChange(Model):
     first: float
     second: float
     change: float
-    """Median of the second run by that of the first, less 1."""
+    """Median of the second run divided by that of the first, minus 1."""
     low: float
     high: float
-    """Between which the change lies, noise counted in."""
+    """``low`` and ``high`` bound the change, with noise."""
     verdict: Change
 
 
 class CellChange(Model):
-    """A cell that both runs have: the same one, or the one with the same axes."""
+    """A cell of both runs: the same one, or the one with the same axes."""
 
     first: str
     second: str
     axes: dict[str, AxisValue]
     differs: tuple[Difference, ...] = ()
-    """What ``--set`` or another scenario made different."""
+    """Differences by ``--set`` or another scenario."""
     doubts: tuple[str, ...] = ()
-    """Why its figures are not to be believed, not there, or of two hosts: a sentence each."""
+    """Why its values are unreliable, missing, or from two hosts: a sentence each."""
     figures: tuple[FigureChange, ...] = ()
     """Of the workloads that were not contended in either run; ``doubts`` names the others."""
     fidelity: float | None = None
-    """Of a cell on real disks and the same on modelled ones: the median over its timed figures of
-    the smaller by the larger, so that 1 is the same; ``None``: both are of one kind."""
+    """Of a cell on real disks and the same on modelled ones: the median over its timed values of
+    the smaller divided by the larger; 1 means equal. ``None``: both have the same kind of disks."""
 
 
 class VerdictChange(Model):
-    """A claim that came out differently."""
+    """A claim with different verdicts."""
 
     id: str
     first: Verdict
@@ -74,15 +74,15 @@ class VerdictChange(Model):
 
 
 class Comparison(Model):
-    """Two runs side by side."""
+    """Two runs compared."""
 
     schema_: Literal["lab.comparison/1"] = Field(default="lab.comparison/1", alias="schema")
     first: Run
     second: Run
     level: float
-    """Confidence in all that is called changed, taken together."""
+    """Confidence in all reported changes together."""
     least: float
-    """The smallest change that matters, as a share."""
+    """The smallest change that matters, as a fraction."""
     environment: tuple[Difference, ...]
     cells: tuple[CellChange, ...]
     only_first: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The result document ``lab.result/1``, as ``lab run --json`` and ``lab results show`` print it."""
+"""The result document ``lab.result/1``, which ``lab run --json`` and ``lab results show`` print."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import AxisValue
 
 DOUBTS: Final = (UNCONTENDED, CALIBRATED, GUEST_CPU)
-"""Checks that, when they fail, leave a value standing and make it unreliable."""
+"""Checks whose failure makes a value unreliable but does not remove it."""
 
 
 def contended(checks: Iterable[Check], workload: str) -> Check | None:
     """The failed check that the workload's steps were contended; ``None``: they were not.
 
-    A check without a workload is about the whole cell, as in runs made before checks had one.
+    A check without a workload is about the whole cell; older runs have such.
     """
     about = (c for c in checks if c.name == UNCONTENDED and not c.passed)
     return next((c for c in about if c.workload in (None, workload)), None)
 
 
 class Outcome(StrEnum):
-    """What happened to a cell."""
+    """How a cell ended."""
 
     DONE = "done"
     FAILED = "failed"
@@ -38,21 +38,21 @@ class Outcome(StrEnum):
 
 
 UNDER_WAY: Final = "the run is still under way"
-"""Reason of a cell that is still to come, and of a claim that waits for one."""
+"""Reason of a cell that has not run yet, and of a claim that waits for one."""
 
 
 class RunState(StrEnum):
-    """Whether more is to come."""
+    """Whether the run is still running."""
 
     RUNNING = "running"
-    """A process of this host is making it."""
+    """A process of this host runs it."""
     FINISHED = "finished"
     STOPPED = "stopped"
-    """It ended too early, or is made on another host."""
+    """It ended early, or runs on another host."""
 
 
 class Run(Model):
-    """One execution of a scenario on one host at one time."""
+    """One execution of a scenario on one host."""
 
     id: str
     scenario: str
@@ -61,7 +61,7 @@ class Run(Model):
     finished: str | None = None
     directory: str | None = None
     state: RunState = RunState.FINISHED
-    """``running``: its cells so far are shown; ``stopped``: ``--resume`` goes on with it."""
+    """``running``: its cells so far are shown; ``stopped``: continue it with ``--resume``."""
 
 
 class PhaseSeconds(Model):
@@ -73,8 +73,7 @@ class PhaseSeconds(Model):
     workloads: float = 0.0
     teardown: float = 0.0
     waiting: float = 0.0
-    """For its turn at the host's processors, while other guests computed, or until its timed steps
-    had room beside theirs."""
+    """Waiting for a CPU slot, or for enough free CPU for its timed steps."""
     total: float = 0.0
 
 
@@ -95,10 +94,8 @@ class MemberCounters(Model):
 
 
 class CellMeasurement(Model):
-    """A measurement with its median spelled out, for programs that read the document.
-
-    Between ``low`` and ``high`` the median lies at 95 %, the host's noise counted in.
-    """
+    """A measurement with its median and 95 % confidence interval, ``low`` to ``high``, with the
+    host's noise."""
 
     workload: str
     metric: str
@@ -110,41 +107,41 @@ class CellMeasurement(Model):
 
     @classmethod
     def of(cls, measurement: Measurement, noise: float) -> CellMeasurement:
-        """The measurement with its median; ``noise`` is the share by which a run may be off."""
+        """The measurement with its median; ``noise`` is a relative deviation between runs."""
         found = median_interval(measurement.values).widened(noise)
         return cls(**measurement.model_dump(), median=found.middle, low=found.low, high=found.high)
 
     @property
     def interval(self) -> Interval:
-        """The median and where it lies; nothing but itself in results from before."""
+        """The median and its interval; in older results only the median."""
         low = self.median if self.low is None else self.low
         high = self.median if self.high is None else self.high
         return Interval(middle=self.median, low=low, high=high)
 
 
 class CellClock(StrEnum):
-    """What a cell's times are counted by."""
+    """Which clock times a cell."""
 
     REAL = "real"
     """The host's clock."""
     VIRTUAL = "virtual"
-    """The guest's instructions; the network reached it in the host's time."""
+    """The guest's instructions; its network uses the host's time."""
     SEALED = "sealed"
-    """The guest's instructions; nothing reached it in the host's time."""
+    """The guest's instructions; nothing uses the host's time."""
 
 
 class Digest(Model):
-    """SHA-256 of a sealed cell: the same inputs have the same results."""
+    """SHA-256 of a sealed cell: equal inputs give equal results."""
 
     inputs: str
     """Image, kernel, driver, program, disks, QEMU with its command line and firmware, seed, and the
     snapshot that the guest started from."""
     results: str
-    """All that the guest left: output, kernel messages, counters, contents of its disks."""
+    """Everything that the guest left: output, kernel messages, counters, contents of its disks."""
 
 
 class CellResult(Model):
-    """A cell's outcome and what was measured in it."""
+    """A cell's outcome and measurements."""
 
     id: str
     axes: dict[str, AxisValue]
@@ -152,7 +149,7 @@ class CellResult(Model):
     reason: str = ""
     """Why the cell is not ``done``: a sentence."""
     host: str = ""
-    """Name of the host that ran it; empty: none did, or nobody kept it."""
+    """Host that ran it; empty: none, or unknown."""
     seconds: PhaseSeconds = PhaseSeconds()
     measurements: tuple[CellMeasurement, ...] = ()
     predictions: tuple[Prediction, ...] = ()
@@ -172,19 +169,19 @@ class CellResult(Model):
 
     @property
     def pending(self) -> bool:
-        """Whether it is still to come, in a run that is under way."""
+        """Whether it has not run yet, in a run that is still running."""
         return self.outcome is Outcome.SKIPPED and self.reason == UNDER_WAY
 
 
 class ClaimResult(Model):
-    """A claim and what became of it."""
+    """A claim and its verdict."""
 
     id: str
     says: str
     verdict: Verdict
     measured: float | None = None
     predicted: float | None = None
-    """The figure that stands for ``measured`` where theory's predictions are put in its place."""
+    """The predicted value that corresponds to ``measured``."""
     published: float | None = None
     expected: str | None = None
     """The expectation in words."""
@@ -192,26 +189,26 @@ class ClaimResult(Model):
 
     @property
     def pending(self) -> bool:
-        """Whether it waits for a cell that is still to come."""
+        """Whether it waits for a cell that has not run yet."""
         return self.verdict is Verdict.NOT_TESTED and self.reason == UNDER_WAY
 
 
 def checked_environment(facts: dict[str, Any]) -> dict[str, Any]:
-    """The facts of a run's environment; ``ValueError`` for one that is of another type."""
+    """The facts of a run's environment; ``ValueError``: one has the wrong type."""
     for name in ("host", "guest", "image"):
         if not isinstance(facts.get(name) or {}, dict):
-            raise ValueError(f"{name} is no mapping")
+            raise ValueError(f"{name}: expected a mapping")
     for name in ("accelerator", "accelerator_reason", "client", "lab", "libvirt", "qemu"):
         if not isinstance(facts.get(name) or "", str):
-            raise ValueError(f"{name} is no text")
+            raise ValueError(f"{name}: expected text")
     for name in ("kernel", "mdadm"):
         if not isinstance((facts.get("guest") or {}).get(name, ""), str):
-            raise ValueError(f"guest.{name} is no text")
+            raise ValueError(f"guest.{name}: expected text")
     return facts
 
 
 class Result(Model):
-    """One run, whole."""
+    """One complete run."""
 
     schema_: Literal["lab.result/1"] = Field(default="lab.result/1", alias="schema")
     run: Run

@@ -1,4 +1,4 @@
-"""Why a workload should be as fast as theory says, in sentences, with each member's bytes."""
+"""Why theory predicts a workload's speed, in sentences, with each member's bytes."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from lab.model.scenario.document import AxisValue
 
 
 class MemberBytes(Model):
-    """What one member moves: as theory has it, and as the guest counted it."""
+    """Bytes that one member moves: predicted, and counted by the guest."""
 
     serial: str
     read_bytes: int
     written_bytes: int
     counted_read_bytes: int | None = None
-    """Median of the trials, from ``/proc/diskstats``; ``None`` where nothing was run."""
+    """Median of the trials, from ``/proc/diskstats``; ``None``: not run."""
     counted_written_bytes: int | None = None
 
     @property
     def error(self) -> float | None:
-        """By which part the counted bytes differ from theory's."""
+        """Relative difference of the counted bytes from the predicted ones."""
         if self.counted_read_bytes is None or self.counted_written_bytes is None:
             return None
         expected = self.read_bytes + self.written_bytes
@@ -31,7 +31,7 @@ class Explanation(Model):
 
     workload: str
     expected: dict[str, float] = {}
-    """Metric to value; empty where theory has nothing to say."""
+    """Metric to value; empty: theory does not cover it."""
     measured: dict[str, float] = {}
     """Medians of a run's trials."""
     sentences: tuple[str, ...]

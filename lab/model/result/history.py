@@ -11,7 +11,7 @@ from lab.model.scenario.document import AxisValue
 
 
 class Point(Model):
-    """One figure of one run, as its result document has it."""
+    """One value of one run, from its result document."""
 
     run: str
     scenario: str
@@ -27,24 +27,24 @@ class Point(Model):
     high: float | None = None
     values: tuple[float, ...]
     disks: str = ""
-    """The kind of disk, as a noise floor names it; empty where nobody knows."""
+    """Disk configuration, as in a noise floor; empty: unknown."""
     noise: tuple[NoiseFloor, ...] = Field(default=(), exclude=True)
-    """What the run knew of its host."""
+    """The run's noise floors of its host."""
     contended: bool = False
-    """Whether its workload was contended: no change from it or to it is computed."""
+    """Whether its workload was contended: no change from or to it is computed."""
     change: float | None = None
-    """Against the run before it that has the cell and was not contended, as a share; ``None``:
-    there is none, or this one was contended."""
+    """Relative to the previous run with the cell that was not contended; ``None``: there is none,
+    or this one was contended."""
     verdict: Change | None = None
-    """Whether that is more than noise; ``None`` where nobody can say."""
+    """Whether the change is more than noise; ``None``: unknown."""
 
 
 class History(Model):
-    """Every run's figure of one metric, the oldest first, and what could not be read."""
+    """A metric's values of all runs, oldest first, and what could not be read."""
 
     metric: str
     level: float
-    """Confidence in all that is called changed, taken together."""
+    """Confidence in all reported changes together."""
     points: tuple[Point, ...]
     broken: tuple[str, ...] = ()
-    """A sentence for each file that is cut off or not the lab's."""
+    """A sentence for each unreadable file."""

@@ -1,4 +1,4 @@
-"""Metrics and measurements: what a workload's raw output says, in base units."""
+"""Metrics and measurements: a workload's results in base units."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from lab.core.base import Model
 
 
 class MetricKind(StrEnum):
-    """How far a number can be bent by the host."""
+    """Whether the host's speed affects a metric."""
 
     COUNTED = "counted"
     TIMED = "timed"
 
 
 class Metric(Model):
-    """A name, its unit, and which way is better."""
+    """A name, its unit, and which direction is better."""
 
     name: str
     unit: str
@@ -43,11 +43,11 @@ COUNTERS = (
     DISK_WRITTEN_BYTES,
     _counted("disk_flushes", "1"),
 )
-"""What the disks did during a workload, whatever its tool: the kernel's counters, added up."""
+"""What the disks did during a workload, for every tool: sums of the kernel's counters."""
 
 
 class Measurement(Model):
-    """One metric of one workload in one cell, a value for each trial."""
+    """One metric of one workload in one cell; a value for each trial."""
 
     workload: str
     metric: str
@@ -56,24 +56,24 @@ class Measurement(Model):
 
     @property
     def median(self) -> float:
-        """The middle value; the mean of the two middle ones where the count is even."""
+        """The middle value; for an even number the mean of the two middle ones."""
         return median(self.values)
 
 
 class Prediction(Model):
-    """What theory expects of one metric."""
+    """The predicted value of one metric."""
 
     workload: str
     metric: str
     value: float
     reason: str = ""
-    """Where theory says how it came to it."""
+    """How theory derives it, if known."""
     doubt: float = 0.0
-    """Part by which the value may lie higher or lower, by what theory's rules leave open."""
+    """Relative uncertainty that theory's rules leave."""
 
 
 class Series(Model):
-    """How fast one trial of a workload was, moment by moment."""
+    """Speed of one trial of a workload over time."""
 
     workload: str
     trial: int
@@ -81,18 +81,18 @@ class Series(Model):
     """read, write or trim."""
     unit: str
     seconds: tuple[float, ...]
-    """Since the workload began; the end of each span of time that a value speaks of."""
+    """Since the workload's start; the end of each value's time span."""
     values: tuple[float, ...]
 
 
 class SyncSeen(Model):
-    """What ``/proc/mdstat`` said of a resync, recovery, reshape or check in a cell."""
+    """A resync, recovery, reshape or check in a cell, from ``/proc/mdstat``."""
 
     action: str
     before: float | None = None
-    """Part that was done when the array was made; ``None``: it was not under way."""
+    """Fraction done when the array was made; ``None``: it was not running."""
     after: float | None = None
-    """Part that was done after the last workload; ``None``: it was over."""
+    """Fraction done after the last workload; ``None``: it had ended."""
 
 
 UNCONTENDED = "uncontended"
@@ -100,18 +100,18 @@ UNCONTENDED = "uncontended"
 
 
 GUEST_CPU = "guest_cpu"
-"""Name of the check that a sealed guest's processor was idle for long enough in a workload."""
+"""Name of the check that a sealed guest's CPU was idle long enough in a workload."""
 BITMAP_UPDATED = "bitmap_updated"
 """Name of the check that a cell's writes could make md write the bitmap often enough to show."""
 
 
 class Check(Model):
-    """A precondition that was read back, or a fact that was held against what was asked."""
+    """A precondition that was verified, or a fact that was compared with its requested value."""
 
     name: str
     passed: bool
     detail: str = ""
     workload: str | None = None
-    """The workload whose measurements it is about; ``None``: the whole cell."""
+    """The workload whose measurements it concerns; ``None``: the whole cell."""
     guest_share: float = 0.0
-    """By how much the guest's own time lengthens a request of the disks that were looked at."""
+    """Guest overhead as a fraction of a request's time on the checked disks."""

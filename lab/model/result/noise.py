@@ -1,4 +1,4 @@
-"""How far the same measurement comes out differently on a host, with nothing changed."""
+"""How much the same measurement varies on a host with nothing changed."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from lab.core.base import Model
 
 
 class NoiseFloor(Model):
-    """One kind of metric on one kind of disk: the same cells, run again and again."""
+    """One kind of metric on one disk configuration: repeated runs of the same cells."""
 
     disks: str
     """Models of the cells' disks, as in a scenario; several are joined by ``+``."""
     metric: str
     deviation: float
-    """Standard deviation between runs, as a share of the figure."""
+    """Standard deviation between runs, relative to the value."""
     freedom: int
-    """Degrees of freedom: figures less different ones."""
+    """Degrees of freedom: number of values minus number of different cells."""
     runs: int
-    """Runs that were looked at."""
+    """Number of runs used."""

@@ -1,4 +1,4 @@
-"""What is kept of a run beside its raw output: ``run.json``, and ``outcome.json`` of each cell."""
+"""What is stored of a run besides raw output: ``run.json``, and each cell's ``outcome.json``."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from lab.model.scenario.document import Cell, Source
 
 
 class StoredCell(Model):
-    """One cell of a run, and whether published figures speak of it."""
+    """One cell of a run, and whether published values apply to it."""
 
     id: str
-    """The name of its directory too."""
+    """Also the name of its directory."""
     cell: Cell
     published: bool
 
@@ -29,12 +29,14 @@ class StoredCell(Model):
     @classmethod
     def _is_a_name(cls, id_: str) -> str:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", id_):
-            raise ValueError(f"{id_!r} is no id: letters, digits, '.', '_' and '-', at most 128")
+            raise ValueError(
+                f"{id_!r} is not an id: use letters, digits, '.', '_' and '-', at most 128"
+            )
         return id_
 
 
 class StoredRun(Model):
-    """What a run is about; everything else can be made again from it and the raw output."""
+    """What a run is about; the rest is computed from this and the raw output."""
 
     schema_: str = "lab.run/1"
     id: str
@@ -50,9 +52,9 @@ class StoredRun(Model):
     cells: tuple[StoredCell, ...]
     claims: tuple[Claim, ...]
     calibrations: tuple[Calibration, ...] = ()
-    """What the scenario's disks did, bare."""
+    """Measurements of the scenario's bare disks."""
     noise: tuple[NoiseFloor, ...] = ()
-    """How far the same cells came out differently on this host before."""
+    """Noise of the same cells in earlier runs on this host."""
 
     @model_validator(mode="after")
     def _each_once(self) -> StoredRun:
@@ -61,7 +63,7 @@ class StoredRun(Model):
             ("claim", [claim.id for claim in self.claims]),
         ):
             if twice := next((i for i, n in Counter(ids).items() if n > 1), None):
-                raise ValueError(f"the {what} {twice!r} is there twice")
+                raise ValueError(f"the {what} {twice!r} occurs twice")
         return self
 
 
@@ -73,8 +75,8 @@ class StoredOutcome(Model):
     seconds: PhaseSeconds = PhaseSeconds()
     checks: tuple[Check, ...] = ()
     host: str = ""
-    """Where it ran; empty: on the run's own host."""
+    """Host that ran it; empty: the run's own."""
     clock: CellClock | None = None
-    """What its times were counted by; ``None``: sealed where the cell has virtual time."""
+    """Which clock timed it; ``None``: sealed if the cell has virtual time."""
     digest: Digest | None = None
     """Of a cell in a sealed guest."""

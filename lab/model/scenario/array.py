@@ -1,4 +1,4 @@
-"""The array that a scenario has made of its disks."""
+"""The array that a scenario builds on its disks."""
 
 from __future__ import annotations
 
@@ -17,77 +17,77 @@ from lab.model.scenario.zfs import ZfsParameters
 
 
 class InitialSync(StrEnum):
-    """What becomes of the sync that mdadm starts when it makes a redundant array."""
+    """What to do about the sync that mdadm starts for a new redundant array."""
 
     ASSUME_CLEAN = "assume_clean"
-    """``--assume-clean``: true, not only assumed, on fresh all-zero disks."""
+    """``--assume-clean``: no sync. Correct on new disks, which read as zeros."""
     WAIT = "wait"
-    """Let mdadm start it, and wait for its end before the first workload."""
+    """Wait until it ends before the first workload."""
     NONE = "none"
-    """Let mdadm start it, and run the workloads against it."""
+    """Run the workloads concurrently with it."""
 
 
 class Array(Model):
-    """Disks combined: an md array, in mdadm's words, or a pool with ZFS's own in ``zfs``."""
+    """Disks combined: an md array, in mdadm's terms, or a ZFS pool, with ZFS's in ``zfs``."""
 
     kind: str = "md"
     """An array kind, a file in ``lab/plugins/arrays/``."""
     level: str = "raid5"
-    """0, 1, 4, 5, 6, 10 or mdadm's names for them; of a pool, ``raidz2``, ``mirror`` and so on."""
+    """0, 1, 4, 5, 6, 10 or mdadm's names for them; for a pool, ``raidz2``, ``mirror`` and so on."""
     layout: str | None = None
-    """mdadm's ``--layout``; ``None`` is the level's default."""
+    """mdadm's ``--layout``; ``None``: the level's default."""
     chunk: Size | None = None
-    """``None`` is mdadm's 512 KiB, and none for RAID 1."""
+    """mdadm's ``--chunk``; ``None``: mdadm's 512 KiB (RAID 1 has no chunk)."""
     component_size: Size | None = None
-    """``--size``: how much of each member is used; ``None`` is all."""
+    """``--size``: how much of each member is used; ``None``: all."""
     members: int | None = Field(default=None, ge=1, le=64)
-    """How many disks are active members; ``None``: all that are not spares."""
+    """Number of active members; ``None``: all disks that are not spares."""
     missing: int | None = Field(default=None, ge=1, le=64)
-    """The member, from 1, that is not there: mdadm's word ``missing``. Its disk stays unused."""
+    """The member, from 1, that is absent: mdadm's word ``missing``. Its disk stays unused."""
     spares: int = Field(default=0, ge=0, le=63)
-    """``--spare-devices``: the last disks, that step in for a member that fails."""
+    """``--spare-devices``: the last disks; they replace members that fail."""
     bitmap: str = "none"
     """none, internal, external or lockless."""
     bitmap_chunk: Size | None = None
-    """``--bitmap-chunk``: how much of the array a bit stands for; ``None`` is mdadm's choice."""
+    """``--bitmap-chunk``: bytes of the array per bit; ``None``: mdadm's choice."""
     bitmap_file: str | None = None
-    """``bitmap: external``: the bitmap's path in the guest, on a file system of its own."""
+    """``bitmap: external``: the bitmap's path in the guest, on a separate file system."""
     bitmap_disk: int | None = Field(default=None, ge=1, le=64)
     """``bitmap: external``: the disk, from 1, that gets an ext4 for the bitmap's file. It is never
     a member, whatever the bitmap."""
     data_offset: Size | None = None
-    """``--data-offset``: where data begin on each member; ``None`` is mdadm's choice."""
+    """``--data-offset``: first data byte on each member; ``None``: mdadm's choice."""
     metadata: str = "1.2"
     """``--metadata``: the superblock's version."""
     consistency_policy: str | None = None
-    """resync, bitmap or ppl; ``None`` leaves it to mdadm."""
+    """resync, bitmap or ppl; ``None``: mdadm's choice."""
     initial_sync: InitialSync = InitialSync.ASSUME_CLEAN
-    """Leave it out (true on disks that read as zeros), wait for it, or run beside it."""
+    """Skip it (correct on disks that read as zeros), wait for it, or run workloads concurrently."""
     write_mostly: tuple[int, ...] = ()
-    """Members, from 1, that RAID 1 reads from only when it must."""
+    """Members, from 1, that RAID 1 reads only if no other can be read."""
     write_behind: int | None = Field(default=None, ge=1, le=16383)
-    """Outstanding writes that write-mostly members may lag by; needs a bitmap."""
+    """Outstanding writes by which write-mostly members may lag; needs a bitmap."""
     failfast: bool = False
-    """``--failfast``: a member's first error counts, without the driver's retries."""
+    """``--failfast``: a member's first error counts, without retries by the driver."""
     name: Annotated[
         str, Says("a name such as bench: a small letter, then small letters, digits or _")
     ] = Field(default="bench", pattern=r"^[a-z][a-z0-9_]{0,30}$")
-    """``/dev/md/NAME``; these letters are the ones that every mdadm accepts."""
+    """``/dev/md/NAME``; every mdadm accepts these characters."""
     sysfs: dict[str, str] = {}
-    """Files below ``/sys/block/mdX/md/`` to write once the array runs (``stripe_cache_size``)."""
+    """Files in ``/sys/block/mdX/md/`` to write once the array runs (``stripe_cache_size``)."""
     segments: int | None = Field(default=None, ge=1, le=16)
-    """``kind: segments``: into how many partitions each disk is cut, an array across each."""
+    """``kind: segments``: number of partitions per disk, with an array across each."""
     volume: Literal["linear", "striped"] = "linear"
-    """``kind: segments``: how LVM puts the arrays together."""
+    """``kind: segments``: how LVM combines the arrays."""
     stripe_size: Size | None = None
     """``volume: striped``: LVM's ``--stripesize``, in bytes."""
 
     zfs: ZfsParameters = ZfsParameters()
-    """``kind: zfs``: what a pool has and md does not."""
+    """``kind: zfs``: parameters that only a pool has."""
 
     @model_serializer(mode="wrap")
     def _without_strangers(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What an array does not use it does not mention: its cells keep their names."""
+        """Unused fields are left out, so that cells keep their ids."""
         data: dict[str, Any] = whole(self)
         if self.kind != "segments":
             for name in ("segments", "volume", "stripe_size"):
@@ -109,5 +109,5 @@ class Array(Model):
     def _sysfs_words(cls, sysfs: object) -> object:
         if not isinstance(sysfs, dict):
             return sysfs
-        given = {k: v for k, v in sysfs.items() if v is not None}  # null: as the kernel has it
+        given = {k: v for k, v in sysfs.items() if v is not None}  # null: the kernel's default
         return {k: str(v) if isinstance(v, int) else v for k, v in given.items()}

@@ -1,6 +1,6 @@
-"""Claims: what somebody published, and the form in which the lab can check it.
+"""Claims: published statements, in a form that the lab can check.
 
-Expectations are a closed family over metrics of cells; there is no expression language.
+Expectations are a fixed set of comparisons over metrics of cells; there is no expression language.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lab.core.units import as_yaml, parse_rate, readings
 
 
 def _quantity(value: object) -> object:
-    """A number as it is; ``"10.7MB/s"`` as bytes per second; ``"7%"`` as a fraction."""
+    """A number unchanged; ``"10.7MB/s"`` as bytes per second; ``"7%"`` as a fraction."""
     if isinstance(value, bool):
         raise ValueError(f"{as_yaml(value)} is not {_QUANTITY}")
     if not isinstance(value, str):
@@ -43,7 +43,7 @@ Quantity = Annotated[
 
 
 class Verdict(StrEnum):
-    """What became of a claim."""
+    """Result of a claim."""
 
     HOLDS = "holds"
     REFUTED = "refuted"
@@ -57,13 +57,14 @@ class Value(Model):
     workload: str
     metric: str = "throughput"
     disk: str | None = None
-    """Serial of the disk whose counter is meant (``disk_read_bytes``); ``None``: all of them."""
+    """Serial of the disk whose counter is used (``disk_read_bytes``); ``None``: all disks."""
     where: dict[str, str | int | float | bool | None] = {}
-    """Values by dotted name that pick one cell; ``default`` stands for a field without a value."""
+    """Values by dotted name that select one cell; ``default`` stands for a field without a
+    value."""
 
 
 class Bound(Model):
-    """A value lies between two figures, or near one."""
+    """A value lies between two limits, or near one value."""
 
     kind: Literal["bound"]
     value: Value
@@ -76,14 +77,16 @@ class Bound(Model):
     @model_validator(mode="after")
     def _some_bound(self) -> Bound:
         if self.near is None and self.at_least is None and self.at_most is None:
-            raise ValueError("a bound needs near, at_least or at_most: give one, as near: 10MB/s")
+            raise ValueError(
+                "a bound needs near, at_least or at_most: give one, as in near: 10MB/s"
+            )
         if self.near is not None and (self.at_least is not None or self.at_most is not None):
-            raise ValueError("near stands beside at_least or at_most: remove one of them")
+            raise ValueError("near cannot be combined with at_least or at_most: remove one of them")
         return self
 
 
 class Ratio(Model):
-    """One value divided by another lies between two figures."""
+    """One value divided by another lies between two limits."""
 
     kind: Literal["ratio"]
     of: Value
@@ -94,12 +97,12 @@ class Ratio(Model):
     @model_validator(mode="after")
     def _some_bound(self) -> Ratio:
         if self.at_least is None and self.at_most is None:
-            raise ValueError("a ratio needs at_least or at_most: give one, as at_least: 1.5")
+            raise ValueError("a ratio needs at_least or at_most: give one, as in at_least: 1.5")
         return self
 
 
 class Order(Model):
-    """Values stand in this order, the largest first."""
+    """Values are in this order, largest first."""
 
     kind: Literal["order"]
     values: tuple[Value, ...] = Field(min_length=2)
@@ -108,7 +111,7 @@ class Order(Model):
 
 
 class Same(Model):
-    """Values do not differ by more than a fraction of their median."""
+    """Values differ by at most a fraction of their median."""
 
     kind: Literal["same"]
     values: tuple[Value, ...] = Field(min_length=2)
@@ -123,21 +126,21 @@ class Monotonic(Model):
     along: str
     direction: Literal["rising", "falling"]
     tolerance: Quantity = 0.0
-    """Fraction by which a step may go the other way."""
+    """Fraction by which one step may go in the other direction."""
 
 
 def matches(
     where: Mapping[str, str | int | float | bool | None],
     fields: Mapping[str, str | int | float | bool | None],
 ) -> bool:
-    """Whether a cell with these fields is one that ``where`` picks."""
+    """Whether ``where`` selects a cell with these fields."""
     return all(same_field(fields.get(name), value) for name, value in where.items())
 
 
 def same_field(
     found: str | int | float | bool | None, wanted: str | int | float | bool | None
 ) -> bool:
-    """Whether a cell's value is the one that was written; ``512KiB`` and ``524288`` are the same
+    """Whether a cell's value equals the one in the file; ``512KiB`` and ``524288`` are the same
     size."""
     if found == wanted:
         return True
@@ -150,7 +153,7 @@ Expectation = Annotated[Bound | Ratio | Order | Same | Monotonic, Field(discrimi
 
 
 class Claim(Model):
-    """A sentence someone made, its source, and what would bear it out."""
+    """A published statement, its source, and the expectation that confirms it."""
 
     id: Annotated[
         str, Says("an id such as S003-1: a letter, then letters, digits and '_.-', 41 at most")
@@ -158,12 +161,12 @@ class Claim(Model):
     says: str = Field(min_length=1)
     source: str | None = None
     published: Quantity | None = None
-    """The published figure, in the metric's unit."""
+    """The published value, in the metric's unit."""
     expect: Expectation
 
     @property
     def values(self) -> tuple[Value, ...]:
-        """Every value that the expectation looks at."""
+        """Every value that the expectation uses."""
         match self.expect:
             case Bound(value=value) | Monotonic(value=value):
                 return (value,)

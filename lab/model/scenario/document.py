@@ -36,23 +36,23 @@ AxisValue = str | int | float | bool | None
 
 
 class DiskFormat(StrEnum):
-    """How a disk's bytes lie in its file."""
+    """Format of a disk's file on the host."""
 
     QCOW2 = "qcow2"
     RAW = "raw"
 
 
 class DiskBus(StrEnum):
-    """What the guest's driver sees."""
+    """The bus that the guest sees."""
 
     VIRTIO = "virtio"
     SCSI = "scsi"
     LAB = "lab"
-    """The lab's own driver, of every disk of a guest with virtual time and of no other."""
+    """The lab's driver, for every disk of a guest with virtual time and for no other."""
 
 
 class CacheMode(StrEnum):
-    """QEMU's host page cache modes, ``qemu-system(1)`` under ``cache=``."""
+    """QEMU's modes of the host's page cache, ``qemu-system(1)`` under ``cache=``."""
 
     NONE = "none"
     WRITEBACK = "writeback"
@@ -62,7 +62,7 @@ class CacheMode(StrEnum):
 
 
 class Aio(StrEnum):
-    """How QEMU hands requests to the host."""
+    """How QEMU passes requests to the host."""
 
     THREADS = "threads"
     NATIVE = "native"
@@ -72,7 +72,7 @@ class Aio(StrEnum):
 class Throttle(Model):
     """QEMU's leaky buckets, field by field; rules in ``util/throttle.c: throttle_is_valid``.
 
-    ``None`` means no limit. Names follow libvirt's ``<iotune>`` with the units spelled out.
+    ``None`` means no limit. Names follow libvirt's ``<iotune>``, with units.
     """
 
     total_bytes_per_second: Rate | None = None
@@ -94,75 +94,83 @@ class Throttle(Model):
     read_operations_per_second_max_seconds: int | None = None
     write_operations_per_second_max_seconds: int | None = None
     operation_size: Size | None = None
-    """A request larger than this counts as several operations."""
+    """A larger request counts as several operations."""
     group: Annotated[
         str | None, Says("a name such as cable1: letters, digits and '_.-', 32 at most")
     ] = Field(default=None, pattern=r"^[A-Za-z0-9_.-]{1,32}$")
-    """Disks that name the same group share one set of buckets: a shared cable."""
+    """Disks with the same group share one set of buckets, like a shared cable."""
 
 
 def as_throttle(value: object) -> object:
-    """A throttle as it is; of a rate alone the limit that it stands for."""
+    """A throttle unchanged; a plain rate becomes ``total_bytes_per_second``."""
     plain = isinstance(value, str | int | float) and not isinstance(value, bool)
     return {"total_bytes_per_second": value} if plain else value
 
 
 SERVED: Final = ("hdd", "ssd")
-"""Disk models that are a server process; for them ``format`` is raw and ``cache`` writeback, where
-a scenario says nothing else."""
+"""Disk models with a disk server. Their defaults are ``format: raw`` and ``cache: writeback``."""
 
 
 REAL: Final = {"format": "raw", "cache": "none"}
-"""Of a real disk, where a scenario says nothing else: its own bytes, past the host's page cache."""
+"""Defaults of a real disk: its own bytes, without the host's page cache."""
+
+
+_FIRST: Final = frozenset(
+    ("count", "size", "format", "bus", "serial", "cache", "aio", "lazy_refcounts", "scheduler")
+) | {"model", "throttle"}
+"""Fields of a disk that are always written. A newer one is left out when it has its default, so
+that cells keep their ids."""
+_OF_SERVED: Final = frozenset(("preset", "hdd", "ssd"))
+_OF_REAL: Final = frozenset(("device", "device_serial", "device_rotational"))
 
 
 class Disk(Model):
-    """One kind of virtual drive, ``count`` times; or a real one."""
+    """``count`` virtual disks of one configuration, or a real disk."""
 
     count: int = Field(default=1, ge=0, le=64)
-    """How many of this kind."""
+    """Number of disks of this configuration."""
     size: Size = 20 * 1024**3
-    """As the guest sees it; a multiple of 4 KiB. The host gives space for what is written."""
+    """As the guest sees it; a multiple of 4 KiB. On the host only written data takes space."""
     format: DiskFormat = DiskFormat.QCOW2
-    """How its bytes lie in its file on the host."""
+    """Format of its file on the host."""
     bus: DiskBus = DiskBus.VIRTIO
-    """What the guest's driver sees: virtio-blk, or virtio-scsi."""
+    """The bus that the guest sees: virtio-blk, or virtio-scsi."""
     serial: str = "disk{index}"
-    """The drive's serial, by which the guest finds it; ``{index}`` counts from 1."""
+    """The disk's serial, by which the guest finds it; ``{index}`` counts from 1."""
     cache: CacheMode = CacheMode.UNSAFE
-    """QEMU's cache mode, ``qemu-system(1)``; ``unsafe`` drops flushes."""
+    """QEMU's cache mode, ``qemu-system(1)``; ``unsafe`` ignores flushes."""
     aio: Aio = Aio.THREADS
-    """How QEMU hands requests to the host; ``native`` needs ``cache: none`` or ``directsync``."""
+    """How QEMU passes requests to the host; ``native`` needs ``cache: none`` or ``directsync``."""
     lazy_refcounts: bool = False
-    """qcow2 only: put off reference counts, ``qemu-img(1)``."""
+    """qcow2 only: delay updates of reference counts, ``qemu-img(1)``."""
     scheduler: Literal["none", "mq-deadline", "bfq", "kyber"] = "none"
-    """The guest's elevator for this disk; ``none`` hands md's requests on as they are."""
+    """The guest's I/O scheduler for this disk; ``none`` passes md's requests on unchanged."""
     model: str = "throttle"
-    """A disk model (``lab/plugins/disks/``), or ``profile:FILE``, a disk that was measured."""
+    """A disk model (``lab/plugins/disks/``), or ``profile:FILE``, a measured disk."""
     throttle: Annotated[
         Throttle, BeforeValidator(as_throttle, json_schema_input_type=Throttle | int | RateText)
     ] = Throttle()
-    """``model: throttle``: limits, per disk; a rate alone is ``total_bytes_per_second``."""
+    """``model: throttle``: limits per disk; a plain rate means ``total_bytes_per_second``."""
     preset: Annotated[str | None, Says("a preset's name, such as hdd_7200")] = Field(
         default=None, pattern=r"^[a-z0-9][a-z0-9_]*$"
     )
-    """Figures of a real drive, by their name in ``lab/plugins/disks/hdd.py`` or ``ssd.py``."""
+    """Values of a real drive, by their name in ``lab/plugins/disks/hdd.py`` or ``ssd.py``."""
     hdd: HddParameters = HddParameters()
-    """``model: hdd``: what differs from the preset."""
+    """``model: hdd``: changes to the preset."""
     ssd: SsdParameters = SsdParameters()
-    """``model: ssd``: what differs from the preset."""
+    """``model: ssd``: changes to the preset."""
     device: str | None = None
-    """A real disk or a partition of one, by its name in ``/dev/disk/by-id``."""
+    """A real disk or partition, by its name in ``/dev/disk/by-id``."""
     device_serial: str | None = None
-    """The serial that the real disk must have; ``None``, as its ``size``: what it has when the
+    """Serial that the real disk must have; ``None``, as for its ``size``: the one it has when the
     scenario is read."""
     device_rotational: bool | None = None
-    """Whether the real disk turns, which the guest's kernel is told; as ``device_serial``."""
+    """Whether the real disk rotates, for the guest's kernel; default as for ``device_serial``."""
 
     @model_validator(mode="before")
     @classmethod
     def _served(cls, value: object) -> object:
-        """The lab's own server keeps a raw file, and its flushes cost what they cost a drive."""
+        # A disk server uses a raw file, and its flushes take as long as a drive's.
         if isinstance(value, dict) and value.get("device") is not None:
             return {**REAL, **value}
         if isinstance(value, dict) and value.get("model") in SERVED:
@@ -171,13 +179,12 @@ class Disk(Model):
 
     @model_serializer(mode="wrap")
     def _without_strangers(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Other models' disks do not mention these figures, and keep their cells' names."""
+        """Unused fields are left out, so that cells keep their ids."""
         data: dict[str, Any] = whole(self)
-        if self.model not in SERVED:
-            for name in ("preset", "hdd", "ssd"):
-                data.pop(name, None)
-        if self.device is None:
-            for name in ("device", "device_serial", "device_rotational"):
+        kept = _FIRST | (_OF_SERVED if self.model in SERVED else frozenset())
+        kept |= _OF_REAL if self.device is not None else frozenset()
+        for name, field in Disk.model_fields.items():
+            if name not in kept and getattr(self, name) == field.default:
                 data.pop(name, None)
         return data
 
@@ -187,8 +194,8 @@ class Disk(Model):
         directory, _, name = str(device).rpartition("/")
         if device is not None and (directory != "/dev/disk/by-id" or name in ("", ".", "..")):
             raise ValueError(
-                f"{str(device)!r} does not stay with a disk: give its name in /dev/disk/by-id,"
-                " which `lab disk list` has"
+                f"{str(device)!r} is not a stable name: give the disk's name in /dev/disk/by-id,"
+                " shown by `lab disk list`"
             )
         return device
 
@@ -196,7 +203,7 @@ class Disk(Model):
     @classmethod
     def _whole_blocks(cls, size: int) -> int:
         if size < 1024**2 or size % 4096:
-            raise ValueError("a disk is at least 1MiB and a multiple of 4KiB")
+            raise ValueError(f"{size} bytes: expected at least 1MiB, and a multiple of 4KiB")
         return size
 
 
@@ -205,18 +212,18 @@ def _as_disks(value: object) -> object:
 
 
 def _any_parameter(schema: dict[str, Any]) -> None:
-    """JSON Schema of a workload as it is written: the tool's parameters beside its name."""
+    """JSON Schema of a workload as written: the tool's parameters next to its name."""
     schema["properties"].pop("parameters", None)
     schema["additionalProperties"] = True
 
 
 class Workload(Model):
-    """One tool with the tool's own parameter names, and a name to call the result by."""
+    """One tool with its own parameters, and a name for its results."""
 
     model_config = ConfigDict(json_schema_extra=_any_parameter)
 
     name: Annotated[str, NAMED] = Field(pattern=r"^[a-z][a-z0-9_-]{0,40}$")
-    """What claims, ``--set`` and results call it."""
+    """Its name in claims, ``--set`` and results."""
     tool: Annotated[str, Says("a tool's name, such as fio or dd")] = Field(
         pattern=r"^[a-z][a-z0-9_]*$"
     )
@@ -227,7 +234,7 @@ class Workload(Model):
     @model_validator(mode="before")
     @classmethod
     def _gather(cls, value: object) -> object:
-        """Every key beside ``name`` and ``tool`` is a parameter of the tool."""
+        # Every key besides `name` and `tool` is a parameter of the tool.
         if not isinstance(value, dict) or "parameters" in value:
             return value
         own = {k: v for k, v in value.items() if k in ("name", "tool")}
@@ -239,13 +246,13 @@ def _listed(words: Iterable[str]) -> str:
 
 
 def _any_axis(schema: dict[str, Any]) -> None:
-    """JSON Schema of a matrix as it is written: axes by their names, and ``exclude``."""
+    """JSON Schema of a matrix as written: axes by name, and ``exclude``."""
     axis: dict[str, Any] = schema["properties"].pop("axes")["additionalProperties"]
     schema["additionalProperties"] = {**axis, "minItems": 1}
 
 
 class Matrix(Model):
-    """Axes by dotted name; the cells are their product less the excluded ones."""
+    """Axes by dotted name; the cells are their product without the excluded ones."""
 
     model_config = ConfigDict(json_schema_extra=_any_axis)
 
@@ -255,7 +262,7 @@ class Matrix(Model):
     @model_validator(mode="before")
     @classmethod
     def _gather(cls, value: object) -> object:
-        """Every key beside ``exclude`` is an axis."""
+        # Every key besides `exclude` is an axis.
         if not isinstance(value, dict) or "axes" in value:
             return value
         axes = {k: v for k, v in value.items() if k != "exclude"}
@@ -265,7 +272,9 @@ class Matrix(Model):
     def _known_axes(self) -> Matrix:
         for name, values in self.axes.items():
             if not values:
-                raise wrong_key("the axis has no values: write some, as [1, 2], or remove it", name)
+                raise wrong_key(
+                    "the axis has no values: write some, as in [1, 2], or remove it", name
+                )
             if len(set(values)) != len(values):
                 twice = next(v for v in values if values.count(v) > 1)
                 raise wrong_key(f"the axis has {as_yaml(twice)} twice: remove one of them", name)
@@ -274,23 +283,21 @@ class Matrix(Model):
                 at = ("exclude", number, name)
                 if name not in self.axes:
                     near = get_close_matches(name, self.axes, n=1)
-                    guess = (
-                        f"did you mean '{near[0]}'?" if near else f"they are {_listed(self.axes)}"
-                    )
-                    raise wrong_key(f"exclude names {name}, which is no axis: {guess}", *at)
+                    guess = f"did you mean '{near[0]}'?" if near else f"known: {_listed(self.axes)}"
+                    raise wrong_key(f"exclude names {name}, which is not an axis: {guess}", *at)
                 if entry[name] not in self.axes[name]:
                     known = _listed(as_yaml(v) for v in self.axes[name])
                     found = as_yaml(entry[name])
                     raise wrong_key(
-                        f"exclude names {name}: {found}, and its values are {known}: write one as"
-                        " it stands there",
+                        f"exclude names {name}: {found}, which is not a value of the axis: expected"
+                        f" one of {known}",
                         *at,
                     )
         return self
 
 
 class Source(Model):
-    """Where a question or a figure comes from."""
+    """Where a question or a value comes from."""
 
     title: str
     author: str | None = None
@@ -302,35 +309,35 @@ class Scenario(Model):
     """One file in ``scenarios/``: one question."""
 
     title: str = Field(min_length=1)
-    """One line, for lists and pages."""
+    """One line, for lists and reports."""
     question: str = Field(min_length=1)
-    """What is asked, as a question."""
+    """The question that it answers."""
     source: Source | None = None
-    """Who asked it, or answered it, first."""
+    """Who asked or answered it first."""
     notes: str = ""
-    """What was scaled, and why it does not matter; where it would."""
+    """What was scaled, and whether that matters."""
     guest: Guest = Guest()
     disks: Annotated[
         tuple[Disk, ...],
         BeforeValidator(_as_disks, json_schema_input_type=Disk | tuple[Disk, ...]),
     ] = (Disk(),)
-    """One kind of disk, or a list where they differ."""
+    """One configuration of disks, or a list of several."""
     array: Array | None = None
-    """``none`` for the bare disks."""
+    """``none``: the bare disks."""
     filesystem: Filesystem | None = None
-    """Made on the array; ``None``: workloads are aimed at the block device."""
+    """Made on the array; ``None``: workloads use the block device."""
     workloads: tuple[Workload, ...] = ()
-    """In this order, one after the other."""
+    """Run in this order, one after the other."""
     faults: tuple[Fault, ...] = ()
     """What goes wrong, and when."""
     matrix: Matrix = Matrix()
-    """Lists of values; each point of their product is a cell."""
+    """Lists of values; each combination is a cell."""
     trials: int = Field(default=1, ge=1, le=1000)
     """How often each workload is repeated in a cell, in rounds."""
     claims: tuple[Claim, ...] = ()
-    """What somebody says of the cells' figures, in a form that can be checked."""
+    """Published statements about the cells' values, in a form that can be checked."""
     timeout: Seconds = 900.0
-    """Longest time that one workload may take."""
+    """Longest duration of one workload."""
 
     @field_validator("array", mode="before", json_schema_input_type=Array | Literal["none"] | None)
     @classmethod
@@ -343,7 +350,7 @@ class Scenario(Model):
         names = [w.name for w in workloads]
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f"two workloads are called {name!r}: give each its own name")
+                raise ValueError(f"two workloads have the name {name!r}: rename one")
         return workloads
 
     @field_validator("claims")
@@ -352,17 +359,17 @@ class Scenario(Model):
         ids = [c.id for c in claims]
         for claim_id in ids:
             if ids.count(claim_id) > 1:
-                raise ValueError(f"two claims have the id {claim_id!r}")
+                raise ValueError(f"two claims have the id {claim_id!r}: rename one")
         return claims
 
 
 class Cell(Model):
-    """One point of the matrix, everything fixed."""
+    """One combination of the matrix, with every value fixed."""
 
     scenario: str
-    """Name of the scenario this cell belongs to."""
+    """Name of its scenario."""
     axes: dict[str, AxisValue]
-    """Every axis of the matrix by its dotted name; sizes as numbers of bytes."""
+    """Every axis of the matrix by dotted name; sizes in bytes."""
     guest: Guest
     disks: tuple[Disk, ...]
     array: Array | None

@@ -1,8 +1,8 @@
-"""Drives: what a scenario may say of a modelled disk, and the whole of a disk that is modelled.
+"""Drives: what a scenario can set of a modelled disk, and all values of the modelled drive.
 
-``HddParameters`` and ``SsdParameters`` are what stands in a scenario: each field may be left to
-the preset. ``HardDrive`` and ``SolidStateDrive`` have every one. All are plain data, in seconds,
-bytes and bytes per second; ``lab/plugins/disks/plugin/disk.c`` says what the model does with them.
+``HddParameters`` and ``SsdParameters`` are for scenarios: each field may be left to the preset.
+``HardDrive`` and ``SolidStateDrive`` have every value. All are plain data, in seconds, bytes and
+bytes per second; ``drive/nbdkit_disk.c`` documents what the model does with them.
 """
 
 from __future__ import annotations
@@ -17,78 +17,79 @@ from pydantic import Field
 from lab.core.base import Model, Rate, Seconds, Size
 
 SHORT: Final = 1 / 3
-"""Where short seeks become long ones, as a share of the stroke: the mean distance of two random
-places. Data sheets say nothing of it."""
+"""Where short seeks become long ones, as a fraction of the stroke: the mean distance of two random
+positions. Data sheets do not give it."""
 
 
 class HddParameters(Model):
-    """``disks.hdd``: a hard disk's figures, as data sheets have them; ``None``: the preset's."""
+    """``disks.hdd``: values of a hard disk, as in data sheets; ``None``: the preset's."""
 
     slower: float | None = Field(default=None, ge=1, le=100)
-    """The whole drive in slow motion: each of its times longer, each rate lower by this factor.
+    """Time scale of the whole drive: each time is multiplied, each rate divided by this factor.
 
-    What the guest adds of its own then counts for less, and ratios stay those of the drive."""
+    The guest overhead then matters less, and ratios stay those of the drive.
+    """
     rpm: float | None = Field(default=None, ge=0, le=100_000)
-    """Revolutions per minute; 0: the disk does not turn, and nothing waits for it."""
+    """Revolutions per minute; 0: no rotation, and no wait for it."""
     overhead: Seconds | None = None
-    """The controller's time for a command; that of a queued one passes while the arm is at work."""
+    """The controller's time per command; for a queued command concurrent with the arm's work."""
     track_to_track: Seconds | None = None
     """Seek to the next track, for a read."""
     average_seek: Seconds | None = None
-    """Mean over all pairs of places, for a read."""
+    """Mean over all pairs of positions, for a read."""
     full_stroke: Seconds | None = None
-    """From the first track to the last, for a read."""
+    """Seek from the first track to the last, for a read."""
     write_settle: Seconds | None = None
-    """By how much a write's seek is longer than a read's."""
+    """How much longer a write's seek is than a read's."""
     outer_rate: Rate | None = None
-    """Sustained transfer at the disk's beginning."""
+    """Sustained rate at the disk's start."""
     inner_rate: Rate | None = None
-    """Sustained transfer at its end; the zones between step down evenly."""
+    """Sustained rate at its end; the zones between decrease evenly."""
     zones: int | None = Field(default=None, ge=1, le=256)
     read_ahead: Size | None = None
-    """How far the drive reads on behind a read; 0: it does not."""
+    """How far the drive reads ahead after a read; 0: not at all."""
     write_cache: Size | None = None
-    """Volatile cache for writes; 0: each write is on the medium before it is acknowledged."""
+    """Volatile write cache; 0: each write is on the medium before it is acknowledged."""
     queue_depth: int | None = Field(default=None, ge=1, le=1024)
-    """How many requests the drive chooses from."""
+    """Number of requests from which the drive chooses the next."""
     ageing: float | None = Field(default=None, ge=0, le=1)
-    """Seconds of positioning that a request is forgiven for each second that it has waited."""
+    """Seconds of positioning time credited per second of waiting."""
     link_rate: Rate | None = None
-    """What the cable carries."""
+    """Rate of the cable."""
     seed: int | None = Field(default=None, ge=0, le=2**31)
-    """Decides where the platters stand at the beginning; each serial differs from the next."""
+    """Decides the platters' start position; each serial has another one."""
 
 
 class SsdParameters(Model):
-    """``disks.ssd``: a solid-state disk's figures; ``None``: the preset's."""
+    """``disks.ssd``: values of a solid-state disk; ``None``: the preset's."""
 
     slower: float | None = Field(default=None, ge=1, le=1000)
-    """The whole drive in slow motion, as ``disks.hdd.slower``: an emulated guest needs longer for
-    a request than a flash disk does."""
+    """Time scale of the whole drive, as ``disks.hdd.slower``: an emulated guest needs longer for a
+    request than a flash disk."""
     overhead: Seconds | None = None
-    """The controller's time for a command."""
+    """The controller's time per command."""
     read_latency: Seconds | None = None
     """A channel's time to read a page."""
     write_latency: Seconds | None = None
-    """A channel's time to take a page in."""
+    """A channel's time to accept a page."""
     flush_latency: Seconds | None = None
-    """From the last page taken in to the flush's end."""
+    """From the last accepted page to the flush's end."""
     channels: int | None = Field(default=None, ge=1, le=1024)
     page: Size | None = None
-    """Bytes that lie on one channel before the next one's."""
+    """Bytes on one channel before the next one's."""
     gc_after: Size | None = None
-    """Garbage is collected each time that so much has been written; 0: never."""
+    """Bytes written between garbage collections; 0: never."""
     gc_stall: Seconds | None = None
-    """How long all channels then stand still."""
+    """How long all channels stop for garbage collection."""
     write_cache: Size | None = None
-    """How much that is acknowledged and not flushed is lost with the power; 0: nothing."""
+    """Acknowledged, unflushed data lost with the power, at most; 0: none."""
     link_rate: Rate | None = None
-    """What the cable carries."""
+    """Rate of the cable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeekCurve:
-    """Seconds of a read's seek over a share ``d`` of the stroke.
+    """Seconds of a read's seek over a fraction ``d`` of the stroke.
 
     ``a + b sqrt(d)`` below ``limit``, ``c + e d`` from there on: C. Ruemmler and J. Wilkes, "An
     introduction to disk drive modeling", IEEE Computer 27(3), 1994.
@@ -101,7 +102,7 @@ class SeekCurve:
     limit: float = SHORT
 
     def __call__(self, distance: float) -> float:
-        """The seek over ``distance``, above 0."""
+        """Seconds of a seek over ``distance``, above 0."""
         if distance < self.limit:
             return self.a + self.b * math.sqrt(distance)
         return self.c + self.e * distance
@@ -109,10 +110,10 @@ class SeekCurve:
 
 @dataclass(frozen=True, kw_only=True)
 class HardDrive:
-    """Every figure of a hard disk; see ``HddParameters``."""
+    """All values of a hard disk; see ``HddParameters``."""
 
     source: str
-    """Where the figures come from."""
+    """Where the values come from."""
     rpm: float
     overhead: float
     track_to_track: float
@@ -131,21 +132,21 @@ class HardDrive:
 
     @property
     def revolution(self) -> float:
-        """Seconds; 0 for a disk that does not turn."""
+        """Seconds; 0 without rotation."""
         return 60 / self.rpm if self.rpm else 0.0
 
     @property
     def access(self) -> float:
-        """Mean seconds until a random place is under the head, from the command on."""
+        """Mean seconds from a command to a random position under the head."""
         return self.overhead + self.average_seek + self.revolution / 2
 
     @cached_property
     def seek_curve(self) -> SeekCurve:
-        """The curve that has the data sheet's three figures, without a step at ``SHORT``.
+        """The curve through the data sheet's three values, continuous at ``SHORT``.
 
-        The distance of two random places has the density ``2 (1 - d)``. With ``m(f)`` for the
-        integral of ``f(d) 2 (1 - d)``, the slope ``e`` follows from the mean being the average:
-        all else is fixed by the first track, the full stroke, and the two parts meeting.
+        The distance of two random positions has the density ``2 (1 - d)``. With ``m(f)`` for the
+        integral of ``f(d) 2 (1 - d)``, the slope ``e`` follows from the mean seek: the rest is
+        fixed by the first track, the full stroke, and continuity.
         """
         d, root = SHORT, math.sqrt(SHORT)
         short_one = 2 * d - d * d
@@ -159,7 +160,7 @@ class HardDrive:
         return SeekCurve(a=first, b=(c + slope * d - first) / root, c=c, e=slope)
 
     def slowed(self, factor: float) -> HardDrive:
-        """The drive in slow motion; sizes, places and ``ageing``, which has no unit, stay."""
+        """The drive with a time scale; sizes, positions and ``ageing``, which has no unit, stay."""
         times = ("overhead", "track_to_track", "average_seek", "full_stroke", "write_settle")
         changed = {name: getattr(self, name) * factor for name in times}
         for name in ("outer_rate", "inner_rate", "link_rate"):
@@ -167,7 +168,7 @@ class HardDrive:
         return replace(self, rpm=self.rpm / factor, **changed)
 
     def rate(self, place: float) -> float:
-        """Sustained bytes per second at a share of the disk, from 0 to 1."""
+        """Sustained bytes per second at a position, from 0 to 1."""
         zone = min(int(place * self.zones), self.zones - 1)
         step = (self.inner_rate - self.outer_rate) / max(self.zones - 1, 1)
         return self.outer_rate + step * zone
@@ -175,10 +176,10 @@ class HardDrive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SolidStateDrive:
-    """Every figure of a solid-state disk; see ``SsdParameters``."""
+    """All values of a solid-state disk; see ``SsdParameters``."""
 
     source: str
-    """Where the figures come from."""
+    """Where the values come from."""
     overhead: float
     read_latency: float
     write_latency: float
@@ -191,7 +192,7 @@ class SolidStateDrive:
     link_rate: float
 
     def slowed(self, factor: float) -> SolidStateDrive:
-        """The drive in slow motion; sizes and channels stay."""
+        """The drive with a time scale; sizes and channels stay."""
         times = ("overhead", "read_latency", "write_latency", "flush_latency", "gc_stall")
         changed = {name: getattr(self, name) * factor for name in times}
         return replace(self, link_rate=max(round(self.link_rate / factor), 1), **changed)

@@ -1,4 +1,4 @@
-"""Faults: what happens to the guest or to its disks at a moment of a cell."""
+"""Faults: what happens to the guest or its disks at a point of a cell."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _OWN = ("name", "fault", *MOMENTS, "at", "check")
 
 
 def _any_parameter(schema: dict[str, Any]) -> None:
-    """JSON Schema of a fault as it is written: its parameters beside its name."""
+    """JSON Schema of a fault as written: its parameters next to its name."""
     schema["properties"].pop("parameters", None)
     schema["additionalProperties"] = True
 
 
 class Fault(Model):
-    """One kind of fault with its own parameters, its moment, and a name for what came of it."""
+    """One fault with its parameters, its time, and a name for its results."""
 
     model_config = ConfigDict(json_schema_extra=_any_parameter)
 
@@ -27,24 +27,24 @@ class Fault(Model):
     fault: Annotated[str, Says("a kind of fault, such as power_cut")] = Field(
         pattern=r"^[a-z][a-z0-9_]*$"
     )
-    """A kind of fault, a file in ``lab/plugins/faults/``."""
+    """A fault, a file in ``lab/plugins/faults/``."""
     before: str | None = None
-    """Name of the workload that begins when md is done with the fault."""
+    """Workload that begins when md is idle after the fault."""
     after: str | None = None
-    """Name of the workload that has ended when the fault comes."""
+    """Workload that has ended when the fault comes."""
     during: str | None = None
-    """Name of the workload that runs when the fault comes."""
+    """Workload that runs when the fault comes."""
     at: Seconds = Field(default=0.0, ge=0)
     """With ``during``: seconds from the workload's start to the fault."""
     check: bool = False
-    """Have md compare all members afterwards (``sync_action``), and count what does not agree."""
+    """Make md compare all members afterwards (``sync_action``), and count mismatches."""
     parameters: dict[str, Any] = {}
-    """Checked by the kind's own file."""
+    """Checked by the fault's own file."""
 
     @model_validator(mode="before")
     @classmethod
     def _gather(cls, value: object) -> object:
-        """Every key that is none of a fault's own is a parameter of its kind."""
+        # Every key that not all faults have is a parameter of this one.
         if not isinstance(value, dict) or "parameters" in value:
             return value
         own = {k: v for k, v in value.items() if k in _OWN}
@@ -56,21 +56,22 @@ class Fault(Model):
         if len(given) != 1:
             found = " and ".join(given) or "none"
             raise ValueError(
-                f"a fault has one moment, and {found} is given: write before, after or during"
-                " with the name of a workload"
+                f"expected one of before, after and during with a workload's name, found {found}"
             )
         if self.at and self.during is None:
-            raise ValueError("at counts from the start of a workload: write during, or remove it")
+            raise ValueError(
+                "at needs during, from whose start it counts: add during, or remove at"
+            )
         return self
 
     @property
     def moment(self) -> Literal["before", "after", "during"]:
-        """On which side of its workload it comes."""
+        """Its time relative to its workload."""
         if self.during is not None:
             return "during"
         return "before" if self.before is not None else "after"
 
     @property
     def workload(self) -> str:
-        """The workload that its moment names."""
+        """The workload that its time refers to."""
         return self.before or self.after or self.during or ""

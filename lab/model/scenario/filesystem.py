@@ -1,4 +1,4 @@
-"""A file system on an array, as a scenario names it."""
+"""A file system on an array, as in a scenario."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Words = Annotated[
     BeforeValidator(_as_words, json_schema_input_type=str | tuple[str, ...]),
     Says("words such as '-m 0', or a list of them"),
 ]
-"""Words of a command: a list, or one text, which an axis can hold."""
+"""Words of a command: a list, or one text, which can be a value of an axis."""
 
 
 class Filesystem(Model):
@@ -27,27 +27,27 @@ class Filesystem(Model):
     type: Literal["ext3", "ext4", "xfs", "zfs"]
     """``zfs``: a dataset of the pool that ``array.kind: zfs`` makes."""
     options: Words = ()
-    """Given to ``mkfs`` or ``zfs create`` as they are."""
+    """Passed to ``mkfs`` or ``zfs create`` as they are."""
     mount_options: Words = ()
     lazy_init: bool = False
-    """ext3, ext4: inode tables and journal are zeroed by the kernel later, while workloads run,
-    instead of by mke2fs (``lazy_itable_init``, ``lazy_journal_init`` in ``mke2fs(8)``)."""
+    """ext3, ext4: the kernel zeroes inode tables and journal later, while workloads run, instead of
+    mke2fs (``lazy_itable_init``, ``lazy_journal_init`` in ``mke2fs(8)``)."""
 
     @field_validator("options")
     @classmethod
     def _not_lazy(cls, options: tuple[str, ...]) -> tuple[str, ...]:
         for option in options:
             if not option or not option.isprintable():
-                raise ValueError(f"{option!r} is not a word of a command")
+                raise ValueError(f"{option!r} is not a command-line word: write each option apart")
             if "lazy_itable_init" in option or "lazy_journal_init" in option:
-                raise ValueError(f"{option!r} is said by filesystem.lazy_init: set that instead")
+                raise ValueError(f"{option!r}: set filesystem.lazy_init instead")
         if options and options[-1] == "-E":
-            raise ValueError("-E is followed by a word, as in [-E, nodiscard]")
+            raise ValueError("-E needs a value, as in [-E, nodiscard]")
         return options
 
     @model_validator(mode="after")
     def _initialised(self) -> Filesystem:
         if self.lazy_init and self.type not in ("ext3", "ext4"):
-            said = f"{self.type} leaves nothing to be initialised later: remove lazy_init"
+            said = f"{self.type} has no lazy initialisation: remove lazy_init"
             raise wrong_key(said, "lazy_init")
         return self

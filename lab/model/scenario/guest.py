@@ -1,4 +1,4 @@
-"""A guest, as a scenario asks for it."""
+"""A guest, as in a scenario."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ KERNEL: Final = Says("a kernel's package such as linux-image-amd64, or a file su
 
 
 def kernel_name(kernel: str | None) -> str | None:
-    """A kernel as a guest may name it; ``ValueError`` where it is neither package nor file."""
+    """A valid ``guest.kernel``; ``ValueError``: it is not a package or a file."""
     if kernel is None or re.fullmatch(r"linux-image-[a-z0-9.+-]+", kernel):
         return kernel
     if is_file(kernel) and not any(c.isspace() for c in kernel):
         return kernel
     raise ValueError(
-        f"'{kernel}' is neither a kernel's package, such as linux-image-amd64, nor a file, "
-        f"which is given with a slash: ./{kernel.strip() or 'bzImage'}"
+        f"'{kernel}' is not a kernel's package, such as linux-image-amd64; write a file with a "
+        f"slash: ./{kernel.strip() or 'bzImage'}"
     )
 
 
 def is_file(kernel: str) -> bool:
-    """Whether ``guest.kernel`` names a file, and not a package."""
+    """Whether ``guest.kernel`` names a file, not a package."""
     return "/" in kernel or kernel.endswith(".deb")
 
 
@@ -36,13 +36,13 @@ class Clock(StrEnum):
     """What a guest's clock counts."""
 
     REAL = "real"
-    """The host's seconds."""
+    """Seconds of the host."""
     VIRTUAL = "virtual"
-    """The guest's own instructions (QEMU's ``-icount``), whatever the host's load."""
+    """The guest's instructions (QEMU's ``-icount``), independent of the host's load."""
 
 
 class Guest(Model):
-    """The virtual machine that holds the array."""
+    """The virtual machine with the array."""
 
     image: Annotated[str, IMAGE] = Field(default="debian-12", pattern=r"^[a-z0-9][a-z0-9.+-]*$")
     """Name of a file in ``images/``, or of an imported image."""
@@ -54,7 +54,7 @@ class Guest(Model):
     memory: Size = 512 * 1024**2
     """Guest memory; at least 256 MiB."""
     kernel_arguments: tuple[str, ...] = ()
-    """Added to the kernel's command line, each a word."""
+    """Words added to the kernel's command line."""
     clock: Clock = Clock.REAL
     """What the guest's clock counts: the host's seconds, or with ``virtual`` its instructions."""
 
@@ -65,7 +65,7 @@ class Guest(Model):
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Fields that came later are left out where they say nothing: cells keep their names."""
+        """Newer fields are left out if they have their default, so that cells keep their ids."""
         data: dict[str, Any] = whole(self)
         if self.kernel is None:
             data.pop("kernel", None)
@@ -86,7 +86,7 @@ class Guest(Model):
                 f"{format_size(memory)} is too little: a Debian guest needs at least 256MiB to boot"
             )
         if memory % 1024**2:
-            raise ValueError(f"{memory} bytes are not whole MiB: write it as 512MiB")
+            raise ValueError(f"{memory} bytes: expected whole MiB, as in 512MiB")
         return memory
 
     @field_validator("kernel_arguments")
@@ -95,6 +95,6 @@ class Guest(Model):
         for argument in arguments:
             if not argument or any(c.isspace() or not c.isprintable() for c in argument):
                 raise ValueError(
-                    f"{argument!r} is not one printable word: write each apart, as [quiet, ro]"
+                    f"{argument!r} is not one word: write each apart, as in [quiet, ro]"
                 )
         return arguments

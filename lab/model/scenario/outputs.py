@@ -1,4 +1,4 @@
-"""What a workload printed, and what was read around it."""
+"""A workload's output, and what was read around it."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ class Outputs:
     stdout: str
     stderr: str
     files: Mapping[str, str]
-    """Other files the tool wrote, by name."""
+    """Other files that the tool wrote, by name."""

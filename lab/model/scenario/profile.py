@@ -1,4 +1,4 @@
-"""A profile: what reading a disk showed, a model's figures that do the same, and how near."""
+"""A profile: what reading a disk showed, model values that reproduce it, and how well."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ from lab.model.scenario.drive import HddParameters, SsdParameters
 
 
 class ZoneRate(Model):
-    """A stream of reads at one place."""
+    """A sequential read at one position."""
 
     place: float = Field(ge=0, le=1)
-    """Share of the disk."""
+    """Fraction of the disk."""
     rate: float = Field(gt=0)
     """Bytes per second."""
 
 
 class Jumps(Model):
-    """Single small reads, each so far from the one before it."""
+    """Single small reads after a seek of one distance."""
 
     distance: float = Field(gt=0, le=1)
-    """Share of the disk."""
+    """Fraction of the disk."""
     seconds: tuple[float, ...] = Field(min_length=2)
 
 
 class Samples(Model):
-    """What was measured, by reads alone."""
+    """Measurements, by reads only."""
 
     size: int
     """Bytes of the disk."""
     rotational: bool
     zones: tuple[ZoneRate, ...] = Field(min_length=2)
     jumps: tuple[Jumps, ...] = ()
-    """Of a disk that turns."""
+    """For a rotating disk."""
     random: tuple[float, ...] = Field(min_length=2)
-    """Seconds of small reads all over the disk, one at a time."""
+    """Seconds of small random reads, one at a time."""
     random_16: float | None = None
-    """Small reads all over the disk in a second, sixteen at a time; ``None``: not measured."""
+    """Small random reads per second, sixteen in flight; ``None``: not measured."""
     large_16: float | None = None
-    """Bytes per second of large reads all over the disk, sixteen at a time."""
+    """Bytes per second of large random reads, sixteen in flight."""
     near: tuple[float, ...] = Field(min_length=2)
-    """Seconds of small reads right behind the one before, for which no arm has to move."""
+    """Seconds of small reads directly after the previous one, without a seek."""
     read_ahead: int | None = None
-    """Bytes that the disk had read on by itself; ``None``: not measured."""
+    """Bytes that the disk read ahead by itself; ``None``: not measured."""
 
 
 class Point(Model):
-    """One figure, of the disk and of the model."""
+    """One value, of the disk and of the model."""
 
     name: str
     unit: Literal["seconds", "bytes_per_second", "per_second"]
@@ -58,28 +58,28 @@ class Point(Model):
 
     @property
     def error(self) -> float:
-        """Share by which the model is off."""
+        """Relative error of the model."""
         return self.model / self.measured - 1
 
 
 class Profile(Model):
-    """A disk's figures as a scenario can use them: ``disks.model: profile:FILE``."""
+    """A disk's values for scenarios: ``disks.model: profile:FILE``."""
 
     kind: Literal["hdd", "ssd"]
     disk: dict[str, str | int] = {}
-    """Which one it was: name, model, serial, size."""
+    """The measured disk: name, model, serial, size."""
     measured_at: str = ""
     """ISO 8601, UTC."""
     hdd: HddParameters = HddParameters()
     ssd: SsdParameters = SsdParameters()
     assumed: tuple[str, ...] = ()
-    """Figures that reading does not show; they are the preset's."""
+    """Values that reading does not show; they are the preset's."""
     points: tuple[Point, ...] = ()
     samples: Samples | None = None
 
     @property
     def score(self) -> float:
-        """The median share by which the model is off."""
+        """Median relative error of the model."""
         errors = sorted(abs(p.error) for p in self.points)
         middle = len(errors) // 2
         if not errors:

@@ -1,4 +1,4 @@
-"""A real disk, as the host tells it."""
+"""A real disk, as the host describes it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from lab.core.base import Model
 
 
 class RealDisk(Model):
-    """What a scenario that names a device takes from the host."""
+    """The facts that a scenario with ``device`` takes from the host."""
 
     size: int
     """Bytes."""

@@ -1,28 +1,27 @@
-"""Array kinds: disks combined in the guest. One file each; its name is its name.
+"""Array kinds: disks combined in the guest. One file each; the file's name is the kind's name.
 
 How to add one
 --------------
-1. Write ``lab/plugins/arrays/NAME.py``. Scenarios then say ``array.kind: NAME``; nothing is
+1. Write ``lab/plugins/arrays/NAME.py``. Scenarios then use ``array.kind: NAME``. Nothing is
    registered.
-2. Give it a class that has what ``lab.model.plugin.ArrayKind`` demands, and end the file with
+2. Give it a class with the members of ``lab.model.plugin.ArrayKind``, and end the file with
    ``ARRAY: ArrayKind = YourClass()``, so that mypy checks it there:
 
    * ``problems(array, disks)`` yields a ``Problem`` for everything that the tools or the kernel
-     would refuse, under the field's dotted name: ``array.chunk``, ``disks.count``. A guest is
-     booted only when there are none. ``idle_by`` names the field that leaves another one without
-     a use, such as a bitmap's chunk where there is no bitmap: in a matrix that is no problem.
-   * ``lacks(array, facts)`` yields one for everything that an image's kernel or programs, as far
-     as they are known, cannot do. The message speaks of the image: ``it has no ZFS``.
-   * ``target(array)`` is the path in the guest at which workloads are aimed.
+     would refuse, with the field's dotted name: ``array.chunk``, ``disks.count``. A guest boots
+     only if there are none. ``idle_by`` names the field that makes another one unused, such as a
+     bitmap's chunk without a bitmap: in a matrix that is not a problem.
+   * ``lacks(array, facts)`` yields one for everything that an image's kernel or programs cannot do,
+     as far as known. The message is about the image: ``it has no ZFS``.
+   * ``target(array)`` is the path in the guest that workloads use.
    * ``filesystem`` is the type that only this kind can make, or ``None``.
-   * ``fresh(array)`` and ``state(array)`` are shell lines: forget what is cached, print the state.
-   * ``assemble(array, disks, sizes, filesystem)`` returns the steps that build it: see first that
-     nothing is on the disks; then build, with an undo that is harmless where nothing was built; and
-     end with a ``Verify`` that reads back everything the scenario asked for. What cannot be read
-     back is not claimed.
+   * ``fresh(array)`` and ``state(array)`` are shell lines: drop caches, print the state.
+   * ``assemble(array, disks, sizes, filesystem)`` returns the steps that build it: check first that
+     the disks are empty; then build, with an undo that is harmless if nothing was built; and end
+     with a ``Verify`` of everything that the scenario asked for.
 
-3. Nothing in the file may touch the world; it returns data. Scripts are POSIX sh (dash). Each step
-   is a round trip of a tenth of a second or more: keep them few.
-4. What theory must know as well (layouts, sizes) belongs into a package of its own, as md's into
-   ``lab/md/facts``. The steps of one md array, of whatever devices, are in ``lab/md/steps``.
+3. The file only returns data: no processes, files or clocks. Scripts are POSIX sh (dash). Each step
+   is a round trip of 0.1 s or more: use few.
+4. What theory needs too (layouts, sizes) belongs into a package of its own, as md's in
+   ``lab/md/facts``. The steps of one md array, on any devices, are in ``lab/md/steps``.
 """

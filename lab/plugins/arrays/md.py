@@ -1,8 +1,8 @@
-"""Linux md arrays of whole disks, made by mdadm and read back from sysfs.
+"""Linux md arrays of whole disks, made by mdadm and verified through sysfs.
 
-An external bitmap is a file on a file system that is not on the array: the guest's own, or an ext4
-that is made for it on a disk of the scenario (``array.bitmap_disk``). md looks up which blocks the
-file has (``md-bitmap.c: read_page``, ``bmap``) and writes to these, past the file system.
+An external bitmap is a file on a file system outside the array: the guest's root, or an ext4 that
+is made for it on a disk of the scenario (``array.bitmap_disk``). md looks up the file's blocks
+(``md-bitmap.c: read_page``, ``bmap``) and writes to them directly.
 """
 
 from __future__ import annotations
@@ -23,32 +23,28 @@ from lab.model.scenario.document import Array, Disk, Filesystem
 
 
 class Md(ArrayKind):
-    """An array of Linux's own software RAID."""
+    """An array of Linux software RAID."""
 
     @override
     def problems(self, array: Array, disks: Sequence[Disk]) -> Iterable[Problem]:
-        """What mdadm or the kernel would refuse, and fields of other kinds."""
         yield from array_problems(array, [disk.size for disk in disks])
         if array.segments is not None:
             yield Problem(
                 key="array.segments",
-                message="an md array is made of whole disks: set kind to segments, or leave it out",
+                message="an md array uses whole disks: set kind to segments, or remove it",
                 idle_by="array.kind",
             )
 
     @override
     def lacks(self, array: Array, facts: ImageFacts) -> Iterable[Problem]:
-        """What the image's kernel or mdadm is too old for, too new for, or built without."""
         return unsupported(array, facts)
 
     @override
     def target(self, array: Array) -> str:
-        """mdadm's own name for it."""
         return device_of(array)
 
     @override
     def state(self, array: Array) -> str:
-        """All arrays, as the kernel shows them."""
         return "cat /proc/mdstat"
 
     @override
@@ -59,13 +55,12 @@ class Md(ArrayKind):
         sizes: Sequence[int],
         filesystem: Filesystem | None,
     ) -> tuple[Step, ...]:
-        """The bitmap's file system, where it has one of its own; then the array."""
         members, sized = without_bitmap_disk(array, disks), without_bitmap_disk(array, sizes)
         return (*_bitmap_steps(array, disks), *array_steps(array, members, sized))
 
 
 def _bitmap_steps(array: Array, disks: Sequence[str]) -> tuple[Step, ...]:
-    """An ext4 for the bitmap's file, whole before it is used: nothing writes to it later."""
+    """An ext4 for the bitmap's file, fully initialised: nothing writes to it later."""
     path = bitmap_path(array)
     if array.bitmap_disk is None or path is None:
         return ()

@@ -1,8 +1,8 @@
 """Disks cut into partitions, an md array across each, and one LVM volume over the arrays.
 
-What is cut apart is synchronised apart: after a power cut only those arrays resync that were
-written to. Each disk gets a GPT with ``array.segments`` partitions of one size; the arrays are like
-each other and are named ``NAME1``, ``NAME2``; the volume is ``lab/NAME``, linear or striped.
+Arrays resync separately: after a power cut only those that were written to. Each disk gets a GPT
+with ``array.segments`` partitions of one size. The arrays are alike and named ``NAME1``, ``NAME2``.
+The volume is ``lab/NAME``, linear or striped.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from lab.model.plugin import ArrayKind, Problem
 from lab.model.scenario.document import Array, Disk, Filesystem
 
 GROUP: Final = "lab"
-"""The volume group. Only what LVM is pointed at is ever read or written by it."""
+"""The volume group. LVM reads and writes only the devices that the commands name."""
 RULE: Final = "/run/udev/rules.d/99-lab-volume.rules"
-"""udev reads a device again whenever a program that may write to it closes it; fio opens it to
-learn its size, and would share its first second with that."""
+"""udev re-reads a device whenever a program that could write to it closes it. fio opens it to get
+its size, and would share its first second with udev."""
 
 
 class Segments(ArrayKind):
@@ -42,24 +42,20 @@ class Segments(ArrayKind):
 
     @override
     def problems(self, array: Array, disks: Sequence[Disk]) -> Iterable[Problem]:
-        """What mdadm, the kernel or LVM would refuse."""
         return segment_problems(array, [disk.size for disk in disks])
 
     @override
     def lacks(self, array: Array, facts: ImageFacts) -> Iterable[Problem]:
-        """LVM, and what each of the md arrays needs."""
         yield from unsupported(array, facts)
         if facts.packages is not None and "lvm2" not in facts.packages:
             yield Problem(key="array.kind", message="it has no LVM")
 
     @override
     def target(self, array: Array) -> str:
-        """The logical volume."""
         return f"/dev/{GROUP}/{array.name}"
 
     @override
     def state(self, array: Array) -> str:
-        """All arrays, as the kernel shows them, and the volume's table."""
         return f"cat /proc/mdstat; dmsetup table {GROUP}-{array.name}"
 
     @override
@@ -70,7 +66,6 @@ class Segments(ArrayKind):
         sizes: Sequence[int],
         filesystem: Filesystem | None,
     ) -> tuple[Step, ...]:
-        """Partitions, the arrays, the volume; each read back."""
         shape = segment_geometry(array, sizes)
         count = array.segments or 1
         used = disks[: shape.members + shape.spares]
@@ -86,9 +81,9 @@ class Segments(ArrayKind):
 
 
 def _partitions(disks: Sequence[str], sizes: Sequence[int], count: int) -> GuestCommand:
-    """A table for each disk; udev's names for all partitions are there when it ends.
+    """A partition table for each disk; at the end udev's names for all partitions exist.
 
-    What the kernel knows of partitions is taken back with them: the next cell wipes the disks.
+    The undo makes the kernel forget the partitions, since the next cell wipes the disks.
     """
     lines = ["set -eu"]
     for disk, size in zip(disks, sizes, strict=True):
@@ -120,7 +115,7 @@ def _partitions(disks: Sequence[str], sizes: Sequence[int], count: int) -> Guest
 
 
 def _volume(array: Array, shape: Geometry, devices: Sequence[str]) -> GuestCommand:
-    """The group and the volume, with nothing left to LVM's own choice."""
+    """The group and the volume, with every option given."""
     seen = [word for device in devices for word in ("--devices", device)]
     group = [
         *("vgcreate", *seen, "--yes", "--quiet", "--physicalextentsize", f"{EXTENT // KIB}k"),
@@ -152,7 +147,7 @@ def _volume(array: Array, shape: Geometry, devices: Sequence[str]) -> GuestComma
 
 
 def _read_back(array: Array, shape: Geometry, devices: Sequence[str]) -> Verify:
-    """device-mapper's own table: which arrays, in which order, from which byte of each.
+    """Verify device-mapper's table: the arrays, their order, and the first byte used of each.
 
     ``dm-linear.c: linear_status``: start, length, ``linear``, device, start there, in sectors;
     ``dm-stripe.c: stripe_status``: one line, with the stripe's size and all devices.

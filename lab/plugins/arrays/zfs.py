@@ -1,11 +1,11 @@
-"""ZFS pools: mirrors, raidz and stripes, with a dataset or a volume in them, read back from ZFS.
+"""ZFS pools: mirrors, raidz and stripes, with a dataset or a volume, verified through ZFS.
 
-Workloads with ``filesystem: {type: zfs}`` run on a dataset, mounted where other file systems are;
-without one, or with another, they are aimed at a volume, a block device in the pool. ZFS gives each
-disk a partition table and begins at its first MiB. A pool needs no initial sync.
+With ``filesystem: {type: zfs}`` workloads run on a dataset, mounted like other file systems.
+Without one, or with another one, they use a volume, a block device in the pool. ZFS gives each disk
+a partition table and begins at its first MiB. A pool needs no initial sync.
 
-What ZFS keeps in its ARC is not the kernel's page cache: before each workload the pool is exported,
-which flushes all of it (OpenZFS ``spa.c: spa_unload``, ``arc_flush``), and imported again.
+ZFS's ARC is not the kernel's page cache: before each workload the pool is exported, which flushes
+the ARC (OpenZFS ``spa.c: spa_unload``, ``arc_flush``), and imported again.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from lab.model.scenario.document import Array, Disk, Filesystem, InitialSync
 from lab.model.scenario.zfs import LEVELS, ZfsParameters
 
 OWN: Final = frozenset(("kind", "level", "members", "spares", "name", "initial_sync", "zfs"))
-"""Fields of an array that a pool has, too."""
+"""Fields of an array that a pool has too."""
 SMALLEST: Final = {"stripe": 1, "mirror": 2, "raidz": 2, "raidz1": 2, "raidz2": 3, "raidz3": 4}
-"""Fewest disks of a vdev, ``zpool_vdev.c: get_replication`` and ``is_grouping``."""
+"""Least number of disks of a vdev, ``zpool_vdev.c: get_replication`` and ``is_grouping``."""
 SMALLEST_DISK: Final = 64 * MIB
 """``SPA_MINDEVSIZE``."""
 RESERVED: Final = re.compile(r"(mirror|raidz|draid|spare|log|cache|special|dedup)\d*|c\d.*")
-"""Beginnings that a pool's name may not have, ``zpool-create(8)``."""
+"""Reserved beginnings of a pool's name, ``zpool-create(8)``."""
 
 
 class Zfs(ArrayKind):
@@ -41,33 +41,33 @@ class Zfs(ArrayKind):
     @property
     @override
     def filesystem(self) -> str | None:
-        """Datasets."""
         return "zfs"
 
     @override
     def problems(self, array: Array, disks: Sequence[Disk]) -> Iterable[Problem]:
-        """What zpool would refuse, and md's fields, which mean nothing here."""
         strange = [
             name
             for name, field in Array.model_fields.items()
             if name not in OWN and getattr(array, name) != field.default
         ]
         for name in strange:
-            yield Problem(key=f"array.{name}", message="md has this and a pool does not: remove it")
+            yield Problem(
+                key=f"array.{name}",
+                message="a field of md arrays, which a ZFS pool does not have: remove it",
+            )
         if array.initial_sync is not InitialSync.ASSUME_CLEAN:
             yield Problem(
                 key="array.initial_sync",
-                message="a pool knows what was written to it and is never synchronised: remove it",
+                message="a ZFS pool has no initial sync: remove it",
             )
         if RESERVED.match(array.name):
             yield Problem(
-                key="array.name", message=f"no pool may be called {array.name!r}: write bench"
+                key="array.name", message=f"ZFS reserves the name {array.name!r}: write bench"
             )
         yield from _shape_problems(array, disks)
 
     @override
     def lacks(self, array: Array, facts: ImageFacts) -> Iterable[Problem]:
-        """ZFS itself, which Debian's kernels do not have."""
         if facts.packages is None:
             return
         if "zfsutils-linux" not in facts.packages or "zfs" not in facts.own_modules:
@@ -75,12 +75,10 @@ class Zfs(ArrayKind):
 
     @override
     def target(self, array: Array) -> str:
-        """The volume."""
         return f"/dev/zvol/{_volume(array)}"
 
     @override
     def fresh(self, array: Array) -> str:
-        """The pool is exported and imported; a file system on the volume is mounted anew."""
         name = array.name
         return (
             f"set -- $(grep ' {MOUNT} ' /proc/mounts || true)\n"
@@ -93,7 +91,6 @@ class Zfs(ArrayKind):
 
     @override
     def state(self, array: Array) -> str:
-        """The pool, its space, and what the ARC holds."""
         name = array.name
         return f"zpool status {name}; zpool list -v {name}; cat /proc/spl/kstat/zfs/arcstats"
 
@@ -105,7 +102,6 @@ class Zfs(ArrayKind):
         sizes: Sequence[int],
         filesystem: Filesystem | None,
     ) -> tuple[Step, ...]:
-        """Create the pool and read it back; then the dataset or the volume."""
         used = disks[: _members(array, len(disks)) + array.spares]
         return (
             GuestCommand(
@@ -125,7 +121,7 @@ class Zfs(ArrayKind):
 
 
 def _made_volume(array: Array, path: str) -> tuple[Step, ...]:
-    """A sparse volume: what it does not hold takes no space, and is not reserved for it."""
+    """A sparse volume: it reserves no space."""
     size, zfs = array.zfs.volume_size, array.zfs
     room = (
         f"size={size}"
@@ -168,7 +164,7 @@ def _made_volume(array: Array, path: str) -> tuple[Step, ...]:
 
 
 def _dataset(array: Array, filesystem: Filesystem) -> tuple[Step, ...]:
-    """A dataset, which ZFS mounts as it makes it."""
+    """A dataset; ZFS mounts it."""
     dataset = f"{array.name}/data"
     create = words("zfs", "create", "-o", f"mountpoint={MOUNT}", *filesystem.options, dataset)
     return (
@@ -214,35 +210,33 @@ def _shape_problems(array: Array, disks: Sequence[Disk]) -> Iterable[Problem]:
     if members + array.spares > len(disks):
         yield Problem(
             key="array.members",
-            message=f"{members} members and {array.spares} spares do not fit on the {len(disks)} "
-            "disks that there are: raise disks.count, or lower members or spares",
+            message=f"{members} members and {array.spares} spares need more than the {len(disks)} "
+            "disks of the scenario: raise disks.count, or lower members or spares",
         )
     elif members < least:
         yield Problem(
             key="disks.count",
-            message=f"{array.level} needs {least} disks or more, and there are {members}",
+            message=f"{array.level} needs {least} disks, found {members}: raise disks.count",
         )
     elif width < least:
         yield Problem(
-            key="array.zfs.width", message=f"{array.level} needs {least} disks or more, not {width}"
+            key="array.zfs.width",
+            message=f"{array.level} needs at least {least} disks, found {width}",
         )
     elif members % width:
         yield Problem(
             key="array.zfs.width" if array.zfs.width else "disks.count",
-            message=f"{members} disks are no whole number of vdevs of {width}",
+            message=f"{members} disks cannot be divided into vdevs of {width}: change one of them",
         )
     elif array.zfs.width is not None and array.level == "stripe":
-        yield Problem(
-            key="array.zfs.width", message="a stripe's vdevs are single disks: leave it out"
-        )
+        yield Problem(key="array.zfs.width", message="a stripe's vdevs are single disks: remove it")
     elif array.spares and array.level == "stripe":
         yield Problem(key="array.spares", message="a stripe cannot lose a disk: set spares to 0")
     for disk in disks:
         if disk.size < SMALLEST_DISK + 10 * MIB:
             yield Problem(
                 key="disks.size",
-                message=f"{format_size(disk.size)} is less than a pool takes, with its partition "
-                "table: 74MiB",
+                message=f"{format_size(disk.size)} is too small for a ZFS pool: give 74MiB or more",
             )
             return
     yield from _power_problems(array.zfs)
@@ -253,17 +247,18 @@ def _power_problems(zfs: ZfsParameters) -> Iterable[Problem]:
         value = getattr(zfs, name)
         if value & (value - 1):
             yield Problem(
-                key=f"array.zfs.{name}", message=f"{format_size(value)} is not a power of two"
+                key=f"array.zfs.{name}",
+                message=f"{format_size(value)} is not a power of two: write 128KiB",
             )
     if zfs.recordsize > MIB:
         yield Problem(
             key="array.zfs.recordsize",
-            message=f"{format_size(zfs.recordsize)} is more than ZFS takes unasked: 1MiB at most",
+            message=f"{format_size(zfs.recordsize)} is above ZFS's limit: give 1MiB or less",
         )
 
 
 _FIRST_NAMES: Final = {"gzip-6": "gzip", "zstd-fast-1": "zstd-fast"}
-"""What ZFS calls levels that have two names (OpenZFS, ``module/zcommon/zfs_prop.c``)."""
+"""ZFS's name of levels that have two (OpenZFS, ``module/zcommon/zfs_prop.c``)."""
 
 
 def _properties(zfs: ZfsParameters) -> dict[str, str]:
@@ -278,7 +273,7 @@ def _properties(zfs: ZfsParameters) -> dict[str, str]:
 
 
 def create_command(array: Array, disks: Sequence[str]) -> str:
-    """zpool's command line, with every property named."""
+    """The ``zpool create`` command, with every property given."""
     members = len(disks) - array.spares
     width = _width(array, members)
     options = ["-f", "-o", f"ashift={array.zfs.ashift}", "-o", "cachefile=none"]
@@ -298,7 +293,8 @@ _ARC_MAX: Final = "/sys/module/zfs/parameters/zfs_arc_max"
 
 
 def _create(array: Array, disks: Sequence[str]) -> str:
-    """The ARC's limit first: 0 is ZFS's own, and stands for what a cell before may have set."""
+    """Create the pool. The ARC's limit comes first: 0 is ZFS's default and resets an earlier
+    cell's."""
     return (
         f"set -eu\nmodprobe zfs\necho {array.zfs.arc_max or 0} > {_ARC_MAX}\n"
         f"{create_command(array, disks)} 2>&1\nzpool status {array.name}\n"
@@ -306,7 +302,7 @@ def _create(array: Array, disks: Sequence[str]) -> str:
 
 
 def _take_apart(array: Array, disks: Sequence[str]) -> str:
-    """Destroy the pool, and have the kernel forget the partitions that ZFS made."""
+    """Destroy the pool, and make the kernel forget the partitions that ZFS made."""
     name = array.name
     parts = words(*(f"{disk}-part{number}" for disk in disks for number in (1, 9)))
     return (
@@ -326,7 +322,7 @@ def _take_apart(array: Array, disks: Sequence[str]) -> str:
 
 
 def _read(array: Array, disks: Sequence[str]) -> str:
-    """Everything about the pool that ZFS tells, as ``key=value`` lines in bytes."""
+    """Shell lines that print all facts about the pool as ``key=value``, in bytes."""
     name = array.name
     properties = ",".join(_properties(array.zfs))
     return (
@@ -355,7 +351,7 @@ def _read(array: Array, disks: Sequence[str]) -> str:
 
 
 def _expected(array: Array, disks: Sequence[str]) -> dict[str, str]:
-    """What ZFS must say of the pool that was asked for."""
+    """The facts that ZFS must report for the requested pool."""
     members = len(disks) - array.spares
     width = _width(array, members)
     level = "raidz1" if array.level == "raidz" else array.level

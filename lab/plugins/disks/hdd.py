@@ -1,12 +1,12 @@
-"""Hard disks: an arm, platters that turn, a queue and a volatile cache.
+"""Hard disks: an arm, rotating platters, a queue and a volatile cache.
 
-The lab's own server (``lab/plugins/disks/plugin/disk.c``, run by nbdkit) stands behind each disk
-and keeps the time: seeks by a curve over the full stroke, onto which a disk of any size is mapped;
-rotation; transfer by zone; what lies a little ahead is waited for and not sought; reading ahead; a
-queue that takes the shortest positioning time first; a write cache that is brought to the medium in
-the background, that FLUSH drains and FUA goes round. Faults are commanded over its control socket.
+Each disk has a server (``drive/nbdkit_disk.c``, run by nbdkit) that models its timing: seeks by a
+curve over the full stroke, onto which a disk of any size is mapped; rotation; transfer by zone; a
+short distance ahead is waited for instead of sought; read-ahead; a queue served by shortest
+positioning time; a write cache that is written in the background, drained by FLUSH and bypassed by
+FUA. Faults are commands on its control socket.
 
-A preset is a drive's data sheet; ``disks.hdd`` changes single figures of it.
+A preset is a drive's data sheet; ``disks.hdd`` changes single values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lab.model.execution.procedure import Step
 from lab.model.plugin import DiskModel, Probe, Problem
 from lab.model.scenario.document import Disk, DiskBus
 from lab.model.scenario.drive import HardDrive, HddParameters, SolidStateDrive
-from lab.plugins.disks import (
+from lab.plugins.disks._shared import (
     BOUNDLESS,
     COSTLESS_SIZE,
     STREAM_SPAN,
@@ -38,10 +38,10 @@ from lab.plugins.disks import (
 
 DEFAULT: Final = "hdd_7200"
 _AGEING: Final = 0.03
-"""The lab's own choice: after 0.3 s a request is worth a revolution more than a fresh one. At depth
-16 it costs little throughput, and no request waits without end."""
+"""The lab's choice: after 0.3 s of waiting a request counts as one revolution nearer. At depth 16
+it costs little throughput, and no request starves."""
 _ZONES: Final = 16
-"""The lab's own choice: drives have 15 to 30."""
+"""The lab's choice: drives have 15 to 30."""
 
 PRESETS: Final = {
     "hdd_7200": HardDrive(
@@ -107,7 +107,7 @@ PRESETS: Final = {
 
 
 def drive_of(disk: Disk) -> HardDrive:
-    """The drive that a scenario describes: its preset, what it changes of it, then how slow."""
+    """The drive of a scenario: preset, changed values, then time scale."""
     preset = PRESETS[disk.preset or DEFAULT]
     changed = disk.hdd.model_dump(exclude_none=True, exclude={"slower"})
     drive = replace(preset, **changed)
@@ -115,7 +115,7 @@ def drive_of(disk: Disk) -> HardDrive:
 
 
 def server_parameters(drive: HardDrive, name: str) -> dict[str, str | int | float]:
-    """The drive as the server's parameters; ``name`` decides where its platters stand."""
+    """The drive as the server's parameters; ``name`` decides the platters' start position."""
     curve = drive.seek_curve
     return {
         "model": "hdd",
@@ -145,59 +145,52 @@ class HardDisk(DiskModel):
     @property
     @override
     def plain(self) -> bool:
-        """A server stands behind it: each cell has one of its own."""
         return False
 
     @override
     def problems(self, disk: Disk) -> Iterable[Problem]:
-        """What the server would refuse, and figures that no drive has."""
         yield from served_problems(disk)
         if disk.preset is not None and disk.preset not in PRESETS:
             near = get_close_matches(disk.preset, PRESETS, n=1)
-            guess = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(PRESETS)}"
+            guess = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(PRESETS)}"
             yield Problem(key="preset", message=f"there is no hdd {disk.preset!r}: {guess}")
             return
         drive = drive_of(disk)
         if not drive.track_to_track <= drive.average_seek <= drive.full_stroke:
             yield Problem(
                 key="hdd.average_seek",
-                message=f"{drive.average_seek} s are not between the track-to-track seek "
-                f"({drive.track_to_track} s) and the full stroke ({drive.full_stroke} s)",
+                message=f"{drive.average_seek} s is not between track_to_track "
+                f"({drive.track_to_track} s) and full_stroke ({drive.full_stroke} s)",
             )
         elif drive.seek_curve.b < 0 or drive.seek_curve.e < 0:
             yield Problem(
                 key="hdd.average_seek",
-                message=f"no curve that rises from {drive.track_to_track} s to "
-                f"{drive.full_stroke} s has the mean {drive.average_seek} s: give another one",
+                message=f"no seek curve from {drive.track_to_track} s to {drive.full_stroke} s has "
+                f"the mean {drive.average_seek} s: give another value",
             )
         if not 0 < drive.inner_rate <= drive.outer_rate:
             yield Problem(
                 key="hdd.inner_rate",
-                message=f"{drive.inner_rate} bytes per second are not between 1 and the outer "
-                f"tracks' {drive.outer_rate}",
+                message=f"{drive.inner_rate} bytes per second is not between 1 and outer_rate "
+                f"({drive.outer_rate})",
             )
         if drive.link_rate < 1:
-            yield Problem(key="hdd.link_rate", message="the cable must carry something")
+            yield Problem(key="hdd.link_rate", message="expected 1 byte per second or more")
         if 0 < drive.write_cache < 64 * KIB:
-            yield Problem(
-                key="hdd.write_cache", message="it is 0, for none, or 64KiB or more: change it"
-            )
+            yield Problem(key="hdd.write_cache", message="expected 0 (none), or 64KiB or more")
 
     @override
     def probes(self, disk: Disk) -> tuple[Probe, ...]:
-        """Random reads, a stream, and writes that are flushed."""
         drive = drive_of(disk)
         zone = min(disk.size, max(STREAM_SPAN, disk.size // drive.zones))
         return drive_probes(drive.access, rate=drive.outer_rate, span=zone, turns=drive.rpm > 0)
 
     @override
     def drive(self, disk: Disk) -> HardDrive | SolidStateDrive | None:
-        """The one that the scenario describes."""
         return drive_of(disk)
 
     @override
     def costless(self, disk: Disk, pace: float = 0.0) -> Disk | None:
-        """An arm that is everywhere at once, over platters that stand still."""
         nothing = HddParameters(
             rpm=0,
             overhead=pace,
@@ -219,13 +212,11 @@ class HardDisk(DiskModel):
 
     @override
     def create(self, disk: Disk, path: str) -> tuple[Step, ...]:
-        """A sparse file, and the server before it."""
         name = path.rpartition("/")[2]
         return serve(disk, path, server_parameters(drive_of(disk), name))
 
     @override
     def xml(self, disk: Disk, *, serial: str, path: str, index: int) -> str:
-        """``<disk>`` over a unix socket; a SCSI disk says how fast it turns."""
         element = network_element(disk, serial=serial, path=path, index=index)
         target = element.find("target")
         assert target is not None
@@ -236,18 +227,15 @@ class HardDisk(DiskModel):
 
     @override
     def rotational(self, disk: Disk) -> bool | None:
-        """It is."""
         return True
 
     @override
     def bytes_per_second(self, disk: Disk) -> float:
-        """What the outer tracks deliver, or the cable carries."""
         drive = drive_of(disk)
         return float(min(drive.outer_rate, drive.link_rate))
 
     @override
     def report(self, disk: Disk, path: str) -> tuple[Step, ...]:
-        """The server's counters."""
         return ask_statistics(path)
 
 

@@ -1,9 +1,8 @@
-"""Solid-state disks: channels side by side, and garbage collection that stops them all.
+"""Solid-state disks: parallel channels, and garbage collection that stops all of them.
 
-The server is that of hard disks (``lab/plugins/disks/plugin/disk.c``), and so are its faults. A
-page is read or taken in by the channel that its address falls to; after every ``gc_after`` bytes
-written all channels stand still for ``gc_stall``. What was written since the last flush is lost
-with the power as far as ``write_cache`` goes.
+The disk server and its faults are those of hard disks (``drive/nbdkit_disk.c``). The address
+decides which channel reads or writes a page. After every ``gc_after`` bytes written all channels
+stop for ``gc_stall``. Writes since the last flush are lost with the power, up to ``write_cache``.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from lab.model.execution.procedure import Step
 from lab.model.plugin import DiskModel, Probe, Problem
 from lab.model.scenario.document import Disk, DiskBus
 from lab.model.scenario.drive import HardDrive, SolidStateDrive, SsdParameters
-from lab.plugins.disks import (
+from lab.plugins.disks._shared import (
     BOUNDLESS,
     COSTLESS_SIZE,
     as_text,
@@ -55,7 +54,7 @@ PRESETS: Final = {
 
 
 def drive_of(disk: Disk) -> SolidStateDrive:
-    """The drive that a scenario describes: its preset, what it changes of it, then how slow."""
+    """The drive of a scenario: preset, changed values, then time scale."""
     preset = PRESETS[disk.preset or DEFAULT]
     drive = replace(preset, **disk.ssd.model_dump(exclude_none=True, exclude={"slower"}))
     return drive.slowed(disk.ssd.slower) if disk.ssd.slower else drive
@@ -84,38 +83,35 @@ class SolidState(DiskModel):
     @property
     @override
     def plain(self) -> bool:
-        """A server stands behind it: each cell has one of its own."""
         return False
 
     @override
     def problems(self, disk: Disk) -> Iterable[Problem]:
-        """What the server would refuse."""
         yield from served_problems(disk)
         if disk.preset is not None and disk.preset not in PRESETS:
             near = get_close_matches(disk.preset, PRESETS, n=1)
-            guess = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(PRESETS)}"
+            guess = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(PRESETS)}"
             yield Problem(key="preset", message=f"there is no ssd {disk.preset!r}: {guess}")
             return
         drive = drive_of(disk)
         if drive.page < 512 or drive.page % 512:
-            yield Problem(key="ssd.page", message="a page is a multiple of 512 bytes: change it")
+            yield Problem(
+                key="ssd.page", message=f"{drive.page} is not a multiple of 512 bytes: write 16KiB"
+            )
         if drive.link_rate < 1:
-            yield Problem(key="ssd.link_rate", message="the cable must carry something")
+            yield Problem(key="ssd.link_rate", message="expected 1 byte per second or more")
 
     @override
     def probes(self, disk: Disk) -> tuple[Probe, ...]:
-        """Random reads, a stream, and writes that are flushed."""
         drive = drive_of(disk)
         return drive_probes(drive.read_latency, rate=drive.link_rate, span=None, turns=False)
 
     @override
     def drive(self, disk: Disk) -> HardDrive | SolidStateDrive | None:
-        """The one that the scenario describes."""
         return drive_of(disk)
 
     @override
     def costless(self, disk: Disk, pace: float = 0.0) -> Disk | None:
-        """Channels that are done at once."""
         nothing = SsdParameters(
             overhead=pace,
             read_latency=0,
@@ -133,12 +129,10 @@ class SolidState(DiskModel):
 
     @override
     def create(self, disk: Disk, path: str) -> tuple[Step, ...]:
-        """A sparse file, and the server before it."""
         return serve(disk, path, server_parameters(drive_of(disk)))
 
     @override
     def xml(self, disk: Disk, *, serial: str, path: str, index: int) -> str:
-        """``<disk>`` over a unix socket; a SCSI disk says that it does not turn."""
         element = network_element(disk, serial=serial, path=path, index=index)
         target = element.find("target")
         assert target is not None
@@ -148,17 +142,14 @@ class SolidState(DiskModel):
 
     @override
     def rotational(self, disk: Disk) -> bool | None:
-        """It is not."""
         return False
 
     @override
     def bytes_per_second(self, disk: Disk) -> float:
-        """What the cable carries."""
         return float(drive_of(disk).link_rate)
 
     @override
     def report(self, disk: Disk, path: str) -> tuple[Step, ...]:
-        """The server's counters."""
         return ask_statistics(path)
 
 

@@ -1,9 +1,9 @@
-"""Disks slowed down by QEMU's leaky buckets, libvirt's ``<iotune>``.
+"""Disks limited by QEMU's leaky buckets, libvirt's ``<iotune>``.
 
-A bucket per limit leaks at the limit's rate. A request is let in while the bucket is not over
-full, and then pays with its whole size, so that it is the next one that waits. Without ``…_max``
-the bucket holds a tenth of a second; with it, ``…_max`` times ``…_max_seconds``. Source: QEMU,
-``util/throttle.c``. The limit stands above qcow2: its metadata is free. Flushes are free too.
+Each limit has a bucket that leaks at the limit's rate. A request passes while the bucket is not
+full, and then adds its whole size, so the next request waits. Without ``…_max`` the bucket holds
+0.1 s of the rate; with it, ``…_max`` times ``…_max_seconds``. Source: QEMU, ``util/throttle.c``.
+Limits apply above qcow2, so its metadata is free. Flushes are free too.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from lab.core.units import format_size
 from lab.model.execution.procedure import Step
 from lab.model.plugin import DiskModel, Probe, Problem
 from lab.model.scenario.document import Disk, Throttle, Workload
-from lab.plugins.disks import as_text, create_file, drive_element, drive_problems
+from lab.plugins.disks._shared import as_text, create_file, drive_element, drive_problems
 
 LARGEST_VALUE: Final = 10**15
-"""QEMU's ``THROTTLE_VALUE_MAX``, of a rate and of a burst's rate times its length."""
+"""QEMU's ``THROTTLE_VALUE_MAX``, for a rate and for a burst's rate times its length."""
 LONGEST_BURST: Final = 2**32 - 1
 """Seconds: a C ``unsigned int``."""
 
 PROBE_SECONDS: Final = 3.0
-"""Of the stream against each limit, when the disk is calibrated."""
+"""Seconds of the sequential probe against each limit."""
 
 _DIRECTIONS: Final = ("total", "read", "write")
 _UNITS: Final = {"bytes": "bytes_sec", "operations": "iops_sec"}
-"""Ours to libvirt's."""
+"""Our units to libvirt's."""
 
 
 def _field(direction: str, unit: str, suffix: str = "") -> str:
@@ -38,7 +38,7 @@ def _field(direction: str, unit: str, suffix: str = "") -> str:
 
 
 def _iotune_names() -> dict[str, str]:
-    """Our names to libvirt's, in the order in which libvirt itself writes them."""
+    """Our names to libvirt's, in libvirt's order."""
     names = {}
     for ours, theirs in (("", ""), ("_max", "_max")):
         for unit, spelling in _UNITS.items():
@@ -53,11 +53,11 @@ def _iotune_names() -> dict[str, str]:
 
 
 IOTUNE: Final = _iotune_names()
-"""Every field of ``Throttle`` with the ``<iotune>`` element that carries it."""
+"""Every field of ``Throttle`` to its ``<iotune>`` element."""
 
 
 def throttle_problems(throttle: Throttle) -> Iterable[Problem]:
-    """QEMU's own rules, ``throttle_is_valid``, with the lab's names; keys begin ``throttle.``"""
+    """QEMU's rules, ``throttle_is_valid``, with the lab's names; keys begin ``throttle.``"""
     limits: dict[str, int] = throttle.model_dump(exclude={"group"}, exclude_none=True)
     for name, value in limits.items():
         yield from _range_problems(name, value)
@@ -70,14 +70,14 @@ def throttle_problems(throttle: Throttle) -> Iterable[Problem]:
     if "operation_size" in limits and not any(limits.get(name) for name in operations):
         yield Problem(
             key="throttle.operation_size",
-            message="it says how large one operation is, and no operations are limited: set "
-            f"{operations[0]}, or leave it out",
+            message="it has no effect without a limit on operations: set "
+            f"{operations[0]}, or remove it",
         )
     if throttle.group is not None and not limits:
         yield Problem(
             key="throttle.group",
-            message=f"the group {throttle.group!r} shares a limit, and there is none: set one "
-            "such as total_bytes_per_second",
+            message=f"the group {throttle.group!r} has no limit to share: set one such as "
+            "total_bytes_per_second",
         )
 
 
@@ -85,17 +85,17 @@ def _range_problems(name: str, value: int) -> Iterable[Problem]:
     if value < 1:
         yield Problem(
             key=f"throttle.{name}",
-            message=f"{value} is no limit to QEMU: leave the field out, or give 1 or more",
+            message=f"{value} is not a limit: remove the field, or give 1 or more",
         )
     elif name.endswith("_seconds") and value > LONGEST_BURST:
         yield Problem(
             key=f"throttle.{name}",
-            message=f"{value} seconds are more than QEMU can count: give {LONGEST_BURST} or less",
+            message=f"{value} seconds is above QEMU's maximum: give {LONGEST_BURST} or less",
         )
     elif value > LARGEST_VALUE:
         yield Problem(
             key=f"throttle.{name}",
-            message=f"{format_size(value)} is beyond QEMU's range: give {LARGEST_VALUE} or less",
+            message=f"{format_size(value)} is above QEMU's maximum: give {LARGEST_VALUE} or less",
         )
 
 
@@ -108,8 +108,8 @@ def _exclusive_problems(limits: dict[str, int], unit: str, suffix: str) -> Itera
         if limits.get(name):
             yield Problem(
                 key=f"throttle.{name}",
-                message=f"QEMU takes either {total} or limits for each direction, and both are "
-                f"set: remove one of them",
+                message=f"QEMU accepts {total} or limits per direction, and both are set: remove "
+                "one of them",
             )
 
 
@@ -124,31 +124,30 @@ def _burst_problems(limits: dict[str, int], direction: str, unit: str) -> Iterab
     if burst and not average:
         yield Problem(
             key=f"throttle.{burst_name}",
-            message=f"a burst goes beyond a limit, and there is none: set "
-            f"{_field(direction, unit)}, or leave it out",
+            message=f"a burst needs a limit: set {_field(direction, unit)}, or remove it",
         )
     elif burst and burst < average:
         yield Problem(
             key=f"throttle.{burst_name}",
-            message=f"the burst of {burst} is below the limit of {average}: give at least as "
-            "much, or leave it out for the shortest burst",
+            message=f"the burst of {burst} is below the limit of {average}: give at least "
+            f"{average}, or remove it for the shortest burst",
         )
     if length and not burst:
         yield Problem(
             key=f"throttle.{length_name}",
-            message=f"it says how long a burst lasts, and there is none: set {burst_name}, or "
-            "leave it out",
+            message=f"there is no burst whose length it could be: set {burst_name}, or remove it",
         )
     elif length and length > LARGEST_VALUE // burst:
         yield Problem(
             key=f"throttle.{length_name}",
-            message=f"{length} seconds at {burst} overflow QEMU's bucket: the two multiplied "
-            f"must be {LARGEST_VALUE} or less",
+            message=f"{length} seconds at {burst} overflow QEMU's bucket: their product must be "
+            f"{LARGEST_VALUE} or less",
         )
 
 
 def _streams(disk: Disk, way: str) -> Iterable[Probe]:
-    """dd past the page cache: whole blocks against the bytes' limit, pages against operations'."""
+    """Sequential dd without the page cache: large blocks for limits in bytes, pages for
+    operations."""
     blocks = (("bytes", 256 * 1024, 1), ("operations", 4096, 4096))
     for unit, block, weight in blocks:
         limits = [getattr(disk.throttle, _field(d, unit)) for d in ("total", way)]
@@ -170,32 +169,26 @@ def _streams(disk: Disk, way: str) -> Iterable[Probe]:
 
 
 class Throttled(DiskModel):
-    """A disk that moves so many bytes, or does so many operations, in a second, and no more."""
+    """A disk limited in bytes and operations per second."""
 
     @override
     def problems(self, disk: Disk) -> Iterable[Problem]:
-        """The fields that all models share, and QEMU's rules for limits."""
         yield from drive_problems(disk)
         yield from throttle_problems(disk.throttle)
 
     @override
     def probes(self, disk: Disk) -> tuple[Probe, ...]:
-        """A stream each way against each limit, for so long that a start or an end is no matter.
-
-        Not against a real disk: it would be written to, and its limits may be above what it can.
-        """
+        # Not on a real disk: it would be written to, and may be slower than its limits.
         if disk.device is not None:
             return ()
         return tuple(probe for way in ("write", "read") for probe in _streams(disk, way))
 
     @override
     def create(self, disk: Disk, path: str) -> tuple[Step, ...]:
-        """A sparse file."""
         return create_file(disk, path)
 
     @override
     def xml(self, disk: Disk, *, serial: str, path: str, index: int) -> str:
-        """``<disk>`` with every limit in ``<iotune>``; without limits there is no such element."""
         element = drive_element(disk, serial=serial, path=path, index=index)
         limits = disk.throttle.model_dump(exclude_none=True)
         if limits:
@@ -208,7 +201,6 @@ class Throttled(DiskModel):
 
     @override
     def rotational(self, disk: Disk) -> bool | None:
-        """What the real disk does; of a file, what the bus makes of it."""
         return disk.device_rotational
 
 

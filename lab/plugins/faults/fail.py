@@ -1,4 +1,4 @@
-"""A member that md is told to take for broken, ``mdadm --fail``: a spare, if any, steps in."""
+"""A member is marked as failed, ``mdadm --fail``; a spare replaces it, if there is one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing_extensions import override
 from lab.core.base import Model
 from lab.model.execution.procedure import words
 from lab.model.plugin import FaultKind, Problem, Scene, checked
-from lab.plugins.faults import Position, array_problems, disk, disk_problems
+from lab.plugins.faults._shared import Position, array_problems, disk, disk_problems
 
 
 class FailParameters(Model):
@@ -18,7 +18,7 @@ class FailParameters(Model):
 
     disk: Position
     remove: bool = False
-    """Take it out of the array too (``mdadm --remove``)."""
+    """Remove it from the array too (``mdadm --remove``)."""
 
 
 class Fail(FaultKind):
@@ -27,18 +27,17 @@ class Fail(FaultKind):
     @property
     @override
     def parameters(self) -> type[Model]:
-        """The kind's parameters."""
         return FailParameters
 
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
-        """There is such a member."""
         yield from array_problems(scene)
         yield from disk_problems(scene, checked(FailParameters, parameters).disk)
 
     @override
     def script(self, parameters: Any, scene: Scene) -> str:
-        """md lets go of a failed member a moment later, when its requests have ended."""
+        # md releases a failed member a moment later, when its requests have ended: removal is tried
+        # again.
         p = checked(FailParameters, parameters)
         path = disk(scene, p.disk).path
         script = words("mdadm", scene.device, "--fail", path) + " 2>&1\n"

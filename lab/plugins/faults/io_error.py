@@ -1,8 +1,8 @@
 """Sectors of a disk that can no longer be read, or written.
 
-md reads what it cannot read from the other members, writes it again, and reads that back
-(``raid5.c: raid5_end_read_request``, "read error corrected"); the member stays. A server answers
-with EIO, which only modelled disks have.
+md reads such data from the other members, writes it again, and reads it once more (``raid5.c:
+raid5_end_read_request``, "read error corrected"); the member stays. The disk server answers with
+EIO, so the disk must be a modelled one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lab.model.execution.procedure import AskServer, Step
 from lab.model.plugin import FaultKind, Problem, Scene, checked
 from lab.model.result.measurement import Metric
 from lab.model.scenario.outputs import Outputs
-from lab.plugins.faults import Position, counted, data_offset, disk, disk_problems, served
+from lab.plugins.faults._shared import Position, counted, data_offset, disk, disk_problems, served
 
 
 class IoErrorParameters(Model):
@@ -27,17 +27,17 @@ class IoErrorParameters(Model):
     disk: Position
     direction: Literal["read", "write"] = "read"
     offset: Size = 0
-    """First byte, counted from where the member's data begin."""
+    """First byte, relative to the member's data."""
     length: Size = 4096
     """Bytes."""
     times: int | None = Field(default=None, ge=1)
-    """How many requests fail; ``None``: all that touch them."""
+    """How many requests fail; ``None``: all that touch the range."""
 
     @field_validator("length")
     @classmethod
     def _some_bytes(cls, length: int) -> int:
         if length < 1:
-            raise ValueError("0 bytes cannot fail: write length as 4KiB")
+            raise ValueError("expected 1 byte or more, as in 4KiB")
         return length
 
 
@@ -47,18 +47,15 @@ class IoError(FaultKind):
     @property
     @override
     def parameters(self) -> type[Model]:
-        """The kind's parameters."""
         return IoErrorParameters
 
     @property
     @override
     def metrics(self) -> Sequence[Metric]:
-        """How often md mended a member."""
         return (counted("corrected"),)
 
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
-        """Only a server can fail on command, within its disk."""
         p = checked(IoErrorParameters, parameters)
         yield from disk_problems(scene, p.disk)
         if p.disk > len(scene.disks):
@@ -67,19 +64,18 @@ class IoError(FaultKind):
         if not served(broken):
             yield Problem(
                 key="fault",
-                message=f"io_error needs a modelled disk, and disk {p.disk} is of the model"
+                message=f"io_error needs a modelled disk, and the model of disk {p.disk} is"
                 f" {broken.disk.model}: set disks.model to hdd or ssd",
             )
         if _first_byte(p, scene) + p.length > broken.disk.size:
             yield Problem(
                 key="offset",
-                message=f"{p.length} bytes from there lie beyond disk {p.disk}, of"
-                f" {broken.disk.size} bytes: lower offset or length",
+                message=f"the range ends beyond disk {p.disk}, which has {broken.disk.size} bytes:"
+                " lower offset or length",
             )
 
     @override
     def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
-        """The server is told."""
         p = checked(IoErrorParameters, parameters)
         broken = disk(scene, p.disk)
         times = "" if p.times is None else f" {p.times}"
@@ -94,7 +90,7 @@ class IoError(FaultKind):
 
     @override
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        """Lines of the kernel's log, ``raid5.c`` and ``raid1.c`` have the same words."""
+        # raid5.c and raid1.c log the same words.
         return {
             "corrected": float(outputs.files.get("state.txt", "").count("read error corrected"))
         }

@@ -1,8 +1,7 @@
-"""A disk that is pulled out of the running guest.
+"""A disk is pulled out of the running guest.
 
-QEMU takes the device away, the guest's driver ends what was on its way with errors, and udev has
-mdadm fail and remove the member (``udev-md-raid-assembly.rules``: ``mdadm -If``), even of an array
-that is idle.
+QEMU removes the device, the guest's driver ends its requests with errors, and udev makes mdadm fail
+and remove the member (``udev-md-raid-assembly.rules``: ``mdadm -If``), even if the array is idle.
 """
 
 from __future__ import annotations
@@ -17,7 +16,15 @@ from lab.model.execution.procedure import Step, UnplugDisk
 from lab.model.plugin import FaultKind, Problem, Scene, checked
 from lab.model.result.measurement import Metric
 from lab.model.scenario.outputs import Outputs
-from lab.plugins.faults import Position, array_problems, counted, disk, disk_problems, find, number
+from lab.plugins.faults._shared import (
+    Position,
+    array_problems,
+    counted,
+    disk,
+    disk_problems,
+    find,
+    number,
+)
 
 
 class PullParameters(Model):
@@ -27,35 +34,36 @@ class PullParameters(Model):
 
 
 class Pull(FaultKind):
-    """The device is gone, with whatever was on its way."""
+    """The device disappears, with its requests in flight."""
 
     @property
     @override
     def parameters(self) -> type[Model]:
-        """The kind's parameters."""
         return PullParameters
 
     @property
     @override
     def metrics(self) -> Sequence[Metric]:
-        """Whether md noticed."""
         return (counted("noticed", better="higher"),)
+
+    @property
+    @override
+    def unplugs(self) -> bool:
+        return True
 
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
-        """There is such a disk."""
         yield from array_problems(scene)
         yield from disk_problems(scene, checked(PullParameters, parameters).disk)
 
     @override
     def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
-        """QEMU unplugs it; its file stays."""
         pulled = disk(scene, checked(PullParameters, parameters).disk)
         return (UnplugDisk(serial=pulled.serial, xml=pulled.xml),)
 
     @override
     def script(self, parameters: Any, scene: Scene) -> str:
-        """Ten seconds in which md must find it missing."""
+        # md gets ten seconds to notice that it is missing.
         return (
             f"{find(scene.device)}"
             "tries=0 noticed=0\n"
@@ -69,7 +77,6 @@ class Pull(FaultKind):
 
     @override
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        """Whether the array was degraded within ten seconds."""
         return {"noticed": number(outputs.stdout, "noticed")}
 
 

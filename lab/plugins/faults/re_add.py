@@ -1,7 +1,7 @@
 """A member that was failed, removed or pulled comes back, ``mdadm --re-add``.
 
-With a bitmap md recovers what was written in the meantime, and without one it does not take the
-disk back as what it was (``Manage.c: attempt_re_add``; ``md.c: md_add_new_disk``).
+With a bitmap md recovers what was written meanwhile. Without one it does not accept the disk as the
+former member (``Manage.c: attempt_re_add``; ``md.c: md_add_new_disk``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lab.model.execution.procedure import AttachDisk, Step, words
 from lab.model.plugin import FaultKind, Problem, Scene, checked
 from lab.model.result.measurement import Metric
 from lab.model.scenario.outputs import Outputs
-from lab.plugins.faults import (
+from lab.plugins.faults._shared import (
     Position,
     array_problems,
     counted,
@@ -27,7 +27,7 @@ from lab.plugins.faults import (
 )
 
 _LEFT: Final = ("failed", "detached")
-"""mdadm's words for members that are broken, and for those whose disk is gone."""
+"""mdadm's words for failed members, and for those whose disk is gone."""
 
 
 class ReAddParameters(Model):
@@ -35,7 +35,7 @@ class ReAddParameters(Model):
 
     disk: Position
     add: bool = False
-    """Where md does not take it back, clear its superblock and add it as a new disk."""
+    """If md does not accept it, clear its superblock and add it as a new disk."""
 
 
 class ReAdd(FaultKind):
@@ -44,24 +44,26 @@ class ReAdd(FaultKind):
     @property
     @override
     def parameters(self) -> type[Model]:
-        """The kind's parameters."""
         return ReAddParameters
 
     @property
     @override
     def metrics(self) -> Sequence[Metric]:
-        """Whether md took it back as what it was."""
         return (counted("re_added", better="higher"),)
+
+    @property
+    @override
+    def plugs(self) -> bool:
+        return True
 
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
-        """There is such a disk."""
         yield from array_problems(scene)
-        yield from disk_problems(scene, checked(ReAddParameters, parameters).disk)
+        p = checked(ReAddParameters, parameters)
+        yield from disk_problems(scene, p.disk, unplugged_too=True)
 
     @override
     def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
-        """A disk that was pulled is plugged in again."""
         p = checked(ReAddParameters, parameters)
         if p.disk not in unplugged(scene):
             return ()
@@ -73,7 +75,7 @@ class ReAdd(FaultKind):
 
     @override
     def script(self, parameters: Any, scene: Scene) -> str:
-        """What is left of it in the array goes first."""
+        # Its failed or detached entry in the array is removed first.
         p = checked(ReAddParameters, parameters)
         path = disk(scene, p.disk).path
         lines = [
@@ -90,7 +92,6 @@ class ReAdd(FaultKind):
 
     @override
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        """What mdadm said to it."""
         return {"re_added": number(outputs.stdout, "re_added")}
 
 

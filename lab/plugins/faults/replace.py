@@ -1,6 +1,6 @@
-"""A member is replaced while it still works, ``mdadm --replace``: the array is never degraded.
+"""A working member is replaced, ``mdadm --replace``: the array is never degraded.
 
-md copies from the member itself, and drops it when the copy is whole (``mdadm(8)``).
+md copies from the member itself, and drops it when the copy is complete (``mdadm(8)``).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing_extensions import override
 from lab.core.base import Model
 from lab.model.execution.procedure import words
 from lab.model.plugin import FaultKind, Problem, Scene, checked
-from lab.plugins.faults import Position, array_problems, disk, disk_problems
+from lab.plugins.faults._shared import Position, array_problems, disk, disk_problems
 
 
 class ReplaceParameters(Model):
-    """Which disk, and what takes its place."""
+    """Which disk, and its replacement."""
 
     disk: Position
     with_: Position = Field(alias="with")
@@ -31,33 +31,30 @@ class Replace(FaultKind):
     @property
     @override
     def parameters(self) -> type[Model]:
-        """The kind's parameters."""
         return ReplaceParameters
 
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
-        """There are such a member and such a spare."""
         p = checked(ReplaceParameters, parameters)
         yield from array_problems(scene)
         yield from disk_problems(scene, p.disk)
         yield from disk_problems(scene, p.with_, "with")
-        if scene.earlier:  # what is a spare by then, mdadm knows
+        if scene.earlier:  # earlier faults change which disks are spares: mdadm checks it
             return
         members = len(scene.disks) - scene.array.spares
         if p.disk > members:
             yield Problem(
-                key="disk", message=f"disk {p.disk} is a spare: give one of 1 to {members}"
+                key="disk", message=f"disk {p.disk} is a spare: give a disk from 1 to {members}"
             )
         if p.with_ <= members:
             yield Problem(
                 key="with",
-                message=f"disk {p.with_} is no spare: array.spares is {scene.array.spares}, and the"
-                " spares are the last disks",
+                message=f"disk {p.with_} is not a spare: array.spares is {scene.array.spares}, and"
+                " the spares are the last disks",
             )
 
     @override
     def script(self, parameters: Any, scene: Scene) -> str:
-        """One command."""
         p = checked(ReplaceParameters, parameters)
         old, new = disk(scene, p.disk).path, disk(scene, p.with_).path
         return words("mdadm", scene.device, "--replace", old, "--with", new) + " 2>&1\n"

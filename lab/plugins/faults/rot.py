@@ -1,8 +1,8 @@
-"""Bytes of a member that change by themselves, while the array is stopped.
+"""Corruption: bytes of a member change while the array is stopped, without an error.
 
-md does not verify what it reads: data that rotted are read as they are. Its ``check`` counts the
-stripe, 8 sectors for each page, and ``repair`` makes parity of what it finds (``raid5.c:
-handle_parity_checks5``). What a member holds where is md's layout: the first chunk of the last
+md does not verify reads: corrupted data is read as it is. ``check`` counts the stripe, 8 sectors
+per page, and ``repair`` computes parity from the data it finds (``raid5.c:
+handle_parity_checks5``). md's layout decides what a member holds where: the first chunk of the last
 member of a left-symmetric RAID 5 is parity.
 """
 
@@ -17,7 +17,7 @@ from typing_extensions import override
 from lab.core.base import Model, Size
 from lab.model.execution.procedure import AskServer, GuestCommand, SpoilDisk, Step, words
 from lab.model.plugin import FaultKind, Problem, Scene, checked
-from lab.plugins.faults import (
+from lab.plugins.faults._shared import (
     Position,
     array_problems,
     assemble,
@@ -30,7 +30,7 @@ from lab.plugins.faults import (
 )
 
 PATTERN: Final = 0xA5
-"""What a plain disk's bytes become, and a modelled disk's are flipped by (exclusive or)."""
+"""What a plain disk's bytes become; a modelled disk's are inverted by it (exclusive or)."""
 
 
 class RotParameters(Model):
@@ -38,7 +38,7 @@ class RotParameters(Model):
 
     disk: Position
     offset: Size = 0
-    """First byte, counted from where the member's data begin; a multiple of 512."""
+    """First byte, relative to the member's data; a multiple of 512."""
     length: Size = 4096
     """Bytes, a multiple of 512."""
 
@@ -46,7 +46,7 @@ class RotParameters(Model):
     @classmethod
     def _whole_sectors(cls, value: int, info: ValidationInfo) -> int:
         if value % 512 or (info.field_name == "length" and value < 512):
-            raise ValueError(f"{value} is not a number of sectors: give a multiple of 512 bytes")
+            raise ValueError(f"{value} bytes are not whole sectors: give a multiple of 512")
         return value
 
 
@@ -56,37 +56,35 @@ class Rot(FaultKind):
     @property
     @override
     def parameters(self) -> type[Model]:
-        """The kind's parameters."""
         return RotParameters
 
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
-        """Nothing uses the array, and the bytes are a member's data."""
         p = checked(RotParameters, parameters)
         yield from array_problems(scene)
         yield from disk_problems(scene, p.disk)
         if scene.fault.moment == "during":
             yield Problem(
                 key="during",
-                message=f"the array is stopped for it, and {scene.fault.during} would run on it:"
-                " write before or after",
+                message=f"the array is stopped for this fault, and {scene.fault.during} would use"
+                " it: write before or after",
             )
         if scene.mount:
             yield Problem(
                 key="fault",
-                message="the array is stopped for it, and a file system is mounted from it: remove"
-                " the file system",
+                message="the array is stopped for this fault, and its file system is mounted:"
+                " remove the file system",
             )
         if scene.device and p.offset + p.length > geometry(scene).component_size:
             yield Problem(
                 key="offset",
-                message=f"{p.offset} and {p.length} bytes more lie beyond the member's data, of"
+                message="the range ends beyond the member's data, which has"
                 f" {geometry(scene).component_size} bytes: lower offset or length",
             )
 
     @override
     def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
-        """No copy of the bytes is in the guest when they change."""
+        # The array is stopped first, so that the guest caches no copy of the bytes.
         p = checked(RotParameters, parameters)
         rotten, first = disk(scene, p.disk), geometry(scene).data_offset + p.offset
         stop = GuestCommand(
@@ -109,7 +107,6 @@ class Rot(FaultKind):
 
     @override
     def script(self, parameters: Any, scene: Scene) -> str:
-        """The array comes back, with its settings."""
         gone = unplugged(scene)
         return f"{assemble(scene, gone)} || exit 1\nudevadm settle --timeout=30\n{settings(scene)}"
 

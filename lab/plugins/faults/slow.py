@@ -1,7 +1,7 @@
-"""A disk that becomes slower, or does nothing for a while.
+"""A disk becomes slower, or completes nothing for a while.
 
 md has no limit on how long a request may take: nothing fails, and the array waits. QEMU's throttle
-is changed while the guest runs; a modelled disk stalls.
+changes while the guest runs; a modelled disk stalls.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing_extensions import override
 from lab.core.base import Model, Rate, Seconds
 from lab.model.execution.procedure import AskServer, LimitDisk, Step
 from lab.model.plugin import FaultKind, Problem, Scene, checked
-from lab.plugins.faults import Position, disk, disk_problems, served
+from lab.plugins.faults._shared import Position, disk, disk_problems, served
 
 
 class SlowParameters(Model):
@@ -33,7 +33,7 @@ class SlowParameters(Model):
 
     @property
     def limits(self) -> dict[str, int]:
-        """Those that are given, by libvirt's names (``<iotune>``)."""
+        """The given limits, by libvirt's names (``<iotune>``)."""
         given = self.model_dump(exclude={"disk", "stall"}, exclude_none=True)
         return {
             k.replace("_operations_per_second", "_iops_sec").replace("_per_second", "_sec"): v
@@ -42,51 +42,47 @@ class SlowParameters(Model):
 
 
 class Slow(FaultKind):
-    """Other limits, or a stall."""
+    """Lower limits, or a stall."""
 
     @property
     @override
     def parameters(self) -> type[Model]:
-        """The kind's parameters."""
         return SlowParameters
 
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
-        """Limits are QEMU's, and a stall is a server's."""
         p = checked(SlowParameters, parameters)
-        yield from disk_problems(scene, p.disk)
+        yield from disk_problems(scene, p.disk, member=False)
         if p.disk > len(scene.disks):
             return
         model = disk(scene, p.disk).disk.model
         if p.stall is not None and not served(disk(scene, p.disk)):
             yield Problem(
                 key="stall",
-                message=f"a disk of the model {model} does not stall on command: give limits such"
-                " as total_bytes_per_second, or set disks.model to hdd or ssd",
+                message=f"disks of the model {model} cannot stall: give limits such as"
+                " total_bytes_per_second, or set disks.model to hdd or ssd",
             )
         if p.limits and model != "throttle":
             yield Problem(
                 key=next(iter(p.model_dump(exclude={"disk", "stall"}, exclude_none=True))),
-                message=f"a disk of the model {model} has no throttle: set disks.model to throttle"
+                message=f"disks of the model {model} have no throttle: set disks.model to throttle"
                 + (", or give stall" if served(disk(scene, p.disk)) else ""),
             )
         if not p.limits and p.stall is None:
             yield Problem(
                 key="fault",
-                message="it says nothing slow: give a limit such as"
-                " total_bytes_per_second, or stall",
+                message="no limit is given: give one such as total_bytes_per_second, or stall",
             )
         for unit in ("bytes", "iops"):
             if f"total_{unit}_sec" in p.limits and len([k for k in p.limits if unit in k]) > 1:
                 name = "bytes" if unit == "bytes" else "operations"
                 yield Problem(
                     key=f"total_{name}_per_second",
-                    message="a total stands beside no read or write limit: remove one of them",
+                    message="a total excludes read and write limits: remove one of them",
                 )
 
     @override
     def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
-        """QEMU, or the server, is told."""
         p = checked(SlowParameters, parameters)
         slowed = disk(scene, p.disk)
         if p.stall is None:

@@ -1,1 +1,1 @@
-"""What fio takes: its options and their types, and how sizes and times are spelled."""
+"""fio's options and their types, and its spelling of sizes and times."""

@@ -1,7 +1,7 @@
-"""fio's options, as Debian 12's fio 3.33 and Debian 13's fio 3.39 list them.
+"""fio's options, as listed by fio 3.33 (Debian 12) and fio 3.39 (Debian 13).
 
 Made from ``fio --cmdhelp=all``, ``fio --cmdhelp=OPTION`` (types and other names) and ``fio
---enghelp=ENGINE`` of both. ``name`` is not among them: the lab names the job.
+--enghelp=ENGINE`` of both. ``name`` is left out: the lab names the job.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import Final
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a text."""
     return frozenset(text.split())
 
 
@@ -21,7 +20,7 @@ SIZES: Final = words(
     zonecapacity zonerange zonesize zoneskip
     """
 )
-"""Bytes: fio's ``4k`` is 4096, and a comma divides reads, writes and trims."""
+"""Bytes: fio's ``4k`` is 4096; a comma separates reads, writes and trims."""
 
 TIMES: Final = words(
     """
@@ -31,7 +30,7 @@ TIMES: Final = words(
 )
 """Times: seconds, unless a unit says otherwise."""
 MICROSECONDS: Final = words("latency_target latency_window")
-"""Of these a number alone is in microseconds to fio (``options.c``: ``is_time`` without
+"""For these, fio takes a plain number as microseconds (``options.c``: ``is_time`` without
 ``is_seconds``)."""
 
 SWITCHES: Final = words(
@@ -65,7 +64,7 @@ NUMBERS: Final = words(
     trim_percentage uid verify_async verify_backlog_batch write_barrier
     """
 )
-"""Whole numbers; commas divide reads, writes and trims."""
+"""Integers; a comma separates reads, writes and trims."""
 
 WORDS: Final = words(
     """
@@ -82,7 +81,7 @@ WORDS: Final = words(
     write_lat_log zone_reset_frequency zone_reset_threshold zonemode
     """
 )
-"""Anything else; fio itself reads it."""
+"""Anything else; only fio interprets it."""
 
 ENGINE_WORDS: Final = words(
     """
@@ -106,7 +105,7 @@ NEWER: Final = words(
     verify_mode verify_write_sequence write_mode
     """
 )
-"""Those that fio 3.39 has and fio 3.33 has not."""
+"""Options of fio 3.39 that fio 3.33 does not have."""
 
 OTHER_NAMES: Final = {
     "allrandrepeat": "randrepeat",
@@ -136,7 +135,7 @@ OTHER_NAMES: Final = {
     "timeout": "runtime",
     "wait_for_previous": "stonewall",
 }
-"""fio's second names of options, and the first."""
+"""fio's alternative names of options."""
 
 OPTIONS: Final = SIZES | TIMES | SWITCHES | NUMBERS | WORDS | ENGINE_WORDS
-"""Every option by its first name."""
+"""All options by their main name."""

@@ -1,8 +1,8 @@
 """Values of fio's options in one spelling: bytes, seconds, 1 and 0.
 
-fio takes ``4k``, ``4kB`` and ``4KiB`` for 4096, 4096 and 4000 bytes (``kb_base``, fio's manual
-under "Parameter types"), and ``2m`` for two minutes. The lab takes ``4KiB`` for 4096 and ``4kB``
-for 4000. ``4KiB`` is read as the lab reads it, and handed on in bytes; ``4kB`` is refused.
+fio reads ``4k``, ``4kB`` and ``4KiB`` as 4096, 4096 and 4000 bytes (``kb_base``, fio's manual under
+"Parameter types"), and ``2m`` as two minutes. In the lab ``4KiB`` is 4096 and ``4kB`` 4000.
+``4KiB`` is read as in the lab and passed on in bytes; ``4kB`` is refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lab.plugins.fio_options.options import (
 Value = str | int | float
 
 LOGS: Final = ("write_bw_log", "write_iops_log", "write_lat_log", "write_hist_log")
-"""Options that take a file's name, which the lab chooses."""
+"""Options that take a file name; the lab chooses it."""
 
 _SUFFIXES: Final = {"k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _FIO_SIZE: Final = re.compile(r"(\d+)([kmgtp])", re.IGNORECASE)
@@ -37,19 +37,19 @@ _NUMBER: Final = re.compile(r"-?\d+[kmgtp]?(,-?\d+[kmgtp]?){0,2}", re.IGNORECASE
 
 
 def unknown(key: str) -> str:
-    """What to say of an option that fio does not have."""
+    """The error for an option that fio does not have."""
     if key in ("output", "output-format", "output_format", "name"):
-        return f"{key!r} is set by the lab, which names the job and reads its JSON: leave it out"
+        return f"{key!r} is set by the lab: remove it"
     near = get_close_matches(key, {*OPTIONS, *OTHER_NAMES}, n=1)
     guess = f"did you mean '{near[0]}'?" if near else "`fio --cmdhelp=all` lists what there is"
     return f"unknown key '{key}': fio has no such option; {guess}"
 
 
 def normal(name: str, given: object) -> Value:
-    """One option's value in the lab's own spelling of it."""
+    """The value of one option in the lab's spelling."""
     if isinstance(given, list | tuple | dict):
         raise ValueError(
-            f"{name} is one value, not {as_yaml(given)}: write it as fio's command line has it"
+            f"{name} takes one value, found {as_yaml(given)}: write it as on fio's command line"
         )
     if name in SWITCHES or name in LOGS:
         return _switch(name, given)
@@ -62,7 +62,7 @@ def normal(name: str, given: object) -> Value:
     if isinstance(given, bool):
         return int(given)
     if name in NUMBERS and not _NUMBER.fullmatch(str(given).strip()):
-        raise ValueError(f"{name} is a whole number such as 16, not {given!r}")
+        raise ValueError(f"{name}: expected a whole number such as 16, found {given!r}")
     return given if isinstance(given, int | float) else str(given)
 
 
@@ -70,12 +70,12 @@ def _switch(name: str, given: object) -> int:
     switches = {"true": 1, "yes": 1, "1": 1, "": 1, "false": 0, "no": 0, "0": 0}
     found = switches.get(str(given).strip().lower())
     if found is None:
-        raise ValueError(f"{name} is switched on or off: write true or false, not {given!r}")
+        raise ValueError(f"{name}: expected true or false, found {given!r}")
     return found
 
 
 def _size(name: str, given: object) -> Value:
-    """Bytes; a percentage and a range stay words."""
+    """Bytes; percentages and ranges stay text."""
     text = str(given).strip()
     if text.endswith("%") and text[:-1].replace(".", "", 1).isdigit():
         return text
@@ -91,14 +91,14 @@ def _bytes(name: str, text: str) -> int:
         return int(match[1]) << 10 * _SUFFIXES[match[2].lower()]
     if not _OUR_SIZE.fullmatch(text):
         raise ValueError(
-            f"{name}: {text!r} is not a size that means the same to fio and to the lab: "
+            f"{name}: {text!r} does not mean the same size in fio and in the lab: "
             "write 4k or 4KiB, 1m or 1MiB, or the number of bytes"
         )
     return parse_size(int(text) if text.isdigit() else text)
 
 
 def _microseconds(name: str, given: object) -> str:
-    """With its unit: a number alone means another one here than where fio takes seconds."""
+    """With its unit: a plain number means microseconds here, and seconds elsewhere."""
     match = _FIO_TIME.fullmatch(str(given).strip())
     alone = match is not None and not match[2]
     return f"{round(float(str(given)) if alone else _time(name, given) * 1e6)}us"

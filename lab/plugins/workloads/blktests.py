@@ -1,17 +1,17 @@
-"""blktests, the kernel's tests of its block layer: the group ``md``, or any other tests of it.
+"""blktests, the kernel's tests of its block layer: the group ``md``, or any others.
 
-``check`` prints a line ``GROUP/NNN (what it tests)`` when a test begins and the same with
-``[passed]``, ``[failed]`` or ``[not run]`` when it ends, with indented lines that say why
-(``_output_status``, ``_output_test_run``); a group that cannot be run at all is ``GROUP/***``. All
-of the cell's disks are its ``TEST_DEVS``, and together the ``TEST_CASE_DEV_ARRAY`` of each group.
-Without ``column``, of Debian's ``bsdextrautils``, ``check`` complains and goes on.
+``check`` prints a line ``GROUP/NNN (what it tests)`` when a test begins, and the same with
+``[passed]``, ``[failed]`` or ``[not run]`` when it ends, with indented lines for the reason
+(``_output_status``, ``_output_test_run``). A group that cannot run at all is ``GROUP/***``. All of
+the cell's disks are its ``TEST_DEVS``, and together the ``TEST_CASE_DEV_ARRAY`` of each group.
+Without ``column``, of Debian's ``bsdextrautils``, ``check`` prints errors and continues.
 
-``common/rc`` reads the kernel's version as three numbers, and cannot read those of Debian's newer
-kernels: of ``7.3.4+deb13-amd64`` it makes ``7.3.4deb13`` (``_have_kver``). So the suite, and
-nothing else in the guest, finds a ``uname`` that says ``7.3.4-deb13-amd64``; the kernel's modules
-and its configuration have links of that name meanwhile.
+``common/rc`` reads the kernel's version as three numbers, and cannot parse those of Debian's newer
+kernels: ``7.3.4+deb13-amd64`` becomes ``7.3.4deb13`` (``_have_kver``). So the suite, and no other
+program in the guest, gets a ``uname`` that prints ``7.3.4-deb13-amd64``; the kernel's modules and
+its configuration have links of that name meanwhile.
 
-Tests that want programs of ``src/`` need them built in the directory, for a libc no newer than the
+Tests that need programs of ``src/`` need them built in the directory, for a libc no newer than the
 guest's: images have no compiler.
 """
 
@@ -29,7 +29,7 @@ from lab.model.plugin import WorkloadTool, checked
 from lab.model.result.measurement import Metric
 from lab.model.scenario.outputs import Outputs
 from lab.model.scenario.suite import Ending, Named, Suite, SuiteParameters, Tested
-from lab.plugins.workloads import (
+from lab.plugins.workloads._suites import (
     ENDED,
     SuiteCall,
     counted,
@@ -52,7 +52,7 @@ _LINE: Final = re.compile(
     r"(?: \(.*\))? *(?:\[(?P<ending>passed|failed|not run)\])?$"
 )
 _FACT: Final = re.compile(r"^ {4}\w+( |$).*\.\.\.")
-"""A figure of the test, now and the last time."""
+"""A value of the test, now and the last time."""
 _WORDS: Final[dict[str, Ending]] = {
     "passed": "passed",
     "failed": "failed",
@@ -73,9 +73,10 @@ if [ "$readable" != "$release" ]; then
   PATH={place}/lab-bin:$PATH
 fi
 """
-"""Shell lines before the suite's: a release of the kernel that it can read."""
+"""Shell lines before the suite's: a kernel release that it can parse."""
 _WORST: Final[tuple[Ending, ...]] = ("failed", "passed", "skipped")
-"""What a test has come to that was run several times, on each disk or under each condition."""
+"""Worst first: the result of a test that ran several times, on each disk or under each
+condition."""
 
 
 class BlktestsParameters(SuiteParameters):
@@ -87,55 +88,49 @@ class BlktestsParameters(SuiteParameters):
     @field_validator("tests")
     @classmethod
     def _of_groups(cls, tests: tuple[str, ...]) -> tuple[str, ...]:
-        """A group is all its tests."""
+        """A group stands for all its tests."""
         for test in tests:
             if not re.fullmatch(r"[a-z0-9_]+(/[^/\s]+)?", test):
-                raise ValueError(f"{test!r} is neither a group, as md, nor a test, as md/001")
+                raise ValueError(f"{test!r} is not a group, such as md, or a test, such as md/001")
         return tuple(test if "/" in test else f"{test}/*" for test in tests)
 
 
 class Blktests(WorkloadTool, Suite):
-    """How many of blktests' tests pass; each is a claim."""
+    """Number of blktests' tests by result; each test has a result of its own."""
 
     @property
     @override
     def parameters(self) -> type[Model]:
-        """Which tests."""
         return BlktestsParameters
 
     @property
     @override
     def programs(self) -> Sequence[str]:
-        """What tests need beside these, they ask for themselves, and are not run without it."""
+        # Tests check for other programs themselves, and are skipped without them.
         return ("bash", "python3")
 
     @property
     @override
     def metrics(self) -> Sequence[Metric]:
-        """How many ended how."""
         return ENDED
 
     @override
     def marks(self, parameters: Any) -> Sequence[str]:
-        """The suite, and what all its tests share."""
         checked(BlktestsParameters, parameters)
         return ("check", "common/rc")
 
     @override
     def named(self, parameters: Any) -> Named:
-        """Files of three digits in a group's directory."""
         p = checked(BlktestsParameters, parameters)
         return Named(folder=_CALL.folder, find=_CALL.find, tests=p.tests)
 
     @override
     def listing(self, parameters: Any) -> str:
-        """The tests."""
         p = checked(BlktestsParameters, parameters)
         return suite_command("list", p, p.tests, _CALL)
 
     @override
     def script(self, parameters: Any, target: str) -> str:
-        """A configuration of the lab's own, in the place of one that is in the directory."""
         p = checked(BlktestsParameters, parameters)
         groups = sorted({test.partition("/")[0] for test in p.tests})
         together = [f'  TEST_CASE_DEV_ARRAY[{g}/]="${{TEST_DEVS[*]}}"\n' for g in groups]
@@ -150,16 +145,13 @@ class Blktests(WorkloadTool, Suite):
 
     @override
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        """``ToolError``: the suite did not begin, or what it printed is cut off."""
         tests = self.endings(parameters, "", outputs)
         return counted("blktests", suite_output(outputs.stdout), tests)
 
     @override
     def endings(self, parameters: Any, listed_: str, outputs: Outputs) -> tuple[Tested, ...]:
-        """The lines with an ending; those of a whole group speak of each of its tests.
-
-        A test with which the suite broke off may have had more disks to come.
-        """
+        # A line of a whole group counts for each of its tests. A test during which the suite
+        # stopped may have had more disks to come.
         checked(BlktestsParameters, parameters)
         out = suite_output(outputs.stdout)
         meant = out.tests if out.tests is not None else listed(listed_)
@@ -189,7 +181,6 @@ class Blktests(WorkloadTool, Suite):
 
     @override
     def destroys(self, parameters: Any) -> bool:
-        """Its tests write to the disks that they are given."""
         checked(BlktestsParameters, parameters)
         return True
 
@@ -211,7 +202,7 @@ def _lines(text: str) -> Iterator[tuple[re.Match[str], list[str]]]:
 
 
 def _reason(match: re.Match[str], below: Sequence[str]) -> str:
-    """The first line that differs from what the test should print; of other reasons all lines."""
+    """The first line that differs from the expected output; for other reasons all lines."""
     kept = (line for line in below if line.strip() and not _FACT.match(line))
     said = [line[4:].rstrip() for line in kept if "run blktests " not in line]
     differs = [s for s in said if s[0] in "+-" and not s.startswith(("+++ ", "--- "))]

@@ -1,8 +1,10 @@
-"""bonnie++ 2: a large file written, rewritten, read and sought in, and many files made and removed.
+"""bonnie++ 2: a large file written, rewritten, read and seeked in, and many files created and
+removed.
 
-Options have bonnie++'s letters, their parts the names of its CSV. What it reads comes from the
-page cache where the file fits into it: it wants twice the memory, and ``r: 0`` silences it. Of a
-test that ended within half a second it says ``+++++``: that metric is left out. Its K are KiB.
+Options are bonnie++'s letters, their parts have the names of its CSV. Reads come from the page
+cache if the file fits into it: bonnie++ requires twice the memory, and ``r: 0`` switches that check
+off. For a test that took less than half a second it prints ``+++++``: that metric is left out. Its
+K are KiB.
 """
 
 from __future__ import annotations
@@ -20,11 +22,11 @@ from lab.model.execution.procedure import words
 from lab.model.plugin import Stream, WorkloadTool, checked
 from lab.model.result.measurement import Metric
 from lab.model.scenario.outputs import Outputs
-from lab.plugins.workloads import TARGET, aimed
+from lab.plugins.workloads._shared import TARGET, aimed
 
 MIB: Final = 1024**2
 FORMAT: Final = "1.98"
-"""Of the CSV, its first field; ``bon_csv2html(1)`` lists the fields, which are counted from 0."""
+"""Version of the CSV, its first field; ``bon_csv2html(1)`` lists the fields, counted from 0."""
 FIELDS: Final = 50
 
 BLOCKS: Final = {"put_block": (11, 39), "rewrite": (13, 40), "get_block": (17, 42)}
@@ -45,35 +47,35 @@ _UNITS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 class BonnieParameters(Model):
-    """bonnie++'s options; what is left out is its default, but for the seed."""
+    """bonnie++'s options; missing ones have its defaults, except the seed."""
 
     d: str = TARGET
-    """The directory; it is made where it is not there."""
+    """The directory; created if missing."""
     s: Size
-    """Bytes of the large file, whole MiB; 0 leaves its tests out."""
+    """Bytes of the large file, whole MiB; 0 skips its tests."""
     io_chunk_size: Size = 8192
     """Bytes of each read and write."""
     seeks: int = Field(default=8192, ge=1)
     seek_proc_count: int = Field(default=5, ge=1)
     n: int = Field(default=16, ge=0)
-    """Files to make, in units of 1024; 0 leaves these tests out."""
+    """Files to create, in units of 1024; 0 skips these tests."""
     max_size: Size = 0
     """Bytes of the largest of these files."""
     min_size: Size = 0
     num_dirs: int = Field(default=1, ge=1)
-    """Directories that they are spread over."""
+    """Directories for these files."""
     r: Size | None = None
     """Memory that the sizes are checked against, whole MiB; 0: no check."""
     c: int = Field(default=1, ge=1)
-    """How many copies of each test run at once."""
+    """Concurrent copies of each test."""
     f: bool = False
-    """Leave out the tests that go character by character."""
+    """Skip the tests of single characters."""
     b: bool = False
     """fsync after every write."""
     D: bool = False
-    """``O_DIRECT`` for the large file's writes; 2.00a was seen to read from the cache still."""
+    """``O_DIRECT`` for the large file's writes; 2.00a still read from the cache."""
     z: int = Field(default=1, ge=1)
-    """Seed; bonnie++ takes the time of day."""
+    """Seed; bonnie++'s default is the time of day."""
 
     @field_validator("d")
     @classmethod
@@ -84,26 +86,23 @@ class BonnieParameters(Model):
     @classmethod
     def _whole(cls, size: int | None) -> int | None:
         if size is not None and size % MIB:
-            raise ValueError("bonnie++ counts in whole MiB: write it as 512MiB")
+            raise ValueError("expected whole MiB, as in 512MiB")
         return size
 
     @field_validator("io_chunk_size")
     @classmethod
     def _power_of_two(cls, size: int) -> int:
         if not 256 <= size <= MIB or size & (size - 1):
-            raise ValueError(
-                f"{size} bytes are no power of two from 256B to 1MiB, as bonnie++ needs: write 8KiB"
-            )
+            raise ValueError(f"{size} bytes: expected a power of two from 256B to 1MiB, as in 8KiB")
         return size
 
     @model_validator(mode="after")
     def _something(self) -> BonnieParameters:
         if self.s == 0 and self.n == 0:
-            raise ValueError("s: 0 and n: 0 leave every test out")
+            raise ValueError("s: 0 and n: 0 skip every test: remove one of them")
         if self.min_size > self.max_size:
             raise ValueError(
-                f"min_size {self.min_size} is more than max_size {self.max_size}: lower the one or"
-                " raise the other"
+                f"min_size {self.min_size} is above max_size {self.max_size}: change one of them"
             )
         if self.s and self.r and self.s < 2 * self.r:
             raise ValueError(
@@ -122,36 +121,33 @@ def metric(test: str) -> Metric:
 
 
 def longest(test: str) -> Metric:
-    """The longest time that one operation of a test took."""
+    """The longest time of one operation of a test."""
     words_ = {"put_block": "write", "get_block": "read"}
     return Metric(name=f"{words_.get(test, test)}_max_latency", unit="s", better="lower")
 
 
 class Bonnie(WorkloadTool):
-    """Rates and longest operations, as bonnie++'s CSV has them."""
+    """Rates and longest operations, from bonnie++'s CSV."""
 
     @property
     @override
     def parameters(self) -> type[Model]:
-        """bonnie++'s options."""
         return BonnieParameters
 
     @property
     @override
     def programs(self) -> Sequence[str]:
-        """Only bonnie++ itself."""
         return ("bonnie++",)
 
     @property
     @override
     def metrics(self) -> Sequence[Metric]:
-        """Two of each test."""
         tests = (*BLOCKS, *CHARACTERS, *SEEKS, *FILES)
         return (*(metric(test) for test in tests), *(longest(test) for test in tests))
 
     @override
     def script(self, parameters: Any, target: str) -> str:
-        """As root, whom bonnie++ takes only by name; with ``-q`` the CSV is all of its output."""
+        # bonnie++ runs as root only if told so by name; with -q it prints only the CSV.
         p = checked(BonnieParameters, parameters)
         directory = p.d.replace(TARGET, target)
         file = f"{p.s // MIB}:{p.io_chunk_size}:{p.seeks}:{p.seek_proc_count}" if p.s else "0"
@@ -181,18 +177,13 @@ class Bonnie(WorkloadTool):
 
     @override
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        """The last line of the CSV.
-
-        ``ToolError``: it is none, of another format, of other sizes, a test that was asked for is
-        not in it, or all were too quick to be measured.
-        """
         p = checked(BonnieParameters, parameters)
         lines = outputs.stdout.strip().splitlines()
         fields = lines[-1].split(",") if lines else []
         if len(fields) < FIELDS or fields[0] != FORMAT:
             said = (outputs.stderr.strip() or outputs.stdout.strip())[:300]
             raise ToolError(
-                f"bonnie++'s output is no CSV of format {FORMAT} with {FIELDS} fields: {said!r}"
+                f"bonnie++ did not print CSV of format {FORMAT} with {FIELDS} fields, but {said!r}"
             )
         _check_asked(p, fields)
         found: dict[str, float] = {}
@@ -210,20 +201,18 @@ class Bonnie(WorkloadTool):
             found[metric(test).name] = value * 1024 if metric(test).unit == "B/s" else value
         if not any(metric(test).name in found for test, _ in _asked(p)):
             raise ToolError(
-                "bonnie++ measured nothing: every test was over within half a second, so make s or "
-                "n larger"
+                "bonnie++ measured nothing: every test took less than half a second; make s or n "
+                "larger"
             )
         return found
 
     @override
     def destroys(self, parameters: Any) -> bool:
-        """Files are added to the target, and taken away again."""
         checked(BonnieParameters, parameters)
         return False
 
     @override
     def stream(self, parameters: Any) -> Stream | None:
-        """Never one: it goes through the page cache and a file system."""
         checked(BonnieParameters, parameters)
         return None
 
@@ -240,7 +229,7 @@ def _asked(p: BonnieParameters) -> Iterator[tuple[str, tuple[int, int]]]:
 
 
 def _check_asked(p: BonnieParameters, fields: Sequence[str]) -> None:
-    """It ran with the sizes that it was given."""
+    """``ToolError`` if it ran with other sizes."""
     wanted = {"file_size": (5, f"{p.s // MIB}M" if p.s else ""), "seed": (4, str(p.z))}
     wanted["num_files"] = (21, str(p.n) if p.n else "")
     for name, (index, value) in wanted.items():

@@ -1,7 +1,7 @@
-"""dd of GNU coreutils: one stream, one request at a time, read or written from end to end.
+"""dd of GNU coreutils: one stream, one request at a time.
 
-The placeholder ``{target}`` stands for the array (or for the mounted file system), and says
-which way the data go: ``of: "{target}"`` writes, ``if: "{target}"`` reads.
+The placeholder ``{target}`` stands for the array (or for the mounted file system) and decides the
+direction: ``of: "{target}"`` writes, ``if: "{target}"`` reads.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from lab.model.execution.procedure import words
 from lab.model.plugin import Stream, WorkloadTool, checked
 from lab.model.result.measurement import SECONDS, THROUGHPUT, Metric
 from lab.model.scenario.outputs import Outputs
-from lab.plugins.workloads import TARGET
+from lab.plugins.workloads._shared import TARGET
 
 _COPIED: Final = re.compile(
     r"(?P<bytes>\d+) bytes? (?:\([^()]+\) )?copied, (?P<seconds>\d+(?:\.\d+)?(?:e[+-]?\d+)?) s, "
     r"\S+ \S+/s"
 )
-"""coreutils ``src/dd.c: print_xfer_stats``; the brackets are left out for small amounts."""
+"""coreutils ``src/dd.c: print_xfer_stats``; small amounts have no parentheses."""
 
 _CONVERSIONS: Final = frozenset(
     ("fdatasync", "fsync", "notrunc", "nocreat", "excl", "noerror", "sync", "sparse", "swab")
@@ -37,16 +37,16 @@ _FLAGS: Final = frozenset(
 
 
 class DdParameters(Model):
-    """dd's operands by dd's names; what is left out is dd's default."""
+    """dd's operands by dd's names; missing ones have dd's defaults."""
 
     if_: str | None = Field(default=None, alias="if")
-    """Read from here; without it, a write takes /dev/urandom."""
+    """Input; default of a write: /dev/urandom."""
     of: str | None = None
-    """Write to there; without it, a read goes to /dev/null."""
+    """Output; default of a read: /dev/null."""
     bs: Size = 512
     """Bytes of one request."""
     count: int | None = Field(default=None, ge=1)
-    """How many blocks; a read may leave it out, and goes to the target's end."""
+    """Number of blocks; without it, a read goes to the target's end."""
     iflag: str | None = None
     """Comma-separated, such as ``direct`` or ``fullblock``."""
     oflag: str | None = None
@@ -54,15 +54,15 @@ class DdParameters(Model):
     conv: str | None = None
     """Comma-separated, such as ``fsync``."""
     seek: int | None = Field(default=None, ge=0)
-    """Blocks passed over in the output first."""
+    """Blocks to skip in the output."""
     skip: int | None = Field(default=None, ge=0)
-    """Blocks passed over in the input first."""
+    """Blocks to skip in the input."""
 
     @field_validator("bs")
     @classmethod
     def _some_bytes(cls, bs: int) -> int:
         if bs < 1:
-            raise ValueError("a block of 0 bytes moves nothing: write bs as 1MiB")
+            raise ValueError("expected 1 byte or more, as in 1MiB")
         return bs
 
     @field_validator("iflag", "oflag")
@@ -77,7 +77,7 @@ class DdParameters(Model):
 
     @model_validator(mode="after")
     def _one_target(self) -> DdParameters:
-        """Neither, or both: nothing says which way the data go."""
+        """Exactly one operand must name the target, which decides the direction."""
         reads, writes = TARGET in (self.if_ or ""), TARGET in (self.of or "")
         if reads == writes:
             found = "both if and of name" if reads else "neither if nor of names"
@@ -86,12 +86,14 @@ class DdParameters(Model):
                 f"or if: '{TARGET}' to read from it"
             )
         if writes and self.count is None:
-            raise ValueError("a write without count ends only when the target is full: give count")
+            raise ValueError(
+                "a write needs count, or it ends only when the target is full: give count"
+            )
         return self
 
     @property
     def writes(self) -> bool:
-        """Whether the data go to the target."""
+        """Whether data goes to the target."""
         return TARGET in (self.of or "")
 
 
@@ -103,34 +105,31 @@ def _known(text: str | None, known: frozenset[str]) -> str | None:
 
 
 def bytes_moved(parameters: DdParameters) -> int | None:
-    """Bytes that a complete run moves; ``None`` where only the target's size says it."""
+    """Bytes that a complete run moves; ``None``: depends on the target's size."""
     return None if parameters.count is None else parameters.bs * parameters.count
 
 
 class Dd(WorkloadTool):
-    """Throughput as dd prints it, but from its bytes and seconds, which have more digits."""
+    """Throughput from dd's bytes and seconds, which are more precise than its own rate."""
 
     @property
     @override
     def parameters(self) -> type[Model]:
-        """dd's operands."""
         return DdParameters
 
     @property
     @override
     def programs(self) -> Sequence[str]:
-        """Only dd itself."""
         return ("dd",)
 
     @property
     @override
     def metrics(self) -> Sequence[Metric]:
-        """How fast, and how long."""
         return (THROUGHPUT, SECONDS)
 
     @override
     def script(self, parameters: Any, target: str) -> str:
-        """One line; dd prints its figures on stderr, in the C locale."""
+        # dd prints its result on stderr, in the C locale.
         p = checked(DdParameters, parameters)
         operands: dict[str, str | int | None] = {
             "if": (p.if_ or "/dev/urandom").replace(TARGET, target),
@@ -148,10 +147,6 @@ class Dd(WorkloadTool):
 
     @override
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        """Read the last line of stderr.
-
-        ``ToolError``: it is not dd's, it copied other than what was asked for, or in no time.
-        """
         lines = outputs.stderr.strip().splitlines()
         match = _COPIED.fullmatch(lines[-1].strip()) if lines else None
         if match is None:
@@ -160,23 +155,22 @@ class Dd(WorkloadTool):
         wanted = bytes_moved(checked(DdParameters, parameters))
         if (wanted is not None and copied < wanted) or copied == 0:
             raise ToolError(
-                f"dd copied {copied} bytes, short of the {wanted or 'target'} it was asked for: "
+                f"dd copied {copied} bytes, expected {wanted or 'the whole target'}: "
                 f"{outputs.stderr.strip()!r}"
             )
         if wanted is not None and copied > wanted:
-            raise ToolError(f"dd copied {copied} bytes, more than the {wanted} it was asked for")
+            raise ToolError(f"dd copied {copied} bytes, expected {wanted}")
         if seconds <= 0:
-            raise ToolError(f"dd took no time that it could measure: {lines[-1].strip()!r}")
+            raise ToolError(f"dd was too fast to be measured: {lines[-1].strip()!r}; raise count")
         return {THROUGHPUT.name: copied / seconds, SECONDS.name: seconds}
 
     @override
     def destroys(self, parameters: Any) -> bool:
-        """A write to the target itself; a write to a file below it adds that file."""
+        # A write to a file below the target only adds that file.
         return checked(DdParameters, parameters).of == TARGET
 
     @override
     def stream(self, parameters: Any) -> Stream | None:
-        """A stream where the target is opened with ``O_DIRECT`` and the count is given."""
         p = checked(DdParameters, parameters)
         total = bytes_moved(p)
         writes = p.of == TARGET

@@ -1,9 +1,9 @@
-"""A seeded tree of small files, as a backup program meets it: written, read, unpacked, removed.
+"""A tree of small files, made from a seed: written, read, unpacked, removed.
 
-Each phase begins with nothing in the page cache and ends when everything is on the disks. The
-tree is a function of the parameters, so one workload may write it and another read it, each with
-the disks' counters of its own. ``unpack`` takes the same tree from a tarball on the guest's own
-disk. Whatever is read is compared with what was written.
+Each phase begins with an empty page cache and ends when everything is on the disks. The tree
+depends only on the parameters, so one workload may write it and another read it, each with the
+disks' counters of its own. ``unpack`` takes the same tree from a tarball on the guest's own disk.
+Everything that is read is compared with what was written.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from lab.core.errors import ToolError
 from lab.model.plugin import Stream, WorkloadTool, checked
 from lab.model.result.measurement import SECONDS, Metric
 from lab.model.scenario.outputs import Outputs
-from lab.plugins.workloads import TARGET, aimed, read_json, small, tree_command
+from lab.plugins.workloads._shared import TARGET, aimed, read_json, small, tree_command
 
 Phase = Literal["write", "read", "unpack", "remove"]
 PHASES: Final[tuple[Phase, ...]] = ("write", "read", "unpack", "remove")
 
 
 class FileTreeParameters(Model):
-    """How many files, how large, and what is done to them."""
+    """Number of files, their sizes, and the phases."""
 
     directory: str = TARGET
-    """Where the tree is; it is made where it is not there."""
+    """Where the tree is; created if missing."""
     files: int = Field(default=2000, ge=1, le=1_000_000)
     min_size: Size = 1024
-    """Bytes of the smallest file; sizes are spread evenly."""
+    """Bytes of the smallest file; sizes are distributed evenly."""
     max_size: Size = 32 * 1024
     """Bytes of the largest file."""
     files_per_directory: int = Field(default=100, ge=1, le=100_000)
     seed: int = Field(default=1, ge=0)
     """Decides sizes and contents."""
     phases: tuple[Phase, ...] = PHASES
-    """What is done, in this order; every phase is timed."""
+    """The phases in this order; each is timed."""
 
     @field_validator("directory")
     @classmethod
@@ -55,15 +55,14 @@ class FileTreeParameters(Model):
     @classmethod
     def _in_order(cls, phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
         if not phases or list(phases) != sorted(set(phases), key=PHASES.index):
-            raise ValueError(f"are one or more of {', '.join(PHASES)}, in this order, each once")
+            raise ValueError(f"expected some of {', '.join(PHASES)}, in this order, each once")
         return phases
 
     @model_validator(mode="after")
     def _sizes(self) -> FileTreeParameters:
         if self.min_size > self.max_size:
             raise ValueError(
-                f"min_size {self.min_size} is more than max_size {self.max_size}: lower the one or"
-                " raise the other"
+                f"min_size {self.min_size} is above max_size {self.max_size}: change one of them"
             )
         return self
 
@@ -88,68 +87,58 @@ class FileTree(WorkloadTool):
     @property
     @override
     def parameters(self) -> type[Model]:
-        """The tree, and the phases."""
         return FileTreeParameters
 
     @property
     @override
     def programs(self) -> Sequence[str]:
-        """Python makes the tree; tar and rm do what people do with them."""
         return ("python3", "tar", "rm")
 
     @property
     @override
     def metrics(self) -> Sequence[Metric]:
-        """Seconds of all phases together, and of each."""
         each = (Metric(name=f"{phase}_seconds", unit="s", better="lower") for phase in PHASES)
         return (SECONDS, *each)
 
     @override
     def script(self, parameters: Any, target: str) -> str:
-        """One Python program: a process for each file would measure processes."""
+        # One Python program: starting a process per file would be measured too.
         p = checked(FileTreeParameters, parameters)
         tree = p.model_dump(exclude={"directory", "phases"})
         return tree_command(p.directory.replace(TARGET, target), p.phases, tree)
 
     @override
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        """Seconds of every phase that was asked for.
-
-        ``ToolError``: a phase is missing, left files out, read other bytes than were written, or
-        took no time.
-        """
         p = checked(FileTreeParameters, parameters)
         report = read_json(_Report, "file_tree", outputs)
         if report.files != p.files or tuple(report.phases) != p.phases:
             raise ToolError(
-                f"file_tree did {list(report.phases)} with {report.files} files, and was asked for "
+                f"file_tree did {list(report.phases)} with {report.files} files, expected "
                 f"{list(p.phases)} with {p.files}"
             )
         found: dict[str, float] = {}
         for name, phase in report.phases.items():
             if phase.wrong:
                 raise ToolError(
-                    f"file_tree read back {phase.wrong} of {p.files} files with other bytes than "
-                    f"were written, or not at all: {', '.join(phase.first_wrong)}"
+                    f"file_tree found {phase.wrong} of {p.files} files changed or missing: "
+                    f"{', '.join(phase.first_wrong)}"
                 )
             if name != "remove" and phase.files != p.files:
                 raise ToolError(f"file_tree's {name} found {phase.files} of {p.files} files")
             if phase.bytes not in (None, report.bytes) and name != "remove":
                 raise ToolError(f"file_tree's {name} left {phase.bytes} of {report.bytes} bytes")
             if phase.seconds <= 0:
-                raise ToolError(f"file_tree's {name} took no time that it could measure")
+                raise ToolError(f"file_tree's {name} was too fast to be measured: raise files")
             found[f"{name}_seconds"] = phase.seconds
         return {SECONDS.name: sum(found.values()), **found}
 
     @override
     def destroys(self, parameters: Any) -> bool:
-        """Files are added to the target, and taken away again."""
         checked(FileTreeParameters, parameters)
         return False
 
     @override
     def stream(self, parameters: Any) -> Stream | None:
-        """Never one: the file system decides what goes where."""
         checked(FileTreeParameters, parameters)
         return None
 

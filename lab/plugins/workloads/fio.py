@@ -1,9 +1,9 @@
-"""fio, with any of its options by fio's own names: one job, measured by fio's own JSON.
+"""fio, with any of its options by fio's own names: one job, measured by fio's JSON.
 
-``filename`` is the target where it is left out; ``{target}`` stands for it in any option. Sizes and
-times are fio's (``4k`` is 4096 bytes, ``2m`` two minutes) or the lab's (``4KiB``, ``2min``); what
-the two read differently, such as ``4kB``, is refused. ``write_bw_log``, ``write_iops_log`` and
-``write_lat_log`` are switched on with ``true``; their files follow fio's JSON in the raw output.
+``filename`` defaults to the target; ``{target}`` stands for it in any option. Sizes and times are
+fio's (``4k`` is 4096 bytes, ``2m`` two minutes) or the lab's (``4KiB``, ``2min``). Values that the
+two read differently, such as ``4kB``, are refused. ``write_bw_log``, ``write_iops_log`` and
+``write_lat_log`` take ``true``; their files follow fio's JSON in the raw output.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from lab.model.result.measurement import IOPS, SECONDS, THROUGHPUT, Metric
 from lab.model.scenario.outputs import Outputs
 from lab.plugins.fio_options import options as fio_options
 from lab.plugins.fio_options.values import LOGS, Value, normal, unknown
-from lab.plugins.workloads import TARGET, aimed
+from lab.plugins.workloads._shared import TARGET, aimed
 
 CUT: Final = "--8<-- fio log --8<--"
-"""Begins a line in front of each log file, with its name, and the last line with ``end``."""
+"""Begins a line before each log file, with its name, and the last line, with ``end``."""
 
 DIRECTIONS: Final = ("read", "write", "trim")
 PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9)
 
 
 def metric_names(direction: str) -> Iterator[str]:
-    """``""`` for all directions together, else one of ``DIRECTIONS``."""
+    """Metrics of one of ``DIRECTIONS``, or with ``""`` of all together."""
     tag = f"{direction}_" if direction else ""
     yield from (f"{tag}{name}" for name in ("throughput", "iops", "latency"))
     yield from (f"{tag}clat_p{_digits(p)}" for p in PERCENTILES)
@@ -61,23 +61,23 @@ METRICS: Final = _metrics()
 
 
 class FioParameters(Model):
-    """fio's options by fio's names; what is left out is fio's default.
+    """fio's options by fio's names; missing ones have fio's defaults.
 
-    Sizes are kept as bytes, times as seconds, switches as 1 and 0.
+    Sizes are stored as bytes, times as seconds, switches as 1 and 0.
     """
 
     model_config = ConfigDict(extra="allow")
 
     @property
     def options(self) -> Mapping[str, Value]:
-        """Every option that was given, by fio's first name for it."""
+        """The given options, by fio's main names."""
         return self.model_extra or {}
 
     @model_validator(mode="before")
     @classmethod
     @override
     def _known_keys(cls, value: object) -> object:
-        """Only what fio knows, under one name each; the values in one spelling."""
+        # Known options under one name each, with values in one spelling.
         if not isinstance(value, dict):
             return value
         found: dict[str, Value] = {}
@@ -86,7 +86,7 @@ class FioParameters(Model):
             if name not in fio_options.OPTIONS:
                 raise wrong_key(unknown(str(key)), str(key))
             if name in found:
-                said = f"{key} is fio's other name for {name}: give one of them"
+                said = f"{key} and {name} are names of one option: give one of them"
                 raise wrong_key(said, str(key))
             if given is not None:
                 try:
@@ -98,60 +98,58 @@ class FioParameters(Model):
 
     @model_validator(mode="after")
     def _seed_counts(self, info: ValidationInfo) -> Self:
-        """What fio would pass over in silence; a run that was made so is read all the same."""
+        """fio would ignore it silently; stored runs that have it can still be read."""
         idle = "randseed" in self.options and self.options.get("randrepeat") != 0
         if idle and info.context != KEPT:
             raise ValueError(
-                "randseed does nothing by itself: fio (3.33) takes the same places as ever unless"
-                " randrepeat is 0; add randrepeat: 0"
+                "randseed has no effect unless randrepeat is 0 (fio 3.33): add randrepeat: 0"
             )
         return self
 
 
 def _check(options: Mapping[str, Value]) -> None:
-    """What fio would take, and the lab could not make sense of."""
+    """Refuse what fio would accept and the lab could not interpret."""
     named = [str(options[key]) for key in ("filename", "directory") if key in options]
     if named:
         aimed(" ".join(named), "leave filename out to aim at the array")
     if options.get("group_reporting") == 0:
-        raise ValueError("group_reporting cannot be off: the lab reads one report for all jobs")
+        raise ValueError(
+            "group_reporting: 0 is not supported, since the lab reads one report: remove it"
+        )
     if str(options.get("unified_rw_reporting", "none")) not in ("none", "0"):
         raise ValueError(
-            "unified_rw_reporting hides which way the data went: leave it out; the totals of both "
-            "directions are reported anyway"
+            "unified_rw_reporting merges the directions: remove it; totals are reported anyway"
         )
     if options.get("time_based") and "runtime" not in options:
-        raise ValueError("time_based needs a runtime")
+        raise ValueError("time_based needs a runtime: add runtime: 30s")
     mode = str(options.get("rw", "read")).partition(":")[0]
     modes = {"read", "write", "trim", "rw", "readwrite", "trimwrite"}
     if mode not in modes | {f"rand{m}" for m in modes - {"readwrite"}}:
-        raise ValueError(f"rw: {mode!r} is none of fio's: read, write, randread, randwrite, randrw")
+        raise ValueError(
+            f"rw: {mode!r} is unknown to fio: expected read, write, randread, randwrite or randrw"
+        )
 
 
 class Fio(WorkloadTool):
-    """What fio reports, in bytes, operations and seconds."""
+    """fio's report, in bytes, operations and seconds."""
 
     @property
     @override
     def parameters(self) -> type[Model]:
-        """fio's options."""
         return FioParameters
 
     @property
     @override
     def programs(self) -> Sequence[str]:
-        """Only fio itself."""
         return ("fio",)
 
     @property
     @override
     def metrics(self) -> Sequence[Metric]:
-        """Of all requests, and of each direction where there are several."""
         return METRICS
 
     @override
     def script(self, parameters: Any, target: str) -> str:
-        """One command; with logs, a directory for them, and their lines after fio's own."""
         options = checked(FioParameters, parameters).options
         given = {"filename": TARGET} if "directory" not in options else {}
         command = ["fio", "--name=fio", "--output-format=json", "--group_reporting=1"]
@@ -173,24 +171,19 @@ class Fio(WorkloadTool):
 
     @override
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        """Totals, and each direction's own figures where there are several.
-
-        ``ToolError``: no JSON of fio's, an error in it, a log that is cut off, or less done than
-        was asked for.
-        """
         options = checked(FioParameters, parameters).options
         report, _, rest = outputs.stdout.partition(CUT)
         if any(options.get(log) for log in LOGS):
             logs(outputs.stdout)
         elif rest:
-            raise ToolError("fio's output has logs that were not asked for")
+            raise ToolError("fio's output has unexpected logs")
         job = _job(report, outputs.stderr)
         sides = {d: job[d] for d in DIRECTIONS if _number(job.get(d), "total_ios")}
         if not sides:
             raise ToolError(f"fio moved nothing: {outputs.stderr.strip()[-300:]!r}")
         found = {SECONDS.name: max(_number(s, "runtime") for s in sides.values()) / 1000}
         if found[SECONDS.name] <= 0:
-            raise ToolError("fio took no time that it could measure")
+            raise ToolError("fio was too fast to be measured: raise size or runtime")
         moved = sum(_number(side, "io_bytes") for side in sides.values())
         _check_done(options, moved, found[SECONDS.name])
         timed = not any(options.get(o) for o in ("gtod_reduce", "disable_lat", "disable_clat"))
@@ -211,8 +204,8 @@ class Fio(WorkloadTool):
         return found
 
     def series(self, parameters: Any, outputs: Outputs) -> Mapping[tuple[str, str], Trace]:
-        """All jobs' throughput from ``write_bw_log``, else their operations from
-        ``write_iops_log``, second by second."""
+        """Throughput of all jobs from ``write_bw_log``, else operations from ``write_iops_log``,
+        per second."""
         options = checked(FioParameters, parameters).options
         kinds = [k for k in ("bw", "iops") if options.get(f"write_{k}_log")]
         if not kinds:
@@ -223,14 +216,12 @@ class Fio(WorkloadTool):
 
     @override
     def destroys(self, parameters: Any) -> bool:
-        """Whatever writes or trims the target itself."""
         options = checked(FioParameters, parameters).options
         mode = str(options.get("rw", "read")).partition(":")[0]
         return mode not in ("read", "randread") and "directory" not in options
 
     @override
     def stream(self, parameters: Any) -> Stream | None:
-        """Requests of one size with ``O_DIRECT``, where no option changes their order or number."""
         return _stream(checked(FioParameters, parameters).options)
 
 
@@ -241,7 +232,7 @@ def _as_text(name: str, value: Value) -> str:
 
 
 def document(stdout: str, stderr: str = "") -> dict[str, Any]:
-    """fio's own JSON, with one job; notes before it and logs behind it are passed over."""
+    """fio's JSON, with one job, without notes before it and logs after it."""
     report = stdout.partition(CUT)[0]
     start = report.find("{\n")
     try:
@@ -251,7 +242,7 @@ def document(stdout: str, stderr: str = "") -> dict[str, Any]:
         job = None
     if not isinstance(job, dict):
         said = (stderr.strip() or report.strip())[-300:]
-        raise ToolError(f"fio's output is not the JSON that was asked for: {said!r}")
+        raise ToolError(f"fio did not print JSON, but {said!r}")
     return found
 
 
@@ -274,7 +265,7 @@ def _number(side: Any, *path: str) -> float:
 
 
 def _percentiles(side: Mapping[str, Any], options: Mapping[str, Value]) -> Iterator[Any]:
-    """Completion latencies, in seconds; those left out of a ``percentile_list`` are not there."""
+    """Completion latencies in seconds; without those missing in a ``percentile_list``."""
     if options.get("clat_percentiles", 1) == 0:
         return
     for percentile in PERCENTILES:
@@ -285,16 +276,16 @@ def _percentiles(side: Mapping[str, Any], options: Mapping[str, Value]) -> Itera
 
 
 def _check_done(options: Mapping[str, Value], moved: float, seconds: float) -> None:
-    """A job that ended early measured something else than it was asked to."""
+    """``ToolError`` if the job ended early, and so measured something else."""
     asked = options.get("runtime")
     if options.get("time_based") and isinstance(asked, float) and seconds < 0.98 * asked:
-        raise ToolError(f"fio ended after {seconds:.1f} s of the {asked:g} s it was asked for")
+        raise ToolError(f"fio ended after {seconds:.1f} s, expected {asked:g} s")
     size = options.get("io_size", options.get("size"))
     ends = ("runtime", "number_ios", "fill_device", "steadystate", "latency_target", "ramp_time")
     if isinstance(size, int) and not any(end in options for end in ends):
         wanted = size * _count(options, "numjobs") * _count(options, "loops")
         if moved < 0.99 * wanted:
-            raise ToolError(f"fio moved {moved:.0f} bytes of the {wanted} it was asked for")
+            raise ToolError(f"fio moved {moved:.0f} bytes, expected {wanted}")
 
 
 def _count(options: Mapping[str, Value], name: str) -> int:
@@ -305,7 +296,7 @@ def _count(options: Mapping[str, Value], name: str) -> int:
 def logs(stdout: str) -> dict[str, tuple[tuple[int, int, int, int], ...]]:
     """fio's log files by name: milliseconds, value, direction (0 reads), bytes of the request.
 
-    Values are KiB/s, operations per second or nanoseconds, as fio's manual has it.
+    Values are KiB/s, operations per second or nanoseconds, as in fio's manual.
     """
     _, *parts = stdout.split(f"{CUT} ")
     if not parts or parts[-1].strip() != "end":
@@ -321,15 +312,15 @@ def logs(stdout: str) -> dict[str, tuple[tuple[int, int, int, int], ...]]:
             raise ToolError(f"fio's log {name} has a line without four numbers")
         found[name] = tuple((row[0], row[1], row[2], row[3]) for row in rows)
     if not found:
-        raise ToolError("fio wrote none of the logs that it was asked for")
+        raise ToolError("fio wrote none of the requested logs")
     return found
 
 
 def _traced(
     files: Iterable[tuple[tuple[int, int, int, int], ...]], kind: str, span: int
 ) -> dict[tuple[str, str], Trace]:
-    """Values of all jobs' logs added up: averages of ``span`` milliseconds as fio wrote them, or,
-    where it wrote a line for each request, that second's bytes or requests."""
+    """Sums over all jobs' logs: averages of ``span`` milliseconds from fio, or, if fio logged every
+    request, the bytes or requests of each second."""
     sums: dict[str, dict[int, float]] = {}
     for rows in files:
         for at, value, direction, size in rows:
@@ -355,7 +346,7 @@ _NEUTRAL: Final = frozenset(LOGS) | fio_options.words(
     disable_slat
     """
 )
-"""Options that a stream has a place for, or that change nothing that theory speaks of."""
+"""Options that `Stream` represents, or that do not affect a prediction."""
 
 _MODES: Final = {"read": "read", "write": "write", "rw": "mixed", "readwrite": "mixed"}
 _ASYNCHRONOUS: Final = ("libaio", "io_uring")

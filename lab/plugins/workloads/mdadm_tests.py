@@ -1,12 +1,12 @@
-"""mdadm's own test suite, on loop devices whose files lie on the cell's first disk.
+"""mdadm's own test suite, on loop devices whose files are on the cell's first disk.
 
-``test`` and ``tests/func.sh`` in mdadm's sources, which print ``tests/NAME...`` when a test begins
-and ``succeeded``, ``FAILED`` or ``skipping`` behind it when it ends (``do_test``, ``save_log``).
-mdadm 4.2's runs the ``mdadm`` of its own directory, mdadm 4.4's the first one on ``PATH``; here it
-is the guest's, or that of the directory, in both. Its loop devices' files lie in ``/var/tmp``,
-where an ext4 on the disk is mounted.
+``test`` and ``tests/func.sh`` in mdadm's sources print ``tests/NAME...`` when a test begins and
+``succeeded``, ``FAILED`` or ``skipping`` after it when it ends (``do_test``, ``save_log``). mdadm
+4.2's suite runs the ``mdadm`` of its own directory, mdadm 4.4's the first one on ``PATH``; here
+both run the guest's, or that of the directory. Its loop devices' files are in ``/var/tmp``, where
+an ext4 on the disk is mounted.
 
-Tests that want ``test_stripe``, ``raid6check`` or ``swap_super`` need them built in the directory,
+Tests that need ``test_stripe``, ``raid6check`` or ``swap_super`` need them built in the directory,
 for a libc no newer than the guest's: images have no compiler.
 """
 
@@ -25,7 +25,7 @@ from lab.model.plugin import WorkloadTool, checked
 from lab.model.result.measurement import Metric
 from lab.model.scenario.outputs import Outputs
 from lab.model.scenario.suite import Ending, Named, Suite, SuiteParameters, Tested
-from lab.plugins.workloads import (
+from lab.plugins.workloads._suites import (
     COLOUR,
     ENDED,
     KERNEL,
@@ -56,7 +56,7 @@ _BROKEN: Final = re.compile(r"\(KNOWN BROKEN TEST: (.*?)\)")
 _SKIPPED: Final = re.compile(r"^\s*SKIPPING, REASON: (.*)", re.MULTILINE)
 _SKIPPING: Final = re.compile(r"^skipping\.\.\. ", re.MULTILINE)
 _KERNEL_ERROR: Final = re.compile(r"error|call trace|segfault", re.IGNORECASE)
-"""What the suite looks for in the kernel's messages behind a test (``do_test``)."""
+"""What the suite looks for in the kernel's messages after a test (``do_test``)."""
 _OF_KERNEL: Final = "dmesg prints errors"
 _CALLED: Final = re.compile(r"^\++ \S*/mdadm (--quiet )?(.*)")
 _STATUS: Final = re.compile(r"^\++ rv=(\d+)$")
@@ -72,57 +72,51 @@ _WORDS: Final[dict[str, Ending]] = {
 
 
 class MdadmTestsParameters(SuiteParameters):
-    """Which tests, and of which mdadm."""
+    """Which tests, and which mdadm."""
 
     tests: tuple[str, ...] = Field(default=("0[0-7]*",), min_length=1)
-    """Names of tests, or shell patterns of names: files in ``tests/``. Without more it is what
-    makes, assembles and grows small arrays."""
+    """Names of tests, or shell patterns of names: files in ``tests/``. The default creates,
+    assembles and grows small arrays."""
     mdadm: Literal["guest", "directory"] = "guest"
-    """Whose mdadm is tested: the guest's own, or the one that was built in the directory."""
+    """The mdadm under test: the guest's, or the one built in the directory."""
 
 
 class MdadmTests(WorkloadTool, Suite):
-    """How many of mdadm's tests pass; each is a claim."""
+    """Number of mdadm's tests by result; each test has a result of its own."""
 
     @property
     @override
     def parameters(self) -> type[Model]:
-        """Which tests, and of which mdadm."""
         return MdadmTestsParameters
 
     @property
     @override
     def programs(self) -> Sequence[str]:
-        """What the suite itself asks for first; it names others that are missing."""
+        # The suite itself names other missing programs.
         return ("bash", "losetup", "mdadm", "mke2fs", "python3")
 
     @property
     @override
     def metrics(self) -> Sequence[Metric]:
-        """How many ended how."""
         return ENDED
 
     @override
     def marks(self, parameters: Any) -> Sequence[str]:
-        """The suite, and the mdadm that was built."""
         p = checked(MdadmTestsParameters, parameters)
         return ("test", "tests/func.sh", *(("mdadm",) if p.mdadm == "directory" else ()))
 
     @override
     def named(self, parameters: Any) -> Named:
-        """Files that begin with two digits, but for notes beside tests."""
         p = checked(MdadmTestsParameters, parameters)
         return Named(folder=_CALL.folder, find=_CALL.find, tests=p.tests)
 
     @override
     def listing(self, parameters: Any) -> str:
-        """The tests, and the version of the mdadm that is to be tested."""
         p = checked(MdadmTestsParameters, parameters)
         return _path(p) + suite_command("list", p, p.tests, _CALL)
 
     @override
     def script(self, parameters: Any, target: str) -> str:
-        """The suite is run as it is; what it leaves of arrays and loop devices is taken apart."""
         p = checked(MdadmTestsParameters, parameters)
         disk = target.split()[0]
         limits = "/proc/sys/dev/raid/speed_limit_m"
@@ -139,13 +133,11 @@ class MdadmTests(WorkloadTool, Suite):
 
     @override
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        """``ToolError``: the suite did not begin, or what it printed is cut off."""
         tests = self.endings(parameters, "", outputs)
         return counted("mdadm's suite", suite_output(outputs.stdout), tests)
 
     @override
     def endings(self, parameters: Any, listed_: str, outputs: Outputs) -> tuple[Tested, ...]:
-        """What stands behind each test's name, up to the next one's."""
         checked(MdadmTestsParameters, parameters)
         out = suite_output(outputs.stdout)
         text = COLOUR.sub("", out.text)
@@ -161,28 +153,27 @@ class MdadmTests(WorkloadTool, Suite):
 
     @override
     def destroys(self, parameters: Any) -> bool:
-        """A file system is made on the disk."""
         checked(MdadmTestsParameters, parameters)
         return True
 
 
 def _path(p: MdadmTestsParameters) -> str:
-    """Shell lines by which either kind of suite finds the mdadm that is meant."""
+    """Shell lines that make both kinds of suite use the chosen mdadm."""
     if p.mdadm == "directory":
         return f"PATH={p.place}:$PATH\n"
     return f'for name in mdadm mdmon; do ln -sf "$(command -v $name)" {p.place}/$name; done\n'
 
 
 def _judged(name: str, ending: Ending, said: str, out: SuiteOutput) -> tuple[Ending, str]:
-    """An ending and why: the first error in the log, or else its last line.
+    """A result and its reason: the first error in the log, or else its last line.
 
-    A test that finds the kernel without what it tests may say so in its log alone, and has then
-    succeeded for the suite.
+    A test that lacks kernel support may report that in its log only; for the suite it has
+    succeeded.
     """
     log = out.log(name, f"{name}.log").partition("\n## ")[0]
     if ending == "passed":
         return (
-            ("skipped", "its log says that it was skipped, and not why")
+            ("skipped", "its log says that it was skipped, without a reason")
             if _SKIPPING.search(log)
             else (ending, "")
         )
@@ -191,11 +182,11 @@ def _judged(name: str, ending: Ending, said: str, out: SuiteOutput) -> tuple[End
         return ending, reason[1].strip() if reason else last_line(log)
     broken = _BROKEN.search(said)
     known = f" (known to the suite as broken: {broken[1]})" if broken else ""
-    return ending, (_why(name, log, said, out) or "it says FAILED, and has left no log") + known
+    return ending, (_why(name, log, said, out) or "FAILED, without a log") + known
 
 
 def _why(name: str, log: str, said: str, out: SuiteOutput) -> str:
-    """The first error, and the one with which the suite gave the test up."""
+    """The first error, and the one at which the suite stopped the test."""
     lines = log.splitlines()
     ends = [n for n, line in enumerate(lines) if line.strip().startswith("ERROR")]
     told = [line.strip() for line in (*(lines[n] for n in ends), *said.splitlines())]
@@ -211,12 +202,12 @@ def _why(name: str, log: str, said: str, out: SuiteOutput) -> str:
 
 
 def _first_error(lines: Sequence[str]) -> str:
-    """What the first mdadm said that failed, unless the test wanted it to, or the program that the
-    guest does not have; empty where all went well.
+    """The error of the first mdadm call that failed unexpectedly, or the program that the guest
+    lacks; empty: no error.
 
     ``bash -x`` shows each call of mdadm, its status (``rv=1``) and, up to the end of the suite's
-    function for it, what it said on standard error. Tests call mdadm although it may fail (``-I``
-    of a first member): one that said nothing counts only as the last one.
+    function for it, its standard error. Tests also call mdadm where it may fail (``-I`` of a first
+    member): a failing call that printed nothing counts only if it is the last one.
     """
     silent = call = quiet = ""
     for number, line in enumerate(lines):
@@ -241,7 +232,7 @@ def _first_error(lines: Sequence[str]) -> str:
 
 
 def _at(line: str) -> str:
-    """The command at which a test ended, where it said nothing more: ``bash -x`` shows it."""
+    """The command at which a test stopped without an error; ``bash -x`` shows it."""
     return f"it ended at: {line.lstrip('+ ')}" if line.startswith("+") else line
 
 

@@ -1,8 +1,8 @@
-"""How long making a file system takes, on the array itself: mke2fs or mkfs.xfs with its options.
+"""Duration of making a file system on the array: mke2fs or mkfs.xfs with its options.
 
-The command's own time, to its last fsync. What lay there is wiped first, outside of it, and the
-new file system is read back afterwards. The mke2fs of older posts had neither lazy initialisation
-nor discard: ``options: [-E, "lazy_itable_init=0,lazy_journal_init=0,nodiscard"]``.
+The command is timed up to its last fsync. Earlier contents are wiped first, untimed, and the new
+file system is verified afterwards. The mke2fs of older posts had neither lazy initialisation nor
+discard: ``options: [-E, "lazy_itable_init=0,lazy_journal_init=0,nodiscard"]``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lab.model.execution.procedure import words
 from lab.model.plugin import Stream, WorkloadTool, checked
 from lab.model.result.measurement import SECONDS, Metric
 from lab.model.scenario.outputs import Outputs
-from lab.plugins import guest_programs as inguest
+from lab.plugins.guest_programs._shared import command
 
 _FORCE: Final = {"ext2": "-F", "ext3": "-F", "ext4": "-F", "xfs": "-f"}
 
@@ -30,14 +30,14 @@ class MkfsParameters(Model):
     type: Literal["ext2", "ext3", "ext4", "xfs"]
     """``mkfs.TYPE`` is run."""
     options: tuple[str, ...] = ()
-    """Given to it as they are, a word each."""
+    """Passed on as they are, one word each."""
 
     @field_validator("options")
     @classmethod
     def _words(cls, options: tuple[str, ...]) -> tuple[str, ...]:
         for option in options:
             if not option or not option.isprintable():
-                raise ValueError(f"{option!r} is not a word of a command")
+                raise ValueError(f"{option!r} is not a command-line word: write each option apart")
         return options
 
 
@@ -51,37 +51,33 @@ class Mkfs(WorkloadTool):
     @property
     @override
     def parameters(self) -> type[Model]:
-        """Type and options."""
         return MkfsParameters
 
     @property
     @override
     def programs(self) -> Sequence[str]:
-        """``mkfs.TYPE`` depends on the parameters; these are needed always."""
+        # mkfs.TYPE depends on the parameters.
         return ("python3", "wipefs", "blkid")
 
     @property
     @override
     def metrics(self) -> Sequence[Metric]:
-        """How long."""
         return (SECONDS,)
 
     @override
     def script(self, parameters: Any, target: str) -> str:
-        """Wipe, make, and ask what is there now."""
         p = checked(MkfsParameters, parameters)
         make = [f"mkfs.{p.type}", "-q", _FORCE[p.type], *p.options, target]
         refusal = f"mkfs makes a file system on the array: leave filesystem out, {target} is none"
         return (
             f"{words('test', '-e', target)} || {{ {words('echo', refusal)} >&2; exit 1; }}\n"
             f"{words('wipefs', '--all', '--quiet', target)}\n"
-            f"{inguest.command('timed', {'argv': make})}\n"
+            f"{command('timed', {'argv': make})}\n"
             f"{words('blkid', '-p', '-o', 'export', target)} || true\n"
         )
 
     @override
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        """``ToolError``: no time, or not the file system that was asked for."""
         p = checked(MkfsParameters, parameters)
         first, _, rest = outputs.stdout.partition("\n")
         try:
@@ -96,18 +92,16 @@ class Mkfs(WorkloadTool):
                 f"there: {' '.join(p.options) or 'without options'}"
             )
         if timed.seconds <= 0:
-            raise ToolError(f"mkfs.{p.type} took no time that could be measured")
+            raise ToolError(f"mkfs.{p.type} was too fast to be measured")
         return {SECONDS.name: timed.seconds}
 
     @override
     def destroys(self, parameters: Any) -> bool:
-        """Always."""
         checked(MkfsParameters, parameters)
         return True
 
     @override
     def stream(self, parameters: Any) -> Stream | None:
-        """Never one."""
         checked(MkfsParameters, parameters)
         return None
 

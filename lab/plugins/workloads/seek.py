@@ -1,10 +1,11 @@
-"""seekmark's measure, by fio: one thread, one random request after the other, seeks per second.
+"""seekmark's measurement, done by fio: one thread, one random request after the other, seeks per
+second.
 
-``iops`` is what seekmark calls seeks per second. seekmark aims at any byte, through the page
+``iops`` is what seekmark calls seeks per second. seekmark uses any byte offset, through the page
 cache, which reads whole pages; with its ``-w`` each write is on the disks before the next. Here
-that is ``O_DIRECT``, places that are multiples of a page (``blockalign``) and ``sync``. Where a
-request begins decides how often it crosses from one chunk, and so from one disk, to the next:
-with ``blockalign`` as large as ``bs`` it never does, and small chunks cost nothing.
+that is ``O_DIRECT``, offsets that are multiples of a page (``blockalign``) and ``sync``. The offset
+decides how often a request crosses from one chunk, and so from one disk, to the next: with
+``blockalign`` as large as ``bs`` it never does, and small chunks cost nothing.
 
 On a file system the target is a file: give its ``size``, and fio writes it before it measures.
 """
@@ -23,14 +24,14 @@ from lab.model.execution.procedure import words
 from lab.model.plugin import Stream, WorkloadTool, checked
 from lab.model.result.measurement import IOPS, LATENCY, SECONDS, THROUGHPUT, Metric
 from lab.model.scenario.outputs import Outputs
-from lab.plugins.workloads import TARGET, aimed
+from lab.plugins.workloads._shared import TARGET, aimed
 
 
 class SeekParameters(Model):
     """fio's options by fio's names; the others are fixed."""
 
     filename: str = TARGET
-    """``"{target}.seek"``, say, where the target is a directory for other workloads."""
+    """For example ``"{target}.seek"``, if the target is a directory of other workloads."""
     rw: Literal["randread", "randwrite"] = "randread"
     bs: Size = 512
     """Bytes of each request: seekmark's ``-i``, and its default."""
@@ -39,13 +40,13 @@ class SeekParameters(Model):
     blockalign: Size = 4096
     """Requests begin at multiples of this."""
     size: Size | None = None
-    """Bytes of the target that they are spread over; ``None``: all of it."""
+    """Bytes of the target that the requests are spread over; ``None``: all."""
     direct: bool = True
-    """``O_DIRECT``: past the guest's page cache."""
+    """``O_DIRECT``: without the guest's page cache."""
     sync: bool = True
     """``O_SYNC``, for writes."""
     randseed: int = Field(default=1, ge=1)
-    """The same places in every trial and every cell."""
+    """The same offsets in every trial and every cell."""
 
     @model_validator(mode="after")
     def _possible(self) -> SeekParameters:
@@ -60,7 +61,7 @@ class SeekParameters(Model):
 
 
 class _Side(BaseModel):
-    """fio's figures for one direction: ``runtime`` in milliseconds, ``lat_ns`` in nanoseconds."""
+    """fio's values for one direction: ``runtime`` in milliseconds, ``lat_ns`` in nanoseconds."""
 
     class _Latency(BaseModel):
         mean: float
@@ -87,24 +88,21 @@ class Seek(WorkloadTool):
     @property
     @override
     def parameters(self) -> type[Model]:
-        """fio's options."""
         return SeekParameters
 
     @property
     @override
     def programs(self) -> Sequence[str]:
-        """Only fio."""
         return ("fio",)
 
     @property
     @override
     def metrics(self) -> Sequence[Metric]:
-        """Seeks per second, and the mean time of one."""
         return (IOPS, THROUGHPUT, LATENCY, SECONDS)
 
     @override
     def script(self, parameters: Any, target: str) -> str:
-        """One line. ``io_size``: with ``number_ios`` fio ends when ``size`` was moved once."""
+        # io_size: with number_ios fio would end once `size` bytes were moved.
         p = checked(SeekParameters, parameters)
         options: dict[str, str | int | None] = {
             "name": "seek",
@@ -115,7 +113,7 @@ class Seek(WorkloadTool):
             "bs": p.bs,
             "blockalign": p.blockalign,
             "norandommap": 1,
-            "randrepeat": 0,  # fio 3.33 looks at the seed only then
+            "randrepeat": 0,  # fio 3.33 uses the seed only then
             "randseed": p.randseed,
             "size": p.size,
             "io_size": p.bs * p.number_ios,
@@ -128,30 +126,28 @@ class Seek(WorkloadTool):
 
     @override
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        """Seeks by the time that they took.
-
-        ``ToolError``: no JSON of fio's, an error in it, or not as many requests as asked for.
-        """
         p = checked(SeekParameters, parameters)
         start = outputs.stdout.find("{\n")
         try:
             job = _Report.model_validate_json(outputs.stdout[max(start, 0) :]).jobs[0]
         except ValidationError:
             said = (outputs.stderr.strip() or outputs.stdout.strip())[-300:]
-            raise ToolError(f"fio's output is not the JSON that was asked for: {said!r}") from None
+            raise ToolError(f"fio did not print JSON, but {said!r}") from None
         if job.error:
             raise ToolError(f"fio ended with error {job.error}: {outputs.stderr.strip()[-300:]!r}")
         side, other = (job.read, job.write) if p.rw == "randread" else (job.write, job.read)
         if (side.total_ios, side.io_bytes) != (p.number_ios, p.number_ios * p.bs):
             raise ToolError(
-                f"fio did {side.total_ios} requests with {side.io_bytes} bytes, and was asked for "
+                f"fio did {side.total_ios} requests with {side.io_bytes} bytes, expected "
                 f"{p.number_ios} of {p.bs}"
             )
         if other.total_ios:
-            raise ToolError(f"fio did {other.total_ios} requests the other way than {p.rw}")
+            raise ToolError(
+                f"fio did {other.total_ios} requests in the other direction than {p.rw}"
+            )
         seconds = side.runtime / 1000
         if seconds <= 0:
-            raise ToolError("fio took no time that it could measure: raise number_ios")
+            raise ToolError("fio was too fast to be measured: raise number_ios")
         return {
             IOPS.name: side.total_ios / seconds,
             THROUGHPUT.name: side.io_bytes / seconds,
@@ -161,13 +157,12 @@ class Seek(WorkloadTool):
 
     @override
     def destroys(self, parameters: Any) -> bool:
-        """Writes to the target itself do; a file beside it is only added."""
+        # A file next to the target is only added.
         p = checked(SeekParameters, parameters)
         return p.rw == "randwrite" and p.filename == TARGET
 
     @override
     def stream(self, parameters: Any) -> Stream | None:
-        """A stream where requests begin at multiples of their size, and nothing is flushed."""
         p = checked(SeekParameters, parameters)
         flushed = p.sync and p.rw == "randwrite"
         if p.blockalign != p.bs or not p.direct or flushed or p.filename != TARGET:

@@ -1,4 +1,4 @@
-"""How much room many small files take: ``df`` before and after, and their own blocks."""
+"""Space that many small files take: ``df`` before and after, and their own blocks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lab.core.errors import ToolError
 from lab.model.plugin import Stream, WorkloadTool, checked
 from lab.model.result.measurement import SECONDS, Metric, MetricKind
 from lab.model.scenario.outputs import Outputs
-from lab.plugins.workloads import TARGET, aimed, read_json, small, tree_command
+from lab.plugins.workloads._shared import TARGET, aimed, read_json, small, tree_command
 
 
 def _counted(name: str) -> Metric:
@@ -21,18 +21,18 @@ def _counted(name: str) -> Metric:
 
 
 USED: Final = _counted("used")
-"""By how much ``df``'s Used grew: data, and what the file system needs to find them."""
+"""Growth of ``df``'s Used: data and metadata."""
 USED_TOTAL: Final = _counted("used_total")
-"""``df``'s Used afterwards: an empty file system has something in use too."""
+"""``df``'s Used afterwards; an empty file system uses some space too."""
 ALLOCATED: Final = _counted("allocated")
-"""Bytes of the files' own blocks, as ``du`` counts them."""
+"""Bytes of the files' blocks, as ``du`` counts them."""
 
 
 class SpaceParameters(Model):
-    """How many files of what size."""
+    """Number and size of the files."""
 
     directory: str = TARGET
-    """Where the files are; it is made where it is not there."""
+    """Where the files are; created if missing."""
     files: int = Field(default=10_000, ge=1, le=1_000_000)
     size: Size = 4096
     """Bytes of each file."""
@@ -67,29 +67,25 @@ class _Report(BaseModel):
 
 
 class Space(WorkloadTool):
-    """Bytes in use, which no throttle and no slow host changes."""
+    """Bytes in use, independent of throttles and of the host's speed."""
 
     @property
     @override
     def parameters(self) -> type[Model]:
-        """The files."""
         return SpaceParameters
 
     @property
     @override
     def programs(self) -> Sequence[str]:
-        """Python makes the files and asks the file system."""
         return ("python3",)
 
     @property
     @override
     def metrics(self) -> Sequence[Metric]:
-        """Three counted figures, and the seconds that the writing took."""
         return (USED, USED_TOTAL, ALLOCATED, SECONDS)
 
     @override
     def script(self, parameters: Any, target: str) -> str:
-        """The program of ``file_tree``, with files of one size that are only written."""
         p = checked(SpaceParameters, parameters)
         tree = {
             "seed": 1,
@@ -102,19 +98,18 @@ class Space(WorkloadTool):
 
     @override
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        """``ToolError``: not all files are there, or they take less room than they hold."""
         p = checked(SpaceParameters, parameters)
         wrote = read_json(_Report, "space", outputs).phases.write
         if wrote.files != p.files or wrote.bytes != p.files * p.size:
             raise ToolError(
-                f"space found {wrote.files} files with {wrote.bytes} bytes, and was asked for "
+                f"space found {wrote.files} files with {wrote.bytes} bytes, expected "
                 f"{p.files} files of {p.size}"
             )
         grown = wrote.used_after - wrote.used_before
         if grown < wrote.bytes:
             raise ToolError(
-                f"the file system's use grew by {grown} bytes, less than the {wrote.bytes} that "
-                "were written: something else was removed meanwhile, or it compresses"
+                f"the file system's use grew by {grown} bytes, and {wrote.bytes} were written: "
+                "another program removed files meanwhile, or the file system compresses"
             )
         return {
             USED.name: float(grown),
@@ -125,13 +120,11 @@ class Space(WorkloadTool):
 
     @override
     def destroys(self, parameters: Any) -> bool:
-        """Files are added to the target, and stay."""
         checked(SpaceParameters, parameters)
         return False
 
     @override
     def stream(self, parameters: Any) -> Stream | None:
-        """Never one: the file system decides what goes where."""
         checked(SpaceParameters, parameters)
         return None
 

@@ -23,9 +23,9 @@ from lab.compile.guest.steps import (
     unsealed_procedure,
 )
 from lab.host.guest import registry as guests
-from lab.host.guest import saved as warm
+from lab.host.guest import snapshots as warm
 from lab.host.guest.libvirt import hypervisor
-from lab.host.guest.saved import WarmState
+from lab.host.guest.snapshots import Snapshot
 from lab.host.guest.virtual import suspend
 from lab.host.images import virtual_time as sealed_kit
 from lab.host.system import accelerator, keys, paths
@@ -36,7 +36,7 @@ from lab.model.scenario.guest import Guest
 from lab.run.preparation.place import Place, site_of
 
 
-def saved(state: WarmState) -> Saved:
+def saved(state: Snapshot) -> Saved:
     """A warm state as a procedure needs it."""
     return Saved(
         key=state.key,
@@ -94,7 +94,7 @@ class Kinds:
             return None
         return self.job_with_disks(wide, state), Plugged(disks=lasting(wide).disks)
 
-    def job_with_disks(self, cell: Cell, state: WarmState, save: str = "") -> GuestJob:
+    def job_with_disks(self, cell: Cell, state: Snapshot, save: str = "") -> GuestJob:
         """A guest that wakes up with a cell's disks; with ``save``, one that is saved with them.
 
         ``state`` has the disks already, but where it is to be saved with them.
@@ -158,7 +158,7 @@ class Kinds:
             }
         )
 
-    def job(self, kind: Guest, state: WarmState | None, bake: str = "") -> GuestJob:
+    def job(self, kind: Guest, state: Snapshot | None, bake: str = "") -> GuestJob:
         """A guest restored from a state; or one that boots, and with ``bake`` is saved so."""
         place = self.places[kind.system]
         name = guests.new_id()

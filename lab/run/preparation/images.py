@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from lab.core.errors import InputError
 from lab.host import images
 from lab.host.guest import registry as guests
-from lab.host.guest import saved as warm
+from lab.host.guest import snapshots as warm
 from lab.host.images import recipes as image_recipes
 from lab.model.image.manifest import Image
 

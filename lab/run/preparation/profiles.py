@@ -14,7 +14,7 @@ from lab.store.runs import now
 def calibrate(path: str, *, name: str, jumps: int, seed: int) -> tuple[Path, Profile]:
     """Read a disk for a minute or so; where its profile is, and what it says."""
     kept = profiles.path_of(name)
-    facts, found = profiles.measure(path, jumps, seed)
+    facts, found = profiles.read_samples(path, jumps, seed)
     profile = fit(Samples.model_validate(found), hdd.PRESETS[hdd.DEFAULT], ssd.PRESETS[ssd.DEFAULT])
     disk: dict[str, str | int] = {
         "name": path,

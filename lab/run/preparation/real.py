@@ -8,8 +8,8 @@ from typing import Any
 from lab.analysis.predict import written
 from lab.compile.guest.real import erasable
 from lab.core.errors import InputError
+from lab.host.real_disks import alternatives
 from lab.host.real_disks import refusals as real
-from lab.host.real_disks import ways
 from lab.model.scenario.document import Cell, Disk
 
 
@@ -88,8 +88,8 @@ def inventory() -> list[dict[str, Any]]:
             "serial": device.serial,
             "wwn": device.wwn,
             "rotational": device.rotational,
-            "as_lun": ways.lun(device.number),
-            "by_vfio": ways.vfio(device.number),
+            "as_lun": alternatives.lun(device.number),
+            "by_vfio": alternatives.vfio(device.number),
             "forbidden": [{"rule": o.rule.value, "evidence": o.evidence} for o in found],
         }
         for device, names, found in real.every()

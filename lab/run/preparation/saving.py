@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 
 from lab.core.errors import FullError
-from lab.host.guest import saved as warm
+from lab.host.guest import snapshots as warm
 from lab.host.system import accelerator
 from lab.host.system.locks import LockedError
 from lab.model.execution.events import GuestStarted
@@ -34,7 +34,7 @@ class Baking:
             if warm.find(key) is not None:
                 continue
             try:
-                with warm.baking(key):
+                with warm.exclusive(key):
                     if warm.find(key) is not None:
                         continue
                     self.say("booting a guest once, and saving it for all others of its kind")
@@ -64,10 +64,10 @@ class Baking:
         wide = [c for c in self.kinds.wide.values() if c.guest not in cold]
         by_key = {self.kinds.key_with_disks(cell): cell for cell in wide}
         for key, cell in by_key.items():
-            if not key or warm.find(key) is not None or not warm.asked_before(key):
+            if not key or warm.find(key) is not None or not warm.requested_before(key):
                 continue
             try:
-                with warm.baking(key):
+                with warm.exclusive(key):
                     state = warm.find(self.kinds.key(cell.guest))
                     if warm.find(key) is not None or state is None:
                         continue

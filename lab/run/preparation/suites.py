@@ -10,7 +10,7 @@ from pathlib import Path
 from lab.compile.guest.suites import suite_of
 from lab.compile.scenario.document import Compiled
 from lab.core.errors import InputError
-from lab.host.guest.ssh import parcel
+from lab.host.guest.ssh import directories
 from lab.model.scenario.document import Cell, Workload
 from lab.model.scenario.suite import LARGEST, LEFT_OUT
 
@@ -93,7 +93,7 @@ def _problem(workload: Workload, *, all_given: bool) -> str:
         missing = f"no directory is given: {names} with {_files(workload)} in it"
         return missing if all_given else ""
     try:
-        parcel.look_at(Path(given), LEFT_OUT, LARGEST)
+        directories.check(Path(given), LEFT_OUT, LARGEST)
     except InputError as error:
         return error.message
     for mark in tool.marks(parameters):

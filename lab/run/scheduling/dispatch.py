@@ -18,7 +18,7 @@ from lab.compile.guest.virtual_time import is_sealed
 from lab.compile.scenario.document import Compiled
 from lab.compile.scenario.identity import cell_id, identity
 from lab.core.errors import FullError, TroubleError, unwritable
-from lab.host.guest import saved as warm
+from lab.host.guest import snapshots as warm
 from lab.host.system import load, paths
 from lab.host.system.process import uninterrupted
 from lab.model.execution.events import (
@@ -28,7 +28,7 @@ from lab.model.execution.events import (
     Checked,
     Event,
     GuestStarted,
-    Pulse,
+    Sample,
 )
 from lab.model.execution.job import CellJob, End, Keep
 from lab.model.result.document import Outcome
@@ -136,7 +136,7 @@ class Dispatch:
                 raise TroubleError("there are cells left, and no guest that could run them")
             member, event = self._crew.heard.get()
             self._hear(member, event)
-            if not isinstance(event, Pulse):  # it changes nothing that cells wait for
+            if not isinstance(event, Sample):  # it changes nothing that cells wait for
                 self._fill()
 
     def _fill(self) -> None:

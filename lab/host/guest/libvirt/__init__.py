@@ -1,3 +1,1 @@
-"""Guests through libvirt:
-domains, disks that are plugged in, real disks that are handed over.
-"""
+"""libvirt: domains, disk hot-plug, and real disks passed to QEMU."""

@@ -1,6 +1,6 @@
-"""libvirt's probe of QEMU, which takes 4 seconds, kept for the next fresh root.
+"""A cache of libvirt's probe of QEMU, which takes 4 seconds, for the next libvirt root.
 
-libvirt itself checks whether a cached probe still fits QEMU, kernel and libvirt.
+libvirt itself checks that a cached probe fits QEMU, kernel and libvirt.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lab.host.system import files, paths
 
 
 def seed(root: Path) -> None:
-    """Give a fresh libvirt root what is known."""
+    """Copy the cached probe into a new libvirt root."""
     known, cache = _known(), _cache(root)
     if known.is_dir() and not cache.is_dir():
         cache.mkdir(parents=True)
@@ -25,7 +25,7 @@ def seed(root: Path) -> None:
 
 
 def keep(root: Path) -> None:
-    """Keep what libvirt has found out."""
+    """Copy libvirt's probe into the cache."""
     known = _known()
     known.mkdir(parents=True, exist_ok=True)
     for file in _cache(root).glob("*.xml"):

@@ -1,6 +1,6 @@
-"""The disks of a running guest, as libvirt and QEMU have them: counters, limits, bytes.
+"""The disks of a running guest, as libvirt and QEMU see them: counters, limits, data.
 
-No libvirt object and no libvirt exception is for anybody but ``lab.host.guest.libvirt.hypervisor``.
+Only ``lab.host.guest.libvirt.hypervisor`` handles libvirt's objects and exceptions.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from xml.etree import ElementTree as ET
 from lab.core.errors import GuestError, HostError
 
 WIPE_BYTES: Final = 1024**3
-"""Zeroed by one request."""
+"""Bytes zeroed by one request."""
 
 
 def load() -> Any:
-    """The module ``libvirt``; ``HostError`` where this Python has none."""
+    """The module ``libvirt``; ``HostError`` if it is not installed for this Python."""
     try:
         import libvirt
     except ImportError as error:
         raise HostError(
-            "libvirt is not installed for this Python",
-            hint="guests need it, stored runs do not: `make setup` installs it, and elsewhere"
-            " `pip install 'raid-lab[guests]'`; `lab doctor` says what else is missing",
+            "the Python binding of libvirt is not installed",
+            hint="install it: `make setup` in a checkout, else `pip install 'raid-lab[guests]'`;"
+            " `lab doctor` shows what else is missing",
         ) from error
     return libvirt
 
@@ -35,7 +35,7 @@ def words(error: Exception) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Completed:
+class DiskCounters:
     """Requests that a disk has completed since it was plugged in, and their bytes, as QEMU counts
     them."""
 
@@ -47,7 +47,7 @@ class Completed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drive:
+class GuestDisk:
     """A disk by libvirt's names."""
 
     name: str
@@ -56,19 +56,19 @@ class Drive:
 
     @property
     def device(self) -> str:
-        """What ``qemu-io -d`` calls it."""
+        """Its name for ``qemu-io -d``."""
         if self.bus == "virtio":
             return f"/machine/peripheral/{self.alias}/virtio-backend"
         return self.alias
 
 
-def drives(domain: Any) -> dict[str, Drive]:
-    """The guest's disks that have a serial, by it."""
+def drives(domain: Any) -> dict[str, GuestDisk]:
+    """The guest's disks that have a serial, by serial."""
     found = {}
     for disk in ET.fromstring(domain.XMLDesc(0)).iter("disk"):
         serial, target, alias = disk.findtext("serial"), disk.find("target"), disk.find("alias")
         if serial and target is not None:
-            found[serial] = Drive(
+            found[serial] = GuestDisk(
                 name=target.get("dev", ""),
                 bus=target.get("bus", ""),
                 alias="" if alias is None else alias.get("name", ""),
@@ -76,7 +76,7 @@ def drives(domain: Any) -> dict[str, Drive]:
     return found
 
 
-def _drive(domain: Any, serial: str) -> Drive:
+def _drive(domain: Any, serial: str) -> GuestDisk:
     drive = drives(domain).get(serial)
     if drive is None:
         raise GuestError(f"the guest has no disk with the serial '{serial}'")
@@ -84,10 +84,10 @@ def _drive(domain: Any, serial: str) -> Drive:
 
 
 def wipe(domain: Any, serial: str, size: int) -> None:
-    """Have QEMU zero a disk of ``size`` bytes; its limits are lifted for that moment.
+    """Zero a disk of ``size`` bytes through QEMU; its limits are lifted meanwhile.
 
-    QEMU takes requests of less than 2 GiB (``BDRV_REQUEST_MAX_BYTES``) and tells nobody of errors
-    here: whoever wipes looks at the file afterwards.
+    QEMU accepts requests below 2 GiB (``BDRV_REQUEST_MAX_BYTES``) and reports no errors here, so
+    the caller checks the file afterwards.
     """
     zeros = [
         f"write -q -z -u {start} {min(WIPE_BYTES, size - start)}"
@@ -97,15 +97,14 @@ def wipe(domain: Any, serial: str, size: int) -> None:
 
 
 def spoil(domain: Any, serial: str, offset: int, length: int, pattern: int) -> None:
-    """Have QEMU write one byte again and again, behind the guest's back and past the limits."""
+    """Fill a range with one byte through QEMU, without the guest's knowledge and without limits."""
     _write(domain, serial, [f"write -q -P {pattern} {offset} {length}"], "written to")
 
 
 def _write(domain: Any, serial: str, commands: list[str], done: str) -> None:
-    """What ``qemu-io`` calls commands, then a flush, while nothing limits the disk.
+    """Run ``qemu-io`` commands, then a flush, with the disk's limits lifted.
 
-    They go through the guest's own device (``qemu-io -d``), because no other writer may open the
-    file beside it.
+    They use the guest's own device (``qemu-io -d``), since no second writer may open the file.
     """
     import libvirt_qemu
 
@@ -140,9 +139,9 @@ def limits(domain: Any, serial: str) -> dict[str, int]:
 
 
 def limit(domain: Any, serial: str, wanted: Mapping[str, int]) -> None:
-    """Give a disk these limits and no others, by the names of ``<iotune>``.
+    """Set exactly these limits, by the names of ``<iotune>``.
 
-    QEMU refuses a total beside a read or write limit, so all are lifted first.
+    QEMU refuses a total together with a read or write limit, so all are lifted first.
     """
     libvirt = load()
     drive = _drive(domain, serial)
@@ -152,11 +151,13 @@ def limit(domain: Any, serial: str, wanted: Mapping[str, int]) -> None:
         if wanted:
             domain.setBlockIoTune(drive.name, dict(wanted), libvirt.VIR_DOMAIN_AFFECT_LIVE)
     except libvirt.libvirtError as error:
-        raise GuestError(f"QEMU would not limit '{serial}': {words(error)}") from error
+        raise GuestError(
+            f"setting the limits of the disk '{serial}' failed: {words(error)}"
+        ) from error
 
 
-def completed(connection: Any, domain: Any) -> dict[str, Completed]:
-    """What each data disk has completed so far, by serial."""
+def completed(connection: Any, domain: Any) -> dict[str, DiskCounters]:
+    """Completed requests of each data disk, by serial."""
     libvirt = load()
     try:
         serials = {drive.name: serial for serial, drive in drives(domain).items()}
@@ -170,7 +171,7 @@ def completed(connection: Any, domain: Any) -> dict[str, Completed]:
             reads, writes, flushes = (
                 told.get(f"block.{number}.{kind}.reqs", 0) for kind in ("rd", "wr", "fl")
             )
-            found[serial] = Completed(
+            found[serial] = DiskCounters(
                 reads=reads,
                 writes=writes,
                 flushes=flushes,

@@ -1,9 +1,9 @@
-"""libvirt, behind a wall: no libvirt object and no libvirt exception leaves this module.
+"""libvirt, isolated: its objects and exceptions stay in this package.
 
 The embedded driver (``qemu:///embed?root=…``, libvirt's ``drvqemu`` page) needs no daemon and no
-root. One root holds one guest, and a process opens one root: that is why each guest has a worker
-process. The guest itself outlives the process that started it, and the next one that opens the
-same root finds it again, a moment later than the opening returns.
+root. A root holds one guest and a process opens one root, so each guest has a worker process. The
+guest outlives that process, and the next process that opens the root finds it again, a moment after
+opening returns.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any, Final
 from xml.etree import ElementTree as ET
 
 from lab.core.errors import GuestError, HostError, ToolError, TroubleError, full
-from lab.host.guest.libvirt import capabilities, drives, passing
-from lab.host.guest.libvirt.drives import Completed
+from lab.host.guest.libvirt import capabilities, drives, passthrough
+from lab.host.guest.libvirt.drives import DiskCounters
 from lab.host.guest.libvirt.limited import Limited, Limiter
 from lab.host.system import clock, files, process
 
@@ -32,7 +32,7 @@ _MONITOR: Final = "/lib/qemu/domain-1-lab/monitor.sock"
 
 
 def require() -> None:
-    """``HostError`` where this Python has no libvirt."""
+    """``HostError`` if this Python has no libvirt."""
     drives.load()
 
 
@@ -43,14 +43,14 @@ def version() -> int:
 
 
 LOOP_ENDS: Final = 2.0
-"""Seconds that libvirt's event loop may take to see that it should stop; it turns every 0.2 s."""
+"""Seconds for libvirt's event loop to notice that it should stop; it turns every 0.2 s."""
 
 
 class Hypervisor:
-    """One embedded libvirt root, and the one guest in it.
+    """One embedded libvirt root with one guest.
 
-    Every call has a limit (:mod:`lab.host.guest.libvirt.limited`), which grows with ``scale``:
-    ``GuestError``.
+    Every call has a limit (:mod:`lab.host.guest.libvirt.limited`) that grows with ``scale``; after
+    it, ``GuestError``.
     """
 
     def __init__(self, root: Path, name: str = "lab", scale: float = 1.0) -> None:
@@ -60,20 +60,20 @@ class Hypervisor:
         self._connection: Any = None
         self._domain: Any = None
         self._real: set[str] = set()
-        """Serials of real disks, of which libvirt knows nothing."""
+        """Serials of real disks, which libvirt does not know."""
         self._stop = threading.Event()
         self._loop: threading.Thread | None = None
 
     def open(self) -> None:
-        """Open the root; ``HostError`` where there is no libvirt, or its path is too long."""
+        """Open the root; ``HostError``: libvirt is missing, or the path is too long."""
         if self._connection is not None:
             return
         socket = f"{self.root}{_MONITOR}"
         if len(os.fsencode(socket)) > SOCKET_LIMIT:
             raise HostError(
-                f"the path '{self.root}' is too long for QEMU's sockets ({len(socket)} bytes with"
-                f" '{_MONITOR}', {SOCKET_LIMIT} at most)",
-                hint="set LAB_HOME to a shorter directory",
+                f"the path '{self.root}' is too long for QEMU's sockets: with '{_MONITOR}' it has"
+                f" {len(socket)} bytes, at most {SOCKET_LIMIT} are possible",
+                hint="set LAB_HOME to a directory with a shorter path",
             )
         libvirt = drives.load()
         libvirt.registerErrorHandler(lambda _context, _error: None, None)
@@ -87,55 +87,55 @@ class Hypervisor:
         except libvirt.libvirtError as error:
             raise HostError(
                 f"libvirt cannot open '{uri}': {error}",
-                hint="`lab doctor` says whether libvirt's QEMU driver is installed",
+                hint="check the installation of libvirt's QEMU driver: lab doctor",
             ) from error
 
     def close(self) -> None:
-        """Let go of libvirt; the guest goes on."""
+        """Release libvirt. The guest continues."""
         self._stop.set()
         if self._connection is not None:
             with contextlib.suppress(drives.load().libvirtError, GuestError):
                 self._connection.close()
         self._connection = self._domain = None
         if self._loop is not None:
-            # Its timer is a Python function, and an interpreter that has ended has none.
+            # The loop calls a Python function: not while the interpreter shuts down.
             self._loop.join(LOOP_ENDS)
             self._loop = None
 
     def forget_calls(self) -> None:
-        """QEMU was ended by its process id: calls that were given up do not bar new ones."""
+        """Allow calls again, after QEMU was killed: a call that timed out blocks later ones."""
         self._limiter.forget()
 
     def _limited(self, name: str, function: Callable[[], Any]) -> Limited:
         return Limited(self._limiter.call(name, function), self._limiter)
 
     def _events(self, libvirt: Any) -> None:
-        # A timer keeps the loop turning, so that it sees the wish to stop.
+        # A timer keeps the loop turning, so that it notices `_stop`.
         libvirt.virEventAddTimeout(200, lambda _timer, _opaque: None, None)
         while not self._stop.is_set():
             libvirt.virEventRunDefaultImpl()
 
     def start(self, xml: str) -> None:
-        """Start the domain; it is transient, and gone from libvirt when it ends."""
+        """Start the domain. It is transient: libvirt forgets it when it ends."""
         self.open()
         libvirt = drives.load()
         try:
             self._domain = Limited(self._connection.createXML(xml, 0), self._limiter)
         except libvirt.libvirtError as error:
-            raise self._trouble("QEMU would not start the guest", error) from error
+            raise self._trouble("QEMU did not start the guest", error) from error
         capabilities.keep(self.root)
 
     def save(self, path: Path) -> None:
-        """Save the guest's memory and devices to a file; the guest ends."""
+        """Save the guest's memory and devices to a file. The guest ends."""
         libvirt = drives.load()
         try:
             self._domain.saveFlags(str(path), None, libvirt.VIR_DOMAIN_SAVE_RUNNING)
         except libvirt.libvirtError as error:
-            raise self._trouble("the guest could not be saved", error) from error
+            raise self._trouble("saving the guest failed", error) from error
         self._domain = None
 
     def restore(self, path: Path, before: str, now: str) -> None:
-        """Start the guest that a file holds: its directory then, and that of now."""
+        """Start the guest in a file. ``before`` and ``now`` are its directories."""
         self.open()
         libvirt = drives.load()
         try:
@@ -143,11 +143,11 @@ class Hypervisor:
             self._connection.restoreFlags(str(path), xml, libvirt.VIR_DOMAIN_SAVE_RUNNING)
             self._domain = self._look_up()
         except libvirt.libvirtError as error:
-            raise self._trouble("the saved guest did not restore", error) from error
+            raise self._trouble("restoring the guest's snapshot failed", error) from error
         capabilities.keep(self.root)
 
     def _saved_definition(self, path: Path) -> str:
-        """The domain as it was saved; libvirt takes 30 ms to read it, so it is kept beside it."""
+        """The domain as it was saved. libvirt takes 30 ms to read it, so it is kept in a file."""
         kept = path.with_suffix(".xml")
         with contextlib.suppress(OSError):
             return kept.read_text(encoding="utf-8")
@@ -179,23 +179,22 @@ class Hypervisor:
 
     @property
     def pid(self) -> int:
-        """Process id of the guest's QEMU."""
         path = self.root / "run" / "qemu" / f"{self.name}.pid"
         try:
             return int(path.read_text())
         except (OSError, ValueError) as error:
-            raise GuestError(f"the guest's QEMU has left no process id in '{path}'") from error
+            raise GuestError(f"no process id of the guest's QEMU in '{path}'") from error
 
     def port(self) -> int:
-        """The port of 127.0.0.1 that leads to the guest's SSH, as QEMU's own table has it."""
+        """The port of 127.0.0.1 that QEMU forwards to the guest's SSH, from QEMU's table."""
         table = self._monitor("info usernet")
         found = re.search(r"HOST_FORWARD\]\s+\d+\s+127\.0\.0\.1\s+(\d+)", table)
         if found is None:
-            raise GuestError(f"QEMU forwards no port to the guest; its table:\n{table}")
+            raise GuestError(f"QEMU forwards no port to the guest's SSH; its table:\n{table}")
         return int(found.group(1))
 
     def require_answer(self) -> None:
-        """Raise ``GuestError`` where QEMU does not answer on its monitor."""
+        """Raise ``GuestError`` if QEMU's monitor does not answer."""
         self._monitor("info status")
 
     def _monitor(self, command: str) -> str:
@@ -211,18 +210,17 @@ class Hypervisor:
         return answer
 
     def plug(self, xml: str) -> None:
-        """Hot-plug a device."""
         libvirt = drives.load()
         try:
             self._domain.attachDeviceFlags(xml, libvirt.VIR_DOMAIN_AFFECT_LIVE)
         except libvirt.libvirtError as error:
             serial = ET.fromstring(xml).findtext("serial") or "device"
             raise HostError(
-                f"QEMU would not take the disk '{serial}': {drives.words(error)}"
+                f"plugging in the disk '{serial}' failed: {drives.words(error)}"
             ) from error
 
     def unplug(self, xml: str, serial: str) -> None:
-        """Hot-unplug a disk and wait until the guest has let go of it."""
+        """Hot-unplug a disk and wait until the guest has released it."""
         libvirt = drives.load()
         try:
             self._domain.detachDeviceFlags(xml, libvirt.VIR_DOMAIN_AFFECT_LIVE)
@@ -230,13 +228,13 @@ class Hypervisor:
             if not self._holds(serial):
                 return
             raise GuestError(
-                f"the guest would not let go of the disk '{serial}': {drives.words(error)}"
+                f"unplugging the disk '{serial}' failed: {drives.words(error)}"
             ) from error
         try:
             clock.wait_until(
                 lambda: None if self._holds(serial) else True,
                 timeout=20,
-                reason=f"the guest to let go of the disk '{serial}'",
+                reason=f"the guest to release the disk '{serial}'",
             )
         except TroubleError as error:
             raise GuestError(error.message) from error
@@ -244,52 +242,57 @@ class Hypervisor:
     def hand_over(
         self, xml: str, descriptors: Sequence[int], *, writable: bool, last_look: Callable[[], None]
     ) -> None:
-        """Give the guest a real disk that is open here."""
-        passing.plug(self._domain, xml, descriptors, writable=writable, last_look=last_look)
+        """Pass an open real disk to the guest."""
+        passthrough.plug(self._domain, xml, descriptors, writable=writable, last_look=last_look)
         self._real.add(ET.fromstring(xml).findtext("serial") or "")
 
     def take_back(self, xml: str) -> None:
-        """Take a real disk from the guest and from QEMU."""
+        """Remove a real disk from the guest and from QEMU."""
         try:
-            passing.unplug(self._domain, xml)
+            passthrough.unplug(self._domain, xml)
         except TroubleError as error:
             raise GuestError(error.message) from error
         self._real.discard(ET.fromstring(xml).findtext("serial") or "")
 
     def wipe(self, serial: str, size: int) -> None:
-        """Have QEMU zero a disk of ``size`` bytes, whatever its limits."""
+        """Zero a disk of ``size`` bytes through QEMU, whatever its limits."""
         drives.wipe(self._domain, serial, size)
 
     def spoil(self, serial: str, offset: int, length: int, pattern: int) -> None:
-        """Have QEMU write bytes to a disk that the guest knows nothing of."""
+        """Fill a range of a disk through QEMU, without the guest's knowledge."""
         drives.spoil(self._domain, serial, offset, length, pattern)
 
     def limits(self, serial: str) -> dict[str, int]:
         """QEMU's throttle of the disk with that serial, by the names of ``<iotune>``."""
         if serial in self._real:
-            return passing.limits(self._domain, serial)
+            return passthrough.limits(self._domain, serial)
         return drives.limits(self._domain, serial)
 
     def check_limits(self, serial: str, xml: str) -> None:
-        """See that QEMU has the limits that a ``<disk>`` asks for; ``ToolError`` where not."""
+        """``ToolError`` if QEMU's limits differ from those of a ``<disk>``."""
         found = self.limits(serial)
         wrong = {k: found.get(k) for k, v in iotune_of(xml).items() if str(found.get(k)) != v}
         if wrong:
-            raise ToolError(f"QEMU has other limits for '{serial}' than asked: {wrong}")
+            raise ToolError(
+                f"the limits of the disk '{serial}' are wrong:"
+                f" expected {iotune_of(xml)}, found {wrong}"
+            )
 
     def limit(self, serial: str, limits: Mapping[str, int]) -> None:
-        """Give a disk these limits and no others."""
+        """Set exactly these limits."""
         drives.limit(self._domain, serial, limits)
 
-    def completed(self) -> dict[str, Completed]:
-        """What each data disk has completed so far, by serial; ``GuestError``: nobody tells."""
+    def completed(self) -> dict[str, DiskCounters]:
+        """Completed requests of each data disk, by serial; ``GuestError``: QEMU does not answer."""
         if self._domain is None:
-            raise GuestError("libvirt has no such guest: it has ended, or is another's")
+            raise GuestError(
+                "libvirt does not know the guest: it has ended or belongs to another process"
+            )
         own = drives.completed(self._connection, self._domain)
-        return own | (passing.completed(self._domain) if self._real else {})
+        return own | (passthrough.completed(self._domain) if self._real else {})
 
     def definition(self) -> str:
-        """The domain as it is, with the disks that it has now, as XML that can be started again."""
+        """The domain with the disks that it has now, as XML that starts it again."""
         libvirt = drives.load()
         try:
             xml: str = self._domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
@@ -298,7 +301,7 @@ class Hypervisor:
         return xml
 
     def forget(self) -> None:
-        """Wait until libvirt has noticed that QEMU is gone; the name is free then."""
+        """Wait until libvirt has noticed that QEMU has ended, so that the name is free."""
         libvirt = drives.load()
 
         def gone() -> bool | None:
@@ -312,9 +315,9 @@ class Hypervisor:
         self._domain = None
 
     def stopped(self) -> str:
-        """Why QEMU has stopped the guest, which it does when a disk's file cannot grow, or nothing.
+        """Why QEMU has stopped the guest, or nothing. It does so when a disk's file cannot grow.
 
-        ``werror=enospc``, QEMU's default: the request waits, and so does the whole guest.
+        ``werror=enospc``, QEMU's default: the request waits, and the whole guest with it.
         """
         libvirt = drives.load()
         if self._domain is None:
@@ -326,9 +329,9 @@ class Hypervisor:
             names = {disk.name: serial for serial, disk in drives.drives(self._domain).items()}
             failed = self._domain.diskErrors()
         except libvirt.libvirtError:
-            return ""  # it has ended, which others find
+            return ""  # it has ended: other checks report that
         which = ", ".join(f"'{names.get(name, name)}'" for name in sorted(failed))
-        return f"QEMU stopped the guest, for it could not write to the file of its disk {which}"
+        return f"QEMU stopped the guest: the file of its disk {which} cannot grow"
 
     def _holds(self, serial: str) -> bool:
         try:
@@ -337,7 +340,7 @@ class Hypervisor:
             return False
 
     def destroy(self) -> None:
-        """End the guest at once; no error where it has ended already."""
+        """Kill the guest, if it runs."""
         libvirt = drives.load()
         if self._domain is None:
             return
@@ -348,7 +351,7 @@ class Hypervisor:
                 libvirt.VIR_ERR_NO_DOMAIN,
                 libvirt.VIR_ERR_OPERATION_INVALID,
             ):
-                raise HostError(f"QEMU would not end: {drives.words(error)}") from error
+                raise HostError(f"ending the guest failed: {drives.words(error)}") from error
         self._domain = None
 
     @classmethod
@@ -360,16 +363,16 @@ class Hypervisor:
 
 
 def iotune_of(xml: str) -> dict[str, str]:
-    """The limits that a ``<disk>`` asks for, by the names of ``<iotune>``."""
+    """The limits in a ``<disk>``, by the names of ``<iotune>``."""
     tune = ET.fromstring(xml).find("iotune")
     names = {} if tune is None else {limit.tag: limit.text or "" for limit in tune}
     return {k: v for k, v in names.items() if k != "group_name"}
 
 
 def try_open() -> str:
-    """Open an embedded root and close it again: libvirt's version; ``HostError`` if it cannot.
+    """Open and close an embedded root; return libvirt's version. ``HostError``: it does not open.
 
-    In a process of its own, since a process can open but one root.
+    Runs in its own process, since a process can open one root only.
     """
     code = (
         "import libvirt, sys; libvirt.virEventRegisterDefaultImpl();"
@@ -386,6 +389,6 @@ def try_open() -> str:
             env={"LIBVIRT_LOG_OUTPUTS": f"3:file:{directory}/log"},
         )
     if done.status != 0:
-        last = (done.stderr.strip().splitlines() or ["it ended without a word"])[-1]
+        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
         raise HostError(f"libvirt's embedded QEMU driver does not open: {last}")
     return done.stdout.strip()

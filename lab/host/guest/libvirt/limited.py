@@ -1,6 +1,6 @@
-"""libvirt's objects with a limit on every call: libvirt waits for a stopped QEMU for ever.
+"""libvirt's objects with a timeout on every call: libvirt waits for a stopped QEMU forever.
 
-No libvirt object and no libvirt exception is for anybody but ``lab.host.guest.libvirt.hypervisor``.
+Only ``lab.host.guest.libvirt.hypervisor`` handles libvirt's objects and exceptions.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ LIMITS: Final[dict[str, tuple[float, str]]] = {
     "domainListGetStats": (30.0, "read block statistics of the guest"),
 }
 """Seconds and words for each call; the seconds grow with the accelerator's scale. A call that is
-not listed here cannot be made. The first start in a new ``LAB_HOME`` took 28 s on a host with ten
-times more work than processors."""
+not listed here cannot be made. The first start in a new ``LAB_HOME`` took 28 s on a host with
+ten times more runnable processes than CPUs."""
 ENDING: Final[dict[str, tuple[float, str]]] = {
     "destroy": (30.0, "end the guest"),
     "close": (10.0, "close the directory of the guest"),
 }
-"""Calls of the clean-up: a slow guest gets no more time. QEMU is then ended by its process id.
+"""Calls of the clean-up: these limits do not grow. After them QEMU is killed by its process id.
 libvirt itself sends SIGKILL 10 s after SIGTERM (``virProcessKillPainfully``)."""
 
 
 class Limiter:
-    """Makes the calls into libvirt for one guest."""
+    """Makes the libvirt calls for one guest."""
 
     def __init__(self, guest: str, scale: float) -> None:
         self._guest, self._scale = guest, scale
         self._stuck: GuestError | None = None
 
     def call(self, name: str, function: Callable[[], Any]) -> Any:
-        """Make a call; ``GuestError`` after its limit, and at once ever after."""
+        """Make a call; ``GuestError`` after its limit, and for every later call."""
         if self._stuck is not None:
             raise GuestError(self._stuck.message)
         if name in ENDING:
@@ -69,16 +69,16 @@ class Limiter:
             raise self._stuck from None
 
     def forget(self) -> None:
-        """QEMU was ended by its process id: what was stuck in a call for it is not any more."""
+        """QEMU was killed: allow calls again."""
         self._stuck = None
 
 
 class _GivenUpError(GuestError):
-    """A call took too long."""
+    """A call timed out."""
 
 
 class Limited:
-    """A connection or a domain of libvirt; its methods are libvirt's own."""
+    """A connection or a domain of libvirt, with libvirt's own methods."""
 
     def __init__(self, raw: Any, limiter: Limiter) -> None:
         self.raw = raw
@@ -91,14 +91,14 @@ class Limited:
         return lambda *arguments: self._limiter.call(name, partial(method, *arguments))
 
     def monitor(self, text: str, flags: int) -> Any:
-        """Pass a command to QEMU's monitor; its answer."""
+        """The answer of QEMU's monitor to a command."""
         import libvirt_qemu
 
         command = partial(libvirt_qemu.qemuMonitorCommand, self.raw, text, flags)
         return self._limiter.call("monitor", command)
 
     def monitor_with_files(self, text: str, descriptors: Sequence[int]) -> Any:
-        """Pass a command with open descriptors to QEMU's monitor; its answer and descriptors."""
+        """The answer and descriptors of QEMU's monitor to a command with open descriptors."""
         import libvirt_qemu
 
         ask = libvirt_qemu.qemuMonitorCommandWithFiles

@@ -1,1 +1,1 @@
-"""SSH into guests: shells, files that are sent, what a restored guest is told first."""
+"""SSH into guests: shells, copied files and directories, set-up after a restore."""

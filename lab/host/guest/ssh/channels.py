@@ -1,4 +1,4 @@
-"""Channels of an SSH connection: each operation of paramiko's, with a limit."""
+"""Channels of an SSH connection; every operation of paramiko's has a timeout."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     import paramiko
 
 LIMIT: Final = 60.0
-"""For the guest to open a channel, or to take a command or a piece of a script. paramiko waits
-without a limit for answers, and for room in a connection that nobody reads."""
+"""Seconds for the guest to open a channel, or to accept a command or a part of a script. paramiko
+itself waits without limit for answers, and for space in a connection that nothing reads."""
 CLOSING: Final = 5.0
-"""For a channel or a connection to close; then it is left as it is."""
+"""Seconds for a channel or a connection to close; after that it is abandoned."""
 GLANCE: Final = 0.2
-"""Seconds between two looks at standard error and the clock."""
+"""Seconds between two checks of standard error and the clock."""
 
 
 class Running:
-    """A script that runs beside others; what it prints is taken in as it comes."""
+    """A script that runs concurrently with others; its output is read as it comes."""
 
     def __init__(self, channel: paramiko.Channel, alive: Callable[[], None]) -> None:
         self._channel, self._alive = channel, alive
@@ -49,17 +49,18 @@ class Running:
         self._ended = clock.now()
 
     def end(self, timeout: float) -> Output:
-        """Wait for its end; ``GuestError`` where the guest dies, or takes too long."""
+        """Wait until it ends; ``GuestError``: the guest died, or it took longer than ``timeout``
+        seconds."""
         while self._reader.is_alive():
             self._reader.join(1.0)
             if self._reader.is_alive():
                 self._alive()
                 if clock.now() - self._began > timeout:
-                    raise GuestError(f"a workload had not ended after {timeout:.0f} seconds")
+                    raise GuestError(f"a workload did not end within {timeout:.0f} seconds")
         status = deadline.call(
             self._channel.recv_exit_status,
             seconds=clock.limit(LIMIT),
-            what="the guest to tell the exit status of a workload over SSH",
+            what="the exit status of a workload over SSH",
             glance=self._alive,
         )
         if status < 0:
@@ -68,7 +69,7 @@ class Running:
         return self._output(status)
 
     def over(self) -> Output:
-        """What it had told when its guest ended under it."""
+        """Its output so far, after its guest has ended."""
         self._reader.join(5.0)  # the connection ends with QEMU
         close(self._channel.close)
         self._reader.join(5.0)
@@ -86,7 +87,7 @@ class Running:
 def channel(
     transport: paramiko.Transport, still_time: Callable[[], None], limit: float
 ) -> paramiko.Channel:
-    """A channel; ``still_time`` is asked every second."""
+    """A new channel; ``still_time`` is called every second and may raise."""
     return deadline.call(
         lambda: transport.open_session(timeout=limit),
         seconds=limit,
@@ -98,7 +99,7 @@ def channel(
 def send(
     channel: paramiko.Channel, data: bytes, still_time: Callable[[], None], limit: float
 ) -> None:
-    """All of it, however slowly the guest takes it."""
+    """Send all data, however slowly the guest accepts it."""
     channel.settimeout(1.0)
 
     def piece() -> int:
@@ -111,7 +112,7 @@ def send(
         taken = deadline.call(
             piece,
             seconds=limit,
-            what="the guest to take a script over SSH",
+            what="the guest to accept a script over SSH",
             glance=still_time,
         )
         if not taken:
@@ -122,16 +123,16 @@ def send(
 def begin(
     channel: paramiko.Channel, command: str, still_time: Callable[[], None], limit: float
 ) -> None:
-    """Send the command, and wait for the guest to accept it."""
+    """Send the command, and wait until the guest accepts it."""
     deadline.call(
         lambda: channel.exec_command(command),
         seconds=limit,
-        what="the guest to begin a command over SSH",
+        what="the guest to start a command over SSH",
         glance=still_time,
     )
 
 
 def close(close: Callable[[], None]) -> None:
-    """Close something of paramiko's, if it can be closed in time."""
+    """Close an object of paramiko's, within :data:`CLOSING`."""
     with suppress(GuestError, OSError, EOFError):
         deadline.call(close, seconds=clock.limit(CLOSING), what="a connection over SSH to close")

@@ -1,8 +1,8 @@
 """SSH into a guest: one connection with a pinned host key, and a shell that stays open.
 
-A channel for each command costs an emulated guest a tenth of a second and more: sshd forks, and a
-login shell is loaded that loads another. So one ``sh`` reads one script after another from its
-channel. Each runs in a subshell of its own: it may end, change directory or set what it likes.
+A channel for each command costs an emulated guest 0.1 s and more: sshd forks, and a login shell
+loads another shell. So one ``sh`` reads scripts from its channel, one after the other. Each script
+runs in a subshell: it may exit, change directory or set variables.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     import paramiko
 
 BANNER_SECONDS: Final = 5.0
-"""QEMU's user network accepts connections long before sshd lives: without a limit on the
-banner, a client waits for minutes."""
+"""QEMU's user network accepts connections long before sshd runs: without this limit a client waits
+for minutes."""
 _PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
 COPY_SECONDS: Final = 60.0
-"""For which no byte of a file may pass."""
+"""Seconds without progress after which copying a file fails."""
 
 
 def prepare() -> None:
-    """Load paramiko, which takes a tenth of a second, while the guest starts."""
+    """Import paramiko, which takes 0.1 s, while the guest starts."""
     threading.Thread(target=importlib.import_module, args=("paramiko",), daemon=True).start()
 
 
 def reach(port: int, timeout: float = BANNER_SECONDS) -> socket.socket | None:
-    """A connection on which an SSH server has said who it is; its words are still to be read."""
+    """A connection on which an SSH banner has arrived and is still unread; ``None``: no banner."""
     with suppress(OSError):
         connection = socket.create_connection(("127.0.0.1", port), timeout=timeout)
         try:
@@ -74,9 +74,9 @@ class Shell:
         self._client = client
         self._limit = clock.limit(channels.LIMIT * scale)
         self._alive = alive
-        """Raises ``GuestError`` when the guest has died; asked again and again in a command."""
+        """Raises ``GuestError`` if the guest has died; called repeatedly during a command."""
         self._idle: list[paramiko.Channel] = []
-        """Shells that wait for their next script; two at once need two."""
+        """Shells that wait for a script; two scripts at once need two."""
         self._mark = token_hex(8)
 
     @classmethod
@@ -91,10 +91,10 @@ class Shell:
         user: str = "root",
         scale: float = 1.0,
     ) -> Shell:
-        """Log in on what :func:`reach` found; any host key but the pinned one is refused.
+        """Log in on the connection from :func:`reach`; only the pinned host key is accepted.
 
-        ``alive`` raises ``GuestError`` when the guest has died; it is asked again and again while
-        a command runs. Limits on the guest's answers grow with ``scale``.
+        ``alive`` raises ``GuestError`` if the guest has died; it is called repeatedly while a
+        command runs. Timeouts grow with ``scale``.
         """
         import paramiko
 
@@ -122,20 +122,19 @@ class Shell:
                 auth_timeout=timeout,
             )
             deadline.call(
-                login, seconds=clock.limit(2 * timeout), what="the guest to let the lab log in"
+                login, seconds=clock.limit(2 * timeout), what="the SSH login to the guest"
             )
         except paramiko.BadHostKeyException as error:
             client.close()
             raise GuestError(
-                "the guest showed another SSH host key than the one the lab gave it, and was"
-                " refused",
-                hint="something else listens on its port, or the image makes keys of its own",
+                "the guest's SSH host key is not the one that the lab gave it: connection refused",
+                hint="another program listens on its port, or the image generates its own keys",
             ) from error
         except paramiko.AuthenticationException as error:
             client.close()
             raise GuestError(
                 f"the guest refused the lab's key for user '{user}'",
-                hint="cloud-init did not run, or the image forbids it; see the console log",
+                hint="cloud-init did not run, or the image forbids root logins: see the console",
             ) from error
         except (paramiko.SSHException, OSError, EOFError) as error:
             client.close()
@@ -143,7 +142,6 @@ class Shell:
         return cls(client, alive, scale)
 
     def close(self) -> None:
-        """Close the connection."""
         channels.close(self._client.close)
 
     def run(
@@ -154,10 +152,11 @@ class Shell:
         *,
         stop: bool = True,
     ) -> Output:
-        """Run shell lines; ``GuestError`` when the guest dies or takes too long.
+        """Run shell lines; ``GuestError``: the guest died, or they took longer than ``timeout``
+        seconds.
 
-        ``heard`` gets what they print, as it comes. ``stop``: the first line that fails ends them
-        (``set -e``).
+        ``heard`` receives the output as it comes. ``stop``: the first failing line ends them (``set
+        -e``).
         """
         started = clock.now()
         status, out, err = self.raw(script, timeout, heard, stop=stop)
@@ -176,7 +175,7 @@ class Shell:
         *,
         stop: bool = True,
     ) -> tuple[int, bytes, bytes]:
-        """As ``run``: exit status, standard output and error, as bytes."""
+        """As ``run``: exit status, standard output and standard error, as bytes."""
         import paramiko
 
         started = clock.now()
@@ -185,7 +184,7 @@ class Shell:
             self._alive()
             if clock.now() - started > timeout:
                 raise GuestError(
-                    f"a command in the guest had not ended after {timeout:.0f} seconds:"
+                    f"a command in the guest did not end within {timeout:.0f} seconds:"
                     f" {first_line(script)[:120]}"
                 )
 
@@ -194,7 +193,7 @@ class Shell:
             try:
                 answer = self._ask(channel, script, still_time, heard, stop=stop)
             except BaseException:
-                channels.close(channel.close)  # something may still run in it
+                channels.close(channel.close)  # the script may still run in it
                 raise
             self._idle.append(channel)
         except (paramiko.SSHException, OSError, EOFError) as error:
@@ -203,14 +202,14 @@ class Shell:
         return answer
 
     def start(self, script: str) -> Running:
-        """Begin a script in a shell of its own, with ``set -e``, and go on."""
+        """Start a script in a shell of its own, with ``set -e``, and return."""
         started = clock.now()
 
         def still_time() -> None:
             self._alive()
             if clock.now() - started > 2 * self._limit:
                 raise GuestError(
-                    f"the guest did not take a script within {2 * self._limit:.0f} seconds"
+                    f"the guest did not accept a script within {2 * self._limit:.0f} seconds"
                 )
 
         channel = self._open(still_time)
@@ -219,19 +218,19 @@ class Shell:
         return Running(channel, self._alive)
 
     def put(self, source: Path, target: str) -> None:
-        """Copy a file into the guest, with its mode; ``ToolError`` says what was refused."""
+        """Copy a file and its mode into the guest; ``ToolError``: copying failed."""
 
         def move(files: paramiko.SFTPClient, told: Callable[[int, int], None]) -> None:
             files.put(str(source), target, told)
             files.chmod(target, stat.S_IMODE(source.stat().st_mode))
 
-        self._copy(move, f"'{source}' could not be copied to '{target}' in the guest")
+        self._copy(move, f"copying '{source}' to '{target}' in the guest failed")
 
     def get(self, source: str, target: Path) -> None:
-        """Copy a file out of the guest; ``ToolError`` says what was refused."""
+        """Copy a file out of the guest; ``ToolError``: copying failed."""
         self._copy(
             lambda files, told: files.get(source, str(target), told),
-            f"'{source}' in the guest could not be copied to '{target}'",
+            f"copying '{source}' from the guest to '{target}' failed",
         )
 
     def _copy(
@@ -239,7 +238,7 @@ class Shell:
         move: Callable[[paramiko.SFTPClient, Callable[[int, int], None]], object],
         failed: str,
     ) -> None:
-        """One transfer over SFTP; a guest that takes nothing for so long has died."""
+        """One SFTP transfer; a guest that makes no progress for :data:`COPY_SECONDS` has died."""
         import paramiko
 
         passed = [0]
@@ -258,7 +257,7 @@ class Shell:
             deadline.call(
                 copy,
                 seconds=clock.limit(COPY_SECONDS),
-                what="the guest to take or give the next bytes of a file over SFTP",
+                what="progress of a file copy over SFTP",
                 glance=self._alive,
                 moved=lambda: passed[0],
             )
@@ -270,7 +269,7 @@ class Shell:
             raise ToolError(f"{failed}: {error.strerror or error}") from error
 
     def _open(self, still_time: Callable[[], None]) -> paramiko.Channel:
-        """A channel with a shell in it that waits for scripts."""
+        """A channel with a shell that waits for scripts."""
         transport = self._client.get_transport()
         if transport is None or not transport.is_active():
             self._alive()
@@ -288,7 +287,7 @@ class Shell:
         *,
         stop: bool,
     ) -> tuple[int, bytes, bytes]:
-        """Give a shell a script; its exit status, standard output and error."""
+        """Run a script in an open shell: exit status, standard output and error."""
         mark = self._mark
         text = (
             f"({'set -e; ' if stop else ''}eval {shlex.quote(script)}) </dev/null\n"

@@ -1,4 +1,4 @@
-"""Which test of a suite runs now: read from what its command prints while it prints."""
+"""The test of a suite that runs now, from the command's output while it runs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _LONGEST: Final = 1000
 
 
 class SuiteTests:
-    """Turns a command's output, as it comes, into events."""
+    """Turns a command's output into events as it comes."""
 
     def __init__(self, tell: Callable[[TestStarted], None]) -> None:
         self._tell = tell
         self._rest = b""
 
     def take(self, output: bytes) -> None:
-        """The next bytes; tells a test for each line that is whole. Other lines are passed over."""
+        """Take the next bytes; emit an event for each complete line about a test."""
         text = self._rest + output
         end = 0
         for line in _LINE.finditer(text):
@@ -32,5 +32,5 @@ class SuiteTests:
             try:
                 self._tell(TestStarted.model_validate_json(line[1]))
             except ValidationError:
-                continue  # the suite's own words
+                continue  # output of the suite that looks alike
         self._rest = text[max(end, len(text) - _LONGEST) :]

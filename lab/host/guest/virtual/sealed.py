@@ -1,10 +1,10 @@
-"""The bench of a sealed guest: its cell runs as a whole, and the run loop is given the answers.
+"""The backend of a sealed guest: its cell runs as a whole, then the run loop reads the answers.
 
-A guest starts from a snapshot of its kit (:mod:`lab.host.guest.virtual.snapshot`); after a power
-cut, and where there is no snapshot, it boots.
+A guest starts from a snapshot of its kit (:mod:`lab.host.guest.virtual.snapshot`). After a power
+cut, and without a snapshot, it boots.
 
-While the guest runs the host only waits. It looks at the memory region for progress, and never
-writes it. QEMU is started without libvirt, which asks its monitor while a guest runs.
+While the guest runs the host only waits. It reads the memory region for progress, and never writes
+it. QEMU is started without libvirt, which queries the monitor of a running guest.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lab.core.units import GIB, format_size
 from lab.host.guest import registry as guests
 from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual import snapshot as sealed_snapshot
-from lab.host.guest.virtual.snapshot import BOOT, ROOT_SPACE, Snapshot
+from lab.host.guest.virtual.snapshot import BOOT, ROOT_SPACE, SealedSnapshot
 from lab.host.images.virtual_time import SEED, guest_of, root_disk
 from lab.host.system import clock, load, process
 from lab.model.execution.job import CellJob, SealedKit
@@ -44,16 +44,16 @@ from lab.model.execution.procedure import (
 from lab.model.result.document import Digest
 
 SILENCE: Final = 120.0
-"""Seconds for which QEMU may use no processor before it counts as stopped."""
+"""Seconds without CPU use after which QEMU counts as stopped."""
 SLOWEST: Final = 20.0
-"""Host's seconds for one of the guest's, at most: a second is a thousand million instructions."""
+"""Seconds of the host per second of the guest, at most. A guest second is 10^9 instructions."""
 _GLANCE: Final = 0.5
 
 
-class SealedBench:
-    """A guest that is made anew for each cell, and asked nothing.
+class SealedBackend:
+    """A guest that starts anew for each cell, and takes no commands while it runs.
 
-    What of :class:`lab.model.execution.ports.Bench` is not here belongs to steps that
+    Methods of :class:`lab.model.execution.ports.Backend` that are missing here belong to steps that
     :func:`lab.compile.guest.program.programs` refuses.
     """
 
@@ -66,10 +66,10 @@ class SealedBench:
         notice: Callable[[str], None],
         cold: bool = False,
     ) -> None:
-        """``tell`` hears what the guest does now, ``notice`` of a snapshot that was of no use."""
+        """``tell`` receives what the guest does, ``notice`` that a snapshot was not usable."""
         self.record = record
         self.digest: Digest | None = None
-        """Of the last cell."""
+        """Digest of the last cell."""
         self._kit = kit
         self._tell = tell
         self._notice = notice
@@ -85,7 +85,7 @@ class SealedBench:
         self._daemon: process.Daemon | None = None
 
     def take(self, cell: CellJob) -> None:
-        """The cell that comes next; ``InputError``: a sealed guest cannot do it."""
+        """Take the next cell; ``InputError``: a sealed guest cannot run it."""
         self._procedure = cell.procedure
         self._programs = programs(cell.procedure)
         self._space = cell.space
@@ -97,7 +97,7 @@ class SealedBench:
     # -- the guest
 
     def seal_disks(self, step: SealDisks) -> None:
-        """Run all that the cell's guest is to do, to its end."""
+        """Run the guest through the whole cell."""
         path = self.record.path / "region"
         path.unlink(missing_ok=True)
         blocks = -(-(self._space + ROOT_SPACE) // region.BLOCK)
@@ -121,7 +121,7 @@ class SealedBench:
             raise unwritable(path, error) from error
         finally:
             path.unlink(missing_ok=True)
-        self._now = 0.0  # the run loop has all of it before it
+        self._now = 0.0  # the run loop starts reading at the beginning
         self.digest = Digest(inputs=inputs, results=results.hexdigest())
 
     def _first(
@@ -132,7 +132,7 @@ class SealedBench:
         program: str,
         limit: float,
     ) -> str:
-        """Run the first program, from a snapshot where that works; the digest of the inputs."""
+        """Run the first program, from a snapshot if possible; return the digest of the inputs."""
         path = guest.region
         size = region.size_for(disks, blocks)
 
@@ -156,13 +156,13 @@ class SealedBench:
                 return self._inputs(snapshot.restored(guest), disks, snapshot)
             sealed_snapshot.discard(snapshot)
             self._cold = True
-            self._notice(f"a snapshot did not restore and is removed; booting cold ({why})")
+            self._notice(f"a snapshot did not restore and was removed; guests boot instead ({why})")
         create(sealed.SETUP + program)
         region.reserve(path)
         self._boot(guest, limit)
         return self._inputs(guest, disks)
 
-    def _snapshot(self, size: int) -> Snapshot | None:
+    def _snapshot(self, size: int) -> SealedSnapshot | None:
         """The snapshot to start from; ``None``: the guest boots."""
         if self._cold:
             return None
@@ -174,14 +174,13 @@ class SealedBench:
             raise
         except LabError as error:
             self._cold = True
-            self._notice(f"guests with virtual time boot cold: {error.message}")
+            self._notice(f"guests with virtual time boot without a snapshot: {error.message}")
             return None
 
-    def _boot(self, guest: sealed.Guest, limit: float, snapshot: Snapshot | None = None) -> None:
-        """Start QEMU, and wait until it has ended.
-
-        ``MonitorError``: it could not load the snapshot.
-        """
+    def _boot(
+        self, guest: sealed.Guest, limit: float, snapshot: SealedSnapshot | None = None
+    ) -> None:
+        """Start QEMU, and wait until it ends. ``MonitorError``: it could not load the snapshot."""
         if snapshot is None:
             self._started(sealed.command(guest))
             self._wait(guest, limit)
@@ -190,7 +189,9 @@ class SealedBench:
         socket.unlink(missing_ok=True)
         command = sealed.command(snapshot.restored(guest))
         daemon = self._started([*command, *Monitor.arguments(socket), "-incoming", "defer"])
-        with ExitStack() as stack:  # the connection stays open: its end would reach QEMU
+        with (
+            ExitStack() as stack
+        ):  # the connection stays open: closing it would change QEMU's timing
             try:
                 monitor = stack.enter_context(sealed_snapshot.connected(socket, daemon))
                 sealed_snapshot.restore(snapshot, monitor)
@@ -211,7 +212,7 @@ class SealedBench:
         return log.read_text(encoding="utf-8", errors="replace").strip()[-500:]
 
     def _wait(self, guest: sealed.Guest, limit: float) -> None:
-        """Wait until QEMU has ended, and look at what the guest has printed meanwhile."""
+        """Wait until QEMU has ended, and read the guest's output meanwhile."""
         daemon = self._daemon
         assert daemon is not None
         countdown = clock.Countdown(clock.limit(BOOT + SLOWEST * limit))
@@ -223,11 +224,11 @@ class SealedBench:
                 used = now
                 silence.again()
             if silence.left() <= 0:
-                self._lost(f"QEMU has not run for {silence.seconds:.0f} s: is it stopped?")
+                self._lost(f"QEMU used no CPU for {silence.seconds:.0f} s: it is stopped")
             if countdown.left() <= 0:
                 self._lost(
-                    f"the sealed guest had not ended after {countdown.seconds:.0f} s"
-                    f" ({limit:.0f} s of its own time are the limit)"
+                    f"the sealed guest did not end within {countdown.seconds:.0f} s"
+                    f" (limit: {limit:.0f} s of its own time)"
                 )
             shown = self._show(guest.region, shown)
         self._daemon = None
@@ -241,7 +242,7 @@ class SealedBench:
         raise error
 
     def _show(self, path: Path, shown: int) -> int:
-        """Tell which step the guest is at, from what it has printed so far."""
+        """Report the step that the guest has reached, from its output."""
         number = begun(region.output(path))
         if number is not None and number != shown and number < len(self._programs.items):
             self._tell(self._procedure.steps[self._programs.items[number].step])
@@ -249,7 +250,7 @@ class SealedBench:
         return shown
 
     def _read(self, path: Path, *, cut: bool) -> bool:
-        """Take what a boot has left; whether the next one is to come."""
+        """Read the results of a boot; return whether another boot follows."""
         state = region.read(path)
         log = self.record.path / "console.log"
         log.write_text(state.log, encoding="utf-8")
@@ -263,36 +264,39 @@ class SealedBench:
         where = "the sealed guest"
         if state.full:
             self._ended = ToolError(
-                f"{where} wrote more to its disks than the {format_size(self._space)} that were"
-                " reserved for them on the host",
-                hint="fewer or smaller workloads need less; disks.size limits what is reserved",
+                f"{where} wrote more to its disks than the {format_size(self._space)} that the host"
+                " reserved for them",
+                hint="make the workloads smaller or fewer; disks.size limits what is reserved",
             )
         elif state.output_lost:
             self._ended = ToolError(
-                f"{where} printed {format_size(state.output_lost)} more than there is room for"
+                f"{where} printed too much output: {format_size(state.output_lost)} are lost"
             )
         elif state.phase is region.Phase.PANICKED:
             said = "\n".join(state.log.strip().splitlines()[-8:])
             self._ended = ToolError(
-                f"the kernel of {where} panicked, and would again: {said}",
+                f"the kernel of {where} panicked, and would panic again: {said}",
                 hint="the cell's console.txt has its messages",
             )
         elif cut and state.phase is region.Phase.RUNNING:
             return True
         elif cut and state.phase is region.Phase.POWERED_OFF:
-            pass  # a command failed before the cut: its answer says so
+            pass  # a command failed before the cut: its answer has the status
         elif state.phase is not region.Phase.POWERED_OFF or state.status:
             last = (state.log or state.output.decode(errors="replace")).strip().splitlines()[-4:]
             self._ended = GuestError(
-                f"{where} ended early ({state.phase.name.lower()}, status {state.status}):"
+                f"{where} ended unexpectedly ({state.phase.name.lower()}, status {state.status}):"
                 f" {' / '.join(last) or 'it printed nothing'}"
             )
         return False
 
     def _inputs(
-        self, guest: sealed.Guest, disks: Sequence[region.Disk], snapshot: Snapshot | None = None
+        self,
+        guest: sealed.Guest,
+        disks: Sequence[region.Disk],
+        snapshot: SealedSnapshot | None = None,
     ) -> str:
-        """One digest of all that decides what the guest does."""
+        """A digest of everything that decides what the guest does."""
         paths = {"REGION": str(guest.region), "BASE": self._kit.base}
         paths |= {"KERNEL": self._kit.kernel, "INITRAMFS": self._kit.initramfs}
         if guest.memory_file is not None:
@@ -312,7 +316,6 @@ class SealedBench:
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
     def destroy_guest(self) -> None:
-        """End QEMU, if it runs."""
         daemon, self._daemon = self._daemon, None
         if daemon is not None:
             daemon.end(3.0)
@@ -320,33 +323,35 @@ class SealedBench:
     # -- requests of the run loop
 
     def _answer(self, script: str) -> Answer:
-        """The answer to the next item, which must be the one that is asked for."""
+        """The answer to the next item, which must be the one in ``script``."""
         if self._next >= len(self._programs.items):
-            raise AssertionError(f"a sealed guest was not told to do {script[:200]!r}")
+            raise AssertionError(f"the sealed guest's program does not contain {script[:200]!r}")
         item = self._programs.items[self._next]
         assert item.script == script, (item.script[:200], script[:200])
         answer = self._answers.get(self._next)
         if answer is None:
             raise self._ended or GuestError(
-                f"the sealed guest ended before it came to: {script.strip().splitlines()[0][:120]}"
+                "the sealed guest ended before this command:"
+                f" {script.strip().splitlines()[0][:120]}"
             )
         self._asked += 1
         if self._asked >= item.asked:
             self._next, self._asked = self._next + 1, 0
-            self._now = answer.ended  # not before: the guest has waited for all of it already
+            self._now = answer.ended  # not earlier: the guest has waited for all hits already
         return answer
 
     def guest(self, script: str, timeout: float) -> Output:
-        """What shell lines came to."""
+        """The recorded output of shell lines."""
         answer = self._answer(script)
         timed_out(answer, script, timeout)
         return output_of(answer)
 
     def begin(self, name: str, script: str) -> None:
-        """It began in the guest."""
+        # The guest has started it by itself.
+        pass
 
     def end(self, name: str, _timeout: float, *, cut: bool) -> Output:
-        """What it came to."""
+        """The recorded output of a workload."""
         if not cut:
             return output_of(self._answer(name))
         items = enumerate(self._programs.items)
@@ -357,7 +362,7 @@ class SealedBench:
         return output_of(answer)
 
     def power_cycle(self, _step: PowerCycle) -> str:
-        """The power was cut where the program says; pass over what was kept then."""
+        """Skip the items that the power cut ended: the program has cut the power already."""
         items = self._programs.items
         while items[self._next].script != "the power cut":
             self._next += 1
@@ -367,11 +372,10 @@ class SealedBench:
         return ""
 
     def attach_disk(self, step: AttachDisk) -> None:
-        """What plugging it in came to."""
         self._plugged(step.serial)
 
     def detach_disk(self, step: AttachDisk | DetachDisk | UnplugDisk) -> None:
-        """What pulling it out came to; when a cell is taken apart, there is nothing left."""
+        # The guest ends with its disks: only a pulled disk has an answer.
         if isinstance(step, UnplugDisk):
             self._plugged(step.serial)
 
@@ -379,7 +383,7 @@ class SealedBench:
         answer = self._answer(self._programs.items[self._next].script)
         if answer.status:
             raise ToolError(
-                f"'{serial}' could not be plugged or unplugged: {answer.stderr.strip()}"
+                f"plugging or unplugging the disk '{serial}' failed: {answer.stderr.strip()}"
             )
 
     def now(self) -> float:
@@ -387,40 +391,45 @@ class SealedBench:
         return self._now
 
     def pause(self, seconds: float) -> None:
-        """The guest has paused."""
+        # The guest has paused by itself.
+        pass
 
     def pressure(self) -> Mapping[str, float]:
-        """Nobody had to wait: the guest's clock stands while its processor does."""
+        # Nothing waited: the guest's clock stands still while its CPU does.
         return {}
 
     def wait_for_ssh(self, timeout: float) -> None:
-        """There is none."""
+        # A sealed guest has no SSH.
+        pass
 
     def write_file(self, path: str, content: str, mode: int) -> None:
-        """Files for libvirt are not needed."""
+        # Files for libvirt are not needed.
+        pass
 
     def remove(self, path: str) -> None:
-        """They were not made."""
+        # They were not created.
+        pass
 
     def cause(self, error: LabError) -> GuestError | None:
-        """The end of the guest behind an error; ``None``: a step failed, and would again."""
+        """The end of the guest behind an error; ``None``: a step failed, and would fail again."""
         return error if isinstance(error, GuestError) else None
 
     def expect_io_within(self, patience: float) -> None:
-        """Disks cannot stop: they are the guest's own."""
+        # Disks cannot stop: the guest computes them.
+        pass
 
 
 def timed_out(answer: Answer, script: str, timeout: float) -> None:
-    """``ToolError`` where a command was ended since its time was over."""
+    """``ToolError`` if a command was ended by its time limit."""
     if answer.status == TIMED_OUT and answer.ended - answer.began >= timeout - 1:
         raise ToolError(
-            f"a command in the guest had not ended after {timeout:.0f} seconds of its clock:"
+            f"a command in the guest did not end within {timeout:.0f} seconds of its clock:"
             f" {script.strip().splitlines()[0][:120]}"
         )
 
 
 def output_of(answer: Answer) -> Output:
-    """An answer as the run loop wants it."""
+    """An answer as the run loop expects it."""
     return Output(
         status=answer.status,
         stdout=answer.stdout,
@@ -430,7 +439,7 @@ def output_of(answer: Answer) -> Output:
 
 
 def disk_of(disk: SealedDisk) -> region.Disk:
-    """A cell's disk as the region has it."""
+    """A cell's disk as the region stores it."""
     flags = region.ROTATIONAL if disk.rotational else 0
     return region.Disk(
         serial=disk.serial,
@@ -446,10 +455,10 @@ def disk_of(disk: SealedDisk) -> region.Disk:
 
 
 def need_space(directory: Path, wanted: int) -> None:
-    """``HostError`` where the host has not so many bytes left, and 1 GiB more."""
+    """``HostError`` unless the host has this many bytes free, and 1 GiB more."""
     free = shutil.disk_usage(directory).free
     if free < wanted + GIB:
         raise full(
-            f"a cell's disks may come to hold {format_size(wanted)}, and '{directory}' has"
-            f" {format_size(free)} left"
+            f"a cell's disks need up to {format_size(wanted)} in '{directory}', and"
+            f" {format_size(free)} are free"
         )

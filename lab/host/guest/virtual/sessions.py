@@ -1,8 +1,8 @@
-"""Sessions in a guest with virtual time: it runs while there is one, and is suspended otherwise.
+"""Sessions in a guest with virtual time: it runs while one is open, and is suspended otherwise.
 
 Each session holds a shared lock on a file in the guest's directory, and starts a watcher first. The
-watcher waits for the exclusive lock, which it gets when no session is left: the kernel takes the
-lock from a process that ends, however it ends. Then it suspends the guest.
+watcher waits for the exclusive lock, which it gets when no session is left: the kernel releases the
+locks of a process that ends, however it ends. Then it suspends the guest.
 
 ``python -m lab.host.guest.virtual.sessions DIRECTORY`` is the watcher. It prints a line when it has
 opened the file.

@@ -1,8 +1,8 @@
 """Snapshots of booted sealed guests, from which cells start instead of booting.
 
 A guest with no disk but its root disk boots, is set up, and stops itself. Its memory, QEMU's state
-and its region are kept, by the digest of all that decides them. A cell's region gets the saved
-root disk, and the driver finds the cell's disks in it when the guest goes on.
+and its region are kept under a digest of everything that decides them. A cell's region gets the
+saved root disk, and the driver finds the cell's disks in it when the guest continues.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ FORMAT: Final = 1
 ROOT_SPACE: Final = 512 * MIB
 """Bytes that a guest may write to its root file system."""
 BOOT: Final = 600.0
-"""Host's seconds for a boot and a power-off, at most."""
+"""Seconds of the host for a boot and a power-off, at most."""
 KEPT: Final = 6
 """Snapshots that are kept; each takes about 200 MB."""
 _ANSWER: Final = 60.0
-"""Seconds that QEMU may take to start, and to load a state."""
+"""Seconds for QEMU to start, and to load a state."""
 _MAKING: Final = 1200.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """A saved guest."""
+class SealedSnapshot:
+    """A saved sealed guest."""
 
     directory: Path
     digests: dict[str, str]
@@ -57,12 +57,12 @@ class Snapshot:
         )
 
     def graft(self, path: Path) -> None:
-        """Give a cell's new region what the saved guest relies on; ``RegionError``: it cannot."""
+        """Copy the saved root disk into a cell's new region; ``RegionError``: it does not fit."""
         region.graft(self.directory / REGION, path)
 
 
 def name_of(kit: SealedKit, size: int) -> str:
-    """Name of the snapshot for a region of ``size`` bytes: a digest of all that decides it."""
+    """The snapshot's name for regions of ``size`` bytes: a digest of everything that decides it."""
     guest = guest_of(kit, Path("REGION"))
     facts = {
         "format": FORMAT,
@@ -81,11 +81,12 @@ def name_of(kit: SealedKit, size: int) -> str:
 _COMMANDS: Final = sealed.SETUP + sealed.STOP
 
 
-def prepare(kit: SealedKit, size: int, *, directory: Path, say: Callable[[str], None]) -> Snapshot:
-    """Find the snapshot for regions of ``size`` bytes, or make it.
+def prepare(
+    kit: SealedKit, size: int, *, directory: Path, say: Callable[[str], None]
+) -> SealedSnapshot:
+    """Find the snapshot for regions of ``size`` bytes, or make it. ``HostError``: making it failed.
 
-    ``directory`` is of the guest that asks: while one is made, QEMU's socket and log are there.
-    ``HostError``: it could not be made.
+    ``directory`` belongs to the guest that asks: QEMU's socket and log are there meanwhile.
     """
     place = paths.sealed() / name_of(kit, size)
     if (found := _read(place)) is not None:
@@ -98,7 +99,7 @@ def prepare(kit: SealedKit, size: int, *, directory: Path, say: Callable[[str], 
         )
         if (found := _read(place)) is not None:
             return found
-        say("booting a guest once, for cells to start from")
+        say("making a snapshot: booting a guest once")
         work = place.with_name(f".{place.name}.{os.getpid()}")
         try:
             shutil.rmtree(place, ignore_errors=True)
@@ -109,16 +110,18 @@ def prepare(kit: SealedKit, size: int, *, directory: Path, say: Callable[[str], 
         except FullError:
             raise
         except LabError as error:
-            raise HostError(f"a sealed guest could not be saved: {error.message}") from error
+            raise HostError(
+                f"making the snapshot of a sealed guest failed: {error.message}"
+            ) from error
         except (OSError, MonitorError, region.RegionError) as error:
-            raise HostError(f"a sealed guest could not be saved: {error}") from error
+            raise HostError(f"making the snapshot of a sealed guest failed: {error}") from error
         finally:
             shutil.rmtree(work, ignore_errors=True)
     _trim(place)
-    return Snapshot(directory=place, digests=digests)
+    return SealedSnapshot(directory=place, digests=digests)
 
 
-def discard(snapshot: Snapshot) -> None:
+def discard(snapshot: SealedSnapshot) -> None:
     """Remove a snapshot that does not restore."""
     shutil.rmtree(snapshot.directory, ignore_errors=True)
 
@@ -147,7 +150,7 @@ def _make(kit: SealedKit, size: int, work: Path, directory: Path) -> dict[str, s
             monitor.ask("cont")
             monitor.wait_for("STOP")
             if (state := region.read(path)).phase is not region.Phase.RUNNING:
-                raise MonitorError(f"the guest stopped early ({state.phase.name.lower()})")
+                raise MonitorError(f"the guest stopped unexpectedly ({state.phase.name.lower()})")
             monitor.save(work / STATE)
             monitor.ask("quit")
             daemon.wait(_ANSWER)
@@ -172,10 +175,10 @@ def _log(path: Path) -> str:
         return ""
 
 
-def restore(snapshot: Snapshot, monitor: Monitor) -> None:
-    """Load the saved state into a QEMU that waits for it, and let the guest go on.
+def restore(snapshot: SealedSnapshot, monitor: Monitor) -> None:
+    """Load the saved state into a waiting QEMU, and let the guest continue.
 
-    From here on nothing may be said to QEMU.
+    After this no command may be sent to QEMU: it would change the guest's timing.
     """
     monitor.restore(snapshot.directory / STATE)
     monitor.ask("cont")
@@ -183,9 +186,9 @@ def restore(snapshot: Snapshot, monitor: Monitor) -> None:
 
 @contextmanager
 def connected(path: Path, daemon: process.Daemon, *, timeout: float = _ANSWER) -> Iterator[Monitor]:
-    """A connection to the monitor of a QEMU that has just been started.
+    """A connection to the monitor of a QEMU that was just started.
 
-    ``timeout``: seconds for an answer. ``MonitorError``, ``OSError``: there is none.
+    ``timeout``: seconds for an answer. ``MonitorError``, ``OSError``: no answer.
     """
 
     def attempt() -> Monitor | None:
@@ -210,20 +213,20 @@ def _sizes(directory: Path) -> dict[str, int]:
     return {name: (directory / name).stat().st_size for name in (STATE, MEMORY, REGION)}
 
 
-def _read(directory: Path) -> Snapshot | None:
-    """The snapshot in a directory; ``None``: there is none, or it is not whole."""
+def _read(directory: Path) -> SealedSnapshot | None:
+    """The snapshot in a directory; ``None``: none, or an incomplete one."""
     try:
         about = json.loads((directory / ABOUT).read_text(encoding="utf-8"))
         if about["sizes"] != _sizes(directory):
             return None
-        os.utime(directory / ABOUT)  # it is of use still
-        return Snapshot(directory=directory, digests=dict(about["digests"]))
+        os.utime(directory / ABOUT)  # for `_trim`, which removes the least recently used
+        return SealedSnapshot(directory=directory, digests=dict(about["digests"]))
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
 def _trim(newest: Path) -> None:
-    """Remove the snapshots that nobody has used for longest."""
+    """Remove the least recently used snapshots beyond :data:`KEPT`."""
     used = []
     for entry in paths.sealed().glob("snapshot-*"):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Suspending a guest with virtual time: an idle one takes a processor, a suspended one none.
+"""Suspending a guest with virtual time: an idle one uses a whole CPU, a suspended one none.
 
 QEMU has a second QMP socket for it, so libvirt need not be opened.
 """
@@ -15,23 +15,23 @@ from lab.core.errors import GuestError
 from lab.host.system import clock
 
 SOCKET: Final = "qmp"
-"""Its name in the guest's directory."""
+"""The socket's name in the guest's directory."""
 _ANSWER: Final = 10.0
-"""Seconds for QEMU to answer. Another process may be using the socket."""
+"""Seconds for QEMU to answer; another process may be using the socket."""
 
 
 def stop(directory: Path) -> None:
-    """Stop the guest's processor and clock; ``GuestError``: QEMU does not answer."""
+    """Stop the guest's CPU and clock; ``GuestError``: QEMU does not answer."""
     _ask(directory, "stop")
 
 
 def go_on(directory: Path) -> None:
-    """Let the guest run; ``GuestError``: QEMU does not answer."""
+    """Resume the guest; ``GuestError``: QEMU does not answer."""
     _ask(directory, "cont")
 
 
 def is_suspended(directory: Path) -> bool:
-    """Whether the guest is stopped; not where QEMU does not answer."""
+    """Whether the guest is stopped; false if QEMU does not answer."""
     with contextlib.suppress(GuestError):
         return not _ask(directory, "query-status")["running"]
     return False

@@ -1,4 +1,4 @@
-"""The bench of a guest with virtual time that keeps network and SSH.
+"""The backend of a guest with virtual time that keeps network and SSH.
 
 Its disks are those of a sealed guest. Each command runs as in a sealed guest, with its output in a
 file of the guest. Meanwhile the busy process is stopped, so that the clock jumps when the guest is
@@ -19,14 +19,14 @@ from lab.compile.guest.program import FUNCTIONS, Answer, answers, attach, detach
 from lab.compile.guest.steps import BUSY, UNSEALED
 from lab.core.errors import GuestError, ToolError, unwritable
 from lab.host.guest import registry as guests
-from lab.host.guest.bench import LiveBench
+from lab.host.guest.backend import LiveBackend
 from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual import suspend
 from lab.host.guest.virtual.sealed import SLOWEST, disk_of, need_space, output_of, timed_out
 from lab.host.guest.virtual.snapshot import ROOT_SPACE
 from lab.host.images.virtual_time import root_disk
 from lab.host.system import clock
-from lab.model.execution.events import Pulse, TestStarted
+from lab.model.execution.events import Sample, TestStarted
 from lab.model.execution.job import CellJob, SealedKit
 from lab.model.execution.ports import Output
 from lab.model.execution.procedure import (
@@ -40,12 +40,12 @@ from lab.model.execution.procedure import (
 )
 
 WHOLE: Final = 60.0
-"""Host's seconds that a command may take longer than its own limit."""
+"""Seconds of the host that a command may take beyond its own limit."""
 LONGEST: Final = 10**6
-"""Guest's seconds that a workload may run which others end."""
+"""Seconds of the guest for a workload that is ended by another step."""
 _FUNCTIONS: Final = "/run/lab/functions"
 _ROOT_GROUP: Final = "/sys/fs/cgroup/cgroup.procs"
-"""All processes of a sealed guest are in it. In any other, the kernel counts each page."""
+"""A sealed guest's processes are all in it. In any other cgroup the kernel accounts each page."""
 _BACKGROUND: Final = """\
 begin() { # name limit script; another shell waits for it: the lock is held while it runs
   printf '%s\\n' "$3" >$work/$1.script
@@ -68,8 +68,8 @@ finish() { # number name limit
 """
 
 
-class UnsealedBench(LiveBench):
-    """A guest that is booted anew for each cell."""
+class UnsealedBackend(LiveBackend):
+    """A guest that boots anew for each cell."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class UnsealedBench(LiveBench):
         *,
         boot: Callable[[], None],
         scale: float = 1.0,
-        tell: Callable[[Pulse | TestStarted], None] = lambda _event: None,
+        tell: Callable[[Sample | TestStarted], None] = lambda _event: None,
     ) -> None:
         super().__init__(record, private_key, scale=scale, tell=tell)
         self._kit = kit
@@ -91,33 +91,32 @@ class UnsealedBench(LiveBench):
         self._begun: list[str] = []
         """Workloads that run."""
         self._cut: dict[str, Output] = {}
-        """What those printed that a power cut ended."""
+        """Output of workloads that a power cut ended."""
         self._guest_now = 0.0
         self.boot_seconds = 0.0
-        """Host's seconds that the last boot took."""
+        """Seconds of the host that the last boot took."""
 
     @property
     def _region(self) -> Path:
         return self.record.path / "region"
 
     def take(self, cell: CellJob) -> None:
-        """The cell that comes next."""
+        """Take the next cell."""
         self._space = cell.space
         self._step = self._waited = None
         self._begun, self._cut = [], {}
         self.boot_seconds = 0.0
 
     def at(self, step: Step) -> None:
-        """The step that comes next."""
+        """Note the step that comes next."""
         self._step, self._waited = step, None
 
     # -- the guest's life
 
     @override
     def seal_disks(self, step: SealDisks) -> None:
-        """Make the cell's disks, and boot a guest that has them."""
         began = clock.now()
-        self.destroy_guest()  # that of the cell before has the old region
+        self.destroy_guest()  # the guest of the previous cell has the old region
         self._guest_now = 0.0
         disks = [root_disk(self._kit), *map(disk_of, step.disks)]
         self._slots = {disk.serial: number for number, disk in enumerate(step.disks, 1)}
@@ -134,7 +133,6 @@ class UnsealedBench(LiveBench):
 
     @override
     def wait_for_ssh(self, timeout: float) -> None:
-        """Connect after a boot, and prepare the guest for commands."""
         super().wait_for_ssh(timeout)
         lines = (
             UNSEALED,
@@ -143,11 +141,10 @@ class UnsealedBench(LiveBench):
         )
         done = super().guest("\n".join(lines), timeout)
         if done.status != 0:
-            raise ToolError(f"the guest could not be prepared: {done.stderr.strip()}")
+            raise ToolError(f"preparing the guest for commands failed: {done.stderr.strip()}")
 
     @override
     def power_cycle(self, _step: PowerCycle) -> str:
-        """Read what the workloads that run have printed, kill QEMU, and start the guest again."""
         for name in self._begun:
             self._cut[name] = output_of(self._answer(f"frame 0 0 {name}", 0.0))
         self._begun.clear()
@@ -161,7 +158,7 @@ class UnsealedBench(LiveBench):
         return ""
 
     def suspend(self) -> None:
-        """Stop the guest's clock and processor; nobody is connected then."""
+        """Close the connection, and stop the guest's clock and CPU."""
         self.close()
         suspend.stop(self.record.path)
 
@@ -169,7 +166,6 @@ class UnsealedBench(LiveBench):
 
     @override
     def guest(self, script: str, timeout: float) -> Output:
-        """Run shell lines as root in the guest; ``timeout`` in seconds of its clock."""
         step = self._step
         if isinstance(step, WaitFor) and script == step.script:
             return output_of(self._wait_for(step))
@@ -178,7 +174,7 @@ class UnsealedBench(LiveBench):
         return output_of(answer)
 
     def _wait_for(self, step: WaitFor) -> Answer:
-        """Repeat the script in the guest until it agrees; the run loop requests each hit."""
+        """Repeat the script in the guest until it matches; the run loop then requests each hit."""
         if self._waited is None:
             expected = [f"{key}={value}" for key, value in step.expect.items()]
             given = (f"{step.timeout:.0f}", f"{step.interval:g}", str(step.hits), step.script)
@@ -189,7 +185,7 @@ class UnsealedBench(LiveBench):
 
     def _answer(self, line: str, timeout: float) -> Answer:
         if self._shell is None:
-            raise GuestError(f"there is no connection to the guest '{self.record.id}'")
+            raise GuestError(f"no SSH connection to the guest '{self.record.id}'")
         script = (
             f"busy=$(cat {BUSY})\n"
             "kill -STOP $busy\n"
@@ -214,14 +210,12 @@ class UnsealedBench(LiveBench):
 
     @override
     def begin(self, name: str, script: str) -> None:
-        """Start shell lines, and go on."""
         line = f"begin {name} {LONGEST} {shlex.quote(script)}; frame 0 0 none"
         self._answer(line, 0.0)
         self._begun.append(name)
 
     @override
     def end(self, name: str, timeout: float, *, cut: bool) -> Output:
-        """Wait until they have ended; with ``cut`` the guest did, and what they told is all."""
         if cut:
             return self._cut.pop(name)
         self._begun.remove(name)
@@ -231,42 +225,41 @@ class UnsealedBench(LiveBench):
 
     @override
     def attach_disk(self, step: AttachDisk) -> None:
-        """Plug a disk of the driver's in again."""
         self._plug(step.serial, attach(self._slots[step.serial]))
 
     @override
     def detach_disk(self, step: AttachDisk | DetachDisk | UnplugDisk) -> None:
-        """Pull a disk out; when a cell is taken apart, its guest goes with its disks."""
+        # A cell's guest ends with its disks: only a pulled disk is unplugged.
         if isinstance(step, UnplugDisk):
             self._plug(step.serial, detach(self._slots[step.serial]))
 
     def _plug(self, serial: str, script: str) -> None:
         done = self.guest(script, 60.0)
         if done.status:
-            raise ToolError(f"'{serial}' could not be plugged or unplugged: {done.stderr.strip()}")
+            raise ToolError(
+                f"plugging or unplugging the disk '{serial}' failed: {done.stderr.strip()}"
+            )
 
     # -- time
 
     @override
     def now(self) -> float:
-        """Seconds of the guest's clock, at the last answer."""
         return self._guest_now
 
     @override
     def pause(self, seconds: float) -> None:
-        """Let the guest's clock go on."""
         self._answer(f"item 0 {seconds + 60:.0f} 'sleep {seconds:g}'", seconds)
 
     @override
     def pressure(self) -> Mapping[str, float]:
-        """Nobody had to wait: the guest's clock stands while its processor does."""
+        # Nothing waited: the guest's clock stands still while its CPU does.
         return {}
 
     @override
     def expect_io_within(self, patience: float) -> None:
-        """Disks cannot stop: they are the guest's own."""
+        # Disks cannot stop: the guest computes them.
+        pass
 
     @override
     def _alive(self, *, ask: bool) -> None:
-        """Raise ``GuestError`` where the guest has died."""
         guests.require_alive(self.record)

@@ -1,4 +1,4 @@
-"""Directories of the user's, packed for a guest; links are sent as links, and never followed."""
+"""Directories of the user's, packed for a guest. Links are sent as links and not followed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from lab.model.execution.procedure import SendDirectory
 
 
 def send(shell: Shell, step: SendDirectory, scratch: Path) -> None:
-    """Pack the directory in ``scratch``, and copy that; ``ToolError``: it is not as it was."""
+    """Pack the directory in ``scratch`` and copy it; ``ToolError``: it has changed since the
+    check."""
     packed = scratch / "suite.tar"
     try:
         _pack(Path(step.source), packed, step.left_out, step.most)
@@ -26,8 +27,8 @@ def send(shell: Shell, step: SendDirectory, scratch: Path) -> None:
         packed.unlink(missing_ok=True)
 
 
-def look_at(directory: Path, left_out: Collection[str], most: int) -> None:
-    """``InputError`` where the directory cannot be sent: a sentence that names it."""
+def check(directory: Path, left_out: Collection[str], most: int) -> None:
+    """``InputError`` if the directory cannot be sent; the message names the entry."""
     for _ in _members(directory, left_out, most):
         pass
 
@@ -35,9 +36,9 @@ def look_at(directory: Path, left_out: Collection[str], most: int) -> None:
 def _members(
     directory: Path, left_out: Collection[str], most: int
 ) -> Iterator[tuple[Path, os.stat_result]]:
-    """Its directories, files and links, in order; ``InputError`` where it holds anything else."""
+    """Its directories, files and links, in order; ``InputError`` for anything else."""
     if not directory.is_dir():
-        what = "is no directory" if directory.exists() else "does not exist"
+        what = "is not a directory" if directory.exists() else "does not exist"
         raise InputError(f"'{directory}' {what}")
     total = 0
     for top, folders, names in os.walk(directory, onerror=_unreadable):
@@ -47,13 +48,13 @@ def _members(
             found = path.lstat()
             kind = stat.S_IFMT(found.st_mode)
             if kind not in (stat.S_IFDIR, stat.S_IFREG, stat.S_IFLNK):
-                raise InputError(f"'{path}' is neither a file, a directory nor a link: remove it")
+                raise InputError(f"'{path}' is not a file, directory or link: remove it")
             if kind == stat.S_IFREG:
                 total += found.st_size
             if total > most:
                 raise InputError(
-                    f"'{directory}' holds more than {format_size(most)}, beside what version"
-                    " control keeps: name the suite's own directory, or a fresh checkout"
+                    f"'{directory}' holds more than {format_size(most)}, without version control:"
+                    " give the suite's own directory, or a fresh checkout"
                 )
             yield path, found
 
@@ -63,7 +64,7 @@ def _unreadable(error: OSError) -> None:
 
 
 def _pack(directory: Path, packed: Path, left_out: Collection[str], most: int) -> None:
-    """One tar; what is in it belongs to root in the guest, whoever has it here."""
+    """Pack into one tar. Everything in it belongs to root in the guest."""
     try:
         with tarfile.open(packed, "w") as tar:
             for path, found in _members(directory, left_out, most):

@@ -1,4 +1,4 @@
-"""A way into a guest that a worker of this lab owns, for whoever the guest was lent to."""
+"""A second connection to a guest that a worker owns, for the user of a lent guest."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from lab.host.system import keys
 from lab.model.execution.ports import Output
 
 CONNECT_SECONDS = 60.0
-"""For the way in: the worker is in already."""
+"""Seconds to connect. The worker is connected already, so this is ample."""
 
 
-class Visit:
-    """A connection as root. Each method raises ``GuestError``, of a dead guest with its console."""
+class GuestConnection:
+    """A connection as root. Each method raises ``GuestError``; a dead guest's has its console."""
 
     def __init__(self, record: GuestRecord) -> None:
         self.record = record
@@ -33,28 +33,27 @@ class Visit:
         )
 
     def run(self, script: str, timeout: float) -> Output:
-        """Run shell lines; one that fails does not end them. ``timeout`` in seconds."""
+        """Run shell lines; a failing line does not end them. ``timeout`` in seconds."""
         try:
             return self._shell.run(script, timeout, stop=False)
         except GuestError as error:
             raise self._why(error) from error
 
     def put(self, source: Path, target: str) -> None:
-        """Copy a file into the guest, with its mode."""
+        """Copy a file and its mode into the guest."""
         try:
             self._shell.put(source, target)
         except GuestError as error:
             raise self._why(error) from error
 
     def get(self, source: str, target: Path) -> None:
-        """Copy a file out of the guest."""
         try:
             self._shell.get(source, target)
         except GuestError as error:
             raise self._why(error) from error
 
     def alive(self) -> bool:
-        """Whether the guest runs, and has not panicked."""
+        """Whether the guest runs and has not panicked."""
         try:
             guests.require_alive(self.record)
         except GuestError:
@@ -62,15 +61,15 @@ class Visit:
         return True
 
     def console(self, lines: int) -> str:
-        """The last lines of the guest's console, or those of its panic."""
+        """The last lines of the guest's console, or those around a panic."""
         return guests.console_tail(self.record.path, lines=lines)
 
     def close(self) -> None:
-        """Close the connection; the guest goes on."""
+        """Close the connection. The guest continues."""
         self._shell.close()
 
     def _why(self, error: GuestError) -> GuestError:
-        """The error; of a dead guest that with its console, which says more than a lost line."""
+        """The error, or for a dead guest the one with its console."""
         try:
             guests.require_alive(self.record)
         except GuestError as found:

@@ -1,4 +1,4 @@
-"""Pulses from counters that are made up."""
+"""Sampler from counters that are made up."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from lab.host.guest.libvirt.drives import Completed
-from lab.host.guest.pulses import STALE, Pulses
+from lab.host.guest.libvirt.drives import DiskCounters
+from lab.host.guest.sampling import STALE, Sampler
 from lab.host.system import load
-from lab.model.execution.events import Event, Pulse, StepStarted
+from lab.model.execution.events import Event, Sample, StepStarted
 from lab.run.crew import Crew
 from lab.run.options import How
 from lab.run.scheduling.dispatch import Dispatch
 
 
-def disk(read: int, written: int) -> Completed:
-    return Completed(reads=1, writes=1, flushes=0, read_bytes=read, written_bytes=written)
+def disk(read: int, written: int) -> DiskCounters:
+    return DiskCounters(reads=1, writes=1, flushes=0, read_bytes=read, written_bytes=written)
 
 
 class Told:
@@ -26,8 +26,8 @@ class Told:
 
     def __init__(self) -> None:
         self.cpu = 10.0
-        self.pulses: list[Pulse] = []
-        self.take = Pulses(lambda: self.cpu, self.pulses.append).take
+        self.pulses: list[Sample] = []
+        self.take = Sampler(lambda: self.cpu, self.pulses.append).take
 
 
 def test_a_pulse_is_the_difference_to_the_answer_before() -> None:
@@ -36,9 +36,9 @@ def test_a_pulse_is_the_difference_to_the_answer_before() -> None:
     assert told.pulses == []  # nothing to hold it against
     told.cpu = 10.7
     told.take(102.0, {"disk1": disk(3000, 40), "disk2": disk(0, 700)})
-    assert told.pulses == [Pulse(seconds=2.0, processor=0.7, read_bytes=2000, written_bytes=240)]
+    assert told.pulses == [Sample(seconds=2.0, processor=0.7, read_bytes=2000, written_bytes=240)]
     told.take(104.5, {"disk1": disk(3000, 40), "disk2": disk(0, 700)})
-    idle = Pulse(seconds=2.5, processor=0.0, read_bytes=0, written_bytes=0)
+    idle = Sample(seconds=2.5, processor=0.0, read_bytes=0, written_bytes=0)
     assert told.pulses[1:] == [idle]
 
 
@@ -94,7 +94,7 @@ def test_a_pulse_is_watched_and_in_no_cells_log(tmp_path: Path) -> None:
     run._running = {"g1": cast("Any", SimpleNamespace(id="c1", directory=tmp_path))}
     member = cast("Any", SimpleNamespace(job=SimpleNamespace(guest="g1")))
     step = StepStarted(cell="c1", label="write")
-    pulse = Pulse(seconds=2, processor=1, read_bytes=3, written_bytes=4)
+    pulse = Sample(seconds=2, processor=1, read_bytes=3, written_bytes=4)
     for event in (pulse, step, pulse):
         run._hear(member, event)
     assert seen == [("g1", pulse), ("g1", step), ("g1", pulse)]

@@ -1,7 +1,7 @@
-"""A disk measured by reading it: rates by zone, jumps, random reads, reading ahead.
+"""A disk measured by reading it: rate by position, seeks, random reads, read-ahead.
 
-The descriptor is open for reading only, past the page cache (``O_DIRECT``). Nothing is claimed: a
-disk in use can be measured, and shows its users too.
+The descriptor is open for reading only, without the page cache (``O_DIRECT``). Nothing is claimed:
+a disk in use can be measured, but its other users distort the result.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from lab.host.real_disks.device import Device, read
 SMALL: Final = 4096
 """Bytes of a random read."""
 LARGE: Final = 1024 * 1024
-"""Bytes of a read in a stream."""
+"""Bytes of a sequential read."""
 PLACES: Final = 9
-"""Where streams are read, evenly over the disk."""
+"""Number of positions for sequential reads, evenly spaced."""
 DISTANCES: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.33, 0.45, 0.6, 0.75, 0.9, 0.98)
-"""Shares of the disk that the arm is made to jump over."""
+"""Seek distances, as fractions of the disk."""
 _AHEAD: Final = (256 * 1024, 512 * 1024, LARGE, 2 * LARGE, 4 * LARGE, 8 * LARGE)
 
 
@@ -35,10 +35,10 @@ class Readable(Protocol):
     """Bytes."""
 
     def read(self, offset: int, length: int) -> None:
-        """Read, past every cache but the disk's own."""
+        """Read without any cache but the disk's own."""
 
     def now(self) -> float:
-        """Seconds on the clock that counts."""
+        """Seconds on the clock to be used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +46,14 @@ class Effort:
     """How much is read."""
 
     stream: int
-    """Bytes at each place."""
+    """Bytes at each position."""
     jumps: int
-    """Over each distance."""
+    """Seeks per distance."""
     random: int
-    """Small reads all over the disk."""
+    """Small reads at random positions."""
 
 
-class Drive:
+class OpenDisk:
     """A block device, or a file."""
 
     def __init__(self, descriptor: int, size: int) -> None:
@@ -62,35 +62,33 @@ class Drive:
         self._buffers = threading.local()
 
     @classmethod
-    def open(cls, path: str) -> Drive:
-        """For reading, past the page cache; ``OSError``: it cannot be."""
+    def open(cls, path: str) -> OpenDisk:
+        """Open for reading, without the page cache; ``OSError``: that failed."""
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
         return cls(descriptor, os.lseek(descriptor, 0, os.SEEK_END))
 
     def facts(self) -> Device:
-        """What the kernel says of it; ``OSError``: it is no block device."""
+        """The kernel's facts about it; ``OSError``: it is not a block device."""
         return read(self._descriptor)
 
     def close(self) -> None:
-        """Let go of it."""
         os.close(self._descriptor)
 
     def read(self, offset: int, length: int) -> None:
-        """One request; a buffer for each thread, for direct reads want whole pages."""
+        """One request. Each thread has a buffer: direct reads need whole pages."""
         buffer = getattr(self._buffers, "whole", None)
         if buffer is None:
             buffer = self._buffers.whole = mmap.mmap(-1, LARGE)
         got = os.preadv(self._descriptor, [memoryview(buffer)[:length]], offset)
         if got != length:
-            raise OSError(f"{got} bytes of {length} could be read at byte {offset}")
+            raise OSError(f"only {got} of {length} bytes could be read at byte {offset}")
 
     def now(self) -> float:
-        """Seconds."""
         return time.monotonic()
 
 
 def streams(disk: Readable, effort: Effort) -> list[tuple[float, float]]:
-    """Shares of the disk, and bytes per second there; the way to each place does not count."""
+    """Position (fraction of the disk) and bytes per second there; the seek to it does not count."""
     found = []
     blocks = max(effort.stream // LARGE, 2)
     last = (disk.size // LARGE - blocks - 1) * LARGE
@@ -104,8 +102,8 @@ def streams(disk: Readable, effort: Effort) -> list[tuple[float, float]]:
     return found
 
 
-def jumps(disk: Readable, effort: Effort, draw: random.Random) -> list[tuple[float, list[float]]]:
-    """For each distance the seconds of reads that lie so far from the one before, either way."""
+def seeks(disk: Readable, effort: Effort, draw: random.Random) -> list[tuple[float, list[float]]]:
+    """Read latencies in seconds for each seek distance, in both directions."""
     found = []
     pages = disk.size // SMALL
     for distance in DISTANCES:
@@ -121,8 +119,8 @@ def jumps(disk: Readable, effort: Effort, draw: random.Random) -> list[tuple[flo
     return found
 
 
-def near(disk: Readable, effort: Effort, draw: random.Random) -> list[float]:
-    """Seconds of small reads right behind another, for which nothing has to move."""
+def adjacent_reads(disk: Readable, effort: Effort, draw: random.Random) -> list[float]:
+    """Latencies in seconds of small reads directly after another, without a seek."""
     times = []
     for _ in range(max(effort.jumps, 8)):
         place = draw.randrange(disk.size // SMALL - 2) * SMALL
@@ -131,14 +129,16 @@ def near(disk: Readable, effort: Effort, draw: random.Random) -> list[float]:
     return times
 
 
-def scattered(disk: Readable, effort: Effort, draw: random.Random) -> list[float]:
-    """Seconds of small reads all over the disk, one at a time."""
+def random_reads(disk: Readable, effort: Effort, draw: random.Random) -> list[float]:
+    """Latencies in seconds of small random reads, one at a time."""
     pages = disk.size // SMALL
     return [_timed(disk, draw.randrange(pages) * SMALL) for _ in range(effort.random)]
 
 
-def crowd(disk: Readable, depth: int, length: int, count: int, draw: random.Random) -> float:
-    """Reads in a second with ``depth`` of them on the way, each by a thread of its own."""
+def parallel_reads(
+    disk: Readable, depth: int, length: int, count: int, draw: random.Random
+) -> float:
+    """Reads per second with ``depth`` in flight, each in a thread."""
     places = [draw.randrange(disk.size // length) * length for _ in range(count)]
     lock = threading.Lock()
     failed: list[OSError] = []
@@ -165,10 +165,12 @@ def crowd(disk: Readable, depth: int, length: int, count: int, draw: random.Rand
     return count / (disk.now() - began)
 
 
-def ahead(disk: Readable, quick: float, draw: random.Random, pause: Callable[[float], None]) -> int:
-    """How far the disk has read on by itself, in bytes: what is there comes as a near read does.
+def read_ahead(
+    disk: Readable, quick: float, draw: random.Random, pause: Callable[[float], None]
+) -> int:
+    """How far the disk reads ahead, in bytes: data in its cache comes as fast as an adjacent read.
 
-    ``quick``: seconds of a near read.
+    ``quick``: seconds of an adjacent read.
     """
     reached = 0
     for far in _AHEAD:
@@ -190,25 +192,27 @@ def measure(
     *,
     rotational: bool,
     seed: int,
-    crowds: bool = True,
+    queued: bool = True,
     pause: Callable[[float], None] | None = None,
 ) -> dict[str, object]:
-    """Everything, as plain data. Without ``pause`` it is not asked how far the disk reads on."""
-    draw = random.Random(seed)  # noqa: S311 - places on a disk are no secret
+    """All measurements as plain data. Without ``pause`` read-ahead is not measured."""
+    draw = random.Random(seed)  # noqa: S311 - positions are not secret
     found: dict[str, object] = {"size": disk.size, "rotational": rotational}
     found["zones"] = [{"place": p, "rate": r} for p, r in streams(disk, effort)]
     if rotational:
         found["jumps"] = [
-            {"distance": d, "seconds": times} for d, times in jumps(disk, effort, draw)
+            {"distance": d, "seconds": times} for d, times in seeks(disk, effort, draw)
         ]
-    quick = near(disk, effort, draw)
+    quick = adjacent_reads(disk, effort, draw)
     found["near"] = quick
-    found["random"] = scattered(disk, effort, draw)
-    if crowds:
-        found["random_16"] = crowd(disk, 16, SMALL, 4 * effort.random, draw)
-        found["large_16"] = LARGE * crowd(disk, 16, LARGE, max(effort.random // 2, 16), draw)
+    found["random"] = random_reads(disk, effort, draw)
+    if queued:
+        found["random_16"] = parallel_reads(disk, 16, SMALL, 4 * effort.random, draw)
+        found["large_16"] = LARGE * parallel_reads(
+            disk, 16, LARGE, max(effort.random // 2, 16), draw
+        )
     if pause is not None and rotational:
-        found["read_ahead"] = ahead(disk, _median(quick), draw, pause)
+        found["read_ahead"] = read_ahead(disk, _median(quick), draw, pause)
     return found
 
 

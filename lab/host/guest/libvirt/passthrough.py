@@ -1,11 +1,11 @@
-"""Real disks in a running guest: handed to QEMU as open descriptors, past libvirt.
+"""Real disks in a running guest: passed to QEMU as open descriptors, without libvirt.
 
-libvirt hands on descriptors of files only (``formatdomain``, ``fdgroup``), so that QEMU is asked
-through libvirt's monitor: ``add-fd`` (``qemu-qmp-ref``) puts what the guard opened into a set, and
-QEMU's block layer duplicates it when it opens ``/dev/fdset/N`` (``monitor/fds.c:
-monitor_fdset_dup_fd_add``). libvirt knows nothing of such a disk.
+libvirt passes descriptors of files only (``formatdomain``, ``fdgroup``). So QEMU is asked through
+libvirt's monitor: ``add-fd`` (``qemu-qmp-ref``) puts what the guard opened into a set, and QEMU's
+block layer duplicates it when it opens ``/dev/fdset/N`` (``monitor/fds.c:
+monitor_fdset_dup_fd_add``). libvirt does not know such a disk.
 
-No libvirt object and no libvirt exception is for anybody but ``lab.host.guest.libvirt.hypervisor``.
+Only ``lab.host.guest.libvirt.hypervisor`` handles libvirt's objects and exceptions.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from typing import Any, Final
 from xml.etree import ElementTree as ET
 
 from lab.core.errors import GuestError, HostError
-from lab.host.guest.libvirt.drives import Completed, load, words
+from lab.host.guest.libvirt.drives import DiskCounters, load, words
 from lab.host.system import clock
+from lab.plugins.disks._shared import DRIVER_OPTIONS
 
 _FIRST_SET: Final = 4096
 """Number of the first set; libvirt counts its own from 0."""
@@ -28,7 +29,7 @@ _CACHE: Final = {
     "writethrough": (False, False),
     "directsync": (True, False),
 }
-"""Whether the host's page cache is passed by, and whether the guest is told of a write cache:
+"""Whether the host's page cache is bypassed, and whether the guest sees a write cache:
 ``qemu-system(1)`` under ``cache=``."""
 _LIMITS: Final = {"bytes_sec": "bps", "iops_sec": "iops"}
 _DIRECTIONS: Final = {"total": "", "read": "_rd", "write": "_wr"}
@@ -55,10 +56,10 @@ def plug(
     writable: bool,
     last_look: Callable[[], None],
 ) -> None:
-    """Give the guest a disk that is open here: the first descriptor, and its lease beside it.
+    """Give the guest a disk that is open here: the first descriptor, and its lease.
 
-    ``last_look`` is called when QEMU has it and the guest does not see it yet; what it raises
-    takes the disk from QEMU again.
+    ``last_look`` is called when QEMU has the disk and the guest does not see it yet. If it raises,
+    QEMU releases the disk.
     """
     disk = ET.fromstring(xml)
     name, number = _names(disk)
@@ -78,14 +79,14 @@ def plug(
 
 
 def unplug(domain: Any, xml: str) -> None:
-    """Take it from the guest and from QEMU; what is gone already is fine."""
+    """Remove it from the guest and from QEMU, if it is there."""
     name, number = _names(ET.fromstring(xml))
     if _there(domain, name):
         _ask(domain, "device_del", {"id": name})
         clock.wait_until(
             lambda: None if _there(domain, name) else True,
             timeout=20,
-            reason=f"the guest to let go of the disk '{name}'",
+            reason=f"the guest to release the disk '{name}'",
         )
     nodes = [n["node-name"] for n in _ask(domain, "query-named-block-nodes", {"flat": True})]
     if name in nodes:
@@ -95,7 +96,7 @@ def unplug(domain: Any, xml: str) -> None:
 
 
 def serials(domain: Any) -> dict[str, str]:
-    """The real disks that QEMU has, by serial, with the name that QEMU has for each."""
+    """QEMU's real disks: serial to QEMU's name."""
     found = _ask(domain, "qom-list", {"path": "/machine/peripheral"})
     names = (entry["name"] for entry in found)
     return {name.removeprefix(_PREFIX): name for name in names if name.startswith(_PREFIX)}
@@ -110,8 +111,8 @@ def limits(domain: Any, serial: str) -> dict[str, int]:
     raise GuestError(f"the guest has no real disk with the serial '{serial}'")
 
 
-def completed(domain: Any) -> dict[str, Completed]:
-    """What each real disk has completed so far, by serial."""
+def completed(domain: Any) -> dict[str, DiskCounters]:
+    """Completed requests of each real disk, by serial."""
     names = serials(domain)
     if not names:
         return {}
@@ -120,7 +121,7 @@ def completed(domain: Any) -> dict[str, Completed]:
         for serial, name in names.items():
             if _is(entry, name):
                 stats = entry["stats"]
-                found[serial] = Completed(
+                found[serial] = DiskCounters(
                     reads=stats["rd_operations"],
                     writes=stats["wr_operations"],
                     flushes=stats["flush_operations"],
@@ -134,7 +135,7 @@ _PREFIX: Final = "real-"
 
 
 def _names(disk: ET.Element) -> tuple[str, int]:
-    """What QEMU calls the disk, and the number of its descriptors' set."""
+    """QEMU's name of the disk, and the number of its descriptor set."""
     address = disk.find("address")
     assert address is not None
     place = [int(address.get(k, "0"), 0) for k in ("bus", "slot", "target")]
@@ -142,16 +143,16 @@ def _names(disk: ET.Element) -> tuple[str, int]:
 
 
 def _node(disk: ET.Element, name: str, number: int, *, writable: bool) -> dict[str, Any]:
-    """QEMU's block node over the set of descriptors."""
+    """QEMU's block node over the descriptor set."""
     driver = disk.find("driver")
     assert driver is not None
     cache = {"direct": _CACHE[driver.get("cache", "")][0], "no-flush": False}
     file = {
         "driver": "host_device",
         "filename": f"/dev/fdset/{number}",
-        "aio": driver.get("io", ""),
         "cache": cache,
         "read-only": not writable,
+        **_options(driver, "file"),
     }
     return {
         "driver": "raw",
@@ -159,11 +160,18 @@ def _node(disk: ET.Element, name: str, number: int, *, writable: bool) -> dict[s
         "read-only": not writable,
         "cache": cache,
         "file": file,
+        **_options(driver, "raw"),
     }
 
 
+def _options(driver: ET.Element, node: str) -> dict[str, str]:
+    """The disk's options in ``<driver>`` that this node of QEMU's takes."""
+    options = (option for option in DRIVER_OPTIONS.values() if node in option.nodes)
+    return {o.qemu: driver.attrib[o.libvirt] for o in options if o.libvirt in driver.attrib}
+
+
 def _device(disk: ET.Element, name: str) -> dict[str, Any]:
-    """What the guest sees."""
+    """The device that the guest sees."""
     driver, target, address = (disk.find(tag) for tag in ("driver", "target", "address"))
     assert driver is not None
     assert target is not None
@@ -184,7 +192,7 @@ def _device(disk: ET.Element, name: str) -> dict[str, Any]:
 
 
 def _backend(disk: ET.Element, name: str) -> str:
-    """What has the disk's node: of a virtio disk a device within the one that is plugged."""
+    """The device that holds the disk's node: for virtio, a device within the plugged one."""
     target = disk.find("target")
     assert target is not None
     virtio = target.get("bus") == "virtio"
@@ -192,7 +200,7 @@ def _backend(disk: ET.Element, name: str) -> str:
 
 
 def _limits(disk: ET.Element) -> dict[str, Any]:
-    """``<iotune>`` as ``block_set_io_throttle`` wants it: every rate, zero for none."""
+    """``<iotune>`` for ``block_set_io_throttle``: every rate, zero for none."""
     tune = disk.find("iotune")
     if tune is None:
         return {}
@@ -205,7 +213,7 @@ def _limits(disk: ET.Element) -> dict[str, Any]:
 
 
 def _is(entry: dict[str, Any], name: str) -> bool:
-    """Whether a line of QEMU's is about that device, which it names by its path."""
+    """Whether an entry of QEMU's list is about that device; ``qdev`` is its path."""
     return name in entry.get("qdev", "").split("/")
 
 
@@ -219,14 +227,14 @@ def _ask(
     arguments: dict[str, Any] | None = None,
     descriptors: Sequence[int] = (),
 ) -> Any:
-    """One command to QEMU's monitor, with descriptors, and what it returns."""
+    """The result of one command to QEMU's monitor."""
     import libvirt_qemu
 
     libvirt = load()
     if not hasattr(libvirt_qemu, "qemuMonitorCommandWithFiles"):
         raise HostError(
-            "this libvirt cannot hand descriptors to QEMU, which real disks need",
-            hint="libvirt and its Python binding have it from 8.2 on",
+            "this libvirt cannot pass descriptors to QEMU, which real disks need",
+            hint="install libvirt and its Python binding 8.2 or newer",
         )
     text = json.dumps({"execute": command, **({"arguments": arguments} if arguments else {})})
     try:

@@ -1,9 +1,8 @@
-"""Warm states: guests saved ready to work, from which others of their kind are restored.
+"""Snapshots: booted guests, saved, from which others with the same configuration are restored.
 
-A state is a directory named by a digest of everything that a restored guest must share with the
-saved one: image, domain, QEMU, libvirt, accelerator, the lab's key. So a changed QEMU or image
-never meets an old state; it has another name. Writing one is locked and ends with a rename; a
-reader sees a whole one or none.
+A snapshot is a directory. Its name is a digest of all that both guests must share: image, domain,
+QEMU, libvirt, accelerator, the lab's key. So a changed QEMU or image never finds an old snapshot.
+Creating one holds a lock and ends with a rename, so readers never see a partial one.
 """
 
 from __future__ import annotations
@@ -31,77 +30,76 @@ FILES: Final = (MEMORY, ROOT, SEED)
 ABOUT: Final = "warm.json"
 FORMAT: Final = 2
 MAKING: Final = 1200.0
-"""Seconds that another lab may take to save a guest: a slow boot and the saving."""
+"""Seconds to wait while another process saves the same guest: a slow boot and the saving."""
 KEPT: Final = 12
-"""States that are kept; one of a guest with 512 MiB takes 160 MB."""
+"""Snapshots that are kept; one of a guest with 512 MiB takes 160 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WarmState:
+class Snapshot:
     """A saved guest."""
 
     key: str
     directory: Path
     saved_directory: str
-    """Directory that the guest had when it was saved."""
+    """The guest's directory when it was saved."""
     host_key: str
     """Public line of its SSH host key."""
     image: str
     created: str
     boot_seconds: float
-    """What the boot took that restoring spares."""
+    """How long the boot took, in seconds: what restoring saves."""
     captures: dict[str, str]
-    """Raw output that was captured when it booted."""
+    """Raw output that was captured after its boot."""
 
     @property
     def memory(self) -> Path:
-        """The saved memory."""
         return self.directory / MEMORY
 
     @property
     def root(self) -> Path:
-        """The root disk at that moment; restored guests write to overlays on it."""
+        """The root disk at that moment. Restored guests write to overlays on it."""
         return self.directory / ROOT
 
     @property
     def seed(self) -> Path:
-        """The seed that the guest still holds in its drive."""
+        """The cloud-init seed, still in the guest's drive."""
         return self.directory / SEED
 
 
 def key_of(facts: dict[str, Any]) -> str:
-    """Name of the state for these facts."""
+    """The name of the snapshot for these facts."""
     text = json.dumps({"format": FORMAT, **facts}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def find(key: str) -> WarmState | None:
-    """The state of that name, if it is there and whole; a truncated one is thrown away."""
+def find(key: str) -> Snapshot | None:
+    """The snapshot of that name, if it is complete. An incomplete one is removed."""
     directory = paths.warm() / key
     state = _read(directory)
     if state is None and directory.is_dir():
         shutil.rmtree(directory, ignore_errors=True)
     if state is not None:
         with suppress(OSError):
-            os.utime(directory / ABOUT)  # it is of use still
+            os.utime(directory / ABOUT)  # for `trim`, which removes the least recently used
     return state
 
 
-def _read(directory: Path) -> WarmState | None:
+def _read(directory: Path) -> Snapshot | None:
     try:
         about = json.loads((directory / ABOUT).read_text(encoding="utf-8"))
         sizes = about.pop("sizes")
         if about.pop("saved_image", ""):
-            return None  # of another host, from a lab that still fetched such
+            return None  # fetched from another host by an older version
         if any((directory / name).stat().st_size != size for name, size in sizes.items()):
             return None
-        return WarmState(directory=directory, **about)
+        return Snapshot(directory=directory, **about)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
-def asked_before(key: str) -> bool:
-    """Whether somebody asked for this state in an earlier run; now somebody has."""
+def requested_before(key: str) -> bool:
+    """Whether an earlier run asked for this snapshot. Records that this run does."""
     mark = paths.warm() / f".{key}.asked"
     known = mark.exists()
     with suppress(OSError):
@@ -111,27 +109,27 @@ def asked_before(key: str) -> bool:
 
 
 @contextmanager
-def baking(key: str) -> Iterator[None]:
-    """Only one lab at a time makes the state of that name; others wait for it here.
+def exclusive(key: str) -> Iterator[None]:
+    """Let one process at a time create the snapshot of that name.
 
     ``LockedError`` after :data:`MAKING`.
     """
     paths.warm().mkdir(parents=True, exist_ok=True)
     path = paths.warm() / f".{key}.lock"
     with path.open("a") as file:
-        locks.take(file.fileno(), path, seconds=MAKING, what="another lab to save a guest")
+        locks.take(file.fileno(), path, seconds=MAKING, what="another process to save a guest")
         yield
 
 
 @contextmanager
 def making(key: str) -> Iterator[Path]:
-    """A directory to put a state together in; gone again where it is not published."""
+    """A directory for the parts of a snapshot; removed at the end unless it was published."""
     place = paths.warm() / f".{key}.{os.getpid()}.{started_ticks(os.getpid())}"
     try:
         paths.warm().mkdir(parents=True, exist_ok=True)
         place.mkdir(mode=0o700)  # the seed holds the guest's private host key
     except OSError as error:
-        raise HostError(f"'{place}' cannot be made: {error.strerror}") from error
+        raise HostError(f"the directory '{place}' cannot be created: {error.strerror}") from error
     try:
         yield place
     finally:
@@ -140,13 +138,13 @@ def making(key: str) -> Iterator[Path]:
 
 def publish(
     place: Path, key: str, record: GuestRecord, *, boot_seconds: float, captures: dict[str, str]
-) -> WarmState:
-    """Take the saved guest's disks, write down what it is, and put it in its place."""
+) -> Snapshot:
+    """Move the saved guest's disks to the snapshot, describe it, and rename it into place."""
     try:
         for name in (ROOT, SEED):
             shutil.move(record.path / name, place / name)
         sizes = {name: (place / name).stat().st_size for name in FILES}
-        state = WarmState(
+        state = Snapshot(
             key=key,
             directory=paths.warm() / key,
             saved_directory=record.directory,
@@ -162,17 +160,17 @@ def publish(
         shutil.rmtree(state.directory, ignore_errors=True)
         files.publish(place, state.directory)
     except OSError as error:
-        raise HostError(f"the saved guest could not be kept: {error.strerror}") from error
+        raise HostError(f"the guest's snapshot could not be stored: {error.strerror}") from error
     return state
 
 
-def discard(state: WarmState) -> None:
-    """Throw a state away that does not restore."""
+def discard(state: Snapshot) -> None:
+    """Remove a snapshot that does not restore."""
     shutil.rmtree(state.directory, ignore_errors=True)
 
 
-def every() -> list[WarmState]:
-    """Every whole state."""
+def every() -> list[Snapshot]:
+    """All complete snapshots."""
     found = [_read(d) for d in _entries() if not d.name.startswith(".")]
     return [s for s in found if s is not None]
 
@@ -185,7 +183,7 @@ def _entries() -> list[Path]:
 
 
 def collect_garbage() -> list[str]:
-    """Remove what dead labs left half-made, and states that are not whole; their names."""
+    """Remove what killed processes left, and incomplete snapshots; return the names."""
     removed = []
     for entry in _entries():
         if entry.name.startswith("."):
@@ -201,8 +199,8 @@ def collect_garbage() -> list[str]:
     return removed
 
 
-def _last_used(state: WarmState) -> int:
-    """When somebody used it, in nanoseconds; 0 where another lab has removed it meanwhile."""
+def _last_used(state: Snapshot) -> int:
+    """When it was last used, in nanoseconds; 0: another process has removed it."""
     try:
         return (state.directory / ABOUT).stat().st_mtime_ns
     except OSError:
@@ -210,9 +208,9 @@ def _last_used(state: WarmState) -> int:
 
 
 def trim(in_use: set[str], keep: int = KEPT) -> list[str]:
-    """Remove the states that nobody has used for longest, but for those that live guests stand on.
+    """Remove the least recently used snapshots beyond ``keep``, except those in use.
 
-    A changed image, QEMU or lab leaves states that will never be asked for again.
+    A changed image, QEMU or lab leaves snapshots that nothing will ask for again.
     """
     used = {state.key: _last_used(state) for state in every()}
     dated = sorted(used.values())
@@ -228,10 +226,9 @@ def trim(in_use: set[str], keep: int = KEPT) -> list[str]:
 
 
 def remove_all(*, images: set[str], in_use: set[str]) -> tuple[list[str], int]:
-    """Remove the states of images that are gone, but for those in use: names, and bytes freed.
+    """Remove unused snapshots of images that are gone: names, and bytes freed.
 
-    ``images`` are the directory names of the images that stay, ``in_use`` the keys of states that
-    live guests stand on.
+    ``images``: directory names of the images that stay. ``in_use``: keys below live guests.
     """
     names, freed = [], 0
     for state in every():

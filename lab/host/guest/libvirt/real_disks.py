@@ -1,4 +1,4 @@
-"""Real disks of one guest: claimed by the guard, handed to QEMU, and taken back."""
+"""Real disks of one guest: claimed by the guard, passed to QEMU, and taken back."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from lab.host.real_disks.refusals import advice, ground
 from lab.model.execution.procedure import PassDisk
 
 
-class Passed:
-    """The real disks that one guest has."""
+class RealDisks:
+    """The real disks of one guest."""
 
     def __init__(self, hypervisor: Hypervisor) -> None:
         self._hypervisor = hypervisor
         self._held: dict[str, Held] = {}
 
     def hand_over(self, step: PassDisk, qemu: int) -> None:
-        """Claim a disk and give the guest what was opened; it stays claimed while QEMU has it.
+        """Claim a disk and pass its open descriptor to the guest. It stays claimed while QEMU has
+        it.
 
-        ``HostError`` with everything that speaks against it, also where that came up between the
-        guard's look and the guest's: ``qemu`` is the one process that may have it too.
+        ``HostError`` lists every objection, also one that arose after the first check. ``qemu`` is
+        the only other process that may have the disk open.
         """
         named = Named(path=step.device, size=step.size, serial=step.device_serial)
         found = guard.take(ground(), named, step.erase)
@@ -38,7 +39,7 @@ class Passed:
         )
 
     def take_back(self, step: PassDisk, *, alive: bool) -> None:
-        """Take a disk from the guest, if it was passed; a guest that has ended has none."""
+        """Take a disk from the guest, if it was passed. A guest that has ended has none."""
         held = self._held.pop(step.serial, None)
         if held is None:
             return
@@ -49,7 +50,7 @@ class Passed:
             held.release()
 
     def release(self) -> None:
-        """Let go of all; what QEMU still has goes on there."""
+        """Release all claims. QEMU keeps what it still holds."""
         while self._held:
             self._held.popitem()[1].release()
 

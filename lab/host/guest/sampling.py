@@ -1,7 +1,7 @@
-"""What a guest does now: differences of counters that its worker looks at anyway.
+"""Samples of a guest's activity, from counters that its worker reads anyway.
 
-The watchdog asks QEMU what its disks have completed; each answer, beside QEMU's processor time, is
-held against the one before. So a pulse costs the guest no question of its own.
+The watchdog reads the disks' counters from QEMU. A sample is the difference between two readings,
+with QEMU's CPU time, so it costs no request of its own.
 """
 
 from __future__ import annotations
@@ -10,34 +10,34 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from lab.host.guest.libvirt.drives import Completed
-from lab.model.execution.events import Pulse
+from lab.host.guest.libvirt.drives import DiskCounters
+from lab.model.execution.events import Sample
 
 STALE: Final = 6.0
-"""Seconds after which an answer is too old to be the beginning of what happens now."""
+"""Seconds after which a reading is too old to begin a sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
     at: float
     processor: float
-    disks: Mapping[str, Completed]
+    disks: Mapping[str, DiskCounters]
 
 
-class Pulses:
-    """Turns one guest's counters into pulses."""
+class Sampler:
+    """Turns one guest's counters into samples."""
 
-    def __init__(self, processor: Callable[[], float], tell: Callable[[Pulse], None]) -> None:
+    def __init__(self, processor: Callable[[], float], tell: Callable[[Sample], None]) -> None:
         self._processor = processor
         """Seconds of processor time that QEMU has had so far."""
         self._tell = tell
         self._last: _Seen | None = None
 
-    def take(self, at: float, disks: Mapping[str, Completed]) -> None:
-        """What the disks had completed at a moment; tells a pulse where the one before is fresh.
+    def take(self, at: float, disks: Mapping[str, DiskCounters]) -> None:
+        """Take the disks' counters at a time; emit a sample if the reading before is fresh.
 
-        Counters that went back are those of another QEMU, after a power cut: they begin anew. A
-        disk that was plugged in since then counts from the next answer on.
+        Counters that decreased belong to a new QEMU, after a power cut: they start again. A disk
+        that was plugged in meanwhile counts from the next reading on.
         """
         now = _Seen(at=at, processor=self._processor(), disks=disks)
         last, self._last = self._last, now
@@ -53,7 +53,7 @@ class Pulses:
         if any(read < 0 or written < 0 for read, written in moved):
             return
         self._tell(
-            Pulse(
+            Sample(
                 seconds=round(at - last.at, 3),
                 processor=round(now.processor - last.processor, 3),
                 read_bytes=sum(read for read, _ in moved),

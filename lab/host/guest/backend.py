@@ -1,4 +1,4 @@
-"""The live bench: one guest's hypervisor, shell and files, as the run loop wants them."""
+"""The backend of a guest in real time: its files, libvirt domain, SSH shell and clock."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from lab.core.errors import (
     unwritable,
 )
 from lab.host.guest import registry as guests
-from lab.host.guest import saved as warm
 from lab.host.guest import servers
-from lab.host.guest.libvirt.handover import Passed
+from lab.host.guest import snapshots as warm
 from lab.host.guest.libvirt.hypervisor import Hypervisor
-from lab.host.guest.pulses import Pulses
+from lab.host.guest.libvirt.real_disks import RealDisks
 from lab.host.guest.registry import GuestRecord
-from lab.host.guest.ssh import parcel, shell, wake
+from lab.host.guest.sampling import Sampler
+from lab.host.guest.ssh import directories, restored, shell
 from lab.host.guest.ssh.channels import Running
 from lab.host.guest.ssh.shell import Shell, banner, reach
 from lab.host.guest.ssh.suite_tests import SuiteTests
 from lab.host.guest.watchdog import IN_FLIGHT, Watchdog, read_in_flight
 from lab.host.system import clock, files, load, process
-from lab.model.execution.events import Pulse, TestStarted
+from lab.model.execution.events import Sample, TestStarted
 from lab.model.execution.ports import Output
 from lab.model.execution.procedure import (
     AskServer,
@@ -53,17 +53,17 @@ from lab.model.execution.procedure import (
 )
 
 SILENCE: Final = 30.0
-"""Seconds for which a running command may hide a guest that hangs; then it is asked."""
+"""Seconds without output after which a running command is checked for a hung guest."""
 PING: Final = 10.0
-"""Seconds between two questions to QEMU's monitor while the guest boots."""
+"""Seconds between two queries of QEMU's monitor while the guest boots."""
 
 
 def _within(deadline: float) -> float:
     return min(5.0, max(0.5, deadline - clock.now()))
 
 
-class LiveBench:
-    """Everything of one guest that touches the world."""
+class LiveBackend:
+    """One guest in real time, and everything of it on this host."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class LiveBench:
         *,
         silence: float = SILENCE,
         scale: float = 1.0,
-        tell: Callable[[Pulse | TestStarted], None] = lambda _event: None,
+        tell: Callable[[Sample | TestStarted], None] = lambda _event: None,
     ) -> None:
         self.record = record
         self._silence = clock.limit(silence * scale)
@@ -80,8 +80,8 @@ class LiveBench:
         self._private_key = private_key
         self._hypervisor = Hypervisor(record.path, scale=scale)
         self._lost: GuestError | None = None
-        """Why the guest hangs: nobody waits for it again."""
-        self._real = Passed(self._hypervisor)
+        """Why the guest hangs; nothing waits for it again."""
+        self._real = RealDisks(self._hypervisor)
         shell.prepare()
         self._shell: Shell | None = None
         self._answered = self._answering = self._started = clock.now()
@@ -91,30 +91,30 @@ class LiveBench:
         """Of servers that had failed when they were ended: a cell is taken apart before its error
         is explained."""
         self._running: dict[str, Running] = {}
-        pulses = Pulses(lambda: load.processor(self.record.pid), tell)
+        sampler = Sampler(lambda: load.processor(self.record.pid), tell)
         self._tell = tell
-        self._watchdog = Watchdog(self._hypervisor.completed, self._in_flight, pulses.take)
+        self._watchdog = Watchdog(self._hypervisor.completed, self._in_flight, sampler.take)
         self._asking = False
 
     def expect_io_within(self, patience: float) -> None:
-        """How long, in seconds of a fast host, requests may wait with none completed."""
+        """Set the watchdog's limit: seconds, on a fast host, for requests in flight with none
+        completed."""
         self._watchdog.patience = clock.limit(patience * self._scale)
 
     # -- files and programs of the host
 
     def make_directory(self, path: str) -> None:
-        """Make a directory and its parents."""
         try:
             Path(path).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise unwritable(path, error, "made") from error
 
     def write_file(self, path: str, content: str, mode: int) -> None:
-        """Write a small file; it never has a wider mode than it should, not for a moment."""
+        """Write a small file. Its mode is never wider than ``mode``, not even for a moment."""
         files.write(Path(path), content, mode=mode, durable=False)
 
     def remove(self, path: str) -> None:
-        """Remove a file or directory; what is gone already is fine."""
+        """Remove a file or directory, if it exists."""
         try:
             if Path(path).is_dir() and not Path(path).is_symlink():
                 shutil.rmtree(path)
@@ -124,11 +124,10 @@ class LiveBench:
             raise HostError(f"'{path}' cannot be removed: {error.strerror}") from error
 
     def host_command(self, argv: tuple[str, ...]) -> None:
-        """Run a program on the host."""
         process.run(argv, timeout=120)
 
     def build_plugin(self, step: BuildPlugin) -> None:
-        """Compile the source, unless that is done already, and link to it."""
+        """Compile the source if it is not in the cache, and link to the result."""
         servers.link(step)
 
     def start_server(self, step: StartServer) -> None:
@@ -136,7 +135,7 @@ class LiveBench:
         self._servers[step.socket] = servers.Server(step)
 
     def stop_server(self, step: StartServer) -> None:
-        """End the process; one that never came up is fine."""
+        """End the process, if it runs."""
         server = self._servers.pop(step.socket, None)
         if server is not None:
             if server.failed():
@@ -144,13 +143,13 @@ class LiveBench:
             server.stop()
 
     def ask_server(self, step: AskServer) -> str:
-        """What the server answers to the line."""
+        """Return the server's answer to the line."""
         return servers.ask(step)
 
     # -- the guest's life
 
     def start_guest(self, step: StartGuest) -> None:
-        """Start the domain, and write its process and port down."""
+        """Start the domain, and record its process and port."""
         self._start(step.xml)
 
     def _start(self, xml: str) -> None:
@@ -161,16 +160,16 @@ class LiveBench:
         guests.write(self.record)
 
     def save_guest(self, step: SaveGuest) -> None:
-        """Save the guest as a warm state; it is gone then."""
+        """Save the guest as a snapshot. The guest ends."""
         captures = {"environment.txt": self.guest(step.environment, 60).stdout}
         self.guest(step.zero, 60)
-        self._wake()  # what a restored guest reads first is in memory then
+        self._wake()  # so that the programs a restored guest needs first are in its page cache
         self.close()
         with warm.making(step.key) as place:
             self._hypervisor.save(place / warm.MEMORY)
             if step.over:
                 root = self.record.path / warm.ROOT
-                # Copies what the states in between hold: a state stands on its image alone.
+                # A snapshot's root disk depends on its image alone: copy the layers in between.
                 rebase = ("qemu-img", "rebase", "-f", "qcow2", "-b", step.over, "-F", "qcow2")
                 process.run((*rebase, str(root)), timeout=120)
             warm.publish(
@@ -182,17 +181,18 @@ class LiveBench:
             )
 
     def restore_guest(self, step: RestoreGuest) -> None:
-        """Start the guest from a warm state, and write its process and port down."""
+        """Start the guest from a snapshot, and record its process and port."""
         self._hypervisor.restore(Path(step.state), step.saved_directory, step.directory)
         self._restored = True
         self.record = replace(self.record, pid=self._hypervisor.pid, port=self._hypervisor.port())
         guests.write(self.record)
 
     def power_cycle(self, step: PowerCycle) -> str:
-        """Kill QEMU, have the servers lose their caches at once, and start the guest again.
+        """Kill QEMU, drop the servers' caches, and start the guest again; return the servers'
+        answers.
 
-        What the servers brought to the medium in between, they did as drives do whose power fails
-        a moment after the host's. The guest's record keeps its owner throughout.
+        A server may write a little more to the medium before its cache is dropped, as a drive does
+        whose power fails a moment after the host's. The guest's record keeps its owner throughout.
         """
         xml = self._hypervisor.definition()
         guests.kill(self.record.path)
@@ -210,32 +210,32 @@ class LiveBench:
         self._hypervisor.attach()
 
     def destroy_guest(self) -> None:
-        """End the domain, and be sure that its process is gone."""
+        """End the domain, and make sure that its process is gone."""
         self.close()
         try:
             self._hypervisor.destroy()
         except TroubleError:
-            pass  # ended by its process id below, which also finds a half-started one
+            pass  # the next lines kill it by its process id, even if it started only partly
         finally:
             guests.end_processes(self.record.path)
             self._hypervisor.forget_calls()
             self._real.release()
 
     def close(self) -> None:
-        """Close the connection; the guest goes on."""
+        """Close the connection. The guest continues."""
         if self._shell is not None:
             self._shell.close()
             self._shell = None
 
     def release(self) -> None:
-        """Let go of libvirt and of the disks' servers too; the guest goes on."""
+        """Release libvirt and the disks' servers too. The guest continues."""
         self.close()
         for server in self._servers.values():
             server.let_go()
         self._hypervisor.close()
 
     def wait_for_ssh(self, timeout: float) -> None:
-        """Wait for the banner, then connect."""
+        """Wait for the SSH banner, then connect. ``timeout`` in seconds."""
         asked = clock.now()
         deadline = asked + timeout
         while (connection := reach(self.record.port, _within(deadline))) is None:
@@ -245,7 +245,7 @@ class LiveBench:
                 asked = clock.now()
             if clock.now() >= deadline:
                 raise self._dead(
-                    f"the guest '{self.record.id}' had not answered on SSH after"
+                    f"the guest '{self.record.id}' did not answer on SSH within"
                     f" {timeout:.0f} seconds"
                 )
             clock.pause(0.1)
@@ -262,17 +262,16 @@ class LiveBench:
             self._wake()
 
     def _wake(self) -> None:
-        done = self.guest(wake.script(), 60)
+        done = self.guest(restored.script(), 60)
         if done.status != 0:
-            raise ToolError(f"the guest did not take the time: {done.stderr.strip()}")
+            raise ToolError(f"setting the guest's clock failed: {done.stderr.strip()}")
 
     def attach_disk(self, step: AttachDisk) -> None:
-        """Plug a disk in."""
         self._hypervisor.plug(step.xml)
         self._hypervisor.check_limits(step.serial, step.xml)
 
     def pass_disk(self, step: PassDisk) -> None:
-        """Claim a real disk and hand it over, or raise with what speaks against it."""
+        """Claim a real disk and hand it to the guest; ``HostError`` lists the objections."""
         self._real.hand_over(step, self.record.pid)
         self._hypervisor.check_limits(step.serial, step.xml)
 
@@ -281,45 +280,50 @@ class LiveBench:
         self._real.take_back(step, alive=bool(guests.qemu_pids(self.record.path)))
 
     def limits_of(self, serial: str) -> dict[str, int]:
-        """The limits that QEMU has for a disk, by libvirt's names."""
+        """Return the limits that QEMU applies to a disk, by libvirt's names."""
         return self._hypervisor.limits(serial)
 
     def wipe_disk(self, step: WipeDisk) -> None:
-        """Zero a disk in QEMU's block layer, and check that its file has no data in any extent."""
+        """Zero a disk in QEMU's block layer, and check that no extent of its file holds data."""
         self._hypervisor.wipe(step.serial, step.size)
         asked = process.run(("qemu-img", "map", "-U", "--output=json", step.path), timeout=60)
         left = sum(e["length"] for e in json.loads(asked.stdout) if e["data"] or not e["zero"])
         if left:
-            raise GuestError(f"QEMU left {left} bytes on the disk '{step.serial}' when wiping it")
+            raise GuestError(
+                f"wiping the disk '{step.serial}' failed: {left} bytes of data are left"
+            )
 
     def seal_disks(self, step: SealDisks) -> None:
-        """Only a sealed guest has such disks."""
-        raise AssertionError(f"{len(step.disks)} disks of a sealed guest, and it is none")
+        raise AssertionError(f"{len(step.disks)} disks of a sealed guest, for a guest in real time")
 
     def limit_disk(self, step: LimitDisk) -> None:
-        """Give a plugged disk other limits, and see that it has them."""
+        """Change the limits of a plugged disk, and verify them."""
         self._hypervisor.limit(step.serial, step.limits)
         found = {k: v for k, v in self.limits_of(step.serial).items() if k in step.limits}
         if found != step.limits:
-            raise ToolError(f"QEMU has other limits for '{step.serial}' than asked: {found}")
+            raise ToolError(
+                f"the limits of the disk '{step.serial}' are wrong:"
+                f" expected {step.limits}, found {found}"
+            )
 
     def spoil_disk(self, step: SpoilDisk) -> None:
-        """Write bytes to a plugged disk that the guest knows nothing of."""
+        """Write bytes to a plugged disk without the guest's knowledge."""
         self._hypervisor.spoil(step.serial, step.offset, step.length, step.pattern)
 
     def detach_disk(self, step: AttachDisk | DetachDisk | UnplugDisk) -> None:
-        """Unplug a disk; a dead guest holds none."""
+        """Unplug a disk, if the guest runs."""
         if guests.qemu_pids(self.record.path):
             self._hypervisor.unplug(step.xml, step.serial)
 
     def begin(self, name: str, script: str) -> None:
         """Start shell lines in a shell of their own."""
         if self._shell is None:
-            raise GuestError(f"there is no connection to the guest '{self.record.id}'")
+            raise GuestError(f"no SSH connection to the guest '{self.record.id}'")
         self._running[name] = self._shell.start(script)
 
     def end(self, name: str, timeout: float, *, cut: bool) -> Output:
-        """Wait until they have ended; with ``cut`` the guest did, and what they told is all."""
+        """Wait until they end. With ``cut`` the guest has ended, and the output so far is
+        returned."""
         running = self._running.pop(name)
         if cut:
             return running.over()
@@ -331,15 +335,14 @@ class LiveBench:
             self._watchdog.end()
 
     def send_directory(self, step: SendDirectory) -> None:
-        """Copy a directory of the host into the guest."""
         if self._shell is None:
-            raise GuestError(f"there is no connection to the guest '{self.record.id}'")
-        parcel.send(self._shell, step, self.record.path)
+            raise GuestError(f"no SSH connection to the guest '{self.record.id}'")
+        directories.send(self._shell, step, self.record.path)
 
     def guest(self, script: str, timeout: float) -> Output:
         """Run shell lines as root in the guest."""
         if self._shell is None:
-            raise GuestError(f"there is no connection to the guest '{self.record.id}'")
+            raise GuestError(f"no SSH connection to the guest '{self.record.id}'")
         if self._lost is not None:
             raise self._lost
         self._answered = clock.now()
@@ -356,7 +359,7 @@ class LiveBench:
             self._watchdog.end()
 
     def _alive(self, *, ask: bool) -> None:
-        """Raise ``GuestError`` with the console's last lines where the guest has died or hangs."""
+        """Raise ``GuestError`` with the end of the console if the guest has died or hangs."""
         guests.require_alive(self.record)
         if why := self._hypervisor.stopped():
             raise full(why)
@@ -365,17 +368,17 @@ class LiveBench:
         if ask and clock.now() - self._answered > self._silence:
             if not banner(self.record.port, timeout=self._silence):
                 self._lost = self._dead(
-                    f"the guest '{self.record.id}' hangs: nothing on SSH for"
+                    f"the guest '{self.record.id}' hangs: no answer on SSH for"
                     f" {self._silence:.0f} seconds"
                 )
                 raise self._lost
             self._answered = clock.now()
 
     def _in_flight(self) -> dict[str, int]:
-        """Requests that wait, by serial: the guest's kernel counts them while a command runs.
+        """Requests that wait, by serial: counted by the guest's kernel while a command runs.
 
-        It counts no flush (``blk_kick_flush`` makes a request without a partition). So a disk whose
-        server has ended or is stopped counts as one that waits.
+        It does not count flushes (``blk_kick_flush`` makes a request without a partition). So a
+        disk whose server ended or is stopped counts as one with a waiting request.
         """
         assert self._shell is not None
         self._asking = True
@@ -386,9 +389,9 @@ class LiveBench:
         return found | {place: 1 for place, s in self._servers.items() if s.trouble()}
 
     def cause(self, error: LabError) -> GuestError | None:
-        """The end of the guest, or of a disk's server, behind an error; ``None``: neither ended.
+        """The guest's or disk server's end that caused an error; ``None``: both still run.
 
-        A dead guest makes libvirt and tools fail too: it is the cause, they are not.
+        A dead guest makes libvirt and tools fail too: those errors are effects.
         """
         now = [trouble for s in self._servers.values() if (trouble := s.trouble())]
         if troubles := [*self._troubles, *now]:
@@ -407,15 +410,14 @@ class LiveBench:
         return guests.dead(self.record, sentence)
 
     def pressure(self) -> Mapping[str, float]:
-        """How long the guest's QEMU ran and had to wait, and the host's pressure."""
+        """Seconds that the guest's QEMU ran and waited, and the host's pressure."""
         return load.pressure(self.record.pid, [s.pid for s in self._servers.values()])
 
     # -- time
 
     def now(self) -> float:
-        """Seconds on a clock that never goes back."""
+        """Seconds on a monotonic clock."""
         return clock.now()
 
     def pause(self, seconds: float) -> None:
-        """Wait a moment."""
         clock.pause(seconds)

@@ -1,0 +1,406 @@
+"""What disk models share: common checks, libvirt's ``<disk>``, the disk server, probes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Final
+from xml.etree import ElementTree as ET
+
+from lab.core.units import GIB, MIB
+from lab.model.execution.procedure import AskServer, BuildPlugin, HostCommand, StartServer, Step
+from lab.model.plugin import Probe, Problem
+from lab.model.scenario.document import (
+    SERVED,
+    Aio,
+    CacheMode,
+    Disk,
+    DiskBus,
+    DiskFormat,
+    Throttle,
+    Workload,
+)
+from lab.model.scenario.drive import HddParameters, SsdParameters
+
+SERIAL_BYTES: Final = 20
+"""virtio-blk's ``VIRTIO_BLK_ID_BYTES``; QEMU's scsi-hd has the same limit."""
+LARGEST_INDEX: Final = 93
+"""Three PCI bridges of 31 slots each."""
+
+_SERIAL: Final = re.compile(r"[A-Za-z0-9_-]+")
+_DIRECT: Final = (CacheMode.NONE, CacheMode.DIRECTSYNC)
+_SLOTS: Final = 31
+
+
+def guest_path(disk: Disk, serial: str) -> str:
+    """The disk's path in the guest, from udev's ``60-persistent-storage.rules``."""
+    if disk.bus is DiskBus.LAB:  # drive/60-lab-disk.rules
+        return f"/dev/disk/by-id/lab-{serial}"
+    if disk.bus is DiskBus.SCSI:
+        return f"/dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_{serial}"
+    return f"/dev/disk/by-id/virtio-{serial}"
+
+
+def drive_problems(disk: Disk) -> Iterable[Problem]:
+    """Problems of the fields that all models share."""
+    yield from _serial_problems(disk)
+    if disk.aio is Aio.NATIVE and disk.cache not in _DIRECT:
+        yield Problem(
+            key="aio",
+            message=f"native needs cache none or directsync, found {disk.cache}: set cache to one "
+            "of them, or aio to threads or io_uring",
+        )
+    if disk.lazy_refcounts and disk.format is not DiskFormat.QCOW2:
+        yield Problem(
+            key="lazy_refcounts",
+            message=f"only qcow2 has reference counts, and format is {disk.format}: set format to "
+            "qcow2, or lazy_refcounts to false",
+        )
+    for name, given in (
+        ("hdd", disk.hdd != HddParameters()),
+        ("ssd", disk.ssd != SsdParameters()),
+        ("preset", disk.preset is not None),
+    ):
+        if given and disk.model != name and not (name == "preset" and disk.model in SERVED):
+            wanted = name if name in SERVED else " or ".join(SERVED)
+            yield Problem(
+                key=name,
+                message=f"the disk model {disk.model!r} does not use it: remove it, or set "
+                f"model to {wanted}",
+            )
+
+
+def group_problems(disks: Sequence[Disk]) -> Iterable[tuple[int, Problem]]:
+    """Disks that share a throttle group with different limits; each with its place in the list.
+
+    QEMU would apply the limits of the disk that was plugged in last: ``block/throttle-groups.c:
+    throttle_group_config`` writes into the shared group.
+    """
+    first: dict[str, tuple[int, Throttle]] = {}
+    for index, disk in enumerate(disks):
+        limits = disk.throttle
+        if limits.group is None or not disk.count:
+            continue
+        number, others = first.setdefault(limits.group, (index, limits))
+        for name, value in limits:
+            other = getattr(others, name)
+            if value != other:
+                message = (
+                    f"{_limit(value)} here and {_limit(other)} in disks[{number}], which shares "
+                    f"the group {limits.group!r}: QEMU has one set of limits per group, so give "
+                    "both the same limits, or separate groups"
+                )
+                yield index, Problem(key=f"throttle.{name}", message=message)
+                break
+
+
+def _limit(value: int | None) -> str:
+    return "there is no limit" if value is None else str(value)
+
+
+def _serial_problems(disk: Disk) -> Iterable[Problem]:
+    longest = disk.serial.replace("{index}", str(LARGEST_INDEX))
+    if not _SERIAL.fullmatch(longest):
+        yield Problem(
+            key="serial",
+            message=f"{disk.serial!r} has characters that udev would replace: use letters, digits, "
+            "'_' and '-', and {index} for the disk's number",
+        )
+    elif len(longest) > SERIAL_BYTES:
+        yield Problem(
+            key="serial",
+            message=f"{disk.serial!r} becomes {longest}, {len(longest)} bytes, and QEMU allows "
+            f"{SERIAL_BYTES}: shorten it",
+        )
+    if disk.count > 1 and "{index}" not in disk.serial:
+        yield Problem(
+            key="serial",
+            message=f"{disk.count} disks would have the same serial {disk.serial!r}: put {{index}} "
+            "into it",
+        )
+
+
+def create_file(disk: Disk, path: str) -> tuple[HostCommand, ...]:
+    """Create an empty, sparse disk at ``path``. A real disk exists already."""
+    if disk.device is not None:
+        return ()
+    options = ("-o", "lazy_refcounts=on") if disk.lazy_refcounts else ()
+    return (
+        HostCommand(
+            label=f"create {path.rpartition('/')[2]}",
+            argv=("qemu-img", "create", "-q", "-f", disk.format, *options, path, str(disk.size)),
+            creates=(path,),
+        ),
+    )
+
+
+PROBE_REQUESTS: Final = 275
+"""Random requests of a measurement, if the drive alone took its time. One strays from the mean by a
+third of it (rotation is uniform, 0.29 of a revolution; seeks of random places), so that the mean of
+these strays by 2 %: three times that is within the 8 % that are allowed, and leaves 2 % for theory.
+"""
+STREAM_SECONDS: Final = 3
+"""Seconds of a sequential probe, whose requests are alike; and the least of any other probe."""
+STREAM_REQUESTS: Final = 40
+"""Least number of requests of a sequential probe: one more or less at its end is then 2.5 %."""
+WARM_SECONDS: Final = 1
+"""Seconds before each measurement: fio starts, and an emulated guest translates its code."""
+GUEST_SECONDS: Final = 1
+"""Seconds of each measurement of the guest overhead: some hundred requests, alike."""
+PACE: Final = 0.010
+"""Seconds per command of a paced disk, similar to a hard disk: a guest that waits as long needs
+some 1.8 ms to continue, one that does not wait 0.4 ms (emulated; three drives agreed)."""
+PACED_SECONDS: Final = 3
+"""Seconds of each measurement with a paced disk."""
+COSTLESS_SIZE: Final = GIB
+"""Size of the disk that takes no time, whatever the size of the disks compared with it."""
+STREAM_SPAN: Final = 16 * MIB
+"""Least span of a sequential probe in bytes: more than a drive's cache."""
+BOUNDLESS: Final = 10**15
+"""Bytes per second of a disk that takes no time: a microsecond for the whole disk."""
+
+
+def _fio(name: str, seconds: int, options: dict[str, str | int]) -> Workload:
+    every = {"filename": "{target}", "ioengine": "libaio", "direct": 1, "time_based": 1}
+    times = {"runtime": seconds, "ramp_time": WARM_SECONDS}
+    return Workload(name=name, tool="fio", parameters={**every, **times, **options})
+
+
+_READ: Final[dict[str, str | int]] = {"rw": "randread", "bs": 4096}
+_STREAM: Final[dict[str, str | int]] = {"rw": "read", "bs": MIB}
+_FLUSHED: Final[dict[str, str | int]] = {"rw": "randwrite", "bs": 4096, "fsync": 1}
+
+
+_ONE_PLACE: Final[dict[str, str | int]] = {**_FLUSHED, "size": 4096, "norandommap": 1}
+
+
+def drive_probes(access: float, *, rate: float, span: int | None, turns: bool) -> tuple[Probe, ...]:
+    """Probes of a modelled drive, for the values of ``lab.md.theory.drive``.
+
+    ``access``: mean seconds of a random request, and ``rate``: bytes per second at the disk's
+    start; they decide how long to measure. ``span``: bytes at its start that the sequential probe
+    repeats; ``None``: all. ``turns``: it rotates. Writing one place again and again shows the
+    rotation without chance and without guest overhead, which passes during the rotation.
+
+    A flush has a tolerance of 12 %: how much guest overhead lies between write and flush,
+    concurrently with the seek, is unknown.
+    """
+    rotation = ("revolutions", "revolutions", "iops", 0.08, STREAM_SECONDS, _ONE_PLACE)
+    seconds = max(STREAM_SECONDS, math.ceil(PROBE_REQUESTS * access))
+    within = {"size": span // MIB * MIB} if span else {}
+    stream = max(STREAM_SECONDS, math.ceil(STREAM_REQUESTS * MIB / rate))
+    found = (
+        ("random_read_1", "random_read_1", "iops", 0.08, seconds, _READ),
+        ("random_read_16", "random_read_16", "iops", 0.08, seconds, {**_READ, "iodepth": 16}),
+        (
+            *("sequential", "sequential_outer", "throughput", 0.08, stream),
+            {**_STREAM, "iodepth": 2, **within},
+        ),
+        ("flush", "flush", "iops", 0.12, seconds, _FLUSHED),
+        *([rotation] if turns else []),
+    )
+    return tuple(
+        Probe(
+            workload=_fio(name, long, options),
+            metric=metric,
+            figure=figure,
+            guest="flush" if options.get("fsync") else name,
+            per_second=figure == "flush",
+            tolerance=allowed,
+        )
+        for name, figure, metric, allowed, long, options in found
+    )
+
+
+def paced_probes() -> tuple[Probe, ...]:
+    """Probes of the guest overhead for requests between which the guest waits, on a disk with
+    ``PACE``."""
+    found = (("random_read_1", _READ), ("flush", _FLUSHED))
+    return tuple(
+        Probe(workload=_fio(name, PACED_SECONDS, options), metric="iops") for name, options in found
+    )
+
+
+def guest_probes() -> tuple[Probe, ...]:
+    """The same requests on a disk that takes no time: ``GuestTimes``, by its fields' names."""
+    found = (
+        ("random_read_1", _READ),
+        ("random_read_16", {**_READ, "iodepth": 16}),
+        ("sequential_1", _STREAM),
+        ("sequential", {**_STREAM, "iodepth": 2}),
+        ("flush", _FLUSHED),
+    )
+    return tuple(
+        Probe(workload=_fio(name, GUEST_SECONDS, options), metric="iops") for name, options in found
+    )
+
+
+def target_name(prefix: str, index: int) -> str:
+    """libvirt's label of the ``index``-th disk, from 1: ``vda`` … ``vdz``, ``vdaa`` …
+
+    It is not the name in the guest.
+    """
+    letters = ""
+    while index:
+        index, letter = divmod(index - 1, 26)
+        letters = chr(ord("a") + letter) + letters
+    return prefix + letters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverOption:
+    """A field of ``Disk`` that libvirt's ``<driver>`` and QEMU's block nodes take as it is."""
+
+    libvirt: str
+    qemu: str
+    nodes: tuple[str, ...] = ("file", "raw")
+    """QEMU's nodes of a real disk that take it: the device's, and the format's above it."""
+
+
+DRIVER_OPTIONS: Final[Mapping[str, DriverOption]] = {
+    "aio": DriverOption(libvirt="io", qemu="aio", nodes=("file",)),
+}
+"""By field of ``Disk``. Real disks get the same options, without libvirt."""
+
+
+def drive_element(disk: Disk, *, serial: str, path: str, index: int) -> ET.Element:
+    """The part of ``<disk>`` that all models share; a model's own part goes between serial and
+    address.
+
+    The address is set here, because libvirt would fill a bus whose last slots the lab's network
+    card needs: 31 disks on each of the domain's PCI bridges 1 to 3, or one SCSI target each.
+    """
+    virtio = disk.bus is DiskBus.VIRTIO
+    element = ET.Element("disk", type="block" if disk.device else "file", device="disk")
+    driver = ET.SubElement(element, "driver", name="qemu", type=disk.format)
+    driver.set("cache", disk.cache)
+    for field, option in DRIVER_OPTIONS.items():
+        if (value := getattr(disk, field)) is not None:
+            driver.set(option.libvirt, str(value))
+    if virtio:
+        # One queue, so that the guest's scheduler is the one that the scenario names.
+        driver.set("queues", "1")
+    ET.SubElement(element, "source", {"dev": disk.device} if disk.device else {"file": path})
+    # The guest's own two disks, root and seed, are vda and vdb.
+    name = target_name("vd", index + 2) if virtio else target_name("sd", index)
+    ET.SubElement(element, "target", dev=name, bus=disk.bus)
+    ET.SubElement(element, "serial").text = serial
+    if virtio:
+        bridge, slot = divmod(index - 1, _SLOTS)
+        place = {"type": "pci", "domain": "0x0000", "bus": f"0x{bridge + 1:02x}"}
+        place |= {"slot": f"0x{slot + 1:02x}", "function": "0x0"}
+    else:
+        place = {"type": "drive", "controller": "0", "bus": "0", "target": str(index - 1)}
+        place["unit"] = "0"
+    ET.SubElement(element, "address", place)
+    return element
+
+
+# --- disks with a disk server ---------------------------------------------------------------------
+
+PLUGIN: Final = "drive/nbdkit_disk.c"
+"""Source of the disk server, beside the package ``lab``; it documents its parameters."""
+SERVER_THREADS: Final = 64
+"""Requests that nbdkit handles at once. QEMU has 16 in flight at most on its one connection,
+``block/nbd.c``: ``MAX_NBD_REQUESTS``."""
+
+
+def socket_path(path: str) -> str:
+    """Socket on which the disk's server accepts NBD connections."""
+    return f"{PurePosixPath(path).with_suffix('.nbd')}"
+
+
+def control_path(path: str) -> str:
+    """Socket on which the disk's server accepts commands: ``stats``, and faults."""
+    return f"{PurePosixPath(path).with_suffix('.control')}"
+
+
+def served_problems(disk: Disk) -> Iterable[Problem]:
+    """Problems of a disk with a disk server."""
+    yield from drive_problems(disk)
+    if disk.format is not DiskFormat.RAW:
+        yield Problem(
+            key="format",
+            message=f"the model {disk.model!r} uses a raw file: remove the format",
+        )
+    if disk.cache is CacheMode.UNSAFE:
+        yield Problem(
+            key="cache",
+            message=f"unsafe ignores flushes, which the model {disk.model!r} needs for its timing: "
+            "remove it, or set it to writeback",
+        )
+    if disk.aio is not Aio.THREADS:
+        yield Problem(
+            key="aio", message=f"{disk.aio} is for files, and requests go over a socket: remove it"
+        )
+    for name, value in disk.throttle:
+        if value is not None:
+            yield Problem(
+                key=f"throttle.{name}",
+                message=f"the disk model {disk.model!r} has its own speed: remove the throttle, or "
+                "set model to throttle",
+            )
+
+
+def serve(disk: Disk, path: str, parameters: dict[str, str | int | float]) -> tuple[Step, ...]:
+    """Create the disk's file and start a server for it; ``parameters`` are the plug-in's."""
+    stem = str(PurePosixPath(path).with_suffix(""))
+    name = PurePosixPath(path).stem
+    words = tuple(f"{key}={value!r}" for key, value in parameters.items() if key != "model")
+    return (
+        *create_file(disk, path),
+        BuildPlugin(
+            source=PLUGIN,
+            link=f"{stem}.so",
+            flags=("-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared"),
+            libraries=("-lpthread", "-lm"),
+        ),
+        StartServer(
+            label=f"serve {name}",
+            argv=(
+                *("nbdkit", "--foreground", "--log=stderr", "--newstyle"),
+                *("--threads", str(SERVER_THREADS), "--unix", socket_path(path), f"{stem}.so"),
+                *(f"model={parameters['model']}", f"file={path}"),
+                *(f"control={control_path(path)}", *words),
+            ),
+            socket=socket_path(path),
+            log=f"{stem}.log",
+        ),
+    )
+
+
+def network_element(disk: Disk, *, serial: str, path: str, index: int) -> ET.Element:
+    """``<disk>`` that connects to its server over a unix socket, and passes flushes on."""
+    element = drive_element(disk, serial=serial, path=path, index=index)
+    element.set("type", "network")
+    driver, source = element.find("driver"), element.find("source")
+    assert driver is not None
+    assert source is not None
+    for option in DRIVER_OPTIONS.values():
+        if "raw" not in option.nodes:  # for files alone
+            driver.attrib.pop(option.libvirt, None)
+    source.attrib = {"protocol": "nbd"}
+    ET.SubElement(source, "host", transport="unix", socket=socket_path(path))
+    return element
+
+
+def ask_statistics(path: str) -> tuple[Step, ...]:
+    """Read the server's counters, its late completions among them, as JSON."""
+    name = PurePosixPath(path).stem
+    return (
+        AskServer(
+            label=f"statistics of {name}",
+            socket=control_path(path),
+            line="stats",
+            capture=f"{name}.server",
+        ),
+    )
+
+
+def as_text(element: ET.Element) -> str:
+    """The element as indented text with a newline at its end."""
+    ET.indent(element)
+    return ET.tostring(element, encoding="unicode") + "\n"

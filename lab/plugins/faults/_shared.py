@@ -1,0 +1,329 @@
+"""What faults share: shell lines about md, positions of disks, common checks and metrics."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from lab.core.errors import ToolError
+from lab.md.facts.geometry import Geometry, geometry_of, present, without_bitmap_disk
+from lab.md.facts.options import BITMAP_MOUNT, bitmap_path
+from lab.md.steps.build import bitmap_mount_command
+from lab.model.execution.procedure import words
+from lab.model.plugin import FaultKind, Problem, Scene, Standing
+from lab.model.result.measurement import Metric, MetricKind
+from lab.model.scenario.document import SERVED
+from lab.model.scenario.fault import Fault
+from lab.plugins import catalog
+
+Position = Annotated[int, Field(ge=1, le=64)]
+"""A disk's place in the cell, from 1: ``disks`` in order, the array's spares last."""
+
+
+def counted(name: str, unit: str = "1", better: str = "lower") -> Metric:
+    """A metric that the host's speed does not affect."""
+    return Metric(name=name, unit=unit, better=better, kind=MetricKind.COUNTED)
+
+
+COMMON: Final = (
+    Metric(name="seconds", unit="s", better="lower"),
+    Metric(name="sync_seconds", unit="s", better="lower"),
+    counted("synced", better="higher"),
+    counted("degraded"),
+    counted("degraded_most"),
+    counted("in_sync", better="higher"),
+    counted("faulty"),
+    counted("missing"),
+    counted("errors"),
+    counted("mismatch_cnt", "sectors"),
+    counted("read_bytes", "B"),
+    counted("written_bytes", "B"),
+    counted("acknowledged", better="higher"),
+    counted("lost"),
+    counted("intact", better="higher"),
+)
+"""Metrics of every fault.
+
+``seconds``: from the fault until md was idle. ``synced``: number of resyncs and recoveries, and
+``sync_seconds`` their duration, both from the kernel's log. ``degraded``: members missing at the
+end, and ``degraded_most`` at any time. ``in_sync``, ``faulty``, ``missing``: members. ``errors``:
+sectors that md has corrected on its members after read errors. ``mismatch_cnt``: of the check.
+``read_bytes``, ``written_bytes``: of all disks in those seconds. ``acknowledged``: blocks
+acknowledged as durable before the fault; ``lost``: those of them missing after it; ``intact``:
+whether none is missing.
+"""
+
+POLL: Final = 0.1
+"""Seconds between two readings of md's state."""
+QUIET: Final = 5
+"""Consecutive readings that must find md idle: its thread starts a recovery a moment after the
+cause (``md.c: md_check_recovery``)."""
+
+FIND: Final = "d=$(readlink -f {device})\nmd=/sys/block/${{d##*/}}/md\n"
+
+
+def find(device: str) -> str:
+    """Shell lines that set ``$md`` to the array's directory in sysfs, whatever its number."""
+    return FIND.format(device=device)
+
+
+def mark(tag: str) -> str:
+    """The line in the kernel's log at which the fault begins."""
+    return f"lab: fault {tag}"
+
+
+BEGAN: Final = "read -r began idle < /proc/uptime\n"
+"""Shell line that stores the time of the fault, by the guest's clock."""
+
+
+def settle(device: str, limit: float) -> str:
+    """Shell lines that wait until md is idle, at most ``limit`` seconds, and print how long it was
+    busy.
+
+    ``sync_action`` says whether it is busy, ``md.rst``. Under emulation each process costs 0.01 s,
+    so the shell uses builtins where it can.
+    """
+    return (
+        f"{find(device)}"
+        "most=0 quiet=0 looks=0 now=$began\n"
+        f"while [ -e $md/sync_action ] && [ $quiet -lt {QUIET} ]; do\n"
+        "  read -r action < $md/sync_action\n"
+        "  read -r degraded < $md/degraded\n"
+        "  [ $degraded -le $most ] || most=$degraded\n"
+        "  if [ $action = idle ]; then\n"
+        "    [ $quiet -gt 0 ] || read -r now idle < /proc/uptime\n"
+        "    quiet=$((quiet + 1))\n"
+        "  else quiet=0; fi\n"
+        "  looks=$((looks + 1))\n"
+        f"  [ $looks -le {int(limit / POLL)} ] ||\n"
+        '  { echo "md was still busy with $action: $md" >&2; exit 1; }\n'
+        f"  sleep {POLL}\n"
+        "done\n"
+        'echo "began=$began"\necho "ended=$now"\n'
+        'echo "degraded_most=$most"\n'
+    )
+
+
+def state(device: str, tag: str) -> str:
+    """Shell lines that print md's state of the array and each member, and the kernel's log of the
+    fault."""
+    return (
+        f"{find(device)}"
+        "if [ -e $md/array_state ]; then\n"
+        "  for key in array_state raid_disks degraded sync_action mismatch_cnt; do\n"
+        '    v=; [ ! -e $md/$key ] || read -r v < $md/$key; echo "$key=$v"\n'
+        "  done\n"
+        "  for m in $md/dev-*; do\n"
+        '    [ -e "$m/state" ] || continue\n'
+        "    state= slot=none errors=0\n"
+        "    read -r state < $m/state || true\n"
+        "    read -r slot < $m/slot || true\n"
+        "    read -r errors < $m/errors || true\n"
+        '    echo "member ${m##*/dev-} $slot $errors $state"\n'
+        "  done\n"
+        "fi\n"
+        "cat /proc/mdstat\n"
+        f"dmesg > /run/lab-dmesg\nmark=$(grep -nF '{mark(tag)}' /run/lab-dmesg | tail -n 1)\n"
+        'tail -n "+${mark%%:*}" /run/lab-dmesg 2>/dev/null || cat /run/lab-dmesg\n'
+    )
+
+
+def check(device: str, limit: float, action: str = "check") -> str:
+    """Shell lines that make md compare all members, and print what it counted.
+
+    With a member missing there is nothing to compare: md skips such stripes (``raid5.c:
+    raid5_sync_request``), and nothing is printed.
+    """
+    return (
+        f"{find(device)}"
+        "read -r degraded < $md/degraded\n"
+        'if [ "$degraded" = 0 ]; then\n'
+        f"  echo {action} > $md/sync_action\n"
+        "  looks=0\n"
+        f"  until read -r action < $md/sync_action && [ $action = idle ]; do\n"
+        "    looks=$((looks + 1))\n"
+        f"    [ $looks -le {int(limit / POLL)} ] || {{ echo 'it does not end' >&2; exit 1; }}\n"
+        f"    sleep {POLL}\n"
+        "  done\n"
+        '  read -r count < $md/mismatch_cnt\n  echo "mismatch_cnt=$count"\n'
+        "fi\n"
+    )
+
+
+def assemble(scene: Scene, gone: Iterable[int] = ()) -> str:
+    """One list of commands that assembles the array from its members, by udev's names, without
+    udev.
+
+    Debian starts arrays as ``auto-read-only`` (``md_mod.start_ro``), which delays a resync until
+    the first write: it is made writable.
+    """
+    left = [disk(scene, n).path for n in members(scene) if n not in set(gone)]
+    file = bitmap_path(scene.array)
+    bitmap = (f"--bitmap={file}",) if file else ()
+    command = words("mdadm", "--assemble", scene.device, *bitmap, *left)
+    writable = words("mdadm", "--readwrite", scene.device)
+    return (
+        f"{bitmap_mounted(scene)}MDADM_NO_UDEV=1 {command} </dev/null 2>&1 && {{\n"
+        f"{find(scene.device)}read -r was < $md/array_state\n"
+        f"[ $was != read-auto ] || {writable} 2>&1; }}"
+    )
+
+
+def bitmap_mounted(scene: Scene) -> str:
+    """Beginning of a list of commands that mounts the bitmap's file system, as after a boot."""
+    number = scene.array.bitmap_disk
+    if number is None or bitmap_path(scene.array) is None:
+        return ""
+    mount = bitmap_mount_command(disk(scene, number).path)
+    return f"{{ mountpoint -q {BITMAP_MOUNT} || {mount}; }} && "
+
+
+def settings(scene: Scene) -> str:
+    """Shell lines that set the scenario's sysfs values again, which an assembled array has lost."""
+    lines = [f"  printf '%s\\n' {words(v)} > $md/{k}" for k, v in scene.array.sysfs.items()]
+    if not lines:
+        return ""
+    return "\n".join([f"{find(scene.device)}if [ -d $md ]; then", *lines, "fi"]) + "\n"
+
+
+def geometry(scene: Scene) -> Geometry:
+    """Where md puts data on the members."""
+    sizes = [d.disk.size for d in scene.disks]
+    return geometry_of(scene.array, without_bitmap_disk(scene.array, sizes))
+
+
+def members(scene: Scene) -> tuple[int, ...]:
+    """Disks of the array, from 1: without the bitmap's disk, and without a missing member unless it
+    was added earlier."""
+    numbers = range(1, len(scene.disks) + 1)
+    found = present(scene.array, without_bitmap_disk(scene.array, numbers))
+    added = {f.parameters["disk"] for f in scene.earlier if _kind(f).plugs}
+    return tuple(sorted({*found, *added}))
+
+
+def data_offset(scene: Scene) -> int:
+    """First byte of a member's data; 0 on a bare disk."""
+    return geometry(scene).data_offset if scene.device else 0
+
+
+def unplugged(scene: Scene) -> frozenset[int]:
+    """Disks that an earlier fault has unplugged, and none has put back."""
+    gone: set[int] = set()
+    for fault in scene.earlier:
+        if _kind(fault).unplugs:
+            gone.add(fault.parameters["disk"])
+        elif _kind(fault).plugs:
+            gone.discard(fault.parameters["disk"])
+    return frozenset(gone)
+
+
+def _kind(fault: Fault) -> FaultKind:
+    return catalog.fault_kind(fault.fault)
+
+
+def disk(scene: Scene, position: int) -> Standing:
+    """The disk at a place, from 1."""
+    return scene.disks[position - 1]
+
+
+def disk_problems(
+    scene: Scene,
+    position: int,
+    key: str = "disk",
+    *,
+    member: bool = True,
+    unplugged_too: bool = False,
+) -> Iterable[Problem]:
+    """Problems unless there is such a disk, and it is plugged in.
+
+    ``member``: it must belong to the array. ``unplugged_too``: it may be unplugged, or missing in
+    the array.
+    """
+    if position > len(scene.disks):
+        yield Problem(
+            key=key, message=f"there is no disk {position}: the cell has {len(scene.disks)}"
+        )
+    elif position in unplugged(scene) and not unplugged_too:
+        yield Problem(
+            key=key, message=f"disk {position} is unplugged by an earlier fault: re_add it first"
+        )
+    elif member and position == scene.array.bitmap_disk:
+        yield Problem(key=key, message=f"disk {position} holds the bitmap's file: give a member")
+    elif member and not unplugged_too and _is_absent(scene, position):
+        yield Problem(
+            key=key, message=f"disk {position} is not a member of the array: give a member"
+        )
+
+
+def _is_absent(scene: Scene, position: int) -> bool:
+    return bool(scene.device) and scene.array.kind == "md" and position not in members(scene)
+
+
+def array_problems(scene: Scene) -> Iterable[Problem]:
+    """A problem unless the cell has a redundant md array."""
+    kinds = ("0", "linear", "raid0", "stripe", "-1")
+    if not scene.device or scene.array.kind != "md" or scene.array.level in kinds:
+        yield Problem(
+            key="fault",
+            message=f"{scene.fault.fault} needs an md array with redundancy: add one (array.level),"
+            " or remove the fault",
+        )
+
+
+def served(standing: Standing) -> bool:
+    """Whether the disk has a disk server, which accepts commands."""
+    return standing.disk.model in SERVED
+
+
+def pairs(text: str) -> dict[str, str]:
+    """``key=value`` lines as a mapping."""
+    found = (line.partition("=") for line in text.splitlines())
+    return {key: value.strip() for key, equals, value in found if equals and key.isidentifier()}
+
+
+def number(text: str, key: str) -> float:
+    """A number that a script must have printed; ``ToolError``: it is missing."""
+    try:
+        return float(pairs(text)[key])
+    except (KeyError, ValueError):
+        raise ToolError(f"the output has no '{key}': {text.strip()[-300:]!r}") from None
+
+
+_BEGUN: Final = re.compile(
+    r"^\[ *([\d.]+)\] md: (?:resync|recovery|requested-resync) of RAID array", re.MULTILINE
+)
+_DONE: Final = re.compile(
+    r"^\[ *([\d.]+)\] md: \S+: (?:resync|recovery|requested-resync) done", re.MULTILINE
+)
+"""``md.c: md_do_sync``, in every kernel since 2.6; a check is called ``data-check``."""
+_MEMBER: Final = re.compile(r"member (\S+) (\S+) (\d+) (\S*)")
+
+
+def common(stdout: str, files: Mapping[str, str]) -> dict[str, float]:
+    """Metrics of every fault on an array, except bytes and acknowledged writes."""
+    found: dict[str, float] = {}
+    found["seconds"] = round(number(stdout, "ended") - number(stdout, "began"), 3)
+    found["degraded_most"] = number(stdout, "degraded_most")
+    after = files.get("state.txt", "")
+    begun = [float(t) for t in _BEGUN.findall(after)]
+    done = [float(t) for t in _DONE.findall(after)]
+    found["synced"] = float(len(begun))
+    if begun and len(begun) == len(done):
+        found["sync_seconds"] = round(sum(done) - sum(begun), 6)
+    if pairs(after).get("degraded", ""):
+        members = _members(after)
+        found["degraded"] = number(after, "degraded")
+        found["in_sync"] = float(sum("in_sync" in m for m in members))
+        found["faulty"] = float(sum("faulty" in m for m in members))
+        found["missing"] = number(after, "raid_disks") - found["in_sync"]
+        found["errors"] = float(sum(int(m[2]) for m in _MEMBER.findall(after)))
+    if "mismatch_cnt" in pairs(files.get("check.txt", "")):
+        found["mismatch_cnt"] = number(files["check.txt"], "mismatch_cnt")
+    return found
+
+
+def _members(text: str) -> Sequence[Sequence[str]]:
+    return [m[3].split(",") for m in _MEMBER.findall(text)]
