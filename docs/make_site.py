@@ -21,6 +21,7 @@ from docs.make_gallery import gallery
 ROOT: Final = Path(__file__).resolve().parents[1]
 BUILT: Final = ROOT / "build" / "docs"
 HOME: Final = "README.md"
+"""The first page, unless there is docs/index.md."""
 SKIPPED: Final = ("docs/README.md", "docs/site/*")
 """The first is the navigation, for readers of the checkout."""
 ASSETS: Final = (".png", ".svg", ".json", ".1")
@@ -38,7 +39,7 @@ NAVIGATION: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("Project", ("*",)),
 )
 """Sections in their order; a page goes into the first one that one of its patterns matches."""
-FIRST: Final = ("index", "scenario", "workload", "disk-model", "image", "kernel")
+FIRST: Final = ("index", "README", "scenario", "workload", "disk-model", "image", "kernel")
 """Names of pages that come first in their section; the others follow by name."""
 CODE: Final = re.compile(r"^(```|~~~).*?^\1[^\n]*$|(?<!`)(`+)(?!`).+?(?<!`)\2(?!`)", re.M | re.S)
 LINK: Final = re.compile(r"(?<=\]\()(?P<path>[^)\s#:]+)(?P<anchor>#[^)\s]*)?(?=[)\s])")
@@ -61,12 +62,14 @@ class Site:
     def add_documents(self) -> None:
         """The Markdown files of the root and of docs, and the pictures beside them."""
         sources = [*self._root.glob("*.md"), *(self._root / "docs").rglob("*")]
+        own_home = (self._root / "docs" / "index.md").exists()
         for path in sorted(sources):
             name = path.relative_to(self._root).as_posix()
             if any(fnmatch(name, pattern) for pattern in SKIPPED) or not path.is_file():
                 continue
             if path.suffix == ".md":
-                self._paths[name] = "index.md" if name == HOME else _place(name)
+                home = "about.md" if own_home else "index.md"
+                self._paths[name] = home if name == HOME else _place(name)
             elif path.suffix in ASSETS:
                 self._paths[name] = _place(name)
                 self.assets[_place(name)] = path
@@ -95,7 +98,8 @@ class Site:
             if there is None:
                 return found[0]
             link = posixpath.relpath(there, posixpath.dirname(page) or ".")
-            return found[0].replace(found["path"], link)
+            start, end = (at - found.start() for at in found.span("path"))
+            return found[0][:start] + link + found[0][end:]
 
         return lambda text: REFERENCE.sub(target, LINK.sub(target, text))
 
@@ -104,12 +108,16 @@ class Site:
         path = (self._root / name).resolve()
         if not path.exists() or not path.is_relative_to(self._root) or path == self._root:
             return None
+        if path.suffix in ASSETS:
+            self._paths[name] = f"files/{name}"
+            self.assets[f"files/{name}"] = path
+            return self._paths[name]
         page = f"files/{name}.md"
         if path.is_dir():
             listed = "\n".join(sorted(p.name for p in path.iterdir() if p.name[0] not in "._"))
             shown = f"```text\n{listed}\n```"
         else:
-            text = path.read_text(encoding="utf-8").rstrip()
+            text = path.read_text(encoding="utf-8", errors="replace").rstrip()
             shown = f"````{LANGUAGES.get(path.suffix, 'text')}\n{text}\n````"
         self.pages[page] = f"---\nsearch:\n  exclude: true\n---\n\n# {name}\n\n{shown}\n"
         self._paths[name] = page
