@@ -96,9 +96,7 @@ def _libvirt() -> Finding:
         command = f"sudo apt-get install {LIBVIRT}"
         version = try_open()
     except LabError as error:
-        return Finding(
-            name="libvirt", good=False, needed=True, detail=error.message, mend=command
-        )
+        return Finding(name="libvirt", good=False, needed=True, detail=error.message, mend=command)
     return Finding(name="libvirt", good=True, needed=True, detail=f"{version}, embedded driver")
 
 

@@ -16,7 +16,6 @@ from docs.make_gallery import gallery
 from docs.make_man import man_page
 from docs.make_site import Site, site, write
 from lab.cli.commands import app
-from lab.plugins import catalog
 
 ROOT = Path(__file__).resolve().parents[2]
 MKDOCS = ROOT / ".venv-docs/bin/mkdocs"
@@ -121,7 +120,7 @@ def test_the_manual_page_has_every_command_and_option() -> None:
     assert "\\fB\\-\\-set\\fR \\fIPATH=VALUE\\fR" in page
     assert ".TP\n.B 130\n" in page
     made = man_page(command, {0: "done"})
-    paths = {path for path in re.findall(r"^\.SS (.*)$", made, re.MULTILINE)}
+    paths = set(re.findall(r"^\.SS (.*)$", made, re.MULTILINE))
     assert {"lab doctor", "lab scenario check", "lab cluster worker"} <= paths
 
 
