@@ -8,7 +8,7 @@ STATUS_FILE ?=
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fix lock reference wheel bench bench-quick clean
+.PHONY: help setup demo test check fix lock reference docs wheel bench bench-quick clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,8 +35,11 @@ fix: setup ## let ruff format and mend what it can
 lock: ## pin the dependencies anew, with hashes (UPGRADE=1: to the newest versions)
 	@tools/lock.sh
 
-reference: setup ## make docs/reference and the scenarios' JSON Schema from the models
+reference: setup ## make docs/reference and the scenarios' JSON Schema from the models, lab.1 from the help
 	$(BIN)/python -m docs.make_reference
+
+docs: reference ## build the documentation site, with search, in build/site; lab.1 is in docs/reference
+	@tools/docs.sh
 
 wheel: setup ## build dist/*.tar.gz, and from it dist/*.whl
 	$(BIN)/python -m build --no-isolation

@@ -18,6 +18,7 @@ import typer.main
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from docs.make_man import man_page
 from lab.cli.commands import app
 from lab.core import errors
 from lab.core.units import format_size, parse_rate, parse_seconds, parse_size
@@ -317,7 +318,9 @@ def pages() -> dict[Path, str]:
         "result": result_page,
     }
     found = {place / f"{name}.md": make() for name, make in made.items()}
-    return {**found, catalog.schema_path(): as_text(scenario_schema())}
+    man = man_page(typer.main.get_command(app), dict(STATUSES))
+    schema = as_text(scenario_schema())
+    return {**found, place / "lab.1": man, catalog.schema_path(): schema}
 
 
 def main() -> None:

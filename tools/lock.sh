@@ -43,3 +43,4 @@ compile requirements/build.in build
 compile pyproject.toml runtime --extra guests
 compile pyproject.toml cluster --extra guests --extra cluster --constraint requirements/runtime.txt
 compile requirements/dev.in dev --constraint requirements/build.txt --constraint requirements/runtime.txt
+compile requirements/docs.in docs

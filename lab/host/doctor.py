@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from lab.core.errors import LabError
 from lab.core.units import GIB, format_size
 from lab.host import images
 from lab.host.guest import servers
+from lab.host.guest.libvirt import drives
 from lab.host.system import accelerator, paths, process
 
 PROGRAMS: Final = {
@@ -21,6 +24,9 @@ PROGRAMS: Final = {
     "mmdebstrap": ("mmdebstrap", False, "building images"),
     "mke2fs": ("e2fsprogs", False, "building images"),
 }
+LIBVIRT: Final = "libvirt-daemon-system libvirt-daemon-driver-qemu"
+HEADERS: Final = "libvirt-dev python3-dev gcc libc6-dev pkgconf"
+"""Without them pip fails to build libvirt-python, of which there are no wheels."""
 SPACE: Final = 4 * GIB
 MEMORY: Final = 2 * GIB
 
@@ -84,22 +90,29 @@ def _accelerator() -> Finding:
 def _libvirt() -> Finding:
     from lab.host.guest.libvirt.hypervisor import try_open
 
+    command = install_guests(Path(sys.prefix))
     try:
+        drives.load()
+        command = f"sudo apt-get install {LIBVIRT}"
         version = try_open()
     except LabError as error:
-        return Finding(
-            name="libvirt",
-            good=False,
-            needed=True,
-            detail=error.message,
-            mend="make setup, or: sudo apt-get install libvirt-daemon-system libvirt-dev gcc"
-            " pkgconf && pip install 'raid-lab[guests]'",
-        )
+        return Finding(name="libvirt", good=False, needed=True, detail=error.message, mend=command)
     return Finding(name="libvirt", good=True, needed=True, detail=f"{version}, embedded driver")
 
 
+def install_guests(environment: Path) -> str:
+    """The command that adds the extra ``guests`` to a Python environment, by who made that."""
+    if (environment / ".setup-stamp").exists():
+        return "make setup"
+    packages = f"sudo apt-get install {LIBVIRT} {HEADERS}"
+    if (environment / "pipx_metadata.json").exists():
+        return f"{packages} && pipx inject raid-lab libvirt-python"
+    return f"{packages} && {environment}/bin/pip install 'raid-lab[guests]'"
+
+
 def _program(name: str, package: str, needed: bool, purpose: str) -> Finding:
-    found = shutil.which(name)
+    # mke2fs is in /usr/sbin, which is on no ordinary user's PATH
+    found = shutil.which(name, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
     return Finding(
         name=name,
         good=found is not None,

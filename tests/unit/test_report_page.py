@@ -12,6 +12,7 @@ from lab.core.errors import InputError
 from lab.host.system import paths
 from lab.model.result.document import Outcome
 from lab.model.scenario.claim import Verdict
+from lab.model.scenario.document import Source
 from lab.report.content.answer import answer, reliability, steps
 from lab.report.content.document import Page
 from lab.report.content.tables import members_table, series_table
@@ -85,9 +86,29 @@ def bitmap(tmp_path_factory: pytest.TempPathFactory) -> Page:
     return page_of(store)
 
 
+@pytest.mark.parametrize(
+    ("url", "links"),
+    [
+        ("https://example.org/a?b=1", ["a https://example.org/a?b=1"]),
+        ("javascript:alert(1)", []),
+        (None, []),
+    ],
+)
+def test_the_source_is_named_and_linked_if_it_is_on_the_web(
+    bitmap: Page, url: str | None, links: list[str]
+) -> None:
+    source = Source(title="A <post>", author="Somebody", date="2020-04-06", url=url)
+    page = Reader(run_page(bitmap.model_copy(update={"source": source})))
+    assert page.foreign == links
+    assert "A <post>" in page.text
+    assert ", Somebody, 2020-04-06" in page.text
+
+
 def test_a_page_stands_alone_and_is_well_formed(run: RunStore) -> None:
-    page = Reader(run_page(page_of(run)))
-    assert page.foreign == []
+    gathered = page_of(run)
+    page = Reader(run_page(gathered))
+    url = gathered.source.url if gathered.source else None
+    assert page.foreign == ([f"a {url}"] if url else []), "nothing but the link to the source"
     assert page.scripts == 0
     assert page.open == []
     assert len(set(page.ids)) == len(page.ids)

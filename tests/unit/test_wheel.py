@@ -21,6 +21,7 @@ SOURCES = (
     *("lab", "drive", "scenarios", "matrices", "images"),
     *("pyproject.toml", "README.md", "LICENSE"),
 )
+MAN = "docs/reference/lab.1"
 
 
 def run(*command: str | Path, cwd: Path, home: Path | None = None) -> str:
@@ -57,6 +58,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
             shutil.copytree(ROOT / name, source / name, ignore=ignored)
         else:
             shutil.copy(ROOT / name, source)
+    (source / MAN).parent.mkdir(parents=True)
+    shutil.copy(ROOT / MAN, source / MAN)
     # Something to find even before the first scenario and image are written.
     for kind in ("scenarios", "matrices", "images"):
         (source / kind / "planted.yaml").write_text("planted: true\n")
@@ -100,8 +103,16 @@ def test_wheel_and_sdist_hold_every_scenario_image_and_module(built: Built) -> N
 
 def test_wheel_holds_nothing_else(built: Built) -> None:
     with zipfile.ZipFile(built.wheel) as wheel:
-        tops = {name.split("/")[0] for name in wheel.namelist()}
+        names = wheel.namelist()
+    tops = {name.split("/")[0] for name in names if ".data/" not in name}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"lab", "drive"}
+    shared = [name.partition(".data/")[2] for name in names if ".data/" in name]
+    assert shared == ["data/share/man/man1/lab.1"]
+
+
+def test_the_manual_page_is_installed_where_man_finds_it(built: Built) -> None:
+    installed = built.python.parents[1] / "share/man/man1/lab.1"
+    assert installed.read_bytes() == (ROOT / MAN).read_bytes()
 
 
 def test_installed_package_can_begin_a_run(built: Built, tmp_path: Path) -> None:

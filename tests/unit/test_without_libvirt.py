@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from lab.host.doctor import install_guests
 from lab.store.runs import RunStore
 from tests import kept, runs
 from tests.fakes import stored_run
@@ -122,4 +123,21 @@ def test_who_wants_a_guest_is_told_what_to_install(tmp_path: Path) -> None:
     [(status, said)] = without(tmp_path, ("doctor",))
     assert status == 3
     assert "the Python binding of libvirt is not installed" in said
-    assert "raid-lab[guests]" in "".join(said.split())
+    assert "".join(install_guests(Path(sys.prefix)).split()) in "".join(said.split())
+
+
+@pytest.mark.parametrize(
+    ("file", "command"),
+    [
+        (".setup-stamp", "make setup"),
+        ("pipx_metadata.json", "pipx inject raid-lab libvirt-python"),
+        ("pyvenv.cfg", "/bin/pip install 'raid-lab[guests]'"),
+    ],
+)
+def test_the_command_that_adds_libvirt_fits_how_the_lab_was_installed(
+    tmp_path: Path, file: str, command: str
+) -> None:
+    (tmp_path / file).touch()
+    line = install_guests(tmp_path)
+    assert line.endswith(command)
+    assert ("libvirt-dev" in line) == (command != "make setup")

@@ -147,10 +147,15 @@ def mood(result: Result) -> str:
     return worst.value
 
 
-def _source(page: Page) -> str:
-    if page.source is None:
-        return ""
-    return ", ".join(str(v) for v in page.source.model_dump().values() if v)
+def _source(page: Page) -> dict[str, str]:
+    """The source's title, its link if it is an address of the web, and author and date."""
+    source = page.source
+    if source is None:
+        return {}
+    url = source.url or ""
+    link = url if url.startswith(("https://", "http://")) else ""
+    rest = (source.author, source.date, "" if link else url)
+    return {"title": source.title, "link": link, "rest": ", ".join(filter(None, rest))}
 
 
 def _claims(result: Result, claims: Sequence[Claim]) -> Iterator[dict[str, str]]:

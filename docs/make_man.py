@@ -1,0 +1,76 @@
+"""The manual page ``lab(1)`` from the commands' help."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+from lab import __version__
+
+
+def man_page(command: Any, statuses: dict[int, str]) -> str:
+    """The page in roff, of a click command and the meaning of its exit statuses."""
+    about, _, rest = inspect.cleandoc(command.help).partition("\n\n")
+    parts = [
+        f'.TH LAB 1 "" "lab {__version__}" "User Commands"',
+        f".SH NAME\nlab \\- {_roff(about[0].lower() + about[1:].rstrip('.'))}",
+        ".SH SYNOPSIS\n.B lab\n[\\fIoption\\fR ...] \\fIcommand\\fR [\\fIargument\\fR ...]",
+        f".SH DESCRIPTION\n{_paragraphs(rest)}",
+        f".SH OPTIONS\n{_options(command)}",
+        ".SH COMMANDS",
+        *(
+            f".SS {_roff(path)}\n{_paragraphs(one.help)}\n{_options(one)}"
+            for path, one in _all(command)
+        ),
+        ".SH EXIT STATUS",
+        *(f".TP\n.B {status}\n{_roff(words)}." for status, words in statuses.items()),
+        f".SH EXAMPLES\n{_paragraphs(command.epilog or '')}",
+        ".SH SEE ALSO\n.BR mdadm (8),\n.BR md (4),\n.BR fio (1),\n.BR qemu-system-x86_64 (1)",
+    ]
+    return "\n".join(part for part in parts if part.strip()) + "\n"
+
+
+def _all(command: Any, path: str = "lab") -> Iterator[tuple[str, Any]]:
+    for name, below in sorted(command.commands.items()):
+        if hasattr(below, "commands"):
+            yield from _all(below, f"{path} {name}")
+        elif not below.hidden:
+            yield f"{path} {name}", below
+
+
+def _options(command: Any) -> str:
+    entries = []
+    for option in command.params:
+        if getattr(option, "hidden", False):
+            continue
+        if option.param_type_name == "argument":
+            head = f"\\fI{_roff(option.metavar or option.name.upper())}\\fR"
+        else:
+            names = ", ".join(
+                f"\\fB{_roff(name)}\\fR" for name in (*option.opts, *option.secondary_opts)
+            )
+            head = f"{names} \\fI{_roff(option.metavar)}\\fR" if option.metavar else names
+        entries.append(f".TP\n{head}\n{_roff(option.help or '')}")
+    return "\n".join(entries)
+
+
+def _paragraphs(text: str | None) -> str:
+    """Text with a paragraph for each; indented lines stay as they are."""
+    made = []
+    for part in inspect.cleandoc(text or "").split("\n\n"):
+        if all(line.startswith("  ") for line in part.splitlines()) and part:
+            made.append(f".PP\n.nf\n{_lines(part)}\n.fi")
+        else:
+            made.append(f".PP\n{_roff(' '.join(part.split()))}")
+    return "\n".join(part for part in made if part != ".PP\n")
+
+
+def _lines(text: str) -> str:
+    return "\n".join(_roff(line) for line in text.splitlines())
+
+
+def _roff(text: str) -> str:
+    """Text in which roff sees no request and prints hyphens that can be copied."""
+    plain = text.replace("``", "`").replace("\\", "\\e").replace("-", "\\-")
+    return "\\&" + plain if plain[:1] in (".", "'") else plain
