@@ -41,7 +41,7 @@ reference: setup ## make docs/reference and the scenarios' JSON Schema from the 
 wheel: setup ## build dist/*.tar.gz, and from it dist/*.whl
 	$(BIN)/python -m build --no-isolation
 
-# Wants a quiet machine. Stopped? `make bench BENCH_ARGS=--resume` goes on; `.venv/bin/python -m bench.run --help` has more.
+# Wants a quiet machine. `make bench BENCH_ARGS=--resume` continues after a stop; `python -m bench.run --help` has more.
 bench: setup ## the lab beside hand-written QEMU, twice: 90 minutes; writes docs/benchmarks.md (BENCH_ARGS=…)
 	@$(BIN)/python -m bench.run $(BENCH_ARGS)
 
