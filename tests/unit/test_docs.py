@@ -281,9 +281,9 @@ def test_each_command_of_a_ci_file_can_be_typed(file: str) -> None:
             parse(rest)
 
 
-@pytest.mark.parametrize("file", pages(), ids=lambda path: path.stem)
-def test_the_reference_is_that_of_the_models(file: Path) -> None:
-    assert file.read_text(encoding="utf-8") == pages()[file], "make reference"
+def test_the_reference_is_that_of_the_models() -> None:
+    stale = [file for file, text in pages().items() if file.read_text(encoding="utf-8") != text]
+    assert stale == [], "make reference"
 
 
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
@@ -311,13 +311,3 @@ def test_each_example_of_the_reference_can_be_typed() -> None:
     assert len(found) > 40
     for words in found:
         parse(words[1:])
-
-
-def test_what_is_said_of_theory_is_what_its_table_says() -> None:
-    table = (ROOT / "docs/theory.md").read_text(encoding="utf-8")
-    found = re.findall(r"(\d+) figures\. Error: median ([\d.]+)%, worst ([\d.]+)%", table)
-    assert len(found) == 2
-    said = " ".join((ROOT / "docs/numbers.md").read_text(encoding="utf-8").split())
-    for kind, (count, middle, worst) in zip(("sequential", "random"), found, strict=True):
-        wanted = f"{count} {kind} figures were {middle} % from theory in the median and {worst} %"
-        assert wanted in said
