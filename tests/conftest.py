@@ -19,7 +19,7 @@ settings.load_profile("quick")
 
 
 TOGETHER = ("/guest/", "/test_realdisks", "/test_quick")
-"""Tests with guests, tests that look at who holds a disk, and tests that measure: all in one process,
+"""Tests with guests, tests that look at who holds a disk, and tests that measure: in one process,
 after the others, since each would see or slow down what another process does."""
 LONG = (
     *("test_cluster.py", "test_damage.py", "test_report_page.py", "test_pictures.py"),
