@@ -20,12 +20,12 @@ demo: setup ## from a fresh machine to a verdict: boot guests, measure RAID 5, c
 	@$(BIN)/lab up scenario raid5-parity-last
 
 # No caches (pytest's, Hypothesis' examples): what an earlier run found may not decide this one.
-# Two processes: one has all tests with guests (tests/conftest.py), the other begins with the rest. PYTEST_ARGS='-n 0': one.
+# Two processes share the tests without guests; then one has those with guests (tests/conftest.py). PYTEST_ARGS='-n 0': one.
 test: setup ## run all tests, real guests too, but the slow ones (PYTEST_ARGS=… passes options; LAB_HOME is respected)
 	@$(BIN)/python -m pytest -n 2 -p no:cacheprovider --hypothesis-profile=thorough --durations=30 --durations-min=5 -m "not slow" $(PYTEST_ARGS); status=$$?; \
 	if [ -n "$(STATUS_FILE)" ]; then echo $$status >"$(STATUS_FILE)"; else exit $$status; fi
 
-check: setup ## format, lint, types, layers and the tests that need no guest: three minutes
+check: setup ## format, lint, types, layers and the fast tests, without guests
 	@tools/check.sh $(PYTEST_ARGS)
 
 fix: setup ## let ruff format and mend what it can
@@ -44,7 +44,7 @@ docs: reference ## build the documentation site, with search, in build/site; lab
 wheel: setup ## build dist/*.tar.gz, and from it dist/*.whl
 	$(BIN)/python -m build --no-isolation
 
-# Wants a quiet machine. Stopped? `make bench BENCH_ARGS=--resume` goes on; `.venv/bin/python -m bench.run --help` has more.
+# Wants a quiet machine. `make bench BENCH_ARGS=--resume` continues after a stop; `python -m bench.run --help` has more.
 bench: setup ## the lab beside hand-written QEMU, twice: 90 minutes; writes docs/benchmarks.md (BENCH_ARGS=…)
 	@$(BIN)/python -m bench.run $(BENCH_ARGS)
 

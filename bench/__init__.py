@@ -1,6 +1,4 @@
-"""The benchmark: the lab beside QEMU by hand, on one machine, in one run, with one image.
+"""The lab compared with hand-written QEMU (run), and its published tables (claims, theory).
 
-``python -m bench.run`` measures and writes ``docs/benchmarks.json`` and ``docs/benchmarks.md``;
-``make bench`` does that. Nothing here imports the lab: it is measured from outside, by its command
-line, its result documents and ``/proc``.
+`run` uses the lab's command line only; the tables read stored runs through the lab's own modules.
 """

@@ -1,346 +1,379 @@
-"""From the benchmark's file to `docs/benchmarks.md`; pure, so that it can be made again."""
+"""From the units of a benchmark to docs/benchmarks.md; pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from statistics import median
+from typing import Any
 
-from bench.document import Document
-from bench.plan import ARMS, BY_HAND, CELLS
-from bench.samples import (
-    beyond_ideal,
-    first_answers,
-    lab_cells,
-    makespans,
-    memory_per_guest,
-    off,
+Document = dict[str, Any]
+"""The benchmark's file: facts, ideal seconds by cell, units."""
+Unit = dict[str, Any]
+"""One cell by hand or one command of the lab: arm, round, repeat, cell and results."""
+
+LAYOUTS = (
+    *("left-asymmetric", "right-asymmetric", "left-symmetric", "right-symmetric"),
+    *("parity-first", "parity-last"),
 )
-from bench.stats import Key, Summary, ratio, summary
-
+CELLS = tuple(f"{layout}-{disks}" for layout in LAYOUTS for disks in (3, 5))
+"""Those of ``bench/layouts.yaml``."""
+ARMS = {
+    "by-hand-sync": "by_hand.sh, a cell each, waiting for mdadm's own initial sync",
+    "by-hand-clean": "by_hand.sh, a cell each, with --assume-clean",
+    "lab-cold": "lab run scenario bench/layouts.yaml --cold: all cells",
+    "lab-warm": "lab run scenario bench/layouts.yaml, from a snapshot: all cells",
+    "lab-alone": "the same with --jobs 1: one cell at a time",
+    "up-cold": "lab up scenario bench/layouts.yaml --no-run --cold: one guest and its array",
+    "up-warm": "the same from a snapshot",
+    "help": "lab --help",
+    "killed": "kill -9 in the middle: of by_hand.sh, and of lab run",
+}
+BY_HAND = ("by-hand-sync", "by-hand-clean")
+COLUMNS = (*BY_HAND, "lab-cold", "lab-warm", "lab-alone")
+HEADER = ("", "by hand, sync", "by hand, clean", "lab, cold", "lab, warm", "lab, alone", "target")
+MARKS = {"qemu_at", "ssh_at", "array_at", "end_at"} | {
+    f"{name}_bytes_per_second" for name in ("write", "read")
+}
+"""What the script prints."""
 NOISY = 0.05
-"""Share of the machine that others may use before the table says so."""
+"""Share of the machine that other work may use before the page says so."""
 
-Row = tuple[str, ...]
+HOW = """\
+Each value is the median, in brackets the range and the number of samples. Targets are this
+project's own; they compare medians.
+
+- **By hand** is `bench/by_hand.sh`: a fresh guest for each cell, booted from the same image with as
+  many CPUs and as much memory, disks throttled by QEMU, one cell after another. *Sync* waits for
+  mdadm's initial sync, *clean* creates the array with `--assume-clean`.
+- **The lab** is its command line on `bench/layouts.yaml`. *Cold*: `--cold`, every guest boots.
+  *Warm*: guests start from snapshots, which earlier runs made. *Alone*: warm with `--jobs 1`.
+- **First SSH command.** By hand: from the start of QEMU until `ssh root@guest true` has returned.
+  The lab: from the start of its worker process until `lab up --verbose` reported the guest's first
+  answer; the worker's own start and making the guest's files are counted.
+- **Beyond the ideal** is the time of a cell less the predicted time of its two workloads
+  (`lab scenario predict`). The first cell of each guest includes the start of the guest. *Without
+  waiting*: cells wait for a free CPU until their arrays are built; this time is left out.
+- **All cells.** The lab: the command from start to end, if every cell finished. By hand: the sum of
+  the cells' times.
+- **Memory** is resident memory, sampled twice a second, shared pages counted in each process. Per
+  guest: that of the lab's processes at their peak, by the QEMUs of that moment.
+- **CPU time** of the lab is that of the command and all children that it waited for.
+- **Left** are processes, named sockets, listening ports and files that were not there before the
+  command: in the guests' directories, among temporary files, in the cache beside snapshots.
+- The units of all arms are interleaved in each round."""
 
 
 def page(document: Document) -> str:
     """The whole document."""
-    parts = [
-        "# The lab beside QEMU by hand",
-        "",
-        "Made by `make bench` from `docs/benchmarks.json`; `python -m bench.run --table-only` makes"
-        " it again. Do not edit.",
-        "",
-        *_machine(document),
-        "",
-        "## Targets",
-        "",
-        "The targets are this project's own. Where a row compares, it compares medians.",
-        "",
-        *_rows(("", "target", "measured", ""), _targets(document)),
-        "",
-        "## What was measured",
-        "",
-        "Median, in brackets least, greatest and how often.",
-        "",
-        *_rows(("", *COLUMNS), _measured(document)),
-        "",
-        "## What is left",
-        "",
-        *_left(document),
-        "",
-        "## How",
-        "",
-        *HOW,
-        "",
-        *_remarks(document),
-    ]
-    return "\n".join(parts).rstrip() + "\n"
-
-
-HOW = (
-    "- **By hand** is `bench/by_hand.sh`: a fresh guest for each cell, booted from the same image"
-    " with as many CPUs and as much memory, disks throttled by QEMU, one cell after another. Twice:"
-    " with the initial sync that mdadm does and waiting for it, and with `--assume-clean`.",
-    "- **The lab** is its own command line, on `bench/layouts.yaml`. *Cold*: `--cold`, every guest"
-    " boots. *Warm*: guests are restored from saved ones; before the first measurement the lab was"
-    " run on one 3-disk and one 5-disk cell until it saved no more."
-    " *Alone*: warm with `--jobs 1`, so that no cell has another beside it.",
-    "- **First SSH command.** By hand: from the start of QEMU until `ssh root@guest true` has"
-    " returned; making the seed and the disks is not counted. The lab: from the start of its worker"
-    " process (as the kernel has noted it) until `lab up --verbose` told that the guest had"
-    " answered its first command; the worker's own start and making the guest's files are counted."
-    " A second figure counts from the start of `lab up` itself.",
-    "- **Beyond the ideal** is the whole time of a cell less the time that its two workloads take"
-    " in theory (`lab scenario predict`). The lab's cell: `cells[].seconds.total`, with the guest's"
-    " start in the first cell of each guest. *Turns*: cells take turns at the processors until"
-    " their arrays stand, and wait for each other; one that is alone waits for nobody. By hand: the"
-    " script's whole run, with its boot and its initial sync.",
-    "- **Makespan.** The lab: from the start of the command to its end. By hand: the sum of the"
-    " cells' times. A run of the lab in which a cell did not finish does not count.",
-    "- **Memory** is resident memory, sampled twice a second, pages that processes share"
-    " counted in each; per guest: that of the lab's processes at their greatest, divided by the"
-    " QEMUs of that moment. **Processor time** of the lab is what the kernel counted for"
-    " the command and all that it waited for, its workers too; QEMU's own is beside it.",
-    "- **Left** is what there is after a command has returned and was not there before: processes,"
-    " named sockets, listening ports, and files in the guests' directories, among temporary files"
-    " or in the cache beside saved guests and facts about the host.",
-    "- The units of all arms are interleaved within each round.",
-)
-COLUMNS = ("by hand, initial sync", "by hand, assume-clean", "lab, cold", "lab, warm")
-
-
-# -- rows
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
-
-
-def _times(value: float | None) -> str:
-    return "not measured" if value is None else f"{value:.1f} times"
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:+.1f} %"
-
-
-def _megabytes(value: float) -> str:
-    return f"{value / 1e6:.0f} MB"
-
-
-def _told(sample: Summary | None, show: Callable[[float], str] = _seconds) -> str:
-    return "–" if sample is None else sample.text(show)
-
-
-def judged(value: float | None, *, at_least: float | None = None, at_most: float = 0.0) -> str:
-    """``met`` or ``missed``; nothing where nothing was measured."""
-    if value is None:
-        return ""
-    return "met" if (value >= at_least if at_least is not None else value <= at_most) else "missed"
-
-
-def _targets(document: Document) -> Iterator[Row]:
-    hand = first_answers(document, *BY_HAND)
-    times = ratio(hand, first_answers(document, "up-warm"))
-    yield (
-        "first SSH command, warm, sooner than by hand",
-        "20 times",
-        _times(times),
-        judged(times, at_least=20),
-    )
-    alone = summary(beyond_ideal(document, "lab-alone"))
-    beside = summary(beyond_ideal(document, "lab-warm"))
-    active = summary(beyond_ideal(document, "lab-warm", turns=False))
-    for name, value in (
-        ("a warm cell beyond its ideal, alone, median", alone.median if alone else None),
-        ("the same, worst: the start of its guest is in it", alone.high if alone else None),
-        ("the same beside others, less its turns, median", active.median if active else None),
-        ("the same beside others, median", beside.median if beside else None),
-        ("the same beside others, worst", beside.high if beside else None),
-    ):
-        told = "not measured" if value is None else _seconds(value)
-        yield name, "at most 3 s", told, judged(value, at_most=3.0)
-    warm = summary(makespans(document, "lab-warm")[0])
-    yield (
-        f"makespan of the {len(CELLS)} cells, warm",
-        "at most 60 s",
-        _told(warm),
-        judged(warm.median if warm else None, at_most=60.0),
-    )
-    for arm, name, wanted in (
-        ("by-hand-sync", "with mdadm's initial sync", 15),
-        ("by-hand-clean", "with assume-clean", 8),
-    ):
-        times = ratio(summary(makespans(document, arm)[0]), warm)
-        yield (
-            f"sooner than by hand {name}",
-            f"{wanted} times",
-            _times(times),
-            judged(times, at_least=wanted),
-        )
-    worst = max((abs(v) for v in off(document, "lab-warm").values()), default=None)
-    yield (
-        "figure of a cell beside others, from the same alone, worst",
-        "at most 3 %",
-        "not measured" if worst is None else f"{100 * worst:.1f} %",
-        judged(worst, at_most=0.03),
-    )
-    yield _simple("`lab --help`", "at most 0.25 s", _help(document), 0.25, _seconds)
-    yield _simple(
-        "memory of the lab per running guest, beside QEMU",
-        "at most 120 MB",
-        memory_per_guest(document),
-        120e6,
-        _megabytes,
-    )
-    units = [u for u in document.units if u["arm"] not in BY_HAND]
-    found = sum(len(names) for u in units for names in u["leftovers"].values())
-    yield (
-        "left by the lab when a command has returned",
-        "nothing",
-        f"{found or 'nothing'} in {len(units)} units" if units else "not measured",
-        judged(float(found)) if units else "",
-    )
-
-
-def _simple(
-    name: str, target: str, values: Sequence[float], limit: float, show: Callable[[float], str]
-) -> Row:
-    sample = summary(values)
-    if sample is None:
-        return name, target, "not measured", ""
-    return name, target, sample.text(show), judged(sample.median, at_most=limit)
-
-
-def _help(document: Document) -> list[float]:
-    return [t for u in document.good("help") for t in u["each_seconds"]]
-
-
-def _measured(document: Document) -> Iterator[Row]:
-    lab = ("lab-cold", "lab-warm")
-    arms = (*BY_HAND, *lab)
-    ups = ("up-cold", "up-warm")
-    yield (
-        "first SSH command",
-        *(_told(first_answers(document, arm)) for arm in (*BY_HAND, *ups)),
-    )
-    yield (
-        "the same, from the start of the command",
-        *(_told(summary([u["marks"]["ssh_at"] for u in document.good(a)])) for a in BY_HAND),
-        *(_told(summary([u["command_to_answer"] for u in document.good(a)])) for a in ups),
-    )
-    yield (
-        "guest and its array, until the command returned",
-        *(_told(summary([u["marks"]["array_at"] for u in document.good(a)])) for a in BY_HAND),
-        *(_told(summary([u["seconds"] for u in document.good(a)])) for a in ups),
-    )
-    yield "a cell beyond its ideal", *(_told(summary(beyond_ideal(document, a))) for a in arms)
-    spans = [makespans(document, a) for a in arms]
-    yield (
-        f"makespan of the {len(CELLS)} cells",
-        *(_told(summary(s)) + ("" if whole else " (from a sample)") for s, whole in spans),
-    )
-    yield (
-        "figures, from the same cell alone in the lab, worst",
-        *(_worst(off(document, a)) for a in arms),
-    )
-    for name, key in (("the lab's processor time", "cpu_seconds"), ("QEMU's", "qemu_cpu_seconds")):
-        told = [_told(summary([u[key] for u in document.good(a)])) for a in lab]
-        yield f"{name}, all cells", "–", "–", *told
-    for name in ("orchestrator", "worker", "lab"):
-        values = [
-            [u["peak_bytes"][name] for u in document.good(a) if name in u["peak_bytes"]]
-            for a in lab
+    rows = [*_rows(document)]
+    return "\n".join(
+        [
+            "# The lab compared with QEMU by hand",
+            "",
+            "Made by `make bench` from `docs/benchmarks.json`; `python -m bench.run --table` makes"
+            " it again. Do not edit.",
+            "",
+            *_machine(document),
+            "",
+            *(f"| {' | '.join(row)} |" for row in (HEADER, ("---",) * len(HEADER), *rows)),
+            "",
+            HOW,
+            *_remarks(document),
+            "",
         ]
-        label = "the lab's processes together" if name == "lab" else f"the {name}"
-        yield (
-            f"greatest memory, {label}",
-            "–",
-            "–",
-            *(_told(summary(v), _megabytes) for v in values),
-        )
-    guests = [_told(summary([u["guests"] for u in document.good(a)]), str) for a in lab]
-    yield "guests that were started", "–", "–", *guests
+    )
 
 
-def _worst(found: dict[Key, float]) -> str:
+# -- the table
+
+
+def _rows(document: Document) -> Iterator[tuple[str, ...]]:
+    lab = COLUMNS[2:]
+    ssh = {a: _each(document, UPS.get(a, a), answer_seconds) for a in COLUMNS}
+    hand = ssh["by-hand-sync"] + ssh["by-hand-clean"]
+    yield _row("first SSH command", ssh, _times("by hand", hand, ssh["lab-warm"], 20))
+    since = {a: _each(document, UPS.get(a, a), _command_seconds) for a in COLUMNS}
+    yield _row("the same, from the start of the command", since)
+    arrays = {a: _each(document, UPS.get(a, a), _array_seconds) for a in COLUMNS}
+    yield _row("guest and its array, until the command returned", arrays)
+
+    beyond = {a: beyond_ideal(document, a) for a in COLUMNS}
+    warm, alone = beyond["lab-warm"], beyond["lab-alone"]
+    yield _row(
+        "a cell beyond its ideal",
+        beyond,
+        _at_most("alone, median", median, alone, 3, "s"),
+        _at_most("alone, worst", max, alone, 3, "s"),
+        _at_most("warm, median", median, warm, 3, "s"),
+        _at_most("warm, worst", max, warm, 3, "s"),
+    )
+    active = {a: beyond_ideal(document, a, waiting=False) for a in lab}
+    yield _row(
+        "the same, without waiting",
+        active,
+        _at_most("warm, median", median, active["lab-warm"], 3, "s"),
+    )
+    spans = {a: makespans(document, a) for a in COLUMNS}
+    yield _row(
+        f"all {len(CELLS)} cells",
+        spans,
+        _at_most("warm, median", median, spans["lab-warm"], 60, "s"),
+        _times("with sync", spans["by-hand-sync"], spans["lab-warm"], 15),
+        _times("with clean", spans["by-hand-clean"], spans["lab-warm"], 8),
+    )
+    off = {a: off_alone(document, a) for a in COLUMNS}
+    worst = {a: max(found, key=lambda one: abs(one[1])) for a, found in off.items() if found}
+    shares = [100 * abs(worst["lab-warm"][1])] if "lab-warm" in worst else []
+    yield (
+        "largest difference of a cell's throughput from the same cell alone",
+        *(f"{100 * worst[a][1]:+.1f} % ({worst[a][0]})" if a in worst else "–" for a in COLUMNS),
+        _at_most("warm", max, shares, 3, "%"),
+    )
+    for name, key in (("the lab's CPU time", "cpu_seconds"), ("QEMU's CPU time", QEMU)):
+        used = {a: [float(unit[key]) for unit in good(document, a)] for a in lab}
+        yield _row(f"{name}, all cells", used)
+    for name, key in (
+        ("the orchestrator", "orchestrator"),
+        ("the worker", "worker"),
+        ("the lab's processes together", "lab"),
+    ):
+        peaks = {a: [u["peak_bytes"].get(key, 0) / 1e6 for u in good(document, a)] for a in lab}
+        yield _row(f"largest memory, {name}", peaks, unit="MB")
+    memory = {a: _each(document, a, memory_per_guest) for a in ("lab-cold", "lab-warm")}
+    both = [value for values in memory.values() for value in values]
+    target = _at_most("median", median, both, 120, "MB")
+    yield _row("the lab's memory per running guest", memory, target, unit="MB")
+    guests = {a: [float(unit["guests"]) for unit in good(document, a)] for a in lab}
+    yield _row("guests that were started", guests, unit="")
+    helps = [seconds for unit in good(document, "help") for seconds in unit["each_seconds"]]
+    fast = _at_most("median", median, helps, 0.25, "s")
+    yield _row("`lab --help`", {"lab-cold": helps}, fast)
+
+    units = [u for u in document["units"] if u["arm"] not in BY_HAND]
+    by_arm = {a: [u["leftovers"] for u in document["units"] if u["arm"] == a] for a in COLUMNS}
+    found = sum(len(names) for u in units for names in u["leftovers"].values())
+    clean = f"nothing: {found or 'nothing'} in {len(units)} units, {_met(not found)}"
+    yield (
+        "left when the command has returned",
+        *map(_left, by_arm.values()),
+        clean if units else "nothing: not measured",
+    )
+    after = [u["after_kill"] for u in good(document, "killed")]
+    told = {who: _left([each[who] for each in after]) for who in ("by hand", "lab", GC)}
+    yield "left after kill -9 in the middle", "–", told["by hand"], told["lab"], "–", "–", ""
+    yield "left then after `lab gc`", "–", "–", told[GC], "–", "–", ""
+
+
+GC = "lab, after lab gc"
+QEMU = "qemu_cpu_seconds"
+UPS = {"lab-cold": "up-cold", "lab-warm": "up-warm"}
+"""Arms of one guest, by the columns that show them."""
+
+
+def _row(
+    name: str, samples: dict[str, list[float]], *targets: str, unit: str = "s"
+) -> tuple[str, ...]:
+    values = (told(samples.get(column, []), unit) for column in COLUMNS)
+    return name, *values, "; ".join(targets)
+
+
+def told(sample: Sequence[float], unit: str) -> str:
+    """As ``9.80 s (9.61 s to 10.1 s; 6)``: median, range and number of samples."""
+    if not sample:
+        return "–"
+    show = _shown(unit)
+    if len(sample) == 1:
+        return f"{show(sample[0])} (once)"
+    return f"{show(median(sample))} ({show(min(sample))} to {show(max(sample))}; {len(sample)})"
+
+
+def _shown(unit: str) -> Callable[[float], str]:
+    def show(value: float) -> str:
+        digits = {"s": 2 if value < 10 else 1, "%": 1}.get(unit, 0)
+        return f"{value:.{digits}f} {unit}".rstrip()
+
+    return show
+
+
+def _at_most(
+    what: str,
+    of: Callable[[Sequence[float]], float],
+    sample: Sequence[float],
+    limit: float,
+    unit: str,
+) -> str:
+    target = f"{what} at most {limit:g} {unit}"
+    if not sample:
+        return f"{target}: not measured"
+    return f"{target}: {_shown(unit)(of(sample))}, {_met(of(sample) <= limit)}"
+
+
+def _times(what: str, slow: Sequence[float], fast: Sequence[float], least: float) -> str:
+    target = f"{least:g} times faster than {what}"
+    if not slow or not fast:
+        return f"{target}: not measured"
+    ratio = median(slow) / median(fast)
+    return f"{target}: {ratio:.1f} times, {_met(ratio >= least)}"
+
+
+def _met(met: bool) -> str:
+    return "met" if met else "**missed**"
+
+
+def _left(found: Sequence[dict[str, list[str]]]) -> str:
     if not found:
         return "–"
-    (cell, workload), value = max(found.items(), key=lambda item: abs(item[1]))
-    return f"{_percent(value)} ({cell}, {workload})"
+    counts: Counter[str] = Counter()
+    for each in found:
+        counts.update({kind: len(names) for kind, names in each.items()})
+    return ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "nothing"
 
 
-def _rows(header: Row, rows: Iterable[Row]) -> Iterator[str]:
-    yield f"| {' | '.join(header)} |"
-    yield "|---" * len(header) + "|"
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
+# -- samples
+
+
+def good(document: Document, arm: str) -> list[Unit]:
+    """The units of an arm that did not fail."""
+    return [u for u in document["units"] if u["arm"] == arm and not u.get("error")]
+
+
+def _each(document: Document, arm: str, value: Callable[[Unit], float]) -> list[float]:
+    return (
+        [] if arm == "lab-alone" and value in ONE_GUEST else list(map(value, good(document, arm)))
+    )
+
+
+def answer_seconds(unit: Unit) -> float:
+    """To the first SSH command."""
+    if "marks" in unit:
+        return float(unit["marks"]["ssh_at"] - unit["marks"]["qemu_at"])
+    return float(unit["worker_to_answer"])
+
+
+def _command_seconds(unit: Unit) -> float:
+    return float(unit["marks"]["ssh_at"] if "marks" in unit else unit["command_to_answer"])
+
+
+def _array_seconds(unit: Unit) -> float:
+    return float(unit["marks"]["array_at"] if "marks" in unit else unit["seconds"])
+
+
+ONE_GUEST = (answer_seconds, _command_seconds, _array_seconds)
+
+
+def memory_per_guest(unit: Unit) -> float:
+    """Megabytes of the lab's processes for each running guest, at their peak."""
+    return float(unit["peak_bytes"]["lab"] / max(unit["peak_bytes"]["guests"], 1) / 1e6)
+
+
+def cells_of(document: Document, arm: str) -> list[dict[str, Any]]:
+    """The cells of the lab's runs that finished."""
+    return [c for unit in good(document, arm) for c in unit["cells"] if c["outcome"] == "done"]
+
+
+def beyond_ideal(document: Document, arm: str, *, waiting: bool = True) -> list[float]:
+    """Seconds of each cell beyond the predicted time of its workloads."""
+    if arm in BY_HAND:
+        ideal = document["ideal"]
+        return [u["marks"]["end_at"] - ideal[u["cell"]] for u in good(document, arm)]
+    return [
+        c["seconds"]["total"] - c["ideal_seconds"] - (0.0 if waiting else c["seconds"]["waiting"])
+        for c in cells_of(document, arm)
+    ]
+
+
+def makespans(document: Document, arm: str) -> list[float]:
+    """Seconds for all cells, of each round.
+
+    By hand: from the mean, if not every cell was run. The lab: runs in which all cells finished.
+    """
+    if arm not in BY_HAND:
+        return [
+            unit["seconds"]
+            for unit in good(document, arm)
+            if {c["cell"] for c in unit["cells"] if c["outcome"] == "done"} == set(CELLS)
+        ]
+    rounds: dict[int, list[float]] = {}
+    for unit in good(document, arm):
+        rounds.setdefault(unit["round"], []).append(unit["seconds"])
+    return [sum(each) / len(each) * len(CELLS) for each in rounds.values()]
+
+
+def off_alone(document: Document, arm: str) -> list[tuple[str, float]]:
+    """By what share each throughput differs from the median of the same cell alone."""
+    alone: dict[str, list[float]] = {}
+    for name, value in _throughputs(document, "lab-alone"):
+        alone.setdefault(name, []).append(value)
+    found = _throughputs(document, arm)
+    return [(name, value / median(alone[name]) - 1) for name, value in found if name in alone]
+
+
+def _throughputs(document: Document, arm: str) -> list[tuple[str, float]]:
+    if arm in BY_HAND:
+        return [
+            (f"{unit['cell']}, {name}", unit["marks"][f"{name}_bytes_per_second"])
+            for unit in good(document, arm)
+            for name in ("write", "read")
+        ]
+    return [
+        (f"{cell['cell']}, {workload}", value)
+        for cell in cells_of(document, arm)
+        for workload, value in cell["bytes_per_second"].items()
+    ]
 
 
 # -- the rest
 
 
 def _machine(document: Document) -> Iterator[str]:
-    facts = document.facts
-    dates = sorted(u["started"] for u in document.units)
-    when = "not yet" if not dates else f"{dates[0]} to {dates[-1]}"
-    memory = facts.get("memory_bytes", 0) / 2**30
-    commits = sorted({u.get("lab", "unknown") for u in document.units})
-    yield from (
-        f"- Measured {when}; {len(document.units)} units.",
-        f"- Machine: {facts.get('cores')} cores ({facts.get('cpu')}), {memory:.1f} GiB,"
-        f" Linux {facts.get('kernel')}.",
-        f"- Accelerator: {facts.get('accelerator')}. QEMU {facts.get('qemu')},"
-        f" libvirt {facts.get('libvirt')}, Python {facts.get('python')}, {facts.get('ssh')}.",
-        f"- Image: {facts.get('image')}. Lab: {', '.join(commits)}.",
+    facts, units = document["facts"], document["units"]
+    dates = sorted(u["started"] for u in units) or ["not yet"]
+    commits = ", ".join(sorted({u.get("lab", "unknown") for u in units}))
+    yield f"- Measured {dates[0]} to {dates[-1]}; {len(units)} units."
+    yield (
+        f"- Machine: {facts.get('cores')} cores ({facts.get('cpu')}),"
+        f" {facts.get('memory_bytes', 0) / 2**30:.1f} GiB, Linux {facts.get('kernel')}."
     )
-
-
-def _left(document: Document) -> Iterator[str]:
-    for arm in ARMS:
-        units = [u for u in document.units if u["arm"] == arm]
-        if not units:
-            continue
-        if arm == "killed":
-            for who in ("by hand", "lab", "lab, after lab gc"):
-                counts = [u["after_kill"][who] for u in units if not u.get("error")]
-                yield f"- kill -9 in the middle, {who}: {_counted(counts)}"
-        else:
-            yield f"- {arm} ({ARMS[arm]}): {_counted([u['leftovers'] for u in units])}"
-
-
-def _counted(found: Sequence[dict[str, list[str]]]) -> str:
-    sums: dict[str, int] = {}
-    for one in found:
-        for kind, names in one.items():
-            sums[kind] = sums.get(kind, 0) + len(names)
-    told = ", ".join(f"{count} {kind}" for kind, count in sums.items())
-    return f"{told or 'nothing'}, in {len(found)} units."
+    yield (
+        f"- Accelerator: {facts.get('accelerator')}. QEMU {facts.get('qemu')},"
+        f" libvirt {facts.get('libvirt')}, Python {facts.get('python')}, {facts.get('ssh')}."
+    )
+    yield f"- Image: {facts.get('image')}. Lab: {commits}."
 
 
 def _remarks(document: Document) -> Iterator[str]:
-    """What a reader must know before believing the figures."""
-    for prepared in document.prepared:
-        runs = ", ".join(f"{seconds:.0f} s" for seconds in prepared["run_seconds"])
-        more = (
-            f"; then runs of two cells, until no guest was saved any more: {runs}" if runs else ""
-        )
+    """What a reader must know before believing the values."""
+    for prepared in document["prepared"]:
+        runs = ", ".join(f"{seconds:.0f} s" for seconds in prepared["run_seconds"]) or "none"
         yield (
-            f"- Before: the lab's first `up --no-run`, which boots a guest and saves it (and builds"
-            " the image, if it was not there),"
-            f" {prepared['first_seconds']:.0f} s{more}."
+            f"- Before: the first `lab up --no-run`, which boots and saves a guest (and builds a"
+            f" missing image), {prepared['first_seconds']:.0f} s; then runs of two cells until no"
+            f" snapshot was saved any more: {runs}."
         )
-    for arm in BY_HAND:
-        cells = {u["cell"] for u in document.good(arm)}
-        if cells and len(cells) < len(CELLS):
+    for arm in (*BY_HAND, "lab-alone"):
+        units = good(document, arm)
+        cells = {u["cell"] for u in units} if arm in BY_HAND else _names(cells_of(document, arm))
+        if 0 < len(cells) < len(CELLS):
             yield (
-                f"- Of the arm {arm} only {', '.join(sorted(cells))} were run: its makespan is"
-                f" their mean times {len(CELLS)}."
+                f"- {arm}: only {', '.join(sorted(cells))} were run; for all {len(CELLS)} their"
+                " mean counts."
             )
-    single = {c["cell"] for c in lab_cells(document, "lab-alone")}
-    if single and len(single) < len(CELLS):
-        yield (
-            f"- Alone ran only {', '.join(sorted(single))}: deviations are known of these alone."
-        )
-    for unit in document.units:
+    for unit in document["units"]:
         if unit.get("error"):
             yield f"- {unit['arm']}, round {unit['round']}, was not measured: {unit['error']}"
-    for arm in ("lab-cold", "lab-warm", "lab-alone"):
-        units = document.good(arm)
-        every = [c for u in units for c in u["cells"]]
-        bad = [c["cell"] for c in every if c["outcome"] != "done"]
-        flagged = [c["cell"] for c in every if c["failed_checks"]]
-        if bad:
-            yield f"- {arm}: {len(bad)} of {len(every)} cells did not finish: {', '.join(bad)}."
-        if flagged:
-            yield (
-                f"- {arm}: the lab itself marked {len(flagged)} of {len(every)} cells as measured"
-                f" on a busy machine: {', '.join(flagged)}."
-            )
-    taken = [max(u["busy_elsewhere"] or 0.0, u["stolen"]) for u in document.units]
-    noisy = [share for share in taken if share > NOISY]
-    if noisy:
+        every = unit.get("cells", ())
+        if bad := sorted(_names(c for c in every if c["outcome"] != "done")):
+            yield f"- {unit['arm']}, round {unit['round']}: not finished: {', '.join(bad)}."
+        if flagged := sorted(_names(c for c in every if c["failed_checks"])):
+            yield f"- {unit['arm']}, round {unit['round']}: contended: {', '.join(flagged)}."
+    shares = [max(u["busy_elsewhere"] or 0.0, u["stolen"]) for u in document["units"]]
+    if noisy := [share for share in shares if share > NOISY]:
         yield (
-            f"- During {len(noisy)} of {len(document.units)} units others used more than"
+            f"- During {len(noisy)} of {len(shares)} units other work used more than"
             f" {100 * NOISY:.0f} % of the machine, at most {100 * max(noisy):.0f} %."
         )
+
+
+def _names(cells: Any) -> set[str]:
+    return {cell["cell"] for cell in cells}

@@ -1,36 +1,31 @@
 """Theory against measurement: draw cells by a seed, run them, and write docs/theory.md.
 
-  python bench/theory.py draw DIRECTORY [--seed N]   scenario files, as many as the table needs
-  python bench/theory.py run DIRECTORY               those without a finished run; can be stopped
-  python bench/theory.py table DIRECTORY             the table, from the stored runs
+  python -m bench.theory draw DIRECTORY [--seed N]   scenario files, as many as the table needs
+  python -m bench.theory run DIRECTORY               those without a finished run there
+  python -m bench.theory table DIRECTORY             the table, from the runs there
 
-A draw that theory says nothing about is drawn again, and counted: the table tells how many.
+A draw that theory says nothing about is drawn again and counted.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from statistics import geometric_mean, median
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+from ruamel.yaml import YAML
 
-from ruamel.yaml import YAML  # noqa: E402 - the checkout's own lab comes first
-
-from lab.analysis.predict import predictions, silences  # noqa: E402
-from lab.compile.scenario.document import Compiled, compile_scenario  # noqa: E402
-from lab.core.errors import InputError  # noqa: E402
-from lab.results.documents import result_of  # noqa: E402
-from lab.results.explain import explanation_of_run  # noqa: E402
-from lab.store import runs as store  # noqa: E402
+from bench.stored import ROOT, arguments, finished, run_missing
+from lab.analysis.predict import predictions, silences
+from lab.compile.scenario.document import compile_scenario
+from lab.core.errors import InputError
+from lab.results.documents import result_of
+from lab.results.explain import explanation_of_run
 
 KIB, MIB = 1024, 1024**2
 SECONDS = 5.0
@@ -109,18 +104,18 @@ def random(dice: Random, number: int) -> dict[str, Any]:
     return found
 
 
+KINDS: dict[str, Callable[[Random, int], dict[str, Any]]] = {
+    "sequential": sequential,
+    "random": random,
+}
+
+
 def draw(directory: Path, seed: int, counts: dict[str, int]) -> None:
     """Write so many files of each kind."""
     directory.mkdir(parents=True, exist_ok=True)
-    kinds: dict[str, Callable[[Random, int], dict[str, Any]]] = {
-        "sequential": sequential,
-        "random": random,
-    }
-    redrawn: dict[str, dict[str, int]] = {}
-    for kind, make in kinds.items():
-        dice = Random(f"{kind} {seed}")
-        reasons: dict[str, int] = {}
-        number = 0
+    redrawn: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
+    for kind, make in KINDS.items():
+        dice, number = Random(f"{kind} {seed}"), 0
         while number < counts[kind]:
             path = directory / f"theory-{kind}-{seed}-{number + 1:02}.yaml"
             document = {
@@ -132,13 +127,11 @@ def draw(directory: Path, seed: int, counts: dict[str, int]) -> None:
             write(path, document)
             if kind == "sequential":
                 fit(path, document)
-            reason = refused(path)
-            if reason:
-                reasons[reason] = reasons.get(reason, 0) + 1
+            if reason := refused(path):
+                redrawn[kind][reason] += 1
                 path.unlink()
-                continue
-            number += 1
-        redrawn[kind] = reasons
+            else:
+                number += 1
     (directory / f"redrawn-{seed}.json").write_text(json.dumps(redrawn, indent=1) + "\n")
     print(f"{directory}: {sum(counts.values())} scenarios; drawn again: {json.dumps(redrawn)}")
 
@@ -181,104 +174,40 @@ def refused(path: Path) -> str:
 
 
 def scenarios(directory: Path) -> list[Path]:
-    """The files of a directory, in order."""
+    """The drawn files, in order."""
     found = sorted(directory.glob("theory-*.yaml"))
     if not found:
-        sys.exit(f"{directory} has no theory-*.yaml: `draw` makes them")
+        sys.exit(f"'{directory}' has no theory-*.yaml: `draw` writes them")
     return found
 
 
-def run(directory: Path, jobs: str | None) -> None:
-    """Run what has no finished run yet; a run that was stopped goes on where it was."""
-    for path in scenarios(directory):
-        states = {r.load_run().finished is not None: r for r in runs_of(path)}
-        if True in states:
+def figures(directory: Path, kind: str) -> Iterator[dict[str, Any]]:
+    """Every predicted and measured value of a kind's runs; throughput in MB/s."""
+    metric, unit, scale = ("iops", "/s", 1.0) if kind == "random" else ("throughput", " MB/s", 1e6)
+    done = finished([directory])
+    for run in [done[p.stem] for p in scenarios(directory) if p.stem in done]:
+        if f"-{kind}-" not in run.scenario_name:
             continue
-        command = [sys.executable, "-m", "lab", "run", "scenario", str(path.resolve())]
-        if False in states:
-            command += ["--resume", states[False].id]
-        if jobs:
-            command += ["--jobs", jobs]
-        print(" ".join(command[1:]), flush=True)
-        if _waited_for(command) == 130:
-            raise SystemExit("stopped; the same command goes on with what is left")
-
-
-def _waited_for(command: Sequence[str]) -> int:
-    """The exit status of a command of the lab; Ctrl-C reaches it too, and it takes down its own."""
-    with subprocess.Popen(command, cwd=ROOT) as process:
-        while True:
-            try:
-                return process.wait()
-            except KeyboardInterrupt:
-                continue
-
-
-def runs_of(path: Path) -> list[store.RunStore]:
-    """The runs of one file, of the cells that it has now; the newest first."""
-    wanted = compile_scenario(path)
-    return [r for r in store.every() if r.load_run().scenario == path.stem and _same(r, wanted)]
-
-
-def _same(run: store.RunStore, wanted: Compiled) -> bool:
-    return [c.cell for c in run.load_run().cells] == list(wanted.cells)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """One workload of one cell."""
-
-    scenario: str
-    what: str
-    workload: str
-    predicted: float
-    measured: float
-    unit: str
-    members: float | None
-    """Largest part by which a member's counted bytes differ from theory's."""
-    contended: bool
-
-    @property
-    def error(self) -> float:
-        """By which part the measured figure differs from the predicted one."""
-        return self.measured / self.predicted - 1
-
-
-def figures(directory: Path, kind: str) -> Iterator[Figure]:
-    """Every figure of the newest finished run of each file."""
-    for path in scenarios(directory):
-        if f"-{kind}-" not in path.stem:
-            continue
-        done = [r for r in runs_of(path) if r.load_run().finished is not None]
-        if done:
-            yield from _figures(done[0], kind)
-
-
-def _figures(run: store.RunStore, kind: str) -> Iterator[Figure]:
-    metric, unit = ("iops", "/s") if kind == "random" else ("throughput", " MB/s")
-    results = {cell.id: cell for cell in result_of(run).cells}
-    cells = {stored.id: stored.cell for stored in run.load_run().cells}
-    for explained in explanation_of_run(run):
-        contended = any(not c.passed for c in results[explained.id].checks)
-        for each in explained.workloads:
-            if metric not in each.measured:
-                print(f"{run.id} {explained.id}: {results[explained.id].reason}", file=sys.stderr)
-                continue
-            if metric not in each.expected:
-                print(f"{run.id} {explained.id}: theory says nothing now", file=sys.stderr)
-                continue
-            scale = 1e6 if metric == "throughput" else 1.0
-            errors = [abs(m.error) for m in each.members if m.error is not None]
-            yield Figure(
-                scenario=run.load_run().scenario,
-                what=_what(cells[explained.id], each.workload),
-                workload=each.workload,
-                predicted=each.expected[metric] / scale,
-                measured=each.measured[metric] / scale,
-                unit=unit,
-                members=max(errors) if errors and kind == "sequential" else None,
-                contended=contended,
-            )
+        results = {cell.id: cell for cell in result_of(run).cells}
+        cells = {stored.id: stored.cell for stored in run.load_run().cells}
+        for explained in explanation_of_run(run):
+            result = results[explained.id]
+            for each in explained.workloads:
+                if metric not in each.measured or metric not in each.expected:
+                    why = result.reason or "theory says nothing now"
+                    print(f"{run.id} {explained.id}: {why}", file=sys.stderr)
+                    continue
+                predicted, measured = each.expected[metric], each.measured[metric]
+                errors = [abs(m.error) for m in each.members if m.error is not None]
+                yield {
+                    "what": _what(cells[explained.id], each.workload),
+                    "workload": each.workload,
+                    "predicted": f"{predicted / scale:.4g}{unit}",
+                    "measured": f"{measured / scale:.4g}{unit}",
+                    "error": measured / predicted - 1,
+                    "members": max(errors) if errors and kind == "sequential" else None,
+                    "contended": any(not check.passed for check in result.checks),
+                }
 
 
 def _what(cell: Any, workload: str) -> str:
@@ -301,37 +230,38 @@ def _what(cell: Any, workload: str) -> str:
     return ", ".join(words)
 
 
-def table(directory: Path, out: Path) -> None:
-    """Write the document."""
+def page(directory: Path) -> str:
+    """The whole document."""
     lines = [
         "# Theory against measurement",
         "",
-        "Made by `python bench/theory.py table` from stored runs. Cells were drawn by a seed; a "
+        "Made by `python -m bench.theory table` from stored runs. Cells were drawn by a seed; a "
         "draw that theory says nothing about was drawn again (counts below). Error is measured "
         "over predicted, less one. *Members*: the largest part by which a disk's bytes, as the "
         "guest's `/proc/diskstats` counted them, differ from theory's.",
         "",
     ]
-    for kind in ("sequential", "random"):
+    for kind in KINDS:
         found = list(figures(directory, kind))
         if not found:
             continue
-        errors = [abs(f.error) for f in found]
-        lines += [f"## {kind.capitalize()}", ""]
-        lines.append(
-            f"{len(found)} figures. Error: median {median(errors):.2%}, worst {max(errors):.2%}."
-        )
-        members = [f.members for f in found if f.members is not None]
+        errors = [abs(f["error"]) for f in found]
+        members = [f["members"] for f in found if f["members"] is not None]
+        lines += [
+            f"## {kind.capitalize()}",
+            "",
+            f"{len(found)} figures. Error: median {median(errors):.2%}, worst {max(errors):.2%}.",
+        ]
         if members:
             lines.append(f"Members' bytes: median {median(members):.2%}, worst {max(members):.2%}.")
-        head = "| cell | workload | predicted | measured | error | members |"
-        lines += ["", head, "|---|---|---|---|---|---|"]
+        lines += ["", "| cell | workload | predicted | measured | error | members |"]
+        lines.append("|---|---|---|---|---|---|")
         for f in found:
-            said = "" if f.members is None else f"{f.members:.2%}"
-            mark = " (contended)" if f.contended else ""
+            said = "" if f["members"] is None else f"{f['members']:.2%}"
+            mark = " (contended)" if f["contended"] else ""
             lines.append(
-                f"| {f.what}{mark} | {f.workload} | {f.predicted:.4g}{f.unit} | "
-                f"{f.measured:.4g}{f.unit} | {f.error:+.2%} | {said} |"
+                f"| {f['what']}{mark} | {f['workload']} | {f['predicted']} | {f['measured']} |"
+                f" {f['error']:+.2%} | {said} |"
             )
         lines.append("")
     for path in sorted(directory.glob("redrawn-*.json")):
@@ -339,30 +269,27 @@ def table(directory: Path, out: Path) -> None:
         for kind, reasons in json.loads(path.read_text()).items():
             said = "; ".join(f"{why}: {count}" for why, count in reasons.items())
             lines.append(f"{kind}: {said or 'none'}. ")
-    out.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
-    print(out)
+    return "\n".join(lines).rstrip() + "\n"
 
 
-def main() -> None:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("command", choices=("draw", "run", "table"))
-    parser.add_argument("directory", type=Path)
+def main() -> int:
+    """Do what the command line says; the exit status."""
+    parser = arguments(__doc__, "draw")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--sequential", type=int, default=16, help="files of four cells each")
-    parser.add_argument("--random", type=int, default=12, help="files of two cells each")
-    parser.add_argument("--jobs", help="guests at once, for `lab run`")
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "theory.md")
+    parser.add_argument("--sequential", type=int, default=16, help="draw: files of four cells each")
+    parser.add_argument("--random", type=int, default=12, help="draw: files of two cells each")
     given = parser.parse_args()
+    directory = given.directory.absolute()
     if given.command == "draw":
-        draw(given.directory, given.seed, {"sequential": given.sequential, "random": given.random})
+        draw(directory, given.seed, {"sequential": given.sequential, "random": given.random})
     elif given.command == "run":
-        run(given.directory, given.jobs)
+        return run_missing(directory, scenarios(directory), given.jobs)
     else:
-        table(given.directory, given.out)
+        out = given.out or ROOT / "docs" / "theory.md"
+        out.write_text(page(directory), encoding="utf-8")
+        print(out)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

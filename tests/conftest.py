@@ -19,8 +19,13 @@ settings.load_profile("quick")
 
 
 TOGETHER = ("/guest/", "/test_realdisks", "/test_quick")
-MEASURING = ("test_hdd.py", "test_main_job.py", "test_quick.py")
-"""Tests that fail, or take longer, where something else computes: the last of those with guests."""
+"""Tests with guests, tests that look at who holds a disk, and tests that measure: in one process,
+after the others, since each would see or slow down what another process does."""
+LONG = (
+    *("test_cluster.py", "test_damage.py", "test_report_page.py", "test_pictures.py"),
+    *("test_docs.py", "test_pytest_plugin.py", "test_suites.py"),
+)
+"""Files that begin first, so that no process is left with one of them at the end."""
 
 
 def pytest_configure() -> None:
@@ -31,25 +36,25 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(optionalhook=True)  # pytest-xdist's
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give all tests with guests to one process of ``-n 2``. So do those that look at who holds a
-    disk: each would see what the other one opens. The rest goes by file. The guests begin at once:
-    pytest-xdist would begin with the files that have the most tests.
-    """
+    """Distribute tests by file, in the order below; `TOGETHER` goes to one process of ``-n 2``."""
     from xdist.scheduler import LoadScopeScheduling
 
     config.option.loadscopereorder = False
 
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            return "together" if any(part in file for part in TOGETHER) else str(file)
+            return "together" if together(nodeid) else nodeid.partition("::")[0]
 
     return Scheduling(config, log)
 
 
+def together(nodeid: str) -> bool:
+    file = nodeid.partition("::")[0]
+    return any(part in file for part in TOGETHER)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The other process has no tests left when the one with guests comes to those that measure."""
-    items.sort(key=lambda item: item.path.name in MEASURING)
+    items.sort(key=lambda item: (together(item.nodeid), item.path.name not in LONG))
 
 
 @pytest.fixture(scope="session")

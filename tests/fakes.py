@@ -218,6 +218,8 @@ class Ended:
     status: int
     stdout: str
     stderr: str
+    cpu: float = 0.0
+    """Seconds, which do not depend on what else the machine does."""
 
     @property
     def json(self) -> Any:
@@ -227,12 +229,14 @@ class Ended:
 # Imports once, then forks for each command line: all that differs from a new process is the time.
 # The commands are built once, too; and frozen, what is there is not copied to look for garbage.
 _SERVER = """
-import contextlib, functools, gc, json, os, signal, sys, tempfile, traceback
+import contextlib, functools, gc, importlib, json, os, pkgutil, signal, sys, tempfile, traceback
 import typer.main
-import lab.host.doctor, lab.run.execute, lab.run.guests, lab.run.plan
-import lab.run.preparation.images, lab.cli.display.progress
-import lab.results.schema, lab.cli.commands, lab.report.export.shell, lab.report.terminal.text
-import lab.plugins.workloads.dd, lab.plugins.arrays.md, lab.plugins.disks.throttle
+import lab.cli.commands
+for package in ("cli", "host.images", "matrix", "plugins", "report", "results", "run"):
+    path = [os.path.join(lab.__path__[0], *package.split("."))]
+    for module in pkgutil.walk_packages(path, f"lab.{package}."):
+        if not module.name.startswith("lab.plugins.guest_programs."):
+            importlib.import_module(module.name)
 typer.main.get_command = functools.cache(typer.main.get_command)
 with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
     lab.cli.commands.app(["scenario", "plan", "--help"], standalone_mode=False)
@@ -245,7 +249,7 @@ for line in sys.stdin:
         if child == 0:
             code = 99
             try:
-                signal.alarm(30)
+                signal.alarm(120)
                 for number, file in ((0, open(os.devnull)), (1, out), (2, err)):
                     os.dup2(file.fileno(), number)
                 os.environ.clear()
@@ -262,12 +266,13 @@ for line in sys.stdin:
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(code)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        _, ended, usage = os.wait4(child, 0)
+        status = os.waitstatus_to_exitcode(ended)
         said = []
         for file in (out, err):
             file.seek(0)
             said.append(file.read().decode())
-    print(json.dumps([status, *said]), flush=True)
+    print(json.dumps([status, *said, usage.ru_utime + usage.ru_stime]), flush=True)
 """
 
 
@@ -288,8 +293,8 @@ class LabServer:
         job = {"args": list(args), "env": dict(env), "cwd": str(cwd)}
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
-        status, stdout, stderr = json.loads(self._process.stdout.readline())
-        return Ended(status=status, stdout=stdout, stderr=stderr)
+        status, stdout, stderr, cpu = json.loads(self._process.stdout.readline())
+        return Ended(status=status, stdout=stdout, stderr=stderr, cpu=cpu)
 
     def close(self) -> None:
         assert self._process.stdin is not None

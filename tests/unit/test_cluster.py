@@ -484,6 +484,7 @@ def run_all(
         return found
 
 
+@pytest.mark.integration
 def test_cells_with_a_real_disk_go_to_its_host_one_at_a_time(tmp_path: Path, image: Image) -> None:
     pytest.importorskip("distributed")
     compiled = cells_of(REAL, tmp_path)
@@ -515,6 +516,7 @@ images: [mine]
 LAYOUTS = "  array.layout: [left-symmetric, left-asymmetric, parity-first, parity-last]\n"
 
 
+@pytest.mark.integration
 def test_a_matrix_run_is_complete_though_a_host_of_its_cluster_is_killed(
     tmp_path: Path, home: Path
 ) -> None:
@@ -560,6 +562,7 @@ def test_a_matrix_run_is_complete_though_a_host_of_its_cluster_is_killed(
     assert again <= {p.name.rsplit(".", 2)[0] for p in marks.glob(f"*.{killed}.*")}
 
 
+@pytest.mark.integration
 def test_a_matrix_run_without_a_host_does_not_begin(tmp_path: Path, home: Path) -> None:
     pytest.importorskip("distributed")
     plant()
@@ -590,6 +593,7 @@ def image(away: Away, planted: Image) -> Image:
     return planted
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "kind",
     [
@@ -649,6 +653,7 @@ def test_every_cell_comes_back_once_though_hosts_die(
     assert {c.host for c in run.calibrations} == {"host0", "host1", "host2"} - {killed[0]}
 
 
+@pytest.mark.integration
 def test_a_run_goes_on_where_its_client_died(tmp_path: Path, image: Image) -> None:
     pytest.importorskip("distributed")
     compiled = cells_of(with_matrix(axis(30)), tmp_path)
@@ -748,6 +753,7 @@ def refused(kind: type[LabError], address: str, image: Image, tmp_path: Path, te
     return str(error.value)
 
 
+@pytest.mark.integration
 def test_a_cluster_that_cannot_is_told_in_sentences(tmp_path: Path, image: Image) -> None:
     pytest.importorskip("distributed")
     name = image.directory.name
@@ -773,6 +779,7 @@ def test_a_cluster_that_cannot_is_told_in_sentences(tmp_path: Path, image: Image
     assert f"no scheduler answers at {address}" in said
 
 
+@pytest.mark.integration
 def test_only_those_with_a_certificate_of_the_cluster_come_in(
     tmp_path: Path, image: Image, home: Path
 ) -> None:
@@ -808,6 +815,7 @@ def test_only_those_with_a_certificate_of_the_cluster_come_in(
     assert all(store.has_cell(cell_id(c)) for c in compiled.cells)
 
 
+@pytest.mark.integration
 def test_a_cluster_here_leaves_nothing_however_it_ends(home: Path) -> None:
     pytest.importorskip("distributed")
     for end in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
@@ -866,6 +874,7 @@ def test_a_client_without_dask_is_told_which_extra_it_is(monkeypatch: pytest.Mon
     assert "raid-lab[cluster]" in missing.value.hint
 
 
+@pytest.mark.integration
 def test_a_run_without_hosts_ends(
     tmp_path: Path, image: Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -285,9 +285,9 @@ def test_each_command_of_a_ci_file_can_be_typed(file: str) -> None:
             parse(rest)
 
 
-@pytest.mark.parametrize("file", pages(), ids=lambda path: path.stem)
-def test_the_reference_is_that_of_the_models(file: Path) -> None:
-    assert file.read_text(encoding="utf-8") == pages()[file], "make reference"
+def test_the_reference_is_that_of_the_models() -> None:
+    stale = [file for file, text in pages().items() if file.read_text(encoding="utf-8") != text]
+    assert stale == [], "make reference"
 
 
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import shutil
 import subprocess
@@ -16,7 +15,6 @@ import pytest
 import lab
 
 ROOT = Path(__file__).resolve().parents[2]
-PURE = {"analysis", "compile", "core", "md", "model", "report"}
 
 # In pieces, so that this file passes its own check.
 HOSTS = tuple(
@@ -65,30 +63,23 @@ def tracked() -> Iterator[tuple[str, str]]:
                 continue
 
 
-def modules() -> Iterator[tuple[str, str]]:
-    for path in sorted((ROOT / "lab").rglob("*.py")):
-        yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
+# Only a host's name goes on after a fragment's last dot: a sentence ends with it.
+HOST = re.compile("|".join(re.escape(h) + ("[a-z]" if h.endswith(".") else "") for h in HOSTS))
 
 
 def hosts(name: str, text: str) -> list[str]:
     if name == "LICENSE":
         return []
-    # Only a host's name goes on after a fragment's last dot: a sentence ends with it.
-    return [
-        f"{name}: names {host}"
-        for host in HOSTS
-        if re.search(rf"\b{re.escape(host)}{'[a-z]' if host.endswith('.') else ''}", text.lower())
-    ]
+    lowered = text.lower()
+    if not any(host in lowered for host in HOSTS):  # ten times as fast as the expression
+        return []
+    return [f"{name}: names {found}" for found in re.findall(rf"\b(?:{HOST.pattern})", lowered)]
 
 
 def machine_paths(name: str, text: str) -> list[str]:
     return [
         f"{name}: {path}" for path in MACHINE_PATH.findall(text) if not path.startswith(GUEST_PATHS)
     ]
-
-
-def docstring(name: str, text: str) -> list[str]:
-    return [] if ast.get_docstring(ast.parse(text)) else [f"{name}: says nowhere what it is for"]
 
 
 def changelog(name: str, text: str) -> list[str]:
@@ -127,7 +118,6 @@ Check = Callable[[str, str], list[str]]
 CONTROLS: dict[Check, str] = {
     hosts: "see https://" + HOSTS[0] + "/simple",
     machine_paths: 'open("' + "/".join(("", "home", "alice", "lab")) + '")',
-    docstring: "import os\n",
     changelog: "# Changes\n\n## [99.0.0] - 2001-01-01\n",
     make_commands: "Then:\n\n```\nmake breakfast\n```\n",
     lock: "paramiko==5.1.0 \\\n    --hash=sha256:" + "0" * 64 + "\nrich>=15\n",
@@ -144,12 +134,6 @@ def test_tracked_files_name_no_foreign_place(check: Check) -> None:
     files = list(tracked())
     assert {"Makefile", "pyproject.toml", "requirements/runtime.txt"} <= {name for name, _ in files}
     assert [found for name, text in files for found in check(name, text)] == []
-
-
-def test_modules_say_what_they_are_for() -> None:
-    sources = list(modules())
-    assert "lab/__init__.py" in dict(sources)
-    assert [found for name, text in sources for found in docstring(name, text)] == []
 
 
 @pytest.mark.parametrize(
@@ -183,26 +167,7 @@ def test_locks_hold_what_is_asked_for(name: str) -> None:
     assert {re.sub(r"[._-]+", "-", word).lower() for word in wanted} - pinned == set()
 
 
-# The layers: `make check` runs lint-imports over the tree; here each contract is shown to notice.
-
-
-def lint_imports(tree: Path) -> tuple[int, str]:
-    done = subprocess.run(
-        [str(Path(sys.executable).parent / "lint-imports"), "--no-cache", "--no-logo"],
-        cwd=tree,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    return done.returncode, done.stdout + done.stderr
-
-
-def copy_of_the_package(directory: Path) -> Path:
-    ignored = shutil.ignore_patterns("__pycache__", "data")
-    shutil.copytree(ROOT / "lab", directory / "lab", ignore=ignored)
-    shutil.copy(ROOT / "pyproject.toml", directory)
-    return directory
+# `make check` runs lint-imports over the tree; here each contract is shown to notice a violation.
 
 
 def append(path: Path, line: str) -> None:
@@ -210,73 +175,43 @@ def append(path: Path, line: str) -> None:
         file.write(f"\n{line}\n")
 
 
-def test_the_contracts_are_kept(tmp_path: Path) -> None:
-    status, output = lint_imports(copy_of_the_package(tmp_path))
-    assert status == 0, output
-    assert "BROKEN" not in output
-
-
-FORBIDDEN = ("subprocess", "socket", "libvirt", "paramiko", "time")
-# What is planted where, and the line in which the contract tells of it.
-PLANTED = {
-    "upwards": ("core/units.py", "import lab.cli", "Layers", "lab.core.units -> lab.cli "),
-    "sideways": ("matrix/one.py", "import lab.cluster", "Layers", "lab.matrix.one -> lab.cluster "),
-    "no floor": ("planted.py", '"""No floor."""', "Layers", "- lab.planted\n"),
-    "a plug-in upwards": (
-        "plugins/disks/one.py",
-        "import lab.compile",
-        "Layers",
-        "lab.plugins.disks.one -> lab.compile ",
-    ),
-    "plug-ins": (
+# What is planted in which file, and the contract and line that report it.
+PLANTED = (
+    ("core/units.py", "import lab.cli", "Layers", "lab.core.units -> lab.cli "),
+    ("matrix/one.py", "import lab.cluster", "Layers", "lab.matrix.one -> lab.cluster "),
+    ("planted.py", '"""In no layer."""', "Layers", "- lab.planted\n"),
+    ("plugins/disks/one.py", "import lab.compile", "Layers", "lab.plugins.disks.one -> lab.comp"),
+    (
         "plugins/disks/one.py",
         "import lab.plugins.disks.two",
         "Plug-ins",
         "lab.plugins.disks.one -> lab.plugins.disks.two ",
     ),
-    "pure": ("model/one.py", "from time import sleep", "Pure", "lab.model.one -> time "),
-    **{
-        f"pure: {module}": (
-            "md/theory/one.py",
-            f"import {module}",
-            "Pure",
-            f"lab.md.theory.one -> {module} ",
-        )
-        for module in FORBIDDEN
-    },
-}
+    ("model/one.py", "from time import sleep", "Pure", "lab.model.one -> time "),
+    *(
+        ("md/theory/one.py", f"import {name}", "Pure", f"lab.md.theory.one -> {name} ")
+        for name in ("subprocess", "socket", "libvirt", "paramiko", "time")
+    ),
+)
 
 
-@pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What each contract, by its first word, says of a copy with everything planted at once."""
-    tree = copy_of_the_package(tmp_path_factory.mktemp("planted"))
-    (tree / "lab/plugins/disks/two.py").touch()
-    for file, line, _, _ in PLANTED.values():
-        append(tree / "lab" / file, line)
-    status, output = lint_imports(tree)
-    assert status != 0
-    parts = re.split(r"^(\w[\w-]*): .*\n-+\n", output.partition("Broken contracts")[2], flags=re.M)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
-
-
-@pytest.mark.parametrize("planted", PLANTED)
-def test_each_contract_notices_a_planted_violation(told: dict[str, str], planted: str) -> None:
-    _, _, contract, line = PLANTED[planted]
-    assert line in told[contract]
-
-
-def test_every_pure_part_is_under_the_contract() -> None:
-    present = {
-        f"lab.{name}"
-        for name in PURE
-        if (ROOT / "lab" / f"{name}.py").exists() or (ROOT / "lab" / name / "__init__.py").exists()
-    }
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    [pure] = [
-        contract
-        for contract in contracts["tool"]["importlinter"]["contracts"]
-        if contract["id"] == "pure"
-    ]
-    assert present <= set(pure["source_modules"]), "add it to the contract in pyproject.toml"
-    assert set(pure["forbidden_modules"]) == set(FORBIDDEN)
+def test_each_contract_notices_a_planted_violation(tmp_path: Path) -> None:
+    ignored = shutil.ignore_patterns("__pycache__", "data")
+    shutil.copytree(ROOT / "lab", tmp_path / "lab", ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "lab/plugins/disks/two.py").touch()
+    for file, line, _, _ in PLANTED:
+        append(tmp_path / "lab" / file, line)
+    done = subprocess.run(
+        [Path(sys.executable).parent / "lint-imports", "--no-cache", "--no-logo"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode != 0
+    broken = done.stdout.partition("Broken contracts")[2]
+    parts = re.split(r"^(\w[\w-]*): .*\n-+\n", broken, flags=re.M)
+    told = dict(zip(parts[1::2], parts[2::2], strict=True))
+    assert [each for each in PLANTED if each[3] not in told[each[2]]] == []

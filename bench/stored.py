@@ -1,0 +1,94 @@
+"""Stored runs behind a table: the finished ones, and running what is missing."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from lab.compile.scenario.document import compile_scenario
+from lab.core.errors import InputError
+from lab.store import runs as store
+
+ROOT = Path(__file__).resolve().parent.parent
+Command = Sequence[str]
+LAB: Command = (sys.executable, "-m", "lab")
+
+
+def finished(directories: Iterable[Path]) -> dict[str, store.RunStore]:
+    """The newest finished run of each scenario, from directories that `run_missing` wrote."""
+    newest: dict[str, tuple[str, store.RunStore]] = {}
+    for run in store.every([each / "runs" for each in directories]):
+        try:
+            stored = run.load_run()
+        except InputError as error:
+            print(error, file=sys.stderr)
+            continue
+        known = newest.get(stored.scenario)
+        if stored.finished and (known is None or known[0] < stored.started):
+            newest[stored.scenario] = (stored.started, run)
+    return {name: run for name, (_, run) in sorted(newest.items())}
+
+
+def run_missing(
+    directory: Path, scenarios: Iterable[Path], jobs: str | None = None, lab: Command = LAB
+) -> int:
+    """Run each scenario that has no finished run of its cells; 130 if Ctrl-C stopped one, else 0.
+
+    A stopped run is resumed. A refuted claim or a failed cell does not stop the rest.
+    """
+    for path in scenarios:
+        runs = _of(path, directory)
+        if any(run.load_run().finished for run in runs):
+            continue
+        where = ["--resume", str(runs[0].directory)] if runs else ["--out", str(directory / "runs")]
+        words = [
+            "run",
+            "scenario",
+            str(path.resolve()),
+            *where,
+            *(["--jobs", jobs] if jobs else []),
+        ]
+        print(f"lab {' '.join(words)}", file=sys.stderr, flush=True)
+        if _status([*lab, *words]) == 130:
+            print("stopped: the same command continues", file=sys.stderr)
+            return 130
+    return 0
+
+
+def _of(path: Path, directory: Path) -> list[store.RunStore]:
+    """The runs of the cells that a scenario file has now, newest first."""
+    cells = compile_scenario(path).cells
+    found = []
+    for run in store.every([directory / "runs"]):
+        try:
+            stored = run.load_run()
+        except InputError:
+            continue
+        if stored.scenario == path.stem and tuple(c.cell for c in stored.cells) == cells:
+            found.append(run)
+    return found
+
+
+def _status(command: Command) -> int:
+    """The exit status of a command; Ctrl-C reaches it too, and it cleans up before it ends."""
+    with subprocess.Popen(command, cwd=ROOT) as process:
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:
+                continue
+
+
+def arguments(description: str | None, *more: str) -> argparse.ArgumentParser:
+    """A parser for the commands ``run`` and ``table`` (and ``more``) on a directory."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", choices=(*more, "run", "table"))
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--jobs", help="run: guests at once, as of `lab run`")
+    parser.add_argument("--out", type=Path, help="table: the file to write")
+    return parser
