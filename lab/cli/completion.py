@@ -60,15 +60,33 @@ def guest_names(incomplete: str) -> list[str]:
 
 
 def run_names(incomplete: str) -> list[str]:
-    """Ids of runs, the newest first, and ``last``."""
+    """Names of runs: ``last``, the run before it, scenarios that were run, and ids, newest first."""
     from lab.host.system import paths
+    from lab.store import names
 
     try:
         found = [path.name for path in paths.runs().iterdir() if path.name[0] != "."]
     except OSError:
         found = []
-    found.sort(key=lambda name: name.rsplit("-", 2)[1:], reverse=True)
-    return [name for name in ("last", *found) if name.startswith(incomplete)]
+    found.sort(key=names.age, reverse=True)
+    scenarios = dict.fromkeys(names.parts(name)[0] for name in found)
+    relative = ["last", "last~1"] if len(found) > 1 else ["last"]
+    known = dict.fromkeys([*relative, *scenarios, *found])
+    return [name for name in known if name.startswith(incomplete)]
+
+
+def matrix_run_names(incomplete: str) -> list[str]:
+    """Names of matrix runs: ``last``, matrices that were run, and ids, newest first."""
+    from lab.host.system import paths
+    from lab.store import names
+
+    try:
+        found = [path.name for path in paths.nights().iterdir() if path.name[0] != "."]
+    except OSError:
+        found = []
+    found.sort(key=names.age, reverse=True)
+    matrices = dict.fromkeys(names.parts(name)[0] for name in found)
+    return [name for name in ("last", *matrices, *found) if name.startswith(incomplete)]
 
 
 def export_forms(incomplete: str) -> list[str]:

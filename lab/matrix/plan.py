@@ -12,7 +12,7 @@ from lab.analysis.known_failures import expired
 from lab.analysis.predict import durations, written
 from lab.compile import schedule
 from lab.compile.guest.steps import memory_of
-from lab.compile.scenario.identity import cell_id
+from lab.compile.scenario.identity import cell_id, digest_of
 from lab.compile.schedule import CELL_SECONDS, GUEST_SECONDS, UNKNOWN_SECONDS, Room
 from lab.core.errors import HostError, InputError
 from lab.host.system import accelerator, load
@@ -190,7 +190,7 @@ def _planned(
         return made.model_copy(update={"state": State.BROKEN, "reason": reason}), None
     mine: Sequence[Past] = ()
     if any(len(ids) == len(part.cells) for ids in past):
-        mine = past.get(frozenset(cell_id(cell) for cell in part.cells), ())
+        mine = past.get(frozenset(digest_of(cell_id(cell)) for cell in part.cells), ())
     at_once = _at_once(part, host)
     seconds, basis = _estimate(part, host, mine, at_once)
     why = _reason(part, mine)
@@ -305,7 +305,7 @@ def _past(run: RunStore) -> tuple[frozenset[str], Past] | None:
         verdicts={claim.id: claim.verdict for claim in result.claims},
         failed=any(cell.outcome is not Outcome.DONE for cell in result.cells),
     )
-    return frozenset(cell.id for cell in stored.cells), past
+    return frozenset(digest_of(cell.id) for cell in stored.cells), past
 
 
 def _took(started: str, finished: str, result: Result) -> float:

@@ -11,13 +11,13 @@ The runs themselves lie with all others: a night is a list of them.
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lab.core.errors import HostError, InputError, unwritable
+from lab.core.errors import HostError, unwritable
 from lab.host.system import files, paths
 from lab.model.matrix.record import Night
+from lab.store import names
 from lab.store.files import RunFiles
 
 
@@ -49,25 +49,16 @@ def load(directory: Path) -> Night:
     return RunFiles(directory).require(Night, "night.json", "run of a matrix")
 
 
-def _parts(name: str) -> tuple[str, str, int]:
-    """Matrix, time and number of a night, from the name that ``create`` gave it."""
-    match = re.fullmatch(r"(.+)-(\d{8}-\d{6})(?:-(\d+))?", name)
-    return (match[1], match[2], int(match[3] or 0)) if match else (name, "", 0)
-
-
 def every() -> list[Path]:
     """Every night's directory, the newest first."""
     found = [d for d in paths.nights().glob("*") if (d / "night.json").exists()]
-    return sorted(found, key=lambda d: (*_parts(d.name)[1:], d.name), reverse=True)
+    return sorted(found, key=lambda directory: names.age(directory.name), reverse=True)
 
 
 def find(name: str) -> Path:
-    """A night by its id, its directory, ``last``, or the last one of a matrix by its name."""
+    """A night's directory by its path, or by a name that `names.resolve` knows."""
     if "/" in name or Path(name, "night.json").exists():
         return Path(name)
-    for directory in every():
-        if name in ("last", directory.name, _parts(directory.name)[0]):
-            return directory
-    raise InputError(
-        f"no matrix was run as '{name}'", hint=f"what was run lies in '{paths.nights()}'"
-    )
+    nights = {directory.name: directory for directory in every()}
+    hint = f"matrix runs are kept in '{paths.nights()}'"
+    return nights[names.resolve(name, list(nights), what="matrix run", hint=hint)]

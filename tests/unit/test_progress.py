@@ -88,7 +88,7 @@ def shown(run: Watched, at: float, width: int = 80, height: int = 24, **how: Any
 
 def ready(run: Progress, id_: str = "run-1") -> None:
     place = SimpleNamespace(accelerator=SimpleNamespace(kind="tcg", reason="TCG, because"))
-    store = SimpleNamespace(id=id_, has_cell=lambda _cell: False)
+    store = SimpleNamespace(id=id_, finished_cells=frozenset)
     run.ready(store, place)  # type: ignore[arg-type]
 
 

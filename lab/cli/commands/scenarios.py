@@ -219,7 +219,7 @@ def explain(
     if run is not None:
         if sets:
             raise InputError("a run has its own settings: give --set or --run, not both")
-        stored = store.find(name if run == "last" else run)
+        stored = store.find(run, compiled.name)
         require_same(stored, compiled)
         cells = explanation_of_run(stored)
     else:

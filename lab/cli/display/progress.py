@@ -234,7 +234,7 @@ class Progress:
     def ready(self, store: RunStore, place: Place) -> None:
         """The run has its directory and its accelerator."""
         kind = place.accelerator.kind
-        stored = {cell for cell in self._labels.full if store.has_cell(cell)}
+        stored = store.finished_cells() & self._labels.full.keys()
         left = [c for c in self._cells if cell_id(c) not in stored]
         self._watched = Watched(
             labels=self._labels,
@@ -305,6 +305,7 @@ class Progress:
 
     def note(self, text: str) -> None:
         """Something that whoever looks should know: it stays in sight for a while."""
+        text = self._labels.named(text)
         self._note, self._noted = text, time.monotonic()
         self.say(text)
         self._log(text)
