@@ -60,7 +60,7 @@ def guest_names(incomplete: str) -> list[str]:
 
 
 def run_names(incomplete: str) -> list[str]:
-    """Names of runs: ``last``, the run before it, scenarios that were run, and ids, newest first."""
+    """Names of runs: ``last``, ``last~1``, scenarios that were run, and ids, newest first."""
     from lab.host.system import paths
     from lab.store import names
 

@@ -100,10 +100,10 @@ def again(base: Path, ended: Ended) -> list[str]:
 @pytest.mark.parametrize(
     ("how", "status", "first"),
     [
-        ("SIGINT", 130, "lab: stopped; what was started is taken down"),
-        ("SIGTERM", 130, "lab: stopped; what was started is taken down"),
+        ("SIGINT", 130, "lab: stopped; all guests of this command are removed"),
+        ("SIGTERM", 130, "lab: stopped; all guests of this command are removed"),
         ("full", 3, "lab: the disk is full: 'x' cannot be written"),
-        ("mistake", 3, "lab: this is a mistake in the lab itself: RuntimeError: a mistake"),
+        ("mistake", 3, "lab: bug in the lab: RuntimeError: a mistake"),
     ],
 )
 def test_however_it_ends_what_is_kept_is_told_and_how_to_go_on(

@@ -196,7 +196,7 @@ def test_another_matrix_is_not_gone_on_with(world: World) -> None:
     changed = world.compiled(MATRIX.replace("debian-13", "debian-sid"))
     with pytest.raises(InputError, match="has the part 'good@debian-13', which the matrix"):
         night.again(changed, Path(found.directory))
-    with pytest.raises(InputError, match="no matrix was run as 'other'"):
+    with pytest.raises(InputError, match="there is no matrix run 'other'"):
         nights.find("other")
     (Path(found.directory) / "night.json").write_text("{")
     with pytest.raises(InputError, match="is not a run of a matrix that this lab can read"):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from lab.core.units import MIB, format_seconds, format_size
@@ -39,10 +39,7 @@ LINES: Final = 12
 
 def plan_page(night: Night) -> RenderableType:
     """The parts in their order, what they take, and what is left out."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for heading in ("part", "cells", "time", "by", "why now"):
-        right = heading in ("cells", "time")
-        table.add_column(heading, justify="right" if right else "left", overflow="fold")
+    table = plain_table("part", "cells", "time", "by", "why now")
     waiting = [part for part in night.parts if part.state is State.WAITING]
     for part in waiting:
         seconds = format_seconds(part.seconds)
@@ -87,29 +84,41 @@ def _others(parts: Sequence[NightPart], state: State, what: str) -> Iterator[Ren
 
 def night_page(found: NightResult) -> RenderableType:
     """``lab run matrix``: scenarios by images, then what failed, then what got worse."""
-    systems = list(dict.fromkeys(system_of(p.part) for p in found.parts))
-    table = plain_table("scenario", *systems)
-    for name in dict.fromkeys(p.part.scenario for p in found.parts):
-        row = [
-            " · ".join(
-                summary(p)
-                for p in found.parts
-                if p.part.scenario == name and system_of(p.part) == system
-            )
-            for system in systems
-        ]
-        table.add_row(name, *row)
     lines = [Text(line, style=style) for line, style in remarkable(found)]
     shown: list[RenderableType] = [*lines[:LINES]]
     if len(lines) > LINES:
         shown.append(Text(f"… and {len(lines) - LINES} more: --json has all of them"))
     return Group(
         Text(found.night.title, style="bold"),
-        table,
+        Outcomes(found.parts),
         Text(LEGEND, style="dim"),
         *shown,
         Text(sentence(found)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """What became of each part: scenarios by images, or a line for each where that is too wide."""
+
+    parts: Sequence[PartResult]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The form that fits."""
+        systems = list(dict.fromkeys(system_of(p.part) for p in self.parts))
+        table = plain_table("scenario", *systems)
+        for name in dict.fromkeys(p.part.scenario for p in self.parts):
+            mine = [p for p in self.parts if p.part.scenario == name]
+            row = [
+                " · ".join(summary(p) for p in mine if system_of(p.part) == system)
+                for system in systems
+            ]
+            table.add_row(name, *row)
+        if table.width > options.max_width:
+            table = plain_table("scenario", "image", "outcome")
+            for part in self.parts:
+                table.add_row(part.part.scenario, system_of(part.part), summary(part))
+        yield table
 
 
 def system_of(part: NightPart) -> str:

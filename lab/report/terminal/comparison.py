@@ -7,7 +7,6 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from lab.analysis.noise import ENOUGH, USUAL
@@ -34,8 +33,8 @@ def comparison_page(found: Comparison) -> RenderableType:
     notes: list[str] = []
     for cell in found.cells:
         rows = _rows(cell, least=found.least)
-        for number, row in enumerate(rows):
-            table.add_row(_name(cell) if number == 0 else "", *row)
+        for row in rows:
+            table.add_row(_name(cell), *row)
         notes += [f"{_name(cell)}: {doubt}" for doubt in cell.doubts]
     parts.append(table)
     parts += [
@@ -146,7 +145,7 @@ def _point(point: Point) -> tuple[str | Text, ...]:
 
 def noise_page(floors: Sequence[NoiseFloor], runs: int) -> RenderableType:
     """``lab results noise``: how far a figure, and two of them, may be off."""
-    table: Table = plain_table("disks", "metric", "one run ±", "two runs ±", "of")
+    table = plain_table("disks", "metric", "one run ±", "two runs ±", "of")
     for floor in floors:
         spread = Spread(deviation=floor.deviation, freedom=floor.freedom)
         off = reach(spread)
