@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from rich.cells import cell_len
@@ -14,14 +14,14 @@ NUMBERS: Final = frozenset(
         *("measured", "predicted", "published", "cells", "claims", "port"),
         *("holds", "refuted", "other", "first", "second", "change"),
         *("one run ±", "two runs ±", "parts", "time", "guests", "memory", "space"),
-        *("reads", "writes", "disk read", "disk wrote", "off by", "model"),
+        *("reads", "writes", "disk read", "disk wrote", "off by", "CPU", "read", "write"),
     )
 )
 """Columns that stand to the right, and are never shortened."""
 IDENTIFIERS: Final = frozenset(
     ("run", "cell", "guest", "image", "scenario", "matrix", "part", "job", "host", "disk")
 )
-"""Columns that are neither shortened nor dropped."""
+"""Columns that are neither shortened nor dropped; the first one never is."""
 LEAST: Final = 16
 """Columns of text that a shortened column keeps; then the last column goes instead."""
 NARROWEST: Final = 24
@@ -33,11 +33,19 @@ class PlainTable:
     """A table whose columns give way at a narrow terminal: text is shortened, columns are dropped.
 
     Columns without a value are left out. ``prose``: the last column is folded on a terminal; in a
-    pipe it stays on its line. A console with ``piped`` is a pipe, and ``limit`` its width.
+    pipe it stays on its line. ``least``: widths that columns have at least, by heading. A console
+    with ``piped`` is a pipe, and ``limit`` its width.
     """
 
-    def __init__(self, *headings: str, prose: bool = False, heads: bool = True) -> None:
+    def __init__(
+        self,
+        *headings: str,
+        prose: bool = False,
+        heads: bool = True,
+        least: Mapping[str, int] | None = None,
+    ) -> None:
         self.headings = headings
+        self._least = least or {}
         self.rows: list[tuple[Text, ...]] = []
         self._prose = prose
         self._heads = heads
@@ -77,7 +85,8 @@ class PlainTable:
         for number, heading in enumerate(self.headings):
             widest = max((_width(row[number]) for row in self.rows), default=0)
             if widest or not self.rows:
-                found[number] = max(widest, cell_len(heading) if self._heads else 0)
+                head = cell_len(heading) if self._heads else 0
+                found[number] = max(widest, head, self._least.get(heading, 0))
         return found
 
     def _line(self, row: Sequence[Text], widths: dict[int, int], prose: int) -> Text:
@@ -117,7 +126,7 @@ def _fitted(headings: Sequence[str], natural: dict[int, int], room: int) -> dict
     columns = dict(natural)
     while True:
         widths = dict(columns)
-        free = [n for n in columns if headings[n] not in IDENTIFIERS]
+        free = [n for n in columns if n and headings[n] not in IDENTIFIERS]
         while (over := _total(widths) - room) > 0:
             text = [n for n in free if headings[n] not in NUMBERS and widths[n] > LEAST]
             if not text:
@@ -136,7 +145,8 @@ def _folded(console: Console, line: Text, prose: Text, before: int, width: int) 
         yield line
         indent, line = len(GAP) * 2, Text()
     for part in prose.split("\n"):
-        for wrapped in part.wrap(console, max(width - indent, 1)):
+        whole = " " not in part.plain  # a name, which is longer than a line rather than broken
+        for wrapped in [part] if whole else part.wrap(console, max(width - indent, 1)):
             wrapped.rstrip()
             yield (
                 Text(no_wrap=True, overflow="ignore")
