@@ -1,4 +1,4 @@
-"""The console that all tables and pages are printed with."""
+"""The console of all tables and pages."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from lab.core.printable import printable
 
 
 class ShownConsole(Console):
-    """Prints text of others with control characters as escapes; rich itself keeps most of them.
+    """Escapes control characters, most of which rich prints.
 
-    No line is cut at the width: what is longer than a line is an identifier.
+    No line is cut: only an identifier is longer than a line.
     """
 
     piped: bool = False

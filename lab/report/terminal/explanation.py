@@ -1,4 +1,4 @@
-"""What ``lab scenario explain`` prints: sentences, and a line for each member."""
+"""``lab scenario explain``: sentences, and a line per member disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lab.report.content.plain_table import PlainTable, plain_table
 def explanation_page(
     title: str, cells: Sequence[CellExplanation], workload: str | None = None
 ) -> RenderableType:
-    """Every cell and workload, or one workload of every cell."""
+    """All workloads of all cells, or one workload."""
     parts: list[RenderableType] = [Text(title, style="bold")]
     for cell in cells:
         axes = ", ".join(f"{k} {axis_value(k, v)}" for k, v in cell.axes.items())

@@ -1,4 +1,4 @@
-"""A plan as a script that a person can read, and paste piece by piece."""
+"""A plan as a shell script that can be read, and pasted in pieces."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _ASK: Final = (
 
 
 def as_script(plan: Plan) -> str:
-    """The whole plan: host commands as they are, guest commands through the function ``guest``."""
+    """The plan as a script; guest commands go through the shell function ``guest``."""
     return "\n".join(_lines(plan)) + "\n"
 
 
@@ -99,14 +99,14 @@ def _lines(plan: Plan) -> Iterator[str]:
 
 
 def cell_script(procedure: Procedure) -> str:
-    """A cell's commands as they were run, and how they were undone."""
+    """The commands of a cell, and those that undo them."""
     lines = [line for step in procedure.steps for line in _step(step)]
     undone = [line for step in reversed(procedure.steps) for line in _undo(step)]
     return "\n".join([*lines, *(["# and back:", *undone] if undone else [])]) + "\n"
 
 
 def _plain(text: str) -> str:
-    """A text that stays in its comment, whatever line ends it has."""
+    """The text on one line, so that it stays in its comment."""
     return " ".join(text.split())
 
 
@@ -123,7 +123,7 @@ _PORT: Final = (
 def _here(
     command: str, text: str, *, variables: bool = False, background: bool = False
 ) -> Iterator[str]:
-    """A command that is given a text as its input."""
+    """A command with a text as its input."""
     mark = "END"
     while f"\n{mark}\n" in f"\n{text}\n":
         mark += "_"
