@@ -252,7 +252,7 @@ def test_the_doctor_names_what_is_missing_and_how_to_fix_it(cli: Cli) -> None:
 def test_help_has_sections_of_what_a_person_wants_to_do(cli: Cli) -> None:
     said = cli("--help").stdout
     heads = re.findall(r"^(\w+):$", said, re.MULTILINE)
-    assert heads == ["Options", *SECTIONS]
+    assert heads == ["Options", *SECTIONS, "Examples"]
     below = said.partition("\nGuests:\n")[2].partition("\n\n")[0]
     assert [line.split()[0] for line in below.splitlines() if line[2] != " "] == [
         *("ps", "ssh", "console", "down", "gc")
