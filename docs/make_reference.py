@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from docs.make_man import man_page
+from lab.cli.app import examples_of
 from lab.cli.commands import app
 from lab.core import errors
 from lab.core.units import format_size, parse_rate, parse_seconds, parse_size
@@ -267,10 +268,10 @@ def result_page() -> str:
 STATUSES: Final = (
     (errors.EXIT_DONE, "done, and nothing was refuted"),
     (errors.EXIT_REFUTED, "a claim was refuted, or a cell failed"),
-    (errors.EXIT_INPUT, "bad input: a scenario, an option, a name. Nothing was booted"),
-    (errors.EXIT_TROUBLE, "the host or the lab could not do it"),
-    (errors.EXIT_STOPPED, "stopped by Ctrl-C; what was started is taken down"),
-    (errors.EXIT_UNREAD, "whoever read the output went away"),
+    (errors.EXIT_INPUT, "bad input: a scenario, an option or a name. Nothing was booted"),
+    (errors.EXIT_TROUBLE, "this host or the lab failed"),
+    (errors.EXIT_STOPPED, "stopped by Ctrl-C; all guests of the command are removed"),
+    (errors.EXIT_UNREAD, "the reader of stdout closed the pipe"),
 )
 
 
@@ -279,11 +280,10 @@ def commands_page() -> str:
     text = f"# Commands\n\n{HEAD}\n## Exit statuses\n\n| status | means |\n|---|---|\n"
     text += "".join(f"| {status} | {words} |\n" for status, words in STATUSES)
     for path, command in commands(typer.main.get_command(app), "lab"):
-        about, _, examples = inspect.cleandoc(command.help or "").partition("\n\nExample")
+        about, examples = examples_of(command.help)
         text += f"\n## {path}\n\n{plain(about)}\n\n"
         if examples:
-            lines = re.sub(r"^s?:\s*", "", examples).replace("\n", " ").split("·")
-            text += "```sh\n" + "\n".join(" ".join(line.split()) for line in lines) + "\n```\n\n"
+            text += "```sh\n" + "\n".join(examples) + "\n```\n\n"
         for option in command.params:
             names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
             if option.param_type_name == "argument":

@@ -1,7 +1,6 @@
-"""The command line: parse, call a use case, print, choose the exit status.
+"""The command line: parse, call, print, choose the exit status.
 
-Modules here import what a command needs inside the command, so that ``lab --help`` and completion
-answer at once.
+A command imports what it needs when it runs, so that ``lab --help`` and completion stay fast.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 
 def main() -> None:
-    """Run the command line; errors are sentences, tracebacks come with ``--debug`` only."""
+    """Run the command line; tracebacks only with ``--debug``."""
     gc.set_threshold(50_000)  # most commands end before a collection frees anything
     from lab.cli.commands import app
 
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # the caller closed it, as in `lab doctor >&-`
+        if getattr(sys, name) is None:  # closed by the caller, as in `lab doctor >&-`
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
-        if isinstance(getattr(sys, name), TextIOWrapper):  # names of files need not be text
+        if isinstance(getattr(sys, name), TextIOWrapper):  # file names may be no valid UTF-8
             getattr(sys, name).reconfigure(errors="backslashreplace")
         setattr(sys, name, Shown(getattr(sys, name)))
     for kind in (signal.SIGTERM, signal.SIGHUP):
@@ -45,12 +44,12 @@ def main() -> None:
         _tell_notes(error)
         sys.exit(error.exit_status)
     except (KeyboardInterrupt, SystemExit) as end:
-        # typer turns the interrupt, and the broken pipe, into silent exits of its own
+        # typer turns an interrupt and a broken pipe into silent exits
         if isinstance(end.__context__, BrokenPipeError):
             _unread()
         if isinstance(end, SystemExit) and end.code != EXIT_STOPPED:
             raise
-        sys.stderr.write("lab: stopped; what was started is taken down\n")
+        sys.stderr.write("lab: stopped; all guests of this command are removed\n")
         _tell_notes(end)
         sys.exit(EXIT_STOPPED)
     except BrokenPipeError:
@@ -63,8 +62,8 @@ def main() -> None:
             _tell_notes(error)
             sys.exit(EXIT_TROUBLE)
         words = f"{type(error).__name__}: {error}"
-        sys.stderr.write(f"lab: this is a mistake in the lab itself: {words}\n")
-        sys.stderr.write("  run the same with --debug for where it happened\n")
+        sys.stderr.write(f"lab: bug in the lab: {words}\n")
+        sys.stderr.write("  run it again with --debug for a traceback\n")
         _tell_notes(error)
         sys.exit(EXIT_TROUBLE)
     finally:
@@ -75,7 +74,7 @@ def main() -> None:
 
 
 def _tell_notes(error: BaseException) -> None:
-    """What an error leaves to go on with."""
+    """Print the notes of an error: what was kept, and how to resume."""
     from lab.cli.display.again import notes_of
 
     for note in notes_of(error):
@@ -83,7 +82,7 @@ def _tell_notes(error: BaseException) -> None:
 
 
 def _unread() -> NoReturn:
-    """End quietly: the reader of standard output has gone, as in ``lab results list | head``."""
+    """Exit quietly: the reader of stdout closed the pipe, as in ``lab results list | head``."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(EXIT_UNREAD)
 

@@ -1,7 +1,7 @@
-"""What may be typed next: names, and the keys of ``--set``. Each answers at once, or not at all.
+"""Shell completion of names and of the keys of ``--set``.
 
-Nothing here imports a model: that alone would take longer than a person waits for a key. Keys are
-read from the JSON Schema that lies beside the scenarios.
+No model is imported: that would be too slow for a key press. Keys come from the JSON Schema beside
+the scenarios.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ _LISTS: Final = ("workloads", "faults")
 
 
 def scenario_names(incomplete: str) -> list[str]:
-    """Of scenarios; files are the shell's own to complete."""
+    """Names of scenarios; the shell completes files."""
     from lab.plugins import catalog
 
     return [name for name in catalog.scenarios() if name.startswith(incomplete)]
 
 
 def matrix_names(incomplete: str) -> list[str]:
-    """Of matrices of scenarios."""
+    """Names of matrices."""
     from lab.plugins import catalog
 
     return [name for name in catalog.matrices() if name.startswith(incomplete)]
 
 
 def image_names(incomplete: str) -> list[str]:
-    """Of images, built or not."""
+    """Names of images, built or not."""
     from lab.host.system import paths
     from lab.plugins import catalog
 
@@ -50,7 +50,7 @@ def image_names(incomplete: str) -> list[str]:
 
 
 def guest_names(incomplete: str) -> list[str]:
-    """Of live guests."""
+    """Ids of guests that are up."""
     from lab.host.guest import registry as guests
 
     try:
@@ -60,25 +60,43 @@ def guest_names(incomplete: str) -> list[str]:
 
 
 def run_names(incomplete: str) -> list[str]:
-    """Ids of runs, the newest first, and ``last``."""
+    """Names of runs: ``last``, ``last~1``, scenarios that were run, and ids, newest first."""
     from lab.host.system import paths
+    from lab.store import names
 
     try:
         found = [path.name for path in paths.runs().iterdir() if path.name[0] != "."]
     except OSError:
         found = []
-    found.sort(key=lambda name: name.rsplit("-", 2)[1:], reverse=True)
-    return [name for name in ("last", *found) if name.startswith(incomplete)]
+    found.sort(key=names.age, reverse=True)
+    scenarios = dict.fromkeys(names.parts(name)[0] for name in found)
+    relative = ["last", "last~1"] if len(found) > 1 else ["last"]
+    known = dict.fromkeys([*relative, *scenarios, *found])
+    return [name for name in known if name.startswith(incomplete)]
+
+
+def matrix_run_names(incomplete: str) -> list[str]:
+    """Names of matrix runs: ``last``, matrices that were run, and ids, newest first."""
+    from lab.host.system import paths
+    from lab.store import names
+
+    try:
+        found = [path.name for path in paths.nights().iterdir() if path.name[0] != "."]
+    except OSError:
+        found = []
+    found.sort(key=names.age, reverse=True)
+    matrices = dict.fromkeys(names.parts(name)[0] for name in found)
+    return [name for name in ("last", *matrices, *found) if name.startswith(incomplete)]
 
 
 def export_forms(incomplete: str) -> list[str]:
-    """What a run can be written as."""
+    """Export formats."""
     forms = ("csv", "parquet", "fio", "bundle", "junit")
     return [form for form in forms if form.startswith(incomplete)]
 
 
 def set_keys(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Keys of ``--set`` with what they mean; behind ``=``, the values that a key may have."""
+    """Keys of ``--set`` with descriptions; after ``=``, the values of the key."""
     from lab.plugins import catalog
 
     try:
@@ -91,14 +109,14 @@ def set_keys(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
         choices = _choices(schema, keys.get(key, {}))
         return [(f"{key}={choice}", "") for choice in choices if choice.startswith(value)]
     found = [(name, _first_line(node)) for name, node in keys.items()]
-    # Where the line ends in an option without its value, arguments are not yet told apart.
+    # With an option that has no value yet, click has not assigned the arguments.
     scenario = context.params.get("name") or next(iter(context.args), "")
     found += [(name, "") for name in _named(scenario)]
     return [(name, text) for name, text in found if name.startswith(incomplete)]
 
 
 def _leaves(schema: dict[str, Any], part: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every dotted name below a field, with its schema."""
+    """Every dotted name below a field, and its schema."""
     waiting = [(part, schema["properties"][part])]
     while waiting:
         name, node = waiting.pop(0)
@@ -110,7 +128,7 @@ def _leaves(schema: dict[str, Any], part: str) -> Iterator[tuple[str, dict[str, 
 
 
 def _forms(schema: dict[str, Any], node: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """What a value may be, with references followed."""
+    """The alternatives of a schema node, references resolved."""
     if "$ref" in node:
         yield from _forms(schema, schema["$defs"][node["$ref"].rpartition("/")[2]])
     elif "anyOf" in node:
@@ -133,7 +151,7 @@ def _first_line(node: dict[str, Any]) -> str:
 
 
 def _named(scenario: object) -> list[str]:
-    """Keys of the workloads and faults that a scenario's file names."""
+    """Keys of the workloads and faults of a scenario file."""
     from lab.core.yaml import read_file
     from lab.plugins import catalog
 

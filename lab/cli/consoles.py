@@ -1,8 +1,9 @@
-"""The console that all tables and pages are printed with."""
+"""The console of all tables and pages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
@@ -12,7 +13,19 @@ from lab.core.printable import printable
 
 
 class ShownConsole(Console):
-    """Prints text of others with control characters as escapes; rich itself keeps most of them."""
+    """Escapes control characters, most of which rich prints.
+
+    No line is cut: only an identifier is longer than a line.
+    """
+
+    piped: bool = False
+    """Standard output is no terminal: a record stays on its line."""
+    limit: int | None = None
+    """The width that ``COLUMNS`` gives a pipe."""
+
+    @override
+    def print(self, *objects: Any, **how: Any) -> None:
+        super().print(*objects, **({"crop": False} | how))
 
     @override
     def render(

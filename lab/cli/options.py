@@ -1,4 +1,4 @@
-"""Options that several commands share, and how each prints."""
+"""Options that several commands share, and how commands print."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ScenarioName = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
-        help="A scenario's name, or the path of a .yaml file.",
+        help="A scenario's name, or the path of its .yaml file.",
         autocompletion=completion.scenario_names,
         show_default=False,
     ),
@@ -33,7 +33,7 @@ ImageName = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
-        help="An image's name.",
+        help="An image, by name.",
         autocompletion=completion.image_names,
         show_default=False,
     ),
@@ -42,7 +42,8 @@ RunName = Annotated[
     str,
     typer.Argument(
         metavar="RUN",
-        help="A run's id or directory, a scenario's name for its last run, or 'last'.",
+        help="A run: its id or the beginning of it, its directory, 'last', 'last~1' for the run"
+        " before, or a scenario's name for its last run.",
         autocompletion=completion.run_names,
     ),
 ]
@@ -50,7 +51,7 @@ GuestName = Annotated[
     str | None,
     typer.Argument(
         metavar="[GUEST]",
-        help="A guest's id or its scenario's name; needed where there are several.",
+        help="A guest's id, or its scenario's name. Required if several guests are up.",
         autocompletion=completion.guest_names,
         show_default=False,
     ),
@@ -60,8 +61,9 @@ Sets = Annotated[
     typer.Option(
         "--set",
         metavar="PATH=VALUE",
-        help="Override a field by its dotted name (repeatable): --set array.chunk=256KiB,"
-        " --set workloads.write.bs=2MiB, --set 'matrix={}'.",
+        help="Override a field of the scenario by its dotted name, such as array.chunk=256KiB,"
+        " workloads.write.bs=2MiB or matrix={} for one cell. An axis of the matrix gets this one"
+        " value. Repeatable.",
         autocompletion=completion.set_keys,
         show_default=False,
     ),
@@ -71,8 +73,8 @@ Clock = Annotated[
     typer.Option(
         "--clock",
         metavar="real|virtual",
-        help="What guests' clocks count: the host's time, or with virtual their own instructions,"
-        " so that results do not depend on the host's load; as --set guest.clock=…",
+        help="The guest's clock. real: host time. virtual: executed instructions, so results do"
+        " not depend on host load. Same as --set guest.clock=...",
         show_default=False,
     ),
 ]
@@ -80,20 +82,23 @@ Unsealed = Annotated[
     bool,
     typer.Option(
         "--unsealed",
-        help="Keep network and SSH in guests with virtual time, as lab up does. Nothing else of a"
-        " run needs it.",
+        help="Give guests in virtual time network and SSH, as 'lab up' does. To inspect a guest"
+        " while it runs.",
     ),
 ]
 Trials = Annotated[
     int | None,
-    typer.Option("--trials", min=1, max=1000, help="Repeat each workload.", show_default=False),
+    typer.Option(
+        "--trials", min=1, max=1000, help="Run each workload N times.", show_default=False
+    ),
 ]
 Cluster = Annotated[
     str | None,
     typer.Option(
         "--cluster",
         metavar="ADDRESS",
-        help="Hand the cells to a cluster: HOST:PORT, or 'local' for the one on this machine.",
+        help="Run the cells on a cluster: HOST:PORT of its scheduler, or 'local' for a cluster"
+        " started by 'lab cluster local'.",
         show_default=False,
     ),
 ]
@@ -102,7 +107,7 @@ Tls = Annotated[
     typer.Option(
         "--tls",
         metavar="DIR",
-        help="The cluster's certificates: a directory of mode 0700 with ca.pem, cert.pem, key.pem.",
+        help="Directory of the cluster's certificates (ca.pem, cert.pem, key.pem), mode 0700.",
         show_default="the local cluster's, or ~/.local/share/lab/tls",
     ),
 ]
@@ -110,22 +115,20 @@ AcceptExpired = Annotated[
     bool,
     typer.Option(
         "--accept-expired",
-        help="Build images also from an old copy of the archive, whose Release files have expired;"
-        " LAB_ACCEPT_EXPIRED=1 does the same.",
+        help="Build images from a package archive even if its Release file has expired."
+        " Same as LAB_ACCEPT_EXPIRED=1.",
     ),
 ]
-Json = Annotated[
-    bool, typer.Option("--json", help="One JSON document on standard output.", show_default=False)
-]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.", show_default=False)]
 
 
 def with_clock(sets: list[str] | None, clock: str | None) -> list[str]:
-    """The overrides with that of ``--clock``."""
+    """Add the override that ``--clock`` stands for."""
     return [*(sets or []), *([f"guest.clock={clock}"] if clock else [])]
 
 
 def compile_named(name: str, sets: list[str] | None, trials: int | None = None) -> Compiled:
-    """The scenario of that name, with its overrides."""
+    """Compile a scenario with its overrides."""
     from lab.compile.scenario.document import compile_scenario
     from lab.core.yaml import parse_override
     from lab.host.real_disks.refusals import known
@@ -137,7 +140,7 @@ def compile_named(name: str, sets: list[str] | None, trials: int | None = None) 
 
 
 def share_option(name: str, text: str) -> float:
-    """A share between 0 and 1, written ``5%`` or ``0.05``; ``InputError`` names the option."""
+    """Parse a share, written ``5%`` or ``0.05``; ``InputError`` names the option."""
     from lab.core.errors import InputError
 
     number = text.strip()
@@ -146,28 +149,35 @@ def share_option(name: str, text: str) -> float:
     except ValueError:
         share = -1.0
     if not 0 < share < 1:
-        raise InputError(f"{name}: '{text}' is no share between 0% and 100%, such as 5% or 0.05")
+        raise InputError(
+            f"{name}: '{text}' is not a share between 0% and 100%: expected a value such as 5%"
+            " or 0.05"
+        )
     return share
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console; 80 columns wide where nobody says how wide it is."""
+    """A console as wide as ``COLUMNS`` says, or as its terminal; prose in a pipe has 80 columns."""
     from lab.cli.consoles import ShownConsole
 
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() else 80
+    given = os.environ.get("COLUMNS", "")
+    columns = int(given) if given.isdecimal() and 0 < int(given) < 10_000 else None
+    piped = not stream.isatty()
     # Titles and reasons are other people's words: their brackets are no markup.
-    return ShownConsole(
+    found = ShownConsole(
         file=getattr(stream, "inner", stream),
-        width=width,
+        width=columns or (80 if piped else None),
         highlight=False,
         markup=False,
         emoji=False,
     )
+    found.piped, found.limit = piped, columns
+    return found
 
 
 def print_json(data: Any) -> None:
-    """One document; sizes as numbers, text as UTF-8, and ``null`` for what is no number."""
+    """Print one document; infinite and undefined numbers become ``null``."""
     sys.stdout.write(json.dumps(_with_nulls(data), indent=1, ensure_ascii=False) + "\n")
 
 
@@ -180,14 +190,14 @@ def _with_nulls(data: Any) -> Any:
 
 
 def home(path: Path | str) -> str:
-    """A path as people write it."""
+    """Shorten the home directory to ``~``."""
     text = str(path)
     base = str(Path.home())
     return "~" + text[len(base) :] if text.startswith(base + "/") else text
 
 
 def own_name() -> str:
-    """What to type for this program here: ``lab``, or its path where no shell would find it."""
+    """What to type for this program: ``lab``, or its path if ``lab`` is not on PATH."""
     mine = Path(sys.argv[0])
     found = shutil.which("lab")
     if mine.name != "lab" or (found and Path(found).resolve() == mine.resolve()):

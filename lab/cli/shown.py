@@ -1,4 +1,4 @@
-"""What is printed: no text of others can steer the terminal."""
+"""Standard output without control characters from untrusted text."""
 
 from __future__ import annotations
 

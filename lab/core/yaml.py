@@ -277,7 +277,7 @@ def parse_override(text: str) -> Override:
     """``array.chunk=256KiB``; the value is YAML."""
     path, equals, value = text.partition("=")
     names = tuple(path.strip().split("."))
-    if not equals or not all(re.fullmatch(r"[A-Za-z0-9_-]+", n) for n in names):
+    if not equals or not all(re.fullmatch(r"[A-Za-z0-9_/-]+", n) for n in names):
         raise InputError(f"--set {text}: expected PATH=VALUE, as in --set array.chunk=256KiB")
     try:
         root = _compose(value, "value")

@@ -12,7 +12,7 @@ from lab.analysis.known_failures import expired
 from lab.analysis.predict import durations, written
 from lab.compile import schedule
 from lab.compile.guest.steps import memory_of
-from lab.compile.scenario.identity import cell_id
+from lab.compile.scenario.identity import cell_id, digest_of
 from lab.compile.schedule import CELL_SECONDS, GUEST_SECONDS, UNKNOWN_SECONDS, Room
 from lab.core.errors import HostError, InputError
 from lab.host.system import accelerator, load
@@ -189,7 +189,7 @@ def _planned(
         return made.model_copy(update={"state": JobState.BROKEN, "reason": reason}), None
     mine: Sequence[PastRun] = ()
     if any(len(ids) == len(job.cells) for ids in past):
-        mine = past.get(frozenset(cell_id(cell) for cell in job.cells), ())
+        mine = past.get(frozenset(digest_of(cell_id(cell)) for cell in job.cells), ())
     at_once = _at_once(job, host)
     seconds, basis = _time(job, host, mine, at_once)
     why = _reason(job, mine)
@@ -306,7 +306,7 @@ def _past(run: RunStore) -> tuple[frozenset[str], PastRun] | None:
         verdicts={claim.id: claim.verdict for claim in result.claims},
         failed=any(cell.outcome is not Outcome.DONE for cell in result.cells),
     )
-    return frozenset(cell.id for cell in stored.cells), past
+    return frozenset(digest_of(cell.id) for cell in stored.cells), past
 
 
 def _took(started: str, finished: str, result: Result) -> float:

@@ -172,7 +172,8 @@ def _run_scenario(
         store.save_run(run.model_copy(update={"id": store.id, "started": now()}))
     else:
         store = resume
-    left = [c for c in cells if not store.has_cell(cell_id(c))]
+    finished = store.finished_cells()
+    left = [c for c in cells if cell_id(c) not in finished]
     if left and resume is not None:
         store.go_on()
     ready(store, place)

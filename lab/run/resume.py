@@ -21,11 +21,11 @@ def require_same(run: RunStore, compiled: Compiled) -> None:
 
 def stored(name: str, compiled: Compiled, texts: Sequence[str]) -> RunStore:
     """The run to go on with; ``InputError`` where it is of another scenario, or of other cells."""
-    found = store.find(name)
+    found = store.find(name, compiled.name)
     run = found.load_run()
     require_same(found, compiled)
     mine = {cell_id(c) for c in compiled.cells}
-    theirs = {c.id for c in run.cells}
+    theirs = {cell_id(c.cell) for c in run.cells}  # earlier versions made other ids
     if mine != theirs:
         given = " ".join(f"--set {t}" for t in run.overrides) or "without --set"
         now = " ".join(f"--set {t}" for t in texts) or "without --set"

@@ -11,13 +11,13 @@ The runs themselves are stored with all others.
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lab.core.errors import HostError, InputError, unwritable
+from lab.core.errors import HostError, unwritable
 from lab.host.system import files, paths
 from lab.model.matrix.record import MatrixRun
+from lab.store import names
 from lab.store.files import RunFiles
 
 
@@ -49,25 +49,16 @@ def load(directory: Path) -> MatrixRun:
     return RunFiles(directory).require(MatrixRun, "night.json", "matrix run")
 
 
-def _parts(name: str) -> tuple[str, str, int]:
-    """Matrix, time and number, from the name that ``create`` gave."""
-    match = re.fullmatch(r"(.+)-(\d{8}-\d{6})(?:-(\d+))?", name)
-    return (match[1], match[2], int(match[3] or 0)) if match else (name, "", 0)
-
-
 def every() -> list[Path]:
     """Every directory, the newest first."""
     found = [d for d in paths.nights().glob("*") if (d / "night.json").exists()]
-    return sorted(found, key=lambda d: (*_parts(d.name)[1:], d.name), reverse=True)
+    return sorted(found, key=lambda directory: names.age(directory.name), reverse=True)
 
 
 def find(name: str) -> Path:
-    """A directory by id, path, ``last``, or a matrix' name for its last run."""
+    """A directory by its path, or by a name that `names.resolve` knows."""
     if "/" in name or Path(name, "night.json").exists():
         return Path(name)
-    for directory in every():
-        if name in ("last", directory.name, _parts(directory.name)[0]):
-            return directory
-    raise InputError(
-        f"there is no matrix run '{name}'", hint=f"matrix runs are stored in '{paths.nights()}'"
-    )
+    runs = {directory.name: directory for directory in every()}
+    hint = f"matrix runs are kept in '{paths.nights()}'"
+    return runs[names.resolve(name, list(runs), what="matrix run", hint=hint)]

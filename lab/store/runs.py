@@ -23,13 +23,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from lab.compile.scenario.identity import cell_id
 from lab.core.errors import HostError, InputError, unwritable
 from lab.host.system import files, leftovers, makers, paths
 from lab.model.cluster import path_below
@@ -39,6 +39,7 @@ from lab.model.result.stored import StoredCell as StoredCell
 from lab.model.result.stored import StoredOutcome as StoredOutcome
 from lab.model.result.stored import StoredRun as StoredRun
 from lab.model.scenario.document import Cell
+from lab.store import names
 from lab.store.files import RunFiles
 
 
@@ -101,7 +102,7 @@ class RunStore:
     @property
     def scenario_name(self) -> str:
         """The scenario's name, taken from the run's id: no file is read."""
-        return _parts(self.id)[0]
+        return names.parts(self.id)[0]
 
     @property
     def is_run(self) -> bool:
@@ -248,21 +249,28 @@ class RunStore:
             Result, "result.json", instead="it is made again from the raw output"
         )
 
+    def finished_cells(self) -> frozenset[str]:
+        """Finished cells by the ids that this version makes; earlier versions made others."""
+        cells = self.load_run().cells
+        return frozenset(cell_id(stored.cell) for stored in cells if self.has_cell(stored.id))
+
     def go_on(self) -> None:
-        """Mark the run as unfinished, since more cells are to come."""
-        self.save_run(self.load_run().model_copy(update={"finished": None}))
+        """Mark the run as unfinished, since more cells are to come.
+
+        Cells to come get the ids that this version makes. Finished ones keep theirs.
+        """
+        run = self.load_run()
+        cells = tuple(
+            c if self.has_cell(c.id) else c.model_copy(update={"id": cell_id(c.cell)})
+            for c in run.cells
+        )
+        self.save_run(run.model_copy(update={"finished": None, "cells": cells}))
         (self.directory / "result.json").unlink(missing_ok=True)
 
     def save_result(self, result: Result) -> None:
         """Store the result document."""
         text = result.model_dump_json(by_alias=True, indent=1)
         files.write(self.directory / "result.json", text)
-
-
-def _parts(run_id: str) -> tuple[str, str, int]:
-    """Scenario, time and number of a run, from the id that ``create`` gave it."""
-    match = re.fullmatch(r"(.+)-(\d{8}-\d{6})(?:-(\d+))?", run_id)
-    return (match[1], match[2], int(match[3] or 0)) if match else (run_id, "", 0)
 
 
 def _there(directory: Path) -> list[Path]:
@@ -289,7 +297,7 @@ def every(directories: Sequence[Path] = ()) -> Iterator[RunStore]:
         for path in _there(parent)
         if path.is_dir()
     ]
-    found.sort(key=lambda d: (*_parts(d.name)[1:], d.name), reverse=True)
+    found.sort(key=lambda directory: names.age(directory.name), reverse=True)
     yield from (RunStore(d) for d in found)
 
 
@@ -299,12 +307,16 @@ def collect_garbage() -> list[str]:
     return [name for run in stopped for name in leftovers.remove(run.directory.rglob(".*.part"))]
 
 
-def find(name: str) -> RunStore:
-    """A run by its id, its directory, or ``last``; a scenario's name means its last run."""
+def find(name: str, scenario: str = "") -> RunStore:
+    """A run by its directory, or by a name that `names.resolve` knows.
+
+    ``scenario``: ``last`` is the last run of this scenario, if it has any.
+    """
     named = RunStore(Path(name))
     if "/" in name or named.is_run:
         return named
-    for run in (run for run in every() if run.is_run):
-        if name in ("last", run.id) or _parts(run.id)[0] == name:
-            return run
-    raise InputError(f"there is no run '{name}'", hint="`lab results list` shows what there is")
+    runs = {run.id: run for run in every() if run.is_run}
+    if names.is_last(name) and any(run.scenario_name == scenario for run in runs.values()):
+        name = scenario + name.removeprefix(names.LAST)
+    hint = "`lab results list` shows what there is"
+    return runs[names.resolve(name, list(runs), what="run", hint=hint)]

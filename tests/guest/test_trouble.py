@@ -82,7 +82,7 @@ def test_ctrl_c_leaves_nothing_running(
     os.kill(process.pid, kind)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "lab: stopped; what was started is taken down" in said.splitlines()
+    assert "lab: stopped; all guests of this command are removed" in said.splitlines()
     assert "Traceback" not in said
     assert lab_home.left() == []
 

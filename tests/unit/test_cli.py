@@ -14,9 +14,12 @@ from typing import Any
 import pytest
 import typer
 
+from lab.cli.app import SECTIONS
 from lab.cli.commands import app
+from lab.compile.scenario.document import compile_scenario
 from lab.core.errors import EXIT_UNREAD
 from lab.model.result.document import Result
+from lab.plugins import catalog
 from tests.fakes import SCENARIO, Cli, clean_environment, programs, stored_run, with_matrix
 
 MAIN = "raid5-parity-last"
@@ -49,7 +52,9 @@ def test_the_commands_of_the_contract_are_there() -> None:
 def test_every_command_has_help_with_an_example(cli: Cli, words: tuple[str, ...]) -> None:
     ended = cli(*words, "--help")
     assert (ended.status, ended.stderr) == (0, "")
-    assert re.search(rf"Examples?:\s+lab {' '.join(words)}", ended.stdout), ended.stdout
+    examples = ended.stdout.partition("\nExamples:\n")[2].splitlines()
+    assert examples
+    assert all(line.startswith(f"  lab {' '.join(words)}") for line in examples)
     assert ended.stdout.startswith("Usage: lab ")
 
 
@@ -206,19 +211,79 @@ def test_a_new_scenario_is_a_good_one_and_is_never_written_over(cli: Cli) -> Non
 
 def test_output_that_is_no_terminal_has_no_colour_and_80_columns(cli: Cli) -> None:
     cli.env["TERM"] = "xterm-256color"
-    for args in (("scenario", "list"), ("scenario", "show", MAIN), ("scenario", "predict", MAIN)):
+    for args in (("scenario", "show", MAIN), ("scenario", "predict", MAIN)):
         ended = cli(*args)
         assert "\x1b" not in ended.stdout
         assert max(map(len, ended.stdout.splitlines())) <= 80
 
 
-def test_the_doctor_names_what_is_missing_and_how_to_mend_it(cli: Cli) -> None:
+@pytest.mark.parametrize("columns", ["", "0", "x", "200", "80", "60", "20"])
+def test_a_pipe_gets_one_record_per_line_with_whole_identifiers(cli: Cli, columns: str) -> None:
+    if columns:
+        cli.env["COLUMNS"] = columns
+    run = stored_run(cli.home / "data" / "runs")
+    names = list(catalog.scenarios())
+    lines = cli("scenario", "list").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["scenario", *names]
+    runs = cli("results", "list").stdout.splitlines()
+    assert [line.split()[0] for line in runs] == ["run", run.id]
+    widest = max(map(len, lines))
+    if columns in ("80", "60"):
+        assert widest <= int(columns)
+    elif columns != "20":
+        assert any(catalog_title(name) in line for name, line in zip(names, lines[1:], strict=True))
+    else:
+        assert widest == max(map(len, names))
+
+
+def catalog_title(name: str) -> str:
+    return compile_scenario(catalog.scenario_path(name)).scenario.title
+
+
+def test_the_doctor_names_what_is_missing_and_how_to_fix_it(cli: Cli) -> None:
     cli.env["PATH"] = programs(cli.base / "bin", "sh", "sed", find=shutil.which)
     ended = cli("doctor")
     assert ended.status == 3
-    for words in ("QEMU", "qemu-img", "xorriso", "sudo apt-get install qemu-system-x86"):
-        assert words in ended.stdout
-    assert max(map(len, ended.stdout.splitlines())) <= 80
+    for words in ("qemu-img", "xorriso"):
+        assert any(line.split()[:2] == ["MISSING", words] for line in ended.stdout.splitlines())
+    assert "sudo apt-get install qemu-system-x86" in ended.stdout
+
+
+def test_help_has_sections_of_what_a_person_wants_to_do(cli: Cli) -> None:
+    said = cli("--help").stdout
+    heads = re.findall(r"^(\w+):$", said, re.MULTILINE)
+    assert heads == ["Options", *SECTIONS, "Examples"]
+    below = said.partition("\nGuests:\n")[2].partition("\n\n")[0]
+    assert [line.split()[0] for line in below.splitlines() if line[2] != " "] == [
+        *("ps", "ssh", "console", "down", "gc")
+    ]
+
+
+@pytest.mark.parametrize("name", ["last~1", "other-20240101", "other", "raid5-parity-last~1"])
+def test_every_command_that_takes_a_run_takes_its_names(
+    cli: Cli, name: str, tmp_path: Path
+) -> None:
+    runs = cli.home / "data" / "runs"
+    for id_ in ("other-20240101-120000", "raid5-parity-last-20230101-120000"):
+        stored_run(tmp_path / id_).directory.rename(runs_of(runs) / id_)
+    stored_run(runs)
+    wanted = {"raid5-parity-last~1": "raid5-parity-last-20230101-120000"}
+    id_ = wanted.get(name, "other-20240101-120000")
+    shown = [
+        cli("results", "show", name).stdout,
+        cli("results", "compare", name, "last").stdout,
+        cli("report", name, "--json").stdout,
+        cli("results", "export", name, "--format", "junit", "--out", "x.xml").stdout,
+    ]
+    assert id_ in shown[0]
+    assert id_ in shown[2]
+    assert all(shown)
+    assert cli("scenario", "explain", MAIN, "--run", name).status == 0
+
+
+def runs_of(path: Path) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def test_the_version_is_the_programs(cli: Cli) -> None:

@@ -48,8 +48,12 @@ def test_names_of_scenarios_images_and_runs(cli: Cli, ask: Callable[[str], list[
         assert ask(f"lab {command} raid5-p") == wanted
     assert ask("lab scenario check degraded raid5-p") == wanted
     for command in ("results show", "report", "results compare last", "scenario explain x --run"):
-        assert ask(f"lab {command} ") == ["last", store.id]
-    assert ask("lab run scenario x --resume r") == [store.id]
+        assert ask(f"lab {command} ") == ["last", store.scenario_name, store.id]
+    assert ask("lab run scenario x --resume raid5-parity-last-") == [store.id]
+    (store.directory.parent / "other-20240101-120000").mkdir()
+    assert ask("lab report last") == ["last", "last~1"]
+    (cli.home / "data" / "nights" / "nightly-20240101-120000").mkdir(parents=True)
+    assert ask("lab run matrix nightly --resume n") == ["nightly", "nightly-20240101-120000"]
     assert ask("lab image build debian-13") == [
         "debian-13",
         "debian-13-backports",

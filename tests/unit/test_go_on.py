@@ -92,7 +92,7 @@ def lab(base: Path, how: str, cells: int, *words: str) -> Ended:
 def again(base: Path, ended: Ended) -> list[str]:
     """The words of the command that is printed, on a line of its own; it resumes the run."""
     before, _, line = ended.stderr.rstrip("\n").rpartition("\n")
-    assert before.endswith("To go on:"), ended.stderr
+    assert before.endswith("Resume with:"), ended.stderr
     assert line.startswith("  lab ")
     return shlex.split(line)[1:]
 
@@ -100,10 +100,10 @@ def again(base: Path, ended: Ended) -> list[str]:
 @pytest.mark.parametrize(
     ("how", "status", "first"),
     [
-        ("SIGINT", 130, "lab: stopped; what was started is taken down"),
-        ("SIGTERM", 130, "lab: stopped; what was started is taken down"),
+        ("SIGINT", 130, "lab: stopped; all guests of this command are removed"),
+        ("SIGTERM", 130, "lab: stopped; all guests of this command are removed"),
         ("full", 3, "lab: the disk is full: 'x' cannot be written"),
-        ("mistake", 3, "lab: this is a mistake in the lab itself: RuntimeError: a mistake"),
+        ("mistake", 3, "lab: bug in the lab: RuntimeError: a mistake"),
     ],
 )
 def test_however_it_ends_what_is_kept_is_told_and_how_to_go_on(
@@ -152,10 +152,10 @@ def test_up_and_a_cluster_have_their_own_commands(base: Path) -> None:
 def test_that_there_is_nothing_to_keep_is_told(base: Path, cells: int) -> None:
     ended = lab(base, "SIGINT", cells, "run", "scenario", "./question.yaml")
     assert ended.status == 130
-    assert "and there is nothing to keep" in ended.stderr
+    assert "no cell was finished: nothing is kept" in ended.stderr
     assert "--resume" not in ended.stderr
     ended = lab(base, "SIGINT", 0, "up", "scenario", "./question.yaml", "--no-run")
-    assert "and there is nothing to keep" in ended.stderr
+    assert "no cell was finished: nothing is kept" in ended.stderr
 
 
 def test_bad_input_says_nothing_of_what_is_kept(base: Path) -> None:
@@ -176,4 +176,4 @@ def test_a_matrix_goes_on_with_the_job_that_was_under_way(base: Path) -> None:
     (run,) = (base / "place").iterdir()
     assert json.loads(resumed.stdout.splitlines()[0])["resume"] == str(run)
     none = lab(base, "SIGINT", 0, "run", "matrix", "./m.yaml")
-    assert "and there is nothing to keep" in none.stderr
+    assert "no cell was finished: nothing is kept" in none.stderr

@@ -16,9 +16,10 @@ from lab.model.execution.procedure import Procedure
 from lab.model.result.document import Outcome, Result
 from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import Cell
+from lab.plugins import catalog
 from lab.results.documents import result_of, summary
 from lab.store import runs as store
-from lab.store.runs import RunStore, StoredOutcome
+from lab.store.runs import RunStore, StoredCell, StoredOutcome
 from tests.fakes import SCENARIO, raw_of, stored_run
 
 DONE = StoredOutcome(outcome=Outcome.DONE)
@@ -179,9 +180,39 @@ def test_a_run_is_found_by_its_id_its_scenario_its_directory_and_as_the_last(
         *("z-20250103-120000", "a-b-20250102-120000-10", "a-b-20250102-120000-9"),
         *("a-b-20250102-120000-1", "a-b-20250102-120000", "a-b-20250101-120000"),
     ]
-    for wrong in ("a", "b", "a-b-20250101", "nobody", "-"):
+    assert store.find("a-b-20250101").id == "a-b-20250101-120000"
+    assert store.find("last~0").id == "z-20250103-120000"
+    assert store.find("last~1").id == "a-b-20250102-120000-10"
+    assert store.find("a-b~1").id == "a-b-20250102-120000-9"
+    assert store.find("last~1", "a-b").id == "a-b-20250102-120000-9"
+    assert store.find("last", "nobody").id == "z-20250103-120000"
+    for wrong in ("b", "nobody", "-", "", "last~6", "a-b~5", "nobody~1", "last~", "last~x"):
         with pytest.raises(InputError, match="there is no run"):
             store.find(wrong)
+    with pytest.raises(InputError, match="ambiguous") as error:
+        store.find("a-b-20250102")
+    assert "a-b-20250102-120000-10, a-b-20250102-120000-9" in error.value.message
+
+
+def test_a_run_of_an_earlier_version_keeps_its_ids_and_goes_on(tmp_path: Path) -> None:
+    """Earlier versions wrote ``None`` into the ids of cells that leave out an axis."""
+    compiled = compile_scenario(catalog.scenario_path("degraded"))
+    cells = [c for c in compiled.cells if None in c.axes.values()]
+    assert len(cells) > 1
+    assert not any("None" in cell_id(c) for c in cells)
+    old = [cell_id(c).replace("-", "-None-", 1) for c in cells]
+    run = stored_run(tmp_path)
+    known = run.load_run()
+    stored = tuple(
+        StoredCell(id=id_, cell=c, published=False) for id_, c in zip(old, cells, strict=True)
+    )
+    run.save_run(known.model_copy(update={"cells": stored, "claims": ()}))
+    (run.directory / "cells" / old[0]).mkdir()
+    (run.directory / "cells" / old[0] / "outcome.json").write_text('{"outcome": "failed"}')
+    assert run.finished_cells() == {cell_id(cells[0])}
+    run.go_on()
+    assert [c.id for c in run.load_run().cells] == [old[0], *map(cell_id, cells[1:])]
+    assert [c.outcome for c in result_of(run).cells][:2] == [Outcome.FAILED, Outcome.SKIPPED]
 
 
 def test_where_there_is_no_run_none_is_found(lab_home: Path) -> None:

@@ -258,4 +258,4 @@ def test_a_run_that_is_under_way_is_not_resumed(
     refused = cli("run", "scenario", "raid5-parity-last", "--resume", run.id)
     assert refused.status == 2
     assert f"'{run.id}' is still running: process " in refused.stderr
-    assert "To go on" not in refused.stderr
+    assert "Resume with" not in refused.stderr

@@ -1,4 +1,4 @@
-"""``lab cluster``: other machines that run cells."""
+"""``lab cluster``: run cells on other machines."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ Lifeline = Annotated[
 @cluster.command("local")
 def local(
     count: Annotated[
-        int, typer.Argument(metavar="N", min=1, max=64, help="How many hosts to play.")
+        int, typer.Argument(metavar="N", min=1, max=64, help="Number of local workers.")
     ],
 ) -> None:
-    """A cluster on this machine alone, until Ctrl-C or `lab cluster down`.
+    """Start a cluster on this machine, until Ctrl-C or 'lab cluster down'.
 
-    Each of its hosts has a home and a share of the processors and the memory of its own. Its
-    certificates are made anew, and are this user's alone.
+    Each worker has its own data directory and its own share of CPUs and memory. The cluster gets
+    new certificates, which only this user can read.
 
-    Example: lab cluster local 2
+    Examples:
+        lab cluster local 2
     """
     from lab.cluster import client as clusters
     from lab.cluster import local as cluster_local
@@ -43,7 +44,7 @@ def local(
     clusters.load()
 
     def ready(address: str) -> None:
-        typer.echo(f"A cluster of {count} hosts is up at {address}. Ctrl-C ends it.")
+        typer.echo(f"A cluster of {count} workers is up at {address}. Stop it with Ctrl-C.")
         typer.echo(f"  {own_name()} run scenario NAME --cluster local")
 
     try:
@@ -54,18 +55,19 @@ def local(
 
 @cluster.command("scheduler")
 def scheduler(
-    host: Annotated[
-        str, typer.Option("--host", help="Address of this machine to listen at.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: any.")] = 8786,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0: any free port.")
+    ] = 8786,
     tls: Tls = None,
     lifeline: Lifeline = False,
 ) -> None:
-    """Be a cluster's scheduler, and hand out this machine's images, until Ctrl-C.
+    """Start the scheduler of a cluster, until Ctrl-C. Workers get this machine's images.
 
-    It makes the cluster's certificates where there are none, and prints how to copy them.
+    Creates the cluster's certificates if there are none, and prints how to copy them.
 
-    Example: lab cluster scheduler --host 192.0.2.7
+    Examples:
+        lab cluster scheduler --host 192.0.2.7
     """
     from lab.cluster import client as clusters
     from lab.cluster import serve as cluster_serve
@@ -84,12 +86,12 @@ def scheduler(
         if lifeline:
             return
         typer.echo(
-            f"Certificates: {directory}, until {ends:%Y-%m-%d}. Whoever has them can run programs"
-            " on every host of this cluster. For another machine, copy them there:\n"
+            f"Certificates: {directory}, until {ends:%Y-%m-%d}. They allow running programs"
+            " on every host of this cluster. Copy them to another machine:\n"
             f"  scp -rp {shlex.quote(str(directory))} MACHINE:lab-tls\n"
             f"  lab cluster worker {address} --tls ~/lab-tls\n"
             f"  lab run scenario NAME --cluster {address} --tls ~/lab-tls\n"
-            "Ctrl-C ends the scheduler.",
+            "Stop the scheduler with Ctrl-C.",
             err=True,
         )
 
@@ -102,28 +104,29 @@ def worker(
     address: Address,
     name: Annotated[
         str | None,
-        typer.Option("--name", help="What results call this host.", show_default="its own name"),
+        typer.Option("--name", help="Name of this host in results.", show_default="its own name"),
     ] = None,
     share: Annotated[
-        int, typer.Option("--share", min=1, help="Offer the N-th part of memory and space.")
+        int, typer.Option("--share", min=1, help="Offer 1/N of memory and disk space.")
     ] = 1,
     disk: Annotated[
         list[str] | None,
         typer.Option(
             "--disk",
             metavar="DEVICE",
-            help="Offer a real disk, by its name in /dev/disk/by-id (repeatable): runs may read it,"
-            " and with --erase destroy what is on it.",
+            help="Offer a real disk, by its name in /dev/disk/by-id. Runs may read it, and erase it"
+            " with --erase. Repeatable.",
             show_default=False,
         ),
     ] = None,
     tls: Tls = None,
     lifeline: Lifeline = False,
 ) -> None:
-    """Join a cluster with this host, and run cells for it until Ctrl-C.
+    """Join a cluster as a worker, until Ctrl-C.
 
-    Examples: lab cluster worker 192.0.2.7 --tls ~/lab-tls ·
-    lab cluster worker 192.0.2.7 --tls ~/lab-tls --disk /dev/disk/by-id/ata-WDC_WD10EZEX_WD1234
+    Examples:
+        lab cluster worker 192.0.2.7 --tls ~/lab-tls
+        lab cluster worker 192.0.2.7 --tls ~/lab-tls --disk /dev/disk/by-id/ata-WDC_WD10EZEX_WD1234
     """
     from lab.cluster.hosts import serve_worker
     from lab.cluster.local import door_of
@@ -141,9 +144,10 @@ def worker(
 
 @cluster.command("status")
 def status(address: Address = "local", tls: Tls = None, as_json: Json = False) -> None:
-    """Which hosts a cluster has, and what they offer.
+    """List the hosts of a cluster and what they offer.
 
-    Example: lab cluster status 192.0.2.7 --tls ~/lab-tls
+    Examples:
+        lab cluster status 192.0.2.7 --tls ~/lab-tls
     """
     from lab.cluster.hosts import hosts_table
     from lab.cluster.local import door_of
@@ -155,14 +159,15 @@ def status(address: Address = "local", tls: Tls = None, as_json: Json = False) -
     elif rows:
         console().print(cluster_table(rows))
     else:
-        typer.echo("No host has joined. `lab cluster worker ADDRESS` brings one in.")
+        typer.echo("No host has joined. Add this one with: lab cluster worker ADDRESS")
 
 
 @cluster.command("down")
 def down(as_json: Json = False) -> None:
-    """End the clusters on this machine, with all their guests.
+    """Stop the clusters of this machine and all their guests.
 
-    Example: lab cluster down
+    Examples:
+        lab cluster down
     """
     from lab.cluster.local import down as end
 

@@ -13,9 +13,10 @@ from lab.cli.options import Json, console, home, print_json
 
 @disk.command("list")
 def list_(as_json: Json = False) -> None:
-    """List real disks by the names that stay with them, and why each may not be passed through.
+    """List real disks by stable name, and why a disk cannot be passed through.
 
-    Example: lab disk list
+    Examples:
+        lab disk list
     """
     from lab.report.terminal.disks import disk_table
     from lab.run.preparation.real import inventory
@@ -26,27 +27,28 @@ def list_(as_json: Json = False) -> None:
     elif rows:
         console().print(disk_table(rows))
     else:
-        typer.echo("No disk has a name in /dev/disk/by-id: udev makes them.")
+        typer.echo("No disk has a name in /dev/disk/by-id. udev creates these names.")
 
 
 @disk.command()
 def calibrate(
-    device: Annotated[str, typer.Argument(metavar="DEVICE", help="A disk, by any of its names.")],
+    device: Annotated[str, typer.Argument(metavar="DEVICE", help="A disk, by any name in /dev.")],
     name: Annotated[
         str | None,
-        typer.Option("--name", help="The profile's name; the device's, if none is given."),
+        typer.Option("--name", help="Name of the profile. Default: the device's name."),
     ] = None,
     jumps: Annotated[
-        int, typer.Option("--jumps", min=20, max=10_000, help="Reads over each distance.")
+        int, typer.Option("--jumps", min=20, max=10_000, help="Number of reads per seek distance.")
     ] = 100,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Decides which places are read.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the random positions.")] = 1,
     as_json: Json = False,
 ) -> None:
-    """Measure a real disk by reading it, and keep a profile that disk models can take.
+    """Measure a real disk, and store a profile for the disk models.
 
-    Nothing is written to the disk, which may be in use. It takes a minute or two.
+    The disk is only read, and may be in use. This takes one or two minutes.
 
-    Example: lab disk calibrate /dev/disk/by-id/ata-WDC_WD10EZEX_1234
+    Examples:
+        lab disk calibrate /dev/disk/by-id/ata-WDC_WD10EZEX_1234
     """
     from lab.cli.display.progress import Spinner
     from lab.report.terminal.disks import profile_page

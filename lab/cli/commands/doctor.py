@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import typer
 
-from lab.cli.app import app
+from lab.cli.app import LOOK, app
 from lab.cli.options import Json, console, print_json
 
 
-@app.command()
+@app.command(rich_help_panel=LOOK)
 def doctor(as_json: Json = False) -> None:
-    """Say what this host can do and what is missing, each with the line that mends it.
+    """Check this host, and print the command that fixes each problem.
 
-    Example: lab doctor
+    Examples:
+        lab doctor
     """
     from lab.core.errors import EXIT_DONE, EXIT_TROUBLE
     from lab.host.doctor import findings

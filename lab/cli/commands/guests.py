@@ -8,15 +8,16 @@ from typing import Annotated
 import typer
 
 from lab.cli import completion
-from lab.cli.app import app
+from lab.cli.app import GUESTS, app
 from lab.cli.options import GuestName, Json, console, print_json
 
 
-@app.command()
+@app.command(rich_help_panel=GUESTS)
 def ps(as_json: Json = False) -> None:
-    """List live guests.
+    """List guests that are up.
 
-    Example: lab ps
+    Examples:
+        lab ps
     """
     from lab.report.terminal.text import guest_table
     from lab.run.guests import live
@@ -30,24 +31,27 @@ def ps(as_json: Json = False) -> None:
         typer.echo("No guest is up. `lab up scenario NAME` starts one.")
 
 
-@app.command()
+@app.command(rich_help_panel=GUESTS)
 def ssh(
     words: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[GUEST] [-- CMD…]",
-            help="A guest, where there are several; and a command to run instead of a shell.",
+            help="A guest, required if several are up. After --: a command to run there.",
             autocompletion=completion.guest_names,
             show_default=False,
         ),
     ] = None,
-    root: Annotated[bool, typer.Option("--root", help="As root, not as the user lab.")] = False,
+    root: Annotated[bool, typer.Option("--root", help="Log in as root instead of lab.")] = False,
 ) -> None:
     """Open a shell in a guest, or run a command there.
 
-    A guest with virtual time is suspended when nobody is in it, and resumed for this.
+    A guest in virtual time is suspended while nobody is logged in.
 
-    Examples: lab ssh · lab ssh g1a2b3c -- cat /proc/mdstat · lab ssh -- lsblk
+    Examples:
+        lab ssh
+        lab ssh g1a2b3c -- cat /proc/mdstat
+        lab ssh -- lsblk
     """
     from lab.core.errors import InputError
     from lab.run import guests
@@ -59,20 +63,24 @@ def ssh(
     if len(names) > 1:
         raise InputError(
             f"one guest at a time, not {' '.join(names)}",
-            hint=f"a command goes behind --, as in: lab ssh {names[0]} -- {names[1]}",
+            hint=f"a command follows --, as in: lab ssh {names[0]} -- {names[1]}",
         )
     name = names[0] if names else None
     raise typer.Exit(guests.ssh(name, behind, user="root" if root else "lab"))
 
 
-@app.command("console")
+@app.command("console", rich_help_panel=GUESTS)
 def console_(
     guest: GuestName = None,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as it grows.")] = False,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Keep printing as the log grows.")
+    ] = False,
 ) -> None:
     """Print a guest's console log.
 
-    Examples: lab console · lab console g1a2b3c --follow
+    Examples:
+        lab console
+        lab console g1a2b3c --follow
     """
     from lab.host.system.process import replace_with
     from lab.run.guests import console_argv
@@ -80,21 +88,23 @@ def console_(
     replace_with(console_argv(guest, follow=follow))
 
 
-@app.command()
+@app.command(rich_help_panel=GUESTS)
 def down(
     names: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[GUEST…]",
-            help="Ids or scenarios; all guests, if none.",
+            help="Guests by id, or by scenario. Default: all guests.",
             autocompletion=completion.guest_names,
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """End guests and remove what they left.
+    """Stop guests and remove their files.
 
-    Examples: lab down · lab down g1a2b3c
+    Examples:
+        lab down
+        lab down g1a2b3c
     """
     from lab.run.guests import take_down
 
@@ -105,16 +115,18 @@ def down(
         typer.echo(f"Ended: {', '.join(ended)}" if ended else "No guest was up.")
 
 
-@app.command()
+@app.command(rich_help_panel=GUESTS)
 def gc(
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be removed.")
+        bool, typer.Option("--dry-run", help="Print what would be removed. Remove nothing.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Remove what nobody owns: guests whose lab died, half-made images.
+    """Remove leftovers of killed runs: guests, incomplete images, temporary files.
 
-    Examples: lab gc · lab gc --dry-run
+    Examples:
+        lab gc
+        lab gc --dry-run
     """
     from lab.run.guests import collect
 

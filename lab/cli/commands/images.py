@@ -14,9 +14,10 @@ from lab.cli.options import AcceptExpired, ImageName, Json, console, home, print
 
 @image.command("list")
 def list_(as_json: Json = False) -> None:
-    """List the images that are here, and those that could be built.
+    """List built images, and those that can be built.
 
-    Example: lab image list
+    Examples:
+        lab image list
     """
     from lab.report.terminal.text import image_table
     from lab.run.preparation.images import inventory
@@ -34,13 +35,15 @@ def list_(as_json: Json = False) -> None:
 def build(
     name: ImageName,
     refresh: Annotated[
-        bool, typer.Option("--refresh", help="Build again, for newer packages.")
+        bool, typer.Option("--refresh", help="Build again with current packages.")
     ] = False,
     accept_expired: AcceptExpired = False,
 ) -> None:
     """Build an image from Debian's own packages, without root.
 
-    Examples: lab image build debian-12 · lab image build my-own.yaml
+    Examples:
+        lab image build debian-12
+        lab image build my-own.yaml
     """
     from lab.cli.display.progress import Spinner
     from lab.run.preparation.images import build_named
@@ -55,15 +58,16 @@ def build(
 @image.command()
 def export(
     name: ImageName,
-    file: Annotated[Path, typer.Argument(metavar="FILE.tar", help="A file that is not there yet.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE.tar", help="File to create.")],
     as_json: Json = False,
 ) -> None:
-    """Write an image to a file, so that another host has the same bytes, and the same results.
+    """Write an image to a file, for another host.
 
-    Two builds of a recipe differ. Cells in virtual time have the same digest on two hosts only
-    where the image is the same.
+    Two builds of a recipe differ. In virtual time, two hosts get the same digest only with the
+    same image.
 
-    Example: lab image export debian-12 debian-12.tar
+    Examples:
+        lab image export debian-12 debian-12.tar
     """
     from lab.cli.display.progress import Spinner
     from lab.run.preparation.images import export_named
@@ -82,21 +86,28 @@ def import_(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="FILE-or-URL", help="A qcow2 or raw disk, or a .tar of `lab image export`."
+            metavar="FILE-or-URL", help="A qcow2 or raw disk, or a .tar of 'lab image export'."
         ),
     ],
     checksum: Annotated[
         str,
-        typer.Option("--checksum", metavar="ALGORITHM:HEX", help="sha512:… or sha256:…, needed."),
+        typer.Option(
+            "--checksum",
+            metavar="ALGORITHM:HEX",
+            help="Expected checksum, such as sha256:9f86d0...",
+        ),
     ],
     name: Annotated[
-        str | None, typer.Option("--name", help="What to call it; the file's name, if not given.")
+        str | None, typer.Option("--name", help="Name of the image. Default: the file's name.")
     ] = None,
 ) -> None:
-    """Bring an image of another host's, or a cloud image; this needs cloud-init and mdadm inside.
+    """Import an image of another host, or a cloud image.
 
-    Examples: lab image import debian-12.tar --checksum sha256:9f86d0… ·
-    lab image import disk.qcow2 --name my-cloud --checksum sha512:9f86d0…
+    A cloud image must have cloud-init and mdadm.
+
+    Examples:
+        lab image import debian-12.tar --checksum sha256:9f86d0…
+        lab image import disk.qcow2 --name my-cloud --checksum sha512:9f86d0…
     """
     from lab.cli.display.progress import Spinner
     from lab.run.preparation.images import import_named
@@ -111,7 +122,8 @@ def import_(
 def remove(name: ImageName) -> None:
     """Remove an image, or one build of it by its digest.
 
-    Example: lab image remove debian-12
+    Examples:
+        lab image remove debian-12
     """
     from lab.core.units import format_size
     from lab.run.preparation.images import remove_named
@@ -122,9 +134,10 @@ def remove(name: ImageName) -> None:
 
 @image.command()
 def prune(as_json: Json = False) -> None:
-    """Remove all but the newest build of each image, and what dead builders left.
+    """Remove all but the newest build of each image, and leftovers of killed builds.
 
-    Example: lab image prune
+    Examples:
+        lab image prune
     """
     from lab.core.units import format_size
     from lab.run.preparation.images import prune_all

@@ -29,7 +29,7 @@ MatrixName = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
-        help="A matrix' name, or the path of a .yaml file.",
+        help="A matrix's name, or the path of its .yaml file.",
         autocompletion=completion.matrix_names,
         show_default=False,
     ),
@@ -38,9 +38,10 @@ MatrixName = Annotated[
 
 @matrix.command("list")
 def list_(as_json: Json = False) -> None:
-    """List the matrices of scenarios there are.
+    """List the matrices.
 
-    Example: lab matrix list
+    Examples:
+        lab matrix list
     """
     from lab.core.errors import InputError
     from lab.matrix.file import compile_matrix
@@ -77,9 +78,10 @@ def list_(as_json: Json = False) -> None:
 
 @matrix.command()
 def check(name: MatrixName, as_json: Json = False) -> None:
-    """Check a matrix, every cell of every scenario in it, and whether the images can do them.
+    """Check every cell of a matrix, and whether its images support them.
 
-    Example: lab matrix check nightly
+    Examples:
+        lab matrix check nightly
     """
     from lab.core.errors import EXIT_INPUT, InputError
     from lab.run.preparation.fitting import Known, check_images
@@ -115,12 +117,18 @@ def run_matrix(
     context: typer.Context,
     name: MatrixName,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Only say what would be run, and what it takes.")
+        bool,
+        typer.Option(
+            "--plan", help="Print the jobs, their time, memory and disk space. Run nothing."
+        ),
     ] = False,
     shard: Annotated[
         str | None,
         typer.Option(
-            "--shard", metavar="K/N", help="Only the K-th of N shards.", show_default=False
+            "--shard",
+            metavar="K/N",
+            help="Run the K-th of N shards of the jobs, each for another machine.",
+            show_default=False,
         ),
     ] = None,
     budget: Annotated[
@@ -128,7 +136,7 @@ def run_matrix(
         typer.Option(
             "--budget",
             metavar="TIME",
-            help="The most informative jobs that fit into 45min, 2h …",
+            help="Run the most informative jobs that fit into this time, such as 45min or 2h.",
             show_default=False,
         ),
     ] = None,
@@ -137,7 +145,7 @@ def run_matrix(
         typer.Option(
             "--junit",
             metavar="FILE",
-            help="Write JUnit's XML, a suite for each job, and again after each job.",
+            help="Write a JUnit XML report: one suite per job. Updated after each job.",
             show_default=False,
         ),
     ] = None,
@@ -146,7 +154,7 @@ def run_matrix(
         typer.Option(
             "--report",
             metavar="DIR",
-            help="Write pages of the runs, trends and a badge.",
+            help="Write an HTML site: a page per run, trends and a badge.",
             show_default=False,
         ),
     ] = None,
@@ -159,20 +167,31 @@ def run_matrix(
     resume: Annotated[
         str | None,
         typer.Option(
-            "--resume", metavar="RUN", help="Go on with one that stopped.", show_default=False
+            "--resume",
+            metavar="RUN",
+            help="Continue this matrix run: an id or the beginning of it, 'last', 'last~1', or a"
+            " matrix's name.",
+            autocompletion=completion.matrix_run_names,
+            show_default=False,
         ),
     ] = None,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Run a matrix of scenarios on images and kernels, one after the other, whatever breaks.
+    """Run a matrix of scenarios, images and kernels, one job after the other.
 
-    Exit status: 1 where a claim was refuted that was not expected to be, or a cell failed; else 3
-    where a job could not be run.
+    A job that fails does not stop the others.
 
-    Examples: lab run matrix nightly --plan · lab run matrix nightly --junit junit.xml --report site
-    · lab run matrix nightly --budget 30min · lab run matrix nightly --shard 1/3
-    · lab run matrix nightly --resume last · lab run matrix nightly --cluster local
+    Exit status: 1 if a claim was refuted that is no known failure, or a cell failed. Otherwise 3
+    if a job could not run.
+
+    Examples:
+        lab run matrix nightly --plan
+        lab run matrix nightly --junit junit.xml --report site
+        lab run matrix nightly --budget 30min
+        lab run matrix nightly --shard 1/3
+        lab run matrix nightly --resume last
+        lab run matrix nightly --cluster local
     """
     from lab.cli.display.again import kept_of_matrix, told
     from lab.core.errors import InputError
@@ -194,7 +213,10 @@ def run_matrix(
         _reach(where, how)
     if resume is not None:
         if shard or budget or plan:
-            raise InputError("--resume goes on as the run was begun: leave out the other options")
+            raise InputError(
+                "--resume keeps the options that the run began with: leave out --shard, --budget"
+                " and --plan"
+            )
         directory = matrix_runs.find(resume)
         record = running.resume(compiled, directory)
     else:
@@ -229,7 +251,7 @@ def run_matrix(
         if report is not None:
             _write_site(report.absolute(), found)
             written = report
-    finally:  # the result is printed even if its pages cannot be written
+    finally:  # the outcome is printed even if the pages could not be written
         _tell(found, directory, written, as_json=as_json)
     raise typer.Exit(running.exit_status(found))
 
@@ -252,7 +274,7 @@ def _seconds(budget: str) -> float:
 
 
 def _reach(where: Door, how: How) -> None:
-    """What a cluster cannot do is told before the matrix run, not by each job."""
+    """Fail now, not once per job, if the cluster cannot be used."""
     from lab.cluster.run import joined
 
     def unheard(*_: object) -> None:
@@ -309,7 +331,7 @@ def _write_site(out: Path, found: MatrixResult) -> None:
 
     try:
         write_site(runs_of(found.run, list(store.every())), out, own_name(), say, matrix=found)
-    except InputError as error:  # nothing was run: that is told, and is not what the matrix is for
+    except InputError as error:  # nothing was run, so there is no page to write
         say(str(error))
 
 

@@ -8,25 +8,23 @@ from typing import Annotated
 
 import typer
 
-from lab.cli.app import app
+from lab.cli.app import RESULTS, app
 from lab.cli.options import Json, RunName, home, own_name, print_json
 
 
-@app.command()
+@app.command(rich_help_panel=RESULTS)
 def report(
     name: RunName = "last",
     all_: Annotated[
         bool,
-        typer.Option(
-            "--all", help="A page for each run there is, and an index with trends over them."
-        ),
+        typer.Option("--all", help="Write a page for each run, and an index with trends."),
     ] = False,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             metavar="PATH",
-            help="Write the page to this file, or below this directory. With --all: the directory.",
+            help="File or directory of the page. With --all: the directory of the site.",
             show_default=False,
         ),
     ] = None,
@@ -35,18 +33,21 @@ def report(
         typer.Option(
             "--pictures",
             metavar="DIR",
-            help="Write each picture to DIR too, as SVG and as PNG.",
+            help="Also write each chart to DIR, as SVG and PNG.",
             show_default=False,
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a page of a run that can be sent around: one HTML file, pictures and all.
+    """Write a run as one HTML file, charts included.
 
-    It needs no network, no JavaScript, and neither QEMU nor libvirt on the machine that makes it.
+    The page needs no network and no JavaScript. To write it, no QEMU and no libvirt are needed.
 
-    Examples: lab report · lab report raid5-parity-last --out /tmp/page.html ·
-    lab report last --pictures pictures · lab report --all --out site
+    Examples:
+        lab report
+        lab report raid5-parity-last --out /tmp/page.html
+        lab report last --pictures pictures
+        lab report --all --out site
     """
     from lab.cli.commands.results import tell_damage
     from lab.core.errors import InputError
@@ -60,7 +61,7 @@ def report(
     drawn: tuple[Path, ...] = ()
     if all_:
         if pictures:
-            raise InputError("--pictures draws those of one run: leave out --all")
+            raise InputError("--pictures writes the charts of one run: leave out --all")
         runs = list(store.every())
         written = write_site(runs, (out or paths.site()).absolute(), own_name(), say)
     else:
@@ -74,4 +75,4 @@ def report(
         return
     sys.stdout.write(f"Written to {home(written)}\n")
     if pictures:
-        sys.stdout.write(f"{len(drawn)} files of pictures are in {home(pictures)}\n")
+        sys.stdout.write(f"{len(drawn)} charts are in {home(pictures)}\n")

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 @results.command("list")
 def list_(as_json: Json = False) -> None:
-    """List the runs there are, newest first.
+    """List runs, newest first.
 
-    Example: lab results list
+    Examples:
+        lab results list
     """
     from lab.core.errors import InputError
     from lab.report.terminal.text import run_table
@@ -48,7 +49,7 @@ def list_(as_json: Json = False) -> None:
     _tell(broken)
 
 
-_NO_RUN = "There is no run yet. `lab up scenario raid5-parity-last` makes one.\n"
+_NO_RUN = "There is no run yet. Start one with: lab run scenario raid5-parity-last\n"
 
 
 def _tell(broken: Sequence[str]) -> None:
@@ -62,13 +63,15 @@ def show(
     name: RunName = "last",
     whole: Annotated[
         bool,
-        typer.Option("--whole", help="Every figure, claim and note, however long that gets."),
+        typer.Option("--whole", help="Print every value, claim and note, not one screen of them."),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what came out of a run, made again from its raw output.
+    """Show the result of a run, computed again from its raw output.
 
-    Examples: lab results show · lab results show raid5-parity-last --json
+    Examples:
+        lab results show
+        lab results show raid5-parity-last --json
     """
     from lab.results.documents import result_of
     from lab.store import runs as store
@@ -130,13 +133,15 @@ def compare(
     second: RunName,
     least: Annotated[
         str,
-        typer.Option("--least", metavar="SHARE", help="The smallest change that matters."),
+        typer.Option("--least", metavar="SHARE", help="Smallest change of interest, as a share."),
     ] = "5%",
     as_json: Json = False,
 ) -> None:
-    """Say what changed from one run to another, cell by cell, and whether it is more than noise.
+    """Compare two runs cell by cell, and tell changes from noise.
 
-    Examples: lab results compare RUN-A RUN-B · lab results compare RUN-A last --least 2%
+    Examples:
+        lab results compare last~1 last
+        lab results compare RUN-A RUN-B --least 2%
     """
     from lab.report.terminal.comparison import comparison_page
     from lab.results.compare import comparison_of
@@ -155,23 +160,29 @@ def compare(
 @results.command()
 def history(
     metric: Annotated[
-        str, typer.Argument(metavar="METRIC", help="throughput, iops, seconds, clat_p99 …")
+        str,
+        typer.Argument(
+            metavar="METRIC", help="A metric, such as throughput, iops, seconds or clat_p99."
+        ),
     ],
     scenario: Annotated[
         str | None,
         typer.Option(
             "--scenario",
             metavar="NAME",
-            help="Only its runs.",
+            help="Only runs of this scenario.",
             autocompletion=completion.scenario_names,
             show_default=False,
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show a metric over all runs, the oldest first, and where it changed by more than noise.
+    """Show a metric over all runs, oldest first, and where it changed.
 
-    Example: lab results history throughput --scenario raid5-parity-last
+    A change counts if it is larger than the noise of this host.
+
+    Examples:
+        lab results history throughput --scenario raid5-parity-last
     """
     from lab.report.terminal.comparison import history_page
     from lab.results.history import history_of
@@ -189,9 +200,12 @@ def history(
 
 @results.command()
 def noise(name: RunName = "last", as_json: Json = False) -> None:
-    """Show how far the same cells came out differently on the host of a run, with nothing changed.
+    """Show the noise of a host: how far repetitions of the same cells differ.
 
-    Example: lab results noise
+    The host is that of the given run.
+
+    Examples:
+        lab results noise
     """
     from lab.report.terminal.comparison import noise_page
     from lab.results.noise import noise_here
@@ -209,7 +223,7 @@ def export(
     out: Annotated[
         Path,
         typer.Option(
-            "--out", metavar="PATH", help="A new file; for fio and bundle a new directory."
+            "--out", metavar="PATH", help="File to create; a directory for fio and bundle."
         ),
     ],
     form: Annotated[
@@ -217,23 +231,23 @@ def export(
         typer.Option(
             "--format",
             metavar="FORM",
-            help="csv, parquet, fio, bundle or junit.",
+            help="csv, parquet, fio (for fio-plot), bundle (a cell as a shell script) or junit.",
             autocompletion=completion.export_forms,
         ),
     ],
     name: RunName = "last",
     cell: Annotated[
         str | None,
-        typer.Option("--cell", metavar="ID", help="Only this cell.", show_default=False),
+        typer.Option("--cell", metavar="ID", help="Only this cell, by its id.", show_default=False),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a run for other programs: tables, fio's own JSON for fio-plot, a cell to run again,
-    or JUnit's XML with a test case for each claim.
+    """Write a run in a format of other programs.
 
-    Examples: lab results export last --format csv --out last.csv
-    · lab results export RUN --format junit --out junit.xml
-    · lab results export RUN --format bundle --cell ID --out bundle
+    Examples:
+        lab results export last --format csv --out last.csv
+        lab results export raid5-parity-last --format junit --out junit.xml
+        lab results export last~1 --format bundle --cell ID --out bundle
     """
     from lab.core.errors import InputError
     from lab.results.export import Form
@@ -241,7 +255,10 @@ def export(
     from lab.store import runs as store
 
     if form not in {f.value for f in Form}:
-        raise InputError(f"--format: '{form}' is none of them: {', '.join(f.value for f in Form)}")
+        raise InputError(
+            f"--format: '{form}' is not a format: expected one of"
+            f" {', '.join(f.value for f in Form)}"
+        )
     run = store.find(name)
     try:
         files = write(run, Form(form), out, cell)

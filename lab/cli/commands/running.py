@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 
 Out = Annotated[
     Path | None,
-    typer.Option("--out", metavar="DIR", help="Keep the run below DIR.", show_default=False),
+    typer.Option(
+        "--out", metavar="DIR", help="Create the run directory in DIR.", show_default=False
+    ),
 ]
 Jobs = Annotated[
     str,
@@ -46,20 +48,21 @@ Jobs = Annotated[
         "--jobs",
         "-j",
         metavar="auto|N",
-        help="Guests at once; auto: as many as fit, and workloads wait for room at the processors.",
+        help="Maximum number of guests. auto: as many as memory allows; a workload starts once"
+        " enough CPU is free.",
     ),
 ]
 Cold = Annotated[
     bool,
-    typer.Option("--cold", help="Boot every guest, instead of restoring one that was saved."),
+    typer.Option("--cold", help="Boot every guest. Do not use snapshots."),
 ]
 Erase = Annotated[
     list[str] | None,
     typer.Option(
         "--erase",
         metavar="SERIAL",
-        help="Destroy what is on the real disk with this serial (repeatable). Without it a real"
-        " disk can only be read.",
+        help="Allow writing to the real disk with this serial: all its data is lost. Without it,"
+        " a real disk is read-only. Repeatable.",
         show_default=False,
     ),
 ]
@@ -68,14 +71,12 @@ Resume = Annotated[
     typer.Option(
         "--resume",
         metavar="RUN",
-        help="Go on with a run that stopped.",
+        help="Continue this run: run the cells that are missing.",
         autocompletion=completion.run_names,
         show_default=False,
     ),
 ]
-Verbose = Annotated[
-    bool, typer.Option("-v", "--verbose", help="A line per event, also without a terminal.")
-]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Print one line per event.")]
 
 
 @up.command("scenario")
@@ -87,7 +88,7 @@ def up_scenario(
     clock: Clock = None,
     out: Out = None,
     no_run: Annotated[
-        bool, typer.Option("--no-run", help="Only boot the guest and build the base cell's array.")
+        bool, typer.Option("--no-run", help="Boot the guest and build the array, but run no cell.")
     ] = False,
     jobs: Jobs = "auto",
     cold: Cold = False,
@@ -97,14 +98,18 @@ def up_scenario(
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Run all cells, print the answer, and leave the base cell's guest up with its array.
+    """Run all cells, print the result, and leave one guest up with its array.
 
-    Examples: lab up scenario raid5-parity-last · lab up scenario raid5-parity-last --no-run
+    The guest is that of the scenario's own fields, without its matrix.
+
+    Examples:
+        lab up scenario raid5-parity-last
+        lab up scenario raid5-parity-last --no-run
     """
     from lab.core.errors import InputError
 
     if resume and no_run:
-        raise InputError("--resume goes on with cells, and --no-run runs none: leave one out")
+        raise InputError("--resume and --no-run exclude each other: leave one out")
     how = how_of(*(jobs, accept_expired), keep=True, workloads=not no_run, cold=cold, erase=erase)
     _go(
         *(context, name, with_clock(sets, clock), trials, out, how, None),
@@ -135,19 +140,21 @@ def run_scenario(
         typer.Option(
             "--junit",
             metavar="FILE",
-            help="Write JUnit's XML, a test case for each claim, however the run ends.",
+            help="Write a JUnit XML report, even if the run fails: one test case per claim.",
             show_default=False,
         ),
     ] = None,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Run all cells, print the answer, and take every guest down.
+    """Run all cells, print the result, and remove all guests.
 
-    Examples: lab run scenario raid5-parity-last --json ·
-    lab run scenario raid5-parity-last --set 'matrix={}' --set array.layout=left-asymmetric ·
-    lab run scenario raid5-parity-last --resume last · lab run scenario degraded --junit junit.xml ·
-    lab run scenario raid5-parity-last --cluster 127.0.0.1:8786
+    Examples:
+        lab run scenario raid5-parity-last --json
+        lab run scenario raid5-parity-last --set 'matrix={}' --set array.layout=left-asymmetric
+        lab run scenario raid5-parity-last --resume last
+        lab run scenario degraded --junit junit.xml
+        lab run scenario raid5-parity-last --cluster 127.0.0.1:8786
     """
     from dataclasses import replace
 
@@ -155,7 +162,7 @@ def run_scenario(
 
     how = how_of(jobs, accept_expired, keep=False, workloads=True, cold=cold, erase=erase)
     if unsealed and cluster is not None:
-        raise InputError("--unsealed is for guests of this host: leave it out, or --cluster")
+        raise InputError("--unsealed works on this host only: leave out --unsealed or --cluster")
     how = replace(how, unsealed=unsealed)
     where = where_of(cluster, tls)
     _go(
@@ -176,7 +183,7 @@ def how_of(
     cold: bool,
     erase: list[str] | None = None,
 ) -> How:
-    """The options as the use case wants them; ``InputError``: a number that is none."""
+    """Options of a run; ``InputError`` if ``--jobs`` is not a number."""
     from lab.core.errors import InputError
     from lab.host.images.recipes import expired_accepted
     from lab.run.options import How
@@ -184,7 +191,7 @@ def how_of(
     number = None
     if jobs != "auto":
         if not jobs.isdigit() or not 1 <= int(jobs) <= 256:
-            raise InputError(f"--jobs {jobs}: expected auto, or a number from 1 to 256")
+            raise InputError(f"--jobs {jobs}: expected auto or a number from 1 to 256")
         number = int(jobs)
     return How(
         keep=keep,
@@ -197,12 +204,12 @@ def how_of(
 
 
 def where_of(cluster: str | None, tls: Path | None) -> Door | None:
-    """The cluster that is to run the cells; ``None``: this host."""
+    """The cluster that runs the cells; ``None``: this host."""
     from lab.core.errors import InputError
 
     if cluster is None:
         if tls is not None:
-            raise InputError("--tls is a cluster's: name one with --cluster ADDRESS")
+            raise InputError("--tls needs --cluster ADDRESS")
         return None
     from lab.cluster.local import door_of
 
@@ -211,7 +218,7 @@ def where_of(cluster: str | None, tls: Path | None) -> Door | None:
 
 @contextmanager
 def hands_of(where: Door | None, how: How, progress: Progress) -> Iterator[Hands]:
-    """Whoever runs the cells."""
+    """What runs the cells: this host, or a cluster."""
     from lab.run.execute import Here
 
     if where is None:
@@ -249,7 +256,7 @@ def _go(
     begun_runs: list[RunStore] = []
 
     def kept(error: BaseException) -> str:
-        # Bad input is told before anything is begun: nothing is to be said of the run then.
+        # Bad input is reported before the run begins: there is nothing to keep.
         earlier = [store] if store and not isinstance(error, InputError) else []
         return "".join(kept_of_run(context, one) for one in (begun_runs or earlier))
 
@@ -285,7 +292,7 @@ def _go(
 
 
 def exit_status(done: Done) -> int:
-    """1 where a claim was refuted or a cell did not finish."""
+    """1 if a claim was refuted or a cell did not finish."""
     from lab.core.errors import EXIT_DONE, EXIT_REFUTED
     from lab.model.result.document import Outcome
     from lab.model.scenario.claim import Verdict
@@ -301,13 +308,13 @@ def _say_kept(guest: str) -> None:
     record = guests.find(guest)
     lab = own_name()
     lines = {
-        f"{lab} ssh {guest}": "to look around",
+        f"{lab} ssh {guest}": "to open a shell",
         f"{lab} ssh {guest} -- cat /proc/mdstat": "to run one command",
-        f"{lab} down {guest}": "to end it",
+        f"{lab} down {guest}": "to remove it",
     }
     width = max(len(command) for command in lines)
     typer.echo(f"The guest {guest} is up with its array on {record.target}.")
     if record.unsealed:
-        typer.echo("Virtual time, unsealed: the guest is suspended while nobody is logged in.")
+        typer.echo("Its clock is virtual: the guest is suspended while nobody is logged in.")
     for command, what in lines.items():
         typer.echo(f"  {command:<{width}}    {what}")

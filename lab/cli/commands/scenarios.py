@@ -26,9 +26,10 @@ from lab.cli.options import (
 
 @scenario.command("list")
 def list_(as_json: Json = False) -> None:
-    """List the scenarios there are.
+    """List the scenarios.
 
-    Example: lab scenario list
+    Examples:
+        lab scenario list
     """
     from lab.compile.scenario.document import compile_scenario
     from lab.core.errors import InputError
@@ -64,9 +65,10 @@ def list_(as_json: Json = False) -> None:
 
 @scenario.command()
 def show(name: ScenarioName, sets: Sets = None, as_json: Json = False) -> None:
-    """Show a scenario: its question, what it boots and builds, its cells and claims.
+    """Show a scenario: question, guest, disks, array, workloads, cells and claims.
 
-    Example: lab scenario show raid5-parity-last
+    Examples:
+        lab scenario show raid5-parity-last
     """
     from lab.compile.scenario.identity import cell_id
     from lab.report.terminal.text import scenario_page
@@ -90,18 +92,20 @@ def check(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILE…]",
-            help="Names or files; all, if none.",
+            metavar="[NAME…]",
+            help="Scenarios, or paths of .yaml files. Default: all scenarios.",
             autocompletion=completion.scenario_names,
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check scenarios without booting: keys, types, md's and QEMU's own rules, every cell.
+    """Check every cell of scenarios: keys, types, and the rules of md and QEMU.
 
-    Images that are built are asked whether their kernel and mdadm know what an array needs.
+    Nothing is booted. If an image is built, its kernel and mdadm must support the array.
 
-    Examples: lab scenario check · lab scenario check my-own.yaml
+    Examples:
+        lab scenario check
+        lab scenario check my-own.yaml
     """
     from lab.compile.scenario.document import compile_scenario
     from lab.core.errors import EXIT_INPUT, InputError
@@ -145,9 +149,10 @@ def plan(
     clock: Clock = None,
     as_json: Json = False,
 ) -> None:
-    """Print every host and guest command that would run, ready to paste.
+    """Print every command of a run as a shell script. Nothing is run.
 
-    Example: lab scenario plan raid5-parity-last | less
+    Examples:
+        lab scenario plan raid5-parity-last | less
     """
     from lab.report.export.shell import as_script
     from lab.run.plan import plan_of
@@ -167,9 +172,10 @@ def predict(
     clock: Clock = None,
     as_json: Json = False,
 ) -> None:
-    """Say what theory expects of each cell, without booting.
+    """Predict each cell from theory. Nothing is run.
 
-    Example: lab scenario predict raid5-parity-last
+    Examples:
+        lab scenario predict raid5-parity-last
     """
     from lab.report.terminal.screen import result_page
     from lab.run.plan import prediction_of
@@ -192,22 +198,23 @@ def explain(
         typer.Option(
             "--run",
             metavar="RUN",
-            help="Put a run's figures and its disks' counters beside theory's: an id, a directory,"
-            " or 'last'.",
+            help="Compare with the results and disk counters of this run: an id, a directory,"
+            " 'last' or 'last~1'.",
             autocompletion=completion.run_names,
             show_default=False,
         ),
     ] = None,
     workload: Annotated[
         str | None,
-        typer.Option("--workload", metavar="NAME", help="Only this one.", show_default=False),
+        typer.Option("--workload", metavar="NAME", help="Only this workload.", show_default=False),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say why each cell should be as fast as it is, and what would make it faster.
+    """Explain the predicted speed of each cell, and what limits it.
 
-    Examples: lab scenario explain raid5-parity-last --workload write
-    · lab scenario explain raid5-parity-last --run last
+    Examples:
+        lab scenario explain raid5-parity-last --workload write
+        lab scenario explain raid5-parity-last --run last
     """
     from lab.core.errors import InputError
     from lab.report.terminal.explanation import explanation_page
@@ -218,8 +225,8 @@ def explain(
     compiled = compile_named(name, sets)
     if run is not None:
         if sets:
-            raise InputError("a run has its own settings: give --set or --run, not both")
-        stored = store.find(name if run == "last" else run)
+            raise InputError("--run and --set exclude each other: the run has its own --set")
+        stored = store.find(run, compiled.name)
         require_same(stored, compiled)
         cells = explanation_of_run(stored)
     else:
@@ -248,11 +255,14 @@ def explain(
 
 @scenario.command()
 def new(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it; ends in .yaml.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="File to create; must end in .yaml.")
+    ],
 ) -> None:
-    """Write a small scenario to start one's own from.
+    """Write a small scenario as a start for your own.
 
-    Example: lab scenario new my-question.yaml
+    Examples:
+        lab scenario new my-question.yaml
     """
     from lab.run.plan import write_new
 

@@ -15,12 +15,14 @@ from lab.cli.options import home, print_json
 def scenario(
     install: Annotated[
         bool,
-        typer.Option("--install", help="Keep it where new scenarios tell editors that it is."),
+        typer.Option("--install", help="Write it where 'lab scenario new' points editors to."),
     ] = False,
 ) -> None:
     """Print the JSON Schema of a scenario file.
 
-    Examples: lab schema scenario > scenario.schema.json · lab schema scenario --install
+    Examples:
+        lab schema scenario > scenario.schema.json
+        lab schema scenario --install
     """
     from lab.results.schema import install_scenario_schema, scenario_schema
 
@@ -34,7 +36,8 @@ def scenario(
 def matrix() -> None:
     """Print the JSON Schema of a matrix of scenarios.
 
-    Example: lab schema matrix > matrix.schema.json
+    Examples:
+        lab schema matrix > matrix.schema.json
     """
     from lab.results.schema import matrix_schema
 
@@ -45,7 +48,8 @@ def matrix() -> None:
 def result() -> None:
     """Print the JSON Schema of a result document.
 
-    Example: lab schema result
+    Examples:
+        lab schema result
     """
     from lab.results.schema import result_schema
 

@@ -1,1 +1,1 @@
-"""How runs look while they go on: progress, the live screen, estimates, names of cells."""
+"""Runs while they run: progress, the live screen, estimates, names of cells."""

@@ -1,4 +1,4 @@
-"""What a run that ended too early has kept, and the command that goes on with it."""
+"""What an interrupted run has kept, and the command that resumes it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,13 @@ if TYPE_CHECKING:
     from lab.store.runs import RunStore
 
 _LEFT_OUT = frozenset({"resume", "plan", "shard", "budget"})
-"""Options that a resumed run has from its beginning, or must not have."""
-NOTHING = "nothing was finished, and there is nothing to keep"
+"""Options that are not repeated with ``--resume``."""
+NOTHING = "no cell was finished: nothing is kept"
 
 
 @contextmanager
 def told(kept: Callable[[BaseException], str]) -> Iterator[None]:
-    """Have an error, or Ctrl-C, end with what ``kept`` says of it; empty: with nothing more.
-
-    It is a note of the exception, which is printed after its own sentence (`notes_of`).
-    """
+    """Add what ``kept`` says to an error or Ctrl-C, as a note (`notes_of`)."""
     try:
         yield
     except typer.Exit:
@@ -34,7 +31,7 @@ def told(kept: Callable[[BaseException], str]) -> Iterator[None]:
     except BaseException as error:
         from lab.host.system.process import uninterrupted
 
-        with uninterrupted(), suppress(LabError, OSError):  # the first error is the one to tell
+        with uninterrupted(), suppress(LabError, OSError):  # the first error is the one to report
             said = kept(error) or (NOTHING if isinstance(error, KeyboardInterrupt) else "")
             if said:
                 error.add_note(said)
@@ -42,7 +39,7 @@ def told(kept: Callable[[BaseException], str]) -> Iterator[None]:
 
 
 def notes_of(error: BaseException) -> list[str]:
-    """Notes of an exception, and of those that it came of."""
+    """Notes of an exception and of its causes."""
     found: list[str] = []
     at: BaseException | None = error
     while at is not None:
@@ -52,22 +49,22 @@ def notes_of(error: BaseException) -> list[str]:
 
 
 def kept_of_run(context: typer.Context, store: RunStore) -> str:
-    """How many cells are finished, and how to go on."""
+    """How many cells are finished, and how to resume."""
     from lab.results.documents import typed_names
 
     cells = store.load_run().cells
     ended = sum(store.has_cell(cell.id) for cell in cells)
     if not ended:
-        return f"no cell was finished, and there is nothing to keep in {home(store.directory)}"
+        return f"no cell was finished: nothing is kept in {home(store.directory)}"
     _, name = typed_names(store)
     return (
         f"{ended} of {_counted(len(cells), 'cell')} finished and kept in {home(store.directory)}."
-        f" To go on:\n  {command(context, name, {*_LEFT_OUT, 'out'})}"
+        f" Resume with:\n  {command(context, name, {*_LEFT_OUT, 'out'})}"
     )
 
 
 def kept_of_matrix(context: typer.Context, directory: Path) -> str:
-    """How many jobs are done, and how many cells of the one under way; how to go on."""
+    """How many jobs are done, how many cells of the current one, and how to resume."""
     from lab.model.matrix.record import JobState
     from lab.store import matrix_runs
     from lab.store.runs import RunStore
@@ -80,11 +77,11 @@ def kept_of_matrix(context: typer.Context, directory: Path) -> str:
             run = RunStore(Path(job.run))
             ended += sum(run.has_cell(cell.id) for cell in run.load_run().cells)
     if not done and not ended:
-        return f"no cell was finished, and there is nothing to keep in {home(directory)}"
+        return f"no cell was finished: nothing is kept in {home(directory)}"
     more = f", with {_counted(ended, 'cell')} finished of others" if ended else ""
     return (
         f"{done} of {_counted(len(record.jobs), 'job')} done{more}, kept in {home(directory)}."
-        f" To go on:\n  {command(context, shlex.quote(record.id), _LEFT_OUT)}"
+        f" Resume with:\n  {command(context, shlex.quote(record.id), _LEFT_OUT)}"
     )
 
 
@@ -93,7 +90,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 def command(context: typer.Context, run: str, but: Collection[str]) -> str:
-    """The command that is being run, with ``--resume``; ``but``: options that it is not to have."""
+    """The current command with ``--resume``, without the options in ``but``."""
     at: Any = context
     words, options = [context.info_name or ""], list[str]()
     while at.parent is not None and at.parent.parent is not None:

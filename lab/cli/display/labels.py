@@ -1,15 +1,16 @@
-"""What cells are called on a screen: by the axis values that tell them apart, at a width. Pure."""
+"""Names of cells: the axis values that tell them apart, written as ``--set`` takes them. Pure."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rich.cells import cell_len, set_cell_size
 
 from lab.compile.scenario.identity import cell_id
-from lab.model.scenario.document import Cell
-from lab.report.content.figures import axes_text, axis_heads, axis_value, telling
+from lab.model.scenario.document import AxisValue, Cell
+from lab.report.content.figures import axis_heads, axis_value, telling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,57 +25,69 @@ class Fitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labels:
-    """The labels of a run's cells, by id, in the order of the file; no two are the same."""
+    """Names of a run's cells, by id, in the order of the file; no two are the same."""
 
     full: Mapping[str, str]
+    """``array.layout=parity-last disks.count=5``."""
     values: Mapping[str, str]
-    """Without the words around the values: ``parity-last 64KiB 5``."""
-    heads: str
-    """The names of these values."""
+    """Below their axes: ``parity-last 5``."""
+    heads: Sequence[str]
+    """The axes, and their last parts for a narrow column."""
     _fitted: dict[int, Fitted] = field(default_factory=dict)
 
     def fitted(self, width: int) -> Fitted:
-        """The longest form of which all labels fit; beyond that they lose their middle."""
+        """The longest form of which all names fit; beyond that they lose their middle."""
         if width not in self._fitted:
             self._fitted[width] = self._fit(max(width, 0))
         return self._fitted[width]
 
     def _fit(self, width: int) -> Fitted:
-        for head, labels in (("cell", self.full), (self.heads, self.values)):
-            if all(cell_len(label) <= width for label in labels.values()):
-                return Fitted(head=head, of=labels)
-        for head, labels in ((self.heads, self.values), ("cell", self.full)):
-            for tail in sorted(range(width), key=lambda tail: abs(2 * tail + 1 - width)):
-                short = {
-                    cell: _without_middle(label, width, tail) for cell, label in labels.items()
-                }
-                if _distinct(short.values()):
-                    return Fitted(head=head, of=short)
-        numbered = enumerate(self.full.items(), 1)
+        short = self.heads[-1]
+        for head in (*self.heads, short):
+            rows = (head, *self.values.values()) if head != short else self.values.values()
+            if all(cell_len(row) <= width for row in rows):
+                return Fitted(head=head, of=self.values)
+        for tail in sorted(range(width), key=lambda tail: abs(2 * tail + 1 - width)):
+            cut_ = {c: _without_middle(name, width, tail) for c, name in self.values.items()}
+            if _distinct(cut_.values()):
+                return Fitted(head=short, of=cut_)
+        numbered = enumerate(self.values.items(), 1)
         return Fitted(
             head="cell",
-            of={cell: cut(f"{number} {label}", width) for number, (cell, label) in numbered},
+            of={cell: cut(f"{number} {name}", width) for number, (cell, name) in numbered},
         )
+
+    def named(self, text: str) -> str:
+        """The text with the names of cells in place of their ids."""
+        for cell, name in self.full.items():
+            text = text.replace(cell, name)
+        return text
 
 
 def labels_of(cells: Sequence[Cell], scenario: str) -> Labels:
-    """Labels of a run's cells; that of the only cell is the scenario's name."""
+    """Names of a run's cells; that of the only cell is the scenario's."""
     ids = [cell_id(cell) for cell in cells]
     axes = list(telling([cell.axes for cell in cells]))
-    heads = axis_heads(axes)
-    values = [[axis_value(a, cell.axes.get(a)) for a in axes] for cell in cells]
-    forms = (
-        [axes_text({a: cell.axes.get(a) for a in axes}) or scenario for cell in cells],
-        [", ".join(f"{h} {v}" for h, v in zip(heads, mine, strict=True)) for mine in values],
-        ids,
-    )
-    full = next(form for form in forms if _distinct(form) or form is ids)
-    short = [" ".join(mine) for mine in values]
+    points = [{a: v for a, v in c.axes.items() if v is not None or a in axes} for c in cells]
+    full = [_assignments(point) or scenario for point in points]
+    values = [" ".join(_written(a, cell.axes.get(a)) for a in axes) for cell in cells]
     return Labels(
         full=dict(zip(ids, full, strict=True)),
-        values=dict(zip(ids, short if axes and _distinct(short) else full, strict=True)),
-        heads=" ".join(heads) or "cell",
+        values=dict(zip(ids, values if axes and _distinct(values) else full, strict=True)),
+        heads=[" ".join(axes), " ".join(axis_heads(axes))] if axes else ["cell"],
     )
+
+
+def _assignments(point: Mapping[str, AxisValue]) -> str:
+    """What ``--set`` takes for a point of the matrix."""
+    return " ".join(shlex.quote(f"{axis}={_written(axis, v)}") for axis, v in point.items())
+
+
+def _written(axis: str, value: AxisValue) -> str:
+    """An axis value as a scenario has it."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return axis_value(axis, value)
 
 
 def cut(text: str, width: int) -> str:

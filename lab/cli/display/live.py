@@ -1,15 +1,15 @@
-"""How a run looks while it goes on: the screen of this moment, and lines for a log. Pure.
+"""A running run as a screen, and as a line of a log. Pure.
 
-Whatever the width, a figure is whole or not there; names and steps give way first.
+Whatever the width, a number is whole or not there.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -18,24 +18,25 @@ from lab.cli.display.labels import cut
 from lab.cli.display.watching import Watched, Working
 from lab.core.units import format_rate
 from lab.model.execution.events import Sample
+from lab.report.content.plain_table import PlainTable
 
 SHORT: Final = 2.0
-"""Seconds; a step that takes less needs no clock."""
+"""Seconds from which a step shows its time."""
 WIDEST: Final = 100
-"""Columns that are used of a wider terminal: what is further apart is not read as one line."""
-COLUMNS: Final = 74
-"""A terminal this wide has each guest in one line."""
-NAME, DOING = 16, 30
-"""The least of a line that a row's name and its step get: ``guest g7f4bba``, ``write, 9 of …``."""
+"""The most columns that are used of a wide terminal."""
+NAME: Final = 16
+"""The least that a row's name gets: ``guest g7f4bba``."""
+LEAST: Final = {"time": 13, "CPU": 4, "read": 9, "write": 9}
+"""Widths that do not change from one second to the next."""
+WIDE: Final = 40
+"""The most that the column of steps takes for itself."""
 LATE: Final = 1.15
-"""Parts of its expected time after which a step is said to be late."""
-FIGURES: Final = (5, 11, 11)
-"""Columns of the processor's share and of both rates, with the space before them."""
+"""Multiple of its expected time after which a step is late."""
 EMPTY: Final = 30.0
-"""Seconds without a figure, after which the figures' columns go; each step begins without one."""
+"""Seconds without a sample after which the columns of rates go; each step begins without one."""
 NOTE_LINES: Final = 2
 OTHER_LINES: Final = 6 + NOTE_LINES
-"""Heading, bar, columns' names, how many more guests, what waits, the cursor, and a note."""
+"""Heading, bar, column heads, more guests, waiting cells, the cursor, and a notice."""
 
 
 def clock(seconds: float) -> str:
@@ -47,7 +48,7 @@ def clock(seconds: float) -> str:
 
 
 def fitting(pieces: Iterable[str], width: int, between: str = ", ") -> str:
-    """As many of the pieces as there is room for, each whole."""
+    """As many whole pieces as fit."""
     line = ""
     for piece in pieces:
         longer = f"{line}{between}{piece}" if line else piece
@@ -58,11 +59,11 @@ def fitting(pieces: Iterable[str], width: int, between: str = ", ") -> str:
 
 
 def time_left(left: Left) -> str:
-    """What is left, and how sure that is."""
+    """The time left, and how certain it is."""
     if left.ending:
         return "ending"
     if left.late:
-        return "longer than thought"
+        return "longer than expected"
     seconds = round(left.seconds / 5) * 5 if left.seconds > 60 else left.seconds
     if not left.unknown and not left.at_least:
         return f"about {clock(seconds)} left"
@@ -70,7 +71,7 @@ def time_left(left: Left) -> str:
 
 
 def counts(watched: Watched) -> list[str]:
-    """``1 of 3 cells done``, and how many run, wait, and came to nothing."""
+    """``1 of 3 cells done``, and how many run, wait, and did not finish."""
     if not watched.names:
         return ["building the array"]
     lost = len(watched.ended) - watched.done
@@ -81,22 +82,22 @@ def counts(watched: Watched) -> list[str]:
 
 
 def spent(guest: Working, at: float) -> str:
-    """How long the step has taken, and how long it should: ``3 of about 8 s``."""
+    """How long the step has taken, and how long it should: ``3 of ~8 s``."""
     seconds = at - guest.since
     if guest.expected is None:
         return f"{seconds:.0f} s" if seconds >= SHORT else ""
     if seconds <= guest.expected * LATE:
-        return f"{seconds:.0f} of about {guest.expected:.0f} s"
+        return f"{seconds:.0f} of ~{guest.expected:.0f} s"
     return f"{seconds:.0f} s, expected {guest.expected:.0f}"
 
 
 def load_of(pulse: Sample) -> str:
-    """QEMU's share of one processor: two busy ones are 200 %."""
+    """QEMU's CPU use; two busy CPUs are 200 %."""
     return f"{pulse.processor / pulse.seconds:.0%}"
 
 
 def rates_of(pulse: Sample) -> tuple[str, str]:
-    """What the guest's data disks read and write."""
+    """Read and write rate of the guest's data disks."""
     read, written = (n / pulse.seconds for n in (pulse.read_bytes, pulse.written_bytes))
     return format_rate(read), format_rate(written)
 
@@ -104,7 +105,7 @@ def rates_of(pulse: Sample) -> tuple[str, str]:
 def screen(
     watched: Watched, at: float, *, width: int, height: int, note: str = "", stopping: bool = False
 ) -> RenderableType:
-    """All of it, redrawn in place: never higher than the terminal, nor wider."""
+    """The screen: never higher or wider than the terminal."""
     width = min(width, WIDEST)
     elapsed, left = at - watched.began, watched.left(at)
     parts: list[RenderableType] = [_heading(watched, elapsed, left, width, stopping=stopping)]
@@ -114,26 +115,17 @@ def screen(
     else:
         share = min(elapsed / total, 1.0) if total > 0 else 0.0
     parts.append(_bar(share, width))
-    wide = width >= COLUMNS
-    room = max(height - OTHER_LINES, 1) // (1 if wide else 2)
     busy = watched.busy
-    shown = busy[: max(room, 1)]
-    name = max(width - 2 - DOING - sum(FIGURES), NAME) if wide else width // 2
-    labels = watched.labels.fitted(name)
-    if wide:
-        name = max(min(max(map(cell_len, labels.of.values()), default=0), name), NAME)
-        pulsed = any(guest.pulse and at - guest.pulsed <= EMPTY for guest in shown)
-        if shown:
-            parts.append(_columns(labels.head, name, width, pulsed=pulsed))
-        parts += [_row(watched, guest, at, name, width, pulsed=pulsed) for guest in shown]
-    else:
-        for guest in shown:
-            parts += _two_lines(watched, guest, at, name, width)
+    shown = busy[: max(height - OTHER_LINES, 1)]
+    if shown:
+        parts.append(_rows(watched, shown, at, width))
     if len(busy) > len(shown):
         parts.append(_line(f"+ {len(busy) - len(shown)} more guests", width))
     if watched.waiting:
-        of = watched.labels.fitted(width // 2).of
-        names = [of[cell] for cell in watched.waiting]
+        full = watched.names
+        short = watched.labels.fitted(width // 2).of
+        fits = all(cell_len(full[cell]) <= width // 2 for cell in watched.waiting)
+        names = [(full if fits else short)[cell] for cell in watched.waiting]
         parts.append(_line(_waiting(names, width), width))
     if note:
         lines = textwrap.wrap(note, width, max_lines=NOTE_LINES, placeholder=" …")
@@ -144,8 +136,8 @@ def screen(
 def _heading(
     watched: Watched, elapsed: float, left: Left, width: int, *, stopping: bool
 ) -> RenderableType:
-    """What is done, and what time it is; the time has the first right to the line."""
-    words = "stopping: the guests are taken down" if stopping else time_left(left)
+    """Cells and time; the time is never cut."""
+    words = "stopping: removing guests" if stopping else time_left(left)
     right = fitting([clock(elapsed), words], width)
     room = width - cell_len(right) - 2
     said = fitting(counts(watched), room)
@@ -157,7 +149,7 @@ def _heading(
 
 
 def _bar(share: float, width: int) -> Text:
-    """What is done and what is left, told apart without colour too."""
+    """A bar that can be read without colour."""
     done = int(share * width)
     return Text("━" * done, style="green", no_wrap=True).append("─" * (width - done), style="dim")
 
@@ -166,57 +158,33 @@ def _line(text: str, width: int, style: str = "dim") -> Text:
     return Text(cut(text, width), style=style, no_wrap=True, overflow="crop")
 
 
-def _columns(head: str, name: int, width: int, *, pulsed: bool) -> Text:
-    """The columns' names; those of figures only where a guest has some."""
-    if not pulsed:
-        return _line(f"{cut(head, name):<{name}}  doing", width)
-    doing = width - name - 2 - sum(FIGURES)
-    heads = ("CPU", "disks read", "write")
-    figures = "".join(f"{h:>{w}}" for h, w in zip(heads, FIGURES, strict=True))
-    return _line(f"{cut(head, name):<{name}}  {'doing':<{doing}}{figures}", width)
-
-
-def _row(
-    watched: Watched, guest: Working, at: float, name: int, width: int, *, pulsed: bool
-) -> Text:
-    doing = width - name - 2 - (sum(FIGURES) if pulsed else 0)
-    text = Text(no_wrap=True, overflow="crop")
-    text.append(set_cell_size(cut(watched.row(guest, name), name), name) + "  ")
-    text.append(set_cell_size(_doing(guest, at, doing), doing), style="cyan")
-    if pulsed:
+def _rows(watched: Watched, guests: Sequence[Working], at: float, width: int) -> PlainTable:
+    """A row per guest. What is too wide goes from the right: rates, CPU use, time."""
+    name = min(max(width // 4, NAME), width)
+    labels = watched.labels.fitted(name)
+    recent = any(guest.pulse and at - guest.pulsed <= EMPTY for guest in guests)
+    own = max(NAME, *map(cell_len, (labels.head, *labels.of.values())))
+    taken = own + sum(w + 2 for head, w in LEAST.items() if recent or head == "time") + 2
+    least = {labels.head: own, "doing": min(width - taken, WIDE), **LEAST}
+    table = PlainTable(labels.head, "doing", "time", "CPU", "read", "write", least=least)
+    for guest in guests:
         pulse = guest.now(at)
-        figures = (load_of(pulse), *rates_of(pulse)) if pulse else ("–",) * 3
-        text.append("".join(f"{f:>{w}}" for f, w in zip(figures, FIGURES, strict=True)))
-    return text
+        rates = (load_of(pulse), *rates_of(pulse)) if pulse else ("–",) * 3
+        row = cut(watched.row(guest, name), name)
+        step = Text(guest.step, style="cyan")
+        table.add_row(row, step, spent(guest, at), *(rates if recent else ()))
+    return table
 
 
-def _two_lines(watched: Watched, guest: Working, at: float, room: int, width: int) -> list[Text]:
-    name = cut(watched.row(guest, room), room)
-    doing = _doing(guest, at, width - cell_len(name) - 2)
-    first = Text(no_wrap=True, overflow="crop").append(f"{name}: ").append(doing, style="cyan")
-    pieces = _figures(guest.now(at)) or ["no figures yet"]
-    return [first, _line(f"  {fitting(pieces, width - 2)}", width, "")]
-
-
-def _figures(pulse: Sample | None) -> list[str]:
+def _rates(pulse: Sample | None) -> list[str]:
     if pulse is None:
         return []
     read, written = rates_of(pulse)
     return [f"CPU {load_of(pulse)}", f"read {read}", f"write {written}"]
 
 
-def _doing(guest: Working, at: float, width: int) -> str:
-    """The step, which is cut, and its time, which is whole or shorter."""
-    time = spent(guest, at)
-    if time and cell_len(guest.step) + 2 + cell_len(time) > width:
-        time = f"{at - guest.since:.0f} s"
-    if not time or cell_len(time) + 4 > width:
-        return cut(guest.step, width)
-    return f"{cut(guest.step, width - cell_len(time) - 2)}, {time}"
-
-
 def _waiting(names: list[str], width: int) -> str:
-    """As many names as fit, and how many more there are."""
+    """As many names as fit, and the number of the others."""
     line = ""
     for number in range(1, len(names) + 1):
         rest = f"; and {len(names) - number} more" if number < len(names) else ""
@@ -228,12 +196,11 @@ def _waiting(names: list[str], width: int) -> str:
 
 
 def log_line(watched: Watched, at: float) -> str:
-    """All of it in one line, for a log that is read afterwards."""
+    """The status of the run in one line."""
     said = ", ".join([*counts(watched), time_left(watched.left(at))])
     guests = []
     for guest in watched.busy:
         doing = ", ".join([guest.step, *filter(None, [spent(guest, at)])])
-        figures = _figures(guest.now(at))
         name = watched.name(guest.cell) if guest.cell else f"guest {guest.guest}"
-        guests.append(f"{name}: {', '.join([doing, *figures])}")
+        guests.append(f"{name}: {', '.join([doing, *_rates(guest.now(at))])}")
     return "; ".join([said, *guests])

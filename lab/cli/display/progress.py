@@ -1,7 +1,7 @@
 """Progress on standard error: what is happening now, and how long it should take.
 
-On a terminal a display that is redrawn in place, and vanishes at the end; elsewhere a line now and
-then, as a log can bear it. With ``--verbose`` a line per event, on both.
+On a terminal: a display that is redrawn in place and removed at the end. Elsewhere: one line per
+significant event, at least one a minute. With ``--verbose``: one line per event on both.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ if TYPE_CHECKING:
 
 TITLE_WIDTH, CLOCK_WIDTH, BAR_WIDTH = 20, 24, 30
 NOTED: Final = 60.0
-"""Seconds for which a note stays in sight."""
+"""Seconds for which a notice is shown."""
 ECHO: Final = 2
-"""Columns that stay free for the ``^C`` that a terminal writes: it begins no new line then."""
+"""Columns left free for the ``^C`` that a terminal writes, so that it does not wrap."""
 QUIET: Final = 60.0
-"""Seconds without a line, after which a log gets one that says how things stand."""
+"""Seconds without a line after which a log gets a status line."""
 CLOSE: Final = 10.0
-"""Seconds within which a log gets no second line for a cell that went well."""
+"""Seconds between two lines about cells that finished well."""
 
 
 class InPlace:
-    """A display that is drawn anew four times a second, while it is shown."""
+    """A display that is redrawn four times a second."""
 
     def __init__(self, render: Callable[[], RenderableType], console: Console | None) -> None:
         self.console = console or console_of(stderr=True)
@@ -68,7 +68,7 @@ class InPlace:
         self._lengths: list[int] = []
         """Of the lines that were drawn last."""
         self._live: Live | None = None
-        # FORCE_COLOR, which rich takes for a terminal, makes none of a CI's log.
+        # rich takes FORCE_COLOR for a terminal; a CI log is none.
         self.shown = self.console.file.isatty() and not self.console.is_dumb_terminal
 
     def __enter__(self) -> InPlace:
@@ -92,9 +92,9 @@ class InPlace:
             self._live.stop()
 
     def _drawn(self) -> RenderableType:
-        """What is to be drawn; a terminal that became narrower has folded what stands there.
+        """The lines to draw. A terminal that became narrower has folded those already there.
 
-        rich goes up as many lines as it has drawn: here it learns how many there are now.
+        rich moves up by the lines that it drew: here it learns how many there are now.
         """
         width = self.console.width
         drawn = self._live._live_render if self._live else None
@@ -111,7 +111,7 @@ def folded(lengths: Sequence[int], width: int) -> int:
 
 
 class Display:
-    """Two lines: all of a piece of work, with a bar, and below it the step of the moment."""
+    """Two lines: a task with a bar, and below it its current step."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._title = "getting ready"
@@ -122,18 +122,18 @@ class Display:
         self.place = InPlace(self.render, console)
 
     def begin(self, title: str) -> None:
-        """Something new, its clock at zero."""
+        """Start a new task, its clock at zero."""
         self._title, self._since = title, time.monotonic()
         self._fraction = None
 
     def step(self, text: str, *, fraction: float | None = None) -> None:
-        """What is being done, and how far all of it is (0 to 1)."""
+        """The current step, and the share of the task that is done (0 to 1)."""
         if text != self._step:
             self._step, self._step_since = text, time.monotonic()
         self._fraction = fraction
 
     def render(self) -> RenderableType:
-        """Both lines, as wide as the terminal."""
+        """Both lines."""
         now = time.monotonic()
         elapsed = now - self._since
         fraction = self._fraction
@@ -158,7 +158,7 @@ class Display:
 
 
 class Spinner:
-    """One piece of work that says itself how far it is."""
+    """Shows one task that reports its own progress."""
 
     def __init__(self, title: str) -> None:
         self._display = Display()
@@ -177,12 +177,12 @@ class Spinner:
         self._display.place.__exit__(kind, error, trace)
 
     def show(self, text: str, fraction: float | None) -> None:
-        """What is being done, and how far it is: 0 to 1, or ``None``."""
+        """The current step, and the share that is done: 0 to 1, or ``None``."""
         self._display.step(text, fraction=fraction)
 
 
 class Progress:
-    """A run: how far it is, what each guest does, what waits."""
+    """Shows a run: what is done, what each guest does, what waits."""
 
     def __init__(
         self, compiled: Compiled, *, how: How, verbose: bool, console: Console | None = None
@@ -219,7 +219,7 @@ class Progress:
         self._place.__exit__(kind, error, trace)
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
-        """Somebody wants the run to end: the display says so while guests are taken down."""
+        """A signal ends the run: say so while guests are removed."""
         self._stopping = True
         raise KeyboardInterrupt
 
@@ -228,13 +228,13 @@ class Progress:
         if not self._building:
             self._building = True
             self._getting_ready.begin("building the image")
-            self._log("building the image, which takes a minute or more")
+            self._log("building the image: takes a minute or more")
         self._getting_ready.step(text, fraction=fraction)
 
     def ready(self, store: RunStore, place: Place) -> None:
-        """The run has its directory and its accelerator."""
+        """The run has a directory and an accelerator."""
         kind = place.accelerator.kind
-        stored = {cell for cell in self._labels.full if store.has_cell(cell)}
+        stored = store.finished_cells() & self._labels.full.keys()
         left = [c for c in self._cells if cell_id(c) not in stored]
         self._watched = Watched(
             labels=self._labels,
@@ -249,7 +249,7 @@ class Progress:
     def watch(self, guest: str, event: Event | None) -> None:
         """One event of a guest's worker, or its end."""
         watched = self._watched
-        if watched is None:  # there is nothing to watch before `ready`
+        if watched is None:  # before `ready`
             return
         at = time.monotonic()
         with self._telling:
@@ -282,14 +282,14 @@ class Progress:
             self._log(f"{said}; {self.title()}, {self._left()}")
 
     def title(self) -> str:
-        """How far the run is."""
+        """The number of finished cells."""
         return counts(self._watched)[0] if self._watched else ""
 
     def _left(self) -> str:
         return time_left(self._watched.left(time.monotonic())) if self._watched else ""
 
     def render(self) -> RenderableType:
-        """The screen of this moment."""
+        """The current screen."""
         if self._watched is None:
             return self._getting_ready.render()
         at = time.monotonic()
@@ -304,18 +304,19 @@ class Progress:
             )
 
     def note(self, text: str) -> None:
-        """Something that whoever looks should know: it stays in sight for a while."""
+        """Show a notice for a minute, and log it."""
+        text = self._labels.named(text)
         self._note, self._noted = text, time.monotonic()
         self.say(text)
         self._log(text)
 
     def say(self, text: str) -> None:
-        """A line for those who follow."""
+        """Print a line with ``--verbose``."""
         if self._verbose:
             self._print(text)
 
     def _log(self, text: str) -> None:
-        """A line for a log, where there is no display and nobody follows each event."""
+        """Print a line where there is neither a display nor ``--verbose``."""
         self._said = time.monotonic()
         if not self._verbose and not self._place.shown:
             self._print(text)

@@ -1,4 +1,4 @@
-"""A run as far as its workers have told of it: events in, what each guest and cell is at, out."""
+"""The state of a run as its workers have reported it: what each guest and cell does."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from lab.model.result.document import Outcome
 
 BOOT_SECONDS: Final = {"kvm": 8.0, "tcg": 27.0}
 RESTORE_SECONDS: Final = 3.0
-"""Of a saved guest, until SSH answers; the last two thirds of it are the step ``booting``."""
+"""Of a snapshot, until SSH answers; the last two thirds of it are the step ``booting``."""
 FRESH: Final = 5.0
-"""Seconds for which a pulse is what happens now."""
+"""Age in seconds up to which a sample is current."""
 OTHERS: Final = {"calibration-": "bare disks", "array": "the base cell"}
-"""What workers are given besides cells, by how its id begins."""
+"""What workers run besides cells, by the beginning of its id."""
 AT_MOST: Final = 0.5
-"""Seconds of the step before that a pulse may have in it."""
+"""Seconds of the previous step that a sample may cover."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Working:
-    """A guest, and what it is at."""
+    """A guest, and what it does."""
 
     guest: str
     cell: str | None = None
@@ -50,7 +50,7 @@ class Working:
     pulsed: float = 0.0
 
     def now(self, at: float) -> Sample | None:
-        """The last pulse, if it is of this moment, and of this step alone."""
+        """The last sample, if it is current and of this step alone."""
         if self.pulse is None or at - self.pulsed > FRESH:
             return None
         return self.pulse if self.pulsed - self.pulse.seconds >= self.since - AT_MOST else None
@@ -71,7 +71,7 @@ class Watched:
     ended: dict[str, Outcome] = field(default_factory=dict)
 
     def take(self, at: float, guest: str, event: Event | None) -> None:
-        """Something was told; ``None``: the guest's worker has ended."""
+        """An event arrives; ``None``: the guest's worker has ended."""
         if event is None:
             self.guests.pop(guest, None)
             return
@@ -97,7 +97,7 @@ class Watched:
                     if known.restored:
                         self.estimate.guest_restores(RESTORE_SECONDS)
                 else:
-                    self.estimate.step_starts(event.cell, event.label, event.expected_seconds, at)
+                    self.estimate.step_starts(event.cell, event.expected_seconds, at)
             case Sample():
                 known.pulse, known.pulsed = event, at
             case TestStarted():
@@ -120,7 +120,7 @@ class Watched:
 
     @property
     def names(self) -> Mapping[str, str]:
-        """Its cells' full labels, by id, in the order of the file."""
+        """Names of its cells, by id, in the order of the file."""
         return self.labels.full
 
     def left(self, at: float) -> Left:
@@ -129,7 +129,7 @@ class Watched:
 
     @property
     def busy(self) -> list[Working]:
-        """Guests that do something, those with a cell first."""
+        """Guests that are not idle, those with a cell first."""
         found = [g for g in self.guests.values() if not g.idle]
         return sorted(found, key=lambda g: g.cell is None)
 
@@ -146,15 +146,15 @@ class Watched:
 
     @property
     def done(self) -> int:
-        """Cells that came to their end as they should."""
+        """Number of cells that finished with outcome ``done``."""
         return sum(outcome is Outcome.DONE for outcome in self.ended.values())
 
     def name(self, cell: str) -> str:
-        """A cell's full label, or what else a worker is given."""
+        """A cell's name, or that of what else a worker runs."""
         return self.names.get(cell) or _other(cell)
 
     def row(self, guest: Working, width: int) -> str:
-        """What a guest's row is called; no two rows are called the same."""
+        """The name of a guest's row; no two rows have the same."""
         if guest.cell is None:
             return f"guest {guest.guest}"
         if label := self.labels.fitted(width).of.get(guest.cell):

@@ -22,10 +22,17 @@ def cell_id(cell: Cell) -> str:
     return f"{slug(cell)}-{_digest(cell.model_dump(mode='json', exclude=without))}"
 
 
+def digest_of(cell_id: str) -> str:
+    """The hex digits of a cell's id. Earlier versions made another slug before them."""
+    return cell_id.rpartition("-")[2]
+
+
 def slug(cell: Cell) -> str:
-    """The cell's axis values as part of a name."""
-    words = [re.sub(r"[^A-Za-z0-9]+", "-", str(v)).strip("-") for v in cell.axes.values()]
-    return "-".join(w for w in words if w)[:60].strip("-") or "base"
+    """The cell's axis values, readable in a name; those that it leaves out are left out."""
+    values = [str(value) for value in cell.axes.values() if value is not None]
+    words = [re.sub(r"[^A-Za-z0-9]+", "-", value).strip("-") for value in values]
+    named = "-".join(word for word in words if word)[:60].strip("-")
+    return named or ("default" if cell.axes else "base")
 
 
 def identity(cell: Cell) -> str:

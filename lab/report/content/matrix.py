@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from lab.core.units import MIB, format_seconds, format_size
@@ -39,10 +39,7 @@ LINES: Final = 12
 
 def plan_page(record: MatrixRun) -> RenderableType:
     """The jobs in their order with their times, and those that are not run."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for heading in ("job", "cells", "time", "by", "why now"):
-        right = heading in ("cells", "time")
-        table.add_column(heading, justify="right" if right else "left", overflow="fold")
+    table = plain_table("job", "cells", "time", "by", "why now")
     waiting = [job for job in record.jobs if job.state is JobState.WAITING]
     for job in waiting:
         seconds = format_seconds(job.seconds)
@@ -87,29 +84,41 @@ def _others(jobs: Sequence[JobRecord], state: JobState, what: str) -> Iterator[R
 
 def matrix_page(found: MatrixResult) -> RenderableType:
     """``lab run matrix``: scenarios by images, failures, regressions."""
-    systems = list(dict.fromkeys(system_of(p.job) for p in found.jobs))
-    table = plain_table("scenario", *systems)
-    for name in dict.fromkeys(p.job.scenario for p in found.jobs):
-        row = [
-            " · ".join(
-                summary(p)
-                for p in found.jobs
-                if p.job.scenario == name and system_of(p.job) == system
-            )
-            for system in systems
-        ]
-        table.add_row(name, *row)
     lines = [Text(line, style=style) for line, style in remarkable(found)]
     shown: list[RenderableType] = [*lines[:LINES]]
     if len(lines) > LINES:
         shown.append(Text(f"… and {len(lines) - LINES} more: --json has all of them"))
     return Group(
         Text(found.run.title, style="bold"),
-        table,
+        Outcomes(found.jobs),
         Text(LEGEND, style="dim"),
         *shown,
         Text(sentence(found)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """How each job ended: scenarios by images, or a line per job where that is too wide."""
+
+    jobs: Sequence[JobResult]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The form that fits."""
+        systems = list(dict.fromkeys(system_of(p.job) for p in self.jobs))
+        table = plain_table("scenario", *systems)
+        for name in dict.fromkeys(p.job.scenario for p in self.jobs):
+            mine = [p for p in self.jobs if p.job.scenario == name]
+            row = [
+                " · ".join(summary(p) for p in mine if system_of(p.job) == system)
+                for system in systems
+            ]
+            table.add_row(name, *row)
+        if table.width > options.max_width:
+            table = plain_table("scenario", "image", "outcome")
+            for job in self.jobs:
+                table.add_row(job.job.scenario, system_of(job.job), summary(job))
+        yield table
 
 
 def system_of(job: JobRecord) -> str:

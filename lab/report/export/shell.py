@@ -1,4 +1,4 @@
-"""Plans and cells as shell scripts that a person can read, and paste piece by piece."""
+"""Plans and cells as shell scripts that can be read, and pasted in pieces."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lab.model.execution.procedure import Procedure, plain
 
 
 def as_script(plan: Plan) -> str:
-    """The whole plan: host commands as they are, guest commands through the function ``guest``."""
+    """The plan as a script; guest commands go through the shell function ``guest``."""
     return "\n".join(_lines(plan)) + "\n"
 
 

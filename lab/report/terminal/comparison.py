@@ -7,7 +7,6 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from lab.analysis.noise import ENOUGH, USUAL
@@ -26,7 +25,7 @@ STYLES: Mapping[Change, str] = {
 
 
 def comparison_page(found: Comparison) -> RenderableType:
-    """``lab results compare``: what differs, then every cell, then what became of claims."""
+    """``lab results compare``: environment, cells, claims."""
     title = f"{found.first.id} → {found.second.id}"
     parts: list[RenderableType] = [Text(title, style="bold")]
     parts.append(_differences("The environment", found.environment))
@@ -34,8 +33,8 @@ def comparison_page(found: Comparison) -> RenderableType:
     notes: list[str] = []
     for cell in found.cells:
         rows = _rows(cell, least=found.least)
-        for number, row in enumerate(rows):
-            table.add_row(_name(cell) if number == 0 else "", *row)
+        for row in rows:
+            table.add_row(_name(cell), *row)
         notes += [f"{_name(cell)}: {doubt}" for doubt in cell.doubts]
     parts.append(table)
     parts += [
@@ -71,7 +70,7 @@ def _said(value: Any) -> str:
 
 
 def _rows(cell: CellChange, least: float) -> list[tuple[str | Text, ...]]:
-    """A row for each workload's main figure, and for every other one that changed for sure."""
+    """A row for the main metric of each workload, and for each other metric that changed."""
     found: list[tuple[str | Text, ...]] = []
     spoken: set[str] = set()
     for one in sorted(cell.figures, key=_rank):
@@ -145,8 +144,8 @@ def _point(point: Point) -> tuple[str | Text, ...]:
 
 
 def noise_page(floors: Sequence[NoiseFloor], runs: int) -> RenderableType:
-    """``lab results noise``: how far a figure, and two of them, may be off."""
-    table: Table = plain_table("disks", "metric", "one run ±", "two runs ±", "of")
+    """``lab results noise``: error of one value, and of the difference of two."""
+    table = plain_table("disks", "metric", "one run ±", "two runs ±", "of")
     for floor in floors:
         spread = Spread(deviation=floor.deviation, freedom=floor.freedom)
         off = reach(spread)

@@ -5,39 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rich.box import SIMPLE
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from lab.core.units import format_rate, format_size
 from lab.model.scenario.profile import Point, Profile
+from lab.report.content.plain_table import PlainTable, plain_table
 
 
-def disk_table(rows: Sequence[dict[str, Any]]) -> Table:
-    """One row for each disk, with every name, and everything that forbids it."""
-    table = Table(box=SIMPLE, pad_edge=False)
-    for heading in ("disk", "what", "may be passed through"):
-        table.add_column(heading, overflow="fold")
+def disk_table(rows: Sequence[dict[str, Any]]) -> PlainTable:
+    """``lab disk list``: names of each disk, and why it cannot be passed through."""
+    table = PlainTable("disk", "model", "size", "allowed", "names and reasons", prose=True)
     for row in rows:
-        about = [row["model"], format_size(row["size"])]
-        about.append("turns" if row["rotational"] else "solid state")
-        if row["serial"]:
-            about.append(f"serial {row['serial']}")
-        reasons = [f"{o['rule']}: {o['evidence']}" for o in row["forbidden"]]
-        table.add_row(
-            "\n".join([row["device"], *row["names"]]),
-            "\n".join(word for word in about if word),
-            "\n".join(["no", *reasons]) if reasons else "yes",
-        )
+        serial = [f"serial {row['serial']}"] if row["serial"] else []
+        reasons = [f"{one['rule']}: {one['evidence']}" for one in row["forbidden"]]
+        turns = "turns" if row["rotational"] else "solid state"
+        model = ", ".join(filter(None, (row["model"], turns)))
+        more = "\n".join([*row["names"], *serial, *reasons])
+        size = format_size(row["size"])
+        table.add_row(row["device"], model, size, "no" if reasons else "yes", more)
     return table
 
 
 def profile_page(profile: Profile) -> RenderableType:
-    """What was measured beside what the model does, and the model's figures."""
-    table = Table(box=SIMPLE, pad_edge=False)
-    for heading in ("reads", "disk", "model", "off by"):
-        table.add_column(heading, justify="left" if heading == "reads" else "right")
+    """``lab disk calibrate``: measured and modelled values, and the parameters of the model."""
+    table = plain_table("read", "measured", "predicted", "off by")
     for point in profile.points:
         table.add_row(
             point.name,

@@ -1,10 +1,9 @@
-"""What ``lab scenario explain`` prints: sentences, and a line for each member."""
+"""``lab scenario explain``: sentences, and a line per member disk."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -13,12 +12,13 @@ from rich.text import Text
 from lab.core.units import MIB
 from lab.model.result.explanation import CellExplanation, Explanation, MemberBytes
 from lab.report.content.figures import axis_value, figure
+from lab.report.content.plain_table import PlainTable, plain_table
 
 
 def explanation_page(
     title: str, cells: Sequence[CellExplanation], workload: str | None = None
 ) -> RenderableType:
-    """Every cell and workload, or one workload of every cell."""
+    """All workloads of all cells, or one workload."""
     parts: list[RenderableType] = [Text(title, style="bold")]
     for cell in cells:
         axes = ", ".join(f"{k} {axis_value(k, v)}" for k, v in cell.axes.items())
@@ -49,18 +49,11 @@ def _workload(axes: str, explanation: Explanation) -> RenderableType:
     return Group(*parts)
 
 
-def _members(members: Sequence[MemberBytes]) -> Table:
-    counted = any(m.counted_read_bytes is not None for m in members)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    table.add_column("disk")
-    headings = ["reads", "writes"]
-    if counted:
-        headings += ["counted", "counted", "off by"]
-    for heading in headings:
-        table.add_column(heading, justify="right")
+def _members(members: Sequence[MemberBytes]) -> PlainTable:
+    table = plain_table("disk", "reads", "writes", "disk read", "disk wrote", "off by")
     for member in members:
         row = [_mebibytes(member.read_bytes), _mebibytes(member.written_bytes)]
-        if counted:
+        if any(m.counted_read_bytes is not None for m in members):
             row += [
                 _mebibytes(member.counted_read_bytes),
                 _mebibytes(member.counted_written_bytes),

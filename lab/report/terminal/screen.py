@@ -1,7 +1,8 @@
-"""A run on one screen: the question, the answer, figures, verdicts and what to make of them.
+"""A run on one screen: the question, the answer, values, verdicts and notes.
 
-Readable at 50 columns and without colour. What is too much for a screen is summed up, and ``whole``
-shows all of it. No line ends in the middle of a figure.
+Readable at 50 columns and without colour. Long runs are summarised; ``whole`` prints everything.
+No line ends inside a value. These tables choose another form where `PlainTable` drops a column:
+a result must not lose a value.
 """
 
 from __future__ import annotations
@@ -46,21 +47,21 @@ STYLES: Final = {
     Verdict.NOT_TESTED: "dim",
 }
 FIGURES: Final = 16
-"""Figures that have a line each; more of them are summed up."""
+"""Values that have a line each; more are summarised."""
 CLAIMS: Final = 9
-"""Claims that have their reasons; of more, those that hold are only named."""
+"""Claims that are printed with reasons; of more, those that hold are only named."""
 UNFINISHED: Final = 4
-"""Cells that did not finish whose reasons are given."""
+"""Unfinished cells that are printed with their reasons."""
 WORDS: Final = 320
-"""Characters of a note before it is cut short, at a sentence's or an item's end."""
+"""Characters after which a note is cut, at the end of a sentence or an item."""
 NARROW: Final = 60
-"""Columns below which what stands side by side stands below each other."""
+"""Width below which columns are printed below each other."""
 NAMES: Final = 7
-"""Part of the columns that claims' names may take; where one is longer, it stands above."""
+"""Share of the width that claim ids may take; a longer id gets a line of its own."""
 GAP: Final = 2
 
 _JOINT: Final = "\ue000"
-"""Of a private area: stands for a space at which no line may end, which rich has no word for."""
+"""A no-break space for rich, which breaks lines at U+00A0 too; from a private use area."""
 _INSIDE: Final = re.compile(
     r"(?<=\d) (?=(?:[kMGT]?B(?:/s)?|[KMGT]iB(?:/s)?|ms|min|s|h|%|disks?)\b)|(?<=\S) (?=±)"
 )
@@ -69,18 +70,18 @@ _SCALED: Final = re.compile(r"\bscaled\b|slow motion|read times", re.IGNORECASE)
 
 
 def together(text: str) -> str:
-    """The text, its figures, their units and their error bars not to be parted."""
+    """Keep values, units and error bars on one line."""
     return _INSIDE.sub(_JOINT, text)
 
 
 @dataclass(frozen=True, slots=True)
 class Unparted:
-    """Prints joints as the spaces that they are."""
+    """Prints no-break spaces as spaces."""
 
     inner: RenderableType
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """What is inside, laid out with joints."""
+        """The content, with spaces."""
         for part in console.render(self.inner, options):
             yield Segment(part.text.replace(_JOINT, " "), part.style, part.control)
 
@@ -96,7 +97,7 @@ def result_page(
     overrides: Sequence[str] = (),
     whole: bool = True,
 ) -> RenderableType:
-    """The question, the answer, the cells, the verdicts, and what to make of them."""
+    """Question, answer, cells, verdicts and notes."""
     parts: list[RenderableType] = [Text(title, style="bold")]
     if question:
         parts.append(Padding(_text(question.strip()), (0, 2)))
@@ -121,7 +122,7 @@ def result_page(
 
 
 def abridged(result: Result, *, notes: str = "", overrides: Sequence[str] = ()) -> bool:
-    """Whether a screen has not room for all of it."""
+    """Whether a screen leaves something out."""
     unfinished = sum(c.outcome is not Outcome.DONE and not c.pending for c in result.cells)
     return (
         sum(len(rows_of(cell)) for cell in result.cells) > FIGURES
@@ -148,7 +149,7 @@ def _answer(sentences: Sequence[str]) -> RenderableType:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Each figure of each cell: as a table, as a table by cells, or as sentences."""
+    """Each value of each cell: as a table, a table by cells, or sentences."""
 
     cells: Sequence[CellResult]
     rows: Sequence[Sequence[Row]]
@@ -184,7 +185,7 @@ class Cells:
         yield from sentences
 
     def _heads(self) -> list[str]:
-        """What is measured, and of the rest what there is."""
+        """The columns that have values."""
         if not self.measured:
             return ["predicted"]
         rows = [row for each in self.rows for row in each]
@@ -212,7 +213,7 @@ class Cells:
 
 
 def measured_text(row: Row) -> str:
-    """A median and how far its interval's farther end is; ``?`` where it is doubtful."""
+    """A median and its error bar; ``?`` if it is doubtful."""
     if row.measurement is None:
         return ""
     found = f"{figure(row.metric, row.measurement.median)} {spread(row.measurement)}".rstrip()
@@ -220,7 +221,7 @@ def measured_text(row: Row) -> str:
 
 
 def _laid(form: Sequence[Sequence[str]], right: int) -> list[str]:
-    """Lines of a table; its last columns stand to the right, a row of one is a heading."""
+    """Lines of a table; the last ``right`` columns are right-aligned, a row of one is a heading."""
     full = [row for row in form if len(row) > 1]
     widths = [max(cell_len(row[n]) for row in full) for n in range(len(full[0]))]
     left = len(widths) - right
@@ -239,12 +240,12 @@ def _laid(form: Sequence[Sequence[str]], right: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Summed:
-    """Many figures: each workload's lowest, median and highest, and medians along each axis."""
+    """Many values: lowest, median and highest of each workload, and medians per axis value."""
 
     found: Overview
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Tables where there is room, sentences elsewhere."""
+        """Tables if they fit, else sentences."""
         found, width = self.found, options.max_width
         yield _text(f"{found.figures} figures of {found.cells} cells; from each workload:", "bold")
         for each in found.extremes:
@@ -282,7 +283,7 @@ def _unfinished(cells: Sequence[CellResult], *, whole: bool) -> Iterator[Rendera
 
 
 def _claims(claims: Sequence[ClaimResult], said: str, *, whole: bool) -> Iterator[RenderableType]:
-    """Each with its verdict and reason; of too many those that need a look, the others by name."""
+    """Claims with verdict and reason; of too many, those that do not hold, the others by name."""
     if not claims:
         return
     yield Text()
@@ -305,14 +306,14 @@ def _claims(claims: Sequence[ClaimResult], said: str, *, whole: bool) -> Iterato
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A claim and what became of it: side by side, or below each other."""
+    """A claim and its verdict: side by side, or below each other."""
 
     claim: ClaimResult
     name: int
-    """Letters of the longest claim's name, and of the longest verdict."""
+    """Length of the longest claim id, and below of the longest verdict."""
     width: int
     said: bool
-    """The answer above has its reason."""
+    """The answer above states its reason."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """As the width allows."""
@@ -345,7 +346,7 @@ def _point(head: str, text: str) -> RenderableType:
 
 
 def _short(head: str, text: str) -> tuple[str, str]:
-    """A note as far as there is room for it: of the author's, above all what was scaled."""
+    """A note cut to its limit; of the author's notes, the sentences about scaling come first."""
     if len(text) <= WORDS:
         return head, text
     if head != "notes":
@@ -356,7 +357,7 @@ def _short(head: str, text: str) -> tuple[str, str]:
 
 
 def _whole_parts(parts: Sequence[str], between: str) -> str:
-    """As many as there is room for, one at the least."""
+    """As many parts as fit, at least one."""
     said = parts[0]
     for part in parts[1:]:
         if len(said) + len(between) + len(part) > WORDS:
@@ -376,7 +377,7 @@ def _where(result: Result) -> RenderableType:
 
 
 def next_steps(steps: Sequence[tuple[str, str]], directory: str) -> RenderableType:
-    """Where everything lies, and what to type next; lines that can be pasted, so never folded."""
+    """The run's directory and the next commands, one per line, to be printed without folding."""
     lines = [Text(f"Kept in {directory}", style="dim")]
     for command, what in steps:
         lines += [Text(f"{what}:", style="dim"), Text(f"  {command}")]

@@ -1,4 +1,4 @@
-"""Many figures in few: each workload's lowest and highest, and medians along each axis."""
+"""Many values in a few lines: lowest and highest of each workload, medians per axis value."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from lab.report.content.figures import (
 )
 
 VALUES: Final = 8
-"""Values of an axis that are shown; of more, the first and the last ones."""
+"""Values of an axis that are printed; of more, the first and the last."""
 WORKLOADS: Final = 6
-"""Workloads that are summed up; the others are counted."""
+"""Workloads that are summarised."""
 
 Key = tuple[str, str]
 """A workload and its metric."""
@@ -35,7 +35,7 @@ class Extremes:
 
     workload: str
     lines: tuple[tuple[str, str, str], ...]
-    """What it is, the figure, and in which cell."""
+    """Label, value and cell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Median:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """All figures of a run, summed up."""
+    """Summary of all values of a run."""
 
     cells: int
     figures: int
@@ -59,7 +59,7 @@ class Overview:
 
 
 def overview(cells: Sequence[CellResult], rows: Sequence[Sequence[Row]]) -> Overview:
-    """What a person wants to know of hundreds of figures, measured ones only."""
+    """Summarise the measured values."""
     told = telling([cell.axes for cell in cells])
     every = [row for each in rows for row in each if row.measured is not None]
     groups: dict[Key, list[Row]] = {}
@@ -79,7 +79,7 @@ def overview(cells: Sequence[CellResult], rows: Sequence[Sequence[Row]]) -> Over
 
 
 def _extremes(rows: Sequence[Row], axes: Sequence[str]) -> tuple[tuple[str, str, str], ...]:
-    """Lowest, median, highest, and the one that is farthest from theory."""
+    """Lowest, median, highest, and largest difference from theory."""
     ordered = sorted(rows, key=lambda row: row.measured or 0.0)
     low, high = ordered[0], ordered[-1]
     middle = figure(low.metric, median(row.measured or 0.0 for row in rows))

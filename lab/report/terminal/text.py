@@ -17,13 +17,13 @@ from lab.compile.resources import CPUS, DISK, IMAGE, MEMORY, SPACE
 from lab.core.units import GIB, format_size
 from lab.model.scenario.document import SERVED
 from lab.report.content.figures import axis_value
-from lab.report.content.plain_table import plain_table
+from lab.report.content.plain_table import PlainTable, plain_table
 
 if TYPE_CHECKING:
     from lab.compile.scenario.document import Compiled
 
 
-def scenario_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+def scenario_table(rows: Sequence[Mapping[str, Any]]) -> PlainTable:
     """``lab scenario list``."""
     table = plain_table("scenario", "question", "cells", "claims")
     for row in rows:
@@ -80,7 +80,7 @@ def scenario_page(compiled: Compiled, file: str) -> RenderableType:
     parts.append(Padding(grid, (1, 0)))
     for claim in scenario.claims:
         row = Table.grid(padding=(0, 2))
-        row.add_column(min_width=6, max_width=8, overflow="fold")
+        row.add_column(no_wrap=True)
         row.add_column(overflow="fold")
         says = Text(claim.says.strip())
         says.append(f"\nholds if {in_words(claim)}", style="dim")
@@ -89,7 +89,7 @@ def scenario_page(compiled: Compiled, file: str) -> RenderableType:
     return Group(*parts)
 
 
-def guest_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+def guest_table(rows: Sequence[Mapping[str, Any]]) -> PlainTable:
     """``lab ps``."""
     table = plain_table("guest", "state", "scenario", "array", "port", "since")
     for row in rows:
@@ -99,7 +99,7 @@ def guest_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def cluster_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+def cluster_table(rows: Sequence[Mapping[str, Any]]) -> PlainTable:
     """``lab cluster status``."""
     table = plain_table("host", "accelerator", "guests", "memory", "space", "images, disks")
     for row in rows:
@@ -116,11 +116,11 @@ def cluster_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         ]
         guests = f"{has.get(CPUS, 0):g}"
         kind = row["accelerator"].upper()
-        table.add_row(row["host"], kind, guests, *sizes, "\n".join(there) or "–")
+        table.add_row(row["host"], kind, guests, *sizes, ", ".join(there) or "–")
     return table
 
 
-def image_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+def image_table(rows: Sequence[Mapping[str, Any]]) -> PlainTable:
     """``lab image list``."""
     table = plain_table("image", "state", "kernel", "mdadm", "digest")
     for row in rows:
@@ -131,7 +131,7 @@ def image_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def run_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+def run_table(rows: Sequence[Mapping[str, Any]]) -> PlainTable:
     """``lab results list``."""
     table = plain_table("run", "cells", "holds", "refuted", "other", "state")
     for row in rows:
@@ -148,18 +148,15 @@ def run_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def doctor_table(findings: Sequence[Any]) -> Table:
+def doctor_table(findings: Sequence[Any]) -> PlainTable:
     """``lab doctor``."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(width=7)
-    table.add_column(width=11)
-    table.add_column(overflow="fold")
+    table = PlainTable("state", "what", "detail", prose=True, heads=False)
     for found in findings:
         mark = Text("good", style="green")
         if not found.good:
             mark = Text("MISSING", style="red") if found.needed else Text("not yet", style="yellow")
         detail = Text(found.detail)
         if found.mend:
-            detail.append(f"\nmend it with: {found.mend}", style="bold")
+            detail.append(f"\nfix it with: {found.mend}", style="bold")
         table.add_row(mark, found.name, detail)
     return table
