@@ -13,15 +13,15 @@ from lab.core.errors import TroubleError
 from lab.model.execution.events import CellFinished, Event, Pulse
 from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Guest
-from lab.run.crew import Heard, Member
 from lab.run.scheduling.dispatch import Dispatch
 from lab.run.task import Task, task_of
+from lab.run.worker_pool import PooledWorker, WorkerEvent
 
 IDLE: Final = 60.0
 """Seconds without a cell after which nobody seems to be there any more."""
 
 
-class Feed(SimpleQueue[Heard]):
+class Feed(SimpleQueue[WorkerEvent]):
     """What workers tell, and cells among it: whoever waits for one must notice the other."""
 
     def __init__(self) -> None:
@@ -33,20 +33,20 @@ class Feed(SimpleQueue[Heard]):
 
     def ask(self, cell: Cell | None) -> None:
         """Another cell, from any thread; ``None``: that was all."""
-        self.put(cast("Heard", (None, cell)))
+        self.put(cast("WorkerEvent", (None, cell)))
 
     @override
-    def get(self, block: bool = True, timeout: float | None = None) -> Heard:
+    def get(self, block: bool = True, timeout: float | None = None) -> WorkerEvent:
         """What a worker tells next; cells that come before it are kept."""
         while (heard := self.either(timeout)) is None:
             pass
         return heard
 
-    def either(self, timeout: float | None) -> Heard | None:
+    def either(self, timeout: float | None) -> WorkerEvent | None:
         """What comes next; ``None``: a cell, or that no more will. ``Empty``: nothing came."""
-        member, what = cast("tuple[object, object]", super().get(timeout=timeout))
-        if member is not None:
-            return cast("Heard", (member, what))
+        worker, what = cast("tuple[object, object]", super().get(timeout=timeout))
+        if worker is not None:
+            return cast("WorkerEvent", (worker, what))
         if what is None:
             self.open = False
         else:
@@ -63,12 +63,12 @@ class Fed(Dispatch):
     """Told the id of each cell that lies in its place."""
 
     @override
-    def _queue(self) -> SimpleQueue[Heard]:
+    def _queue(self) -> SimpleQueue[WorkerEvent]:
         return self.feed
 
     @override
-    def _finished(self, member: Member, task: Task, event: CellFinished) -> None:
-        Dispatch._finished(self, member, task, event)
+    def _finished(self, worker: PooledWorker, task: Task, event: CellFinished) -> None:
+        Dispatch._finished(self, worker, task, event)
         if task.wish is None and self.store.has_cell(task.id):
             self.finished(task.id)
 
@@ -80,7 +80,7 @@ class Fed(Dispatch):
     def _wanted(self) -> set[Guest]:
         # Between two cells a guest waits for the next one; beside cells of another kind it goes.
         waits = self.feed.open and not self._pending
-        return {m.kind for m in self._crew.members} if waits else Dispatch._wanted(self)
+        return {m.kind for m in self._crew.workers} if waits else Dispatch._wanted(self)
 
     @override
     def _work(self) -> None:
@@ -93,7 +93,7 @@ class Fed(Dispatch):
             busy = bool(self._pending or self._running)
             if not busy and not self.feed.open:
                 return
-            if busy and not self._crew.members:
+            if busy and not self._crew.workers:
                 raise TroubleError("there are cells left, and no guest that could run them")
             try:
                 heard = self.feed.either(None if busy else IDLE)

@@ -1,6 +1,6 @@
 """A host of a cluster: dask's worker, and beside it an outpost for each run that it has cells of.
 
-dask's worker waits in threads, one for each cell that the host may have at once. The outpost is a
+dask's worker waits in threads, one for each cell that the host may have at once. The handle is a
 process of the lab's own, whose lifeline ends here: when the worker dies, so do its guests.
 """
 
@@ -27,18 +27,18 @@ from lab.model.cluster import (
     OUTCOME,
     Assignment,
     CellBack,
+    ClusterWorkerEvent,
+    ClusterWorkerOrder,
     Finish,
     HostFacts,
     Known,
-    OutpostEvent,
-    OutpostOrder,
     Returned,
     RunCell,
     Said,
 )
 from lab.model.execution.events import CellStarted, Trouble
 
-_EVENT: TypeAdapter[OutpostEvent] = TypeAdapter(OutpostEvent)
+_EVENT: TypeAdapter[ClusterWorkerEvent] = TypeAdapter(ClusterWorkerEvent)
 STOP_SECONDS: Final = 90.0
 """How long an outpost may take to take its guests down before it is killed."""
 BEGINNINGS: Final = 3
@@ -54,19 +54,19 @@ def run_cell(run: str, cell: str) -> Returned:
     """The task: one cell of one run, on the host that dask chose."""
     from distributed import get_worker
 
-    hosted: Hosted = get_worker().lab_hosted
+    hosted: ClusterHost = get_worker().lab_hosted
     return hosted.cell(run, cell)
 
 
 async def tell_facts(dask_worker: Any) -> dict[str, Any] | None:
     """What the host is, in a form that other versions of the lab can read."""
-    hosted: Hosted | None = getattr(dask_worker, "lab_hosted", None)
+    hosted: ClusterHost | None = getattr(dask_worker, "lab_hosted", None)
     return hosted.facts.model_dump(mode="json") if hosted else None
 
 
 async def finish_run(run: str, dask_worker: Any) -> tuple[str, tuple[str, ...]] | None:
     """No cell of the run will come any more: the host's name, and JSON of its calibrations."""
-    hosted: Hosted | None = getattr(dask_worker, "lab_hosted", None)
+    hosted: ClusterHost | None = getattr(dask_worker, "lab_hosted", None)
     if hosted is None:
         return None
     return hosted.facts.name, await asyncio.to_thread(hosted.end, run, kindly=True)
@@ -74,7 +74,7 @@ async def finish_run(run: str, dask_worker: Any) -> tuple[str, tuple[str, ...]] 
 
 async def abandon_run(run: str, dask_worker: Any) -> None:
     """Nobody wants the run's cells any more."""
-    hosted: Hosted | None = getattr(dask_worker, "lab_hosted", None)
+    hosted: ClusterHost | None = getattr(dask_worker, "lab_hosted", None)
     if hosted is not None:
         await asyncio.to_thread(hosted.end, run, kindly=False)
 
@@ -120,7 +120,7 @@ class Wire:
         self._worker.loop.add_callback(self._worker.close_gracefully)
 
 
-class Outpost:
+class WorkerHandle:
     """One run on this host."""
 
     def __init__(self, assignment: Assignment, wire: Wire) -> None:
@@ -135,7 +135,7 @@ class Outpost:
         paths.outposts().mkdir(parents=True, exist_ok=True)
         self._log = paths.outposts() / f"{assignment.run}.{os.getpid()}.log"
         self._child = Child(
-            [sys.executable, "-m", "lab.cluster.outpost"],
+            [sys.executable, "-m", "lab.cluster.worker_process"],
             first_line=assignment.model_dump_json(),
             log=self._log,
             env={},
@@ -166,7 +166,7 @@ class Outpost:
         self._child.hang_up()
         self._listener.join(STOP_SECONDS)
 
-    def _tell(self, order: OutpostOrder) -> None:
+    def _tell(self, order: ClusterWorkerOrder) -> None:
         self._child.tell(order.model_dump_json())
 
     def _listen(self) -> None:
@@ -238,13 +238,13 @@ class DroppedError(TroubleError):
     """The host itself ended an outpost, since its run is over or the host leaves."""
 
 
-class Hosted:
+class ClusterHost:
     """All that a worker does for the lab."""
 
     def __init__(self, facts: HostFacts, wire: Wire) -> None:
         self.facts = facts
         self._wire = wire
-        self._outposts: dict[str, Outpost] = {}
+        self._handles: dict[str, WorkerHandle] = {}
         self._lock = threading.Lock()
         self._leaving = False
         self._abandoned: set[str] = set()
@@ -256,14 +256,14 @@ class Hosted:
         """Run one cell and pack it up. A host that fails for its own reasons leaves the cluster."""
         try:
             for _ in range(BEGINNINGS):
-                outpost = self._outpost(run)
-                asked = outpost.ask(cell)
+                handle = self._handle(run)
+                asked = handle.ask(cell)
                 if asked is not None:
                     with contextlib.suppress(EndedError):
                         return self._packed(asked.result())
                 with self._lock:
-                    if self._outposts.get(run) is outpost:
-                        del self._outposts[run]
+                    if self._handles.get(run) is handle:
+                        del self._handles[run]
             raise TroubleError(
                 f"outposts of the run '{run}' end and leave the cell '{cell}' undone"
             )
@@ -282,33 +282,33 @@ class Hosted:
     def end(self, run: str, *, kindly: bool) -> tuple[str, ...]:
         """End what there is of a run; what it knows of the disks then."""
         with self._lock:
-            outpost = self._outposts.pop(run, None)
+            handle = self._handles.pop(run, None)
             if not kindly:
                 self._abandoned.add(run)
-        if outpost is None:
+        if handle is None:
             return ()
-        outpost.end(kindly=kindly)
-        return outpost.known
+        handle.end(kindly=kindly)
+        return handle.known
 
     def end_all(self) -> None:
         """End every run, at once; dask gives its cells to others."""
         self._leaving = True
-        for run in list(self._outposts):
+        for run in list(self._handles):
             self.end(run, kindly=False)
 
-    def _outpost(self, run: str) -> Outpost:
+    def _handle(self, run: str) -> WorkerHandle:
         """The run's outpost; images are fetched before it is started."""
         with self._lock:
             if self._leaving or run in self._abandoned:
                 raise DroppedError("nobody waits for the run any more")
-            if run not in self._outposts:
+            if run not in self._handles:
                 offered = {"offered": self.facts.disks}
                 assignment = self._wire.assignment(run).model_copy(update=offered)
                 self._require_same(assignment.programs)
                 for manifest in assignment.images.values():
                     cluster_files.fetch_image(self._wire, manifest, self._sayer(run))
-                self._outposts[run] = Outpost(assignment, self._wire)
-            return self._outposts[run]
+                self._handles[run] = WorkerHandle(assignment, self._wire)
+            return self._handles[run]
 
     def _require_same(self, programs: Mapping[str, str]) -> None:
         """``HostError`` where a run's client has another lab: the host may have joined since."""

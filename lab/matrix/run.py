@@ -21,9 +21,9 @@ from lab.model.result.document import Outcome
 from lab.results.documents import result_of
 from lab.results.trend import regressions_of
 from lab.run import execute
-from lab.run.execute import Hands
-from lab.run.options import How
-from lab.run.preparation.place import Place
+from lab.run.execute import Executor
+from lab.run.options import RunOptions
+from lab.run.preparation.platforms import Platform
 from lab.run.resume import stored
 from lab.store import matrix_runs as nights
 from lab.store.runs import RunStore, every, now
@@ -36,16 +36,16 @@ LATEST: Final = 150
 class Follower:
     """Who runs a part, and who is told of it meanwhile."""
 
-    hands: Hands
+    hands: Executor
     progress: images.Progress
-    ready: Callable[[RunStore, Place], None]
+    ready: Callable[[RunStore, Platform], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ways:
     """How parts are run, and who follows them."""
 
-    how: How
+    how: RunOptions
     out: Path | None
     follow: Callable[[NightPart, Compiled], AbstractContextManager[Follower]]
     """A part begins, and ends."""
@@ -137,7 +137,7 @@ def _one(directory: Path, night: Night, number: int, part: Part, ways: Ways) -> 
         store = stored(planned.run, part.compiled, texts) if planned.run else None
         with ways.follow(planned, part.compiled) as follower:
 
-            def ready(begun: RunStore, place: Place) -> None:
+            def ready(begun: RunStore, place: Platform) -> None:
                 run[0] = str(begun.directory.absolute())
                 _put(directory, night, number, planned.model_copy(update={"run": run[0]}))
                 follower.ready(begun, place)

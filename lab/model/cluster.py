@@ -1,6 +1,6 @@
 """What client, hosts and outposts of a cluster tell each other. Pure.
 
-An **outpost** is the process on a worker's host that runs cells of one run: it reads an
+An **cluster worker** is the process on a worker's host that runs cells of one run: it reads an
 :class:`Assignment` as one line of JSON from standard input, then orders, a line each, and tells
 what happens as lines of JSON on standard output. Standard input is its lifeline.
 """
@@ -97,7 +97,7 @@ class Finish(Model):
     kind: Literal["finish"] = "finish"
 
 
-OutpostOrder = Annotated[RunCell | Finish, Field(discriminator="kind")]
+ClusterWorkerOrder = Annotated[RunCell | Finish, Field(discriminator="kind")]
 
 
 class CellBack(Model):
@@ -126,7 +126,7 @@ class Said(Model):
     text: str
 
 
-OutpostEvent = Annotated[
+ClusterWorkerEvent = Annotated[
     CellBack | Known | Said | CellStarted | Trouble,
     Field(discriminator="kind"),
 ]

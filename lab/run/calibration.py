@@ -30,7 +30,7 @@ from lab.model.scenario.document import Cell, Disk
 from lab.model.scenario.drive import HardDrive, SolidStateDrive
 from lab.plugins import catalog
 from lab.plugins.disks import PACE, guest_probes, paced_probes
-from lab.run.preparation.place import Place
+from lab.run.preparation.platforms import Platform
 from lab.store import calibrations
 from lab.store.runs import now
 
@@ -73,7 +73,7 @@ class Wanted:
 
 
 def wanted(
-    cells: Sequence[Cell], places: Mapping[tuple[str, str | None], Place]
+    cells: Sequence[Cell], platforms: Mapping[tuple[str, str | None], Platform]
 ) -> tuple[list[Wanted], list[Calibration]]:
     """The kinds of disk that the cells use: those to be measured, and those that were before.
 
@@ -93,7 +93,7 @@ def wanted(
     for cell in cells:
         if is_sealed(cell):  # its disks keep their times by construction
             continue
-        place = places[cell.guest.system]
+        place = platforms[cell.guest.system]
         for disk in cell.disks if cell.workloads else ():  # without, nothing is to be believed
             model = catalog.disk_model(disk.model)
             probes = model.probes(disk)
@@ -126,7 +126,7 @@ def _wish(
     disk: Disk,
     probes: tuple[Probe, ...],
     cell: Cell,
-    place: Place,
+    place: Platform,
     *,
     own: bool = False,
     first: str = "",

@@ -18,15 +18,15 @@ from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Guest
 from lab.results.documents import result_of
 from lab.results.noise import noise_of
-from lab.run.crew import Say, Watch
 from lab.run.environment import host_facts, image_facts
 from lab.run.guests import sweep
-from lab.run.options import How
+from lab.run.options import RunOptions
 from lab.run.preparation.fitting import check_arrays, check_images
-from lab.run.preparation.place import Place, prepare
+from lab.run.preparation.platforms import Platform, prepare
 from lab.run.preparation.real import check_real
 from lab.run.preparation.suites import check_suites
 from lab.run.scheduling.dispatch import Dispatch
+from lab.run.worker_pool import Say, Watch
 from lab.store.runs import RunStore, StoredCell, StoredRun, now
 
 
@@ -40,23 +40,23 @@ class Done:
     """Id of the guest that was left up."""
 
 
-class Hands(Protocol):
+class Executor(Protocol):
     """Whoever runs the cells of a run: this host, or a cluster."""
 
-    def place(self, guest: Guest, progress: images.Progress) -> Place:
+    def place(self, guest: Guest, progress: images.Progress) -> Platform:
         """Image and accelerator of a kind of guest."""
 
     def check_disks(self, cells: Sequence[Cell], erase: Sequence[str]) -> bool:
         """Whether cells have real disks; ``InputError``: these may not be used so."""
 
-    def environment(self, place: Place) -> dict[str, Any]:
+    def environment(self, place: Platform) -> dict[str, Any]:
         """What a result must say of where it was made."""
 
     def run(
         self,
         store: RunStore,
         compiled: Compiled,
-        places: Mapping[tuple[str, str | None], Place],
+        platforms: Mapping[tuple[str, str | None], Platform],
         cells: Sequence[Cell],
         *,
         real: bool,
@@ -68,14 +68,14 @@ class Hands(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Here:
+class LocalExecutor:
     """This host."""
 
-    how: How
+    how: RunOptions
     watch: Watch
     say: Say
 
-    def place(self, guest: Guest, progress: images.Progress) -> Place:
+    def place(self, guest: Guest, progress: images.Progress) -> Platform:
         """Image, QEMU and accelerator; builds the image where it is missing."""
         return prepare(guest, progress, accept_expired=self.how.accept_expired)
 
@@ -83,7 +83,7 @@ class Here:
         """What the guard would refuse is refused before anything is booted."""
         return check_real(cells, erase)
 
-    def environment(self, place: Place) -> dict[str, Any]:
+    def environment(self, place: Platform) -> dict[str, Any]:
         """Facts about this host."""
         return host_facts(place.accelerator) | {"image": image_facts(place.image)}
 
@@ -91,7 +91,7 @@ class Here:
         self,
         store: RunStore,
         compiled: Compiled,
-        places: Mapping[tuple[str, str | None], Place],
+        platforms: Mapping[tuple[str, str | None], Platform],
         cells: Sequence[Cell],
         *,
         real: bool,
@@ -100,7 +100,7 @@ class Here:
         execution = Dispatch(
             store=store,
             compiled=compiled,
-            places=dict(places),
+            platforms=dict(platforms),
             watch=self.watch,
             say=self.say,
             how=replace(self.how, jobs=1) if real else self.how,
@@ -113,11 +113,11 @@ def run_scenario(
     *,
     texts: Sequence[str],
     out: Path | None,
-    how: How,
-    hands: Hands,
+    how: RunOptions,
+    hands: Executor,
     resume: RunStore | None,
     progress: images.Progress,
-    ready: Callable[[RunStore, Place], None],
+    ready: Callable[[RunStore, Platform], None],
 ) -> Done:
     """Run every cell that is not finished yet.
 
@@ -145,12 +145,12 @@ def _run_scenario(
     *,
     texts: Sequence[str],
     out: Path | None,
-    how: How,
-    hands: Hands,
+    how: RunOptions,
+    hands: Executor,
     resume: RunStore | None,
     held: ExitStack,
     progress: images.Progress,
-    ready: Callable[[RunStore, Place], None],
+    ready: Callable[[RunStore, Platform], None],
 ) -> Done:
     check_images(compiled, {})
     if how.workloads:
@@ -160,10 +160,10 @@ def _run_scenario(
     cells = compiled.cells if how.workloads else ()
     real = hands.check_disks(cells or (compiled.base,), how.erase)
     place = hands.place(compiled.base.guest, progress)
-    places = {compiled.base.guest.system: place}
+    platforms = {compiled.base.guest.system: place}
     for cell in cells:
-        if cell.guest.system not in places:
-            places[cell.guest.system] = hands.place(cell.guest, progress)
+        if cell.guest.system not in platforms:
+            platforms[cell.guest.system] = hands.place(cell.guest, progress)
     check_arrays(compiled, cells or (compiled.base,), {})  # of images that had to be built
     if resume is None:
         run = _stored_run(compiled, cells, texts, hands.environment(place))
@@ -176,7 +176,7 @@ def _run_scenario(
     if left and resume is not None:
         store.go_on()
     ready(store, place)
-    kept = hands.run(store, compiled, places, left, real=real)
+    kept = hands.run(store, compiled, platforms, left, real=real)
     store.save_run(store.load_run().model_copy(update={"finished": now()}))
     result = result_of(store)
     store.save_result(result)

@@ -9,7 +9,7 @@ from lab.model.scenario.document import Cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class How:
+class RunOptions:
     """How a run is to be done."""
 
     keep: bool = False

@@ -25,7 +25,7 @@ from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual.sealed import SealedBench
 from lab.host.guest.virtual.unsealed import UnsealedBench
 from lab.host.system import clock, wire
-from lab.host.system.turns import Share, Turn
+from lab.host.system.cpu_slots import CpuShare, CpuSlot
 from lab.model.execution.events import (
     CellFinished,
     CellStarted,
@@ -107,8 +107,8 @@ class Worker:
         self._boot = 0.0
         self._captured: dict[str, str] = dict(job.captures)
         self._cell_job: CellJob | None = None
-        self._turn = Turn()
-        self._share = Share()
+        self._turn = CpuSlot()
+        self._share = CpuShare()
         self._assembled = Undo()
         """How to take the last cell apart."""
         self._booted = Undo()
@@ -445,7 +445,7 @@ class Worker:
 
 @dataclass(slots=True)
 class Courtesy:
-    """Which steps of a cell want a turn at the processors (``lab.host.system.turns``)."""
+    """Which steps of a cell want a turn at the processors (``lab.host.system.cpu_slots``)."""
 
     under_way: bool = False
     """A workload runs: a fault comes at its moment, whoever else computes."""

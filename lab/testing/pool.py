@@ -11,7 +11,7 @@ from typing import Any, Literal, overload
 import pytest
 
 from lab.core.errors import InputError, LabError
-from lab.run.lending import Lender, Loan
+from lab.run.guest_pool import GuestPool, PooledGuest
 from lab.testing.asked import Asked, asked_for, in_the_markers_words
 from lab.testing.guests import LabArray, LabGuest
 
@@ -27,7 +27,7 @@ class Pool:
     """Hands guests out and takes them back."""
 
     def __init__(self, directory: Path, guests: list[LabGuest]) -> None:
-        self._lender = Lender(directory=directory, say=_silent, progress=_silent)
+        self._lender = GuestPool(directory=directory, say=_silent, progress=_silent)
         self._guests = guests
         """Those that tests have, for the reports of failed tests."""
         self._held: list[Held] = []
@@ -84,7 +84,7 @@ class Pool:
         """End every guest."""
         self._lender.close()
 
-    def _loan(self, asked: Asked) -> Loan:
+    def _loan(self, asked: Asked) -> PooledGuest:
         try:
             return self._lender.lend(asked.compiled, fresh=asked.fresh)
         except InputError as error:  # only the image can tell that it lacks something

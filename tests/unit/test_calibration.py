@@ -25,16 +25,16 @@ from lab.model.scenario.drive import HardDrive
 from lab.plugins import catalog
 from lab.plugins.disks import PACE, hdd
 from lab.run import calibration
-from lab.run.options import How
-from lab.run.preparation.place import Place
-from lab.run.scheduling.admission import Crowd
+from lab.run.options import RunOptions
+from lab.run.preparation.platforms import Platform
+from lab.run.scheduling.admission import AdmissionControl
 from lab.run.scheduling.dispatch import Dispatch
 from lab.run.task import calibration_of
 from lab.store import calibrations
 from tests.fakes import SCENARIO
 
 PLACES = cast(
-    "dict[str, Place]",
+    "dict[str, Platform]",
     {
         ("debian-12", None): SimpleNamespace(
             image=SimpleNamespace(digest="0" * 64), accelerator=SimpleNamespace(kind="tcg")
@@ -406,12 +406,12 @@ def test_a_disk_waits_until_the_guests_own_time_is_known(
     run = Dispatch(
         store=cast("Any", None),
         compiled=cast("Any", None),
-        places={},
+        platforms={},
         watch=print,
         say=print,
-        how=How(),
+        how=RunOptions(),
     )
-    run._crowd = Crowd(kind="tcg", jobs=None)
+    run._crowd = AdmissionControl(kind="tcg", jobs=None)
     first, second, third = (calibration_of(wish) for wish in (*own, disk))
     run._pending = [third, second, first]
     for task in (first, second, third):

@@ -26,10 +26,10 @@ from lab.results.documents import result_of
 from lab.results.history import history_of
 from lab.results.noise import noise_of
 from lab.results.trend import _sightings
-from lab.run.crew import Crew
-from lab.run.options import How
+from lab.run.options import RunOptions
 from lab.run.scheduling.dispatch import REPEATS, Dispatch
 from lab.run.task import Task, task_of
+from lab.run.worker_pool import WorkerPool
 from lab.store.runs import RunStore
 from tests.fakes import raw_of, stored_run
 
@@ -233,12 +233,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dispatch:
     made = Dispatch(
         store=store,
         compiled=compile_scenario(path),
-        places={},
+        platforms={},
         watch=lambda *_: None,
         say=lambda _: None,
-        how=How(jobs=1),
+        how=RunOptions(jobs=1),
     )
-    made._crew = Crew(directory=tmp_path)
+    made._crew = WorkerPool(directory=tmp_path)
     made._crowd = cast("Any", SimpleNamespace(learn=lambda *_: False))
     return made
 
@@ -250,12 +250,12 @@ def attempt(run: Dispatch, task: Task, waits: dict[str, float], *, lost: bool = 
     for workload, wait in waits.items():
         text = f"cpu=1.0\nwait={wait * 10}\nseconds=10.0\n"
         (task.directory / "raw" / f"{workload}.1.pressure.txt").write_text(text)
-    member = cast(
+    worker = cast(
         "Any", SimpleNamespace(job=SimpleNamespace(guest="g1"), reserved=False, unread=False)
     )
     outcome = Outcome.LOST if lost else Outcome.DONE
     directory = task.directory
-    run._finished(member, task, CellFinished(cell=task.id, outcome=outcome, reason="it is gone"))
+    run._finished(worker, task, CellFinished(cell=task.id, outcome=outcome, reason="it is gone"))
     return directory
 
 

@@ -12,7 +12,7 @@ from lab.compile import schedule
 from lab.compile.scenario.document import compile_scenario
 from lab.core.units import GIB
 from lab.host.system import accelerator, load, paths
-from lab.run.scheduling.admission import BEARABLE, GUESTS_PER_CPU, TOGETHER, Crowd
+from lab.run.scheduling.admission import BEARABLE, GUESTS_PER_CPU, TOGETHER, AdmissionControl
 from lab.run.task import Task, task_of
 from tests.fakes import SCENARIO
 
@@ -35,7 +35,7 @@ def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load, "throughput", lambda: 1e12)
 
 
-def side_by_side(crowd: Crowd, tasks: tuple[Task, ...]) -> int:
+def side_by_side(crowd: AdmissionControl, tasks: tuple[Task, ...]) -> int:
     """How many of them start, one after the other, before the host is full."""
     running: list[schedule.Need] = []
     usual = crowd.usual(tasks)
@@ -55,14 +55,14 @@ def busy(task: Task, cores: float) -> dict[str, str]:
 @pytest.mark.usefixtures("two_processors")
 @pytest.mark.parametrize("kind", ["tcg", "kvm"])
 def test_where_nothing_is_known_the_usual_number_runs(tasks: tuple[Task, ...], kind: str) -> None:
-    crowd = Crowd(kind=kind, jobs=None)
+    crowd = AdmissionControl(kind=kind, jobs=None)
     assert side_by_side(crowd, tasks) == crowd.limit == 2 * GUESTS_PER_CPU[kind]
 
 
 @pytest.mark.usefixtures("two_processors")
 def test_cells_whose_steps_cannot_wait_run_with_fewer_beside_them(tasks: tuple[Task, ...]) -> None:
     drives = tuple(replace(task, modelled=True) for task in tasks)
-    crowd = Crowd(kind="tcg", jobs=None)
+    crowd = AdmissionControl(kind="tcg", jobs=None)
     crowd.learn(drives[0], busy(drives[0], 0.34), drives)
     assert side_by_side(crowd, drives) == 4  # all are taken to be like the one that is known
     crowd.learn(drives[0], busy(drives[0], 0.1), drives)
@@ -73,7 +73,7 @@ def test_cells_whose_steps_cannot_wait_run_with_fewer_beside_them(tasks: tuple[T
 def test_throttled_cells_run_side_by_side_whatever_their_steps_take(
     tasks: tuple[Task, ...],
 ) -> None:
-    crowd = Crowd(kind="tcg", jobs=None)
+    crowd = AdmissionControl(kind="tcg", jobs=None)
     crowd.learn(tasks[0], busy(tasks[0], 0.6), tasks)
     assert side_by_side(crowd, tasks) == crowd.limit
     assert crowd.together == TOGETHER * 2
@@ -81,7 +81,7 @@ def test_throttled_cells_run_side_by_side_whatever_their_steps_take(
 
 @pytest.mark.usefixtures("two_processors")
 def test_more_than_was_thought(tasks: tuple[Task, ...]) -> None:
-    crowd = Crowd(kind="tcg", jobs=None)
+    crowd = AdmissionControl(kind="tcg", jobs=None)
     assert crowd.learn(tasks[0], busy(tasks[0], 0.34), tasks)
     assert not crowd.learn(tasks[0], busy(tasks[0], 0.34), tasks)
 
@@ -93,14 +93,14 @@ def test_a_step_is_known_by_its_own_cell_else_by_the_limits_of_others_disks(
     """Eight tasks of three to ten disks, each with the same limit."""
     three, four, five = tasks[:3]
     name = three.cell.workloads[0].name
-    crowd = Crowd(kind="tcg", jobs=None)
+    crowd = AdmissionControl(kind="tcg", jobs=None)
     assert set(crowd.steps(five, tasks).values()) == {crowd.share}  # nothing is known of any
     crowd.learn(three, busy(three, 0.3), tasks[1:])
     assert crowd.steps(three, ())[name] == pytest.approx(0.3)
     assert crowd.steps(five, ())[name] == pytest.approx(0.5)
     crowd.learn(four, busy(four, 0.8), ())
     assert crowd.steps(five, ())[name] == pytest.approx(1.0)  # four disks are nearer to five
-    later = Crowd(kind="tcg", jobs=None)
+    later = AdmissionControl(kind="tcg", jobs=None)
     assert later.steps(four, tasks)[name] == pytest.approx(0.8)
     assert later.steps(five, tasks)[name] == pytest.approx(1.0)
 
@@ -108,10 +108,10 @@ def test_a_step_is_known_by_its_own_cell_else_by_the_limits_of_others_disks(
 @pytest.mark.usefixtures("two_processors")
 def test_what_one_cell_takes_today_tells_of_the_others(tasks: tuple[Task, ...]) -> None:
     name = tasks[0].cell.workloads[0].name
-    yesterday = Crowd(kind="tcg", jobs=None)
+    yesterday = AdmissionControl(kind="tcg", jobs=None)
     for task in tasks[:3]:
         yesterday.learn(task, busy(task, 0.2), ())
-    today = Crowd(kind="tcg", jobs=None)
+    today = AdmissionControl(kind="tcg", jobs=None)
     today.learn(tasks[0], busy(tasks[0], 0.3), tasks)
     assert today.steps(tasks[1], ())[name] == pytest.approx(0.3)
     today.learn(tasks[1], busy(tasks[1], 0.25), tasks)  # measured: it is what it is
@@ -122,18 +122,20 @@ def test_what_one_cell_takes_today_tells_of_the_others(tasks: tuple[Task, ...]) 
 @pytest.mark.usefixtures("two_processors")
 def test_what_is_learned_is_there_in_the_next_run(tasks: tuple[Task, ...]) -> None:
     drives = tuple(replace(task, modelled=True) for task in tasks)
-    Crowd(kind="tcg", jobs=None).learn(drives[1], busy(drives[1], 0.7), drives)
-    assert side_by_side(Crowd(kind="tcg", jobs=None), drives) == 2
-    assert side_by_side(Crowd(kind="kvm", jobs=None), drives) == len(drives)  # another accelerator
+    AdmissionControl(kind="tcg", jobs=None).learn(drives[1], busy(drives[1], 0.7), drives)
+    assert side_by_side(AdmissionControl(kind="tcg", jobs=None), drives) == 2
+    assert side_by_side(AdmissionControl(kind="kvm", jobs=None), drives) == len(
+        drives
+    )  # another accelerator
     renamed = replace(drives[1], id=f"other-axes-{drives[1].kind}")
-    assert side_by_side(Crowd(kind="tcg", jobs=None), (renamed,) * 8) == 2
+    assert side_by_side(AdmissionControl(kind="tcg", jobs=None), (renamed,) * 8) == 2
     strangers = tuple(t for t in drives if t.id != drives[1].id)
-    assert side_by_side(Crowd(kind="tcg", jobs=None), strangers) == 6
+    assert side_by_side(AdmissionControl(kind="tcg", jobs=None), strangers) == 6
 
 
 @pytest.mark.usefixtures("two_processors")
 def test_who_says_how_many_gets_as_many(tasks: tuple[Task, ...]) -> None:
-    crowd = Crowd(kind="tcg", jobs=8)
+    crowd = AdmissionControl(kind="tcg", jobs=8)
     crowd.learn(tasks[0], busy(tasks[0], 1.0), tasks)
     assert crowd.limit == 8
     assert crowd.together == 0.0
@@ -141,7 +143,7 @@ def test_who_says_how_many_gets_as_many(tasks: tuple[Task, ...]) -> None:
 
 
 def test_nothing_is_learned_where_nothing_was_written_down(tasks: tuple[Task, ...]) -> None:
-    crowd = Crowd(kind="tcg", jobs=None)
+    crowd = AdmissionControl(kind="tcg", jobs=None)
     assert not crowd.learn(tasks[0], {}, tasks)
     assert load.busy_cells("tcg") == {}
 

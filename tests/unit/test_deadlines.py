@@ -20,7 +20,7 @@ from lab.host.guest.libvirt.limited import LIMITS, Limited, Limiter
 from lab.host.guest.ssh.channels import Running
 from lab.host.guest.ssh.shell import Shell
 from lab.host.images import workspace as image_workspace
-from lab.host.system import clock, deadline, locks, once, paths, pids, turns
+from lab.host.system import clock, cpu_slots, deadline, locks, once, paths, pids
 
 pytest.importorskip("libvirt")
 
@@ -331,13 +331,13 @@ def test_a_lock_that_is_never_given_back_names_the_file_and_its_holder(
 def test_cpu_slots_that_another_process_holds_for_ever_keep_nobody(
     hold: Callable[[Path], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "LEDGER", 0.2)
-    monkeypatch.setattr(turns, "PATIENCE", 0.2)
+    monkeypatch.setattr(cpu_slots, "LEDGER", 0.2)
+    monkeypatch.setattr(cpu_slots, "PATIENCE", 0.2)
     hold(paths.host() / "turns" / "timed.json")
-    for number in range(turns.at_once()):
+    for number in range(cpu_slots.at_once()):
         hold(paths.host() / "turns" / str(number))
     began = time.monotonic()
-    share, turn = turns.Share(), turns.Turn()
+    share, turn = cpu_slots.CpuShare(), cpu_slots.CpuSlot()
     share.take(1.0, 1.8)
     turn.take()
     share.give()
@@ -347,8 +347,8 @@ def test_cpu_slots_that_another_process_holds_for_ever_keep_nobody(
 
 @pytest.mark.usefixtures("lab_home")
 def test_a_step_that_has_waited_for_too_long_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "LONGEST", 0.2)
-    first, second = turns.Share(), turns.Share()
+    monkeypatch.setattr(cpu_slots, "LONGEST", 0.2)
+    first, second = cpu_slots.CpuShare(), cpu_slots.CpuShare()
     first.take(1.5, 1.8)
     began = time.monotonic()
     second.take(1.5, 1.8)

@@ -14,11 +14,11 @@ from lab.model.execution.events import CellFinished
 from lab.model.execution.job import End
 from lab.model.result.document import Outcome
 from lab.model.scenario.guest import Guest
-from lab.run.crew import Crew
-from lab.run.options import How
-from lab.run.scheduling.admission import Crowd
+from lab.run.options import RunOptions
+from lab.run.scheduling.admission import AdmissionControl
 from lab.run.scheduling.dispatch import Dispatch
 from lab.run.task import task_of
+from lab.run.worker_pool import WorkerPool
 
 TWO_KINDS = """\
 title: Two kinds of guest
@@ -43,22 +43,22 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dispatch:
     made = Dispatch(
         store=cast("Any", None),
         compiled=compile_scenario(path),
-        places={},
+        platforms={},
         watch=print,
         say=print,
-        how=How(jobs=1),
+        how=RunOptions(jobs=1),
     )
-    made._crew = Crew(directory=tmp_path)
-    made._crowd = Crowd(kind="tcg", jobs=1)
+    made._crew = WorkerPool(directory=tmp_path)
+    made._crowd = AdmissionControl(kind="tcg", jobs=1)
     made._pending = [task_of(cell) for cell in made.compiled.cells]
     return made
 
 
 def idle(kind: Guest) -> Any:
     told: list[Any] = []
-    member = SimpleNamespace(kind=kind, up=True, busy=False, free=True, reserved=False, told=told)
-    member.order = told.append
-    return member
+    worker = SimpleNamespace(kind=kind, up=True, busy=False, free=True, reserved=False, told=told)
+    worker.order = told.append
+    return worker
 
 
 def test_an_idle_guest_makes_room_for_one_of_another_kind(run: Dispatch) -> None:
@@ -67,7 +67,7 @@ def test_an_idle_guest_makes_room_for_one_of_another_kind(run: Dispatch) -> None
     wanted, other = (run._pending[n].cell.guest for n in (0, -1))
     assert wanted != other
     there = idle(other)
-    run._crew.members = [there]
+    run._crew.workers = [there]
     run._fill()
     assert [type(order) for order in there.told] == [End]
     assert len(run._pending) == 4
@@ -76,14 +76,14 @@ def test_an_idle_guest_makes_room_for_one_of_another_kind(run: Dispatch) -> None
 def test_a_guest_that_comes_up_is_waited_for(run: Dispatch) -> None:
     there, coming = idle(run._pending[-1].cell.guest), idle(run._pending[0].cell.guest)
     coming.up = coming.free = False
-    run._crew.members = [there, coming]
+    run._crew.workers = [there, coming]
     run._fill()
     assert there.told == []
 
 
 def test_a_guest_that_works_is_waited_for(run: Dispatch) -> None:
     there = idle(run._pending[-1].cell.guest)
-    run._crew.members = [there]
+    run._crew.workers = [there]
     run._running = {"g1": run._pending.pop(1)}
     run._fill()
     assert there.told == []
@@ -104,15 +104,15 @@ def test_guests_that_a_stopped_lab_has_lost_are_no_try_of_their_cell(
     )
     run.watch = lambda *_: None
     task = run._pending.pop()
-    member: Any = SimpleNamespace(unread=unread, job=SimpleNamespace(guest="g1"))
+    worker: Any = SimpleNamespace(unread=unread, job=SimpleNamespace(guest="g1"))
     lost = CellFinished(cell=task.id, outcome=Outcome.LOST, reason="nobody read")
-    run._finished(member, task, lost)
+    run._finished(worker, task, lost)
     assert run._pending[-1] is task
     run._pending.remove(task)
-    run._finished(member, task, lost)
+    run._finished(worker, task, lost)
     assert (finished == [task.id]) is lost_for_good
     assert (task in run._pending) is not lost_for_good
     if unread:  # its own try is still to come
-        member.unread = False
-        run._finished(member, task, lost)
+        worker.unread = False
+        run._finished(worker, task, lost)
         assert finished == []

@@ -34,7 +34,7 @@ from lab.results.documents import result_of
 from lab.results.report import write_site
 from lab.run import execute
 from lab.run.execute import Done
-from lab.run.options import How
+from lab.run.options import RunOptions
 from lab.store import matrix_runs as nights
 from lab.store import runs as store
 from tests.runs import SMALL, theory_run
@@ -110,10 +110,12 @@ class World:
 
         @contextlib.contextmanager
         def follow(part: NightPart, one: Compiled) -> Iterator[night.Follower]:
-            hands = execute.Here(how=How(erase=(part.id,)), watch=nothing, say=nothing)
+            hands = execute.LocalExecutor(
+                how=RunOptions(erase=(part.id,)), watch=nothing, say=nothing
+            )
             yield night.Follower(hands=hands, progress=nothing, ready=nothing)
 
-        ways = night.Ways(how=How(), out=None, follow=follow, ended=nothing)
+        ways = night.Ways(how=RunOptions(), out=None, follow=follow, ended=nothing)
         night.run_night(compiled, directory, planned, ways)
         return night.night_result(directory)
 

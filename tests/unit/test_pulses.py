@@ -12,9 +12,9 @@ from lab.host.guest.libvirt.drives import Completed
 from lab.host.guest.pulses import STALE, Pulses
 from lab.host.system import load
 from lab.model.execution.events import Event, Pulse, StepStarted
-from lab.run.crew import Crew
-from lab.run.options import How
+from lab.run.options import RunOptions
 from lab.run.scheduling.dispatch import Dispatch
+from lab.run.worker_pool import WorkerPool
 
 
 def disk(read: int, written: int) -> Completed:
@@ -85,18 +85,18 @@ def test_a_pulse_is_watched_and_in_no_cells_log(tmp_path: Path) -> None:
     run = Dispatch(
         store=cast("Any", None),
         compiled=cast("Any", None),
-        places={},
+        platforms={},
         watch=lambda guest, event: seen.append((guest, event)),
         say=print,
-        how=How(),
+        how=RunOptions(),
     )
-    run._crew = Crew(directory=tmp_path)
+    run._crew = WorkerPool(directory=tmp_path)
     run._running = {"g1": cast("Any", SimpleNamespace(id="c1", directory=tmp_path))}
-    member = cast("Any", SimpleNamespace(job=SimpleNamespace(guest="g1")))
+    worker = cast("Any", SimpleNamespace(job=SimpleNamespace(guest="g1")))
     step = StepStarted(cell="c1", label="write")
     pulse = Pulse(seconds=2, processor=1, read_bytes=3, written_bytes=4)
     for event in (pulse, step, pulse):
-        run._hear(member, event)
+        run._hear(worker, event)
     assert seen == [("g1", pulse), ("g1", step), ("g1", pulse)]
     (line,) = (tmp_path / "events.jsonl").read_text().splitlines()
     assert '"kind":"step"' in line

@@ -92,7 +92,7 @@ def ended(
     """What the bench was told when the worker had nothing more to do."""
     monkeypatch.setattr(worker.wire, "deaf", lambda: None)
     turn = SimpleNamespace(take=lambda *_: 0, cover=lambda *_: 0, give=lambda *_: 0)
-    monkeypatch.setattr(worker, "Turn", lambda: turn)
+    monkeypatch.setattr(worker, "CpuSlot", lambda: turn)
     monkeypatch.setattr(worker.guests, "remove", lambda _: bench.log.append(("gone",)))
     monkeypatch.setattr(worker.guests, "console_tail", lambda *_, **__: "")
     monkeypatch.setattr(Worker, "_move_in", lambda _: bench)
@@ -170,7 +170,7 @@ def test_a_guest_that_comes_up_steps_back_as_soon_as_it_runs(
 
     bench = Started()
     turn = SimpleNamespace(cover=lambda pid: bench.log.append(("cover", str(pid))))
-    monkeypatch.setattr(worker, "Turn", lambda: turn)
+    monkeypatch.setattr(worker, "CpuSlot", lambda: turn)
     job = job_of("/before", "/start", "/after")
     out = os.open(tmp_path / "told", os.O_WRONLY | os.O_CREAT)
     teller = wire.Teller(out, b"")
@@ -201,7 +201,7 @@ def test_a_timed_step_has_its_share_of_the_processors_and_gives_it_back(
             waits()
 
     share = SimpleNamespace(take=take, give=lambda: bench.log.append(("give",)))
-    monkeypatch.setattr(worker, "Share", lambda: share)
+    monkeypatch.setattr(worker, "CpuShare", lambda: share)
     if fails:
         bench.answers["write"] = Output(status=1, stdout="", stderr="no", seconds=0.0)
     asked = {"cores": {"write": 0.4}, "room": 1.8}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lab.matrix.file import CompiledMatrix
     from lab.matrix.run import Follower
     from lab.model.matrix.record import NightPart, NightResult
-    from lab.run.options import How
+    from lab.run.options import RunOptions
 
 
 MatrixName = Annotated[
@@ -251,7 +251,7 @@ def _seconds(budget: str) -> float:
         raise InputError(f"--budget: {error}, or 2h") from None
 
 
-def _reach(where: Door, how: How) -> None:
+def _reach(where: Door, how: RunOptions) -> None:
     """What a cluster cannot do is told before the night, and not by each part of it."""
     from lab.cluster.run import joined
 
@@ -264,7 +264,7 @@ def _reach(where: Door, how: How) -> None:
 
 @contextmanager
 def _follow(
-    part: NightPart, compiled: Compiled, how: How, where: Door | None, *, verbose: bool
+    part: NightPart, compiled: Compiled, how: RunOptions, where: Door | None, *, verbose: bool
 ) -> Iterator[Follower]:
     from lab.cli.display.progress import Progress
     from lab.core.units import format_seconds

@@ -30,7 +30,7 @@ in the median (65 to 104), 7 of 132 repeated."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Crowd:
+class AdmissionControl:
     """What the guests of a run take of the host's processors, and what there is."""
 
     kind: str

@@ -14,8 +14,8 @@ import pytest
 
 from lab.compile.cell.procedure import cell_procedure
 from lab.compile.scenario.document import compile_scenario
-from lab.host.system import paths, turns
-from lab.host.system.turns import Share
+from lab.host.system import cpu_slots, paths
+from lab.host.system.cpu_slots import CpuShare
 from lab.model.execution.procedure import BeginWorkload, PowerCycle, WaitForSsh
 from lab.run.worker import Courtesy
 
@@ -25,14 +25,14 @@ pytestmark = pytest.mark.usefixtures("lab_home")
 PROGRAM = """\
 import os
 from pathlib import Path
-from lab.host.system.turns import LOW, Turn
+from lab.host.system.cpu_slots import LOW, CpuSlot
 
 def seen():
     group = Path("/proc/self/autogroup")
     words = group.read_text().split() if group.exists() else []
     return f"{words[-1] if words else 'none'} {os.getpriority(os.PRIO_PROCESS, 0)}"
 
-turn, said = Turn(), [seen()]
+turn, said = CpuSlot(), [seen()]
 turn.take()
 said.append(seen())
 turn.give()
@@ -75,14 +75,14 @@ def test_the_session_of_whoever_started_it_is_left_alone() -> None:
 COVERED = """\
 import os, subprocess, sys
 from pathlib import Path
-from lab.host import turns
+from lab.host.system import cpu_slots
 
 def seen(pid):
     group = Path(f"/proc/{pid}/autogroup")
     words = group.read_text().split() if group.exists() else []
     print(words[-1] if words else "none", os.getpriority(os.PRIO_PROCESS, pid))
 
-turn = turns.Turn()
+turn = cpu_slots.CpuSlot()
 turn.take()
 guest = subprocess.Popen(["sleep", "60"], start_new_session=True)
 seen(guest.pid)
@@ -117,7 +117,7 @@ def test_a_guest_that_is_started_during_a_turn_steps_back_as_a_session_too(how: 
 
 SERVED = """\
 import os, sys
-from lab.host import turns
+from lab.host.system import cpu_slots
 from lab.host.guest.servers import Server
 from lab.model.execution.procedure import StartServer
 
@@ -126,7 +126,7 @@ listen = (
     "import socket, sys, time; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen();"
     " time.sleep(60)"
 )
-turn = turns.Turn()
+turn = cpu_slots.CpuSlot()
 turn.take()
 argv = (sys.executable, "-c", listen, socket)
 server = Server(StartServer(label="disk1", argv=argv, socket=socket, log=log, timeout=20))
@@ -166,7 +166,7 @@ def ledger() -> Path:
 
 
 def test_a_step_begins_where_there_is_room_for_it() -> None:
-    first, second, third = Share(), Share(), Share()
+    first, second, third = CpuShare(), CpuShare(), CpuShare()
     first.take(0.8, 1.8)
     second.take(0.9, 1.8)
     began: list[float] = []
@@ -190,12 +190,12 @@ def test_a_step_begins_where_there_is_room_for_it() -> None:
 
 def order_of(*steps: tuple[str, float], running: float = 1.0) -> list[str]:
     """In which order steps begin that come while another one runs; ``|`` is that one's end."""
-    first = Share()
+    first = CpuShare()
     first.take(running, 1.8)
     order: list[str] = []
 
     def wait(name: str, cores: float) -> None:
-        share = Share()
+        share = CpuShare()
         share.take(cores, 1.8)
         order.append(name)
         share.give()
@@ -223,12 +223,12 @@ def test_a_small_step_passes_a_large_one() -> None:
 
 def test_who_has_waited_long_is_passed_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small ones, one after the other, would else keep a large one waiting for ever."""
-    monkeypatch.setattr(turns, "OVERTAKEN", 0.1)
+    monkeypatch.setattr(cpu_slots, "OVERTAKEN", 0.1)
     assert order_of(("large", 1.2), ("small", 0.1)) == ["|", "large", "small"]
 
 
 def test_who_waits_is_told_so_once() -> None:
-    running, waits = Share(), Share()
+    running, waits = CpuShare(), CpuShare()
     told: list[str] = []
     running.take(1.0, 1.8, lambda: told.append("at once"))
     threading.Timer(0.3, running.give).start()
@@ -238,15 +238,15 @@ def test_who_waits_is_told_so_once() -> None:
 
 
 def test_alone_any_step_may_begin_and_without_a_limit_all() -> None:
-    alone = Share()
+    alone = CpuShare()
     alone.take(99.0, 1.8)
-    for other in (Share(), Share()):
+    for other in (CpuShare(), CpuShare()):
         other.take(99.0, 0.0)
 
 
 HELD = """
-from lab.host.system.turns import Share
-Share().take(1.5, 1.8)
+from lab.host.system.cpu_slots import CpuShare
+CpuShare().take(1.5, 1.8)
 print('has it', flush=True)
 input()
 """
@@ -261,7 +261,7 @@ def test_a_step_whose_worker_was_killed_takes_nothing() -> None:
     assert json.loads(ledger().read_text())[0]["cores"] == 1.5
     holder.kill()
     holder.communicate()
-    mine = Share()
+    mine = CpuShare()
     mine.take(1.5, 1.8)
     assert [e["pid"] for e in json.loads(ledger().read_text())] == [os.getpid()]
 
@@ -270,7 +270,7 @@ def test_a_step_whose_worker_was_killed_takes_nothing() -> None:
 def test_a_ledger_that_cannot_be_read_holds_nobody_up(text: str) -> None:
     ledger().parent.mkdir(parents=True)
     ledger().write_text(text)
-    share = Share()
+    share = CpuShare()
     share.take(1.0, 1.8)
     share.give()
     assert json.loads(ledger().read_text()) == []

@@ -12,18 +12,18 @@ from lab.host.system.locks import LockedError
 from lab.model.execution.events import GuestStarted
 from lab.model.execution.job import End, GuestJob
 from lab.model.scenario.guest import Guest
-from lab.run.crew import Crew, Heard, Member
-from lab.run.preparation.guest_kinds import Kinds
+from lab.run.preparation.guest_jobs import GuestJobs
+from lab.run.worker_pool import PooledWorker, WorkerEvent, WorkerPool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Baking:
+class SnapshotMaker:
     """Makes the warm states that a run will use."""
 
-    crew: Crew
-    kinds: Kinds
+    crew: WorkerPool
+    kinds: GuestJobs
     say: Callable[[str], None]
-    heard: Callable[[], Heard]
+    heard: Callable[[], WorkerEvent]
     """The next event of any worker."""
 
     def guests(self, kinds: Iterable[Guest]) -> set[Guest]:
@@ -38,7 +38,7 @@ class Baking:
                     if warm.find(key) is not None:
                         continue
                     self.say("booting a guest once, and saving it for all others of its kind")
-                    member = self._bake(self.kinds.job(kind, None, bake=key), kind)
+                    worker = self._bake(self.kinds.job(kind, None, bake=key), kind)
                     state = warm.find(key)
             except LockedError as error:
                 self.say(f"guests boot cold: {error.message}")
@@ -46,10 +46,10 @@ class Baking:
                 continue
             if state is None:
                 cold.add(kind)
-                why = member.trouble.message if member.trouble else "no reason was given"
+                why = worker.trouble.message if worker.trouble else "no reason was given"
                 self.say(f"the guest could not be saved, so each boots cold: {why}")
             else:
-                place = self.kinds.places[kind.system]
+                place = self.kinds.platforms[kind.system]
                 accelerator.remember_boot(place.accelerator.kind, state.boot_seconds)
         return cold
 
@@ -77,13 +77,13 @@ class Baking:
             except LockedError as error:
                 self.say(f"no guest is saved with its disks: {error.message}")
 
-    def _bake(self, job: GuestJob, kind: Guest) -> Member:
+    def _bake(self, job: GuestJob, kind: Guest) -> PooledWorker:
         """Run a job that ends with its guest being saved."""
-        member = self.crew.start(job, kind)
-        while member in self.crew.members:
+        worker = self.crew.start(job, kind)
+        while worker in self.crew.workers:
             _, event = self.heard()
             if isinstance(event, GuestStarted):
-                member.order(End())
-        if isinstance(member.trouble, FullError):
-            raise member.trouble
-        return member
+                worker.order(End())
+        if isinstance(worker.trouble, FullError):
+            raise worker.trouble
+        return worker

@@ -29,12 +29,12 @@ from lab.model.result.document import Outcome
 from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Guest
 from lab.plugins.disks import guest_path
-from lab.run.crew import Crew, Heard, Member, Say
 from lab.run.guests import sweep
 from lab.run.preparation.fitting import Known, check_arrays, check_images
-from lab.run.preparation.guest_kinds import Kinds
-from lab.run.preparation.place import Place, prepare
-from lab.run.preparation.saving import Baking
+from lab.run.preparation.guest_jobs import GuestJobs
+from lab.run.preparation.platforms import Platform, prepare
+from lab.run.preparation.snapshots import SnapshotMaker
+from lab.run.worker_pool import PooledWorker, Say, WorkerEvent, WorkerPool
 
 TRIES: Final = 3
 """How often a guest is tried: a saved one twice, then one that boots."""
@@ -58,10 +58,10 @@ its place is not seen."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Loan:
+class PooledGuest:
     """A guest on loan."""
 
-    member: Member
+    worker: PooledWorker
     cell: Cell
     visit: Visit
     traces: str
@@ -79,23 +79,23 @@ class Loan:
 
 
 @dataclass(slots=True, kw_only=True)
-class Lender:
+class GuestPool:
     """The guests of one borrowing program."""
 
     directory: Path
     """For the workers' logs, and what the building of arrays printed."""
     say: Say
     progress: images.Progress
-    _crew: Crew = field(init=False)
-    _places: dict[tuple[str, str | None], Place] = field(default_factory=dict)
+    _crew: WorkerPool = field(init=False)
+    _places: dict[tuple[str, str | None], Platform] = field(default_factory=dict)
     _facts: Known = field(default_factory=dict)
-    _idle: list[Member] = field(default_factory=list)
+    _idle: list[PooledWorker] = field(default_factory=list)
     _loans: int = 0
 
     def __post_init__(self) -> None:
-        self._crew = Crew(directory=self.directory)
+        self._crew = WorkerPool(directory=self.directory)
 
-    def lend(self, compiled: Compiled, *, fresh: bool) -> Loan:
+    def lend(self, compiled: Compiled, *, fresh: bool) -> PooledGuest:
         """A guest with the disks, and the array, of a scenario's base cell.
 
         ``fresh``: nobody has used it before. ``InputError`` where its image cannot do that.
@@ -116,19 +116,19 @@ class Lender:
                 self.say(f"the guest '{used.job.guest}' is not used again: {error.message}")
         return self._build(self._start(compiled.name, cell), cell)
 
-    def take_back(self, loan: Loan) -> bool:
+    def take_back(self, loan: PooledGuest) -> bool:
         """End the loan; whether the guest will be used again."""
         try:
             again = loan.visit.run(TRACES, 60.0).stdout == loan.traces
         except LabError:
             again = False
         loan.visit.close()
-        member = loan.member
-        if not again or len(self._idle) >= IDLE or member not in self._crew.members:
-            member.order(End())
+        worker = loan.worker
+        if not again or len(self._idle) >= IDLE or worker not in self._crew.workers:
+            worker.order(End())
             return False
-        member.busy = False
-        self._idle.append(member)
+        worker.busy = False
+        self._idle.append(worker)
         return True
 
     def close(self) -> None:
@@ -139,31 +139,31 @@ class Lender:
 
     # -- guests
 
-    def _take_idle(self, kind: Guest) -> Member | None:
+    def _take_idle(self, kind: Guest) -> PooledWorker | None:
         while not self._crew.heard.empty():
             self._hear()
-        alive = [m for m in self._idle if m in self._crew.members]
-        for member in alive:
-            self._idle.remove(member)
-            if member.kind == kind:
-                return member
-            member.order(End())  # another kind is wanted, and this one holds its memory
+        alive = [m for m in self._idle if m in self._crew.workers]
+        for worker in alive:
+            self._idle.remove(worker)
+            if worker.kind == kind:
+                return worker
+            worker.order(End())  # another kind is wanted, and this one holds its memory
         self._idle = []
         return None
 
-    def _start(self, name: str, cell: Cell) -> Member:
+    def _start(self, name: str, cell: Cell) -> PooledWorker:
         """A guest that nobody has used, without the cell's disks or with them blank."""
-        kinds = Kinds(scenario=name, places=self._places, at_once=1)
-        baking = Baking(crew=self._crew, kinds=kinds, say=self.say, heard=self._hear)
+        kinds = GuestJobs(scenario=name, platforms=self._places, at_once=1)
+        baking = SnapshotMaker(crew=self._crew, kinds=kinds, say=self.say, heard=self._hear)
         self._make_room(cell.guest)
         baking.guests([cell.guest])
         for number in range(1, TRIES + 1):
             state = warm.find(kinds.key(cell.guest)) if number < TRIES else None
-            member = self._crew.start(kinds.job(cell.guest, state), cell.guest)
-            if self._await(member, GuestStarted) is not None:
-                member.up = True
-                return member
-            trouble = member.trouble or TroubleError("a guest ended before it was up")
+            worker = self._crew.start(kinds.job(cell.guest, state), cell.guest)
+            if self._await(worker, GuestStarted) is not None:
+                worker.up = True
+                return worker
+            trouble = worker.trouble or TroubleError("a guest ended before it was up")
             if isinstance(trouble, FullError) or number == TRIES:
                 raise trouble
             self.say(f"a guest ended before its time: {trouble.message}")
@@ -178,15 +178,15 @@ class Lender:
             interval=0.5,
         )
 
-    def _build(self, member: Member, cell: Cell) -> Loan:
+    def _build(self, worker: PooledWorker, cell: Cell) -> PooledGuest:
         """The cell's disks and array in a guest; what an earlier borrower had is taken apart."""
         self._loans += 1
-        place = self.directory / f"{member.job.guest}.{self._loans}"
+        place = self.directory / f"{worker.job.guest}.{self._loans}"
         place.mkdir()
-        directory = str(paths.guests() / member.job.guest)
-        procedure = cell_procedure(cell, directory, plugged=member.plugged)
-        member.plugged = lasting(cell)
-        member.order(
+        directory = str(paths.guests() / worker.job.guest)
+        procedure = cell_procedure(cell, directory, plugged=worker.plugged)
+        worker.plugged = lasting(cell)
+        worker.order(
             CellJob(
                 id="lent",
                 procedure=procedure,
@@ -195,28 +195,32 @@ class Lender:
                 patience=patience_of(cell),
             )
         )
-        ended = self._await(member, CellFinished)
+        ended = self._await(worker, CellFinished)
         if not isinstance(ended, CellFinished):
-            raise member.trouble or GuestError(f"the worker of '{member.job.guest}' is gone")
+            raise worker.trouble or GuestError(f"the worker of '{worker.job.guest}' is gone")
         if ended.outcome is not Outcome.DONE:
             raise _why(ended)
-        record = guests.read(guests.directory_of(member.job.guest))
+        record = guests.read(guests.directory_of(worker.job.guest))
         if record is None:
-            raise GuestError(f"the guest '{member.job.guest}' has lost its record")
+            raise GuestError(f"the guest '{worker.job.guest}' has lost its record")
         visit = Visit(record)
-        return Loan(member=member, cell=cell, visit=visit, traces=visit.run(TRACES, 60.0).stdout)
+        return PooledGuest(
+            worker=worker, cell=cell, visit=visit, traces=visit.run(TRACES, 60.0).stdout
+        )
 
-    def _await(self, member: Member, kind: type[GuestStarted] | type[CellFinished]) -> Event | None:
+    def _await(
+        self, worker: PooledWorker, kind: type[GuestStarted] | type[CellFinished]
+    ) -> Event | None:
         """The next such event of a worker; ``None``: it ended."""
         while True:
             heard, event = self._hear()
-            if heard is member and (event is None or isinstance(event, kind)):
+            if heard is worker and (event is None or isinstance(event, kind)):
                 return event
 
-    def _hear(self) -> Heard:
-        member, event = self._crew.heard.get()
-        self._crew.note(member, event)
-        return member, event
+    def _hear(self) -> WorkerEvent:
+        worker, event = self._crew.heard.get()
+        self._crew.note(worker, event)
+        return worker, event
 
 
 def _why(ended: CellFinished) -> LabError:

@@ -26,7 +26,7 @@ STOP_SECONDS = 60.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Member:
+class PooledWorker:
     """One worker and its guest."""
 
     job: GuestJob
@@ -62,20 +62,20 @@ class Member:
 Watch = Callable[[str, Event | None], None]
 """Told a guest's id and what its worker tells of it; ``None``: the worker has ended."""
 Say = Callable[[str], None]
-Heard = tuple[Member, Event | None]
+WorkerEvent = tuple[PooledWorker, Event | None]
 """An event of a worker; ``None``: it has closed its output, or was killed, and ends."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Crew:
+class WorkerPool:
     """The workers of one run."""
 
     directory: Path
     """Where their logs go."""
-    members: list[Member] = field(default_factory=list)
-    heard: SimpleQueue[Heard] = field(default_factory=SimpleQueue)
+    workers: list[PooledWorker] = field(default_factory=list)
+    heard: SimpleQueue[WorkerEvent] = field(default_factory=SimpleQueue)
 
-    def start(self, job: GuestJob, kind: Guest) -> Member:
+    def start(self, job: GuestJob, kind: Guest) -> PooledWorker:
         """Start a worker; what it says comes out of ``heard``."""
         log = self.directory / f"worker-{job.guest}.log"
         child = Child(
@@ -85,92 +85,92 @@ class Crew:
             env={"LIBVIRT_LOG_OUTPUTS": "3:stderr"},  # libvirt reads it as it is loaded
             silence=wire.SILENCE,
         )
-        member = Member(job=job, kind=kind, child=child, log=log)
-        self.members.append(member)
-        threading.Thread(target=self._listen, args=(member,), daemon=True).start()
-        return member
+        worker = PooledWorker(job=job, kind=kind, child=child, log=log)
+        self.workers.append(worker)
+        threading.Thread(target=self._listen, args=(worker,), daemon=True).start()
+        return worker
 
-    def _listen(self, member: Member) -> None:
+    def _listen(self, worker: PooledWorker) -> None:
         try:
-            for line in member.child.lines():
-                if not member.garbled:
-                    self._take(member, line)
+            for line in worker.child.lines():
+                if not worker.garbled:
+                    self._take(worker, line)
         finally:  # whatever happened: those who wait for it are told
-            self.heard.put((member, None))
+            self.heard.put((worker, None))
 
-    def _take(self, member: Member, line: str) -> None:
+    def _take(self, worker: PooledWorker, line: str) -> None:
         try:
             event = _EVENT.validate_json(line)
         except ValidationError:
-            member.garbled = True
-            member.trouble = TroubleError(
-                f"the worker of the guest '{member.job.guest}' printed a line that the lab cannot"
+            worker.garbled = True
+            worker.trouble = TroubleError(
+                f"the worker of the guest '{worker.job.guest}' printed a line that the lab cannot"
                 f" read, and was ended: {line[:120]!r}",
-                hint=f"its log is '{member.log}'",
+                hint=f"its log is '{worker.log}'",
             )
-            member.child.hang_up(STOP_SECONDS)
+            worker.child.hang_up(STOP_SECONDS)
         else:
-            self.heard.put((member, event))
+            self.heard.put((worker, event))
 
-    def note(self, member: Member, event: Event | None) -> None:
+    def note(self, worker: PooledWorker, event: Event | None) -> None:
         """Remember what an event says of the worker itself; ``None`` ends it."""
         match event:
             case None:
-                self._ended(member)
+                self._ended(worker)
             case Trouble():
                 kind = HostError if event.exit_status == EXIT_TROUBLE else InputError
                 kind = FullError if event.full else kind
-                member.trouble = kind(event.message, hint=event.hint)
-                member.unread = event.unread
+                worker.trouble = kind(event.message, hint=event.hint)
+                worker.unread = event.unread
             case GuestKept():
-                member.kept = True
+                worker.kept = True
             case GuestGone() if event.left:
-                member.trouble = member.trouble or HostError(
+                worker.trouble = worker.trouble or HostError(
                     f"the guest '{event.guest}' could not be taken down whole: {event.left}",
                     hint="`lab gc` tries again",
                 )
             case _:
                 pass
 
-    def _ended(self, member: Member) -> None:
+    def _ended(self, worker: PooledWorker) -> None:
         """Collect an ended worker, and whatever it left where it died."""
-        self.members.remove(member)
-        member.child.hang_up()
-        status = member.child.end(STOP_SECONDS)
-        if not member.kept:
-            guests.remove(guests.directory_of(member.job.guest))
-        if member.trouble is None and member.child.fate:
-            member.trouble = TroubleError(
-                f"the worker of the guest '{member.job.guest}' {member.child.fate}",
-                hint=f"its log is '{member.log}'",
+        self.workers.remove(worker)
+        worker.child.hang_up()
+        status = worker.child.end(STOP_SECONDS)
+        if not worker.kept:
+            guests.remove(guests.directory_of(worker.job.guest))
+        if worker.trouble is None and worker.child.fate:
+            worker.trouble = TroubleError(
+                f"the worker of the guest '{worker.job.guest}' {worker.child.fate}",
+                hint=f"its log is '{worker.log}'",
             )
-        if member.trouble is None and status not in (0, EXIT_TROUBLE):
-            tail = member.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            member.trouble = TroubleError(
-                f"the worker of guest '{member.job.guest}' ended with status {status}",
-                hint=f"its last words in '{member.log}': {tail[-1] if tail else 'none'}",
+        if worker.trouble is None and status not in (0, EXIT_TROUBLE):
+            tail = worker.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            worker.trouble = TroubleError(
+                f"the worker of guest '{worker.job.guest}' ended with status {status}",
+                hint=f"its last words in '{worker.log}': {tail[-1] if tail else 'none'}",
             )
 
     def make_room(self, kind: Guest) -> None:
         """End idle guests of other kinds than the one wanted, where nobody else comes up: they
         wait for cells that come after it, and may be all that there is room for."""
-        if all(member.up for member in self.members):
-            for member in self.members:
-                if member.free and member.kind != kind:
-                    member.order(End())
+        if all(worker.up for worker in self.workers):
+            for worker in self.workers:
+                if worker.free and worker.kind != kind:
+                    worker.order(End())
 
     def stop(self) -> list[LabError]:
         """End every worker that is left within :data:`STOP_SECONDS`; what could not be removed."""
-        for member in self.members:
-            member.child.hang_up(STOP_SECONDS)
+        for worker in self.workers:
+            worker.child.hang_up(STOP_SECONDS)
         countdown = clock.Countdown(STOP_SECONDS)
         errors: list[LabError] = []
-        for member in self.members:
-            member.child.end(max(1.0, countdown.left()))
-            if not member.kept:
+        for worker in self.workers:
+            worker.child.end(max(1.0, countdown.left()))
+            if not worker.kept:
                 try:
-                    guests.remove(guests.directory_of(member.job.guest))
+                    guests.remove(guests.directory_of(worker.job.guest))
                 except LabError as error:
                     errors.append(error)
-        self.members.clear()
+        self.workers.clear()
         return errors

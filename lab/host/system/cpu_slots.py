@@ -47,7 +47,7 @@ def at_once() -> int:
     return max(1, accelerator.cpus() - (0 if _may_raise() else 1))
 
 
-class Turn:
+class CpuSlot:
     """One guest's turn, taken and given back again and again."""
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class _Entry(TypedDict):
     under_way: bool
 
 
-class Share:
+class CpuShare:
     """What a timed step takes of the processors, for as long as it lasts."""
 
     def __init__(self) -> None:

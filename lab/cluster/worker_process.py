@@ -1,10 +1,9 @@
-"""The outpost: one process on a cluster's host, which runs the cells of one run as they come.
+"""The cluster worker: one process on a host, which runs cells of one run as they arrive.
 
-``python -m lab.cluster.outpost`` reads an :class:`Assignment` as one line of JSON from standard
-input, then orders, a line each, and tells what happens as lines of JSON on standard output. It is a
-local run in all else: its guests, saved states, calibrations and repetitions are those of
-`dispatch`. Standard input is its lifeline: when it closes, the outpost takes its guests down and
-ends.
+``python -m lab.cluster.worker_process`` reads an :class:`Assignment` as one line of JSON from
+standard input, then orders, one per line, and reports events as lines of JSON on standard output.
+It schedules as a local run does, with the same executor. When standard input closes, it takes its
+guests down and ends.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ from lab.host.system import accelerator, clock, leftovers, paths, wire
 from lab.model.cluster import (
     Assignment,
     CellBack,
+    ClusterWorkerEvent,
+    ClusterWorkerOrder,
     Finish,
     Known,
-    OutpostEvent,
-    OutpostOrder,
     RunCell,
     Said,
 )
@@ -45,12 +44,12 @@ from lab.model.execution.events import CellStarted, Event, Trouble
 from lab.model.image.manifest import directory_name
 from lab.model.scenario.document import Cell
 from lab.run.environment import host_facts, image_facts
-from lab.run.options import How
-from lab.run.preparation.place import Place
+from lab.run.options import RunOptions
+from lab.run.preparation.platforms import Platform
 from lab.store.runs import RunStore, StoredCell, StoredRun, now
 
-_ORDER: TypeAdapter[OutpostOrder] = TypeAdapter(OutpostOrder)
-_EVENT: TypeAdapter[OutpostEvent] = TypeAdapter(OutpostEvent)
+_ORDER: TypeAdapter[ClusterWorkerOrder] = TypeAdapter(ClusterWorkerOrder)
+_EVENT: TypeAdapter[ClusterWorkerEvent] = TypeAdapter(ClusterWorkerEvent)
 
 
 class _Stop(BaseException):
@@ -58,13 +57,13 @@ class _Stop(BaseException):
 
 
 @dataclass(slots=True, kw_only=True)
-class Outpost:
+class ClusterWorker:
     """One run on this host."""
 
     assignment: Assignment
     teller: wire.Teller
 
-    def tell(self, event: OutpostEvent) -> None:
+    def tell(self, event: ClusterWorkerEvent) -> None:
         """Tell one thing; one that nobody hears will be noticed by the lifeline."""
         self.teller.tell(_EVENT.dump_json(event))
 
@@ -91,10 +90,10 @@ class Outpost:
     def _work(self, directory: Path, lifeline: IO[bytes]) -> None:
         given = self.assignment
         compiled = _compiled(given)
-        places = {c.guest.system: self._place(c.guest.system) for c in compiled.cells}
-        places.setdefault(compiled.base.guest.system, self._place(compiled.base.guest.system))
+        platforms = {c.guest.system: self._place(c.guest.system) for c in compiled.cells}
+        platforms.setdefault(compiled.base.guest.system, self._place(compiled.base.guest.system))
         store = RunStore.create(given.scenario, json.dumps(given.document), directory)
-        store.save_run(_stored_run(store, compiled, next(iter(places.values()))))
+        store.save_run(_stored_run(store, compiled, next(iter(platforms.values()))))
         cells = {cell_id(c): c for c in compiled.cells if _offered(c, given.offered)}
 
         def watch(_guest: str, event: Event | None) -> None:
@@ -104,10 +103,10 @@ class Outpost:
         dispatch = Fed(
             store=store,
             compiled=compiled,
-            places=places,
+            platforms=platforms,
             watch=watch,
             say=lambda text: self.tell(Said(text=text)),
-            how=How(jobs=given.jobs, cold=given.cold, erase=given.erase),
+            how=RunOptions(jobs=given.jobs, cold=given.cold, erase=given.erase),
             finished=lambda cell: self.tell(_back(store, cell)),
         )
 
@@ -128,7 +127,7 @@ class Outpost:
         dispatch.run(tuple(cells.values()))
         self.tell(Known(calibrations=store.load_run().calibrations))
 
-    def _place(self, system: tuple[str, str | None]) -> Place:
+    def _place(self, system: tuple[str, str | None]) -> Platform:
         """As `place.prepare`, of the very image that the client has."""
         emulator = accelerator.emulator()
         hypervisor.require()
@@ -144,7 +143,7 @@ class Outpost:
                 f"this host runs '{name}' with {found.kind.upper()}, and the run is to be made"
                 f" with {self.assignment.accelerator.upper()}: {found.reason}"
             )
-        return Place(accelerator=found, image=image, emulator=emulator)
+        return Platform(accelerator=found, image=image, emulator=emulator)
 
 
 def image_key(system: tuple[str, str | None]) -> str:
@@ -164,7 +163,7 @@ def _offered(cell: Cell, disks: Sequence[str]) -> bool:
     return all(disk.device is None or disk.device in disks for disk in cell.disks)
 
 
-def _stored_run(store: RunStore, compiled: Compiled, place: Place) -> StoredRun:
+def _stored_run(store: RunStore, compiled: Compiled, place: Platform) -> StoredRun:
     return StoredRun(
         id=store.id,
         scenario=compiled.name,
@@ -209,7 +208,7 @@ def main() -> int:
         exit_status=EXIT_STOPPED,
     )
     teller = wire.Teller(out, _EVENT.dump_json(unread))
-    status = Outpost(assignment=assignment, teller=teller).work(lifeline)
+    status = ClusterWorker(assignment=assignment, teller=teller).work(lifeline)
     teller.close()
     return status
 

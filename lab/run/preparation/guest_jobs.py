@@ -1,4 +1,4 @@
-"""Kinds of guest: what makes a saved one fit, and the job that brings one up."""
+"""Guest configurations: what makes a saved one fit, and the job that brings one up."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from lab.model.execution.job import GuestJob
 from lab.model.execution.procedure import AttachDisk, HostCommand, Procedure
 from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Guest
-from lab.run.preparation.place import Place, site_of
+from lab.run.preparation.platforms import Platform, site_of
 
 
 def saved(state: WarmState) -> Saved:
@@ -48,11 +48,11 @@ def saved(state: WarmState) -> Saved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kinds:
+class GuestJobs:
     """The guests that a run may need."""
 
     scenario: str
-    places: dict[tuple[str, str | None], Place]
+    platforms: dict[tuple[str, str | None], Platform]
     """By image and kernel."""
     at_once: int
     """Guests that may boot side by side."""
@@ -63,7 +63,7 @@ class Kinds:
 
     def key(self, kind: Guest) -> str:
         """Everything that a restored guest must share with the one that was saved."""
-        place = self.places[kind.system]
+        place = self.platforms[kind.system]
         site = site_of(place, "/guest", as_root=accelerator.is_root())
         return warm.key_of(
             {
@@ -100,7 +100,7 @@ class Kinds:
         ``state`` has the disks already, but where it is to be saved with them.
         """
         job = self.job(cell.guest, state)
-        place = self.places[cell.guest.system]
+        place = self.platforms[cell.guest.system]
         site = site_of(place, str(paths.guests() / job.guest), as_root=accelerator.is_root())
         if save:
             procedure = disks_procedure(job.guest, site, saved(state), save, cell, job.scale)
@@ -111,7 +111,7 @@ class Kinds:
 
     def virtual_job(self, kind: Guest, *, unsealed: bool) -> GuestJob:
         """A guest with virtual time, which each cell boots."""
-        place = self.places[kind.system]
+        place = self.platforms[kind.system]
         name = guests.new_id()
         kit = sealed_kit.prepare(kind, place.image)
         job = GuestJob(
@@ -160,7 +160,7 @@ class Kinds:
 
     def job(self, kind: Guest, state: WarmState | None, bake: str = "") -> GuestJob:
         """A guest restored from a state; or one that boots, and with ``bake`` is saved so."""
-        place = self.places[kind.system]
+        place = self.platforms[kind.system]
         name = guests.new_id()
         site = site_of(place, str(paths.guests() / name), as_root=accelerator.is_root())
         image = place.image.directory.name
