@@ -87,14 +87,14 @@ class GuestPool:
     def __init__(self, **_where: object) -> None:
         self.number = 0
 
-    def lend(self, compiled: Compiled, *, fresh: bool) -> guest_pool.PooledGuest:
+    def acquire(self, compiled: Compiled, *, fresh: bool) -> guest_pool.PooledGuest:
         self.number += 1
         tell("lend", compiled.base.guest.image, len(compiled.base.each_disk), fresh)
         visit: Any = Visit(f"g{self.number}")
         nobody: Any = None
         return guest_pool.PooledGuest(worker=nobody, cell=compiled.base, visit=visit, traces="")
 
-    def take_back(self, loan: guest_pool.PooledGuest) -> None:
+    def release(self, loan: guest_pool.PooledGuest) -> None:
         tell("back", loan.visit.record.id)
 
     def close(self) -> None:

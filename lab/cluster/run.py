@@ -47,13 +47,13 @@ LONELY: Final = 120.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Cluster:
+class ClusterExecutor:
     """Hosts that run a scenario's cells, and what was found out about them."""
 
     link: Link
     hosts: dict[str, HostFacts]
     """By their worker's address, as the run began."""
-    how: RunOptions
+    options: RunOptions
     watch: Watch
     say: Say
     _heard: SimpleQueue[Any] = field(default_factory=SimpleQueue)
@@ -89,7 +89,7 @@ class Cluster:
                 hint="a .deb becomes part of an image, and images are fetched",
             )
         image = systems.find(guest) or systems.build(
-            guest, progress, accept_expired=self.how.accept_expired
+            guest, progress, accept_expired=self.options.accept_expired
         )
         names = ", ".join(host.name for host in self._able)
         kind = self.accelerator
@@ -118,7 +118,7 @@ class Cluster:
         ``InputError``: no host could ever run one of them. ``HostError``: the scheduler has gone.
         ``TroubleError``: a cell came to nothing wherever it was tried, or no host is left.
         """
-        given = self._assignment(store, compiled, platforms, jobs=1 if real else self.how.jobs)
+        given = self._assignment(store, compiled, platforms, jobs=1 if real else self.options.jobs)
         wants = self._wants(cells, platforms)
         self.link.post(given)
         self.link.listen(given.run, self._heard.put)
@@ -170,9 +170,9 @@ class Cluster:
             programs=cluster.programs(),
             images={image_key(s): p.image.manifest for s, p in platforms.items()},
             accelerator=self.accelerator,
-            cold=self.how.cold,
+            cold=self.options.cold,
             jobs=jobs,
-            erase=self.how.erase,
+            erase=self.options.erase,
         )
 
     def _wants(
@@ -332,7 +332,7 @@ def _ran_before(store: RunStore) -> dict[str, dict[str, Any]]:
 
 
 @contextmanager
-def joined(to: Door, how: RunOptions, watch: Watch, say: Say) -> Iterator[Cluster]:
+def joined(to: Door, options: RunOptions, watch: Watch, say: Say) -> Iterator[ClusterExecutor]:
     """A cluster that is ready to run cells.
 
     ``HostError``: nobody answers, or no host has joined. ``InputError``: one has another lab.
@@ -348,4 +348,4 @@ def joined(to: Door, how: RunOptions, watch: Watch, say: Say) -> Iterator[Cluste
                 hint="`lab cluster worker ADDRESS` on each host brings it in",
             )
         cluster.differing(hosts.values())
-        yield Cluster(link=link, hosts=hosts, how=how, watch=watch, say=say)
+        yield ClusterExecutor(link=link, hosts=hosts, options=options, watch=watch, say=say)

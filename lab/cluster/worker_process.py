@@ -21,7 +21,6 @@ from typing import IO
 
 from pydantic import TypeAdapter
 
-from lab.cluster.fed import Fed
 from lab.cluster.files import find_image
 from lab.compile.scenario.document import Compiled, compile_document
 from lab.compile.scenario.identity import cell_id, identity
@@ -46,6 +45,8 @@ from lab.model.scenario.document import Cell
 from lab.run.environment import host_facts, image_facts
 from lab.run.options import RunOptions
 from lab.run.preparation.platforms import Platform
+from lab.run.scheduling.cell_queue import CellQueue
+from lab.run.scheduling.executor import Execution
 from lab.store.runs import RunStore, StoredCell, StoredRun, now
 
 _ORDER: TypeAdapter[ClusterWorkerOrder] = TypeAdapter(ClusterWorkerOrder)
@@ -100,31 +101,32 @@ class ClusterWorker:
             if isinstance(event, CellStarted) and event.cell in cells:
                 self.tell(event)
 
-        dispatch = Fed(
+        queue = CellQueue(finished=lambda cell: self.tell(_back(store, cell)))
+        execution = Execution(
             store=store,
             compiled=compiled,
             platforms=platforms,
             watch=watch,
             say=lambda text: self.tell(Said(text=text)),
-            how=RunOptions(jobs=given.jobs, cold=given.cold, erase=given.erase),
-            finished=lambda cell: self.tell(_back(store, cell)),
+            options=RunOptions(jobs=given.jobs, cold=given.cold, erase=given.erase),
+            queue=queue,
         )
 
         def take(line: bytes) -> None:
             match _ORDER.validate_json(line):
                 case RunCell() as order if order.id in cells:
-                    dispatch.feed.ask(cells[order.id])
+                    queue.put(cells[order.id])
                 case RunCell() as order:
                     refuse(_unknown(order.id))
                 case Finish():
-                    dispatch.feed.ask(None)
+                    queue.close()
 
         def refuse(error: TroubleError) -> None:
             self.tell(Trouble(message=error.message, exit_status=EXIT_STOPPED))
             os.kill(os.getpid(), signal.SIGTERM)
 
         threading.Thread(target=wire.follow, args=(lifeline, take, refuse), daemon=True).start()
-        dispatch.run(tuple(cells.values()))
+        execution.run(tuple(cells.values()))
         self.tell(Known(calibrations=store.load_run().calibrations))
 
     def _place(self, system: tuple[str, str | None]) -> Platform:

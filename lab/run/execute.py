@@ -12,7 +12,7 @@ from lab.compile.scenario.document import Compiled
 from lab.compile.scenario.identity import cell_id, identity
 from lab.host import images
 from lab.host.guest import registry as guests
-from lab.host.guest import saved as warm
+from lab.host.guest import saved as snapshots
 from lab.model.result.document import Result
 from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Guest
@@ -25,7 +25,7 @@ from lab.run.preparation.fitting import check_arrays, check_images
 from lab.run.preparation.platforms import Platform, prepare
 from lab.run.preparation.real import check_real
 from lab.run.preparation.suites import check_suites
-from lab.run.scheduling.dispatch import Dispatch
+from lab.run.scheduling.executor import Execution
 from lab.run.worker_pool import Say, Watch
 from lab.store.runs import RunStore, StoredCell, StoredRun, now
 
@@ -41,7 +41,7 @@ class Done:
 
 
 class Executor(Protocol):
-    """Whoever runs the cells of a run: this host, or a cluster."""
+    """Runs the cells of a run: on this host, or on a cluster."""
 
     def place(self, guest: Guest, progress: images.Progress) -> Platform:
         """Image and accelerator of a kind of guest."""
@@ -71,13 +71,13 @@ class Executor(Protocol):
 class LocalExecutor:
     """This host."""
 
-    how: RunOptions
+    options: RunOptions
     watch: Watch
     say: Say
 
     def place(self, guest: Guest, progress: images.Progress) -> Platform:
         """Image, QEMU and accelerator; builds the image where it is missing."""
-        return prepare(guest, progress, accept_expired=self.how.accept_expired)
+        return prepare(guest, progress, accept_expired=self.options.accept_expired)
 
     def check_disks(self, cells: Sequence[Cell], erase: Sequence[str]) -> bool:
         """What the guard would refuse is refused before anything is booted."""
@@ -97,13 +97,13 @@ class LocalExecutor:
         real: bool,
     ) -> str | None:
         """Every cell, in guests of this host."""
-        execution = Dispatch(
+        execution = Execution(
             store=store,
             compiled=compiled,
             platforms=dict(platforms),
             watch=self.watch,
             say=self.say,
-            how=replace(self.how, jobs=1) if real else self.how,
+            options=replace(self.options, jobs=1) if real else self.options,
         )
         return execution.run(cells)
 
@@ -113,8 +113,8 @@ def run_scenario(
     *,
     texts: Sequence[str],
     out: Path | None,
-    how: RunOptions,
-    hands: Executor,
+    options: RunOptions,
+    executor: Executor,
     resume: RunStore | None,
     progress: images.Progress,
     ready: Callable[[RunStore, Platform], None],
@@ -131,8 +131,8 @@ def run_scenario(
             compiled,
             texts=texts,
             out=out,
-            how=how,
-            hands=hands,
+            options=options,
+            executor=executor,
             resume=resume,
             held=held,
             progress=progress,
@@ -145,28 +145,28 @@ def _run_scenario(
     *,
     texts: Sequence[str],
     out: Path | None,
-    how: RunOptions,
-    hands: Executor,
+    options: RunOptions,
+    executor: Executor,
     resume: RunStore | None,
     held: ExitStack,
     progress: images.Progress,
     ready: Callable[[RunStore, Platform], None],
 ) -> Done:
     check_images(compiled, {})
-    if how.workloads:
+    if options.workloads:
         check_suites(compiled)
     sweep()
-    warm.trim({r.warm for r in guests.every() if guests.is_alive(r)})
-    cells = compiled.cells if how.workloads else ()
-    real = hands.check_disks(cells or (compiled.base,), how.erase)
-    place = hands.place(compiled.base.guest, progress)
+    snapshots.trim({r.warm for r in guests.every() if guests.is_alive(r)})
+    cells = compiled.cells if options.workloads else ()
+    real = executor.check_disks(cells or (compiled.base,), options.erase)
+    place = executor.place(compiled.base.guest, progress)
     platforms = {compiled.base.guest.system: place}
     for cell in cells:
         if cell.guest.system not in platforms:
-            platforms[cell.guest.system] = hands.place(cell.guest, progress)
+            platforms[cell.guest.system] = executor.place(cell.guest, progress)
     check_arrays(compiled, cells or (compiled.base,), {})  # of images that had to be built
     if resume is None:
-        run = _stored_run(compiled, cells, texts, hands.environment(place))
+        run = _stored_run(compiled, cells, texts, executor.environment(place))
         store = RunStore.create(compiled.name, compiled.path.read_text(encoding="utf-8"), out)
         held.enter_context(store.hold())
         store.save_run(run.model_copy(update={"id": store.id, "started": now()}))
@@ -176,7 +176,7 @@ def _run_scenario(
     if left and resume is not None:
         store.go_on()
     ready(store, place)
-    kept = hands.run(store, compiled, platforms, left, real=real)
+    kept = executor.run(store, compiled, platforms, left, real=real)
     store.save_run(store.load_run().model_copy(update={"finished": now()}))
     result = result_of(store)
     store.save_result(result)

@@ -1,8 +1,7 @@
-"""Guests lent to other programs, such as tests: brought up as a run's are, and used again.
+"""A pool of guests for other programs, such as tests.
 
-A lent guest belongs to a worker, as every guest does. It is built as a cell without workloads; the
-borrower then goes in over a connection of its own. What it leaves decides whether the next borrower
-gets that guest or another: a guest is used again only where it still is what it was lent as.
+Each guest belongs to a worker and is built as a cell without workloads; the program then goes in
+over a connection of its own. A guest is used again only if its fingerprint is unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from lab.compile.scenario.document import Compiled
 from lab.core.errors import FullError, GuestError, LabError, TroubleError
 from lab.host import images
 from lab.host.guest import registry as guests
-from lab.host.guest import saved as warm
+from lab.host.guest import saved as snapshots
 from lab.host.guest.ssh.visit import Visit
 from lab.host.system import clock, load, paths
 from lab.host.system.process import uninterrupted
@@ -37,11 +36,11 @@ from lab.run.preparation.snapshots import SnapshotMaker
 from lab.run.worker_pool import PooledWorker, Say, WorkerEvent, WorkerPool
 
 TRIES: Final = 3
-"""How often a guest is tried: a saved one twice, then one that boots."""
+"""Attempts to start a guest: two from a snapshot, then a boot."""
 IDLE: Final = 1
-"""Guests that may stand idle: each holds its memory."""
+"""Idle guests that are kept; each holds its memory."""
 MEMORY_SECONDS: Final = 300.0
-"""For which a guest waits for other programs' memory."""
+"""Seconds to wait until other programs free memory."""
 
 TRACES: Final = """\
 cat /proc/sys/kernel/random/boot_id /proc/sys/kernel/tainted /proc/mounts /proc/swaps /proc/mdstat
@@ -52,20 +51,21 @@ grep -hasz -m 1 . /proc/[0-9]*/cmdline > /run/lab-traces
 tr '\\0' '\\n' < /run/lab-traces | sort
 rm /run/lab-traces
 cut -d ' ' -f 1 /proc/modules | sort"""
-"""What a borrower may leave: a boot, an oops, mounts, swap, arrays, settings of md and of the page
-cache, volumes, files (inodes that are still free), processes, modules. A file that was changed in
-its place is not seen."""
+"""Prints a fingerprint: boot, oops, mounts, swap, arrays, settings of md and of the page cache,
+volumes, files (inodes that are still free), processes, modules.
+
+A file that was changed in its place is not noticed."""
 
 
 @dataclass(slots=True, kw_only=True)
 class PooledGuest:
-    """A guest on loan."""
+    """A guest that a program uses."""
 
     worker: PooledWorker
     cell: Cell
     visit: Visit
     traces: str
-    """What the guest was when it was lent."""
+    """The guest's fingerprint when it was handed out."""
 
     @property
     def target(self) -> str:
@@ -80,51 +80,51 @@ class PooledGuest:
 
 @dataclass(slots=True, kw_only=True)
 class GuestPool:
-    """The guests of one borrowing program."""
+    """The guests of one program."""
 
     directory: Path
     """For the workers' logs, and what the building of arrays printed."""
     say: Say
     progress: images.Progress
-    _crew: WorkerPool = field(init=False)
-    _places: dict[tuple[str, str | None], Platform] = field(default_factory=dict)
+    _workers: WorkerPool = field(init=False)
+    _platforms: dict[tuple[str, str | None], Platform] = field(default_factory=dict)
     _facts: Known = field(default_factory=dict)
     _idle: list[PooledWorker] = field(default_factory=list)
     _loans: int = 0
 
     def __post_init__(self) -> None:
-        self._crew = WorkerPool(directory=self.directory)
+        self._workers = WorkerPool(directory=self.directory)
 
-    def lend(self, compiled: Compiled, *, fresh: bool) -> PooledGuest:
-        """A guest with the disks, and the array, of a scenario's base cell.
+    def acquire(self, compiled: Compiled, *, fresh: bool) -> PooledGuest:
+        """Return a guest with the disks and the array of a scenario's base cell.
 
         ``fresh``: nobody has used it before. ``InputError`` where its image cannot do that.
         """
         check_images(compiled, self._facts)
         cell = compiled.base
-        if not self._places:
+        if not self._platforms:
             sweep()
-            warm.trim({r.warm for r in guests.every() if guests.is_alive(r)})
-        if cell.guest.system not in self._places:
-            self._places[cell.guest.system] = prepare(cell.guest, self.progress)
+            snapshots.trim({r.warm for r in guests.every() if guests.is_alive(r)})
+        if cell.guest.system not in self._platforms:
+            self._platforms[cell.guest.system] = prepare(cell.guest, self.progress)
             self._facts = {}
             check_arrays(compiled, (cell,), self._facts)  # of an image that had to be built
         while not fresh and (used := self._take_idle(cell.guest)) is not None:
             try:
                 return self._build(used, cell)
             except GuestError as error:  # it died while it stood idle
-                self.say(f"the guest '{used.job.guest}' is not used again: {error.message}")
+                self.say(f"the guest '{used.id}' is not used again: {error.message}")
         return self._build(self._start(compiled.name, cell), cell)
 
-    def take_back(self, loan: PooledGuest) -> bool:
-        """End the loan; whether the guest will be used again."""
+    def release(self, loan: PooledGuest) -> bool:
+        """Take a guest back; whether it will be used again."""
         try:
             again = loan.visit.run(TRACES, 60.0).stdout == loan.traces
         except LabError:
             again = False
         loan.visit.close()
         worker = loan.worker
-        if not again or len(self._idle) >= IDLE or worker not in self._crew.workers:
+        if not again or len(self._idle) >= IDLE or worker not in self._workers.workers:
             worker.order(End())
             return False
         worker.busy = False
@@ -132,45 +132,45 @@ class GuestPool:
         return True
 
     def close(self) -> None:
-        """End every guest, and return when nothing of them is left."""
+        """End every guest and remove what is left of them."""
         with uninterrupted():
-            for error in self._crew.stop():
+            for error in self._workers.stop():
                 self.say(str(error))
 
     # -- guests
 
-    def _take_idle(self, kind: Guest) -> PooledWorker | None:
-        while not self._crew.heard.empty():
-            self._hear()
-        alive = [m for m in self._idle if m in self._crew.workers]
+    def _take_idle(self, guest: Guest) -> PooledWorker | None:
+        while not self._workers.events.empty():
+            self._receive()
+        alive = [m for m in self._idle if m in self._workers.workers]
         for worker in alive:
             self._idle.remove(worker)
-            if worker.kind == kind:
+            if worker.guest == guest:
                 return worker
-            worker.order(End())  # another kind is wanted, and this one holds its memory
+            worker.order(End())  # it has another configuration, and holds memory
         self._idle = []
         return None
 
     def _start(self, name: str, cell: Cell) -> PooledWorker:
-        """A guest that nobody has used, without the cell's disks or with them blank."""
-        kinds = GuestJobs(scenario=name, platforms=self._places, at_once=1)
-        baking = SnapshotMaker(crew=self._crew, kinds=kinds, say=self.say, heard=self._hear)
+        """Start a guest, without the cell's disks or with them blank."""
+        jobs = GuestJobs(scenario=name, platforms=self._platforms, at_once=1)
+        maker = SnapshotMaker(pool=self._workers, jobs=jobs, say=self.say, receive=self._receive)
         self._make_room(cell.guest)
-        baking.guests([cell.guest])
+        maker.guests([cell.guest])
         for number in range(1, TRIES + 1):
-            state = warm.find(kinds.key(cell.guest)) if number < TRIES else None
-            worker = self._crew.start(kinds.job(cell.guest, state), cell.guest)
+            state = snapshots.find(jobs.key(cell.guest)) if number < TRIES else None
+            worker = self._workers.start(jobs.job(cell.guest, state), cell.guest)
             if self._await(worker, GuestStarted) is not None:
                 worker.up = True
                 return worker
             trouble = worker.trouble or TroubleError("a guest ended before it was up")
             if isinstance(trouble, FullError) or number == TRIES:
                 raise trouble
-            self.say(f"a guest ended before its time: {trouble.message}")
+            self.say(f"a guest ended unexpectedly: {trouble.message}")
         raise AssertionError("the last try returns or raises")
 
-    def _make_room(self, kind: Guest) -> None:
-        needed = memory_of(kind) + schedule.RESERVE
+    def _make_room(self, guest: Guest) -> None:
+        needed = memory_of(guest) + schedule.RESERVE
         clock.wait_until(
             lambda: True if load.available_memory() > needed else None,
             timeout=MEMORY_SECONDS,
@@ -179,11 +179,11 @@ class GuestPool:
         )
 
     def _build(self, worker: PooledWorker, cell: Cell) -> PooledGuest:
-        """The cell's disks and array in a guest; what an earlier borrower had is taken apart."""
+        """Build the cell's disks and array in a guest, in place of earlier ones."""
         self._loans += 1
-        place = self.directory / f"{worker.job.guest}.{self._loans}"
+        place = self.directory / f"{worker.id}.{self._loans}"
         place.mkdir()
-        directory = str(paths.guests() / worker.job.guest)
+        directory = str(paths.guests() / worker.id)
         procedure = cell_procedure(cell, directory, plugged=worker.plugged)
         worker.plugged = lasting(cell)
         worker.order(
@@ -197,12 +197,12 @@ class GuestPool:
         )
         ended = self._await(worker, CellFinished)
         if not isinstance(ended, CellFinished):
-            raise worker.trouble or GuestError(f"the worker of '{worker.job.guest}' is gone")
+            raise worker.trouble or GuestError(f"the worker of '{worker.id}' is gone")
         if ended.outcome is not Outcome.DONE:
             raise _why(ended)
-        record = guests.read(guests.directory_of(worker.job.guest))
+        record = guests.read(guests.directory_of(worker.id))
         if record is None:
-            raise GuestError(f"the guest '{worker.job.guest}' has lost its record")
+            raise GuestError(f"the guest '{worker.id}' has lost its record")
         visit = Visit(record)
         return PooledGuest(
             worker=worker, cell=cell, visit=visit, traces=visit.run(TRACES, 60.0).stdout
@@ -213,13 +213,15 @@ class GuestPool:
     ) -> Event | None:
         """The next such event of a worker; ``None``: it ended."""
         while True:
-            heard, event = self._hear()
+            heard, event = self._receive()
             if heard is worker and (event is None or isinstance(event, kind)):
                 return event
 
-    def _hear(self) -> WorkerEvent:
-        worker, event = self._crew.heard.get()
-        self._crew.note(worker, event)
+    def _receive(self) -> WorkerEvent:
+        event: Event | None
+        worker: PooledWorker
+        worker, event = self._workers.events.get()
+        self._workers.note(worker, event)
         return worker, event
 
 

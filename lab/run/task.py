@@ -48,8 +48,8 @@ class Task:
     """How often it was repeated for that."""
     best: tuple[Path, StoredOutcome] | None = None
     """Of the contended attempts before this one, that with the fewest contended workloads."""
-    retry: bool = False
-    """Its guest died once already."""
+    retried: bool = False
+    """An attempt was lost with its guest."""
     directory: Path = Path()
     started: bool = False
     checks: list[Check] = field(default_factory=list)

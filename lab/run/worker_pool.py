@@ -1,4 +1,4 @@
-"""Workers: starting them, hearing them, ending them; each has one guest."""
+"""Worker processes of a run: start them, receive their events, end them. Each has one guest."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -17,12 +18,12 @@ from lab.host.guest import registry as guests
 from lab.host.system import clock, wire
 from lab.host.system.process import Child
 from lab.model.execution.events import Event, GuestGone, GuestKept, Trouble
-from lab.model.execution.job import End, GuestJob, Order
+from lab.model.execution.job import GuestJob, Order
 from lab.model.scenario.guest import Guest
 
 _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 STOP_SECONDS = 60.0
-"""How long a worker may take to clean up before it is killed."""
+"""Seconds for a worker to clean up before it is killed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,40 +31,41 @@ class PooledWorker:
     """One worker and its guest."""
 
     job: GuestJob
-    kind: Guest
+    guest: Guest
+    """Configuration of its guest."""
     child: Child
     log: Path
     up: bool = False
     """SSH answered."""
     busy: bool = True
-    """It boots, or has a cell; an idle one waits for an order."""
+    """It boots, has a cell, or was told to end."""
     plugged: Plugged = field(default_factory=Plugged)
-    """The data disks that its guest has."""
+    """Data disks that its guest has."""
     reserved: bool = False
-    """Its array is to stay: it gets no other cell."""
+    """Its array is to stay up, so it gets no other cell."""
     kept: bool = False
     unread: bool = False
-    """It ended since the lab was stopped."""
+    """It ended because the lab was stopped."""
     trouble: LabError | None = None
     garbled: bool = False
-    """It printed a line that cannot be read: it is ended, and nothing that it says counts."""
+    """It printed a line that cannot be read; further events are ignored."""
 
     @property
-    def free(self) -> bool:
-        """Whether it may get any cell."""
-        return not self.busy and not self.reserved
+    def id(self) -> str:
+        """Id of its guest."""
+        return self.job.guest
 
     def order(self, order: Order) -> None:
-        """Tell it what is next."""
+        """Send an order."""
         self.busy = True
         self.child.tell(order.model_dump_json())
 
 
 Watch = Callable[[str, Event | None], None]
-"""Told a guest's id and what its worker tells of it; ``None``: the worker has ended."""
+"""Receives a guest's id and each event of its worker; ``None``: the worker has ended."""
 Say = Callable[[str], None]
 WorkerEvent = tuple[PooledWorker, Event | None]
-"""An event of a worker; ``None``: it has closed its output, or was killed, and ends."""
+"""An event of a worker; ``None``: its output has closed, and it ends."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,21 +73,22 @@ class WorkerPool:
     """The workers of one run."""
 
     directory: Path
-    """Where their logs go."""
+    """For the workers' logs."""
     workers: list[PooledWorker] = field(default_factory=list)
-    heard: SimpleQueue[WorkerEvent] = field(default_factory=SimpleQueue)
+    events: SimpleQueue[Any] = field(default_factory=SimpleQueue)
+    """Receives each :data:`WorkerEvent`; others may put more into it."""
 
-    def start(self, job: GuestJob, kind: Guest) -> PooledWorker:
-        """Start a worker; what it says comes out of ``heard``."""
+    def start(self, job: GuestJob, guest: Guest) -> PooledWorker:
+        """Start a worker, whose events go to ``events``."""
         log = self.directory / f"worker-{job.guest}.log"
         child = Child(
             [sys.executable, "-m", "lab.run.worker"],
             first_line=job.model_dump_json(),
             log=log,
-            env={"LIBVIRT_LOG_OUTPUTS": "3:stderr"},  # libvirt reads it as it is loaded
+            env={"LIBVIRT_LOG_OUTPUTS": "3:stderr"},  # libvirt reads it when it is loaded
             silence=wire.SILENCE,
         )
-        worker = PooledWorker(job=job, kind=kind, child=child, log=log)
+        worker = PooledWorker(job=job, guest=guest, child=child, log=log)
         self.workers.append(worker)
         threading.Thread(target=self._listen, args=(worker,), daemon=True).start()
         return worker
@@ -95,8 +98,8 @@ class WorkerPool:
             for line in worker.child.lines():
                 if not worker.garbled:
                     self._take(worker, line)
-        finally:  # whatever happened: those who wait for it are told
-            self.heard.put((worker, None))
+        finally:  # whatever happened, nobody waits for it any longer
+            self.events.put((worker, None))
 
     def _take(self, worker: PooledWorker, line: str) -> None:
         try:
@@ -104,16 +107,16 @@ class WorkerPool:
         except ValidationError:
             worker.garbled = True
             worker.trouble = TroubleError(
-                f"the worker of the guest '{worker.job.guest}' printed a line that the lab cannot"
+                f"the worker of the guest '{worker.id}' printed a line that the lab cannot"
                 f" read, and was ended: {line[:120]!r}",
                 hint=f"its log is '{worker.log}'",
             )
             worker.child.hang_up(STOP_SECONDS)
         else:
-            self.heard.put((worker, event))
+            self.events.put((worker, event))
 
     def note(self, worker: PooledWorker, event: Event | None) -> None:
-        """Remember what an event says of the worker itself; ``None`` ends it."""
+        """Record what an event says about the worker itself; ``None`` collects the ended worker."""
         match event:
             case None:
                 self._ended(worker)
@@ -133,34 +136,26 @@ class WorkerPool:
                 pass
 
     def _ended(self, worker: PooledWorker) -> None:
-        """Collect an ended worker, and whatever it left where it died."""
+        """Collect an ended worker and remove what it left."""
         self.workers.remove(worker)
         worker.child.hang_up()
         status = worker.child.end(STOP_SECONDS)
         if not worker.kept:
-            guests.remove(guests.directory_of(worker.job.guest))
+            guests.remove(guests.directory_of(worker.id))
         if worker.trouble is None and worker.child.fate:
             worker.trouble = TroubleError(
-                f"the worker of the guest '{worker.job.guest}' {worker.child.fate}",
+                f"the worker of the guest '{worker.id}' {worker.child.fate}",
                 hint=f"its log is '{worker.log}'",
             )
         if worker.trouble is None and status not in (0, EXIT_TROUBLE):
             tail = worker.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
             worker.trouble = TroubleError(
-                f"the worker of guest '{worker.job.guest}' ended with status {status}",
+                f"the worker of guest '{worker.id}' ended with status {status}",
                 hint=f"its last words in '{worker.log}': {tail[-1] if tail else 'none'}",
             )
 
-    def make_room(self, kind: Guest) -> None:
-        """End idle guests of other kinds than the one wanted, where nobody else comes up: they
-        wait for cells that come after it, and may be all that there is room for."""
-        if all(worker.up for worker in self.workers):
-            for worker in self.workers:
-                if worker.free and worker.kind != kind:
-                    worker.order(End())
-
     def stop(self) -> list[LabError]:
-        """End every worker that is left within :data:`STOP_SECONDS`; what could not be removed."""
+        """End all workers within :data:`STOP_SECONDS`; return what could not be removed."""
         for worker in self.workers:
             worker.child.hang_up(STOP_SECONDS)
         countdown = clock.Countdown(STOP_SECONDS)
@@ -169,7 +164,7 @@ class WorkerPool:
             worker.child.end(max(1.0, countdown.left()))
             if not worker.kept:
                 try:
-                    guests.remove(guests.directory_of(worker.job.guest))
+                    guests.remove(guests.directory_of(worker.id))
                 except LabError as error:
                     errors.append(error)
         self.workers.clear()

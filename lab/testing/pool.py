@@ -86,7 +86,7 @@ class Pool:
 
     def _loan(self, asked: Asked) -> PooledGuest:
         try:
-            return self._lender.lend(asked.compiled, fresh=asked.fresh)
+            return self._lender.acquire(asked.compiled, fresh=asked.fresh)
         except InputError as error:  # only the image can tell that it lacks something
             place = asked.compiled.document.source
             raise in_the_markers_words(error, place, asked.words) from None
@@ -119,7 +119,7 @@ class Pool:
 
         def give_back() -> None:
             guest.given_back = True
-            self._lender.take_back(loan)
+            self._lender.release(loan)
 
         return guest, give_back
 

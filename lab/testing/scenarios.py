@@ -92,9 +92,9 @@ class ScenarioFile(pytest.File):
                 self.compiled,
                 texts=(),
                 out=None,
-                how=RunOptions(),
-                hands=execute.LocalExecutor(
-                    how=RunOptions(), watch=lambda _guest, _event: None, say=lambda _text: None
+                options=RunOptions(),
+                executor=execute.LocalExecutor(
+                    options=RunOptions(), watch=lambda _guest, _event: None, say=lambda _text: None
                 ),
                 resume=None,
                 progress=lambda _text, _fraction: None,

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import pytest
 
+from lab.analysis.calibration import check_of
 from lab.compile.scenario.document import compile_scenario
 from lab.core.units import MIB
 from lab.core.yaml import parse_override
@@ -28,7 +29,8 @@ from lab.run import calibration
 from lab.run.options import RunOptions
 from lab.run.preparation.platforms import Platform
 from lab.run.scheduling.admission import AdmissionControl
-from lab.run.scheduling.dispatch import Dispatch
+from lab.run.scheduling.decide import Assign, decide
+from lab.run.scheduling.executor import Execution
 from lab.run.task import calibration_of
 from lab.store import calibrations
 from tests.fakes import SCENARIO
@@ -152,13 +154,13 @@ def test_what_could_not_be_measured_says_why(tmp_path: Path) -> None:
 def test_a_cell_is_marked_by_its_worst_disks(tmp_path: Path) -> None:
     subject = cell(tmp_path)
     good = calibration.calibrate(wish(tmp_path), said(wish(tmp_path), 1.0))
-    (check,) = calibration.check_of(subject, [good])
+    (check,) = check_of(subject, [good])
     assert check.passed
     bad = good.model_copy(update={"problem": "no"})
-    (check,) = calibration.check_of(subject, [good, bad])
+    (check,) = check_of(subject, [good, bad])
     assert not check.passed
     other = Calibration(disk={"model": "throttle"}, problem="of other disks")
-    assert calibration.check_of(subject, [other]) == ()
+    assert check_of(subject, [other]) == ()
 
 
 # --- modelled disks: the guest's own time is measured first --------------------------------------
@@ -376,7 +378,7 @@ def test_a_cells_check_carries_the_guests_share(tmp_path: Path) -> None:
     own, disk = pair(tmp_path)
     guest_seen(own)
     found = calibration.conclude(disk, seen(disk, DRIVE, GUEST))
-    (check,) = calibration.check_of(cell(tmp_path, *HDD), [found])
+    (check,) = check_of(cell(tmp_path, *HDD), [found])
     assert check.passed
     assert check.guest_share == pytest.approx(0.113, abs=0.001)
 
@@ -403,22 +405,24 @@ def test_a_disk_waits_until_the_guests_own_time_is_known(
 ) -> None:
     own, disk = pair(tmp_path)
     monkeypatch.setattr(load, "throughput", lambda: 1e15)
-    run = Dispatch(
-        store=cast("Any", None),
+    run = Execution(
+        store=cast("Any", SimpleNamespace(directory=tmp_path)),
         compiled=cast("Any", None),
         platforms={},
         watch=print,
         say=print,
-        how=RunOptions(),
+        options=RunOptions(),
     )
-    run._crowd = AdmissionControl(kind="tcg", jobs=None)
+    run._admission = AdmissionControl(kind="tcg", jobs=None)
     first, second, third = (calibration_of(wish) for wish in (*own, disk))
-    run._pending = [third, second, first]
+    idle = SimpleNamespace(id="g1", guest=first.cell.guest, up=True, busy=False, reserved=False)
+    run._pool.workers = [cast("Any", idle)]
+    run._waiting = [third, second, first]
     for task in (first, second, third):
-        assert run._next() is task
-        run._pending.remove(task)
-        run._running = {"g1": task}
-        assert run._next() is None
+        assert decide(run._state()) == (Assign(task.id, "g1"),)
+        run._waiting.remove(task)
+        run._running = {"g2": task}
+        assert run._waiting == [] or decide(run._state()) == ()
         run._running = {}
 
 

@@ -185,8 +185,8 @@ def assigned(compiled: Compiled, tmp_path: Path, how: RunOptions) -> Assignment:
     """What hosts are told of a run."""
     pytest.importorskip("distributed")
     hosts = {"tcp://127.0.0.1:1": facts("a", 1)}
-    found = app.Cluster(
-        link=cast("Link", None), hosts=hosts, how=how, watch=lambda *_: None, say=print
+    found = app.ClusterExecutor(
+        link=cast("Link", None), hosts=hosts, options=how, watch=lambda *_: None, say=print
     )
     store = stored(compiled, tmp_path / "out")
     return Assignment.model_validate_json(
@@ -473,7 +473,7 @@ def run_all(
     say: Callable[[str], None],
     tls: Path | None = None,
     erase: tuple[str, ...] = (),
-) -> app.Cluster:
+) -> app.ClusterExecutor:
     """What `lab run scenario --cluster` does with the cells that are left."""
     platforms = {compiled.base.guest.system: place_of(image)}
     left = [c for c in compiled.cells if not store.has_cell(cell_id(c))]
@@ -994,10 +994,10 @@ def test_what_a_host_sends_is_checked(
         attempts=attempts,
         calibrations=known,
     )
-    found = app.Cluster(
+    found = app.ClusterExecutor(
         link=cast("Link", Sends(back)),
         hosts={"tls://127.0.0.1:2": facts("a", 1)},
-        how=RunOptions(),
+        options=RunOptions(),
         watch=lambda *_: None,
         say=print,
     )

@@ -48,12 +48,12 @@ class Worker:
     fate = ""
 
     world: World
-    crew: WorkerPool
+    pool: WorkerPool
     worker: PooledWorker | None = None
 
     def say(self, *events: Any) -> None:
         for event in events:
-            self.crew.heard.put((self.worker, event))
+            self.pool.events.put((self.worker, event))
 
     def tell(self, line: str) -> None:
         assert self.worker is not None
@@ -83,9 +83,9 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lab_home: Path) -> Wo
     names = iter(f"g{number}" for number in range(1, 99))
 
     class StillPool(WorkerPool):
-        def start(self, job: GuestJob, kind: Guest) -> PooledWorker:
+        def start(self, job: GuestJob, guest: Guest) -> PooledWorker:
             worker: Any = Worker(made, self)
-            worker.worker = PooledWorker(job=job, kind=kind, child=worker, log=tmp_path / "log")
+            worker.worker = PooledWorker(job=job, guest=guest, child=worker, log=tmp_path / "log")
             self.workers.append(worker.worker)
             how = "restore" if job.warm else "boot"
             made.told.append(f"{how} {job.guest}")
@@ -152,7 +152,9 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lab_home: Path) -> Wo
         "Visit": Visit,
     }.items():
         monkeypatch.setattr(guest_pool, name, stand_in)
-    monkeypatch.setattr(guest_pool.warm, "find", lambda _key: object() if made.states else None)
+    monkeypatch.setattr(
+        guest_pool.snapshots, "find", lambda _key: object() if made.states else None
+    )
     monkeypatch.setattr(guest_pool.guests, "read", record)
     return made
 
@@ -165,7 +167,7 @@ def lender(tmp_path: Path) -> GuestPool:
 def lend(lender: GuestPool, *, fresh: bool = False, **words: Any) -> PooledGuest:
     words = {"disks": 2, "size": "1GiB", **words}
     asked = asked_for(words, array="level" in words, place="t:1", path=Path("t.py"))
-    return lender.lend(asked.compiled, fresh=fresh)
+    return lender.acquire(asked.compiled, fresh=fresh)
 
 
 def name(loan: PooledGuest) -> str:
@@ -176,7 +178,7 @@ def test_a_guest_that_was_left_as_it_was_is_used_again_with_its_disks_wiped(
     world: World, lender: GuestPool
 ) -> None:
     first = lend(lender, level=1)
-    assert lender.take_back(first)
+    assert lender.release(first)
     second = lend(lender)
     assert name(second) == name(first)
     assert world.told == ["restore g1", "cell g1", "leave g1", "cell g1"]
@@ -192,30 +194,30 @@ def test_a_guest_that_was_changed_or_died_is_ended(
 ) -> None:
     first = lend(lender)
     world.traces["g1"] = left
-    assert not lender.take_back(first)
+    assert not lender.release(first)
     assert name(lend(lender)) == "g2"
     assert world.told == ["restore g1", "cell g1", "leave g1", "end g1", "restore g2", "cell g2"]
 
 
 def test_fresh_is_a_guest_that_nobody_used(world: World, lender: GuestPool) -> None:
-    lender.take_back(lend(lender))
+    lender.release(lend(lender))
     assert name(lend(lender, fresh=True)) == "g2"
 
 
 def test_another_kind_of_guest_takes_an_idle_ones_place(world: World, lender: GuestPool) -> None:
-    lender.take_back(lend(lender))
+    lender.release(lend(lender))
     assert name(lend(lender, memory="768MiB")) == "g2"
     assert "end g1" in world.told
 
 
 def test_one_guest_stands_idle_and_no_more(world: World, lender: GuestPool) -> None:
     one, two = lend(lender), lend(lender)
-    assert [lender.take_back(one), lender.take_back(two)] == [True, False]
+    assert [lender.release(one), lender.release(two)] == [True, False]
     assert world.told[-1] == "end g2"
 
 
 def test_an_idle_guest_that_died_is_passed_over(world: World, lender: GuestPool) -> None:
-    lender.take_back(lend(lender))
+    lender.release(lend(lender))
     world.lost.add("g1")
     assert name(lend(lender)) == "g2"
 

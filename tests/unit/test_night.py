@@ -77,7 +77,7 @@ class World:
     def run(self, compiled: Compiled, **given: Any) -> Done:
         name = f"{compiled.name}@{compiled.base.guest.image}"
         self.ran.append(name)
-        self.hands.append(given["hands"].how.erase[0])
+        self.hands.append(given["executor"].options.erase[0])
         self.clock += 100
         if given["resume"] is not None:
             self.resumed.append(given["resume"].id)

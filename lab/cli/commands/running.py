@@ -215,7 +215,7 @@ def hands_of(where: Door | None, how: RunOptions, progress: Progress) -> Iterato
     from lab.run.execute import LocalExecutor
 
     if where is None:
-        yield LocalExecutor(how=how, watch=progress.watch, say=progress.note)
+        yield LocalExecutor(options=how, watch=progress.watch, say=progress.note)
         return
     from lab.cluster.run import joined
 
@@ -269,8 +269,8 @@ def _go(
             compiled,
             texts=[*(sets or []), *([f"trials={trials}"] if trials else [])],
             out=out.absolute() if out else None,
-            how=how,
-            hands=hands,
+            options=how,
+            executor=hands,
             resume=store,
             progress=progress.image,
             ready=ready,

@@ -1,4 +1,4 @@
-"""Saving guests, before a run's cells begin, for all others of their kind."""
+"""Snapshots of guests, made before a run's first cell."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 
 from lab.core.errors import FullError
-from lab.host.guest import saved as warm
+from lab.host.guest import saved as snapshots
 from lab.host.system import accelerator
 from lab.host.system.locks import LockedError
 from lab.model.execution.events import GuestStarted
@@ -18,70 +18,69 @@ from lab.run.worker_pool import PooledWorker, WorkerEvent, WorkerPool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotMaker:
-    """Makes the warm states that a run will use."""
+    """Makes the snapshots that a run will use."""
 
-    crew: WorkerPool
-    kinds: GuestJobs
+    pool: WorkerPool
+    jobs: GuestJobs
     say: Callable[[str], None]
-    heard: Callable[[], WorkerEvent]
-    """The next event of any worker."""
+    receive: Callable[[], WorkerEvent]
+    """Returns the next event of any worker."""
 
-    def guests(self, kinds: Iterable[Guest]) -> set[Guest]:
-        """Boot a guest of each kind that has no state and save it; those that could not be."""
+    def guests(self, guests: Iterable[Guest]) -> set[Guest]:
+        """Snapshot each configuration that has none; return those that could not be."""
         cold = set()
-        for kind in kinds:
-            key = self.kinds.key(kind)
-            if warm.find(key) is not None:
+        for guest in guests:
+            key = self.jobs.key(guest)
+            if snapshots.find(key) is not None:
                 continue
             try:
-                with warm.baking(key):
-                    if warm.find(key) is not None:
+                with snapshots.baking(key):
+                    if snapshots.find(key) is not None:
                         continue
-                    self.say("booting a guest once, and saving it for all others of its kind")
-                    worker = self._bake(self.kinds.job(kind, None, bake=key), kind)
-                    state = warm.find(key)
+                    self.say("booting a guest once and making a snapshot of it")
+                    worker = self._make(self.jobs.job(guest, None, save=key), guest)
+                    snapshot = snapshots.find(key)
             except LockedError as error:
                 self.say(f"guests boot cold: {error.message}")
-                cold.add(kind)
+                cold.add(guest)
                 continue
-            if state is None:
-                cold.add(kind)
+            if snapshot is None:
+                cold.add(guest)
                 why = worker.trouble.message if worker.trouble else "no reason was given"
-                self.say(f"the guest could not be saved, so each boots cold: {why}")
+                self.say(f"no snapshot could be made, so each guest boots: {why}")
             else:
-                place = self.kinds.platforms[kind.system]
-                accelerator.remember_boot(place.accelerator.kind, state.boot_seconds)
+                platform = self.jobs.platforms[guest.system]
+                accelerator.remember_boot(platform.accelerator.kind, snapshot.boot_seconds)
         return cold
 
     def disks(self, *, cold: Set[Guest]) -> None:
-        """Save guests with cells' disks plugged in, the second time that a run asks for them.
+        """Make snapshots with cells' disks plugged in, when asked for the second time.
 
-        It spares each such guest 1.5 seconds under TCG, and takes 7 to make: too much for a
-        question that is asked once. One that cannot be saved so has its disks plugged in later.
-        Cells share the guest of the one among them that has all their disks. None is saved of the
-        kinds that are ``cold``.
+        One saves each guest 1.5 s under TCG and takes 7 s to make, which does not pay for a single
+        run. Cells whose disks are a subset share one. ``cold`` configurations get none.
         """
-        wide = [c for c in self.kinds.wide.values() if c.guest not in cold]
-        by_key = {self.kinds.key_with_disks(cell): cell for cell in wide}
+        wide = [c for c in self.jobs.wide.values() if c.guest not in cold]
+        by_key = {self.jobs.key_with_disks(cell): cell for cell in wide}
         for key, cell in by_key.items():
-            if not key or warm.find(key) is not None or not warm.asked_before(key):
+            if not key or snapshots.find(key) is not None or not snapshots.asked_before(key):
                 continue
             try:
-                with warm.baking(key):
-                    state = warm.find(self.kinds.key(cell.guest))
-                    if warm.find(key) is not None or state is None:
+                with snapshots.baking(key):
+                    snapshot = snapshots.find(self.jobs.key(cell.guest))
+                    if snapshots.find(key) is not None or snapshot is None:
                         continue
-                    disks = len(cell.each_disk)
-                    self.say(f"saving a guest with {disks} such disk{'s' * (disks > 1)} plugged in")
-                    self._bake(self.kinds.job_with_disks(cell, state, save=key), cell.guest)
+                    count = len(cell.each_disk)
+                    self.say(f"making a snapshot with {count} disk{'s' * (count > 1)} plugged in")
+                    job = self.jobs.job_with_disks(cell, snapshot, save=key)
+                    self._make(job, cell.guest)
             except LockedError as error:
-                self.say(f"no guest is saved with its disks: {error.message}")
+                self.say(f"no snapshot with disks is made: {error.message}")
 
-    def _bake(self, job: GuestJob, kind: Guest) -> PooledWorker:
-        """Run a job that ends with its guest being saved."""
-        worker = self.crew.start(job, kind)
-        while worker in self.crew.workers:
-            _, event = self.heard()
+    def _make(self, job: GuestJob, guest: Guest) -> PooledWorker:
+        """Run a job that ends with a snapshot."""
+        worker = self.pool.start(job, guest)
+        while worker in self.pool.workers:
+            _, event = self.receive()
             if isinstance(event, GuestStarted):
                 worker.order(End())
         if isinstance(worker.trouble, FullError):
