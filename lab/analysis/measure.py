@@ -313,20 +313,6 @@ def seconds_of(cell: Cell, raw: Mapping[str, str]) -> dict[str, float]:
     return found
 
 
-def busy(cell: Cell, raw: Mapping[str, str]) -> dict[str, float]:
-    """Processors that the guest's QEMU and its disks' servers kept busy in each workload's busiest
-    timed step; of those that are known."""
-    found: dict[str, float] = {}
-    for workload in cell.workloads:
-        for trial in range(1, cell.trials + 1):
-            pairs = _pressure(raw.get(f"{workload.name}.{trial}.pressure.txt", ""))
-            if "cpu" in pairs and pairs.get("seconds"):
-                own = pairs["cpu"] + pairs.get("server_cpu", 0.0)
-                took = own / pairs["seconds"]
-                found[workload.name] = max(took, found.get(workload.name, 0.0))
-    return found
-
-
 BUSY: Final = 0.7
 """Part of a sealed guest's one processor above which a workload may have waited for it and not for
 the disks: copies and md's work take its instructions, and md and the workload share it."""

@@ -15,7 +15,7 @@ from lab.compile.guest.steps import memory_of
 from lab.compile.scenario.identity import cell_id
 from lab.compile.schedule import CELL_SECONDS, GUEST_SECONDS, UNKNOWN_SECONDS, Room
 from lab.core.errors import HostError, InputError
-from lab.host.system import accelerator, load
+from lab.host.system import accelerator
 from lab.matrix.file import CompiledMatrix, Part
 from lab.matrix.shards import Piece, Reason, parse_shard, shares, within
 from lab.model.matrix.file import SYSTEM
@@ -27,7 +27,7 @@ from lab.results.documents import understood
 from lab.run.preparation import systems
 from lab.run.preparation.fitting import Known, check_images
 from lab.run.preparation.suites import check_suites
-from lab.run.scheduling.admission import BEARABLE, GUESTS_PER_CPU
+from lab.run.scheduling import admission
 from lab.store import runs as store
 from lab.store.runs import RunStore, now
 
@@ -99,14 +99,7 @@ def host_of(jobs: int | None) -> Host:
         kind = accelerator.find(None).kind
     except HostError:
         kind = "tcg"
-    cpus = accelerator.cpus()
-    room = Room(
-        memory=load.available_memory(),
-        space=load.free_space(),
-        rate=load.throughput(),
-        cores=float("inf") if jobs else BEARABLE * cpus,
-    )
-    return Host(kind=kind, room=room, limit=jobs or GUESTS_PER_CPU[kind] * cpus)
+    return Host(kind=kind, room=admission.room(jobs), limit=admission.limit(kind, jobs))
 
 
 def plan_of(

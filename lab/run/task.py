@@ -44,8 +44,10 @@ class Task:
     """It measures bare disks, and is no cell of the scenario."""
     alone: bool = False
     """Nothing may run beside it: contended without a crowd, or its modelled disks are not known."""
+    concurrent: int = 1
+    """Cells that ran at once during its last attempt, with it, at most."""
     repeats: int = 0
-    """How often it was repeated for that."""
+    """Repetitions for contention."""
     best: tuple[Path, StoredOutcome] | None = None
     """Of the contended attempts before this one, that with the fewest contended workloads."""
     retried: bool = False
@@ -53,16 +55,6 @@ class Task:
     directory: Path = Path()
     started: bool = False
     checks: list[Check] = field(default_factory=list)
-
-    @property
-    def kind(self) -> str:
-        """What it is, whichever axes it comes from: the digest in its id."""
-        return self.id.rpartition("-")[2]
-
-    @property
-    def waits(self) -> bool:
-        """Its timed steps may wait until there is room for them."""
-        return not self.modelled and not self.cell.faults
 
     def contention(self, raw: Mapping[str, str]) -> tuple[Check, ...]:
         """Whether it had the host it needed, by workload.

@@ -25,7 +25,7 @@ from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual.sealed import SealedBench
 from lab.host.guest.virtual.unsealed import UnsealedBench
 from lab.host.system import clock, wire
-from lab.host.system.cpu_slots import CpuShare, CpuSlot
+from lab.host.system.cpu_slots import CpuSlot
 from lab.model.execution.events import (
     CellFinished,
     CellStarted,
@@ -108,7 +108,6 @@ class Worker:
         self._captured: dict[str, str] = dict(job.captures)
         self._cell_job: CellJob | None = None
         self._turn = CpuSlot()
-        self._share = CpuShare()
         self._assembled = Undo()
         """How to take the last cell apart."""
         self._booted = Undo()
@@ -305,7 +304,6 @@ class Worker:
         def on_step(step: Step) -> None:
             nonlocal phase
             watch.lap(phase)
-            self._share.give()
             if isinstance(step, Timed | BeginWorkload):
                 phase = "workloads"
             match courtesy.at(step):
@@ -316,11 +314,6 @@ class Worker:
                     watch.lap("waiting")
                 case "leave":
                     pass
-            if isinstance(step, Timed):
-                waits = StepStarted(cell=cell.id, label=f"waiting to begin {label_of(step)}")
-                cores = cell.cores.get(step.workload, 0.0)
-                self._share.take(cores, cell.room, partial(self.emit, waits))
-                watch.lap("waiting")
             expected = step.expected_seconds if isinstance(step, Timed) else None
             self.emit(StepStarted(cell=cell.id, label=label_of(step), expected_seconds=expected))
 
@@ -332,10 +325,7 @@ class Worker:
                 raise errors[0]
             self._run(cell, bench, assembled, on_step)
 
-        try:
-            outcome, reason = self._outcome(bench, cell, do)
-        finally:
-            self._share.give()
+        outcome, reason = self._outcome(bench, cell, do)
         watch.lap(phase)
         self._turn.give(bench.record.pid)
         return CellFinished(

@@ -28,7 +28,6 @@ from lab.plugins.disks import PACE, hdd
 from lab.run import calibration
 from lab.run.options import RunOptions
 from lab.run.preparation.platforms import Platform
-from lab.run.scheduling.admission import AdmissionControl
 from lab.run.scheduling.decide import Assign, decide
 from lab.run.scheduling.executor import Execution
 from lab.run.task import calibration_of
@@ -413,7 +412,6 @@ def test_a_disk_waits_until_the_guests_own_time_is_known(
         say=print,
         options=RunOptions(),
     )
-    run._admission = AdmissionControl(kind="tcg", jobs=None)
     first, second, third = (calibration_of(wish) for wish in (*own, disk))
     idle = SimpleNamespace(id="g1", guest=first.cell.guest, up=True, busy=False, reserved=False)
     run._pool.workers = [cast("Any", idle)]

@@ -27,7 +27,6 @@ from lab.results.history import history_of
 from lab.results.noise import noise_of
 from lab.results.trend import _sightings
 from lab.run.options import RunOptions
-from lab.run.scheduling.admission import AdmissionControl
 from lab.run.scheduling.decide import REPEATS, decide
 from lab.run.scheduling.executor import Execution
 from lab.run.task import Task, task_of
@@ -231,7 +230,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Execution:
     path.write_text(TWO_STEPS)
     store = RunStore(tmp_path / "run")
     (store.directory / "cells").mkdir(parents=True)
-    made = Execution(
+    return Execution(
         store=store,
         compiled=compile_scenario(path),
         platforms={},
@@ -239,8 +238,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Execution:
         say=lambda _: None,
         options=RunOptions(jobs=1),
     )
-    made._admission = AdmissionControl(kind="tcg", jobs=1)
-    return made
 
 
 def attempt(run: Execution, task: Task, waits: dict[str, float], *, lost: bool = False) -> Path:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from lab.compile.cell.procedure import cell_procedure
 from lab.compile.scenario.document import compile_scenario
-from lab.host.system import cpu_slots, paths
-from lab.host.system.cpu_slots import CpuShare
 from lab.model.execution.procedure import BeginWorkload, PowerCycle, WaitForSsh
 from lab.run.worker import Courtesy
 
@@ -159,118 +154,3 @@ def test_a_fault_in_the_middle_of_a_workload_waits_for_nobodys_turn() -> None:
     assert {wants for _, wants in told[began : cut + 1]} == {"give", "leave"}
     assert told[cut][1] == "leave"
     assert "take" in [wants for step, wants in told[cut + 1 :] if isinstance(step, WaitForSsh)]
-
-
-def ledger() -> Path:
-    return paths.host() / "turns" / "timed.json"
-
-
-def test_a_step_begins_where_there_is_room_for_it() -> None:
-    first, second, third = CpuShare(), CpuShare(), CpuShare()
-    first.take(0.8, 1.8)
-    second.take(0.9, 1.8)
-    began: list[float] = []
-
-    def wait() -> None:
-        third.take(0.3, 1.8)
-        began.append(time.monotonic())
-
-    waiter = threading.Thread(target=wait)
-    waiter.start()
-    time.sleep(0.3)
-    assert began == []
-    given = time.monotonic()
-    first.give()
-    waiter.join(10)
-    assert began[0] - given < 1.0
-    for share in (second, third):
-        share.give()
-    assert json.loads(ledger().read_text()) == []
-
-
-def order_of(*steps: tuple[str, float], running: float = 1.0) -> list[str]:
-    """In which order steps begin that come while another one runs; ``|`` is that one's end."""
-    first = CpuShare()
-    first.take(running, 1.8)
-    order: list[str] = []
-
-    def wait(name: str, cores: float) -> None:
-        share = CpuShare()
-        share.take(cores, 1.8)
-        order.append(name)
-        share.give()
-
-    threads = []
-    for name, cores in steps:
-        threads.append(threading.Thread(target=wait, args=(name, cores)))
-        threads[-1].start()
-        time.sleep(0.2)
-    order.append("|")
-    first.give()
-    for thread in threads:
-        thread.join(10)
-    return order
-
-
-def test_who_came_first_is_served_first() -> None:
-    """A step that is not much smaller does not overtake a large one, though there is room."""
-    assert order_of(("large", 1.2), ("smaller", 0.7)) == ["|", "large", "smaller"]
-
-
-def test_a_small_step_passes_a_large_one() -> None:
-    assert order_of(("large", 1.2), ("small", 0.1)) == ["small", "|", "large"]
-
-
-def test_who_has_waited_long_is_passed_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small ones, one after the other, would else keep a large one waiting for ever."""
-    monkeypatch.setattr(cpu_slots, "OVERTAKEN", 0.1)
-    assert order_of(("large", 1.2), ("small", 0.1)) == ["|", "large", "small"]
-
-
-def test_who_waits_is_told_so_once() -> None:
-    running, waits = CpuShare(), CpuShare()
-    told: list[str] = []
-    running.take(1.0, 1.8, lambda: told.append("at once"))
-    threading.Timer(0.3, running.give).start()
-    waits.take(1.0, 1.8, lambda: told.append("waits"))
-    assert told == ["waits"]
-    waits.give()
-
-
-def test_alone_any_step_may_begin_and_without_a_limit_all() -> None:
-    alone = CpuShare()
-    alone.take(99.0, 1.8)
-    for other in (CpuShare(), CpuShare()):
-        other.take(99.0, 0.0)
-
-
-HELD = """
-from lab.host.system.cpu_slots import CpuShare
-CpuShare().take(1.5, 1.8)
-print('has it', flush=True)
-input()
-"""
-
-
-def test_a_step_whose_worker_was_killed_takes_nothing() -> None:
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HELD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == b"has it\n"
-    assert json.loads(ledger().read_text())[0]["cores"] == 1.5
-    holder.kill()
-    holder.communicate()
-    mine = CpuShare()
-    mine.take(1.5, 1.8)
-    assert [e["pid"] for e in json.loads(ledger().read_text())] == [os.getpid()]
-
-
-@pytest.mark.parametrize("text", ["", "[", "{}", "[1]", '[{"pid": 1}]'])
-def test_a_ledger_that_cannot_be_read_holds_nobody_up(text: str) -> None:
-    ledger().parent.mkdir(parents=True)
-    ledger().write_text(text)
-    share = CpuShare()
-    share.take(1.0, 1.8)
-    share.give()
-    assert json.loads(ledger().read_text()) == []

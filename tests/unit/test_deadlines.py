@@ -331,30 +331,14 @@ def test_a_lock_that_is_never_given_back_names_the_file_and_its_holder(
 def test_cpu_slots_that_another_process_holds_for_ever_keep_nobody(
     hold: Callable[[Path], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cpu_slots, "LEDGER", 0.2)
     monkeypatch.setattr(cpu_slots, "PATIENCE", 0.2)
-    hold(paths.host() / "turns" / "timed.json")
     for number in range(cpu_slots.at_once()):
-        hold(paths.host() / "turns" / str(number))
+        hold(paths.host() / "cpu-slots" / str(number))
     began = time.monotonic()
-    share, turn = cpu_slots.CpuShare(), cpu_slots.CpuSlot()
-    share.take(1.0, 1.8)
-    turn.take()
-    share.give()
-    turn.give()
+    slot = cpu_slots.CpuSlot()
+    slot.take()
+    slot.give()
     assert time.monotonic() - began < 10
-
-
-@pytest.mark.usefixtures("lab_home")
-def test_a_step_that_has_waited_for_too_long_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_slots, "LONGEST", 0.2)
-    first, second = cpu_slots.CpuShare(), cpu_slots.CpuShare()
-    first.take(1.5, 1.8)
-    began = time.monotonic()
-    second.take(1.5, 1.8)
-    assert 0.2 <= time.monotonic() - began < 10
-    first.give()
-    second.give()
 
 
 def test_a_stopped_process_is_told_from_one_that_runs() -> None:

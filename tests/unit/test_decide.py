@@ -87,6 +87,10 @@ PLACEMENTS: dict[str, tuple[SchedulerState, tuple[Action, ...]]] = {
         state(waiting=[cell("1"), cell("2")], workers=[coming("g")], limit=1),
         (),
     ),
+    "no more cells than the limit, which may have fallen": (
+        state(waiting=[cell("2")], running=[cell("1")], workers=[busy("g"), idle("h")], limit=1),
+        (),
+    ),
     "no guest without memory for it": (
         state(waiting=[cell("1"), cell("2")], workers=[coming("g")], room=TIGHT),
         (),
@@ -241,15 +245,10 @@ def ended(outcome: Outcome, **words: Any) -> EndedAttempt:
         (ended(Outcome.LOST, unread=True), Retry("1", counts=False)),
         (ended(Outcome.LOST, unread=True, retried=True), Retry("1", counts=False)),
         (ended(Outcome.DONE, contended=True), Repeat("1", alone=True)),
-        (ended(Outcome.DONE, contended=True, underestimated=True), Repeat("1", alone=False)),
-        (
-            ended(Outcome.DONE, contended=True, underestimated=True, repeats=1),
-            Repeat("1", alone=True),
-        ),
-        (
-            ended(Outcome.DONE, contended=True, underestimated=True, alone=True),
-            Repeat("1", alone=True),
-        ),
+        (ended(Outcome.DONE, contended=True, concurrent=6), Repeat("1", limit=4)),
+        (ended(Outcome.DONE, contended=True, concurrent=4), Repeat("1", limit=2)),
+        (ended(Outcome.DONE, contended=True, concurrent=2), Repeat("1", limit=1)),
+        (ended(Outcome.DONE, contended=True, concurrent=6, repeats=1), Repeat("1", alone=True)),
         (ended(Outcome.DONE, contended=True, repeats=REPEATS), Finish("1")),
         (ended(Outcome.FAILED, contended=True), Finish("1")),
         (ended(Outcome.DONE, stays=True), Finish("1", reserve=True)),
@@ -258,6 +257,12 @@ def ended(outcome: Outcome, **words: Any) -> EndedAttempt:
 )
 def test_an_attempt_that_ended_is_kept_or_made_again(attempt: EndedAttempt, action: Action) -> None:
     assert decide(state(ended=[attempt], workers=[idle("g")], waiting=[cell("2")])) == (action,)
+
+
+def test_the_limit_only_falls_and_not_below_what_the_user_set() -> None:
+    contended = ended(Outcome.DONE, contended=True, concurrent=6)
+    assert decide(state(ended=[contended], limit=3)) == (Repeat("1", limit=3),)
+    assert decide(state(ended=[contended], fixed=True)) == (Repeat("1", alone=True),)
 
 
 def failed(failures: int, *, up: bool = False, from_snapshot: bool = False) -> FailedGuest:
@@ -371,7 +376,7 @@ class World:
             outcome=outcome,
             contended=self.dice.random() < 0.3,
             repeats=self.repeats.get(name, 0),
-            alone=chosen.alone,
+            concurrent=self.dice.randint(1, 6),
             retried=name in self.retried,
             stays=self.now.stays is not None and name == "0",
         )
@@ -390,7 +395,10 @@ class World:
                 self.put(waiting=(*self.now.waiting, chosen))
             case Repeat():
                 self.repeats[name] = self.repeats.get(name, 0) + 1
-                self.put(waiting=(*self.now.waiting, replace(chosen, alone=action.alone)))
+                assert action.limit <= self.now.limit
+                again = replace(chosen, alone=chosen.alone or action.alone)
+                limit = action.limit or self.now.limit
+                self.put(waiting=(*self.now.waiting, again), limit=limit)
             case _:
                 raise AssertionError(action)
 

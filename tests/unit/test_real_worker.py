@@ -5,10 +5,9 @@ Disks not where the guest cannot be asked.
 
 from __future__ import annotations
 
-import json
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from queue import SimpleQueue
 from types import SimpleNamespace
@@ -26,10 +25,9 @@ from lab.model.execution.procedure import (
     PassDisk,
     Procedure,
     Step,
-    Timed,
 )
 from lab.run import worker
-from lab.run.steps import Undo, label_of
+from lab.run.steps import Undo
 from lab.run.worker import StopWorker, Worker
 from tests.fakes import FakeBench
 
@@ -183,40 +181,6 @@ def test_a_guest_that_comes_up_steps_back_as_soon_as_it_runs(
         *(("cover", "0"), ("mkdir", "/start")),
         *(("cover", "7"), ("mkdir", "/after")),
     ]
-
-
-WRITE = Timed(workload="write", trial=1, script="write", timeout=60)
-READ = Timed(workload="read", trial=1, script="read", timeout=60)
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_a_timed_step_has_its_share_of_the_processors_and_gives_it_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
-) -> None:
-    bench = Bench()
-
-    def take(cores: float, room: float, waits: Callable[[], None]) -> None:
-        bench.log.append(("take", str(cores), str(room)))
-        if cores:
-            waits()
-
-    share = SimpleNamespace(take=take, give=lambda: bench.log.append(("give",)))
-    monkeypatch.setattr(worker, "CpuShare", lambda: share)
-    if fails:
-        bench.answers["write"] = Output(status=1, stdout="", stderr="no", seconds=0.0)
-    asked = {"cores": {"write": 0.4}, "room": 1.8}
-    log = ended(tmp_path, monkeypatch, bench, BLANK, WRITE, READ, last=None, asked=asked)
-    taken = log.index(("take", "0.4", "1.8"))
-    assert taken < log.index(("guest", "write")) < log.index(("give",), taken)
-    assert ("take", "0.4", "1.8") not in log[: log.index(("guest", "blank"))]
-    if not fails:
-        read = log.index(("guest", "read"))
-        assert log.index(("give",), taken) < log.index(("take", "0.0", "1.8")) < read
-        assert ("give",) in log[read:]
-        told = [json.loads(line) for line in (tmp_path / "told").read_text().splitlines()]
-        steps = [event["label"] for event in told if event["kind"] == "step"]
-        write = steps.index("waiting to begin write")
-        assert steps[write + 1 :] == [label_of(WRITE), label_of(READ)]
 
 
 def test_nothing_waits_to_end_the_process_once_all_is_cleaned_up(

@@ -13,33 +13,19 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import resource
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from secrets import token_hex
-from typing import IO, Final, TypedDict
+from typing import IO, Final
 
-from lab.host.system import accelerator, clock, locks, paths
-from lab.host.system.pids import is_stopped, started_ticks
+from lab.host.system import accelerator, clock, paths
 
 PATIENCE: Final = 60.0
 """Seconds after which a guest goes on without a turn."""
 LOW: Final = 15
 """Niceness of a guest that computes: it weighs 36 against the 1024 of one that measures
 (``kernel/sched/core.c: sched_prio_to_weight``)."""
-SMALL: Final = 0.5
-"""Of what the step takes that has waited longest: one that takes no more may pass it, since what it
-leaves will seldom be what the other one lacks."""
-OVERTAKEN: Final = 20.0
-"""Seconds after which a step that waits is passed by no other."""
-LONGEST: Final = 3600.0
-"""Seconds after which a step begins though there is no room for it: its figures may be contended,
-which is found and has the cell repeated."""
-LEDGER: Final = 5.0
-"""Seconds for which another process may hold the list of steps, which takes it a millisecond."""
-_GLANCE: Final = 0.02
+_GLANCE: Final = 0.05
 
 
 def at_once() -> int:
@@ -83,114 +69,6 @@ class CpuSlot:
             self._file.close()
             self._file = None
         _prefer(pid, 0)
-
-
-class _Entry(TypedDict):
-    """A step that is under way, or waits until it may be; in the order in which they came."""
-
-    token: str
-    pid: int
-    started: int
-    """Start of that process, in clock ticks: one that has gone left its entry behind."""
-    came: float
-    """When, by the clock that all processes of a host share."""
-    cores: float
-    under_way: bool
-
-
-class CpuShare:
-    """What a timed step takes of the processors, for as long as it lasts."""
-
-    def __init__(self) -> None:
-        self._token = ""
-
-    def take(self, cores: float, room: float, waits: Callable[[], object] = lambda: None) -> None:
-        """Wait until ``cores`` processors fit into ``room`` beside those that others have taken.
-
-        First come, first served, but that a small step passes a large one for a while; alone, any
-        step may begin, and so may one that has waited for :data:`LONGEST`. ``room`` 0: there is no
-        limit. ``waits`` is called once if it has to wait.
-        """
-        if not room or self._token:
-            return
-        self._token = token_hex(8)
-        if _admitted(self._token, cores, room):
-            return
-        waits()
-        countdown = clock.Countdown(clock.limit(LONGEST))
-        while not _admitted(self._token, cores, room) and countdown.left() > 0:
-            clock.pause(_GLANCE)
-
-    def give(self) -> None:
-        """The step is over."""
-        if self._token:
-            with _ledger() as entries:
-                entries[:] = [e for e in entries if e["token"] != self._token]
-            self._token = ""
-
-
-def _admitted(token: str, cores: float, room: float) -> bool:
-    with _ledger() as entries:
-        if all(e["token"] != token for e in entries):
-            pid = os.getpid()
-            entry = _Entry(
-                token=token,
-                pid=pid,
-                started=started_ticks(pid),
-                came=clock.now(),
-                cores=cores,
-                under_way=False,
-            )
-            entries.append(entry)
-        own = next(e for e in entries if e["token"] == token)
-        first = next(e for e in entries if not e["under_way"])
-        taken = [e["cores"] for e in entries if e["under_way"]]
-        if taken and sum(taken) + cores > room:
-            return False
-        if first is not own and (
-            cores > SMALL * first["cores"] or clock.now() - first["came"] > OVERTAKEN
-        ):
-            return False
-        own["under_way"] = True
-        return True
-
-
-@contextlib.contextmanager
-def _ledger() -> Iterator[list[_Entry]]:
-    """The steps of this user's labs on this host, locked, without those whose process has gone.
-
-    What cannot be read is no reason to wait, and neither is what cannot be written or locked.
-    Steps of stopped processes are left out too: nobody knows when they go on.
-    """
-    entries: list[_Entry] = []
-    try:
-        path = paths.host() / "turns" / "timed.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("a+", encoding="utf-8")
-    except OSError:
-        yield entries
-        return
-    with file:
-        try:
-            locks.take(file.fileno(), path, seconds=LEDGER, what="the CPU slots", glance=0.002)
-        except locks.LockedError:
-            yield entries
-            return
-        file.seek(0)
-        text = file.read()
-        with contextlib.suppress(ValueError, TypeError, KeyError):
-            entries = [e for e in json.loads(text) if _runs(e)]
-        yield entries
-        if (now := json.dumps(entries)) != text:
-            with contextlib.suppress(OSError):
-                file.truncate(0)
-                file.write(now)
-                file.flush()
-
-
-def _runs(entry: _Entry) -> bool:
-    pid = entry["pid"]
-    return started_ticks(pid) == entry["started"] and not is_stopped(pid)
 
 
 def never(pid: int) -> None:
@@ -240,7 +118,7 @@ def _prefer_session(pid: int, niceness: int) -> None:
 
 def _free() -> IO[bytes] | None:
     """A locked file, if one is free; also where none can be made, so that nobody waits in vain."""
-    directory = paths.host() / "turns"
+    directory = paths.host() / "cpu-slots"
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for number in range(at_once()):

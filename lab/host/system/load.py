@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from lab.core.errors import HostError
 from lab.host.system import clock, files, paths
 
 SAMPLE: Final = 128 * 1024**2
 """Bytes written and read once per host boot, to find out what the host moves."""
-REMEMBERED: Final = 2000
-"""Cells of which it is known how busy they keep a processor."""
 
 
 def available_memory() -> int:
@@ -70,30 +66,6 @@ def _measure() -> float:
     finally:
         path.unlink(missing_ok=True)
     return 2 * SAMPLE / max(clock.now() - began, 1e-6)
-
-
-def busy_cells(kind: str) -> dict[str, dict[str, float]]:
-    """Cell and workload to the processors that its busiest step kept busy here, by accelerator."""
-    try:
-        known = json.loads((paths.host() / "busy.json").read_text(encoding="utf-8"))[kind]
-        return {
-            str(cell): {str(name): float(cores) for name, cores in steps.items()}
-            for cell, steps in known.items()
-        }
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return {}
-
-
-def keep_busy_cell(kind: str, cell: str, steps: Mapping[str, float]) -> None:
-    """Remember a cell's; the oldest of very many are forgotten. What cannot be kept is not."""
-    memory = paths.host() / "busy.json"
-    kept = {name: busy_cells(name) for name in ("tcg", "kvm")}
-    kept[kind].pop(cell, None)
-    kept[kind][cell] = {name: round(cores, 3) for name, cores in steps.items()}
-    kept[kind] = dict(list(kept[kind].items())[-REMEMBERED:])
-    with contextlib.suppress(HostError):  # a file that a power cut has cut off is read as empty
-        files.make_directory(memory.parent)
-        files.write(memory, json.dumps(kept), durable=False)
 
 
 def processor(pid: int) -> float:

@@ -63,12 +63,8 @@ class CellJob(Model):
     """The array's path in the guest."""
     patience: float = 0.0
     """Seconds for which requests may wait while no disk completes any; 0: for ever."""
-    cores: dict[str, float] = {}
-    """Processors that each workload's timed steps are thought to keep busy."""
     space: int = 0
     """Bytes that a sealed guest's disks may come to hold."""
-    room: float = 0.0
-    """Processors that all timed steps on this host may keep busy together; 0: there is no limit."""
 
 
 class Keep(Model):

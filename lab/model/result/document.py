@@ -73,8 +73,7 @@ class PhaseSeconds(Model):
     workloads: float = 0.0
     teardown: float = 0.0
     waiting: float = 0.0
-    """For its turn at the host's processors, while other guests computed, or until its timed steps
-    had room beside theirs."""
+    """For a CPU slot, while other guests were being set up."""
     total: float = 0.0
 
 

@@ -67,12 +67,10 @@ class EndedAttempt:
     outcome: Outcome
     contended: bool = False
     """A workload lacked CPU time."""
-    underestimated: bool = False
-    """It used more CPU than was estimated."""
+    concurrent: int = 1
+    """Cells that ran at once meanwhile, with this one, at most."""
     repeats: int = 0
     """Repetitions for contention so far."""
-    alone: bool = False
-    """Nothing else ran meanwhile."""
     retried: bool = False
     """An earlier attempt was lost with its guest."""
     unread: bool = False
@@ -99,7 +97,9 @@ class SchedulerState:
 
     room: schedule.Room
     limit: int
-    """Guests at once, at most."""
+    """Cells and guests at once, at most."""
+    fixed: bool = False
+    """The user has set the limit."""
     waiting: tuple[CellState, ...] = ()
     """In the order in which they are preferred."""
     running: tuple[CellState, ...] = ()
@@ -170,7 +170,9 @@ class Repeat:
     """Run a contended cell again."""
 
     cell: str
-    alone: bool
+    alone: bool = False
+    limit: int = 0
+    """Cells at once from now on; 0: as before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,18 +235,26 @@ def decide(state: SchedulerState) -> tuple[Action, ...]:
     Ask again once they are carried out: each call places at most one cell.
     """
     if state.ended or state.failed:
-        return (*map(_settle, state.ended), *(_replace(one, state) for one in state.failed))
+        return (
+            *(_settle(one, state) for one in state.ended),
+            *(_replace(one, state) for one in state.failed),
+        )
     return _place(state) or _end_idle(state) or _keep(state)
 
 
-def _settle(attempt: EndedAttempt) -> Action:
-    """Return what becomes of a cell whose attempt has ended."""
+def _settle(attempt: EndedAttempt, state: SchedulerState) -> Action:
+    """Return what becomes of a cell whose attempt has ended.
+
+    First the concurrency limit is lowered by a third, then a contended cell runs alone. Of several
+    cells that were contended together, each lowers it to the same number.
+    """
     if attempt.outcome is Outcome.LOST and (attempt.unread or not attempt.retried):
         # A stopped lab may have lost all guests at once, that of the second try too.
         return Retry(attempt.cell, counts=not attempt.unread)
     if attempt.outcome is Outcome.DONE and attempt.contended and attempt.repeats < REPEATS:
-        fewer = attempt.underestimated and not attempt.repeats and not attempt.alone
-        return Repeat(attempt.cell, alone=not fewer)
+        if attempt.repeats or attempt.concurrent == 1 or state.fixed:
+            return Repeat(attempt.cell, alone=True)
+        return Repeat(attempt.cell, limit=min(state.limit, max(1, attempt.concurrent * 2 // 3)))
     return Finish(attempt.cell, reserve=attempt.stays and attempt.outcome is Outcome.DONE)
 
 
@@ -280,7 +290,7 @@ def _place(state: SchedulerState) -> tuple[Action, ...]:
 
 def _next(state: SchedulerState) -> CellState | None:
     """Return the first waiting cell that fits with those that run."""
-    if any(c.alone for c in state.running):
+    if len(state.running) >= state.limit or any(c.alone for c in state.running):
         return None
     calibrations = {c.calibration for c in (*state.waiting, *state.running) if c.calibration}
     idle = {w.guest for w in state.workers if w.free}

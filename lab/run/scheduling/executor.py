@@ -40,8 +40,8 @@ from lab.run.options import RunOptions
 from lab.run.preparation.guest_jobs import GuestJobs
 from lab.run.preparation.platforms import Platform
 from lab.run.preparation.snapshots import SnapshotMaker
+from lab.run.scheduling import admission
 from lab.run.scheduling import decide as scheduler
-from lab.run.scheduling.admission import AdmissionControl
 from lab.run.scheduling.cell_queue import IDLE, CellQueue, Closed, Inbox, NewCell
 from lab.run.scheduling.decide import (
     Action,
@@ -67,7 +67,6 @@ class _Attempt:
     outcome: StoredOutcome
     contended: str
     """Why it counts as contended; empty: it was not."""
-    underestimated: bool
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,7 +84,10 @@ class Execution:
     _inbox: Inbox = field(init=False)
     _pool: WorkerPool = field(init=False)
     _jobs: GuestJobs = field(init=False)
-    _admission: AdmissionControl = field(init=False)
+    _kind: str = field(init=False)
+    """The accelerator's."""
+    _limit: int = field(init=False)
+    """Cells at once, at most."""
     _more: bool = False
     _waiting: list[Task] = field(default_factory=list)
     _running: dict[str, Task] = field(default_factory=dict)
@@ -100,7 +102,7 @@ class Execution:
     _unsealed: set[Guest] = field(default_factory=set)
     """Guest configurations with virtual time that have network and SSH."""
     _states: dict[str, CellState] = field(default_factory=dict)
-    """What was computed for the scheduler, by cell; valid until admission control learns."""
+    """What the scheduler is told of each cell."""
     _base: str = ""
     """Id of the base cell, if it is one of the cells."""
     _array: PooledWorker | None = None
@@ -110,6 +112,8 @@ class Execution:
     def __post_init__(self) -> None:
         self._inbox = self.queue.inbox if self.queue else SimpleQueue()
         self._more = self.queue is not None
+        self._kind = next((p.accelerator.kind for p in self.platforms.values()), "tcg")
+        self._limit = admission.limit(self._kind, self.options.jobs)
         self._pool = WorkerPool(directory=self.store.directory, events=self._inbox)
 
     def run(self, cells: Sequence[Cell]) -> str | None:
@@ -135,12 +139,10 @@ class Execution:
 
     def _prepare(self, cells: Sequence[Cell]) -> set[Guest]:
         """Set up what there is to do; the guest configurations that may be needed."""
-        kind = next(iter(self.platforms.values())).accelerator.kind
-        self._admission = AdmissionControl(kind=kind, jobs=self.options.jobs)
         self._jobs = GuestJobs(
             scenario=self.compiled.name,
             platforms=self.platforms,
-            at_once=self._admission.limit,
+            at_once=self._limit,
             wide=widest(cells),
             cold=self.options.cold,
         )
@@ -226,14 +228,12 @@ class Execution:
     def _attempt_ended(self, worker: PooledWorker, task: Task, event: CellFinished) -> None:
         """Store an attempt and whether it was contended."""
         self._running.pop(worker.id, None)
-        checks, contended, more = list(task.checks), "", False
+        checks, contended = list(task.checks), ""
         if event.outcome is Outcome.DONE:
             raw = self.store.raw(task.directory)
             contention = task.contention(raw)
             checks += contention
             contended = next((c.detail for c in contention if not c.passed), "")
-            more = self._admission.learn(task, raw, (*self._waiting, *self._running.values()))
-            self._states.clear()
         outcome = StoredOutcome(
             outcome=event.outcome,
             reason=event.reason,
@@ -243,15 +243,7 @@ class Execution:
             digest=event.digest,
         )
         self.store.keep_attempt(task.directory, outcome)
-        self._ended.append(
-            _Attempt(
-                task=task,
-                worker=worker,
-                outcome=outcome,
-                contended=contended,
-                underestimated=more,
-            )
-        )
+        self._ended.append(_Attempt(task=task, worker=worker, outcome=outcome, contended=contended))
 
     def _worker_ended(self, worker: PooledWorker, task: Task | None) -> None:
         """Record a worker's end, as ordered or unexpected."""
@@ -279,15 +271,12 @@ class Execution:
         return self.compiled.base.guest if self.options.keep and self._kept is None else None
 
     def _state(self) -> SchedulerState:
-        running = list(self._running.values())
-        tasks = (*self._waiting, *running)
-        new = any(t.id not in self._states for t in tasks)
-        usual = self._admission.usual(tasks) if new else 0.0
         return SchedulerState(
-            room=self._admission.room(),
-            limit=self._admission.limit,
-            waiting=tuple(self._cell_state(t, usual) for t in self._waiting),
-            running=tuple(self._cell_state(t, usual) for t in running),
+            room=admission.room(self.options.jobs),
+            limit=self._limit,
+            fixed=self.options.jobs is not None,
+            waiting=tuple(map(self._cell_state, self._waiting)),
+            running=tuple(map(self._cell_state, self._running.values())),
             workers=tuple(
                 WorkerState(
                     id=w.id,
@@ -313,13 +302,13 @@ class Execution:
             stays=self._stays,
         )
 
-    def _cell_state(self, task: Task, usual: float) -> CellState:
+    def _cell_state(self, task: Task) -> CellState:
         found = self._states.get(task.id)
         if found is None:
             found = self._states[task.id] = CellState(
                 id=task.id,
                 guest=task.cell.guest,
-                need=self._admission.need(task, usual),
+                need=admission.need(task, self._kind),
                 alone=task.alone,
                 calibration=task.wish.key if task.wish else "",
                 after=task.wish.first if task.wish else "",
@@ -332,9 +321,8 @@ class Execution:
             cell=task.id,
             outcome=attempt.outcome.outcome,
             contended=bool(attempt.contended),
-            underestimated=attempt.underestimated,
+            concurrent=task.concurrent,
             repeats=task.repeats,
-            alone=task.alone,
             retried=task.retried,
             unread=attempt.worker.unread,
             stays=self.options.keep and task.id == self._base,
@@ -396,6 +384,9 @@ class Execution:
         task.directory = self.store.begin_cell(task.id, task.cell, procedure)
         task.started, task.checks = False, []
         self._running[worker.id] = task
+        task.concurrent = len(self._running)
+        for other in self._running.values():
+            other.concurrent = max(other.concurrent, len(self._running))
         worker.order(
             CellJob(
                 id=task.id,
@@ -403,9 +394,7 @@ class Execution:
                 directory=str(task.directory),
                 target=target_of(task.cell),
                 patience=patience_of(task.cell),
-                cores=self._admission.steps(task, (*self._waiting, *self._running.values())),
                 space=self._space(task.cell, task.need.space),
-                room=self._admission.together,
             )
         )
 
@@ -442,9 +431,10 @@ class Execution:
                 self.say(f"{task.id} is retried in a fresh guest: {outcome.reason.splitlines()[0]}")
                 task.retried |= action.counts
             case scheduler.Repeat():
-                how = "alone" if action.alone else "with fewer guests"
+                self._limit = action.limit or self._limit
+                how = "alone" if action.alone else f"with at most {self._limit} cells at once"
                 self.say(f"{task.id} is repeated {how}: {attempt.contended}")
-                task.alone, task.repeats = action.alone, task.repeats + 1
+                task.alone, task.repeats = task.alone or action.alone, task.repeats + 1
         task.remember(outcome)
         self._states.pop(task.id, None)
         self._waiting.append(task)
