@@ -78,7 +78,7 @@ class ClusterExecutor:
         able = [h for h in self.hosts.values() if h.accelerator == self.accelerator]
         return sorted(able, key=lambda host: host.name)
 
-    # -- what `execute` asks for
+    # -- what `execute` calls
 
     def place(self, guest: Guest, progress: images.Progress) -> Platform:
         """The image, from this side, and the hosts' accelerator."""

@@ -54,7 +54,7 @@ _EVENT: TypeAdapter[ClusterWorkerEvent] = TypeAdapter(ClusterWorkerEvent)
 
 
 class _Stop(BaseException):
-    """Somebody wants the outpost to end: a signal, or the lifeline."""
+    """A signal, or standard input has closed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,11 +65,11 @@ class ClusterWorker:
     teller: wire.Teller
 
     def tell(self, event: ClusterWorkerEvent) -> None:
-        """Tell one thing; one that nobody hears will be noticed by the lifeline."""
+        """Report an event."""
         self.teller.tell(_EVENT.dump_json(event))
 
     def work(self, lifeline: IO[bytes]) -> int:
-        """Run what is asked for until no more comes; the exit status."""
+        """Run cells until no more arrive; return the exit status."""
         directory = paths.outposts() / f".{self.assignment.run}.{os.getpid()}"
         try:
             leftovers.remove(paths.outposts().glob(".*"))
@@ -130,7 +130,7 @@ class ClusterWorker:
         self.tell(Known(calibrations=store.load_run().calibrations))
 
     def _place(self, system: tuple[str, str | None]) -> Platform:
-        """As `place.prepare`, of the very image that the client has."""
+        """As `platforms.prepare`, with exactly the client's image."""
         emulator = accelerator.emulator()
         hypervisor.require()
         wanted = self.assignment.images[image_key(system)]
@@ -154,14 +154,14 @@ def image_key(system: tuple[str, str | None]) -> str:
 
 
 def _compiled(given: Assignment) -> Compiled:
-    """The client's scenario: the same data give the same cells."""
+    """Compile the client's scenario; the same data give the same cells."""
     path = Path(f"{given.scenario}.yaml")
     document = Document(source=str(path), data=given.document)
     return compile_document(path, document, trials=given.trials)
 
 
 def _offered(cell: Cell, disks: Sequence[str]) -> bool:
-    """Whether this host may run a cell: it has no real disk but those that are offered here."""
+    """Whether all real disks of a cell are offered here."""
     return all(disk.device is None or disk.device in disks for disk in cell.disks)
 
 
@@ -198,14 +198,14 @@ def _unknown(cell: str) -> TroubleError:
 
 
 def main() -> int:
-    """Run what comes on standard input."""
+    """Run the assignment on standard input; return the exit status."""
     out, lifeline, line = wire.opened()
     if not line.endswith(b"\n"):
         return EXIT_DONE
     assignment = Assignment.model_validate_json(line)
     wire.stop_with(_Stop)
     unread = Trouble(
-        message=f"nobody has read what the outpost of the run '{assignment.run}' tells for"
+        message=f"nobody has read what the cluster worker of the run '{assignment.run}' tells for"
         f" {clock.limit(wire.UNREAD):.0f} s: its guests were taken down",
         exit_status=EXIT_STOPPED,
     )

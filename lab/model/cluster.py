@@ -1,8 +1,8 @@
-"""What client, hosts and outposts of a cluster tell each other. Pure.
+"""Messages between client, hosts and cluster workers. Pure.
 
-An **cluster worker** is the process on a worker's host that runs cells of one run: it reads an
-:class:`Assignment` as one line of JSON from standard input, then orders, a line each, and tells
-what happens as lines of JSON on standard output. Standard input is its lifeline.
+An **cluster worker** is the process on a worker's host that runs cells of one run: it reads
+an :class:`Assignment` as one line of JSON from standard input, then orders, one per line, and
+reports events as lines of JSON on standard output. It ends when standard input closes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FileName = Annotated[str, AfterValidator(_file_name)]
 
 
 class Assignment(Model):
-    """A run, as far as an outpost must know it."""
+    """What a cluster worker must know of a run."""
 
     run: FileName
     scenario: FileName
@@ -58,13 +58,13 @@ class Assignment(Model):
     images: dict[str, ImageManifest]
     """Each image as the client has it, by its name and the kernel in its place, if any."""
     accelerator: str
-    """All cells of a run are run by the same."""
+    """The same for all cells of a run."""
     cold: bool
     jobs: int | None
     erase: tuple[str, ...] = ()
     """Serials of real disks that may be written to."""
     offered: tuple[str, ...] = ()
-    """Real disks that cells may have: the host's own word, whatever a client says."""
+    """Real disks that cells may use: set by the host, whatever a client says."""
 
 
 class HostFacts(Model):
@@ -74,10 +74,10 @@ class HostFacts(Model):
     programs: dict[str, str]
     """Versions of what both ends must have in common."""
     environment: dict[str, Any]
-    """What a result says of it."""
+    """Facts for the result."""
     accelerator: str
     guests: int
-    """Side by side, at most."""
+    """Concurrent guests, at most."""
     images: tuple[str, ...]
     """Directories of images that are there."""
     disks: tuple[str, ...] = ()
@@ -85,14 +85,14 @@ class HostFacts(Model):
 
 
 class RunCell(Model):
-    """Run one cell, beside those under way."""
+    """Run one more cell."""
 
     kind: Literal["cell"] = "cell"
     id: str
 
 
 class Finish(Model):
-    """No cell will come any more."""
+    """No further cell will arrive."""
 
     kind: Literal["finish"] = "finish"
 
@@ -101,7 +101,7 @@ ClusterWorkerOrder = Annotated[RunCell | Finish, Field(discriminator="kind")]
 
 
 class CellBack(Model):
-    """A cell is finished, and lies in a directory with all that it left."""
+    """A cell is finished and stored in a directory."""
 
     kind: Literal["cell_back"] = "cell_back"
     cell: str
@@ -109,18 +109,18 @@ class CellBack(Model):
     attempts: tuple[str, ...] = ()
     """Directories of attempts before it."""
     calibrations: tuple[Calibration, ...] = ()
-    """What is known of the disks by now."""
+    """Calibrations known so far."""
 
 
 class Known(Model):
-    """What an outpost knows of the disks as it ends, its last calibration included."""
+    """Calibrations that a cluster worker knows as it ends."""
 
     kind: Literal["known"] = "known"
     calibrations: tuple[Calibration, ...]
 
 
 class Said(Model):
-    """A line for those who follow."""
+    """A message for the user."""
 
     kind: Literal["said"] = "said"
     text: str

@@ -44,13 +44,13 @@ class Executor(Protocol):
     """Runs the cells of a run: on this host, or on a cluster."""
 
     def place(self, guest: Guest, progress: images.Progress) -> Platform:
-        """Image and accelerator of a kind of guest."""
+        """Image and accelerator of a guest configuration."""
 
     def check_disks(self, cells: Sequence[Cell], erase: Sequence[str]) -> bool:
         """Whether cells have real disks; ``InputError``: these may not be used so."""
 
     def environment(self, place: Platform) -> dict[str, Any]:
-        """What a result must say of where it was made."""
+        """Facts about where the run is made, for its result."""
 
     def run(
         self,
@@ -61,26 +61,26 @@ class Executor(Protocol):
         *,
         real: bool,
     ) -> str | None:
-        """Every cell, each into its place; the id of the guest that was left up.
+        """Run and store every cell; return the id of the guest that was left up.
 
-        ``real``: they have real disks, each of which is in one guest at a time.
+        ``real``: cells have real disks, each of which is in one guest at a time.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalExecutor:
-    """This host."""
+    """Runs cells on this host."""
 
     options: RunOptions
     watch: Watch
     say: Say
 
     def place(self, guest: Guest, progress: images.Progress) -> Platform:
-        """Image, QEMU and accelerator; builds the image where it is missing."""
+        """Image, QEMU and accelerator; builds a missing image."""
         return prepare(guest, progress, accept_expired=self.options.accept_expired)
 
     def check_disks(self, cells: Sequence[Cell], erase: Sequence[str]) -> bool:
-        """What the guard would refuse is refused before anything is booted."""
+        """Refuse what the guard would refuse, before anything is booted."""
         return check_real(cells, erase)
 
     def environment(self, place: Platform) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class LocalExecutor:
         *,
         real: bool,
     ) -> str | None:
-        """Every cell, in guests of this host."""
+        """Run every cell in guests of this host."""
         execution = Execution(
             store=store,
             compiled=compiled,
@@ -121,8 +121,8 @@ def run_scenario(
 ) -> Done:
     """Run every cell that is not finished yet.
 
-    ``texts`` are the ``--set`` as given. With ``resume`` the run goes on in its own directory, and
-    the cells that are finished there are left alone; ``InputError`` where another process is at it.
+    ``texts``: the ``--set`` as given. ``resume``: go on in that run's directory with the cells that
+    are not finished; ``InputError`` if another process works on it.
     """
     with ExitStack() as held:
         if resume is not None:

@@ -265,7 +265,7 @@ class Battle:
 
     def sentences(self) -> list[str]:
         """What the lab has said of what was done to it."""
-        words = "tried once more|ended before|could not be saved|gave up|said nothing|not restore"
+        words = "retried|ended unexpectedly|no snapshot could|gave up|said nothing|not restore"
         return [w for w in self.log.read_text().splitlines() if re.search(words, w)]
 
     def wait_for(self, victim: str, phase: str) -> Seen | None:

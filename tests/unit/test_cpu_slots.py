@@ -1,4 +1,4 @@
-"""Turns at the processors: who computes steps back, for the kernel's groups of sessions too."""
+"""CPU slots: guests that compute run at low priority, as sessions of the kernel too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from lab.compile.cell.procedure import cell_procedure
 from lab.compile.scenario.document import compile_scenario
 from lab.model.execution.procedure import BeginWorkload, PowerCycle, WaitForSsh
-from lab.run.worker import Courtesy
+from lab.run.worker import SlotUse
 
 ROOT = Path(__file__).parent.parent.parent
 pytestmark = pytest.mark.usefixtures("lab_home")
@@ -27,10 +27,10 @@ def seen():
     words = group.read_text().split() if group.exists() else []
     return f"{words[-1] if words else 'none'} {os.getpriority(os.PRIO_PROCESS, 0)}"
 
-turn, said = CpuSlot(), [seen()]
-turn.take()
+slot, said = CpuSlot(), [seen()]
+slot.acquire()
 said.append(seen())
-turn.give()
+slot.release()
 said.append(seen())
 print(LOW, *said, sep=", ")
 """
@@ -77,21 +77,21 @@ def seen(pid):
     words = group.read_text().split() if group.exists() else []
     print(words[-1] if words else "none", os.getpriority(os.PRIO_PROCESS, pid))
 
-turn = cpu_slots.CpuSlot()
-turn.take()
+slot = cpu_slots.CpuSlot()
+slot.acquire()
 guest = subprocess.Popen(["sleep", "60"], start_new_session=True)
 seen(guest.pid)
-turn.cover(0)  # it is not known yet
+slot.cover(0)  # it is not known yet
 seen(guest.pid)
-getattr(turn, sys.argv[1])(guest.pid)
+getattr(slot, sys.argv[1])(guest.pid)
 seen(guest.pid)
-turn.give(guest.pid)
+slot.release(guest.pid)
 seen(guest.pid)
 guest.kill()
 """
 
 
-@pytest.mark.parametrize("how", ["cover", "take"])
+@pytest.mark.parametrize("how", ["cover", "acquire"])
 def test_a_guest_that_is_started_during_a_turn_steps_back_as_a_session_too(how: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", COVERED, how],
@@ -121,8 +121,8 @@ listen = (
     "import socket, sys, time; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen();"
     " time.sleep(60)"
 )
-turn = cpu_slots.CpuSlot()
-turn.take()
+slot = cpu_slots.CpuSlot()
+slot.acquire()
 argv = (sys.executable, "-c", listen, socket)
 server = Server(StartServer(label="disk1", argv=argv, socket=socket, log=log, timeout=20))
 print(os.getpriority(os.PRIO_PROCESS, 0), os.getpriority(os.PRIO_PROCESS, server.pid))
@@ -146,11 +146,11 @@ def test_a_fault_in_the_middle_of_a_workload_waits_for_nobodys_turn() -> None:
     """The power is cut at its moment; the boot that follows is computing again."""
     compiled = compile_scenario(ROOT / "scenarios/bitmap-resync.yaml")
     procedure = cell_procedure(compiled.cells[0], "/guests/g1", None)
-    courtesy = Courtesy()
-    told = [(step, courtesy.at(step)) for step in procedure.steps]
+    slot_use = SlotUse()
+    told = [(step, slot_use.at(step)) for step in procedure.steps]
     (began,) = [n for n, (step, _) in enumerate(told) if isinstance(step, BeginWorkload)]
     (cut,) = [n for n, (step, _) in enumerate(told) if isinstance(step, PowerCycle)]
-    assert "take" in {wants for _, wants in told[:began]}
-    assert {wants for _, wants in told[began : cut + 1]} == {"give", "leave"}
+    assert "acquire" in {wants for _, wants in told[:began]}
+    assert {wants for _, wants in told[began : cut + 1]} == {"release", "leave"}
     assert told[cut][1] == "leave"
-    assert "take" in [wants for step, wants in told[cut + 1 :] if isinstance(step, WaitForSsh)]
+    assert "acquire" in [wants for step, wants in told[cut + 1 :] if isinstance(step, WaitForSsh)]

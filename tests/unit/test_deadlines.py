@@ -336,8 +336,8 @@ def test_cpu_slots_that_another_process_holds_for_ever_keep_nobody(
         hold(paths.host() / "cpu-slots" / str(number))
     began = time.monotonic()
     slot = cpu_slots.CpuSlot()
-    slot.take()
-    slot.give()
+    slot.acquire()
+    slot.release()
     assert time.monotonic() - began < 10
 
 

@@ -89,8 +89,8 @@ def ended(
 ) -> list[tuple[str, ...]]:
     """What the bench was told when the worker had nothing more to do."""
     monkeypatch.setattr(worker.wire, "deaf", lambda: None)
-    turn = SimpleNamespace(take=lambda *_: 0, cover=lambda *_: 0, give=lambda *_: 0)
-    monkeypatch.setattr(worker, "CpuSlot", lambda: turn)
+    slot = SimpleNamespace(acquire=lambda *_: 0, cover=lambda *_: 0, release=lambda *_: 0)
+    monkeypatch.setattr(worker, "CpuSlot", lambda: slot)
     monkeypatch.setattr(worker.guests, "remove", lambda _: bench.log.append(("gone",)))
     monkeypatch.setattr(worker.guests, "console_tail", lambda *_, **__: "")
     monkeypatch.setattr(Worker, "_move_in", lambda _: bench)
@@ -158,7 +158,7 @@ def test_a_guest_without_real_disks_is_not_taken_apart(
 def test_a_guest_that_comes_up_steps_back_as_soon_as_it_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """QEMU begins a session of its own, in the middle of the worker's turn."""
+    """QEMU begins a session of its own, while the worker holds a slot."""
 
     class Started(Bench):
         def make_directory(self, path: str) -> None:
@@ -167,8 +167,8 @@ def test_a_guest_that_comes_up_steps_back_as_soon_as_it_runs(
                 self.record.pid = 7
 
     bench = Started()
-    turn = SimpleNamespace(cover=lambda pid: bench.log.append(("cover", str(pid))))
-    monkeypatch.setattr(worker, "CpuSlot", lambda: turn)
+    slot = SimpleNamespace(cover=lambda pid: bench.log.append(("cover", str(pid))))
+    monkeypatch.setattr(worker, "CpuSlot", lambda: slot)
     job = job_of("/before", "/start", "/after")
     out = os.open(tmp_path / "told", os.O_WRONLY | os.O_CREAT)
     teller = wire.Teller(out, b"")

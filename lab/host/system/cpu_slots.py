@@ -1,12 +1,9 @@
-"""Turns at the host's processors: few guests compute at a time, so that those that measure can.
+"""CPU slots: few guests compute at a time, so that timed steps of others get CPU at once.
 
-Those that measure wait for each other too: a timed step begins when what it takes of the processors
-fits beside what others take at that moment. Until then its guest rests, and takes none.
-
-A guest that is restored, gets its disks or builds its array takes all of a processor for seconds;
-a throttled guest in a timed step needs a tenth of one, but at once. So computing goes in turns, one
-for each processor of the host but one. A turn is a locked file: it is given back when its holder
-ends, however it ends. It is a courtesy: who has waited too long goes ahead without one.
+A guest that is restored, gets its disks or builds its array uses a whole CPU for seconds; a
+throttled guest in a timed step needs a tenth of one, but without delay. So guests are set up in
+slots, one for each CPU but one, and at low priority. A slot is a locked file, which the kernel
+releases when its holder ends. Whoever has waited for :data:`PATIENCE` goes ahead without one.
 """
 
 from __future__ import annotations
@@ -21,27 +18,27 @@ from typing import IO, Final
 from lab.host.system import accelerator, clock, paths
 
 PATIENCE: Final = 60.0
-"""Seconds after which a guest goes on without a turn."""
+"""Seconds after which a guest goes on without a slot."""
 LOW: Final = 15
-"""Niceness of a guest that computes: it weighs 36 against the 1024 of one that measures
+"""Niceness of a guest in a slot: it weighs 36 against the 1024 of one that measures
 (``kernel/sched/core.c: sched_prio_to_weight``)."""
 _GLANCE: Final = 0.05
 
 
 def at_once() -> int:
-    """How many guests may compute side by side."""
+    """Number of slots."""
     return max(1, accelerator.cpus() - (0 if _may_raise() else 1))
 
 
 class CpuSlot:
-    """One guest's turn, taken and given back again and again."""
+    """One guest's slot, acquired and released repeatedly."""
 
     def __init__(self) -> None:
         self._file: IO[bytes] | None = None
         self._covered = 0
 
-    def take(self, pid: int = 0) -> None:
-        """Wait for a turn, if it is not had already. ``pid``: the guest's QEMU, if it runs."""
+    def acquire(self, pid: int = 0) -> None:
+        """Wait for a slot, unless it has one. ``pid``: the guest's QEMU, if it runs."""
         if self._file is not None:
             self.cover(pid)
             return
@@ -55,16 +52,16 @@ class CpuSlot:
             clock.pause(_GLANCE)
 
     def cover(self, pid: int) -> None:
-        """A QEMU that was started during the turn, by its number as soon as that is known.
+        """Lower the priority of a QEMU that was started meanwhile; 0: not known yet.
 
-        It has begun a session of its own, and so a group that weighs as much as any other.
+        It has a session of its own, and so a scheduling group with full weight.
         """
         if pid and pid != self._covered:
             self._covered = pid
             _prefer(pid, LOW)
 
-    def give(self, pid: int = 0) -> None:
-        """Let the next one have it, and be served before those that compute."""
+    def release(self, pid: int = 0) -> None:
+        """Release the slot, and run at normal priority again."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -72,12 +69,12 @@ class CpuSlot:
 
 
 def never(pid: int) -> None:
-    """A process that was started during a turn, and whose own work is not computing: a disk."""
+    """Restore the priority of a disk's server that was started while a slot was held."""
     _prefer_tasks(pid, 0)
 
 
 def _may_raise() -> bool:
-    """Whether a process of this user may become more urgent again (``setpriority(2)``)."""
+    """Whether this user may lower a niceness again (``setpriority(2)``)."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NICE)
     return os.geteuid() == 0 or soft >= 20
 
@@ -98,11 +95,11 @@ def _prefer_tasks(pid: int, niceness: int) -> None:
 
 
 def _prefer_session(pid: int, niceness: int) -> None:
-    """Set the niceness of a process' autogroup, where the kernel has such groups (``sched(7)``).
+    """Set the niceness of a process' autogroup, if the kernel has them (``sched(7)``).
 
-    There each session weighs as much as any other, and a thread's niceness counts within its own
-    alone. A worker has a session of its own, and so has QEMU; whoever started the lab shares his.
-    Users other than root may do it ten times a second, all of them together.
+    With autogroups each session has the same weight, and a thread's niceness counts within its
+    session only. A worker and QEMU have sessions of their own; the user's is left alone. Users
+    other than root may do this ten times a second in total.
     """
     with contextlib.suppress(OSError):
         if os.getsid(pid) == os.getsid(os.getppid()):
@@ -117,7 +114,7 @@ def _prefer_session(pid: int, niceness: int) -> None:
 
 
 def _free() -> IO[bytes] | None:
-    """A locked file, if one is free; also where none can be made, so that nobody waits in vain."""
+    """Return a locked file, or ``None`` if all are held. Where none can be made, nobody waits."""
     directory = paths.host() / "cpu-slots"
     try:
         directory.mkdir(parents=True, exist_ok=True)

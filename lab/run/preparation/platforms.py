@@ -1,4 +1,4 @@
-"""What every guest of a run needs, found before any is started."""
+"""Image, QEMU and accelerator of a run's guests, found before any is started."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lab.run.preparation import systems
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
-    """What every guest of a run needs, found once."""
+    """Image, QEMU and accelerator of guests."""
 
     accelerator: Accelerator
     image: Image
@@ -25,7 +25,7 @@ class Platform:
 
 
 def prepare(guest: Guest, progress: images.Progress, *, accept_expired: bool = False) -> Platform:
-    """Image, QEMU and accelerator; builds the image where it is missing.
+    """Image, QEMU and accelerator; builds a missing image.
 
     ``accept_expired``: also from an archive whose Release files have expired.
     """
