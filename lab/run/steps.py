@@ -1,6 +1,6 @@
-"""The one loop that runs a procedure: it knows steps, not workloads, disks or RAID.
+"""Runs the steps of a procedure; it knows nothing of workloads, disks or RAID.
 
-Whatever a step makes is taken back when its ``Undo`` unwinds, last made first.
+What a step makes is removed when its ``Undo`` unwinds, last made first.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from lab.model.result.measurement import Check
 
 
 class CheckFailedError(TroubleError):
-    """A precondition, read back, was not what was asked for."""
+    """A precondition was not met when verified."""
 
     def __init__(self, check: Check) -> None:
         super().__init__(f"the check '{check.name}' failed: {check.detail}")
@@ -55,23 +55,23 @@ class CheckFailedError(TroubleError):
 
 
 class Undo:
-    """How to take back what was made."""
+    """Actions that undo what was made."""
 
     def __init__(self) -> None:
         self._steps: list[Callable[[], object]] = []
 
     def add(self, action: Callable[..., object], *arguments: object) -> None:
-        """Remember one action; it must be harmless where there is nothing to take back."""
+        """Add an action, which must be harmless if there is nothing to undo."""
         self._steps.append(lambda: action(*arguments))
 
     def forget(self) -> None:
-        """What was made goes with something larger, or is to stay."""
+        """Drop all actions."""
         self._steps.clear()
 
     def unwind(self) -> list[LabError]:
-        """Take everything back, whatever fails on the way; what failed is returned.
+        """Run all actions, even if some fail; return the errors.
 
-        A mistake of the lab's own is raised when all is taken back.
+        Exceptions other than ``LabError`` are raised at the end.
         """
         errors: list[LabError] = []
         mistakes: list[Exception] = []
@@ -88,7 +88,7 @@ class Undo:
 
 
 def label_of(step: Step) -> str:
-    """What the step is doing, for progress."""
+    """Label of a step, for progress."""
     match step:
         case HostCommand() | GuestCommand() | WaitFor() | StartServer() | AskServer():
             return step.label
@@ -99,7 +99,7 @@ def label_of(step: Step) -> str:
         case RestoreGuest():
             return "restoring the guest"
         case SaveGuest():
-            return "saving the guest for the next ones"
+            return "making a snapshot"
         case WaitForSsh():
             return "booting"
         case BuildPlugin():
@@ -133,9 +133,9 @@ def label_of(step: Step) -> str:
 
 
 def run_step(step: Step, bench: Bench, undo: Undo, save: Save) -> tuple[Check, ...]:
-    """Do one step, remember how to take it back, return what it read back.
+    """Run one step, add its undo, return its checks.
 
-    The undo of a step that can stop half-way is remembered before the step is done.
+    The undo of a step that can stop half-way is added before the step runs.
     """
     match step:
         case MakeDirectory():
@@ -231,7 +231,7 @@ def run_procedure(
     on_step: Callable[[Step], None],
     on_check: Callable[[Check], None],
 ) -> None:
-    """Every step in order. The first error ends it; the caller unwinds ``undo``."""
+    """Run every step in order until an error; the caller unwinds ``undo``."""
     for step in procedure.steps:
         on_step(step)
         try:
@@ -257,7 +257,7 @@ def _failed(label: str, output: Output) -> ToolError:
 
 
 def read_pairs(text: str) -> dict[str, str]:
-    """``key=value`` lines; others are passed over."""
+    """Parse ``key=value`` lines; skip others."""
     pairs: dict[str, str] = {}
     for line in text.splitlines():
         key, equals, value = line.partition("=")
@@ -267,7 +267,7 @@ def read_pairs(text: str) -> dict[str, str]:
 
 
 def compare(name: str, found: Mapping[str, str], expect: Mapping[str, str]) -> Check:
-    """One check over all keys; its detail names each that differs, or what was found."""
+    """Return one check over all keys; its detail names those that differ."""
     wrong = [
         f"{key} is {found[key]!r}, not {value!r}" if key in found else f"{key} was not found"
         for key, value in expect.items()
@@ -306,7 +306,7 @@ def _wait_for(step: WaitFor, bench: Bench) -> None:
 
 
 def _timed(step: Timed, bench: Bench, save: Save) -> None:
-    """A workload, and what is read around it, as one command: a round trip costs a slow guest."""
+    """Run a workload and what is read before and after it, as one command: round trips are slow."""
     tag = f"{step.workload}.{step.trial}"
     began = bench.pressure()
     output = bench.guest(timed_script(step), step.timeout)
@@ -325,7 +325,7 @@ def _timed(step: Timed, bench: Bench, save: Save) -> None:
 
 
 def _begin(step: BeginWorkload, bench: Bench, save: Save) -> None:
-    """What is read before a workload, and its start."""
+    """Read counters and start a workload."""
     tag = f"{step.workload}.{step.trial}"
     if step.before:
         output = bench.guest(step.before, 120.0)
@@ -336,7 +336,7 @@ def _begin(step: BeginWorkload, bench: Bench, save: Save) -> None:
 
 
 def _end(step: EndWorkload, bench: Bench, save: Save) -> None:
-    """The end of a workload, its own or its guest's, and what is read after it."""
+    """Wait for a workload or its guest to end, and read counters."""
     tag = f"{step.workload}.{step.trial}"
     output = bench.end(tag, step.timeout, cut=step.cut)
     save(f"{tag}.stdout.txt", output.stdout)

@@ -369,7 +369,7 @@ def test_without_the_guests_own_time_nothing_is_said_of_the_disk(tmp_path: Path)
     assert not calibration.conclude(own[0], {}, "the host was too busy").passed
     assert not calibration.conclude(own[1], fio(own[1], {"random_read_1": 90, "flush": 45})).passed
     found = calibration.conclude(disk, seen(disk, DRIVE, GUEST))
-    assert "the guest's own time, which is part of it, could not be measured" in found.detail
+    assert "the guest overhead, which is part of it, could not be measured" in found.detail
     assert calibration.wanted([cell(tmp_path, *HDD)], PLACES)[1] == []  # nothing was kept
 
 
