@@ -111,7 +111,7 @@ class World:
         @contextlib.contextmanager
         def follow(part: NightPart, one: Compiled) -> Iterator[night.Follower]:
             hands = execute.LocalExecutor(
-                how=RunOptions(erase=(part.id,)), watch=nothing, say=nothing
+                options=RunOptions(erase=(part.id,)), watch=nothing, say=nothing
             )
             yield night.Follower(hands=hands, progress=nothing, ready=nothing)
 
