@@ -15,7 +15,7 @@ from pathlib import Path
 from lab.cluster import client as cluster
 from lab.cluster.local import door_of
 from lab.cluster.serve import serve_worker
-from lab.cluster.worker import Hosted, Wire
+from lab.cluster.worker import ClusterHost, Wire
 from lab.compile import resources
 from lab.core.units import GIB
 from lab.model.cluster import HostFacts, Returned
@@ -39,7 +39,7 @@ def facts(name: str, slots: int, **different: str) -> HostFacts:
     )
 
 
-class Sleeper(Hosted):
+class Sleeper(ClusterHost):
     """Takes a cell's time and does nothing in it."""
 
     seconds = 0.0
@@ -77,7 +77,7 @@ def main() -> None:
         share=1,
     )
 
-    def hosted(known: HostFacts, wire: Wire) -> Hosted:
+    def hosted(known: HostFacts, wire: Wire) -> ClusterHost:
         return Sleeper(known, wire)
 
     serve_worker(

@@ -13,7 +13,7 @@ from lab.core.errors import GuestError, HostError
 from lab.host.guest.registry import GuestRecord
 from lab.model.execution.ports import Output
 from lab.results.documents import result_of
-from lab.run import execute, lending
+from lab.run import execute, guest_pool
 from lab.run.execute import Done
 from lab.testing import pool
 from tests.runs import theory_run
@@ -27,7 +27,7 @@ MDSTAT = "Personalities : [raid5]\nmd127 : active raid5 vdb[0] vdc[1]\n"
 def install(put: Callable[[Any, str, Any], None]) -> None:
     """Put it in the engine's place."""
     put(execute, "run_scenario", run_scenario)
-    put(pool, "Lender", Lender)
+    put(pool, "GuestPool", GuestPool)
 
 
 def tell(*words: object) -> None:
@@ -83,18 +83,18 @@ class GuestConnection:
     def close(self) -> None: ...
 
 
-class Lender:
+class GuestPool:
     def __init__(self, **_where: object) -> None:
         self.number = 0
 
-    def lend(self, compiled: Compiled, *, fresh: bool) -> lending.Loan:
+    def acquire(self, compiled: Compiled, *, fresh: bool) -> guest_pool.PooledGuest:
         self.number += 1
         tell("lend", compiled.base.guest.image, len(compiled.base.each_disk), fresh)
         visit: Any = GuestConnection(f"g{self.number}")
         nobody: Any = None
-        return lending.Loan(member=nobody, cell=compiled.base, visit=visit, traces="")
+        return guest_pool.PooledGuest(worker=nobody, cell=compiled.base, visit=visit, traces="")
 
-    def take_back(self, loan: lending.Loan) -> None:
+    def release(self, loan: guest_pool.PooledGuest) -> None:
         tell("back", loan.visit.record.id)
 
     def close(self) -> None:

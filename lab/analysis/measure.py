@@ -311,19 +311,6 @@ def seconds_of(cell: Cell, raw: Mapping[str, str]) -> dict[str, float]:
     return found
 
 
-def busy(cell: Cell, raw: Mapping[str, str]) -> dict[str, float]:
-    """Peak CPU use of the guest's QEMU and disk servers per workload, if recorded."""
-    found: dict[str, float] = {}
-    for workload in cell.workloads:
-        for trial in range(1, cell.trials + 1):
-            pairs = _pressure(raw.get(f"{workload.name}.{trial}.pressure.txt", ""))
-            if "cpu" in pairs and pairs.get("seconds"):
-                own = pairs["cpu"] + pairs.get("server_cpu", 0.0)
-                took = own / pairs["seconds"]
-                found[workload.name] = max(took, found.get(workload.name, 0.0))
-    return found
-
-
 BUSY: Final = 0.7
 """Share of a sealed guest's one CPU above which a workload may have waited for the CPU instead of
 the disks: copies, md and the workload share it."""

@@ -17,7 +17,7 @@ from lab.model.cluster import HostFacts
 from lab.run.environment import host_facts
 from lab.run.guests import sweep
 from lab.run.preparation.real import check_offer
-from lab.run.scheduling.admission import Crowd
+from lab.run.scheduling import admission
 
 
 def facts_of_host(name: str | None, disks: Sequence[str]) -> HostFacts:
@@ -39,7 +39,7 @@ def facts_of_host(name: str | None, disks: Sequence[str]) -> HostFacts:
         programs=cluster.programs(),
         environment=environment,
         accelerator=found.kind,
-        guests=Crowd(kind=found.kind, jobs=None).limit,
+        guests=admission.limit(found.kind, None),
         images=tuple(image.directory.name for image in here),
         disks=tuple(dict.fromkeys(disks)),
     )

@@ -157,7 +157,9 @@ def _home(home: Path) -> Path:
         (home / "data" / "images").symlink_to(image_workspace.home())
         if paths.host().is_dir():
             shutil.copytree(
-                paths.host(), home / "cache" / "host", ignore=shutil.ignore_patterns(".*", "turns")
+                paths.host(),
+                home / "cache" / "host",
+                ignore=shutil.ignore_patterns(".*", "cpu-slots"),
             )
     except (OSError, shutil.Error) as error:
         raise HostError(f"'{home}' cannot be made: {error}") from error

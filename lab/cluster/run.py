@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from lab.cluster import client as cluster
 from lab.cluster.client import Door, Failed, Link
-from lab.cluster.outpost import image_key
+from lab.cluster.worker_process import image_key
 from lab.compile import resources
 from lab.compile.scenario.document import Compiled
 from lab.compile.scenario.identity import cell_id
@@ -23,21 +23,21 @@ from lab.core.errors import HostError, InputError, TroubleError
 from lab.host import images
 from lab.host.system import clock, files
 from lab.host.system.accelerator import Accelerator
-from lab.model.cluster import OUTCOME, Assignment, HostFacts, OutpostEvent, Returned, Said
+from lab.model.cluster import OUTCOME, Assignment, ClusterWorkerEvent, HostFacts, Returned, Said
 from lab.model.execution.events import CellFinished, CellStarted
 from lab.model.result.calibration import Calibration
 from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Guest, is_file
-from lab.run.crew import Say, Watch
 from lab.run.environment import image_facts
-from lab.run.options import How
+from lab.run.options import RunOptions
 from lab.run.preparation import systems
-from lab.run.preparation.place import Place
+from lab.run.preparation.platforms import Platform
 from lab.run.preparation.real import wanted_disks
 from lab.run.task import need_of, seconds_of
+from lab.run.worker_pool import Say, Watch
 from lab.store.runs import RunStore, StoredOutcome
 
-_EVENT: TypeAdapter[OutpostEvent] = TypeAdapter(OutpostEvent)
+_EVENT: TypeAdapter[ClusterWorkerEvent] = TypeAdapter(ClusterWorkerEvent)
 LOOKING: Final = 5.0
 """Seconds between looks at who is left, while nothing comes."""
 MANY: Final = 1000
@@ -47,13 +47,13 @@ LONELY: Final = 120.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Cluster:
+class ClusterExecutor:
     """Hosts that run a scenario's cells, and what was found out about them."""
 
     link: Link
     hosts: dict[str, HostFacts]
     """By their worker's address, as the run began."""
-    how: How
+    options: RunOptions
     watch: Watch
     say: Say
     _heard: SimpleQueue[Any] = field(default_factory=SimpleQueue)
@@ -78,9 +78,9 @@ class Cluster:
         able = [h for h in self.hosts.values() if h.accelerator == self.accelerator]
         return sorted(able, key=lambda host: host.name)
 
-    # -- what `execute` asks for
+    # -- what `execute` calls
 
-    def place(self, guest: Guest, progress: images.Progress) -> Place:
+    def place(self, guest: Guest, progress: images.Progress) -> Platform:
         """The image, from this side, and the hosts' accelerator."""
         if guest.kernel is not None and is_file(guest.kernel) and not guest.kernel.endswith(".deb"):
             raise InputError(
@@ -89,18 +89,18 @@ class Cluster:
                 hint="a .deb becomes part of an image, and images are fetched",
             )
         image = systems.find(guest) or systems.build(
-            guest, progress, accept_expired=self.how.accept_expired
+            guest, progress, accept_expired=self.options.accept_expired
         )
         names = ", ".join(host.name for host in self._able)
         kind = self.accelerator
         reason = f"{kind.upper()}, on the cluster at {self.link.address}: {names}"
-        return Place(accelerator=Accelerator(kind=kind, reason=reason), image=image, emulator="")
+        return Platform(accelerator=Accelerator(kind=kind, reason=reason), image=image, emulator="")
 
     def check_disks(self, cells: Sequence[Cell], erase: Sequence[str]) -> bool:
         """What is wanted of real disks; whether they may be had, their hosts' guards say."""
         return bool(wanted_disks(cells, erase))
 
-    def environment(self, place: Place) -> dict[str, Any]:
+    def environment(self, place: Platform) -> dict[str, Any]:
         """What all hosts have in common, and where they differ what each has."""
         return _environment({h.name: h.environment for h in self._able}, place)
 
@@ -108,7 +108,7 @@ class Cluster:
         self,
         store: RunStore,
         compiled: Compiled,
-        places: Mapping[tuple[str, str | None], Place],
+        platforms: Mapping[tuple[str, str | None], Platform],
         cells: Sequence[Cell],
         *,
         real: bool,
@@ -118,15 +118,15 @@ class Cluster:
         ``InputError``: no host could ever run one of them. ``HostError``: the scheduler has gone.
         ``TroubleError``: a cell came to nothing wherever it was tried, or no host is left.
         """
-        given = self._assignment(store, compiled, places, jobs=1 if real else self.how.jobs)
-        wants = self._wants(cells, places)
+        given = self._assignment(store, compiled, platforms, jobs=1 if real else self.options.jobs)
+        wants = self._wants(cells, platforms)
         self.link.post(given)
         self.link.listen(given.run, self._heard.put)
         left = dict(wants)
         self._cells = frozenset(left)
         failed: list[Failed] = []
         self._ran = _ran_before(store)
-        place = places[compiled.base.guest.system]
+        place = platforms[compiled.base.guest.system]
         try:
             for result in self.link.results(given.run, wants):
                 self._pass_on()
@@ -159,7 +159,7 @@ class Cluster:
         self,
         store: RunStore,
         compiled: Compiled,
-        places: Mapping[tuple[str, str | None], Place],
+        platforms: Mapping[tuple[str, str | None], Platform],
         jobs: int | None,
     ) -> Assignment:
         return Assignment(
@@ -168,25 +168,25 @@ class Cluster:
             document={k: v for k, v in compiled.document.data.items() if k != "claims"},
             trials=compiled.scenario.trials,
             programs=cluster.programs(),
-            images={image_key(s): p.image.manifest for s, p in places.items()},
+            images={image_key(s): p.image.manifest for s, p in platforms.items()},
             accelerator=self.accelerator,
-            cold=self.how.cold,
+            cold=self.options.cold,
             jobs=jobs,
-            erase=self.how.erase,
+            erase=self.options.erase,
         )
 
     def _wants(
-        self, cells: Sequence[Cell], places: Mapping[tuple[str, str | None], Place]
+        self, cells: Sequence[Cell], platforms: Mapping[tuple[str, str | None], Platform]
     ) -> list[tuple[str, resources.Amounts]]:
         """Each cell and what it takes, in the order they begin; ``InputError``: no host has it."""
-        manifests = {p.image.directory.name: p.image.manifest for p in places.values()}
+        manifests = {p.image.directory.name: p.image.manifest for p in platforms.values()}
         there = {name for name, manifest in manifests.items() if self.link.has_image(manifest)}
         offers = self._offers()
         found = []
         asked: set[tuple[tuple[str, float], ...]] = set()
         ordered = cells if len(cells) > MANY else sorted(cells, key=seconds_of, reverse=True)
         for cell in ordered:
-            name = places[cell.guest.system].image.directory.name
+            name = platforms[cell.guest.system].image.directory.name
             only = "" if name in there else name
             wants = resources.wanted(cell, need_of(cell), self.accelerator, only)
             found.append((cell_id(cell), wants))
@@ -279,7 +279,7 @@ class Cluster:
         others = tuple(c for c in run.calibrations if c.host != host)
         store.save_run(run.model_copy(update={"calibrations": (*others, *theirs)}))
 
-    def _note_host(self, store: RunStore, name: str, place: Place) -> None:
+    def _note_host(self, store: RunStore, name: str, place: Platform) -> None:
         """The run's environment is that of the hosts that ran something."""
         if name in self._ran:
             return
@@ -296,7 +296,7 @@ def _unreadable(host: str, what: str, error: Exception) -> HostError:
     return HostError(f"the host '{host}' sent {what} in a form that nobody can read: {error}")
 
 
-def _environment(hosts: Mapping[str, Mapping[str, Any]], place: Place) -> dict[str, Any]:
+def _environment(hosts: Mapping[str, Mapping[str, Any]], place: Platform) -> dict[str, Any]:
     """The run's environment: one host's as ever; of several what they share, and each beside it.
 
     ``client`` is who kept the run: cells that it runs itself, before or later, name no host.
@@ -332,7 +332,7 @@ def _ran_before(store: RunStore) -> dict[str, dict[str, Any]]:
 
 
 @contextmanager
-def joined(to: Door, how: How, watch: Watch, say: Say) -> Iterator[Cluster]:
+def joined(to: Door, options: RunOptions, watch: Watch, say: Say) -> Iterator[ClusterExecutor]:
     """A cluster that is ready to run cells.
 
     ``HostError``: nobody answers, or no host has joined. ``InputError``: one has another lab.
@@ -348,4 +348,4 @@ def joined(to: Door, how: How, watch: Watch, say: Say) -> Iterator[Cluster]:
                 hint="`lab cluster worker ADDRESS` on each host brings it in",
             )
         cluster.differing(hosts.values())
-        yield Cluster(link=link, hosts=hosts, how=how, watch=watch, say=say)
+        yield ClusterExecutor(link=link, hosts=hosts, options=options, watch=watch, say=say)

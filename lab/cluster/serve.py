@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from lab.cluster import tls as cluster_tls
 from lab.cluster.client import Door, load
 from lab.cluster.files import Shelf
-from lab.cluster.worker import Hosted, Wire
+from lab.cluster.worker import ClusterHost, Wire
 from lab.core.errors import HostError, InputError, TroubleError
 from lab.host.system import paths
 from lab.model.cluster import HostFacts
@@ -69,7 +69,7 @@ def serve_worker(
     ready: Ready,
     *,
     lifeline: bool,
-    hosted: Callable[[HostFacts, Wire], Hosted] = Hosted,
+    hosted: Callable[[HostFacts, Wire], ClusterHost] = ClusterHost,
 ) -> None:
     """Be a worker until a signal, or with ``lifeline`` until standard input closes.
 
@@ -86,7 +86,7 @@ async def _worker(
     offer: Mapping[str, float],
     ready: Ready,
     lifeline: bool,
-    make: Callable[[HostFacts, Wire], Hosted],
+    make: Callable[[HostFacts, Wire], ClusterHost],
 ) -> None:
     distributed = load()
     scratch = paths.outposts() / f".dask.{os.getpid()}"

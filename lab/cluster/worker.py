@@ -1,7 +1,7 @@
-"""A host of a cluster: dask's worker, and beside it an outpost for each run that it has cells of.
+"""A host of a cluster: dask's worker, and a cluster worker process for each run.
 
-dask's worker waits in threads, one for each cell that the host may have at once. The outpost is a
-process of the lab's own, whose lifeline ends here: when the worker dies, so do its guests.
+dask's worker waits in threads, one for each cell that the host may run at once. The cluster worker
+is a process of the lab, which ends with dask's worker and takes its guests down.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from lab.model.cluster import (
     OUTCOME,
     Assignment,
     CellBack,
+    ClusterWorkerEvent,
+    ClusterWorkerOrder,
     Finish,
     HostFacts,
     Known,
-    OutpostEvent,
-    OutpostOrder,
     Returned,
     RunCell,
     Said,
 )
 from lab.model.execution.events import CellStarted, Trouble
 
-_EVENT: TypeAdapter[OutpostEvent] = TypeAdapter(OutpostEvent)
+_EVENT: TypeAdapter[ClusterWorkerEvent] = TypeAdapter(ClusterWorkerEvent)
 STOP_SECONDS: Final = 90.0
-"""How long an outpost may take to take its guests down before it is killed."""
+"""Seconds for a cluster worker to take its guests down before it is killed."""
 BEGINNINGS: Final = 3
-"""Outposts that are tried for a cell: one may end, since it was idle, as the cell comes."""
+"""Cluster workers tried for a cell: an idle one may end just as the cell arrives."""
 ANSWER_SECONDS: Final = 60.0
-"""How long the scheduler may take for one answer."""
+"""Seconds for one answer of the scheduler."""
 
 
 # -- what dask calls, by these names
@@ -54,27 +54,27 @@ def run_cell(run: str, cell: str) -> Returned:
     """The task: one cell of one run, on the host that dask chose."""
     from distributed import get_worker
 
-    hosted: Hosted = get_worker().lab_hosted
+    hosted: ClusterHost = get_worker().lab_hosted
     return hosted.cell(run, cell)
 
 
 async def tell_facts(dask_worker: Any) -> dict[str, Any] | None:
     """What the host is, in a form that other versions of the lab can read."""
-    hosted: Hosted | None = getattr(dask_worker, "lab_hosted", None)
+    hosted: ClusterHost | None = getattr(dask_worker, "lab_hosted", None)
     return hosted.facts.model_dump(mode="json") if hosted else None
 
 
 async def finish_run(run: str, dask_worker: Any) -> tuple[str, tuple[str, ...]] | None:
-    """No cell of the run will come any more: the host's name, and JSON of its calibrations."""
-    hosted: Hosted | None = getattr(dask_worker, "lab_hosted", None)
+    """End a run without further cells: the host's name, and JSON of its calibrations."""
+    hosted: ClusterHost | None = getattr(dask_worker, "lab_hosted", None)
     if hosted is None:
         return None
     return hosted.facts.name, await asyncio.to_thread(hosted.end, run, kindly=True)
 
 
 async def abandon_run(run: str, dask_worker: Any) -> None:
-    """Nobody wants the run's cells any more."""
-    hosted: Hosted | None = getattr(dask_worker, "lab_hosted", None)
+    """Drop a run at once."""
+    hosted: ClusterHost | None = getattr(dask_worker, "lab_hosted", None)
     if hosted is not None:
         await asyncio.to_thread(hosted.end, run, kindly=False)
 
@@ -83,7 +83,7 @@ async def abandon_run(run: str, dask_worker: Any) -> None:
 
 
 class Wire:
-    """How this host asks the scheduler, from threads beside dask's own loop."""
+    """Requests to the scheduler, from threads other than dask's loop."""
 
     def __init__(self, worker: Any) -> None:
         self._worker = worker
@@ -105,23 +105,23 @@ class Wire:
         return bytes(self._ask("lab_read_image", image=image, file=file, offset=offset) or b"")
 
     def assignment(self, run: str) -> Assignment:
-        """What the client has put there of a run."""
+        """The run's assignment, which the client has stored with the scheduler."""
         text = self._ask("get_metadata", keys=[f"lab-{run}"], default="")
         if not text:
             raise HostError(f"nothing is known of the run '{run}': its client has gone")
         return Assignment.model_validate_json(text)
 
     def say(self, run: str, event: dict[str, Any]) -> None:
-        """Tell those who follow a run; where nobody listens, nobody hears."""
+        """Report an event to the clients that follow a run."""
         self._worker.loop.add_callback(self._worker.log_event, f"lab-{run}", event)
 
     def leave(self) -> None:
-        """Have dask hand this host's cells to others."""
+        """Leave the cluster; dask gives this host's cells to others."""
         self._worker.loop.add_callback(self._worker.close_gracefully)
 
 
-class Outpost:
-    """One run on this host."""
+class WorkerHandle:
+    """The cluster worker process of one run, as its host sees it."""
 
     def __init__(self, assignment: Assignment, wire: Wire) -> None:
         self._wire = wire
@@ -135,7 +135,7 @@ class Outpost:
         paths.outposts().mkdir(parents=True, exist_ok=True)
         self._log = paths.outposts() / f"{assignment.run}.{os.getpid()}.log"
         self._child = Child(
-            [sys.executable, "-m", "lab.cluster.outpost"],
+            [sys.executable, "-m", "lab.cluster.worker_process"],
             first_line=assignment.model_dump_json(),
             log=self._log,
             env={},
@@ -145,7 +145,7 @@ class Outpost:
         self._listener.start()
 
     def ask(self, cell: str) -> Future[CellBack] | None:
-        """Have a cell run; one that it has already is not run again. ``None``: it has ended."""
+        """Request a cell, which runs once. ``None``: the process has ended."""
         with self._lock:
             if self._over:
                 return None
@@ -155,7 +155,7 @@ class Outpost:
             return self._waiting[cell]
 
     def end(self, *, kindly: bool) -> None:
-        """End it: after what it is at, or at once; its guests are gone then."""
+        """End it and its guests: after the cells it has, or at once."""
         with self._lock:
             if not self._over and kindly:
                 self._tell(Finish())
@@ -166,13 +166,13 @@ class Outpost:
         self._child.hang_up()
         self._listener.join(STOP_SECONDS)
 
-    def _tell(self, order: OutpostOrder) -> None:
+    def _tell(self, order: ClusterWorkerOrder) -> None:
         self._child.tell(order.model_dump_json())
 
     def _listen(self) -> None:
         try:
             self._hear()
-        finally:  # whatever happened: those who wait for a cell are told
+        finally:  # nobody waits for a cell any longer
             self._ended()
 
     def _hear(self) -> None:
@@ -181,8 +181,8 @@ class Outpost:
                 event = _EVENT.validate_json(line)
             except ValidationError:
                 self.trouble = TroubleError(
-                    f"the outpost of the run '{self._run}' printed a line that this host cannot"
-                    f" read, and was ended: {line[:120]!r}"
+                    f"the cluster worker of the run '{self._run}' printed a line that this host"
+                    f" cannot read, and was ended: {line[:120]!r}"
                 )
                 self._child.hang_up(STOP_SECONDS)
                 return
@@ -209,17 +209,19 @@ class Outpost:
         if self._dropped:
             self.trouble = DroppedError("nobody waits for the run any more")
         elif self.trouble is None and self._child.fate:
-            self.trouble = TroubleError(f"the outpost of the run '{self._run}' {self._child.fate}")
+            self.trouble = TroubleError(
+                f"the cluster worker of the run '{self._run}' {self._child.fate}"
+            )
         elif self.trouble is None and status != EXIT_DONE:
             words = _words_of(self._log)
             self.trouble = TroubleError(
-                f"the outpost of the run '{self._run}' ended with status {status}",
+                f"the cluster worker of the run '{self._run}' ended with status {status}",
                 hint=f"its last words in '{self._log}': {words[-1] if words else 'none'}",
             )
         if status == EXIT_DONE or self._dropped:
             self._log.unlink(missing_ok=True)
         for future in left:
-            future.set_exception(self.trouble or EndedError("its outpost had nothing to do"))
+            future.set_exception(self.trouble or EndedError("its cluster worker had nothing to do"))
 
 
 def _words_of(log: Path) -> list[str]:
@@ -231,41 +233,41 @@ def _words_of(log: Path) -> list[str]:
 
 
 class EndedError(TroubleError):
-    """An outpost had nothing to do for long, and ended as a cell came."""
+    """An idle cluster worker ended just as a cell arrived."""
 
 
 class DroppedError(TroubleError):
-    """The host itself ended an outpost, since its run is over or the host leaves."""
+    """The host ended a cluster worker: its run is over, or the host leaves."""
 
 
-class Hosted:
-    """All that a worker does for the lab."""
+class ClusterHost:
+    """Runs cells on this host for dask's worker."""
 
     def __init__(self, facts: HostFacts, wire: Wire) -> None:
         self.facts = facts
         self._wire = wire
-        self._outposts: dict[str, Outpost] = {}
+        self._handles: dict[str, WorkerHandle] = {}
         self._lock = threading.Lock()
         self._leaving = False
         self._abandoned: set[str] = set()
-        """Runs that nobody wants any more; cells of them may still come."""
+        """Runs that were given up; cells of them may still arrive."""
         self.why = ""
-        """Why the host leaves the cluster by itself; empty: it does not."""
+        """Why the host leaves the cluster; empty: it does not."""
 
     def cell(self, run: str, cell: str) -> Returned:
-        """Run one cell and pack it up. A host that fails for its own reasons leaves the cluster."""
+        """Run one cell and return its files. A host that fails by itself leaves the cluster."""
         try:
             for _ in range(BEGINNINGS):
-                outpost = self._outpost(run)
-                asked = outpost.ask(cell)
+                handle = self._handle(run)
+                asked = handle.ask(cell)
                 if asked is not None:
                     with contextlib.suppress(EndedError):
                         return self._packed(asked.result())
                 with self._lock:
-                    if self._outposts.get(run) is outpost:
-                        del self._outposts[run]
+                    if self._handles.get(run) is handle:
+                        del self._handles[run]
             raise TroubleError(
-                f"outposts of the run '{run}' end and leave the cell '{cell}' undone"
+                f"cluster workers of the run '{run}' ended without running the cell '{cell}'"
             )
         except DroppedError as error:
             if not self._leaving:
@@ -280,35 +282,35 @@ class Hosted:
             raise TroubleError(f"on the host '{self.facts.name}': {error}") from error
 
     def end(self, run: str, *, kindly: bool) -> tuple[str, ...]:
-        """End what there is of a run; what it knows of the disks then."""
+        """End a run; return JSON of the calibrations known then."""
         with self._lock:
-            outpost = self._outposts.pop(run, None)
+            handle = self._handles.pop(run, None)
             if not kindly:
                 self._abandoned.add(run)
-        if outpost is None:
+        if handle is None:
             return ()
-        outpost.end(kindly=kindly)
-        return outpost.known
+        handle.end(kindly=kindly)
+        return handle.known
 
     def end_all(self) -> None:
         """End every run, at once; dask gives its cells to others."""
         self._leaving = True
-        for run in list(self._outposts):
+        for run in list(self._handles):
             self.end(run, kindly=False)
 
-    def _outpost(self, run: str) -> Outpost:
-        """The run's outpost; images are fetched before it is started."""
+    def _handle(self, run: str) -> WorkerHandle:
+        """Return the run's cluster worker; fetch images before it is started."""
         with self._lock:
             if self._leaving or run in self._abandoned:
                 raise DroppedError("nobody waits for the run any more")
-            if run not in self._outposts:
+            if run not in self._handles:
                 offered = {"offered": self.facts.disks}
                 assignment = self._wire.assignment(run).model_copy(update=offered)
                 self._require_same(assignment.programs)
                 for manifest in assignment.images.values():
                     cluster_files.fetch_image(self._wire, manifest, self._sayer(run))
-                self._outposts[run] = Outpost(assignment, self._wire)
-            return self._outposts[run]
+                self._handles[run] = WorkerHandle(assignment, self._wire)
+            return self._handles[run]
 
     def _require_same(self, programs: Mapping[str, str]) -> None:
         """``HostError`` where a run's client has another lab: the host may have joined since."""

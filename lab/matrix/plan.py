@@ -15,7 +15,7 @@ from lab.compile.guest.steps import memory_of
 from lab.compile.scenario.identity import cell_id, digest_of
 from lab.compile.schedule import CELL_SECONDS, GUEST_SECONDS, UNKNOWN_SECONDS, Room
 from lab.core.errors import HostError, InputError
-from lab.host.system import accelerator, load
+from lab.host.system import accelerator
 from lab.matrix.file import CompiledMatrix, MatrixJob
 from lab.matrix.shards import Estimate, Reason, parse_shard, shards, within
 from lab.model.matrix.file import SYSTEM
@@ -27,7 +27,7 @@ from lab.results.documents import understood
 from lab.run.preparation import systems
 from lab.run.preparation.fitting import Known, check_images
 from lab.run.preparation.suites import check_suites
-from lab.run.scheduling.admission import BEARABLE, GUESTS_PER_CPU
+from lab.run.scheduling import admission
 from lab.store import runs as store
 from lab.store.runs import RunStore, now
 
@@ -98,14 +98,7 @@ def host_of(jobs: int | None) -> HostLimits:
         kind = accelerator.find(None).kind
     except HostError:
         kind = "tcg"
-    cpus = accelerator.cpus()
-    room = Room(
-        memory=load.available_memory(),
-        space=load.free_space(),
-        rate=load.throughput(),
-        cores=float("inf") if jobs else BEARABLE * cpus,
-    )
-    return HostLimits(kind=kind, room=room, limit=jobs or GUESTS_PER_CPU[kind] * cpus)
+    return HostLimits(kind=kind, room=admission.room(jobs), limit=admission.limit(kind, jobs))
 
 
 def plan_of(

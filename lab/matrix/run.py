@@ -21,9 +21,9 @@ from lab.model.result.document import Outcome
 from lab.results.documents import result_of
 from lab.results.trend import regressions_of
 from lab.run import execute
-from lab.run.execute import Hands
-from lab.run.options import How
-from lab.run.preparation.place import Place
+from lab.run.execute import Executor
+from lab.run.options import RunOptions
+from lab.run.preparation.platforms import Platform
 from lab.run.resume import stored
 from lab.store import matrix_runs
 from lab.store.runs import RunStore, every, now
@@ -36,16 +36,16 @@ LATEST: Final = 150
 class Follower:
     """What runs a job, and what follows its progress."""
 
-    hands: Hands
+    hands: Executor
     progress: images.Progress
-    ready: Callable[[RunStore, Place], None]
+    ready: Callable[[RunStore, Platform], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How jobs are run and followed."""
+    """RunOptions jobs are run and followed."""
 
-    how: How
+    how: RunOptions
     out: Path | None
     follow: Callable[[JobRecord, Compiled], AbstractContextManager[Follower]]
     """Entered when a job begins, left when it ends."""
@@ -143,7 +143,7 @@ def _one(
         store = stored(planned.run, job.compiled, texts) if planned.run else None
         with options.follow(planned, job.compiled) as follower:
 
-            def ready(begun: RunStore, place: Place) -> None:
+            def ready(begun: RunStore, place: Platform) -> None:
                 run[0] = str(begun.directory.absolute())
                 _put(directory, record, number, planned.model_copy(update={"run": run[0]}))
                 follower.ready(begun, place)
@@ -152,8 +152,8 @@ def _one(
                 job.compiled,
                 texts=texts,
                 out=options.out,
-                how=options.how,
-                hands=follower.hands,
+                options=options.how,
+                executor=follower.hands,
                 resume=store,
                 progress=follower.progress,
                 ready=ready,

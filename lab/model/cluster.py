@@ -1,8 +1,8 @@
 """Messages between client, hosts and cluster workers. Pure.
 
-A **cluster worker** is the process on a host that runs cells of one run. It reads an
-:class:`Assignment` as one line of JSON from standard input, then one order per line, and writes
-events as lines of JSON to standard output. Standard input is its lifeline.
+A **cluster worker** is the process on a worker's host that runs cells of one run: it reads
+an :class:`Assignment` as one line of JSON from standard input, then orders, one per line, and
+reports events as lines of JSON on standard output. It ends when standard input closes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FileName = Annotated[str, AfterValidator(_file_name)]
 
 
 class Assignment(Model):
-    """What a cluster worker needs to know about a run."""
+    """What a cluster worker must know of a run."""
 
     run: FileName
     scenario: FileName
@@ -58,13 +58,13 @@ class Assignment(Model):
     images: dict[str, ImageManifest]
     """Each image of the client, by its name and replaced kernel, if any."""
     accelerator: str
-    """All cells of a run use the same one."""
+    """The same for all cells of a run."""
     cold: bool
     jobs: int | None
     erase: tuple[str, ...] = ()
     """Serials of real disks that may be written to."""
     offered: tuple[str, ...] = ()
-    """Real disks that cells may use: set by the host, whatever a client requests."""
+    """Real disks that cells may use: set by the host, whatever a client says."""
 
 
 class HostFacts(Model):
@@ -74,7 +74,7 @@ class HostFacts(Model):
     programs: dict[str, str]
     """Versions that client and host must have in common."""
     environment: dict[str, Any]
-    """What a result records about it."""
+    """Facts for the result."""
     accelerator: str
     guests: int
     """Concurrent guests, at most."""
@@ -85,23 +85,23 @@ class HostFacts(Model):
 
 
 class RunCell(Model):
-    """Run one cell, concurrently with those that run."""
+    """Run one more cell."""
 
     kind: Literal["cell"] = "cell"
     id: str
 
 
 class Finish(Model):
-    """No more cells will come."""
+    """No further cell will arrive."""
 
     kind: Literal["finish"] = "finish"
 
 
-OutpostOrder = Annotated[RunCell | Finish, Field(discriminator="kind")]
+ClusterWorkerOrder = Annotated[RunCell | Finish, Field(discriminator="kind")]
 
 
 class CellBack(Model):
-    """A cell is finished; its files are in a directory."""
+    """A cell is finished and stored in a directory."""
 
     kind: Literal["cell_back"] = "cell_back"
     cell: str
@@ -109,11 +109,11 @@ class CellBack(Model):
     attempts: tuple[str, ...] = ()
     """Directories of earlier attempts."""
     calibrations: tuple[Calibration, ...] = ()
-    """Calibrations of the disks so far."""
+    """Calibrations known so far."""
 
 
 class Known(Model):
-    """All calibrations of a cluster worker when it ends."""
+    """Calibrations that a cluster worker knows as it ends."""
 
     kind: Literal["known"] = "known"
     calibrations: tuple[Calibration, ...]
@@ -126,7 +126,7 @@ class Said(Model):
     text: str
 
 
-OutpostEvent = Annotated[
+ClusterWorkerEvent = Annotated[
     CellBack | Known | Said | CellStarted | Trouble,
     Field(discriminator="kind"),
 ]

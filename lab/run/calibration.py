@@ -1,14 +1,12 @@
-"""Disks are measured bare, in a guest, before what is built of them is believed.
+"""Calibration: disks are measured bare in a guest before results on them are believed.
 
-Each kind of disk that a run uses is calibrated once for a host, an image and a QEMU: a cell of its
-own with the scenario's disks and no array. It takes its turn among the run's cells. What is off
-marks the cells that use such disks, and claims about them are inconclusive.
+Each disk configuration of a run is calibrated once per host, image and QEMU, by a cell with the
+scenario's disks and no array. If a disk is off, claims about cells that use it are inconclusive.
 
-A modelled disk is held against what its drive would do for this guest. So the guest's own time per
-request comes first: a cell with a disk of the same server that takes no time, once for all of them.
-A hard disk lets the guest rest between requests, as a solid-state one in slow motion does, and who
-has rested takes longer: what a guest then takes is measured on a disk that takes a time that is
-known.
+A modelled disk is compared with what its drive would do for this guest. So the guest overhead per
+request is measured first, once, on a disk of the same server that takes no time. Under a hard disk,
+or a solid-state one at a slow time scale, a guest idles between requests and then takes longer:
+that overhead is measured on a disk that takes a known time.
 """
 
 from __future__ import annotations
@@ -30,26 +28,26 @@ from lab.model.scenario.document import Cell, Disk
 from lab.model.scenario.drive import HardDrive, SolidStateDrive
 from lab.plugins import catalog
 from lab.plugins.disks._shared import PACE, guest_probes, paced_probes
-from lab.run.preparation.place import Place
+from lab.run.preparation.platforms import Platform
 from lab.store import calibrations
 from lab.store.runs import now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A kind of disk that nobody has calibrated here yet."""
+    """A disk configuration that is not calibrated on this host yet."""
 
     key: str
     disk: Disk
     probes: tuple[Probe, ...]
     cell: Cell
-    """The scenario's disks of that kind, bare; the workloads go to the first of them."""
+    """The cell that measures it: bare disks, workloads on the first of them."""
     own: bool = False
-    """The disk takes no time: it is the guest that is measured."""
+    """The disk takes no time, or a known one: guest overhead is measured."""
     first: str = ""
-    """Key of the guest's own time, which must be known before; empty: no drive is modelled."""
+    """Key of the guest overhead, which must be known before; empty: no drive is modelled."""
     pace: float = 0.0
-    """Seconds that the disk takes for each command, where it is the guest that is measured."""
+    """Seconds that the disk takes for each command, if guest overhead is measured."""
 
     @property
     def id(self) -> str:
@@ -57,12 +55,12 @@ class Wanted:
         return f"calibration-{self.key}"
 
     def times(self) -> GuestTimes | None:
-        """The guest's own time, as far as it is known by now."""
+        """The guest overhead, if known."""
         before = calibrations.find(self.first) if self.first else None
         return before.guest if before else None
 
     def expected(self, guest: GuestTimes = NO_TIME) -> tuple[Prediction, ...]:
-        """What the model promises a guest of each probe, where it is known."""
+        """Predicted values of each probe."""
         if self.own:
             return ()
         single = self.disk.model_copy(update={"count": 1})
@@ -73,12 +71,9 @@ class Wanted:
 
 
 def wanted(
-    cells: Sequence[Cell], places: Mapping[tuple[str, str | None], Place]
+    cells: Sequence[Cell], platforms: Mapping[tuple[str, str | None], Platform]
 ) -> tuple[list[Wanted], list[Calibration]]:
-    """The kinds of disk that the cells use: those to be measured, and those that were before.
-
-    What must be measured first stands first.
-    """
+    """Disk configurations of the cells: those to calibrate, in order, and known calibrations."""
     missing: dict[str, Wanted] = {}
     known: dict[str, Calibration] = {}
 
@@ -91,9 +86,9 @@ def wanted(
             missing[wish.key] = wish
 
     for cell in cells:
-        if is_sealed(cell):  # its disks keep their times by construction
+        if is_sealed(cell):  # its disks keep exact time by construction
             continue
-        place = places[cell.guest.system]
+        place = platforms[cell.guest.system]
         for disk in cell.disks if cell.workloads else ():  # without, nothing is to be believed
             model = catalog.disk_model(disk.model)
             probes = model.probes(disk)
@@ -113,9 +108,9 @@ def wanted(
 
 
 def _rests(drive: HardDrive | SolidStateDrive | None) -> bool:
-    """Whether a guest rests between requests, as it does for a paced disk.
+    """Whether a guest idles between requests, as with a paced disk.
 
-    A hard disk has it rest always, a solid-state one in slow motion.
+    It does under a hard disk, and under a solid-state one at a slow time scale.
     """
     if isinstance(drive, SolidStateDrive):
         return drive.overhead + drive.read_latency >= PACE / 2
@@ -126,13 +121,13 @@ def _wish(
     disk: Disk,
     probes: tuple[Probe, ...],
     cell: Cell,
-    place: Place,
+    place: Platform,
     *,
     own: bool = False,
     first: str = "",
     pace: float = 0.0,
 ) -> Wanted:
-    """A kind of disk, named by all of this host that makes it faster or slower."""
+    """Return a calibration to make; its key covers all that makes the disk faster or slower."""
     steps = catalog.disk_model(disk.model).create(disk, "/disk1.raw")
     key = calibrations.key_of(
         {
@@ -162,16 +157,16 @@ def _wish(
 def standing(
     before: Sequence[Calibration], missing: Sequence[Wanted], known: Sequence[Calibration]
 ) -> tuple[Calibration, ...]:
-    """What a run knows of its disks as it begins, or goes on: all but what is measured anew."""
+    """Calibrations of a run as it begins or goes on, without those that are made anew."""
     anew = [kind_of(w.disk) for w in missing] + [c.disk for c in known]
     return (*(c for c in before if c.disk not in anew), *known)
 
 
 def conclude(wish: Wanted, raw: Mapping[str, str], problem: str = "") -> Calibration:
-    """What came of it, kept for other runs where it can be relied on; ``HostError``: it cannot."""
+    """Return the calibration; it is kept for other runs if it can be relied on."""
     guest = wish.times()
     if wish.first and guest is None:
-        problem = problem or "the guest's own time, which is part of it, could not be measured"
+        problem = problem or "the guest overhead, which is part of it, could not be measured"
     found = calibrate(wish, raw, problem, guest)
     if not found.problem:
         calibrations.keep(wish.key, found)
@@ -181,7 +176,7 @@ def conclude(wish: Wanted, raw: Mapping[str, str], problem: str = "") -> Calibra
 def calibrate(
     wish: Wanted, raw: Mapping[str, str], problem: str = "", guest: GuestTimes | None = None
 ) -> Calibration:
-    """What the bare disk did, from the raw output of its cell; ``guest``: the guest's own time."""
+    """Return a calibration from the raw output of its cell; ``guest``: the guest overhead."""
     nothing = Calibration(disk=kind_of(wish.disk), problem=problem, measured_at=now())
     if problem:
         return nothing
@@ -218,9 +213,9 @@ def calibrate(
 
 
 def _guest_times(rates: Mapping[str, float], pace: float, before: GuestTimes | None) -> GuestTimes:
-    """Probe to requests in a second, as seconds that the guest takes of each, less the disk's own.
+    """Guest overhead in seconds per request, from rates per second; the disk's time is subtracted.
 
-    A write and its flush are two commands. What was not measured is as it was ``before``.
+    A write and its flush are two commands. Values that were not measured are those of ``before``.
     """
     commands = {"flush": 2}
     times = {

@@ -1,4 +1,4 @@
-"""Facts about this host that a result must carry."""
+"""Facts about this host for results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def image_facts(image: Image) -> dict[str, Any]:
 
 
 def host_facts(found: Accelerator) -> dict[str, Any]:
-    """Versions, accelerator and host."""
+    """Versions, accelerator and hardware."""
     return {
         "lab": __version__,
         "accelerator": found.kind,
@@ -49,6 +49,6 @@ def host_facts(found: Accelerator) -> dict[str, Any]:
 
 
 def libvirt_version() -> str:
-    """libvirt's version, as its client says it."""
+    """libvirt's version, as reported by virsh."""
     done = process.run(["virsh", "--version"], timeout=20, check=False)
     return done.stdout.strip() or "unknown"

@@ -12,21 +12,21 @@ from lab.compile.scenario.document import Compiled
 from lab.compile.scenario.identity import cell_id, identity
 from lab.host import images
 from lab.host.guest import registry as guests
-from lab.host.guest import snapshots as warm
+from lab.host.guest import snapshots
 from lab.model.result.document import Result
 from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Guest
 from lab.results.documents import result_of
 from lab.results.noise import noise_of
-from lab.run.crew import Say, Watch
 from lab.run.environment import host_facts, image_facts
 from lab.run.guests import sweep
-from lab.run.options import How
+from lab.run.options import RunOptions
 from lab.run.preparation.fitting import check_arrays, check_images
-from lab.run.preparation.place import Place, prepare
+from lab.run.preparation.platforms import Platform, prepare
 from lab.run.preparation.real import check_real
 from lab.run.preparation.suites import check_suites
-from lab.run.scheduling.dispatch import Dispatch
+from lab.run.scheduling.executor import Execution
+from lab.run.worker_pool import Say, Watch
 from lab.store.runs import RunStore, StoredCell, StoredRun, now
 
 
@@ -40,50 +40,50 @@ class Done:
     """Id of the guest that was left up."""
 
 
-class Hands(Protocol):
-    """Whoever runs the cells of a run: this host, or a cluster."""
+class Executor(Protocol):
+    """Runs the cells of a run: on this host, or on a cluster."""
 
-    def place(self, guest: Guest, progress: images.Progress) -> Place:
-        """Image and accelerator of a kind of guest."""
+    def place(self, guest: Guest, progress: images.Progress) -> Platform:
+        """Image and accelerator of a guest configuration."""
 
     def check_disks(self, cells: Sequence[Cell], erase: Sequence[str]) -> bool:
         """Whether cells have real disks; ``InputError``: these may not be used so."""
 
-    def environment(self, place: Place) -> dict[str, Any]:
-        """What a result must say of where it was made."""
+    def environment(self, place: Platform) -> dict[str, Any]:
+        """Facts about where the run is made, for its result."""
 
     def run(
         self,
         store: RunStore,
         compiled: Compiled,
-        places: Mapping[tuple[str, str | None], Place],
+        platforms: Mapping[tuple[str, str | None], Platform],
         cells: Sequence[Cell],
         *,
         real: bool,
     ) -> str | None:
-        """Every cell, each into its place; the id of the guest that was left up.
+        """Run and store every cell; return the id of the guest that was left up.
 
-        ``real``: they have real disks, each of which is in one guest at a time.
+        ``real``: cells have real disks, each of which is in one guest at a time.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Here:
-    """This host."""
+class LocalExecutor:
+    """Runs cells on this host."""
 
-    how: How
+    options: RunOptions
     watch: Watch
     say: Say
 
-    def place(self, guest: Guest, progress: images.Progress) -> Place:
-        """Image, QEMU and accelerator; builds the image where it is missing."""
-        return prepare(guest, progress, accept_expired=self.how.accept_expired)
+    def place(self, guest: Guest, progress: images.Progress) -> Platform:
+        """Image, QEMU and accelerator; builds a missing image."""
+        return prepare(guest, progress, accept_expired=self.options.accept_expired)
 
     def check_disks(self, cells: Sequence[Cell], erase: Sequence[str]) -> bool:
-        """What the guard would refuse is refused before anything is booted."""
+        """Refuse what the guard would refuse, before anything is booted."""
         return check_real(cells, erase)
 
-    def environment(self, place: Place) -> dict[str, Any]:
+    def environment(self, place: Platform) -> dict[str, Any]:
         """Facts about this host."""
         return host_facts(place.accelerator) | {"image": image_facts(place.image)}
 
@@ -91,19 +91,19 @@ class Here:
         self,
         store: RunStore,
         compiled: Compiled,
-        places: Mapping[tuple[str, str | None], Place],
+        platforms: Mapping[tuple[str, str | None], Platform],
         cells: Sequence[Cell],
         *,
         real: bool,
     ) -> str | None:
-        """Every cell, in guests of this host."""
-        execution = Dispatch(
+        """Run every cell in guests of this host."""
+        execution = Execution(
             store=store,
             compiled=compiled,
-            places=dict(places),
+            platforms=dict(platforms),
             watch=self.watch,
             say=self.say,
-            how=replace(self.how, jobs=1) if real else self.how,
+            options=replace(self.options, jobs=1) if real else self.options,
         )
         return execution.run(cells)
 
@@ -113,16 +113,16 @@ def run_scenario(
     *,
     texts: Sequence[str],
     out: Path | None,
-    how: How,
-    hands: Hands,
+    options: RunOptions,
+    executor: Executor,
     resume: RunStore | None,
     progress: images.Progress,
-    ready: Callable[[RunStore, Place], None],
+    ready: Callable[[RunStore, Platform], None],
 ) -> Done:
     """Run every cell that is not finished yet.
 
-    ``texts`` are the ``--set`` as given. With ``resume`` the run goes on in its own directory, and
-    the cells that are finished there are left alone; ``InputError`` where another process is at it.
+    ``texts``: the ``--set`` as given. ``resume``: go on in that run's directory with the cells that
+    are not finished; ``InputError`` if another process works on it.
     """
     with ExitStack() as held:
         if resume is not None:
@@ -131,8 +131,8 @@ def run_scenario(
             compiled,
             texts=texts,
             out=out,
-            how=how,
-            hands=hands,
+            options=options,
+            executor=executor,
             resume=resume,
             held=held,
             progress=progress,
@@ -145,28 +145,28 @@ def _run_scenario(
     *,
     texts: Sequence[str],
     out: Path | None,
-    how: How,
-    hands: Hands,
+    options: RunOptions,
+    executor: Executor,
     resume: RunStore | None,
     held: ExitStack,
     progress: images.Progress,
-    ready: Callable[[RunStore, Place], None],
+    ready: Callable[[RunStore, Platform], None],
 ) -> Done:
     check_images(compiled, {})
-    if how.workloads:
+    if options.workloads:
         check_suites(compiled)
     sweep()
-    warm.trim({r.warm for r in guests.every() if guests.is_alive(r)})
-    cells = compiled.cells if how.workloads else ()
-    real = hands.check_disks(cells or (compiled.base,), how.erase)
-    place = hands.place(compiled.base.guest, progress)
-    places = {compiled.base.guest.system: place}
+    snapshots.trim({r.warm for r in guests.every() if guests.is_alive(r)})
+    cells = compiled.cells if options.workloads else ()
+    real = executor.check_disks(cells or (compiled.base,), options.erase)
+    place = executor.place(compiled.base.guest, progress)
+    platforms = {compiled.base.guest.system: place}
     for cell in cells:
-        if cell.guest.system not in places:
-            places[cell.guest.system] = hands.place(cell.guest, progress)
+        if cell.guest.system not in platforms:
+            platforms[cell.guest.system] = executor.place(cell.guest, progress)
     check_arrays(compiled, cells or (compiled.base,), {})  # of images that had to be built
     if resume is None:
-        run = _stored_run(compiled, cells, texts, hands.environment(place))
+        run = _stored_run(compiled, cells, texts, executor.environment(place))
         store = RunStore.create(compiled.name, compiled.path.read_text(encoding="utf-8"), out)
         held.enter_context(store.hold())
         store.save_run(run.model_copy(update={"id": store.id, "started": now()}))
@@ -177,7 +177,7 @@ def _run_scenario(
     if left and resume is not None:
         store.go_on()
     ready(store, place)
-    kept = hands.run(store, compiled, places, left, real=real)
+    kept = executor.run(store, compiled, platforms, left, real=real)
     store.save_run(store.load_run().model_copy(update={"finished": now()}))
     result = result_of(store)
     store.save_result(result)

@@ -1,4 +1,4 @@
-"""Live guests: who they are, ways in, and the end of them."""
+"""Live guests: list them, log in, take them down."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from lab.core.errors import HostError
 from lab.host import images
 from lab.host.guest import registry as guests
-from lab.host.guest import snapshots as warm
+from lab.host.guest import snapshots
 from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual import sessions, suspend
 from lab.host.system import keys, leftovers, paths, process
@@ -18,7 +18,7 @@ from lab.store import runs as store
 
 
 def live() -> list[dict[str, Any]]:
-    """Every guest that has a directory, with what is known of it."""
+    """Every guest that has a directory, as a row of facts."""
     rows = []
     for record in guests.every():
         alive = guests.is_alive(record)
@@ -45,10 +45,10 @@ def live() -> list[dict[str, Any]]:
 
 
 def ssh(name: str | None, command: Sequence[str], *, user: str) -> int:
-    """Run OpenSSH's client on this terminal; its exit status.
+    """Run OpenSSH's client on this terminal; return its exit status.
 
-    A guest with virtual time runs while there is a client, and is suspended otherwise. For any
-    other guest the client takes this process's place.
+    A guest with virtual time runs while a client is connected, and is suspended otherwise. For
+    any other guest the client replaces this process.
     """
     record = guests.find(name)
     argv = ssh_argv(record, command, user=user)
@@ -58,7 +58,7 @@ def ssh(name: str | None, command: Sequence[str], *, user: str) -> int:
 
 
 def ssh_argv(record: GuestRecord, command: Sequence[str], *, user: str) -> list[str]:
-    """OpenSSH's client, with the guest's key pinned and nothing of the user's own files."""
+    """OpenSSH's command line, with the guest's key pinned and without the user's own files."""
     terminal = []
     if user == "root" and not command:
         # root's own shell is the one that starts fastest, for the lab; people get theirs.
@@ -81,7 +81,7 @@ def console_argv(name: str | None, *, follow: bool) -> list[str]:
 
 
 def take_down(names: Sequence[str]) -> list[str]:
-    """End the guests of those names, or every one that no worker is using."""
+    """Take down the named guests, or all that no worker uses; return their ids."""
     chosen: list[GuestRecord]
     if names:
         chosen = [guests.find(name) for name in names]
@@ -101,8 +101,8 @@ def take_down(names: Sequence[str]) -> list[str]:
 
 
 def sweep() -> list[str]:
-    """Remove what dead labs and workers left, but for images; names of what went."""
-    removed = guests.collect_garbage() + warm.collect_garbage() + guests.collect_homes()
+    """Remove what dead labs and workers left, except images; return the names."""
+    removed = guests.collect_garbage() + snapshots.collect_garbage() + guests.collect_homes()
     host = (paths.host(), paths.host() / "capabilities", paths.host() / "calibration")
     places = (paths.guests(), paths.keys(), paths.plugins(), paths.outposts())
     for place in (*places, *host, paths.kernels(), paths.profiles(), paths.schema()):
@@ -113,7 +113,7 @@ def sweep() -> list[str]:
 
 
 def collect(*, dry_run: bool) -> list[str]:
-    """Remove abandoned guests and dead image builds; names of what went, or would go."""
+    """Remove abandoned guests and dead image builds; return the names, as ``dry_run`` does."""
     if dry_run:
         return [d.name for d in guests.abandoned()]
     removed = sweep()

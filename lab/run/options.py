@@ -1,4 +1,4 @@
-"""How a run is to be done, as whoever asks for it says."""
+"""Options of a run."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from lab.model.scenario.document import Cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class How:
-    """How a run is to be done."""
+class RunOptions:
+    """Options of a run."""
 
     keep: bool = False
     """Leave the base cell's guest up."""
     workloads: bool = True
     """``False``: only make the base cell's array."""
     jobs: int | None = None
-    """Guests at once; ``None``: as many as the host has room for."""
+    """Guests at once; ``None``: as many as the host can run."""
     cold: bool = False
-    """Boot every guest, and neither use nor make a warm state."""
+    """Boot every guest; use and make no snapshot."""
     accept_expired: bool = False
     """Build images from an archive whose Release files have expired, too."""
     erase: tuple[str, ...] = ()

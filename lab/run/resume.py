@@ -1,4 +1,4 @@
-"""Going on with a run that stopped."""
+"""Resuming a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lab.store.runs import RunStore
 
 
 def require_same(run: RunStore, compiled: Compiled) -> None:
-    """``InputError`` where a run is of another scenario. The run's own copy is called otherwise."""
+    """``InputError`` if the run is of another scenario; its own copy has another name."""
     own = run.directory / "scenario.yaml"
     known = run.load_run().scenario
     if known != compiled.name and compiled.path.resolve() != own.resolve():

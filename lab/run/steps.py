@@ -1,6 +1,6 @@
-"""The loop that runs a procedure: it knows steps, not workloads, disks or RAID.
+"""Runs the steps of a procedure; it knows nothing of workloads, disks or RAID.
 
-`Undo` takes back what steps made, in reverse order.
+What a step makes is removed when its ``Undo`` unwinds, last made first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lab.model.result.measurement import Check
 
 
 class CheckFailedError(TroubleError):
-    """A verified precondition was not as requested."""
+    """A precondition was not met when verified."""
 
     def __init__(self, check: Check) -> None:
         super().__init__(f"the check '{check.name}' failed: {check.detail}")
@@ -35,23 +35,23 @@ class CheckFailedError(TroubleError):
 
 
 class Undo:
-    """Remembers how to undo steps."""
+    """Actions that undo what was made."""
 
     def __init__(self) -> None:
         self._steps: list[Callable[[], object]] = []
 
     def add(self, action: Callable[..., object], *arguments: object) -> None:
-        """Remember one action; it must be harmless if there is nothing to undo."""
+        """Add an action, which must be harmless if there is nothing to undo."""
         self._steps.append(lambda: action(*arguments))
 
     def forget(self) -> None:
-        """Forget all: what was made stays, or goes with its directory."""
+        """Drop all actions."""
         self._steps.clear()
 
     def unwind(self) -> list[LabError]:
-        """Undo everything, and return the errors of what failed.
+        """Run all actions, even if some fail; return the errors.
 
-        A bug of the lab is raised after everything else is undone.
+        Exceptions other than ``LabError`` are raised at the end.
         """
         errors: list[LabError] = []
         mistakes: list[Exception] = []
@@ -68,9 +68,9 @@ class Undo:
 
 
 def run_step(step: Step, bench: Backend, undo: Undo, save: Save) -> tuple[Check, ...]:
-    """Do one step, remember how to undo it, and return the checks that it made.
+    """Run one step, add its undo, return its checks.
 
-    The undo of a step that can stop half-way is remembered before the step is done.
+    The undo of a step that can stop half-way is added before the step runs.
     """
     match step:
         case AskServer():
@@ -112,7 +112,7 @@ def run_procedure(
     on_step: Callable[[Step], None],
     on_check: Callable[[Check], None],
 ) -> None:
-    """Run every step in order. The first error ends it; the caller unwinds ``undo``."""
+    """Run every step in order until an error; the caller unwinds ``undo``."""
     for step in procedure.steps:
         on_step(step)
         try:
@@ -138,7 +138,7 @@ def _failed(label: str, output: Output) -> ToolError:
 
 
 def read_pairs(text: str) -> dict[str, str]:
-    """The ``key=value`` lines of a text; others are skipped."""
+    """Parse ``key=value`` lines; skip others."""
     pairs: dict[str, str] = {}
     for line in text.splitlines():
         key, equals, value = line.partition("=")
@@ -148,7 +148,7 @@ def read_pairs(text: str) -> dict[str, str]:
 
 
 def compare(name: str, found: Mapping[str, str], expect: Mapping[str, str]) -> Check:
-    """One check of all keys; its detail names those that differ, or the values."""
+    """Return one check over all keys; its detail names those that differ."""
     wrong = [
         f"{key} is {found[key]!r}, not {value!r}" if key in found else f"{key} was not found"
         for key, value in expect.items()
@@ -187,7 +187,7 @@ def _wait_for(step: WaitFor, bench: Backend) -> None:
 
 
 def _timed(step: Timed, bench: Backend, save: Save) -> None:
-    """Run a workload and read counters in one command: a round trip is slow in a slow guest."""
+    """Run a workload and what is read before and after it, as one command: round trips are slow."""
     tag = f"{step.workload}.{step.trial}"
     began = bench.pressure()
     output = bench.guest(timed_script(step), step.timeout)
@@ -206,7 +206,7 @@ def _timed(step: Timed, bench: Backend, save: Save) -> None:
 
 
 def _begin(step: BeginWorkload, bench: Backend, save: Save) -> None:
-    """Read counters, then start a workload."""
+    """Read counters and start a workload."""
     tag = f"{step.workload}.{step.trial}"
     if step.before:
         output = bench.guest(step.before, 120.0)
@@ -217,7 +217,7 @@ def _begin(step: BeginWorkload, bench: Backend, save: Save) -> None:
 
 
 def _end(step: EndWorkload, bench: Backend, save: Save) -> None:
-    """Wait for the end of a workload or its guest, then read counters."""
+    """Wait for a workload or its guest to end, and read counters."""
     tag = f"{step.workload}.{step.trial}"
     output = bench.end(tag, step.timeout, cut=step.cut)
     save(f"{tag}.stdout.txt", output.stdout)

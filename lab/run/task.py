@@ -22,52 +22,44 @@ from lab.run.calibration import Wanted
 from lab.store.runs import StoredOutcome
 
 SEALED_SPACE: Final = 16 * GIB
-"""Bytes that the disks of a sealed guest may come to hold, where nobody knows what is written."""
+"""Bytes that the disks of a sealed guest may come to hold, if nothing is known about writes."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Task:
-    """A cell that waits for its turn, or has it."""
+    """A cell or calibration that waits or runs."""
 
     cell: Cell
     id: str
     seconds: float
-    """What its workloads should take."""
+    """Seconds that its workloads should take."""
     need: schedule.Need
     expected: tuple[Prediction, ...]
-    """What theory says of its workloads."""
+    """Predictions for its workloads."""
     modelled: bool = False
     """It has modelled drives."""
     sealed: bool = False
-    """It runs in a sealed guest, whose clock the host's load does not reach."""
+    """It runs in a sealed guest, whose clock does not depend on the host's load."""
     wish: Wanted | None = None
-    """It measures bare disks, and is no cell of the scenario."""
+    """The calibration that it makes; ``None``: it is a cell of the scenario."""
     alone: bool = False
-    """Nothing may run beside it: contended without a crowd, or its modelled disks are not known."""
+    """Nothing else may run meanwhile: it was contended, or measures guest overhead."""
+    concurrent: int = 1
+    """Cells that ran at once during its last attempt, with it, at most."""
     repeats: int = 0
-    """How often it was repeated for that."""
+    """Repetitions for contention."""
     best: tuple[Path, StoredOutcome] | None = None
-    """Of the contended attempts before this one, that with the fewest contended workloads."""
-    retry: bool = False
-    """Its guest died once already."""
+    """The earlier attempt with the fewest contended workloads."""
+    retried: bool = False
+    """An attempt was lost with its guest."""
     directory: Path = Path()
     started: bool = False
     checks: list[Check] = field(default_factory=list)
 
-    @property
-    def kind(self) -> str:
-        """What it is, whichever axes it comes from: the digest in its id."""
-        return self.id.rpartition("-")[2]
-
-    @property
-    def waits(self) -> bool:
-        """Its timed steps may wait until there is room for them."""
-        return not self.modelled and not self.cell.faults
-
     def contention(self, raw: Mapping[str, str]) -> tuple[Check, ...]:
-        """Whether it had the host it needed, by workload.
+        """Checks whether each workload got the CPU time it needed.
 
-        On a disk that takes no time, the guest and the disk's server want all there is.
+        On a disk that takes no time, only other load counts: guest and server use all they get.
         """
         if self.sealed:
             return ()
@@ -76,13 +68,12 @@ class Task:
         return measure.contention(self.cell, raw, self.expected)
 
     def remember(self, outcome: StoredOutcome) -> None:
-        """Note a contended attempt that is repeated, if no earlier one was less contended."""
+        """Record a contended attempt, if no earlier one was less contended."""
         if outcome.outcome is Outcome.DONE:
             self.best = self.least_contended(outcome)
 
     def least_contended(self, outcome: StoredOutcome) -> tuple[Path, StoredOutcome]:
-        """Directory and outcome of the attempt to keep: this one, which ended so, or an earlier one
-        in which fewer workloads were contended."""
+        """Directory and outcome of the attempt with the fewest contended workloads."""
         here = self.directory, outcome
         if self.best is None or outcome.outcome is not Outcome.DONE:
             return here
@@ -107,14 +98,14 @@ def task_of(cell: Cell) -> Task:
 
 
 def seconds_of(cell: Cell) -> float:
-    """What a cell's workloads should take."""
+    """Seconds that a cell's workloads should take."""
     known = durations(cell)
     seconds = sum(known.get(w.name, schedule.UNKNOWN_SECONDS) for w in cell.workloads)
     return seconds * cell.trials
 
 
 def need_of(cell: Cell) -> schedule.Need:
-    """What a cell takes of its host. A sealed one takes a processor, and waits for no disk."""
+    """What a cell takes of its host. A sealed one does not wait for disks."""
     need = schedule.need_of(cell, memory_of(cell.guest), written(cell) * cell.trials)
     if is_sealed(cell):
         return replace(need, space=min(need.space, SEALED_SPACE), rate=1.0)
@@ -122,7 +113,7 @@ def need_of(cell: Cell) -> schedule.Need:
 
 
 def calibration_of(wish: Wanted) -> Task:
-    """A kind of disk to be measured bare."""
+    """Return the task of a calibration."""
     task = task_of(wish.cell)
     task.id, task.wish, task.expected = wish.id, wish, wish.expected()
     task.alone = wish.own or bool(wish.first)
@@ -130,7 +121,7 @@ def calibration_of(wish: Wanted) -> Task:
 
 
 def by_guest(cells: Sequence[Cell]) -> dict[Guest, list[Cell]]:
-    """Cells by the kind of guest that they need."""
+    """Cells by guest configuration."""
     groups: dict[Guest, list[Cell]] = {}
     for cell in cells:
         groups.setdefault(cell.guest, []).append(cell)

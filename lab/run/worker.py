@@ -1,9 +1,8 @@
-"""The worker: one process, one guest, its cells one after another.
+"""The worker process: one guest, and its cells one after another.
 
 ``python -m lab.run.worker`` reads a :class:`GuestJob` as one line of JSON from standard input, then
-orders, a line each, and tells what happens as lines of JSON on standard output. Standard input is
-its lifeline too: when it closes, because the lab that started the worker is gone however it went,
-the worker takes its guest down and ends.
+orders, one per line, and reports events as lines of JSON on standard output. When standard input
+closes, the lab that started it is gone, and the worker takes its guest down and ends.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual.sealed import SealedBackend
 from lab.host.guest.virtual.unsealed import UnsealedBackend
 from lab.host.system import clock, wire
-from lab.host.system.turns import Share, Turn
+from lab.host.system.cpu_slots import CpuSlot
 from lab.model.execution.events import (
     CellFinished,
     CellStarted,
@@ -61,15 +60,15 @@ _ORDER: TypeAdapter[Order] = TypeAdapter(Order)
 
 
 CLEANING: Final = 90.0
-"""Seconds that taking the guest down may take; then the worker ends QEMU by its process id."""
+"""Seconds to take the guest down; after that the worker ends QEMU by its process id."""
 
 
 class StopWorker(BaseException):
-    """Somebody wants the worker to end: a signal, or the lifeline."""
+    """A signal, or standard input has closed."""
 
 
 class _Stopwatch:
-    """Where a cell's time goes."""
+    """Seconds of a cell, by phase."""
 
     def __init__(self) -> None:
         self.array = self.workloads = self.teardown = self.waiting = 0.0
@@ -107,17 +106,16 @@ class Worker:
         self._boot = 0.0
         self._captured: dict[str, str] = dict(job.captures)
         self._cell_job: CellJob | None = None
-        self._turn = Turn()
-        self._share = Share()
+        self._slot = CpuSlot()
         self._assembled = Undo()
-        """How to take the last cell apart."""
+        """Undoes the last cell."""
         self._booted = Undo()
-        """How to take down the guest that the last cell has booted."""
+        """Undoes the guest that the last cell booted."""
         self._whole = False
-        """The last cell came to its end, and its guest can still be asked."""
+        """The last cell ended, and its guest still responds."""
 
     def emit(self, event: Event) -> None:
-        """Tell one thing; a lab that no longer listens is no reason to stop cleaning up."""
+        """Report an event; if the lab no longer reads, cleaning up goes on."""
         told = event.model_copy(update={"at": round(clock.now() - self._began, 3)})
         self._teller.tell(_EVENT.dump_json(told))
 
@@ -132,7 +130,7 @@ class Worker:
         )
 
     def work(self) -> int:
-        """Bring the guest up, follow orders, take it down; the exit status."""
+        """Bring the guest up, follow orders, take it down; return the exit status."""
         undo = Undo()
         undo.add(guests.remove, guests.directory_of(self.job.guest))
         bench: LiveBackend | SealedBackend | None = None
@@ -143,11 +141,11 @@ class Worker:
                 bench = self._move_in()
                 if self.job.sealed is None:
                     assert not isinstance(bench, SealedBackend)
-                    self._turn.take()
+                    self._slot.acquire()
                     started = clock.now()
                     self._bring_up(bench, undo)
                     self._boot = clock.now() - started
-                    self._turn.give(bench.record.pid)
+                    self._slot.release(bench.record.pid)
                 self.emit(GuestStarted(guest=self.job.guest, seconds=self._boot))
                 kept = self._follow(bench)
                 status = EXIT_DONE
@@ -172,7 +170,7 @@ class Worker:
         return status
 
     def _end_by_force(self, cleaned: threading.Event) -> None:
-        """Leave without cleaning up further where that takes too long; QEMU ends by process id."""
+        """Exit if cleaning up takes too long; QEMU is ended by its process id."""
         countdown = clock.Countdown(clock.limit(CLEANING))
         while countdown.left() > 0:
             if cleaned.wait(clock.LOOK):
@@ -217,7 +215,7 @@ class Worker:
         return LiveBackend(record, key, scale=self.job.scale, tell=self.emit)
 
     def _tell_step(self, step: Step | str) -> None:
-        """A sealed guest has come to a step, or is being prepared."""
+        """Report a step of a sealed guest, or its preparation."""
         if self._cell_job is not None:
             label = step if isinstance(step, str) else step.progress
             self.emit(StepStarted(cell=self._cell_job.id, label=label))
@@ -239,10 +237,10 @@ class Worker:
             raise errors[0]
 
     def _bring_up(self, bench: LiveBackend, undo: Undo) -> None:
-        """The guest's own procedure; its captures go beside each cell's raw output."""
+        """Run the guest's own procedure; its captures are stored with each cell's raw output."""
 
         def on_step(step: Step) -> None:
-            self._turn.cover(bench.record.pid)
+            self._slot.cover(bench.record.pid)
             self.emit(StepStarted(cell=None, label=step.progress))
 
         run_procedure(
@@ -255,11 +253,10 @@ class Worker:
         )
 
     def _follow(self, bench: LiveBackend | SealedBackend) -> bool:
-        """One order after another; whether the guest is to be kept.
+        """Follow orders; return whether the guest is to be kept.
 
-        A cell stays as it is until the next one comes: the last one's array is what is kept, and
-        of a guest that ends nothing needs to be taken apart, but for real disks, which the guest
-        gives back blank. After a cell that did not come to its end the guest is not to be trusted.
+        A cell is undone only when the next one begins, so the last array can be kept. Real disks
+        are the exception: the guest returns them blank. A cell that is not done ends the guest.
         """
         boot = self._boot
         while True:
@@ -287,7 +284,7 @@ class Worker:
                     return False
 
     def _give_back(self) -> list[LabError]:
-        """Take the last cell apart where it has real disks; only when nothing interrupts it."""
+        """Undo the last cell if it has real disks."""
         steps = self._cell_job.procedure.steps if self._cell_job else ()
         if not self._whole or not any(isinstance(s, PassDisk) for s in steps):
             return []
@@ -296,35 +293,29 @@ class Worker:
     def _cell(
         self, bench: LiveBackend, cell: CellJob, assembled: Undo, boot: float
     ) -> CellFinished:
-        """Take the cell before apart, run this one; how to take it apart is in ``assembled``."""
+        """Undo the previous cell and run this one; ``assembled`` undoes it later."""
         self.emit(CellStarted(cell=cell.id))
         watch = _Stopwatch()
-        self._turn.take(bench.record.pid)
+        self._slot.acquire(bench.record.pid)
         watch.lap("waiting")
         errors = assembled.unwind()
         watch.lap("teardown")
-        phase, courtesy = "array", Courtesy()
+        phase, slot_use = "array", SlotUse()
         bench.expect_io_within(cell.patience)
 
         def on_step(step: Step) -> None:
             nonlocal phase
             watch.lap(phase)
-            self._share.give()
             if isinstance(step, Timed | BeginWorkload):
                 phase = "workloads"
-            match courtesy.at(step):
-                case "give":
-                    self._turn.give(bench.record.pid)
-                case "take":
-                    self._turn.take(bench.record.pid)
+            match slot_use.at(step):
+                case "release":
+                    self._slot.release(bench.record.pid)
+                case "acquire":
+                    self._slot.acquire(bench.record.pid)
                     watch.lap("waiting")
                 case "leave":
                     pass
-            if isinstance(step, Timed):
-                waits = StepStarted(cell=cell.id, label=f"waiting to begin {step.progress}")
-                cores = cell.cores.get(step.workload, 0.0)
-                self._share.take(cores, cell.room, partial(self.emit, waits))
-                watch.lap("waiting")
             expected = step.expected_seconds if isinstance(step, Timed) else None
             self.emit(StepStarted(cell=cell.id, label=step.progress, expected_seconds=expected))
 
@@ -336,12 +327,9 @@ class Worker:
                 raise errors[0]
             self._run(cell, bench, assembled, on_step)
 
-        try:
-            outcome, reason = self._outcome(bench, cell, do)
-        finally:
-            self._share.give()
+        outcome, reason = self._outcome(bench, cell, do)
         watch.lap(phase)
-        self._turn.give(bench.record.pid)
+        self._slot.release(bench.record.pid)
         return CellFinished(
             cell=cell.id, outcome=outcome, reason=reason, seconds=watch.seconds(boot)
         )
@@ -378,7 +366,7 @@ class Worker:
         return Outcome.DONE, ""
 
     def _sealed_cell(self, bench: SealedBackend, cell: CellJob) -> CellFinished:
-        """Run a cell in a guest of its own, which does all of it before a word is heard of it."""
+        """Run a cell in a sealed guest, which reports nothing until it is done."""
         self.emit(CellStarted(cell=cell.id))
         watch = _Stopwatch()
 
@@ -405,9 +393,9 @@ class Worker:
         )
 
     def _unsealed_cell(self, bench: UnsealedBackend, cell: CellJob) -> CellFinished:
-        """Boot a guest with the cell's disks, and run the cell in it; it is suspended then.
+        """Boot a guest with the cell's disks, run the cell, and suspend the guest.
 
-        It takes no turns: its clock stands while it waits for a processor of the host.
+        It needs no CPU slot: its clock stands still while it waits for a CPU.
         """
         self.emit(CellStarted(cell=cell.id))
         watch = _Stopwatch()
@@ -438,7 +426,7 @@ class Worker:
         )
 
     def _keep(self, bench: LiveBackend) -> None:
-        """Leave the guest to whoever asked for it."""
+        """Leave the guest up, without an owner."""
         bench.release()
         record: GuestRecord = bench.record
         cell = self._cell_job
@@ -448,24 +436,24 @@ class Worker:
 
 
 @dataclass(slots=True)
-class Courtesy:
-    """Which steps of a cell want a turn at the processors (``lab.host.system.turns``)."""
+class SlotUse:
+    """Which steps of a cell need a CPU slot (``lab.host.system.cpu_slots``)."""
 
     under_way: bool = False
-    """A workload runs: a fault comes at its moment, whoever else computes."""
+    """A workload runs, so a fault does not wait for a slot."""
 
-    def at(self, step: Step) -> Literal["give", "take", "leave"]:
-        """What to do about the turn before a step."""
+    def at(self, step: Step) -> Literal["release", "acquire", "leave"]:
+        """What to do with the slot before a step."""
         waits = Timed | BeginWorkload | Pause | EndWorkload | WaitFor
         begins, ends = isinstance(step, BeginWorkload), isinstance(step, EndWorkload | PowerCycle)
         in_the_middle, self.under_way = self.under_way, begins or (self.under_way and not ends)
         if isinstance(step, waits) or (isinstance(step, GuestCommand) and step.waits):
-            return "give"  # to others: a workload waits for disks, as md's sync
-        return "leave" if in_the_middle else "take"
+            return "release"  # a workload waits for disks, as md's sync does
+        return "leave" if in_the_middle else "acquire"
 
 
 def main() -> int:
-    """Run the job that comes on standard input."""
+    """Run the job on standard input; return the exit status."""
     out, lifeline, line = wire.opened()
     if not line.endswith(b"\n"):
         return EXIT_DONE

@@ -16,7 +16,7 @@ from typing_extensions import override
 from lab.core.errors import CommandError, LabError, last_lines
 from lab.host.system import clock
 from lab.model.execution.ports import Output
-from lab.run.lending import Loan
+from lab.run.guest_pool import PooledGuest
 
 CONSOLE_LINES: Final = 40
 COMMANDS: Final = 10
@@ -52,7 +52,7 @@ class Ran:
 class LabGuest:
     """A guest of this test. Commands run as root; the guest has no network to the outside."""
 
-    def __init__(self, loan: Loan) -> None:
+    def __init__(self, loan: PooledGuest) -> None:
         self._loan = loan
         self._ran: deque[Ran] = deque(maxlen=COMMANDS)
         self._earlier = 0

@@ -11,7 +11,7 @@ from typing import Any, Literal, overload
 import pytest
 
 from lab.core.errors import InputError, LabError
-from lab.run.lending import Lender, Loan
+from lab.run.guest_pool import GuestPool, PooledGuest
 from lab.testing.asked import Asked, asked_for, in_the_markers_words
 from lab.testing.guests import LabArray, LabGuest
 
@@ -27,7 +27,7 @@ class Pool:
     """Lends guests to tests and takes them back."""
 
     def __init__(self, directory: Path, guests: list[LabGuest]) -> None:
-        self._lender = Lender(directory=directory, say=_silent, progress=_silent)
+        self._lender = GuestPool(directory=directory, say=_silent, progress=_silent)
         self._guests = guests
         """Guests that tests have, for the reports of failed tests."""
         self._held: list[Held] = []
@@ -85,9 +85,9 @@ class Pool:
         """End every guest."""
         self._lender.close()
 
-    def _loan(self, asked: Asked) -> Loan:
+    def _loan(self, asked: Asked) -> PooledGuest:
         try:
-            return self._lender.lend(asked.compiled, fresh=asked.fresh)
+            return self._lender.acquire(asked.compiled, fresh=asked.fresh)
         except InputError as error:  # only the image can tell that it lacks something
             place = asked.compiled.document.source
             raise in_the_markers_words(error, place, asked.words) from None
@@ -120,7 +120,7 @@ class Pool:
 
         def give_back() -> None:
             guest.given_back = True
-            self._lender.take_back(loan)
+            self._lender.release(loan)
 
         return guest, give_back
 

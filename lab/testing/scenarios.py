@@ -20,7 +20,7 @@ from lab.model.result.document import CellResult, ClaimResult, Outcome, Result
 from lab.model.scenario.claim import Claim, Verdict
 from lab.model.scenario.document import Workload
 from lab.run import execute
-from lab.run.options import How
+from lab.run.options import RunOptions
 from lab.store.runs import RunStore
 from lab.testing.plugin import SHARED
 
@@ -90,9 +90,9 @@ class ScenarioFile(pytest.File):
                 self.compiled,
                 texts=(),
                 out=None,
-                how=How(),
-                hands=execute.Here(
-                    how=How(), watch=lambda _guest, _event: None, say=lambda _text: None
+                options=RunOptions(),
+                executor=execute.LocalExecutor(
+                    options=RunOptions(), watch=lambda _guest, _event: None, say=lambda _text: None
                 ),
                 resume=None,
                 progress=lambda _text, _fraction: None,

@@ -16,7 +16,7 @@ import pytest
 from drive import region
 from lab.compile.guest.steps import WAITER_ID
 from lab.host.guest import registry as guests
-from lab.host.guest import snapshots as warm
+from lab.host.guest import snapshots
 from lab.host.guest.backend import LiveBackend
 from lab.host.guest.registry import GuestRecord
 from lab.host.guest.ssh import restored
@@ -40,13 +40,13 @@ def boots(said: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def state(lab_home: Home, image: str) -> warm.Snapshot:
+def state(lab_home: Home, image: str) -> snapshots.Snapshot:
     """The saved guest of the scenario's kind; made here if no test before did."""
     return state_of_a_guest(lab_home)
 
 
 @pytest.fixture
-def pair(lab_home: Home, state: warm.Snapshot) -> Iterator[list[GuestRecord]]:
+def pair(lab_home: Home, state: snapshots.Snapshot) -> Iterator[list[GuestRecord]]:
     """Two guests restored from the same state, at once."""
     seen: list[GuestRecord] = []
     for _ in range(2):
@@ -94,9 +94,11 @@ def takes_the_time(bench: LiveBackend) -> None:
     assert failed.status != 0  # there is nobody left who could have done it
 
 
-def test_a_state_that_is_cut_short_is_thrown_away(lab_home: Home, state: warm.Snapshot) -> None:
+def test_a_state_that_is_cut_short_is_thrown_away(
+    lab_home: Home, state: snapshots.Snapshot
+) -> None:
     os.truncate(state.memory, state.memory.stat().st_size // 2)
-    assert warm.find(state.key) is None
+    assert snapshots.find(state.key) is None
     assert not state.directory.exists()
 
 
@@ -201,7 +203,7 @@ def test_a_cell_whose_guest_is_killed_is_tried_once_more(
 T = TypeVar("T")
 
 
-def state_of_a_guest(home: Home) -> warm.Snapshot:
+def state_of_a_guest(home: Home) -> snapshots.Snapshot:
     """The saved guest that one of the scenario's is restored from; made if it is not there."""
     for _ in range(2):  # the guest that is saved for all others is not itself a restored one
         known = {r.id for r in guests.every()}
@@ -211,7 +213,7 @@ def state_of_a_guest(home: Home) -> warm.Snapshot:
         home.run("down", record.id)
         if record.warm:
             break
-    state = warm.find(record.warm)
+    state = snapshots.find(record.warm)
     assert state is not None
     return state
 

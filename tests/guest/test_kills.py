@@ -25,7 +25,7 @@ from pathlib import Path
 import pytest
 
 from lab.host.guest import registry as guests
-from lab.host.guest import snapshots as warm
+from lab.host.guest import snapshots
 from lab.host.guest.backend import LiveBackend
 from lab.host.guest.registry import GuestRecord
 from lab.host.system import keys, pids
@@ -265,7 +265,7 @@ class Battle:
 
     def sentences(self) -> list[str]:
         """What the lab has said of what was done to it."""
-        words = "tried once more|ended before|could not be saved|gave up|said nothing|not restore"
+        words = "retried|ended unexpectedly|no snapshot could|gave up|said nothing|not restore"
         return [w for w in self.log.read_text().splitlines() if re.search(words, w)]
 
     def wait_for(self, victim: str, phase: str) -> Seen | None:
@@ -451,7 +451,7 @@ def decoys(lab_home: Home, image: str, tmp_path: Path) -> Iterator[tuple[GuestRe
 
 def fight(home: Home, decoys: tuple[GuestRecord, Path], hits: list[Hit]) -> Battle:
     record, scenario = decoys
-    saved = {s.key: s.memory.stat().st_ino for s in warm.every()}
+    saved = {s.key: s.memory.stat().st_ino for s in snapshots.every()}
     began = time.monotonic()
 
     def tell(line: str) -> None:
@@ -474,7 +474,7 @@ def fight(home: Home, decoys: tuple[GuestRecord, Path], hits: list[Hit]) -> Batt
             battle.process.wait()
             home.wait_until_nothing_is_left(10)
             home.run("gc")
-    stay = {s.key: s.memory.stat().st_ino for s in warm.every()}
+    stay = {s.key: s.memory.stat().st_ino for s in snapshots.every()}
     assert {key: stay.get(key) for key in saved} == saved, "a saved guest was thrown away"
     bench = LiveBackend(record, keys.lab_key().private)
     bench.wait_for_ssh(60)

@@ -19,7 +19,7 @@ from lab.compile.scenario.document import compile_scenario
 from lab.core.errors import GuestError, ToolError
 from lab.core.yaml import parse_override
 from lab.host.guest import registry as guests
-from lab.host.guest import snapshots as warm
+from lab.host.guest import snapshots
 from lab.host.guest.backend import LiveBackend
 from lab.host.guest.registry import GuestRecord
 from lab.host.guest.ssh.shell import Shell, reach
@@ -343,7 +343,7 @@ def test_a_file_system_is_made_mounted_and_written_to(bench: LiveBackend, type_:
 def test_no_secret_lies_open_on_the_host(record: GuestRecord) -> None:
     assert Path(record.directory).stat().st_mode & 0o077 == 0
     assert keys.lab_key_path().stat().st_mode & 0o077 == 0
-    (state,) = [s for s in warm.every() if s.key == record.warm]
+    (state,) = [s for s in snapshots.every() if s.key == record.warm]
     assert state.directory.stat().st_mode & 0o077 == 0
     assert state.seed.exists()
 

@@ -28,16 +28,15 @@ import pytest
 from lab.compile.guest.disks import disk_steps, standing
 from lab.compile.scenario.document import compile_scenario
 from lab.host.guest import registry as guests
-from lab.host.guest import servers
-from lab.host.guest import snapshots as warm
+from lab.host.guest import servers, snapshots
 from lab.host.guest.backend import LiveBackend
 from lab.host.system import keys
 from lab.model.execution.procedure import AttachDisk, Procedure, SendDirectory, Step
 from lab.model.result.measurement import Check
 from lab.model.result.stored import StoredCell, StoredRun
 from lab.model.scenario.document import Cell
-from lab.run.preparation.guest_kinds import Kinds
-from lab.run.preparation.place import prepare
+from lab.run.preparation.guest_jobs import GuestJobs
+from lab.run.preparation.platforms import prepare
 from lab.run.steps import Undo, run_procedure
 from tests.fakes import SCENARIO
 
@@ -181,12 +180,12 @@ def hosts(lab_home: Home, image: str, tmp_path_factory: pytest.TempPathFactory) 
     compiled = compile_scenario(path)
     cell = compiled.base
     place = prepare(cell.guest, lambda *_: None)
-    kinds = Kinds(scenario="host", places={cell.guest.system: place}, at_once=1)
+    kinds = GuestJobs(scenario="host", platforms={cell.guest.system: place}, at_once=1)
     for _ in range(2):  # the first guest may take too long on a busy host, and boots cold then
         done = lab_home.run("up", "scenario", str(path), "--no-run", "-v")
         assert done.returncode == 0, done.stderr
         lab_home.run("down")
-        if (state := warm.find(kinds.key(cell.guest))) is not None:
+        if (state := snapshots.find(kinds.key(cell.guest))) is not None:
             break
     assert state is not None, done.stderr
     job = kinds.job(cell.guest, state)

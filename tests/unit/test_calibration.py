@@ -27,16 +27,16 @@ from lab.plugins import catalog
 from lab.plugins.disks import hdd
 from lab.plugins.disks._shared import PACE
 from lab.run import calibration
-from lab.run.options import How
-from lab.run.preparation.place import Place
-from lab.run.scheduling.admission import Crowd
-from lab.run.scheduling.dispatch import Dispatch
+from lab.run.options import RunOptions
+from lab.run.preparation.platforms import Platform
+from lab.run.scheduling.decide import Assign, decide
+from lab.run.scheduling.executor import Execution
 from lab.run.task import calibration_of
 from lab.store import calibrations
 from tests.fakes import SCENARIO
 
 PLACES = cast(
-    "dict[str, Place]",
+    "dict[str, Platform]",
     {
         ("debian-12", None): SimpleNamespace(
             image=SimpleNamespace(digest="0" * 64), accelerator=SimpleNamespace(kind="tcg")
@@ -370,7 +370,7 @@ def test_without_the_guests_own_time_nothing_is_said_of_the_disk(tmp_path: Path)
     assert not calibration.conclude(own[0], {}, "the host was too busy").passed
     assert not calibration.conclude(own[1], fio(own[1], {"random_read_1": 90, "flush": 45})).passed
     found = calibration.conclude(disk, seen(disk, DRIVE, GUEST))
-    assert "the guest's own time, which is part of it, could not be measured" in found.detail
+    assert "the guest overhead, which is part of it, could not be measured" in found.detail
     assert calibration.wanted([cell(tmp_path, *HDD)], PLACES)[1] == []  # nothing was kept
 
 
@@ -405,22 +405,23 @@ def test_a_disk_waits_until_the_guests_own_time_is_known(
 ) -> None:
     own, disk = pair(tmp_path)
     monkeypatch.setattr(load, "throughput", lambda: 1e15)
-    run = Dispatch(
-        store=cast("Any", None),
+    run = Execution(
+        store=cast("Any", SimpleNamespace(directory=tmp_path)),
         compiled=cast("Any", None),
-        places={},
+        platforms={},
         watch=print,
         say=print,
-        how=How(),
+        options=RunOptions(),
     )
-    run._crowd = Crowd(kind="tcg", jobs=None)
     first, second, third = (calibration_of(wish) for wish in (*own, disk))
-    run._pending = [third, second, first]
+    idle = SimpleNamespace(id="g1", guest=first.cell.guest, up=True, busy=False, reserved=False)
+    run._pool.workers = [cast("Any", idle)]
+    run._waiting = [third, second, first]
     for task in (first, second, third):
-        assert run._next() is task
-        run._pending.remove(task)
-        run._running = {"g1": task}
-        assert run._next() is None
+        assert decide(run._state()) == (Assign(task.id, "g1"),)
+        run._waiting.remove(task)
+        run._running = {"g2": task}
+        assert run._waiting == [] or decide(run._state()) == ()
         run._running = {}
 
 

@@ -26,10 +26,10 @@ from lab.cluster import client as cluster
 from lab.cluster import files as cluster_files
 from lab.cluster import hosts as cluster_host
 from lab.cluster import local as cluster_local
-from lab.cluster import outpost
 from lab.cluster import run as app
 from lab.cluster import tls as cluster_tls
 from lab.cluster import worker as cluster_worker
+from lab.cluster import worker_process
 from lab.cluster.client import Link
 from lab.cluster.files import Shelf
 from lab.cluster.worker import Wire
@@ -53,8 +53,8 @@ from lab.model.image.manifest import Image, ImageBoot, ImageFile, ImageManifest,
 from lab.model.result.document import Outcome, PhaseSeconds
 from lab.plugins.disks.hdd import PRESETS
 from lab.plugins.disks.ssd import PRESETS as SOLID
-from lab.run.options import How
-from lab.run.preparation.place import Place
+from lab.run.options import RunOptions
+from lab.run.preparation.platforms import Platform
 from lab.store.runs import RunStore, StoredCell, StoredOutcome, StoredRun
 from tests.fakes import SCENARIO, with_matrix
 from tests.sleepers import facts
@@ -181,12 +181,12 @@ def test_a_real_disk_is_one_cells_and_goes_by_its_name(tmp_path: Path) -> None:
     assert resources.lacking(wants, {"a": OFFER, "b": offer}) == ""
 
 
-def assigned(compiled: Compiled, tmp_path: Path, how: How) -> Assignment:
+def assigned(compiled: Compiled, tmp_path: Path, how: RunOptions) -> Assignment:
     """What hosts are told of a run."""
     pytest.importorskip("distributed")
     hosts = {"tcp://127.0.0.1:1": facts("a", 1)}
-    found = app.Cluster(
-        link=cast("Link", None), hosts=hosts, how=how, watch=lambda *_: None, say=print
+    found = app.ClusterExecutor(
+        link=cast("Link", None), hosts=hosts, options=how, watch=lambda *_: None, say=print
     )
     store = stored(compiled, tmp_path / "out")
     return Assignment.model_validate_json(
@@ -203,10 +203,10 @@ def test_a_host_makes_the_same_cells_without_a_file_of_the_clients(tmp_path: Pat
     path.write_text(text + CLAIM)
     sets = [parse_override(s) for s in ("workloads.write.count=5", "disks.1.size=2GiB")]
     compiled = compile_scenario(path, overrides=sets, trials=2)
-    given = assigned(compiled, tmp_path, How(erase=("S1",)))
+    given = assigned(compiled, tmp_path, RunOptions(erase=("S1",)))
     (tmp_path / "mine.yaml").unlink()
     path.unlink()
-    theirs = outpost._compiled(given)
+    theirs = worker_process._compiled(given)
     assert [cell_id(c) for c in theirs.cells] == [cell_id(c) for c in compiled.cells]
     assert theirs.cells == compiled.cells
     assert theirs.cells[0].disks[1].model == "hdd"
@@ -226,18 +226,20 @@ def test_which_disks_cells_may_have_is_the_hosts_own_word(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled = cells_of(REAL, tmp_path)
-    lie = assigned(compiled, tmp_path, How(erase=("S1",))).model_copy(
+    lie = assigned(compiled, tmp_path, RunOptions(erase=("S1",))).model_copy(
         update={"offered": (DEVICE,), "images": {}}
     )
     begun: list[Assignment] = []
-    monkeypatch.setattr(cluster_worker, "Outpost", lambda given, wire: begun.append(given))
+    monkeypatch.setattr(cluster_worker, "WorkerHandle", lambda given, wire: begun.append(given))
     other = f"{DEVICE}0"
     for disks in ((), (other,), (other, DEVICE)):
         host = facts("a", 1).model_copy(update={"disks": disks})
-        cluster_worker.Hosted(host, cast("Wire", Unasked(lie)))._outpost("run")
-    allowed = [all(outpost._offered(c, one.offered) for c in compiled.cells) for one in begun]
+        cluster_worker.ClusterHost(host, cast("Wire", Unasked(lie)))._handle("run")
+    allowed = [
+        all(worker_process._offered(c, one.offered) for c in compiled.cells) for one in begun
+    ]
     assert allowed == [False, False, True]
-    assert outpost._offered(cells_of(SCENARIO, tmp_path).base, ())
+    assert worker_process._offered(cells_of(SCENARIO, tmp_path).base, ())
 
 
 def test_a_host_offers_no_disk_that_it_does_not_have(tmp_path: Path) -> None:
@@ -457,8 +459,8 @@ def stored(compiled: Compiled, out: Path) -> RunStore:
     return store
 
 
-def place_of(image: Image) -> Place:
-    return Place(
+def place_of(image: Image) -> Platform:
+    return Platform(
         accelerator=Accelerator(kind="tcg", reason="TCG, for a test"), image=image, emulator=""
     )
 
@@ -471,16 +473,16 @@ def run_all(
     say: Callable[[str], None],
     tls: Path | None = None,
     erase: tuple[str, ...] = (),
-) -> app.Cluster:
+) -> app.ClusterExecutor:
     """What `lab run scenario --cluster` does with the cells that are left."""
-    places = {compiled.base.guest.system: place_of(image)}
+    platforms = {compiled.base.guest.system: place_of(image)}
     left = [c for c in compiled.cells if not store.has_cell(cell_id(c))]
-    how = How(jobs=None, erase=erase)
+    how = RunOptions(jobs=None, erase=erase)
     with app.joined(
         cluster_local.door_of(address, tls), how, lambda guest, event: None, say
     ) as found:
         real = found.check_disks(left, how.erase)
-        found.run(store, compiled, places, left, real=real)
+        found.run(store, compiled, platforms, left, real=real)
         return found
 
 
@@ -698,7 +700,7 @@ def busy_share(count: int, slots: int, seconds: float, tmp_path: Path, image: Im
         sleepers(address, 8, slots, seconds, image.directory.name, {}),
         app.joined(
             cluster_local.door_of(address, None),
-            How(jobs=None),
+            RunOptions(jobs=None),
             lambda guest, event: None,
             lambda text: None,
         ) as found,
@@ -713,8 +715,8 @@ def busy_share(count: int, slots: int, seconds: float, tmp_path: Path, image: Im
             return results(*words)
 
         found.link.results = handed_out  # type: ignore[method-assign]
-        places = {compiled.base.guest.system: place_of(image)}
-        found.run(store, compiled, places, compiled.cells, real=False)
+        platforms = {compiled.base.guest.system: place_of(image)}
+        found.run(store, compiled, platforms, compiled.cells, real=False)
         stored_after = time.time() - began[0]
         stream = client.get_task_stream(start=began[0])
     assert sum(store.has_cell(cell_id(c)) for c in compiled.cells) == count
@@ -1001,22 +1003,22 @@ def test_what_a_host_sends_is_checked(
         attempts=attempts,
         calibrations=known,
     )
-    found = app.Cluster(
+    found = app.ClusterExecutor(
         link=cast("Link", Sends(back)),
         hosts={"tls://127.0.0.1:2": facts("a", 1)},
-        how=How(),
+        options=RunOptions(),
         watch=lambda *_: None,
         say=print,
     )
-    places = {compiled.base.guest.system: place_of(image)}
+    platforms = {compiled.base.guest.system: place_of(image)}
     with pytest.raises(HostError, match=said):
-        found.run(store, compiled, places, [compiled.base], real=False)
+        found.run(store, compiled, platforms, [compiled.base], real=False)
     assert not list(tmp_path.rglob("evil"))
 
 
 @pytest.mark.parametrize("key", ["run", "scenario"])
 @pytest.mark.parametrize("name", ["../../evil", "/evil", "", "..", "a/b"])
 def test_a_client_names_no_path_on_a_host(tmp_path: Path, key: str, name: str) -> None:
-    given = assigned(cells_of(SCENARIO, tmp_path), tmp_path, How()).model_dump(mode="json")
+    given = assigned(cells_of(SCENARIO, tmp_path), tmp_path, RunOptions()).model_dump(mode="json")
     with pytest.raises(ValidationError, match="is not a"):
         Assignment.model_validate_json(json.dumps(given | {key: name}))

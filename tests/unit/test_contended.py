@@ -26,9 +26,9 @@ from lab.results.documents import result_of
 from lab.results.history import history_of
 from lab.results.noise import noise_of
 from lab.results.trend import _sightings
-from lab.run.crew import Crew
-from lab.run.options import How
-from lab.run.scheduling.dispatch import REPEATS, Dispatch
+from lab.run.options import RunOptions
+from lab.run.scheduling.decide import REPEATS, decide
+from lab.run.scheduling.executor import Execution
 from lab.run.task import Task, task_of
 from lab.store.runs import RunStore
 from tests.fakes import raw_of, stored_run
@@ -223,39 +223,38 @@ workloads:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dispatch:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Execution:
     monkeypatch.setenv("LAB_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(load, "throughput", lambda: 1e15)
     path = tmp_path / "q.yaml"
     path.write_text(TWO_STEPS)
     store = RunStore(tmp_path / "run")
     (store.directory / "cells").mkdir(parents=True)
-    made = Dispatch(
+    return Execution(
         store=store,
         compiled=compile_scenario(path),
-        places={},
+        platforms={},
         watch=lambda *_: None,
         say=lambda _: None,
-        how=How(jobs=1),
+        options=RunOptions(jobs=1),
     )
-    made._crew = Crew(directory=tmp_path)
-    made._crowd = cast("Any", SimpleNamespace(learn=lambda *_: False))
-    return made
 
 
-def attempt(run: Dispatch, task: Task, waits: dict[str, float], *, lost: bool = False) -> Path:
+def attempt(run: Execution, task: Task, waits: dict[str, float], *, lost: bool = False) -> Path:
     """One more attempt at the cell, which ends with these waits; its directory."""
     task.directory = run.store.begin_cell(task.id, task.cell, Procedure(name="q", steps=()))
     (task.directory / "raw").mkdir()
     for workload, wait in waits.items():
         text = f"cpu=1.0\nwait={wait * 10}\nseconds=10.0\n"
         (task.directory / "raw" / f"{workload}.1.pressure.txt").write_text(text)
-    member = cast(
-        "Any", SimpleNamespace(job=SimpleNamespace(guest="g1"), reserved=False, unread=False)
-    )
+    worker = cast("Any", SimpleNamespace(id="g1", reserved=False, unread=False))
     outcome = Outcome.LOST if lost else Outcome.DONE
     directory = task.directory
-    run._finished(member, task, CellFinished(cell=task.id, outcome=outcome, reason="it is gone"))
+    ended = CellFinished(cell=task.id, outcome=outcome, reason="it is gone")
+    run._attempt_ended(worker, task, ended)
+    for action in decide(run._state()):
+        run._do(action)
+    run._waiting.clear()
     return directory
 
 
@@ -274,7 +273,7 @@ NONE: dict[str, float] = {"write": QUIET}
     ],
 )
 def test_the_attempt_with_the_fewest_contended_workloads_is_kept(
-    run: Dispatch, waits: tuple[dict[str, float], ...], kept: int
+    run: Execution, waits: tuple[dict[str, float], ...], kept: int
 ) -> None:
     assert len(waits) <= REPEATS + 1
     task = task_of(run.compiled.base)
@@ -290,7 +289,7 @@ def test_the_attempt_with_the_fewest_contended_workloads_is_kept(
     assert len(others) == len(waits) - 1
 
 
-def test_an_attempt_that_was_lost_is_not_among_those_that_are_compared(run: Dispatch) -> None:
+def test_an_attempt_that_was_lost_is_not_among_those_that_are_compared(run: Execution) -> None:
     task = task_of(run.compiled.base)
     attempt(run, task, {}, lost=True)
     attempt(run, task, WRITE)

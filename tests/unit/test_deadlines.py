@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from lab.core.errors import GuestError, HostError, InputError, LabError
-from lab.host.guest import snapshots as warm
+from lab.host.guest import snapshots
 from lab.host.guest.libvirt.hypervisor import Hypervisor
 from lab.host.guest.libvirt.limited import LIMITS, Limited, Limiter
 from lab.host.guest.ssh.channels import Running
 from lab.host.guest.ssh.shell import Shell
 from lab.host.images import workspace as image_workspace
-from lab.host.system import clock, deadline, locks, once, paths, pids, turns
+from lab.host.system import clock, cpu_slots, deadline, locks, once, paths, pids
 
 pytest.importorskip("libvirt")
 
@@ -287,7 +287,7 @@ def hold() -> Iterator[Callable[[Path], int]]:
 
 
 def baked() -> None:
-    with warm.exclusive("key"):
+    with snapshots.exclusive("key"):
         pass
 
 
@@ -331,30 +331,14 @@ def test_a_lock_that_is_never_given_back_names_the_file_and_its_holder(
 def test_cpu_slots_that_another_process_holds_for_ever_keep_nobody(
     hold: Callable[[Path], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "LEDGER", 0.2)
-    monkeypatch.setattr(turns, "PATIENCE", 0.2)
-    hold(paths.host() / "turns" / "timed.json")
-    for number in range(turns.at_once()):
-        hold(paths.host() / "turns" / str(number))
+    monkeypatch.setattr(cpu_slots, "PATIENCE", 0.2)
+    for number in range(cpu_slots.at_once()):
+        hold(paths.host() / "cpu-slots" / str(number))
     began = time.monotonic()
-    share, turn = turns.Share(), turns.Turn()
-    share.take(1.0, 1.8)
-    turn.take()
-    share.give()
-    turn.give()
+    slot = cpu_slots.CpuSlot()
+    slot.acquire()
+    slot.release()
     assert time.monotonic() - began < 10
-
-
-@pytest.mark.usefixtures("lab_home")
-def test_a_step_that_has_waited_for_too_long_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "LONGEST", 0.2)
-    first, second = turns.Share(), turns.Share()
-    first.take(1.5, 1.8)
-    began = time.monotonic()
-    second.take(1.5, 1.8)
-    assert 0.2 <= time.monotonic() - began < 10
-    first.give()
-    second.give()
 
 
 def test_a_stopped_process_is_told_from_one_that_runs() -> None:

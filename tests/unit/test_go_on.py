@@ -29,7 +29,7 @@ from lab.cli import main
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import full
 from lab.host.system.accelerator import Accelerator
-from lab.run.preparation.place import Place
+from lab.run.preparation.platforms import Platform
 from lab.model.execution.procedure import Procedure
 from lab.model.result.document import Outcome
 from lab.store.runs import RunStore, StoredOutcome
@@ -46,7 +46,7 @@ def run(compiled, *, texts, out, resume, ready, **_):
         store = RunStore.create(compiled.name, compiled.path.read_text(), out)
         store.save_run(about.model_copy(update={"id": store.id, "started": "2026-01-01"}))
         tcg = Accelerator(kind="tcg", reason="TCG")
-        ready(store, Place(accelerator=tcg, image=None, emulator=""))
+        ready(store, Platform(accelerator=tcg, image=None, emulator=""))
         for cell in compiled.cells[:cells]:
             attempt = store.begin_cell(cell_id(cell), cell, Procedure(name="q", steps=()))
             store.finish_cell(cell_id(cell), attempt, StoredOutcome(outcome=Outcome.DONE))

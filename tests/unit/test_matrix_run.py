@@ -34,7 +34,7 @@ from lab.results.junit import matrix_junit
 from lab.results.report import write_site
 from lab.run import execute
 from lab.run.execute import Done
-from lab.run.options import How
+from lab.run.options import RunOptions
 from lab.store import matrix_runs
 from lab.store import runs as store
 from tests.runs import SMALL, theory_run
@@ -77,7 +77,7 @@ class World:
     def run(self, compiled: Compiled, **given: Any) -> Done:
         name = f"{compiled.name}@{compiled.base.guest.image}"
         self.ran.append(name)
-        self.hands.append(given["hands"].how.erase[0])
+        self.hands.append(given["executor"].options.erase[0])
         self.clock += 100
         if given["resume"] is not None:
             self.resumed.append(given["resume"].id)
@@ -110,10 +110,12 @@ class World:
 
         @contextlib.contextmanager
         def follow(job: JobRecord, one: Compiled) -> Iterator[running.Follower]:
-            hands = execute.Here(how=How(erase=(job.id,)), watch=nothing, say=nothing)
+            hands = execute.LocalExecutor(
+                options=RunOptions(erase=(job.id,)), watch=nothing, say=nothing
+            )
             yield running.Follower(hands=hands, progress=nothing, ready=nothing)
 
-        options = running.Options(how=How(), out=None, follow=follow, ended=nothing)
+        options = running.Options(how=RunOptions(), out=None, follow=follow, ended=nothing)
         running.run_jobs(compiled, directory, planned, options)
         return running.matrix_result(directory)
 

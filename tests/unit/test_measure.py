@@ -241,10 +241,3 @@ def test_output_that_nobody_can_read_is_no_reason_to_repeat(cell: Cell) -> None:
     raw = {**pressed(0.2), "write.1.stderr.txt": "dd: cannot"}
     assert all(check.passed for check in measure.contention(cell, raw, theory(1e12)))
     assert measure.contention(cell, {}) == ()
-
-
-def test_each_workloads_busiest_step_says_what_it_takes_of_the_processors(cell: Cell) -> None:
-    raw = {**pressed(0.2), "write.1.pressure.txt": "cpu=3.4\nwait=0.1\nseconds=10.0\n"}
-    assert measure.busy(cell, raw)["write"] == pytest.approx(0.34)
-    assert max(measure.busy(cell, pressed(0.2)).values()) == pytest.approx(0.1)
-    assert measure.busy(cell, {"write.1.pressure.txt": "seconds=0\ncpu=1\n"}) == {}

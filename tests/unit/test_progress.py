@@ -48,7 +48,7 @@ from lab.model.execution.events import (
 from lab.model.result.document import Outcome, PhaseSeconds
 from lab.model.scenario.document import Cell
 from lab.plugins import catalog
-from lab.run.options import How
+from lab.run.options import RunOptions
 from tests.kept import NAMES, unpacked
 
 PATH = catalog.scenario_path("raid5-parity-last")
@@ -170,7 +170,7 @@ def test_a_cell_that_is_repeated_takes_its_time_again() -> None:
 
 
 def test_a_repeated_cell_is_counted_once(capsys: pytest.CaptureFixture[str]) -> None:
-    follower = Progress(COMPILED, how=How(), verbose=True)
+    follower = Progress(COMPILED, how=RunOptions(), verbose=True)
     ready(follower)
     titles = []
     for cell in (*IDS, IDS[0]):
@@ -385,7 +385,7 @@ def test_set_takes_the_name_of_a_cell_and_makes_that_cell(name: str) -> None:
 
 
 def test_notices_call_a_cell_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
-    follower = Progress(COMPILED, how=How(), verbose=False)
+    follower = Progress(COMPILED, options=RunOptions(), verbose=False)
     ready(follower)
     follower.note(f"{IDS[1]} is repeated alone")
     said = capsys.readouterr().err
@@ -659,7 +659,7 @@ def test_a_narrower_terminal_has_folded_what_was_drawn() -> None:
 
 
 def test_a_log_gets_a_line_now_and_then(clock_at: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    follower = Progress(COMPILED, how=How(), verbose=False)
+    follower = Progress(COMPILED, how=RunOptions(), verbose=False)
     ready(follower)
     began = clock_at.at
     for at, guest, event in recorded():
@@ -677,7 +677,7 @@ def test_a_log_gets_a_line_now_and_then(clock_at: Any, capsys: pytest.CaptureFix
 def test_a_log_of_a_long_step_has_a_line_a_minute(
     clock_at: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    follower = Progress(COMPILED, how=How(), verbose=False)
+    follower = Progress(COMPILED, how=RunOptions(), verbose=False)
     ready(follower)
     follower.watch("g1", CellStarted(cell=IDS[0]))
     follower.watch("g1", StepStarted(cell=IDS[0], label="write", expected_seconds=600))
@@ -700,7 +700,9 @@ def on_a_terminal(monkeypatch: pytest.MonkeyPatch, **variables: str) -> str:
     master, slave = os.openpty()
     termios.tcsetwinsize(slave, (24, 80))
     with os.fdopen(slave, "w") as file:
-        with Progress(COMPILED, how=How(), verbose=False, console=Console(file=file)) as follower:
+        with Progress(
+            COMPILED, how=RunOptions(), verbose=False, console=Console(file=file)
+        ) as follower:
             ready(follower)
             follower.watch("g1", StepStarted(cell=None, label="booting"))
             time.sleep(0.6)
@@ -731,14 +733,14 @@ def test_a_dumb_terminal_and_a_log_in_colour_get_lines(
     assert "\x1b" not in said
     assert len(said.splitlines()) == 1
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with Progress(COMPILED, how=How(), verbose=False) as follower:
+    with Progress(COMPILED, how=RunOptions(), verbose=False) as follower:
         ready(follower)
     assert "\x1b[1A" not in capsys.readouterr().err
 
 
 def test_ctrl_c_is_said_while_guests_are_taken_down() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with Progress(COMPILED, how=How(), verbose=False) as follower:
+    with Progress(COMPILED, how=RunOptions(), verbose=False) as follower:
         ready(follower)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)

@@ -21,7 +21,7 @@ from lab.host.guest.ssh import connection
 from lab.host.guest.ssh.shell import Shell
 from lab.host.system.once import once
 from lab.model.execution.ports import Output
-from lab.run import lending
+from lab.run import guest_pool
 from lab.testing import pool
 from lab.testing.asked import FIELDS, asked_for
 from lab.testing.guests import LabGuest, pairs
@@ -558,7 +558,7 @@ def test_a_wrong_marker_is_one_sentence_and_nothing_is_lent(
 def test_an_image_that_is_not_there_is_the_markers_word_too(
     lab_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "Lender", lending.Lender)
+    monkeypatch.setattr(pool, "GuestPool", guest_pool.GuestPool)
     real = pool.Pool(tmp_path, [])
     place = r"test_pytest_plugin.py:\d+: @pytest.mark.lab: image: there is no image 'debian-1'"
     with pytest.raises(InputError, match=place), real.borrow(disks=1, image="debian-1"):

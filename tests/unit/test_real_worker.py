@@ -5,10 +5,9 @@ Disks not where the guest cannot be asked.
 
 from __future__ import annotations
 
-import json
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from queue import SimpleQueue
 from types import SimpleNamespace
@@ -26,7 +25,6 @@ from lab.model.execution.procedure import (
     PassDisk,
     Procedure,
     Step,
-    Timed,
 )
 from lab.run import worker
 from lab.run.steps import Undo
@@ -90,9 +88,9 @@ def ended(
     asked: Mapping[str, Any] = {},
 ) -> list[tuple[str, ...]]:
     """What the bench was told when the worker had nothing more to do."""
-    monkeypatch.setattr(worker.wire, "ignore_signals", lambda: None)
-    turn = SimpleNamespace(take=lambda *_: 0, cover=lambda *_: 0, give=lambda *_: 0)
-    monkeypatch.setattr(worker, "Turn", lambda: turn)
+    monkeypatch.setattr(worker.wire, "deaf", lambda: None)
+    slot = SimpleNamespace(acquire=lambda *_: 0, cover=lambda *_: 0, release=lambda *_: 0)
+    monkeypatch.setattr(worker, "CpuSlot", lambda: slot)
     monkeypatch.setattr(worker.guests, "remove", lambda _: bench.log.append(("gone",)))
     monkeypatch.setattr(worker.guests, "console_tail", lambda *_, **__: "")
     monkeypatch.setattr(Worker, "_move_in", lambda _: bench)
@@ -160,7 +158,7 @@ def test_a_guest_without_real_disks_is_not_taken_apart(
 def test_a_guest_that_comes_up_steps_back_as_soon_as_it_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """QEMU begins a session of its own, in the middle of the worker's turn."""
+    """QEMU begins a session of its own, while the worker holds a slot."""
 
     class Started(Bench):
         def make_directory(self, path: str) -> None:
@@ -169,8 +167,8 @@ def test_a_guest_that_comes_up_steps_back_as_soon_as_it_runs(
                 self.record.pid = 7
 
     bench = Started()
-    turn = SimpleNamespace(cover=lambda pid: bench.log.append(("cover", str(pid))))
-    monkeypatch.setattr(worker, "Turn", lambda: turn)
+    slot = SimpleNamespace(cover=lambda pid: bench.log.append(("cover", str(pid))))
+    monkeypatch.setattr(worker, "CpuSlot", lambda: slot)
     job = job_of("/before", "/start", "/after")
     out = os.open(tmp_path / "told", os.O_WRONLY | os.O_CREAT)
     teller = wire.Teller(out, b"")
@@ -183,40 +181,6 @@ def test_a_guest_that_comes_up_steps_back_as_soon_as_it_runs(
         *(("cover", "0"), ("mkdir", "/start")),
         *(("cover", "7"), ("mkdir", "/after")),
     ]
-
-
-WRITE = Timed(workload="write", trial=1, script="write", timeout=60)
-READ = Timed(workload="read", trial=1, script="read", timeout=60)
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_a_timed_step_has_its_share_of_the_processors_and_gives_it_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
-) -> None:
-    bench = Bench()
-
-    def take(cores: float, room: float, waits: Callable[[], None]) -> None:
-        bench.log.append(("take", str(cores), str(room)))
-        if cores:
-            waits()
-
-    share = SimpleNamespace(take=take, give=lambda: bench.log.append(("give",)))
-    monkeypatch.setattr(worker, "Share", lambda: share)
-    if fails:
-        bench.answers["write"] = Output(status=1, stdout="", stderr="no", seconds=0.0)
-    asked = {"cores": {"write": 0.4}, "room": 1.8}
-    log = ended(tmp_path, monkeypatch, bench, BLANK, WRITE, READ, last=None, asked=asked)
-    taken = log.index(("take", "0.4", "1.8"))
-    assert taken < log.index(("guest", "write")) < log.index(("give",), taken)
-    assert ("take", "0.4", "1.8") not in log[: log.index(("guest", "blank"))]
-    if not fails:
-        read = log.index(("guest", "read"))
-        assert log.index(("give",), taken) < log.index(("take", "0.0", "1.8")) < read
-        assert ("give",) in log[read:]
-        told = [json.loads(line) for line in (tmp_path / "told").read_text().splitlines()]
-        steps = [event["label"] for event in told if event["kind"] == "step"]
-        write = steps.index("waiting to begin write")
-        assert steps[write + 1 :] == [WRITE.progress, READ.progress]
 
 
 def test_nothing_waits_to_end_the_process_once_all_is_cleaned_up(

@@ -12,9 +12,8 @@ from lab.host.guest.libvirt.drives import DiskCounters
 from lab.host.guest.sampling import STALE, Sampler
 from lab.host.system import load
 from lab.model.execution.events import Event, Sample, StepStarted
-from lab.run.crew import Crew
-from lab.run.options import How
-from lab.run.scheduling.dispatch import Dispatch
+from lab.run.options import RunOptions
+from lab.run.scheduling.executor import Execution
 
 
 def disk(read: int, written: int) -> DiskCounters:
@@ -82,21 +81,20 @@ def test_the_processor_time_of_a_process_is_what_it_used() -> None:
 
 def test_a_pulse_is_watched_and_in_no_cells_log(tmp_path: Path) -> None:
     seen: list[tuple[str, Event | None]] = []
-    run = Dispatch(
-        store=cast("Any", None),
+    run = Execution(
+        store=cast("Any", SimpleNamespace(directory=tmp_path)),
         compiled=cast("Any", None),
-        places={},
+        platforms={},
         watch=lambda guest, event: seen.append((guest, event)),
         say=print,
-        how=How(),
+        options=RunOptions(),
     )
-    run._crew = Crew(directory=tmp_path)
     run._running = {"g1": cast("Any", SimpleNamespace(id="c1", directory=tmp_path))}
-    member = cast("Any", SimpleNamespace(job=SimpleNamespace(guest="g1")))
+    worker = cast("Any", SimpleNamespace(id="g1"))
     step = StepStarted(cell="c1", label="write")
     pulse = Sample(seconds=2, processor=1, read_bytes=3, written_bytes=4)
     for event in (pulse, step, pulse):
-        run._hear(member, event)
+        run._handle(worker, event)
     assert seen == [("g1", pulse), ("g1", step), ("g1", pulse)]
     (line,) = (tmp_path / "events.jsonl").read_text().splitlines()
     assert '"kind":"step"' in line

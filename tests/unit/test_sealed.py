@@ -16,7 +16,7 @@ from lab.core.errors import InputError
 from lab.core.yaml import parse_override
 from lab.model.execution.procedure import DiskLimit, SealDisks
 from lab.plugins import catalog
-from lab.run.options import How
+from lab.run.options import RunOptions
 
 VIRTUAL = "guest.clock=virtual"
 
@@ -125,9 +125,9 @@ def test_a_scenario_may_say_so_itself(tmp_path: Path) -> None:
 
 def test_what_lab_up_leaves_and_what_needs_the_network_is_not_sealed() -> None:
     virtual, real = compiled(VIRTUAL).base, compiled().base
-    assert [How(**how).unseals(virtual) for how in ({}, {"keep": True}, {"unsealed": True})] == [
-        *(False, True, True)
-    ]
-    assert not How(keep=True).unseals(real)
+    assert [
+        RunOptions(**how).unseals(virtual) for how in ({}, {"keep": True}, {"unsealed": True})
+    ] == [*(False, True, True)]
+    assert not RunOptions(keep=True).unseals(real)
     suite = compiled(VIRTUAL, name="mdadm-tests").base
-    assert How().unseals(suite)
+    assert RunOptions().unseals(suite)

@@ -23,8 +23,8 @@ from lab.model.execution.events import Event, GuestStarted
 from lab.model.execution.job import GuestJob
 from lab.model.execution.procedure import HostCommand, MakeDirectory, Procedure, StartServer
 from lab.model.scenario.guest import Guest
-from lab.run import crew as crews
-from lab.run.crew import Crew, Member
+from lab.run import worker_pool
+from lab.run.worker_pool import PooledWorker, WorkerPool
 
 pytestmark = pytest.mark.usefixtures("lab_home")
 UP = GuestStarted(guest="g1", seconds=1.0).model_dump_json()
@@ -51,111 +51,113 @@ def job(tmp_path: Path) -> GuestJob:
 
 
 @pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Crew]:
-    made = Crew(directory=tmp_path)
+def pool(tmp_path: Path) -> Iterator[WorkerPool]:
+    made = WorkerPool(directory=tmp_path)
     yield made
     made.stop()
 
 
-def heard(crew: Crew, seconds: float) -> list[Event]:
-    """What the only worker tells until it ends, as `dispatch` hears it."""
+def heard(pool: WorkerPool, seconds: float) -> list[Event]:
+    """What the only worker tells until it ends, as an execution receives it."""
     found: list[Event] = []
     while True:
-        member, event = crew.heard.get(timeout=seconds)
-        crew.note(member, event)
+        worker, event = pool.events.get(timeout=seconds)
+        pool.note(worker, event)
         if event is None:
             return found
         found.append(event)
 
 
-def start(crew: Crew, job: GuestJob, program: str, monkeypatch: pytest.MonkeyPatch) -> Member:
+def start(
+    pool: WorkerPool, job: GuestJob, program: str, monkeypatch: pytest.MonkeyPatch
+) -> PooledWorker:
     """A worker that is another program."""
 
     def child(_argv: object, **words: Any) -> Child:
         return Child([sys.executable, "-c", program], **words)
 
-    monkeypatch.setattr(crews, "Child", child)
-    return crew.start(job, Guest())
+    monkeypatch.setattr(worker_pool, "Child", child)
+    return pool.start(job, Guest())
 
 
 @pytest.mark.parametrize("line", ["not JSON", '{"kind": "cake"}', '{"kind": "guest_started"}'])
 def test_a_line_that_cannot_be_read_ends_the_worker_with_a_sentence(
-    line: str, crew: Crew, job: GuestJob, monkeypatch: pytest.MonkeyPatch
+    line: str, pool: WorkerPool, job: GuestJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker that was started listens to its lifeline, and has more to say."""
     program = f"print('''{UP}\n{line}\n{UP}''', flush=True)\nimport sys; sys.stdin.read()"
-    member = start(crew, job, program, monkeypatch)
-    assert [e.kind for e in heard(crew, 30)] == ["guest_started"]
-    assert crew.members == []
-    assert member.trouble is not None
-    assert "printed a line that the lab cannot read, and was ended" in member.trouble.message
-    assert line in member.trouble.message
+    worker = start(pool, job, program, monkeypatch)
+    assert [e.kind for e in heard(pool, 30)] == ["guest_started"]
+    assert pool.workers == []
+    assert worker.trouble is not None
+    assert "printed a line that the lab cannot read, and was ended" in worker.trouble.message
+    assert line in worker.trouble.message
 
 
 def test_one_that_then_does_not_end_is_killed(
-    crew: Crew, job: GuestJob, monkeypatch: pytest.MonkeyPatch
+    pool: WorkerPool, job: GuestJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crews, "STOP_SECONDS", 1.0)
-    member = start(crew, job, f"print('garbage', flush=True)\n{BEATS}", monkeypatch)
+    monkeypatch.setattr(worker_pool, "STOP_SECONDS", 1.0)
+    worker = start(pool, job, f"print('garbage', flush=True)\n{BEATS}", monkeypatch)
     began = time.monotonic()
-    assert heard(crew, 30) == []
+    assert heard(pool, 30) == []
     assert time.monotonic() - began < 20
-    assert member.trouble is not None
-    assert "'garbage'" in member.trouble.message
+    assert worker.trouble is not None
+    assert "'garbage'" in worker.trouble.message
 
 
 def test_half_a_line_of_a_killed_worker_is_no_garbage(
-    crew: Crew, job: GuestJob, monkeypatch: pytest.MonkeyPatch
+    pool: WorkerPool, job: GuestJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = (
         f"import os; print('{UP}'); print('{UP[:9]}', end='', flush=True); os.kill(os.getpid(), 9)"
     )
-    member = start(crew, job, program, monkeypatch)
-    assert len(heard(crew, 30)) == 1
-    assert member.trouble is not None
-    assert "ended with status -9" in member.trouble.message
+    worker = start(pool, job, program, monkeypatch)
+    assert len(heard(pool, 30)) == 1
+    assert worker.trouble is not None
+    assert "ended with status -9" in worker.trouble.message
 
 
 def test_a_stopped_worker_is_killed_and_its_guest_is_swept(
-    crew: Crew, job: GuestJob, monkeypatch: pytest.MonkeyPatch
+    pool: WorkerPool, job: GuestJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The real worker, stopped while it makes its guest."""
     monkeypatch.setenv("LAB_LIMITS", "0.2")
-    member = crew.start(job, Guest())
+    worker = pool.start(job, Guest())
     while not guests.directory_of("g1").exists():
         time.sleep(0.05)
-    os.kill(member.child.pid, signal.SIGSTOP)
+    os.kill(worker.child.pid, signal.SIGSTOP)
     began = time.monotonic()
-    heard(crew, 100)
+    heard(pool, 100)
     assert 6 < time.monotonic() - began < 90
-    assert member.trouble is not None
-    assert "the worker of the guest 'g1' sent nothing for 12 s and was killed" in str(
-        member.trouble
+    assert worker.trouble is not None
+    assert "the worker of the guest 'g1' said nothing for 12 s and was killed" in str(
+        worker.trouble
     )
     assert not guests.directory_of("g1").exists()
 
 
 def test_a_worker_that_only_beats_is_not_silent(
-    crew: Crew, job: GuestJob, monkeypatch: pytest.MonkeyPatch
+    pool: WorkerPool, job: GuestJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAB_LIMITS", "0.02")
     program = BEATS.replace("while True", "for _ in range(20)")
-    member = start(crew, job, program, monkeypatch)
-    assert heard(crew, 30) == []  # the beats are no events
-    assert member.trouble is None
+    worker = start(pool, job, program, monkeypatch)
+    assert heard(pool, 30) == []  # the beats are no events
+    assert worker.trouble is None
 
 
 def test_workers_that_are_stopped_hold_up_the_end_of_a_run_once(
-    crew: Crew, job: GuestJob, monkeypatch: pytest.MonkeyPatch
+    pool: WorkerPool, job: GuestJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crews, "STOP_SECONDS", 2.0)
+    monkeypatch.setattr(worker_pool, "STOP_SECONDS", 2.0)
     for number in range(4):
         named = job.model_copy(update={"guest": f"g{number}"})
-        start(crew, named, "import time; time.sleep(60)", monkeypatch)
+        start(pool, named, "import time; time.sleep(60)", monkeypatch)
     began = time.monotonic()
-    assert crew.stop() == []
+    assert pool.stop() == []
     assert time.monotonic() - began < 20
-    assert crew.members == []
+    assert pool.workers == []
 
 
 def test_an_order_that_nobody_takes_ends_whoever_should_have(

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from lab.host.guest import snapshots as warm
+from lab.host.guest import snapshots
 from lab.host.system import paths
 from lab.model.scenario.guest import Guest
-from lab.run.preparation.saving import Baking
+from lab.run.preparation.snapshots import SnapshotMaker
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def state(key: str, used: int, memory: bytes = b"memory") -> Path:
     """A state that somebody used at that second."""
     directory = paths.warm() / key
     directory.mkdir(parents=True)
-    for name in (warm.MEMORY, warm.ROOT, warm.SEED):
+    for name in (snapshots.MEMORY, snapshots.ROOT, snapshots.SEED):
         (directory / name).write_bytes(memory)
     about = {
         "key": key,
@@ -35,51 +35,51 @@ def state(key: str, used: int, memory: bytes = b"memory") -> Path:
         "created": "2026-01-01T00:00:00+00:00",
         "boot_seconds": 30.0,
         "captures": {},
-        "sizes": {name: len(memory) for name in (warm.MEMORY, warm.ROOT, warm.SEED)},
+        "sizes": {name: len(memory) for name in (snapshots.MEMORY, snapshots.ROOT, snapshots.SEED)},
     }
-    (directory / warm.ABOUT).write_text(json.dumps(about))
-    os.utime(directory / warm.ABOUT, (used, used))
+    (directory / snapshots.ABOUT).write_text(json.dumps(about))
+    os.utime(directory / snapshots.ABOUT, (used, used))
     return directory
 
 
 def test_the_states_that_nobody_used_for_longest_go_first() -> None:
     for number in range(6):
         state(f"k{number}", used=1000 + number)
-    assert warm.find("k0") is not None  # which makes it the latest
-    assert warm.trim(in_use={"k2"}, keep=3) == ["k1", "k3"]
-    assert sorted(s.key for s in warm.every()) == ["k0", "k2", "k4", "k5"]
-    assert warm.trim(in_use=set(), keep=4) == []
+    assert snapshots.find("k0") is not None  # which makes it the latest
+    assert snapshots.trim(in_use={"k2"}, keep=3) == ["k1", "k3"]
+    assert sorted(s.key for s in snapshots.every()) == ["k0", "k2", "k4", "k5"]
+    assert snapshots.trim(in_use=set(), keep=4) == []
 
 
 def test_a_state_that_is_cut_short_is_not_found_and_goes() -> None:
     directory = state("k1", used=1000)
-    os.truncate(directory / warm.MEMORY, 3)
-    assert warm.find("k1") is None
+    os.truncate(directory / snapshots.MEMORY, 3)
+    assert snapshots.find("k1") is None
     assert not directory.exists()
 
 
 def test_the_second_run_that_asks_for_a_state_is_told_so() -> None:
-    assert not warm.requested_before("k1")
-    assert warm.requested_before("k1")
-    assert not warm.requested_before("k2")
-    assert warm.collect_garbage() == []
-    assert warm.requested_before("k1")
+    assert not snapshots.requested_before("k1")
+    assert snapshots.requested_before("k1")
+    assert not snapshots.requested_before("k2")
+    assert snapshots.collect_garbage() == []
+    assert snapshots.requested_before("k1")
 
 
 def test_any_fact_makes_another_name() -> None:
     facts = {"domain": "<domain/>", "qemu": "7.2"}
-    assert warm.key_of(facts) == warm.key_of(dict(reversed(facts.items())))
-    assert warm.key_of(facts) != warm.key_of({**facts, "qemu": "7.3"})
+    assert snapshots.key_of(facts) == snapshots.key_of(dict(reversed(facts.items())))
+    assert snapshots.key_of(facts) != snapshots.key_of({**facts, "qemu": "7.3"})
 
 
 def test_a_state_of_another_host_is_removed() -> None:
     """An earlier lab fetched such: its seed holds a private key of that host's guest."""
     for key, image in (("k1", "/there/images/debian-12-0"), ("k2", "")):
-        about = state(key, used=1000) / warm.ABOUT
+        about = state(key, used=1000) / snapshots.ABOUT
         about.write_text(json.dumps(json.loads(about.read_text()) | {"saved_image": image}))
-    assert warm.find("k2") is not None
-    assert warm.collect_garbage() == ["k1"]
-    assert [s.key for s in warm.every()] == ["k2"]
+    assert snapshots.find("k2") is not None
+    assert snapshots.collect_garbage() == ["k1"]
+    assert [s.key for s in snapshots.every()] == ["k2"]
 
 
 def test_what_a_killed_worker_was_saving_is_removed_by_its_run() -> None:
@@ -87,16 +87,16 @@ def test_what_a_killed_worker_was_saving_is_removed_by_its_run() -> None:
     said: list[str] = []
 
     class KilledWorker:
-        members = ()
+        workers = ()
 
         def start(self, *_: object) -> SimpleNamespace:
             left.mkdir(parents=True)
-            (left / warm.MEMORY).write_bytes(b"half")
+            (left / snapshots.MEMORY).write_bytes(b"half")
             return SimpleNamespace(trouble=None)
 
-    kinds = SimpleNamespace(key=lambda _: "k1", job=lambda *_, **__: None)
-    baking = Baking(crew=KilledWorker(), kinds=kinds, say=said.append, heard=lambda: ())  # type: ignore[arg-type]
+    jobs = SimpleNamespace(key=lambda _: "k1", job=lambda *_, **__: None)
+    maker = SnapshotMaker(pool=KilledWorker(), jobs=jobs, say=said.append, receive=lambda: ())  # type: ignore[arg-type]
     guest = Guest(image="debian-12")
-    assert baking.guests([guest]) == {guest}
-    assert "could not be saved" in said[-1]
+    assert maker.guests([guest]) == {guest}
+    assert "no snapshot could be made" in said[-1]
     assert not left.exists()

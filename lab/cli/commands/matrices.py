@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lab.matrix.file import CompiledMatrix
     from lab.matrix.run import Follower
     from lab.model.matrix.record import JobRecord, MatrixResult
-    from lab.run.options import How
+    from lab.run.options import RunOptions
 
 
 MatrixName = Annotated[
@@ -273,7 +273,7 @@ def _seconds(budget: str) -> float:
         raise InputError(f"--budget: {error}, or 2h") from None
 
 
-def _reach(where: Door, how: How) -> None:
+def _reach(where: Door, how: RunOptions) -> None:
     """Fail now, not once per job, if the cluster cannot be used."""
     from lab.cluster.run import joined
 
@@ -286,7 +286,7 @@ def _reach(where: Door, how: How) -> None:
 
 @contextmanager
 def _follow(
-    job: JobRecord, compiled: Compiled, how: How, where: Door | None, *, verbose: bool
+    job: JobRecord, compiled: Compiled, how: RunOptions, where: Door | None, *, verbose: bool
 ) -> Iterator[Follower]:
     from lab.cli.display.progress import Progress
     from lab.core.units import format_seconds

@@ -31,9 +31,9 @@ from lab.cli.options import (
 if TYPE_CHECKING:
     from lab.cli.display.progress import Progress
     from lab.cluster.client import Door
-    from lab.run.execute import Done, Hands
-    from lab.run.options import How
-    from lab.run.preparation.place import Place
+    from lab.run.execute import Done, Executor
+    from lab.run.options import RunOptions
+    from lab.run.preparation.platforms import Platform
     from lab.store.runs import RunStore
 
 Out = Annotated[
@@ -182,18 +182,18 @@ def how_of(
     workloads: bool,
     cold: bool,
     erase: list[str] | None = None,
-) -> How:
-    """Options of a run; ``InputError`` if ``--jobs`` is not a number."""
+) -> RunOptions:
+    """The options as the use case wants them; ``InputError``: a number that is none."""
     from lab.core.errors import InputError
     from lab.host.images.recipes import expired_accepted
-    from lab.run.options import How
+    from lab.run.options import RunOptions
 
     number = None
     if jobs != "auto":
         if not jobs.isdigit() or not 1 <= int(jobs) <= 256:
             raise InputError(f"--jobs {jobs}: expected auto or a number from 1 to 256")
         number = int(jobs)
-    return How(
+    return RunOptions(
         keep=keep,
         workloads=workloads,
         jobs=number,
@@ -217,12 +217,12 @@ def where_of(cluster: str | None, tls: Path | None) -> Door | None:
 
 
 @contextmanager
-def hands_of(where: Door | None, how: How, progress: Progress) -> Iterator[Hands]:
-    """What runs the cells: this host, or a cluster."""
-    from lab.run.execute import Here
+def hands_of(where: Door | None, how: RunOptions, progress: Progress) -> Iterator[Executor]:
+    """Whoever runs the cells."""
+    from lab.run.execute import LocalExecutor
 
     if where is None:
-        yield Here(how=how, watch=progress.watch, say=progress.note)
+        yield LocalExecutor(options=how, watch=progress.watch, say=progress.note)
         return
     from lab.cluster.run import joined
 
@@ -236,7 +236,7 @@ def _go(
     sets: list[str] | None,
     trials: int | None,
     out: Path | None,
-    how: How,
+    how: RunOptions,
     where: Door | None,
     *,
     resume: str | None,
@@ -267,7 +267,7 @@ def _go(
         hands_of(where, how, progress) as hands,
     ):
 
-        def ready(run: RunStore, place: Place) -> None:
+        def ready(run: RunStore, place: Platform) -> None:
             begun_runs.append(run)
             begun(run)
             progress.ready(run, place)
@@ -276,8 +276,8 @@ def _go(
             compiled,
             texts=[*(sets or []), *([f"trials={trials}"] if trials else [])],
             out=out.absolute() if out else None,
-            how=how,
-            hands=hands,
+            options=how,
+            executor=hands,
             resume=store,
             progress=progress.image,
             ready=ready,

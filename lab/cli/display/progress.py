@@ -43,8 +43,8 @@ from lab.model.result.document import Outcome
 
 if TYPE_CHECKING:
     from lab.compile.scenario.document import Compiled
-    from lab.run.options import How
-    from lab.run.preparation.place import Place
+    from lab.run.options import RunOptions
+    from lab.run.preparation.platforms import Platform
     from lab.store.runs import RunStore
 
 TITLE_WIDTH, CLOCK_WIDTH, BAR_WIDTH = 20, 24, 30
@@ -185,7 +185,7 @@ class Progress:
     """Shows a run: what is done, what each guest does, what waits."""
 
     def __init__(
-        self, compiled: Compiled, *, how: How, verbose: bool, console: Console | None = None
+        self, compiled: Compiled, *, how: RunOptions, verbose: bool, console: Console | None = None
     ) -> None:
         self._verbose = verbose
         self._cells = compiled.cells if how.workloads else ()
@@ -231,8 +231,8 @@ class Progress:
             self._log("building the image: takes a minute or more")
         self._getting_ready.step(text, fraction=fraction)
 
-    def ready(self, store: RunStore, place: Place) -> None:
-        """The run has a directory and an accelerator."""
+    def ready(self, store: RunStore, place: Platform) -> None:
+        """The run has its directory and its accelerator."""
         kind = place.accelerator.kind
         stored = store.finished_cells() & self._labels.full.keys()
         left = [c for c in self._cells if cell_id(c) not in stored]

@@ -19,8 +19,7 @@ from lab.core.errors import (
     unwritable,
 )
 from lab.host.guest import registry as guests
-from lab.host.guest import servers
-from lab.host.guest import snapshots as warm
+from lab.host.guest import servers, snapshots
 from lab.host.guest.libvirt.hypervisor import Hypervisor
 from lab.host.guest.libvirt.real_disks import RealDisks
 from lab.host.guest.registry import GuestRecord
@@ -165,14 +164,14 @@ class LiveBackend:
         self.guest(step.zero, 60)
         self._wake()  # so that the programs a restored guest needs first are in its page cache
         self.close()
-        with warm.making(step.key) as place:
-            self._hypervisor.save(place / warm.MEMORY)
+        with snapshots.making(step.key) as place:
+            self._hypervisor.save(place / snapshots.MEMORY)
             if step.over:
-                root = self.record.path / warm.ROOT
+                root = self.record.path / snapshots.ROOT
                 # A snapshot's root disk depends on its image alone: copy the layers in between.
                 rebase = ("qemu-img", "rebase", "-f", "qcow2", "-b", step.over, "-F", "qcow2")
                 process.run((*rebase, str(root)), timeout=120)
-            warm.publish(
+            snapshots.publish(
                 place,
                 step.key,
                 self.record,

@@ -19,7 +19,7 @@ from typing import Final
 
 import lab
 from lab.core.errors import GuestError, HostError, ToolError
-from lab.host.system import clock, files, paths, pids, process, turns
+from lab.host.system import clock, cpu_slots, files, paths, pids, process
 from lab.model.execution.procedure import AskServer, BuildPlugin, StartServer
 
 PACKAGES: Final = "nbdkit nbdkit-plugin-dev gcc libc6-dev"
@@ -104,7 +104,7 @@ class Server:
         try:
             reason = f"the server of '{step.label}' to answer"
             clock.wait_until(self._ready, timeout=step.timeout, reason=reason)
-            turns.never(self._process.pid)
+            cpu_slots.never(self._process.pid)
         except BaseException:
             self.stop()
             raise

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from lab.core.errors import HostError
 from lab.host.system import clock, files, paths
 
 SAMPLE: Final = 128 * 1024**2
-"""Bytes written and read once per host boot, to measure throughput."""
-REMEMBERED: Final = 2000
-"""Cells whose CPU use is stored."""
+"""Bytes written and read once per host boot, to find out what the host moves."""
 
 
 def available_memory() -> int:
@@ -70,31 +66,6 @@ def _measure() -> float:
     finally:
         path.unlink(missing_ok=True)
     return 2 * SAMPLE / max(clock.now() - began, 1e-6)
-
-
-def busy_cells(kind: str) -> dict[str, dict[str, float]]:
-    """Peak CPU use of each workload of each cell in earlier runs, in CPUs, for one accelerator."""
-    try:
-        known = json.loads((paths.host() / "busy.json").read_text(encoding="utf-8"))[kind]
-        return {
-            str(cell): {str(name): float(cores) for name, cores in steps.items()}
-            for cell, steps in known.items()
-        }
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return {}
-
-
-def keep_busy_cell(kind: str, cell: str, steps: Mapping[str, float]) -> None:
-    """Store a cell's CPU use; beyond :data:`REMEMBERED` the oldest are dropped. Errors are
-    ignored."""
-    memory = paths.host() / "busy.json"
-    kept = {name: busy_cells(name) for name in ("tcg", "kvm")}
-    kept[kind].pop(cell, None)
-    kept[kind][cell] = {name: round(cores, 3) for name, cores in steps.items()}
-    kept[kind] = dict(list(kept[kind].items())[-REMEMBERED:])
-    with contextlib.suppress(HostError):  # a file that a power cut has cut off is read as empty
-        files.make_directory(memory.parent)
-        files.write(memory, json.dumps(kept), durable=False)
 
 
 def processor(pid: int) -> float:

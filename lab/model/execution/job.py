@@ -63,13 +63,9 @@ class CellJob(Model):
     target: str
     """The array's path in the guest."""
     patience: float = 0.0
-    """Seconds for which requests may wait while no disk completes any; 0: no limit."""
-    cores: dict[str, float] = {}
-    """Expected CPU use of each workload's timed steps, in CPUs."""
+    """Seconds for which requests may wait while no disk completes any; 0: for ever."""
     space: int = 0
-    """Bytes that a sealed guest's disks may grow to."""
-    room: float = 0.0
-    """CPUs that all timed steps on this host may use together; 0: no limit."""
+    """Bytes that a sealed guest's disks may come to hold."""
 
 
 class Keep(Model):

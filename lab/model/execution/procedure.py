@@ -1,7 +1,7 @@
 """A procedure: the list of steps that a guest or a cell compiles to.
 
-Steps are data. Each renders itself as shell lines, and says which calls of `Backend` do and undo it.
-``lab.run.steps`` runs them, and undoes them in reverse order when the procedure ends.
+Steps are data. Each renders itself as shell lines, and names the calls of `Backend` that run and
+undo it. ``lab.run.steps`` runs them, and undoes them in reverse order when the procedure ends.
 """
 
 from __future__ import annotations

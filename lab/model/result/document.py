@@ -73,7 +73,7 @@ class PhaseSeconds(Model):
     workloads: float = 0.0
     teardown: float = 0.0
     waiting: float = 0.0
-    """Waiting for a CPU slot, or for enough free CPU for its timed steps."""
+    """For a CPU slot, while other guests were being set up."""
     total: float = 0.0
 
 

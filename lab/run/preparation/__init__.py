@@ -1,3 +1,3 @@
 """What a run needs before its first cell:
-images, kinds of guests, saved guests, real disks, suites.
+images, jobs of guests, snapshots, real disks, suites.
 """

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from lab.core.errors import InputError
 from lab.host import images
 from lab.host.guest import registry as guests
-from lab.host.guest import snapshots as warm
+from lab.host.guest import snapshots
 from lab.host.images import recipes as image_recipes
 from lab.model.image.manifest import Image
 
@@ -93,7 +93,7 @@ def _forget_states() -> tuple[list[str], int]:
     """Remove the saved guests of images that are gone: names, and bytes freed."""
     left = {i.directory.name for i in images.list_images().images}
     used = {r.warm for r in guests.every() if guests.is_alive(r)}
-    names, freed = warm.remove_all(images=left, in_use=used)
+    names, freed = snapshots.remove_all(images=left, in_use=used)
     return [f"saved guest {name}" for name in names], freed
 
 

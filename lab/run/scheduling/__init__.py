@@ -1,1 +1,1 @@
-"""Which cell runs where and when, and what becomes of one that went wrong."""
+"""Which cell runs where and when: `decide` is pure, `executor` carries its actions out."""

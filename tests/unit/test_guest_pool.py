@@ -17,9 +17,9 @@ from lab.model.execution.ports import Output
 from lab.model.execution.procedure import AttachDisk, Procedure, WipeDisk
 from lab.model.result.document import Outcome
 from lab.model.scenario.guest import Guest
-from lab.run import lending
-from lab.run.crew import Crew, Member
-from lab.run.lending import Lender, Loan
+from lab.run import guest_pool
+from lab.run.guest_pool import GuestPool, PooledGuest
+from lab.run.worker_pool import PooledWorker, WorkerPool
 from lab.testing.asked import asked_for
 
 _ORDER: TypeAdapter[Order] = TypeAdapter(Order)
@@ -48,16 +48,16 @@ class Worker:
     fate = ""
 
     world: World
-    crew: Crew
-    member: Member | None = None
+    pool: WorkerPool
+    worker: PooledWorker | None = None
 
     def say(self, *events: Any) -> None:
         for event in events:
-            self.crew.heard.put((self.member, event))
+            self.pool.events.put((self.worker, event))
 
     def tell(self, line: str) -> None:
-        assert self.member is not None
-        order, name = _ORDER.validate_json(line), self.member.job.guest
+        assert self.worker is not None
+        order, name = _ORDER.validate_json(line), self.worker.job.guest
         self.world.told.append(f"{order.kind} {name}")
         if isinstance(order, End):
             self.say(GuestGone(guest=name), None)
@@ -82,11 +82,11 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lab_home: Path) -> Wo
     made = World()
     names = iter(f"g{number}" for number in range(1, 99))
 
-    class StillCrew(Crew):
-        def start(self, job: GuestJob, kind: Guest) -> Member:
+    class StillPool(WorkerPool):
+        def start(self, job: GuestJob, guest: Guest) -> PooledWorker:
             worker: Any = Worker(made, self)
-            worker.member = Member(job=job, kind=kind, child=worker, log=tmp_path / "log")
-            self.members.append(worker.member)
+            worker.worker = PooledWorker(job=job, guest=guest, child=worker, log=tmp_path / "log")
+            self.workers.append(worker.worker)
             how = "restore" if job.warm else "boot"
             made.told.append(f"{how} {job.guest}")
             if made.stillborn:
@@ -94,9 +94,9 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lab_home: Path) -> Wo
                 worker.say(Trouble(message="no room", exit_status=3), None)
             else:
                 worker.say(GuestStarted(guest=job.guest, seconds=1.0))
-            return worker.member
+            return worker.worker
 
-    class Kinds:
+    class GuestJobs:
         def __init__(self, **_rest: object) -> None: ...
 
         def key(self, _kind: Guest) -> str:
@@ -113,7 +113,7 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lab_home: Path) -> Wo
                 procedure=Procedure(name="g", steps=()),
             )
 
-    class Baking(Kinds):
+    class SnapshotMaker(GuestJobs):
         def guests(self, _kinds: object) -> set[Guest]:
             return set()
 
@@ -122,7 +122,7 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lab_home: Path) -> Wo
             self.record = record
 
         def run(self, script: str, _timeout: float) -> Output:
-            assert script == lending.TRACES
+            assert script == guest_pool.TRACES
             left = made.traces.get(self.record.id, "as it was")
             if left == "dead":
                 raise GuestError("gone")
@@ -144,39 +144,41 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lab_home: Path) -> Wo
 
     nothing = {"check_images": None, "check_arrays": None, "sweep": None, "prepare": object()}
     for name, value in nothing.items():
-        monkeypatch.setattr(lending, name, lambda *_a, value=value, **_k: value)
+        monkeypatch.setattr(guest_pool, name, lambda *_a, value=value, **_k: value)
     for name, stand_in in {
-        "Crew": StillCrew,
-        "Kinds": Kinds,
-        "Baking": Baking,
+        "WorkerPool": StillPool,
+        "GuestJobs": GuestJobs,
+        "SnapshotMaker": SnapshotMaker,
         "GuestConnection": GuestConnection,
     }.items():
-        monkeypatch.setattr(lending, name, stand_in)
-    monkeypatch.setattr(lending.warm, "find", lambda _key: object() if made.states else None)
-    monkeypatch.setattr(lending.guests, "read", record)
+        monkeypatch.setattr(guest_pool, name, stand_in)
+    monkeypatch.setattr(
+        guest_pool.snapshots, "find", lambda _key: object() if made.states else None
+    )
+    monkeypatch.setattr(guest_pool.guests, "read", record)
     return made
 
 
 @pytest.fixture
-def lender(tmp_path: Path) -> Lender:
-    return Lender(directory=tmp_path, say=lambda _t: None, progress=lambda _t, _f: None)
+def lender(tmp_path: Path) -> GuestPool:
+    return GuestPool(directory=tmp_path, say=lambda _t: None, progress=lambda _t, _f: None)
 
 
-def lend(lender: Lender, *, fresh: bool = False, **words: Any) -> Loan:
+def lend(lender: GuestPool, *, fresh: bool = False, **words: Any) -> PooledGuest:
     words = {"disks": 2, "size": "1GiB", **words}
     asked = asked_for(words, array="level" in words, place="t:1", path=Path("t.py"))
-    return lender.lend(asked.compiled, fresh=fresh)
+    return lender.acquire(asked.compiled, fresh=fresh)
 
 
-def name(loan: Loan) -> str:
-    return loan.member.job.guest
+def name(loan: PooledGuest) -> str:
+    return loan.worker.job.guest
 
 
 def test_a_guest_that_was_left_as_it_was_is_used_again_with_its_disks_wiped(
-    world: World, lender: Lender
+    world: World, lender: GuestPool
 ) -> None:
     first = lend(lender, level=1)
-    assert lender.take_back(first)
+    assert lender.release(first)
     second = lend(lender)
     assert name(second) == name(first)
     assert world.told == ["restore g1", "cell g1", "leave g1", "cell g1"]
@@ -187,38 +189,40 @@ def test_a_guest_that_was_left_as_it_was_is_used_again_with_its_disks_wiped(
 
 
 @pytest.mark.parametrize("left", ["a mount more", "dead"])
-def test_a_guest_that_was_changed_or_died_is_ended(world: World, lender: Lender, left: str) -> None:
+def test_a_guest_that_was_changed_or_died_is_ended(
+    world: World, lender: GuestPool, left: str
+) -> None:
     first = lend(lender)
     world.traces["g1"] = left
-    assert not lender.take_back(first)
+    assert not lender.release(first)
     assert name(lend(lender)) == "g2"
     assert world.told == ["restore g1", "cell g1", "leave g1", "end g1", "restore g2", "cell g2"]
 
 
-def test_fresh_is_a_guest_that_nobody_used(world: World, lender: Lender) -> None:
-    lender.take_back(lend(lender))
+def test_fresh_is_a_guest_that_nobody_used(world: World, lender: GuestPool) -> None:
+    lender.release(lend(lender))
     assert name(lend(lender, fresh=True)) == "g2"
 
 
-def test_another_kind_of_guest_takes_an_idle_ones_place(world: World, lender: Lender) -> None:
-    lender.take_back(lend(lender))
+def test_another_kind_of_guest_takes_an_idle_ones_place(world: World, lender: GuestPool) -> None:
+    lender.release(lend(lender))
     assert name(lend(lender, memory="768MiB")) == "g2"
     assert "end g1" in world.told
 
 
-def test_one_guest_stands_idle_and_no_more(world: World, lender: Lender) -> None:
+def test_one_guest_stands_idle_and_no_more(world: World, lender: GuestPool) -> None:
     one, two = lend(lender), lend(lender)
-    assert [lender.take_back(one), lender.take_back(two)] == [True, False]
+    assert [lender.release(one), lender.release(two)] == [True, False]
     assert world.told[-1] == "end g2"
 
 
-def test_an_idle_guest_that_died_is_passed_over(world: World, lender: Lender) -> None:
-    lender.take_back(lend(lender))
+def test_an_idle_guest_that_died_is_passed_over(world: World, lender: GuestPool) -> None:
+    lender.release(lend(lender))
     world.lost.add("g1")
     assert name(lend(lender)) == "g2"
 
 
-def test_a_new_guest_that_dies_is_told_with_its_console(world: World, lender: Lender) -> None:
+def test_a_new_guest_that_dies_is_told_with_its_console(world: World, lender: GuestPool) -> None:
     world.lost.add("g1")
     with pytest.raises(GuestError, match="it panicked") as found:
         lend(lender)
@@ -230,24 +234,24 @@ def test_a_new_guest_that_dies_is_told_with_its_console(world: World, lender: Le
     [(1, ["restore g1", "restore g2"]), (2, ["restore g1", "restore g2", "boot g3"])],
 )
 def test_a_guest_that_does_not_come_up_is_tried_again_and_then_booted(
-    world: World, lender: Lender, stillborn: int, starts: list[str]
+    world: World, lender: GuestPool, stillborn: int, starts: list[str]
 ) -> None:
     world.stillborn = stillborn
     lend(lender)
     assert [t for t in world.told if t.startswith(("restore", "boot"))] == starts
 
 
-def test_a_kind_that_never_comes_up_is_an_error(world: World, lender: Lender) -> None:
+def test_a_kind_that_never_comes_up_is_an_error(world: World, lender: GuestPool) -> None:
     world.stillborn = 3
     with pytest.raises(HostError, match="no room"):
         lend(lender)
 
 
 def test_a_guest_waits_for_memory_and_not_for_ever(
-    world: World, lender: Lender, monkeypatch: pytest.MonkeyPatch
+    world: World, lender: GuestPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lending, "MEMORY_SECONDS", 0.0)
-    monkeypatch.setattr(lending.load, "available_memory", lambda: 1 << 30)
+    monkeypatch.setattr(guest_pool, "MEMORY_SECONDS", 0.0)
+    monkeypatch.setattr(guest_pool.load, "available_memory", lambda: 1 << 30)
     with pytest.raises(TroubleError, match=r"waiting for 1\.9 GiB of free memory"):
         lend(lender)
     assert world.told == []

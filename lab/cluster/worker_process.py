@@ -1,10 +1,9 @@
-"""The outpost: one process on a cluster's host, which runs the cells of one run as they come.
+"""The cluster worker: one process on a host, which runs cells of one run as they arrive.
 
-``python -m lab.cluster.outpost`` reads an :class:`Assignment` as one line of JSON from standard
-input, then orders, a line each, and tells what happens as lines of JSON on standard output. It is a
-local run in all else: its guests, saved states, calibrations and repetitions are those of
-`dispatch`. Standard input is its lifeline: when it closes, the outpost takes its guests down and
-ends.
+``python -m lab.cluster.worker_process`` reads an :class:`Assignment` as one line of JSON from
+standard input, then orders, one per line, and reports events as lines of JSON on standard output.
+It schedules as a local run does, with the same executor. When standard input closes, it takes its
+guests down and ends.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from typing import IO
 
 from pydantic import TypeAdapter
 
-from lab.cluster.fed import Fed
 from lab.cluster.files import find_image
 from lab.compile.scenario.document import Compiled, compile_document
 from lab.compile.scenario.identity import cell_id, identity
@@ -34,10 +32,10 @@ from lab.host.system import accelerator, clock, leftovers, paths, wire
 from lab.model.cluster import (
     Assignment,
     CellBack,
+    ClusterWorkerEvent,
+    ClusterWorkerOrder,
     Finish,
     Known,
-    OutpostEvent,
-    OutpostOrder,
     RunCell,
     Said,
 )
@@ -45,31 +43,33 @@ from lab.model.execution.events import CellStarted, Event, Trouble
 from lab.model.image.manifest import directory_name
 from lab.model.scenario.document import Cell
 from lab.run.environment import host_facts, image_facts
-from lab.run.options import How
-from lab.run.preparation.place import Place
+from lab.run.options import RunOptions
+from lab.run.preparation.platforms import Platform
+from lab.run.scheduling.cell_queue import CellQueue
+from lab.run.scheduling.executor import Execution
 from lab.store.runs import RunStore, StoredCell, StoredRun, now
 
-_ORDER: TypeAdapter[OutpostOrder] = TypeAdapter(OutpostOrder)
-_EVENT: TypeAdapter[OutpostEvent] = TypeAdapter(OutpostEvent)
+_ORDER: TypeAdapter[ClusterWorkerOrder] = TypeAdapter(ClusterWorkerOrder)
+_EVENT: TypeAdapter[ClusterWorkerEvent] = TypeAdapter(ClusterWorkerEvent)
 
 
 class _Stop(BaseException):
-    """Somebody wants the outpost to end: a signal, or the lifeline."""
+    """A signal, or standard input has closed."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Outpost:
+class ClusterWorker:
     """One run on this host."""
 
     assignment: Assignment
     teller: wire.Teller
 
-    def tell(self, event: OutpostEvent) -> None:
-        """Tell one thing; one that nobody hears will be noticed by the lifeline."""
+    def tell(self, event: ClusterWorkerEvent) -> None:
+        """Report an event."""
         self.teller.tell(_EVENT.dump_json(event))
 
     def work(self, lifeline: IO[bytes]) -> int:
-        """Run what is asked for until no more comes; the exit status."""
+        """Run cells until no more arrive; return the exit status."""
         directory = paths.outposts() / f".{self.assignment.run}.{os.getpid()}"
         try:
             leftovers.remove(paths.outposts().glob(".*"))
@@ -91,45 +91,46 @@ class Outpost:
     def _work(self, directory: Path, lifeline: IO[bytes]) -> None:
         given = self.assignment
         compiled = _compiled(given)
-        places = {c.guest.system: self._place(c.guest.system) for c in compiled.cells}
-        places.setdefault(compiled.base.guest.system, self._place(compiled.base.guest.system))
+        platforms = {c.guest.system: self._place(c.guest.system) for c in compiled.cells}
+        platforms.setdefault(compiled.base.guest.system, self._place(compiled.base.guest.system))
         store = RunStore.create(given.scenario, json.dumps(given.document), directory)
-        store.save_run(_stored_run(store, compiled, next(iter(places.values()))))
+        store.save_run(_stored_run(store, compiled, next(iter(platforms.values()))))
         cells = {cell_id(c): c for c in compiled.cells if _offered(c, given.offered)}
 
         def watch(_guest: str, event: Event | None) -> None:
             if isinstance(event, CellStarted) and event.cell in cells:
                 self.tell(event)
 
-        dispatch = Fed(
+        queue = CellQueue(finished=lambda cell: self.tell(_back(store, cell)))
+        execution = Execution(
             store=store,
             compiled=compiled,
-            places=places,
+            platforms=platforms,
             watch=watch,
             say=lambda text: self.tell(Said(text=text)),
-            how=How(jobs=given.jobs, cold=given.cold, erase=given.erase),
-            finished=lambda cell: self.tell(_back(store, cell)),
+            options=RunOptions(jobs=given.jobs, cold=given.cold, erase=given.erase),
+            queue=queue,
         )
 
         def take(line: bytes) -> None:
             match _ORDER.validate_json(line):
                 case RunCell() as order if order.id in cells:
-                    dispatch.feed.ask(cells[order.id])
+                    queue.put(cells[order.id])
                 case RunCell() as order:
                     refuse(_unknown(order.id))
                 case Finish():
-                    dispatch.feed.ask(None)
+                    queue.close()
 
         def refuse(error: TroubleError) -> None:
             self.tell(Trouble(message=error.message, exit_status=EXIT_STOPPED))
             os.kill(os.getpid(), signal.SIGTERM)
 
         threading.Thread(target=wire.follow, args=(lifeline, take, refuse), daemon=True).start()
-        dispatch.run(tuple(cells.values()))
+        execution.run(tuple(cells.values()))
         self.tell(Known(calibrations=store.load_run().calibrations))
 
-    def _place(self, system: tuple[str, str | None]) -> Place:
-        """As `place.prepare`, of the very image that the client has."""
+    def _place(self, system: tuple[str, str | None]) -> Platform:
+        """As `platforms.prepare`, with exactly the client's image."""
         emulator = accelerator.emulator()
         hypervisor.require()
         wanted = self.assignment.images[image_key(system)]
@@ -144,7 +145,7 @@ class Outpost:
                 f"this host runs '{name}' with {found.kind.upper()}, and the run is to be made"
                 f" with {self.assignment.accelerator.upper()}: {found.reason}"
             )
-        return Place(accelerator=found, image=image, emulator=emulator)
+        return Platform(accelerator=found, image=image, emulator=emulator)
 
 
 def image_key(system: tuple[str, str | None]) -> str:
@@ -153,18 +154,18 @@ def image_key(system: tuple[str, str | None]) -> str:
 
 
 def _compiled(given: Assignment) -> Compiled:
-    """The client's scenario: the same data give the same cells."""
+    """Compile the client's scenario; the same data give the same cells."""
     path = Path(f"{given.scenario}.yaml")
     document = Document(source=str(path), data=given.document)
     return compile_document(path, document, trials=given.trials)
 
 
 def _offered(cell: Cell, disks: Sequence[str]) -> bool:
-    """Whether this host may run a cell: it has no real disk but those that are offered here."""
+    """Whether all real disks of a cell are offered here."""
     return all(disk.device is None or disk.device in disks for disk in cell.disks)
 
 
-def _stored_run(store: RunStore, compiled: Compiled, place: Place) -> StoredRun:
+def _stored_run(store: RunStore, compiled: Compiled, place: Platform) -> StoredRun:
     return StoredRun(
         id=store.id,
         scenario=compiled.name,
@@ -197,19 +198,19 @@ def _unknown(cell: str) -> TroubleError:
 
 
 def main() -> int:
-    """Run what comes on standard input."""
+    """Run the assignment on standard input; return the exit status."""
     out, lifeline, line = wire.opened()
     if not line.endswith(b"\n"):
         return EXIT_DONE
     assignment = Assignment.model_validate_json(line)
     wire.stop_with(_Stop)
     unread = Trouble(
-        message=f"nobody has read what the outpost of the run '{assignment.run}' tells for"
+        message=f"nobody has read what the cluster worker of the run '{assignment.run}' tells for"
         f" {clock.limit(wire.UNREAD):.0f} s: its guests were taken down",
         exit_status=EXIT_STOPPED,
     )
     teller = wire.Teller(out, _EVENT.dump_json(unread))
-    status = Outpost(assignment=assignment, teller=teller).work(lifeline)
+    status = ClusterWorker(assignment=assignment, teller=teller).work(lifeline)
     teller.close()
     return status
 

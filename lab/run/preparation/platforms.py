@@ -1,4 +1,4 @@
-"""What every guest of a run needs, found before any is started."""
+"""Image, QEMU and accelerator of a run's guests, found before any is started."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from lab.run.preparation import systems
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """What every guest of a run needs, found once."""
+class Platform:
+    """Image, QEMU and accelerator of guests."""
 
     accelerator: Accelerator
     image: Image
     emulator: str
 
 
-def prepare(guest: Guest, progress: images.Progress, *, accept_expired: bool = False) -> Place:
-    """Image, QEMU and accelerator; builds the image where it is missing.
+def prepare(guest: Guest, progress: images.Progress, *, accept_expired: bool = False) -> Platform:
+    """Image, QEMU and accelerator; builds a missing image.
 
     ``accept_expired``: also from an archive whose Release files have expired.
     """
@@ -36,10 +36,10 @@ def prepare(guest: Guest, progress: images.Progress, *, accept_expired: bool = F
     if guest.clock is Clock.VIRTUAL:
         sealed_kit.prepare(guest, image, progress)
     found = accelerator.find(image.kernel)
-    return Place(accelerator=found, image=image, emulator=emulator)
+    return Platform(accelerator=found, image=image, emulator=emulator)
 
 
-def site_of(place: Place, directory: str, *, as_root: bool) -> Site:
+def site_of(place: Platform, directory: str, *, as_root: bool) -> Site:
     """Where a guest will run, for the compiler."""
     image = place.image
     return Site(

@@ -1,4 +1,4 @@
-"""Kinds of guest: what makes a saved one fit, and the job that brings one up."""
+"""Jobs that bring guests up: booted, or restored from a snapshot of the same configuration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lab.compile.guest.steps import (
     unsealed_procedure,
 )
 from lab.host.guest import registry as guests
-from lab.host.guest import snapshots as warm
+from lab.host.guest import snapshots
 from lab.host.guest.libvirt import hypervisor
 from lab.host.guest.snapshots import Snapshot
 from lab.host.guest.virtual import suspend
@@ -32,12 +32,12 @@ from lab.host.system import accelerator, keys, paths
 from lab.model.execution.job import GuestJob
 from lab.model.execution.procedure import AttachDisk, HostCommand, Procedure
 from lab.model.scenario.document import Cell
-from lab.model.scenario.guest import Guest
-from lab.run.preparation.place import Place, site_of
+from lab.model.scenario.guest import Clock, Guest
+from lab.run.preparation.platforms import Platform, site_of
 
 
 def saved(state: Snapshot) -> Saved:
-    """A warm state as a procedure needs it."""
+    """A snapshot as a procedure needs it."""
     return Saved(
         key=state.key,
         memory=str(state.memory),
@@ -48,26 +48,26 @@ def saved(state: Snapshot) -> Saved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kinds:
-    """The guests that a run may need."""
+class GuestJobs:
+    """Makes the jobs of a run's guests."""
 
     scenario: str
-    places: dict[tuple[str, str | None], Place]
+    platforms: dict[tuple[str, str | None], Platform]
     """By image and kernel."""
     at_once: int
-    """Guests that may boot side by side."""
+    """Guests that may boot concurrently."""
     wide: Mapping[tuple[Guest, Plugged], Cell] = field(default_factory=dict)
-    """By guest and disks of a cell: the one whose disks its guest is saved with."""
+    """By guest configuration and disks: the cell whose disks the snapshot has."""
     cold: bool = False
     """Sealed guests start from no snapshot."""
 
-    def key(self, kind: Guest) -> str:
-        """Everything that a restored guest must share with the one that was saved."""
-        place = self.places[kind.system]
+    def key(self, guest: Guest) -> str:
+        """Key of the snapshot: all that a restored guest shares with the saved one."""
+        place = self.platforms[guest.system]
         site = site_of(place, "/guest", as_root=accelerator.is_root())
-        return warm.key_of(
+        return snapshots.key_of(
             {
-                "domain": domain_xml(machine_of(kind, site)),
+                "domain": domain_xml(machine_of(guest, site)),
                 "image": place.image.digest,
                 "qemu": accelerator.qemu_identity(),
                 "libvirt": hypervisor.version(),
@@ -77,30 +77,42 @@ class Kinds:
         )
 
     def key_with_disks(self, cell: Cell) -> str:
-        """The name of a state that has a cell's disks plugged in; empty where none can have."""
+        """Key of the snapshot with a cell's disks plugged in; empty if there can be none."""
         disks = lasting(cell)
         if not disks.disks or len(disks.disks) != len(cell.each_disk):
             return ""
         steps = disk_steps(cell, "/guest", NO_DISKS)
         plugged = [s.model_dump() for s in steps if isinstance(s, AttachDisk | HostCommand)]
-        return warm.key_of({"guest": self.key(cell.guest), "disks": plugged})
+        return snapshots.key_of({"guest": self.key(cell.guest), "disks": plugged})
+
+    def for_cell(self, cell: Cell, *, boots: bool, unsealed: bool) -> tuple[GuestJob, Plugged]:
+        """The fastest way to a guest for a cell, and the disks that it comes with.
+
+        ``boots``: without a snapshot. ``unsealed``: with network and SSH under virtual time.
+        """
+        if cell.guest.clock is Clock.VIRTUAL:
+            return self.virtual_job(cell.guest, unsealed=unsealed), Plugged()
+        if not boots and (ready := self.ready(cell)) is not None:
+            return ready
+        snapshot = None if boots else snapshots.find(self.key(cell.guest))
+        return self.job(cell.guest, snapshot), Plugged()
 
     def ready(self, cell: Cell) -> tuple[GuestJob, Plugged] | None:
-        """A guest that wakes up with a cell's disks and maybe more, where one is saved so."""
+        """A job that restores a guest with a cell's disks, if there is such a snapshot."""
         wide = self.wide.get((cell.guest, lasting(cell)), cell)
         key = self.key_with_disks(wide)
-        state = warm.find(key) if key else None
+        state = snapshots.find(key) if key else None
         if state is None:
             return None
         return self.job_with_disks(wide, state), Plugged(disks=lasting(wide).disks)
 
     def job_with_disks(self, cell: Cell, state: Snapshot, save: str = "") -> GuestJob:
-        """A guest that wakes up with a cell's disks; with ``save``, one that is saved with them.
+        """A job that restores a guest with a cell's disks; with ``save``, one that saves it so.
 
-        ``state`` has the disks already, but where it is to be saved with them.
+        ``state`` has the disks already unless ``save`` is given.
         """
         job = self.job(cell.guest, state)
-        place = self.places[cell.guest.system]
+        place = self.platforms[cell.guest.system]
         site = site_of(place, str(paths.guests() / job.guest), as_root=accelerator.is_root())
         if save:
             procedure = disks_procedure(job.guest, site, saved(state), save, cell, job.scale)
@@ -109,11 +121,11 @@ class Kinds:
             procedure = restore_procedure(job.guest, site, saved(state), job.scale, disks)
         return job.model_copy(update={"procedure": procedure})
 
-    def virtual_job(self, kind: Guest, *, unsealed: bool) -> GuestJob:
-        """A guest with virtual time, which each cell boots."""
-        place = self.places[kind.system]
+    def virtual_job(self, guest: Guest, *, unsealed: bool) -> GuestJob:
+        """A guest with virtual time, which each cell boots anew."""
+        place = self.platforms[guest.system]
         name = guests.new_id()
-        kit = sealed_kit.prepare(kind, place.image)
+        kit = sealed_kit.prepare(guest, place.image)
         job = GuestJob(
             guest=name,
             scenario=self.scenario,
@@ -141,7 +153,7 @@ class Kinds:
             str(directory / suspend.SOCKET),
         )
         procedure = unsealed_procedure(
-            kind,
+            guest,
             site,
             _identity(name, host_key),
             Virtual(start=sealed.START, arguments=tuple(arguments)),
@@ -158,9 +170,9 @@ class Kinds:
             }
         )
 
-    def job(self, kind: Guest, state: Snapshot | None, bake: str = "") -> GuestJob:
-        """A guest restored from a state; or one that boots, and with ``bake`` is saved so."""
-        place = self.places[kind.system]
+    def job(self, guest: Guest, state: Snapshot | None, save: str = "") -> GuestJob:
+        """A job that restores a guest; without ``state`` it boots, with ``save`` for a snapshot."""
+        place = self.platforms[guest.system]
         name = guests.new_id()
         site = site_of(place, str(paths.guests() / name), as_root=accelerator.is_root())
         image = place.image.directory.name
@@ -179,17 +191,17 @@ class Kinds:
             )
         host_key = keys.make()
         known = _identity(name, host_key)
-        # Boots compute: as many at once as there are guests take that much longer.
-        slow = scale if bake else scale * max(1.0, self.at_once / accelerator.cpus())
+        # Booting needs CPU: concurrent boots take longer.
+        slow = scale if save else scale * max(1.0, self.at_once / accelerator.cpus())
         return GuestJob(
             guest=name,
             scenario=self.scenario,
             image=image,
             host_key=host_key.public,
             private_key=str(keys.lab_key_path()),
-            procedure=bake_procedure(kind, site, known, bake, slow)
-            if bake
-            else guest_procedure(kind, site, known, slow),
+            procedure=bake_procedure(guest, site, known, save, slow)
+            if save
+            else guest_procedure(guest, site, known, slow),
             scale=scale,
         )
 

@@ -1,0 +1,132 @@
+"""CPU slots: few guests compute at a time, so that timed steps of others get CPU at once.
+
+A guest that is restored, gets its disks or builds its array uses a whole CPU for seconds; a
+throttled guest in a timed step needs a tenth of one, but without delay. So guests are set up in
+slots, one for each CPU but one, and at low priority. A slot is a locked file, which the kernel
+releases when its holder ends. Whoever has waited for :data:`PATIENCE` goes ahead without one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import resource
+from pathlib import Path
+from typing import IO, Final
+
+from lab.host.system import accelerator, clock, paths
+
+PATIENCE: Final = 60.0
+"""Seconds after which a guest goes on without a slot."""
+LOW: Final = 15
+"""Niceness of a guest in a slot: it weighs 36 against the 1024 of one that measures
+(``kernel/sched/core.c: sched_prio_to_weight``)."""
+_GLANCE: Final = 0.05
+
+
+def at_once() -> int:
+    """Number of slots."""
+    return max(1, accelerator.cpus() - (0 if _may_raise() else 1))
+
+
+class CpuSlot:
+    """One guest's slot, acquired and released repeatedly."""
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] | None = None
+        self._covered = 0
+
+    def acquire(self, pid: int = 0) -> None:
+        """Wait for a slot, unless it has one. ``pid``: the guest's QEMU, if it runs."""
+        if self._file is not None:
+            self.cover(pid)
+            return
+        self._covered = pid
+        _prefer(pid, LOW)
+        countdown = clock.Countdown(clock.limit(PATIENCE))
+        while countdown.left() > 0:
+            self._file = _free()
+            if self._file is not None:
+                break
+            clock.pause(_GLANCE)
+
+    def cover(self, pid: int) -> None:
+        """Lower the priority of a QEMU that was started meanwhile; 0: not known yet.
+
+        It has a session of its own, and so a scheduling group with full weight.
+        """
+        if pid and pid != self._covered:
+            self._covered = pid
+            _prefer(pid, LOW)
+
+    def release(self, pid: int = 0) -> None:
+        """Release the slot, and run at normal priority again."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        _prefer(pid, 0)
+
+
+def never(pid: int) -> None:
+    """Restore the priority of a disk's server that was started while a slot was held."""
+    _prefer_tasks(pid, 0)
+
+
+def _may_raise() -> bool:
+    """Whether this user may lower a niceness again (``setpriority(2)``)."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NICE)
+    return os.geteuid() == 0 or soft >= 20
+
+
+def _prefer(pid: int, niceness: int) -> None:
+    """Set the niceness of this process and of the guest's QEMU."""
+    own = os.getpid()
+    for process in {own, pid or own}:
+        _prefer_session(process, niceness)
+        _prefer_tasks(process, niceness)
+
+
+def _prefer_tasks(pid: int, niceness: int) -> None:
+    if _may_raise():
+        for task in Path(f"/proc/{pid}/task").glob("*"):
+            with contextlib.suppress(OSError, ValueError):
+                os.setpriority(os.PRIO_PROCESS, int(task.name), niceness)
+
+
+def _prefer_session(pid: int, niceness: int) -> None:
+    """Set the niceness of a process' autogroup, if the kernel has them (``sched(7)``).
+
+    With autogroups each session has the same weight, and a thread's niceness counts within its
+    session only. A worker and QEMU have sessions of their own; the user's is left alone. Users
+    other than root may do this ten times a second in total.
+    """
+    with contextlib.suppress(OSError):
+        if os.getsid(pid) == os.getsid(os.getppid()):
+            return
+        for _ in range(10):
+            try:
+                Path(f"/proc/{pid}/autogroup").write_text(f"{niceness}\n", encoding="ascii")
+            except BlockingIOError:
+                clock.pause(_GLANCE)
+            else:
+                return
+
+
+def _free() -> IO[bytes] | None:
+    """Return a locked file, or ``None`` if all are held. Where none can be made, nobody waits."""
+    directory = paths.host() / "cpu-slots"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for number in range(at_once()):
+            file = (directory / str(number)).open("ab")
+            os.set_inheritable(file.fileno(), False)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.close()
+                continue
+            return file
+    except OSError:
+        return Path(os.devnull).open("ab")
+    return None
