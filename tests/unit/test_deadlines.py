@@ -300,7 +300,7 @@ def built() -> None:
 @pytest.mark.parametrize(
     ("module", "name", "work", "path"),
     [
-        (warm, "MAKING", baked, lambda: paths.warm() / ".key.lock"),
+        (snapshots, "MAKING", baked, lambda: paths.warm() / ".key.lock"),
         (image_workspace, "MAKING", built, lambda: paths.images() / ".lock-build-x"),
         (
             once,

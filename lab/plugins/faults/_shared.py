@@ -9,9 +9,10 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from lab.core.errors import ToolError
-from lab.md.facts.geometry import Geometry, geometry_of, present, without_bitmap_disk
+from lab.md.facts.geometry import Geometry
 from lab.md.facts.options import BITMAP_MOUNT, bitmap_path
-from lab.md.steps.build import bitmap_mount_command
+from lab.md.facts.sizes import geometry_of, present, without_bitmap_disk
+from lab.md.steps.create import bitmap_mount_command
 from lab.model.execution.procedure import words
 from lab.model.plugin import FaultKind, Problem, Scene, Standing
 from lab.model.result.measurement import Metric, MetricKind
