@@ -73,7 +73,7 @@ def cluster(
     process = lab_process("cluster", "local", "2")
     assert process.stdout is not None
     line = process.stdout.readline()
-    assert "A cluster of 2 hosts is up" in line, process.communicate(timeout=5)
+    assert "A cluster of 2 workers is up" in line, process.communicate(timeout=5)
     yield process
     lab_home.run("cluster", "down")
     process.wait(timeout=60)

@@ -156,7 +156,7 @@ def test_what_no_host_has_is_named_with_what_they_have() -> None:
     wants = {"kvm": 1.0, "cpus": 2.0, "memory": 3.0 * GIB, "space": 1.0, "image:debian-13-4": 1.0}
     said = resources.lacking(wants, {"a": OFFER})
     assert said == (
-        "it takes KVM, 3GiB of memory, the image debian-13-4; "
+        "it needs KVM, 3GiB of memory, the image debian-13-4; "
         "a has not KVM, 2GiB of memory, not the image debian-13-4"
     )
     assert resources.lacking(wants, {}).endswith("there is no host")
@@ -176,7 +176,7 @@ def test_a_real_disk_is_one_cells_and_goes_by_its_name(tmp_path: Path) -> None:
     assert offer[f"disk:{DEVICE}"] == 1.0
     wants = {f"disk:{DEVICE}": 1.0}
     assert resources.lacking(wants, {"a": OFFER}) == (
-        f"it takes the disk {DEVICE}; a has not the disk {DEVICE}"
+        f"it needs the disk {DEVICE}; a has not the disk {DEVICE}"
     )
     assert resources.lacking(wants, {"a": OFFER, "b": offer}) == ""
 
@@ -496,7 +496,7 @@ def test_cells_with_a_real_disk_go_to_its_host_one_at_a_time(tmp_path: Path, ima
     words = ("2", str(seconds), image.directory.name)
     env = {"SLEEPERS": str(marks)}
     with scheduler() as address, process("tests.sleepers", address, "host1", *words, env=env):
-        with pytest.raises(InputError, match=f"it takes the disk {DEVICE}; host1 has not"):
+        with pytest.raises(InputError, match=f"it needs the disk {DEVICE}; host1 has not"):
             run_all(address, compiled, store, image, print, erase=("S1",))
         with process("tests.sleepers", address, "host2", *words, DEVICE, env=env):
             with pytest.raises(InputError, match="may only be read") as refused:
@@ -767,7 +767,7 @@ def test_a_cluster_that_cannot_is_told_in_sentences(tmp_path: Path, image: Image
             assert "the host 'host1' has lab 0.0.9 instead of" in said
         with process("tests.sleepers", address, "host2", "1", "0", "other-012345"):
             said = refused(InputError, address, image, tmp_path, SCENARIO)
-            assert f"it takes the image {name}; host2 has not the image {name}" in said
+            assert f"it needs the image {name}; host2 has not the image {name}" in said
         with process("tests.sleepers", address, "host3", "2", "0", name):
             big = SCENARIO + "guest: {memory: 200GiB, cpus: 4}\n"
             said = refused(InputError, address, image, tmp_path, big)
@@ -833,7 +833,7 @@ def test_a_cluster_here_leaves_nothing_however_it_ends(home: Path) -> None:
         )
         assert child.stdout is not None
         line = child.stdout.readline()
-        assert "A cluster of 2 hosts is up at tls://127.0.0.1:" in line, child.communicate()
+        assert "A cluster of 2 workers is up at tls://127.0.0.1:" in line, child.communicate()
         (record,) = cluster_local.alive()
         assert record["hosts"] == 2
         for text in ("local", record["address"].removeprefix("tls://")):

@@ -68,7 +68,7 @@ def up(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 def test_nobody_gets_in_without_the_certificate(lab_home: Path, marks: Path) -> None:
     pytest.importorskip("distributed")
     with up("-m", "lab", "cluster", "local", "2") as (child, line):
-        assert "A cluster of 2 hosts is up at tls://127.0.0.1:" in line
+        assert "A cluster of 2 workers is up at tls://127.0.0.1:" in line
         ports = intruder.listening(child.pid)
         assert len(ports) == 3  # a scheduler and two workers, and nothing else
         assert set(ports.values()) == {"127.0.0.1"}
