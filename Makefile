@@ -28,7 +28,7 @@ test: setup ## run all tests, real guests too, but the slow ones (PYTEST_ARGS=�
 check: setup ## format, lint, types, layers and the fast tests, without guests
 	@tools/check.sh $(PYTEST_ARGS)
 
-fix: setup ## let ruff format and mend what it can
+fix: setup ## let ruff format and fix what it can
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
@@ -45,7 +45,7 @@ wheel: setup ## build dist/*.tar.gz, and from it dist/*.whl
 	$(BIN)/python -m build --no-isolation
 
 # Wants a quiet machine. `make bench BENCH_ARGS=--resume` continues after a stop; `python -m bench.run --help` has more.
-bench: setup ## the lab beside hand-written QEMU, twice: 90 minutes; writes docs/benchmarks.md (BENCH_ARGS=…)
+bench: setup ## compare the lab with hand-written QEMU, twice: 90 minutes; writes docs/benchmarks.md (BENCH_ARGS=…)
 	@$(BIN)/python -m bench.run $(BENCH_ARGS)
 
 bench-quick: setup ## the same in a quarter of an hour, with 2 of the 12 cells by hand; prints the table

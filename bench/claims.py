@@ -96,10 +96,10 @@ def page(results: Sequence[Result], reasons: Reasons) -> str:
     lines = [
         "# The published claims",
         "",
-        "Made by `python -m bench.claims table` from stored runs. *Published* is the post's figure,"
-        " *predicted* what theory makes of the same claim, *measured* what came out; figures are"
-        " bytes per second, bytes (M: millions) or seconds, or the ratio that the claim names. A"
-        " row of several parts has a line for each.",
+        "Made by `python -m bench.claims table` from stored runs. *Published* is the post's value,"
+        " *predicted* the value from theory, *measured* the lab's value. Values are in bytes per"
+        " second, bytes (M: millions) or seconds, or are the ratio that the claim names. A claim of"
+        " several parts has one row per part.",
         "",
         f"Of {len(ROWS)} rows, {len(ROWS) - len(missing)} have a verdict. Their parts: {parts}.",
     ]
@@ -112,7 +112,7 @@ def page(results: Sequence[Result], reasons: Reasons) -> str:
         own = [each for each in claims if row_of(each[1].id).startswith(post)]
         lines += ["", f"## {title}", "", *_table(own, reasons)]
     if rest := [each for each in claims if not row_of(each[1].id)]:
-        title = "The lab's own, and the posts' without a number"
+        title = "Claims of the lab, and unnumbered claims of the posts"
         lines += ["", f"## {title}", "", *_table(rest, reasons)]
     return "\n".join([*lines, "", *_runs(results)]) + "\n"
 

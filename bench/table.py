@@ -60,7 +60,7 @@ project's own; they compare medians.
   guest: that of the lab's processes at their peak, by the QEMUs of that moment.
 - **CPU time** of the lab is that of the command and all children that it waited for.
 - **Left** are processes, named sockets, listening ports and files that were not there before the
-  command: in the guests' directories, among temporary files, in the cache beside snapshots.
+  command: in the guests' directories, among temporary files, in the cache outside the snapshots.
 - The units of all arms are interleaved in each round."""
 
 

@@ -235,10 +235,10 @@ def page(directory: Path) -> str:
     lines = [
         "# Theory against measurement",
         "",
-        "Made by `python -m bench.theory table` from stored runs. Cells were drawn by a seed; a "
-        "draw that theory says nothing about was drawn again (counts below). Error is measured "
-        "over predicted, less one. *Members*: the largest part by which a disk's bytes, as the "
-        "guest's `/proc/diskstats` counted them, differ from theory's.",
+        "Made by `python -m bench.theory table` from stored runs. A seed selects random "
+        "cells. A cell without a prediction is replaced by another one (counts below). Error is "
+        "measured / predicted - 1. *Members*: the largest difference of a disk's bytes, as counted "
+        "by the guest's `/proc/diskstats`, from theory's.",
         "",
     ]
     for kind in KINDS:
@@ -250,7 +250,7 @@ def page(directory: Path) -> str:
         lines += [
             f"## {kind.capitalize()}",
             "",
-            f"{len(found)} figures. Error: median {median(errors):.2%}, worst {max(errors):.2%}.",
+            f"{len(found)} values. Error: median {median(errors):.2%}, worst {max(errors):.2%}.",
         ]
         if members:
             lines.append(f"Members' bytes: median {median(members):.2%}, worst {max(members):.2%}.")

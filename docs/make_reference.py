@@ -91,7 +91,7 @@ def kind(annotation: Any, metadata: Iterable[Any] = ()) -> str:
 
 
 def limits(metadata: Iterable[Any]) -> str:
-    """What a value must be beside its type."""
+    """What a value must be in addition to its type."""
     found = []
     for one in metadata:
         for name, words in LIMITS:
@@ -162,8 +162,8 @@ def scenario_page() -> str:
         Matrix: ("axes",),
     }
     about = (
-        "A dotted name (`array.chunk`) is what `--set`, a matrix axis and a result call a field. "
-        "A workload's parameters stand beside its name and tool, and are in "
+        "`--set`, matrix axes and results name a field with dots: `array.chunk`. "
+        "A workload's parameters follow its name and tool, and are in "
         "[workloads](workloads.md); those of a fault are in [faults](faults.md). Every key of a "
         "matrix but `exclude` is an axis: a dotted name with a list of values."
     )
@@ -236,13 +236,13 @@ def disks_page() -> str:
     text = f"# Disk models\n\n{HEAD}\nTheir fields are in [scenario files](scenario.md#disk).\n"
     for name in catalog.plugin_names("disks"):
         text += f"\n## {name}\n\n{about_file('disks', name)}\n"
-        figures = PRESETS.get(name)
-        if figures:
+        presets = PRESETS.get(name)
+        if presets:
             text += "\nPresets, in seconds, bytes and bytes per second:\n\n"
-            text += "| figure | " + " | ".join(f"`{p}`" for p in figures) + " |\n"
-            text += "|---" * (len(figures) + 1) + "|\n"
-            for key in next(iter(figures.values())):
-                values = " | ".join(f"{drive[key]}" for drive in figures.values())
+            text += "| parameter | " + " | ".join(f"`{p}`" for p in presets) + " |\n"
+            text += "|---" * (len(presets) + 1) + "|\n"
+            for key in next(iter(presets.values())):
+                values = " | ".join(f"{drive[key]}" for drive in presets.values())
                 text += f"| `{key}` | {values} |\n"
     return text
 

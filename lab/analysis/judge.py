@@ -121,7 +121,7 @@ def _judge(claim: Claim, cells: Sequence[JudgedCell]) -> ClaimResult:
 
 
 _VERDICTS = {True: Verdict.HOLDS, False: Verdict.REFUTED, None: Verdict.INCONCLUSIVE}
-_UNDECIDED = "too close to tell, by the scatter of trials and of runs on this host"
+_UNDECIDED = "too close to tell: trials and runs on this host vary by more"
 
 
 def _hold(claim: Claim, cells: Sequence[JudgedCell]) -> tuple[bool | None, float, str]:
@@ -237,7 +237,7 @@ def _all(parts: Sequence[bool | None]) -> bool | None:
 def _quotient(first: Interval, second: Interval) -> Interval:
     if first.middle <= 0 or second.middle <= 0:
         raise _MissingError(
-            Verdict.INCONCLUSIVE, "figures are compared as a ratio, and one of them is 0"
+            Verdict.INCONCLUSIVE, "no ratio can be computed: one of the values is 0"
         )
     return ratio(first, second)
 
@@ -303,13 +303,13 @@ def _measured(value: Value, result: CellResult) -> Interval:
     if any(measurement.workload == value.workload for measurement in result.measurements):
         raise _MissingError(
             Verdict.NOT_TESTED,
-            f"'{value.workload}' gave no {value.metric} in the cell {result.id}: it was not asked"
-            " for, or over too quickly to be measured",
+            f"'{value.workload}' gave no {value.metric} in the cell {result.id}: it was not"
+            " requested, or the workload was too short to measure it",
         )
     raise _MissingError(
         Verdict.NOT_TESTED,
-        f"'{value.workload}' has no figures in the cell {result.id}: there is no such workload, or"
-        " a fault cut it short",
+        f"'{value.workload}' has no values in the cell {result.id}: there is no such workload, or a"
+        " fault ended it",
     )
 
 

@@ -125,8 +125,8 @@ def address_of(text: str) -> str:
         host, port = None, 0
     if scheme == "tcp":
         raise InputError(
-            f"'{text}' is an address without TLS, and the lab connects to none: whoever reaches it"
-            " can run programs on every host",
+            f"'{text}' is an address without TLS, and the lab does not connect to it: anyone who"
+            " reaches such a scheduler can run programs on every host",
             hint=f"leave out 'tcp://': {rest}",
         )
     if scheme not in ("", "tls") or not host:

@@ -118,5 +118,5 @@ def _fetch(ask: Ask, image: str, file: str, expected: ImageFile, target: Path) -
             f"'{file}' of the image '{image}' did not come as the client has it:"
             f" {size} of {expected.size} bytes, SHA-256 {digest.hexdigest()[:12]} instead of"
             f" {expected.sha256[:12]}",
-            hint="it is damaged on the scheduler's machine, or was changed meanwhile: run again",
+            hint="it is corrupt on the scheduler's machine, or was changed meanwhile: run again",
         )

@@ -68,7 +68,7 @@ scenario.yaml   the scenario's file; cell.json this cell of it, everything fixed
 procedure.json  the commands as they ran; events.jsonl when; outcome.json how it ended
 raw/            what the tools printed
 result.json     what was made of that
-environment.json  versions of everything it ran on: a host that differs may give other figures
+environment.json  versions of everything it ran on; another host may measure other values
 {image}
 With the lab (version {version} made this) the same cell is:
 

@@ -95,7 +95,7 @@ def prediction_of(compiled: Compiled) -> Result:
 
 
 _NEW = """\
-title: A question of one's own
+title: My own question
 
 question: >-
   Does a larger chunk make sequential writes to a RAID 5 slower?

@@ -328,7 +328,7 @@ def test_an_image_that_is_cut_short_is_named_before_anything_starts(
     assert done.returncode == 3, done.stderr
     size = victim.stat().st_size
     assert told_once(done.stderr) == (
-        f"lab: the image '{image}' is damaged: '{short}' has 4096 bytes, expected {size}"
+        f"lab: the image '{image}' is corrupt: '{short}' has 4096 bytes, expected {size}"
     )
     assert f"lab image build {image}" in done.stderr
     assert home.left() == []

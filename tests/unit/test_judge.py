@@ -175,8 +175,7 @@ def test_trials_that_scatter_widen_a_figure_as_the_host_does() -> None:
     assert judge([FLOOR], [scattered(10.1e6, 10.2e6, 10.3e6, noise=0)])[0].verdict is HOLDS
     assert judge([FLOOR], [scattered(9.9e6, 10.2e6, 10.3e6, noise=0)])[0].verdict is INCONCLUSIVE
     assert judge([FLOOR], [scattered(10.1e6, 10.2e6, 10.3e6, noise=0.02)])[0].reason == (
-        "10.2 MB/s ±3.0% was measured; too close to tell, by the scatter of trials and of runs on"
-        " this host"
+        "10.2 MB/s ±3.0% was measured; too close to tell: trials and runs on this host vary by more"
     )
 
 
@@ -337,7 +336,7 @@ def test_a_figure_that_its_workload_did_not_give_is_not_called_a_missing_workloa
     assert result.verdict is NOT_TESTED
     assert "'write' gave no throughput" in result.reason
     (result,) = judge([FLOOR], [cell(A, None)])
-    assert "'write' has no figures in the cell" in result.reason
+    assert "'write' has no values in the cell" in result.reason
 
 
 def with_guest(figure: float, share: float) -> JudgedCell:

@@ -212,10 +212,10 @@ def test_the_answer_is_made_from_the_verdicts(run: RunStore) -> None:
     held = [c.model_copy(update={"verdict": Verdict.HOLDS}) for c in result.claims]
     all_hold = " ".join(answer(result.model_copy(update={"claims": tuple(held)}), claims))
     assert all_hold.startswith("All 7 claims hold.")
-    assert "Holds: Refuting the post's conclusion" in all_hold
+    assert "Holds: With blocks of a whole stripe" in all_hold
     assert "Refuted:" not in all_hold
     none = answer(result.model_copy(update={"claims": ()}))
-    assert none[0] == "The scenario makes no claims: the figures stand for themselves."
+    assert none[0] == "The scenario has no claims, so there are no verdicts."
 
 
 def test_what_was_contended_or_changed_is_said(tmp_path: Path) -> None:

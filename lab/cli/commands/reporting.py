@@ -46,7 +46,7 @@ def report(
     Examples:
         lab report
         lab report raid5-parity-last --out /tmp/page.html
-        lab report last --pictures pictures
+        lab report last --pictures charts
         lab report --all --out site
     """
     from lab.cli.commands.results import tell_damage

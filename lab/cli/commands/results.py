@@ -118,7 +118,7 @@ def _print_result(run: RunStore, result: Result, scenario: str | None, whole: bo
     called = scenario or known
     lines = steps(result, lab=own_name(), scenario=called, run=name, overrides=stored.overrides)
     if not whole and abridged(result, notes=stored.notes, overrides=stored.overrides):
-        lines = ((f"{own_name()} results show {name} --whole", "every figure and reason"), *lines)
+        lines = ((f"{own_name()} results show {name} --whole", "all values and reasons"), *lines)
     out.print(next_steps(lines, home(run.directory)), soft_wrap=True)
 
 

@@ -310,9 +310,7 @@ def _restore(site: Site, saved: Saved, scale: float, disks: Plugged) -> tuple[St
     root, seed = str(directory / "root.qcow2"), str(directory / "seed.iso")
     return (
         *_places(site),
-        HostCommand(
-            label="seed of the saved guest", argv=("cp", saved.seed, seed), creates=(seed,)
-        ),
+        HostCommand(label="seed of the snapshot", argv=("cp", saved.seed, seed), creates=(seed,)),
         _overlay(saved.root, root),
         *disk_files(disks, site.directory),
         RestoreGuest(

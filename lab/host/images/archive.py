@@ -34,7 +34,7 @@ _DRIVER: Final = 64 * MIB
 def export(image: Image, path: Path, progress: Progress) -> str:
     """Write the image to a new tar file, the same bytes each time; return its SHA-256, in hex.
 
-    ``HostError``: the image is damaged.
+    ``HostError``: the image is corrupt.
     """
     progress("reading the image", 0.0)
     image_store.verify(image, deep=True)
@@ -57,7 +57,7 @@ def export(image: Image, path: Path, progress: Progress) -> str:
 def unpack(archive: Path, work: Path, source: str) -> ImageManifest:
     """Unpack into ``work/image`` and check the hashes; install the driver.
 
-    ``InputError``: it is not an archive of an image, or it is damaged.
+    ``InputError``: it is not an archive of an image, or it is corrupt.
     """
     made = work / "image"
     made.mkdir()
@@ -67,7 +67,7 @@ def unpack(archive: Path, work: Path, source: str) -> ImageManifest:
             for name, expected in manifest.files.items():
                 if _copy(tar, name, made / name, expected.size, source) != expected.sha256:
                     raise InputError(
-                        f"'{source}' is damaged: the hash of '{name}' is not the one in its"
+                        f"'{source}' is corrupt: the hash of '{name}' is not the one in its"
                         f" '{MANIFEST}'"
                     )
             _take_driver(tar, image_at(made, manifest), work, source)

@@ -122,18 +122,18 @@ def verify(image: Image, *, deep: bool = False) -> None:
             actual = file_sha256(path) if deep and size == expected.size else expected.sha256
         except OSError as error:
             raise HostError(
-                f"the image '{image.name}' is damaged: '{path}' cannot be read: {error.strerror}",
+                f"the image '{image.name}' is corrupt: '{path}' cannot be read: {error.strerror}",
                 hint=hint,
             ) from error
         if size != expected.size:
             raise HostError(
-                f"the image '{image.name}' is damaged: '{path}' has {size} bytes, expected"
+                f"the image '{image.name}' is corrupt: '{path}' has {size} bytes, expected"
                 f" {expected.size}",
                 hint=hint,
             )
         if actual != expected.sha256:
             raise HostError(
-                f"the image '{image.name}' is damaged: the contents of '{path}' have changed",
+                f"the image '{image.name}' is corrupt: the contents of '{path}' have changed",
                 hint=hint,
             )
 

@@ -113,7 +113,7 @@ class ImageManifest(Model):
                 raise ValueError(f"the file '{file}' is not listed")
         for file in self.files:
             if "/" in file or file.startswith("."):
-                raise ValueError(f"'{file}' is not the name of a file beside the manifest")
+                raise ValueError(f"'{file}' is not the name of a file in the manifest's directory")
         return self
 
 

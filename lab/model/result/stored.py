@@ -1,4 +1,4 @@
-"""What is stored of a run besides raw output: ``run.json``, and each cell's ``outcome.json``."""
+"""Stored files of a run, apart from raw output: ``run.json``, and each cell's ``outcome.json``."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is asked: the scenario and its parts. Data only."""
+"""The scenario file. Data only."""

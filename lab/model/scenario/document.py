@@ -313,7 +313,7 @@ class Scenario(Model):
     question: str = Field(min_length=1)
     """The question that it answers."""
     source: Source | None = None
-    """Who asked or answered it first."""
+    """Where the question was published first."""
     notes: str = ""
     """What was scaled, and whether that matters."""
     guest: Guest = Guest()

@@ -18,7 +18,7 @@ How to add one
    * ``fresh(array)`` and ``state(array)`` are shell lines: drop caches, print the state.
    * ``assemble(array, disks, sizes, filesystem)`` returns the steps that build it: check first that
      the disks are empty; then build, with an undo that is harmless if nothing was built; and end
-     with a ``Verify`` of everything that the scenario asked for.
+     with a ``Verify`` of everything that the scenario requests.
 
 3. The file only returns data: no processes, files or clocks. Scripts are POSIX sh (dash). Each step
    is a round trip of 0.1 s or more: use few.

@@ -302,7 +302,7 @@ def drive_element(disk: Disk, *, serial: str, path: str, index: int) -> ET.Eleme
 # --- disks with a disk server ---------------------------------------------------------------------
 
 PLUGIN: Final = "drive/nbdkit_disk.c"
-"""Source of the disk server, beside the package ``lab``; it documents its parameters."""
+"""Source of the disk server, next to the package ``lab``; it documents its parameters."""
 SERVER_THREADS: Final = 64
 """Requests that nbdkit handles at once. QEMU has 16 in flight at most on its one connection,
 ``block/nbd.c``: ``MAX_NBD_REQUESTS``."""

@@ -1,6 +1,6 @@
 """Sectors of a disk that can no longer be read, or written.
 
-md reads such data from the other members, writes it again, and reads it once more (``raid5.c:
+md reads such data from the other members, rewrites the sectors, and reads them again (``raid5.c:
 raid5_end_read_request``, "read error corrected"); the member stays. The disk server answers with
 EIO, so the disk must be a modelled one.
 """

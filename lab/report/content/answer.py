@@ -29,13 +29,13 @@ def answer(result: Result, claims: Sequence[Claim] = ()) -> tuple[str, ...]:
     theory."""
     pending = sum(c.pending for c in result.cells)
     unfinished = sum(c.outcome is not Outcome.DONE for c in result.cells) - pending
-    missing = f"{unfinished} of {len(result.cells)} cells did not finish: what they would have said"
+    missing = f"{unfinished} of {len(result.cells)} cells did not finish: their values are unknown."
     return (
         *_under_way(result, pending),
         *_verdicts([claim for claim in result.claims if not claim.pending], result.claims),
         *_conclusions(result.claims, claims),
         *_nearness(result, claims),
-        *((f"{missing} is not known.",) if unfinished else ()),
+        *((missing,) if unfinished else ()),
     )
 
 
@@ -62,7 +62,7 @@ def _verdicts(claims: Sequence[ClaimResult], every: Sequence[ClaimResult]) -> It
     if not claims and every:
         return
     if not claims:
-        yield "The scenario makes no claims: the figures stand for themselves."
+        yield "The scenario has no claims, so there are no verdicts."
         return
     counts = [(v, sum(c.verdict is v for c in claims)) for v in Verdict]
     said = [(v, n) for v, n in counts if n]
@@ -98,7 +98,7 @@ def _nearness(result: Result, claims: Sequence[Claim]) -> Iterator[str]:
         if c.id not in limits
     ]
     if beside:
-        what = "figure that holds is" if len(beside) == 1 else "figures that hold are"
+        what = "value that holds is" if len(beside) == 1 else "values that hold are"
         yield f"Published {what} met within {max(beside):.1%}."
     off = [
         abs(row.off)
@@ -108,8 +108,8 @@ def _nearness(result: Result, claims: Sequence[Claim]) -> Iterator[str]:
     ]
     if off:
         middle = f"{median(off):.1%} in the median and " if len(off) > 2 else ""
-        figures = "one figure" if len(off) == 1 else f"{len(off)} figures"
-        yield f"Theory is off by {middle}{max(off):.1%} at most, over {figures}."
+        values = "one value" if len(off) == 1 else f"{len(off)} values"
+        yield f"Theory is off by {middle}{max(off):.1%} at most, over {values}."
 
 
 def reliability(
@@ -140,7 +140,7 @@ def reliability(
         if check.name != BITMAP_UPDATED and not any(check.detail in doubt for doubt in doubts)
     ]
     if wrong:
-        yield "read back", "; ".join(wrong)
+        yield "verification", "; ".join(wrong)
 
 
 def steps(

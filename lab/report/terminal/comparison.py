@@ -108,10 +108,10 @@ def _summary(found: Comparison) -> str:
     verdicts = [f.verdict for c in found.cells for f in c.figures]
     counts = {v: verdicts.count(v) for v in Change}
     return (
-        f"\nOf {len(verdicts)} figures {counts[Change.CHANGED]} changed by more than noise, "
+        f"\nOf {len(verdicts)} values {counts[Change.CHANGED]} changed by more than noise, "
         f"{counts[Change.SAME]} are the same within {found.least:.0%}, "
         f"{counts[Change.UNCLEAR]} could hide a change of {found.least:.0%}. "
-        f"All that is called changed is so at {found.level:.0%}, taken together."
+        f"Confidence {found.level:.0%} for all changes together."
     )
 
 

@@ -66,7 +66,7 @@ _INSIDE: Final = re.compile(
     r"(?<=\d) (?=(?:[kMGT]?B(?:/s)?|[KMGT]iB(?:/s)?|ms|min|s|h|%|disks?)\b)|(?<=\S) (?=±)"
 )
 _SENTENCE: Final = re.compile(r"(?<=[.:]) +(?=[A-Z])")
-_SCALED: Final = re.compile(r"\bscaled\b|slow motion|read times", re.IGNORECASE)
+_SCALED: Final = re.compile(r"\bscaled\b|time scale|(?:multiply|divide) every", re.IGNORECASE)
 
 
 def together(text: str) -> str:
@@ -247,7 +247,7 @@ class Summed:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Tables if they fit, else sentences."""
         found, width = self.found, options.max_width
-        yield _text(f"{found.figures} figures of {found.cells} cells; from each workload:", "bold")
+        yield _text(f"{found.figures} values of {found.cells} cells; from each workload:", "bold")
         for each in found.extremes:
             yield Padding(_text(each.workload), (0, 0, 0, 2))
             for word, said, where in each.lines:

@@ -90,11 +90,11 @@ def prune_all() -> tuple[list[str], int]:
 
 
 def _forget_states() -> tuple[list[str], int]:
-    """Remove the saved guests of images that are gone: names, and bytes freed."""
+    """Remove the snapshots of images that are gone: names, and bytes freed."""
     left = {i.directory.name for i in images.list_images().images}
     used = {r.warm for r in guests.every() if guests.is_alive(r)}
     names, freed = snapshots.remove_all(images=left, in_use=used)
-    return [f"saved guest {name}" for name in names], freed
+    return [f"snapshot {name}" for name in names], freed
 
 
 def in_use() -> set[str]:
