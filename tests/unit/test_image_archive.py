@@ -154,7 +154,7 @@ def test_what_is_damaged_or_hostile_leaves_nothing(
         ({"manifest.json": None}, "'manifest.json' is missing"),
         ({"manifest.json": b"{}"}, "'manifest.json' is not valid"),
         ({"manifest.json": bytes(2 << 20)}, "must be a regular file of at most"),
-        ({"kernel": None}, "it has no 'kernel'"),
+        ({"kernel": None}, "'kernel' is missing"),
         ({"kernel": b"short"}, "is damaged: 'kernel'"),
         ({"kernel": b"longer than it was"}, "must be a regular file of at most"),
         ({"kernel": link("kernel")}, "must be a regular file of at most"),
