@@ -57,7 +57,7 @@ BAD = {
     ),
     "throttle total together with read": Bad(
         text=change("5MiB\n", "5MiB\n    read_bytes_per_second: 5MiB\n"),
-        says=r":8: disks\.throttle\.read_bytes_per_second: QEMU takes either total",
+        says=r":8: disks\.throttle\.read_bytes_per_second: .*total_bytes_per_second",
     ),
     "size 20 bananas": Bad(
         text=change("size: 1GiB", "size: 20 bananas"), says=r":5: disks\.size: '20 bananas' .*"
@@ -152,7 +152,7 @@ def test_a_name_that_leaves_its_directory_is_no_name(cli: Cli, name: str) -> Non
     for command in COMMANDS:
         ended = cli(*command, "--", name)
         assert ended.status == 2
-        assert ended.stderr.startswith(f"lab: '{name}' is no scenario name")
+        assert ended.stderr.startswith(f"lab: '{name}' is not a scenario name")
     assert not cli.home.exists()
 
 

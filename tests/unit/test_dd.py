@@ -129,12 +129,12 @@ def test_another_line_is_not_guessed_at(line: str) -> None:
 
 
 def test_no_time_is_no_speed() -> None:
-    with pytest.raises(ToolError, match="no time"):
+    with pytest.raises(ToolError, match="too fast"):
         _parse("104857600 bytes (105 MB, 100 MiB) copied, 0 s, Infinity B/s")
 
 
 def test_more_than_asked_for_is_unreadable_too() -> None:
-    with pytest.raises(ToolError, match="more"):
+    with pytest.raises(ToolError, match=r"104857601 .*104857600"):
         _parse("104857601 bytes (105 MB, 100 MiB) copied, 9.8 s, 10.7 MB/s")
 
 

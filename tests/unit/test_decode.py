@@ -273,7 +273,7 @@ def test_an_override_that_cannot_be_done_is_named(text: str, says: str) -> None:
             "toool: dd\n    if",
             "q.yaml:10: workloads[1].tool: this key is missing: expected a tool's name, such as",
         ),
-        ("name: read", "name: write", "q.yaml:6: workloads: two workloads are called 'write'"),
+        ("name: read", "name: write", "q.yaml:6: workloads: two workloads have the name 'write'"),
         ("name: read", "name: Read", "q.yaml:10: workloads[1].name: "),
         ("[parity-last, left-symmetric]", "[]", "q.yaml:14: matrix.array.layout: the axis has no"),
         ("matrix:\n  array", "matrix: x\nq:\n  array", "q.yaml:14: q: unknown key 'q'"),

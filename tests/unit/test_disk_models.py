@@ -55,7 +55,7 @@ def test_a_modelled_disk_is_raw_and_writes_back_where_nothing_else_is_said(model
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "format": ({"format": "qcow2"}, "uses a raw file"),
-    "cache": ({"cache": "unsafe"}, "drops the guest's flushes"),
+    "cache": ({"cache": "unsafe"}, "unsafe ignores flushes"),
     "aio": ({"aio": "io_uring"}, "over a socket"),
     "throttle.total_bytes_per_second": (
         {"throttle": {"total_bytes_per_second": 5}},
@@ -63,7 +63,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "preset": ({"preset": "hdd_7300"}, "did you mean 'hdd_7200'"),
     "hdd.average_seek": ({"hdd": {"average_seek": "30ms"}}, "not between"),
-    "hdd.inner_rate": ({"hdd": {"inner_rate": "200MB"}}, "outer tracks' 142000000"),
+    "hdd.inner_rate": ({"hdd": {"inner_rate": "200MB"}}, "outer_rate (142000000)"),
     "hdd.link_rate": ({"hdd": {"link_rate": 0}}, "expected 1 byte per second"),
     "hdd.write_cache": ({"hdd": {"write_cache": "4KiB"}}, "64KiB or more"),
     "ssd": ({"ssd": {"channels": 2}}, "'hdd' does not use it"),

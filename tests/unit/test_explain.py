@@ -94,7 +94,10 @@ def test_a_bitmap_is_explained_with_its_doubt() -> None:
 
 def test_where_theory_cannot_say_it_says_so() -> None:
     found = explained("raid5-random-write", "write", "workloads.write.rw=randtrim")
-    assert found.sentences == ("Theory has no rule for what fio does here.",)
+    (said,) = found.sentences
+    assert "no rule" in said
+    assert "fio" in said
+    assert found.expected == {}
     found = explained("raid5-random-write", "write", "disks.scheduler=bfq")
     assert "'bfq'" in found.sentences[0]
     assert found.expected == {}
@@ -147,7 +150,7 @@ def test_the_command_prints_json() -> None:
     ("arguments", "words"),
     [
         (("--workload", "wrote"), "there is no workload 'wrote'"),
-        (("--run", "x", "--set", "matrix={}"), "not both"),
+        (("--run", "x", "--set", "matrix={}"), "--run and --set"),
     ],
 )
 def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...], words: str) -> None:

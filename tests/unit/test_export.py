@@ -225,9 +225,9 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     run = stored_run(tmp_path)
     (tmp_path / "mine").write_text("precious")
     for form in (Form.CSV, Form.PARQUET):
-        with pytest.raises(InputError, match="is not written over"):
+        with pytest.raises(InputError, match="mine' exists already"):
             export(run, form, tmp_path / "mine", None)
-        with pytest.raises(InputError, match="there is no directory"):
+        with pytest.raises(InputError, match="nowhere' does not exist"):
             export(run, form, tmp_path / "nowhere" / "a", None)
     assert (tmp_path / "mine").read_text() == "precious"
     (tmp_path / "shut").mkdir(mode=0o500)

@@ -145,8 +145,8 @@ def test_theory_is_silent_from_the_first_fault_on(tmp_path: Path) -> None:
     later = compiled(tmp_path, late, *longer).base
     assert {p.workload for p in predictions(quiet)} == {"write", "read"}
     assert {p.workload for p in predictions(later)} == {"write"}
-    assert "follows a fault" in silences(later)["read"]
-    assert "follows a fault" not in silences(quiet).get("book", "")
+    assert "after a fault" in silences(later)["read"]
+    assert "after a fault" not in silences(quiet).get("book", "")
 
 
 def test_disks_that_faults_have_met_are_no_other_cells(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_a_bitmaps_own_disk_is_no_member_and_is_mounted_before_the_array_is_asse
     assert "virtio-disk1" not in command
     assert "virtio-disk2" in command
     assert "mdadm --examine-bitmap /mnt/bitmap/bench" in script
-    with pytest.raises(InputError, match="disk 1 has the bitmap's file"):
+    with pytest.raises(InputError, match=r"faults\[0\]\.disk: disk 1 .*bitmap"):
         compiled(tmp_path, "  - {name: f, fault: fail, after: book, disk: 1}\n", aside)
     compiled(tmp_path, "  - {name: f, fault: slow, after: book, disk: 1, stall: 1s}\n", model="hdd")
 
@@ -294,11 +294,11 @@ BAD = {
     "  - {name: f, fault: melt, after: book}": (
         "faults[0].fault: there is no 'melt' in lab/plugins/faults"
     ),
-    "  - {name: f, fault: fail, disk: 1}": "a fault has one moment, and none is given",
-    "  - {name: f, fault: fail, after: book, before: read, disk: 1}": "before and after is given",
+    "  - {name: f, fault: fail, disk: 1}": "found none",
+    "  - {name: f, fault: fail, after: book, before: read, disk: 1}": "found before and after",
     "  - {name: f, fault: fail, after: book, at: 2s, disk: 1}": "at needs during",
     "  - {name: f, fault: fail, after: booking, disk: 1}": "after: there is no workload 'booking'",
-    "  - {name: book, fault: fail, after: book, disk: 1}": "'book' is the name of a workload",
+    "  - {name: book, fault: fail, after: book, disk: 1}": "faults[0].name: 'book' is already",
     "  - {name: f, fault: fail, after: book, disk: 5}": "there is no disk 5: the cell has 4",
     "  - {name: f, fault: fail, after: book, disk: 0}": "from 1 to 64, found 0",
     "  - {name: f, fault: fail, after: book, disc: 1}": "faults[0].disc",
@@ -319,7 +319,7 @@ def test_what_cannot_be_done_is_said_with_its_place(
     tmp_path: Path, fault: str, message: str
 ) -> None:
     if "fault: rot, during" in fault:
-        message = "during: the array is stopped for it, and book would run on it"
+        message = "faults[0].during: the array is stopped"
     with pytest.raises(InputError) as caught:
         compiled(tmp_path, f"{fault}\n")
     assert message in caught.value.message
@@ -332,9 +332,9 @@ def test_what_follows_a_fault_is_held_against_it(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="disk 2 is unplugged by an earlier fault"):
         compiled(tmp_path, pulled + "  - {name: f, fault: fail, after: read, disk: 2}\n")
     cut = "  - {name: cut, fault: power_cut, during: book, at: 1s}\n"
-    with pytest.raises(InputError, match="'book' has ended by then: 'cut' cuts it short"):
+    with pytest.raises(InputError, match=r"'book' has ended by then.* 'cut'"):
         compiled(tmp_path, cut + "  - {name: f, fault: fail, during: book, at: 2s, disk: 2}\n")
-    with pytest.raises(InputError, match="has one trial, and 3 are asked for"):
+    with pytest.raises(InputError, match=r"one trial.* trials is 3"):
         compiled(tmp_path, cut, "trials=3")
     with pytest.raises(InputError, match="needs an md array with redundancy"):
         compiled(tmp_path, pulled, "array={level: 0}")
@@ -643,7 +643,7 @@ def test_blocks_that_were_never_told_are_not_missed(tmp_path: Path) -> None:
     [
         ("cut.1.stdout.txt", "nothing\n", "the output has no 'ended'"),
         ("cut.1.book.kept.txt", "Traceback\n", "did not verify its blocks"),
-        ("cut.1.book.kept.txt", '{"intact": [], "looked_at": 3, "errors": 0}', "looked at 3"),
+        ("cut.1.book.kept.txt", '{"intact": [], "looked_at": 3, "errors": 0}', "verified 3 blocks"),
         ("book.1.stdout.txt", "0\n2\n1\n", "in the wrong order"),
     ],
 )

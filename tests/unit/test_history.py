@@ -176,7 +176,7 @@ def test_the_command_line_compares_and_exports(cli: Cli, lab_home: Path) -> None
     data = cli("results", "compare", first.id, second.id, "--json", "--least", "0.02").json
     assert (data["schema"], data["least"]) == ("lab.comparison/1", 0.02)
     wrong = cli("results", "compare", first.id, second.id, "--least", "2")
-    assert (wrong.status, "no share between" in wrong.stderr) == (2, True)
+    assert (wrong.status, "--least: '2'" in wrong.stderr) == (2, True)
     floors = cli("results", "noise", first.id, "--json").json
     assert floors["runs"] == 2
     assert {f["metric"] for f in floors["floors"]} == {"throughput", "seconds"}

@@ -86,7 +86,7 @@ def test_what_made_debian_12_fast_is_in_the_others(name: str) -> None:
         ("[nano]", "[nano, Nano]", "own.yaml:9: packages[1]: "),
         ("source: linux-source", "source: zfs-dkms", "own.yaml:4: modules: DKMS builds 'zfs-dkms'"),
         ("  build: [drivers/md]\n", "", "own.yaml:4: modules.build: this key is missing"),
-        ("[drivers/md]", "[../md]", "own.yaml:8: modules.build: '../md' is neither"),
+        ("[drivers/md]", "[../md]", "own.yaml:8: modules.build: '../md' is not"),
         ("BITMAP: y", "BITMAP: yes", "'CONFIG_MD_LLBITMAP' is 'yes': write y, m, n or a number"),
         ("CONFIG_MD", "MD", "'MD_LLBITMAP' is not a kernel option"),
         (

@@ -339,7 +339,7 @@ def test_too_little_space_is_told_before_a_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAB_HOME", str(tmp_path))
-    with pytest.raises(HostError, match=r"'mine' (needs .* GB in|cannot be built)"):
+    with pytest.raises(HostError, match=r"'mine' needs .* GB"):
         build(minimum_free=10**18)
     assert list((tmp_path / "data" / "images").iterdir()) == []
 

@@ -147,7 +147,7 @@ def test_a_truncated_image_is_told_by_its_size_and_a_changed_one_by_its_hash() -
     assert "lab image build mine" in caught.value.hint
     damage(image, b"123456789!")
     images.verify(image)
-    with pytest.raises(HostError, match="have changed"):
+    with pytest.raises(HostError, match=r"disk\.qcow2' have changed"):
         images.verify(image, deep=True)
     image.disk.unlink()
     with pytest.raises(HostError, match="cannot be read"):

@@ -197,11 +197,10 @@ def test_a_scenario_that_its_image_cannot_do_is_refused_by_line_and_names_who_ca
 ) -> None:
     assert check(tmp_path) == ""
     said = check(tmp_path, "array.bitmap=external", "array.bitmap_file=/var/lib/b")
-    assert said == (
-        "--set array.bitmap=external: array.bitmap: the image 'debian-13' cannot do this: mdadm "
-        "refuses a bitmap in a file since 4.4 (it has Linux 6.12.57+deb13-cloud-amd64 and mdadm "
-        "4.4-11; set guest.image to debian-12)"
-    )
+    assert said.startswith("--set array.bitmap=external: array.bitmap: the image 'debian-13' ")
+    assert "mdadm 4.3 or older" in said
+    assert "Linux 6.12.57+deb13-cloud-amd64 and mdadm 4.4-11" in said
+    assert "set guest.image to debian-12)" in said
     said = check(tmp_path, "array.bitmap=lockless")
     assert "need Linux 6.18" in said
     assert said.endswith(

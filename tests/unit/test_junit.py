@@ -273,6 +273,6 @@ def test_a_stored_run_is_exported(cli: Cli) -> None:
     assert ended.json == {"format": "junit", "files": ["j.xml"]}
     read((cli.base / "j.xml").read_text())
     again = cli(*words, "--out", "j.xml")
-    assert (again.status, "is there already" in again.stderr) == (2, True)
+    assert (again.status, "'j.xml' exists already" in again.stderr) == (2, True)
     part = cli(*words, "--out", "k.xml", "--cell", "any")
     assert part.status == 2

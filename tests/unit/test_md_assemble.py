@@ -603,7 +603,7 @@ def test_an_array_without_a_member_is_read_back_as_degraded() -> None:
     ("fields", "said"),
     [
         ({"level": 0, "missing": 1}, "does not run without a member"),
-        ({"level": 5, "missing": 6}, "they count from 1 to 5"),
+        ({"level": 5, "missing": 6}, "no member 6: write 1 to 5"),
         ({"level": 5, "missing": 1, "spares": 1}, "set spares to 0"),
         ({"level": 5, "missing": 1, "bitmap": "internal"}, "never clears bits"),
         ({"level": 5, "missing": 1, "initial_sync": "wait"}, "assume_clean"),

@@ -187,7 +187,9 @@ class Matrix(Model):
                 if value not in known[key]:
                     words = [as_yaml(v) for v in dict.fromkeys(known[key])]
                     near = get_close_matches(as_yaml(value), words, n=1)
-                    guess = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(words)}"
+                    guess = (
+                        f"did you mean '{near[0]}'?" if near else f"known are {', '.join(words)}"
+                    )
                     said = f"the matrix has no {key} '{as_yaml(value)}': {guess}"
                     raise wrong_key(said, "exclude", number, key)
         return self

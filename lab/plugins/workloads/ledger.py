@@ -142,8 +142,9 @@ class Ledger(WorkloadTool, Keeper):
             answer = _Found.model_validate_json(found)
         except ValidationError:
             raise ToolError(f"ledger did not verify its blocks: {found[-300:]!r}") from None
-        if answer.looked_at != checked(LedgerParameters, parameters).count:
-            raise ToolError(f"ledger verified {answer.looked_at} blocks only")
+        count = checked(LedgerParameters, parameters).count
+        if answer.looked_at != count:
+            raise ToolError(f"ledger verified {answer.looked_at} blocks, expected {count}")
         known = acknowledged(told)
         there = sum(max(0, min(last, known - 1) - first + 1) for first, last in answer.intact)
         return Kept(acknowledged=known, lost=known - there)
