@@ -110,10 +110,7 @@ def test_a_real_device_is_measured_through_the_command(cli: Cli, tmp_path: Path)
         done = cli("disk", "calibrate", disk.device, "--name", "mine", "--jumps", "20")
         assert (done.status, bool(done.stdout)) in ((0, True), (3, False)), done.stderr
         assert hashlib.sha256(disk.file.read_bytes()).digest() == before
-    for wrong, words in (
-        (str(tmp_path), "is not a block device"),
-        ("/dev/null", "no block device"),
-    ):
+    for wrong in (str(tmp_path), "/dev/null"):
         refused = cli("disk", "calibrate", wrong)
         assert refused.status == 2
-        assert words in refused.stderr
+        assert f"'{wrong}' is not a block device" in refused.stderr

@@ -385,7 +385,7 @@ def test_set_takes_the_name_of_a_cell_and_makes_that_cell(name: str) -> None:
 
 
 def test_notices_call_a_cell_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
-    follower = Progress(COMPILED, options=RunOptions(), verbose=False)
+    follower = Progress(COMPILED, how=RunOptions(), verbose=False)
     ready(follower)
     follower.note(f"{IDS[1]} is repeated alone")
     said = capsys.readouterr().err

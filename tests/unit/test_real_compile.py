@@ -89,11 +89,11 @@ def test_what_stands_in_the_file_is_what_the_disk_must_be(tmp_path: Path) -> Non
         (["disks.0.device=/dev/sda"], "'/dev/sda' is not a stable name"),
         (["disks.0.device=/dev/disk/by-id/a/b"], "is not a stable name"),
         (["disks.0.device=/dev/disk/by-id/.."], "is not a stable name"),
-        (["disks.0.count=2"], "one real disk cannot be there 2 times"),
+        (["disks.0.count=2"], "disks[0].count: a real disk"),
         (["disks.0.format=qcow2"], "no qcow2"),
-        (["disks.0.cache=unsafe"], "unsafe drops the guest's flushes"),
-        (["disks.0.model=hdd"], "a real disk has its own speed"),
-        (["disks.2.device_serial=S1"], "there is none: set device"),
+        (["disks.0.cache=unsafe"], "disks[0].cache: unsafe"),
+        (["disks.0.model=hdd"], "disks[0].model: a real disk cannot have the model 'hdd'"),
+        (["disks.2.device_serial=S1"], "disks[2].device_serial: it needs a real disk"),
     ],
 )
 def test_what_cannot_be_said_of_a_real_disk(tmp_path: Path, sets: list[str], words: str) -> None:

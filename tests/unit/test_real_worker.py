@@ -88,7 +88,7 @@ def ended(
     asked: Mapping[str, Any] = {},
 ) -> list[tuple[str, ...]]:
     """What the bench was told when the worker had nothing more to do."""
-    monkeypatch.setattr(worker.wire, "deaf", lambda: None)
+    monkeypatch.setattr(worker.wire, "ignore_signals", lambda: None)
     slot = SimpleNamespace(acquire=lambda *_: 0, cover=lambda *_: 0, release=lambda *_: 0)
     monkeypatch.setattr(worker, "CpuSlot", lambda: slot)
     monkeypatch.setattr(worker.guests, "remove", lambda _: bench.log.append(("gone",)))

@@ -420,7 +420,7 @@ def test_a_place_for_leases_that_is_none(bay: Bay) -> None:
     disk = bay.loop("disk")
     bay.ground.leases.symlink_to(bay.path)
     assert Rule.GONE not in rules(refused := bay.take(disk))
-    assert "no directory" in evidence(refused, Rule.LEASED)
+    assert f"{bay.ground.leases} is not a directory" in evidence(refused, Rule.LEASED)
 
 
 def test_udev_is_waited_for_and_others_are_not(bay: Bay, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def test_a_snapshot_is_found_until_a_file_of_it_is_cut_off(
 
     assert prepared().digests == {"state": "s"}
     os.truncate(directory / STATE, 99)
-    with pytest.raises(HostError, match=r"a sealed guest could not be saved: QEMU has ended"):
+    with pytest.raises(HostError, match=r"snapshot.*: QEMU has ended"):
         prepared()
     assert not directory.exists()
     assert [p.name for p in paths.sealed().iterdir()] == [f".{directory.name}.lock"]
@@ -120,10 +120,11 @@ def test_where_no_snapshot_restores_the_guest_boots_and_one_line_says_so(
         bench.seal_disks(DISKS)
     (line,) = said
     if directory is not None:
-        assert line.startswith("a snapshot did not restore and is removed; booting cold (QEMU has")
+        assert "did not restore" in line
+        assert "(QEMU has ended)" in line
         assert not directory.exists()
     else:
-        assert line.startswith("guests with virtual time boot cold: a sealed guest could not be")
+        assert "making the snapshot" in line
     said.clear()
     with pytest.raises(GuestError):  # not tried again in this worker
         bench.seal_disks(DISKS)

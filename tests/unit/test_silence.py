@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -131,9 +132,7 @@ def test_a_stopped_worker_is_killed_and_its_guest_is_swept(
     heard(pool, 100)
     assert 6 < time.monotonic() - began < 90
     assert worker.trouble is not None
-    assert "the worker of the guest 'g1' said nothing for 12 s and was killed" in str(
-        worker.trouble
-    )
+    assert re.search("'g1' .*nothing for 12 s", worker.trouble.message)
     assert not guests.directory_of("g1").exists()
 
 
@@ -252,7 +251,8 @@ def test_an_order_that_is_none_ends_a_worker_that_waits_for_one(job: GuestJob) -
         pass
     process.stdin.write(b'{"kind": "cake"}\n')
     told = process.stdout.read()
-    assert b"an order cannot be read" in told
+    assert b"invalid command" in told
+    assert b"cake" in told
     assert b"guest_gone" in told
     assert process.wait(10) == 3
     process.communicate()

@@ -366,6 +366,7 @@ def test_the_program_tells_it_at_once(tmp_path: Path) -> None:
 def test_the_display_and_the_log_have_the_test_and_how_many_there_are() -> None:
     run_ = writing()
     run_.take(40, "g1", TestStarted(test="00raid5", number=7, of=23))
-    assert any("test 00raid5 (7 of 23), 5 s" in line for line in shown(run_, 45))
+    (line,) = [line for line in shown(run_, 45) if "test 00raid5 (7 of 23)" in line]
+    assert line.endswith(" 5 s")
     assert "test 00raid5 (7 of 23), 5 s" in log_line(run_, 45)
     assert IDS[0] in run_.running

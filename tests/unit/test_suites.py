@@ -231,7 +231,7 @@ def test_output_that_is_cut_off_never_lets_a_test_hold_that_did_not_end(
     mdadm: Ran, words: str
 ) -> None:
     cut = mdadm.cut(words)
-    with pytest.raises(ToolError, match="did not come to its end"):
+    with pytest.raises(ToolError, match="did not finish"):
         cut.metrics()
     found = cut.claims()
     assert set(found) == set(mdadm.claims())  # from the list that was made before
@@ -385,12 +385,16 @@ def test_where_a_suite_lies_changes_no_claim_and_other_tests_do(tmp_path: Path) 
         (
             "array: none",
             "array: {level: 1}",
-            r":5: array.*makes arrays .* of its own .*array: none",
+            r":5: array: .*write array: none",
         ),
         ("array: none", "filesystem: {type: ext4}", r":5: filesystem.*remove it"),
         ("['*']", "[]", r"workloads\[0\]\.tests: .*at least 1"),
         ("['*']", "['*'], limit: 0s", r"workloads\[0\]\.limit: .*above 0"),
-        ("mdadm_tests, tests: ['*']", "blktests, tests: [md, ../x]", r"tests: '../x' is neither"),
+        (
+            "mdadm_tests, tests: ['*']",
+            "blktests, tests: [md, ../x]",
+            r":7: workloads\[0\]\.tests: '\.\./x' is not",
+        ),
         ("['*']", "['*'], mdadm: mine", r"workloads\[0\]\.mdadm: .*one of guest, directory"),
     ],
 )
@@ -405,7 +409,7 @@ def test_a_suite_is_aimed_at_all_disks_and_others_at_one(tmp_path: Path) -> None
     target = target_of(compiled(tmp_path, tmp_path, text).base)
     assert [p.rpartition("/")[2] for p in target.split()] == [f"virtio-disk{n}" for n in (1, 2, 3)]
     mixed = text + "  - {name: read, tool: dd, if: '{target}', bs: 1MiB, count: 1}\n"
-    with pytest.raises(InputError, match="aimed at one disk, and there are 3"):
+    with pytest.raises(InputError, match=r":4: disks\.count: .*there are 3"):
         compiled(tmp_path, tmp_path, mixed)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 
@@ -56,5 +57,5 @@ def test_a_bound_is_as_exact_as_it_is_written(version: str, bounds: str, there: 
 
 @pytest.mark.parametrize("text", ["", "6.12", "=>6", ">=6.12 or so", "~=4", ">=a"])
 def test_what_is_no_range_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no range of versions"):
+    with pytest.raises(ValueError, match=f"^{re.escape(repr(text))} is not a range"):
         parse_range(text)
