@@ -18,7 +18,7 @@ from lab.core.errors import InputError
 from lab.core.yaml import Document, Override, override, read_file, validate
 from lab.model.matrix.file import Exclude, Matrix, ScenarioEntry
 from lab.model.scenario.document import Cell
-from lab.model.scenario.guest import Guest
+from lab.model.scenario.guest import Clock, Guest
 from lab.plugins import catalog
 
 MAX_JOBS: Final = 2_000
@@ -57,10 +57,10 @@ class CompiledMatrix:
     jobs: tuple[MatrixJob, ...]
 
 
-def compile_matrix(path: Path) -> CompiledMatrix:
+def compile_matrix(path: Path, *, clock: str | None = None) -> CompiledMatrix:
     """Read, validate, expand; ``InputError`` names file, line and key.
 
-    An invalid scenario breaks only its own jobs.
+    An invalid scenario breaks only its own jobs. ``clock`` is every guest's ``guest.clock``.
     """
     document = read_file(path)
     if "scenarios" not in document.data and {"question", "workloads"} & document.data.keys():
@@ -69,7 +69,9 @@ def compile_matrix(path: Path) -> CompiledMatrix:
             hint=f"run it with: lab run scenario {path}",
         )
     matrix = validate(Matrix, document)
-    jobs = _distinct(tuple(_jobs(path, matrix)))
+    if clock is not None and clock not in tuple(Clock):
+        raise InputError(f"--clock {clock}: expected {' or '.join(Clock)}")
+    jobs = _distinct(tuple(_jobs(path, matrix, {"guest.clock": clock} if clock else {})))
     if not jobs:
         raise document.wrong(("exclude",), "every job is excluded")
     if len(jobs) > MAX_JOBS:
@@ -78,10 +80,11 @@ def compile_matrix(path: Path) -> CompiledMatrix:
     return CompiledMatrix(name=path.stem, path=path, matrix=matrix, document=document, jobs=jobs)
 
 
-def _jobs(path: Path, matrix: Matrix) -> Iterator[MatrixJob]:
+def _jobs(path: Path, matrix: Matrix, over: Mapping[str, Any]) -> Iterator[MatrixJob]:
+    """The jobs; ``over`` replaces what the file sets."""
     scenarios = _Scenarios(path.parent)
     points = [
-        (s, i.image, k.kernel, {**matrix.set, **s.set, **i.set, **k.set})
+        (s, i.image, k.kernel, {**matrix.set, **s.set, **i.set, **k.set, **over})
         for s in matrix.scenarios
         for i in matrix.images
         for k in matrix.kernels
@@ -92,7 +95,8 @@ def _jobs(path: Path, matrix: Matrix) -> Iterator[MatrixJob]:
     named = {entry.name: entry for entry in matrix.scenarios}
     for one in matrix.include:
         entry = named.get(one.scenario, ScenarioEntry(name=one.scenario))
-        yield scenarios.job(entry, one.image, one.kernel, {**matrix.set, **entry.set, **one.set})
+        sets = {**matrix.set, **entry.set, **one.set, **over}
+        yield scenarios.job(entry, one.image, one.kernel, sets)
 
 
 def _excluded(entry: Exclude, scenario: str, image: str, kernel: str | None) -> bool:
@@ -142,8 +146,8 @@ class _Scenarios:
         self, path: Path, trials: int | None, overrides: tuple[Override, ...]
     ) -> Compiled:
         """As of ``compile_scenario``; scenarios that differ only in guests are compiled once."""
-        guests = tuple(one for one in overrides if one.path[0] == "guest")
-        others = tuple(one for one in overrides if one.path[0] != "guest")
+        guests = tuple(one for one in overrides if _changes_guest_alone(one))
+        others = tuple(one for one in overrides if not _changes_guest_alone(one))
         key = json.dumps([str(path), trials, [one.text for one in others]])
         if key not in self._known:
             try:
@@ -159,6 +163,11 @@ class _Scenarios:
             return in_other_guests(found, guests)
         except ValidationError:  # said with the place of what is wrong
             return compile_scenario(path, overrides=overrides, trials=trials)
+
+
+def _changes_guest_alone(one: Override) -> bool:
+    """Whether the fields of disks do not depend on it; the bus of a disk depends on the clock."""
+    return one.path[0] == "guest" and one.path[1:] != ("clock",)
 
 
 def in_other_guests(compiled: Compiled, overrides: tuple[Override, ...]) -> Compiled:

@@ -107,6 +107,7 @@ def plan_of(
     *,
     shard: str | None = None,
     budget: float | None = None,
+    clock: str | None = None,
     accept_expired: bool = False,
     runs: Sequence[RunStore] | None = None,
 ) -> MatrixRun:
@@ -138,6 +139,7 @@ def plan_of(
         started=now(),
         shard=shard,
         budget=budget,
+        clock=clock,
         jobs=tuple(p.model_copy(update=told) if p.id in left else p for p in jobs),
         expected=compiled.matrix.expected,
         notes=(

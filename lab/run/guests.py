@@ -104,7 +104,7 @@ def sweep() -> list[str]:
     """Remove what dead labs and workers left, except images; return the names."""
     removed = guests.collect_garbage() + snapshots.collect_garbage() + guests.collect_homes()
     host = (paths.host(), paths.host() / "capabilities", paths.host() / "calibration")
-    places = (paths.guests(), paths.keys(), paths.plugins(), paths.outposts())
+    places = (paths.guests(), paths.keys(), paths.plugins(), paths.outposts(), paths.sealed())
     for place in (*places, *host, paths.kernels(), paths.profiles(), paths.schema()):
         removed += leftovers.remove(place.glob(".*"))
     removed += leftovers.remove(paths.tls().parent.glob(".tls.*"))

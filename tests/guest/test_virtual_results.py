@@ -93,12 +93,9 @@ def sequential_cell(chance: random.Random) -> dict[str, Any]:
     chunk = 2 ** chance.randint(5, 9)
     bs = 2 ** chance.randint(6, 12)
     count = max(1, (chance.randint(24, 64) << 10) // bs)
-    array: dict[str, Any] = {
-        "level": level,
-        "chunk": f"{chunk}KiB",
-        "component_size": "256MiB",
-        "bitmap": "none",
-    }
+    array: dict[str, Any] = {"level": level, "chunk": f"{chunk}KiB"}
+    if level:  # RAID 0 has neither
+        array |= {"component_size": "256MiB", "bitmap": "none"}
     if level in (5, 6):
         array["layout"] = chance.choice(["left-symmetric", "left-asymmetric", "right-symmetric"])
     if level in (4, 5, 6, 10):

@@ -291,3 +291,13 @@ def test_a_plug_in_whose_compiler_was_killed_is_swept() -> None:
         path.touch()
     assert half.name in use.sweep()
     assert sorted(p.name for p in paths.plugins().iterdir()) == [mine.name, whole.name]
+
+
+def test_a_sealed_snapshot_whose_maker_was_killed_is_swept() -> None:
+    paths.sealed().mkdir(parents=True)
+    half = paths.sealed() / f".snapshot-0123.{dead_pid()}"
+    whole = paths.sealed() / "snapshot-4567"
+    for path in (half, whole):
+        path.mkdir()
+    assert half.name in use.sweep()
+    assert [p.name for p in paths.sealed().iterdir()] == [whole.name]

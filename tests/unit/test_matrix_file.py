@@ -17,6 +17,7 @@ from lab.core.yaml import parse_override, read_file, read_text
 from lab.matrix.file import CompiledMatrix, compile_matrix
 from lab.matrix.plan import host_of, plan_of
 from lab.model.matrix.record import JobState
+from lab.model.scenario.document import DiskBus
 from lab.plugins import catalog
 from lab.results.schema import matrix_schema
 from tests.fakes import SCENARIO, Cli, with_matrix
@@ -67,6 +68,22 @@ def test_parts_are_the_product_and_each_is_what_set_would_have_made(tmp_path: Pa
     assert last.compiled.base == by_hand.base
     assert last.compiled.published == by_hand.published
     assert last.compiled.scenario == by_hand.scenario
+
+
+def test_a_clock_for_all_jobs_goes_over_what_the_file_sets(tmp_path: Path) -> None:
+    real = compiled(tmp_path, MATRIX + "set: {guest.clock: real}\n")  # writes the files, too
+    found = compile_matrix(tmp_path / "m.yaml", clock="virtual")
+    assert ids(found) == ids(real)
+    last = found.jobs[-1]
+    assert last.compiled is not None, last.broken
+    by_hand = compile_scenario(
+        tmp_path / "r.yaml", overrides=[parse_override(o.text) for o in last.overrides], trials=2
+    )
+    assert "guest.clock=virtual" in [o.text for o in last.overrides]
+    assert last.cells == by_hand.cells  # disks too: their bus depends on the clock
+    assert {d.bus for cell in last.cells for d in cell.disks} == {DiskBus.LAB}
+    with pytest.raises(InputError, match="--clock half"):
+        compile_matrix(tmp_path / "m.yaml", clock="half")
 
 
 def test_a_guest_that_cannot_be_is_refused_with_its_place(tmp_path: Path) -> None:

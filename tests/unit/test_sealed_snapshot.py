@@ -10,6 +10,7 @@ import pytest
 from drive import region
 from lab.core.errors import GuestError, HostError
 from lab.host.guest.registry import GuestRecord
+from lab.host.guest.virtual import sealed
 from lab.host.guest.virtual import snapshot as sealed_snapshot
 from lab.host.guest.virtual.sealed import SealedBackend
 from lab.host.guest.virtual.snapshot import ABOUT, KEPT, MEMORY, STATE, SealedSnapshot
@@ -138,3 +139,16 @@ def test_cold_starts_from_no_snapshot(kit: SealedKit, record: GuestRecord) -> No
     with pytest.raises(GuestError, match=r"QEMU ended with status 1"):
         bench.seal_disks(DISKS)
     assert directory.exists()
+
+
+def test_disks_that_no_region_holds_are_a_sentence(
+    kit: SealedKit, record: GuestRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sealed, "need_space", lambda *_: None)
+    disks = SealDisks(disks=(SealedDisk(serial="d1", size=1 << 40),))
+    bench = SealedBackend(record, kit, tell=print, notice=pytest.fail, cold=True)
+    cell = Procedure(name="p", steps=(disks, *CELL.steps[1:]))
+    bench.take(CellJob(id="c", procedure=cell, directory="", target="", space=600 << 30))
+    with pytest.raises(HostError, match=r"do not fit into a guest with virtual time.*549755813888"):
+        bench.seal_disks(disks)
+    assert not (record.path / "region").exists()

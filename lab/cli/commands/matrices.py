@@ -12,7 +12,7 @@ import typer
 from lab.cli import completion
 from lab.cli.app import matrix, run
 from lab.cli.commands.running import Cold, Jobs, Out, Verbose, hands_of, how_of, where_of
-from lab.cli.options import AcceptExpired, Cluster, Json, Tls, console, home, print_json
+from lab.cli.options import AcceptExpired, Clock, Cluster, Json, Tls, console, home, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -158,6 +158,7 @@ def run_matrix(
             show_default=False,
         ),
     ] = None,
+    clock: Clock = None,
     out: Out = None,
     jobs: Jobs = "auto",
     cold: Cold = False,
@@ -190,6 +191,7 @@ def run_matrix(
         lab run matrix nightly --junit junit.xml --report site
         lab run matrix nightly --budget 30min
         lab run matrix nightly --shard 1/3
+        lab run matrix nightly --clock virtual
         lab run matrix nightly --resume last
         lab run matrix nightly --cluster local
     """
@@ -204,20 +206,21 @@ def run_matrix(
 
     how = how_of(jobs, accept_expired, keep=False, workloads=True, cold=cold)
     where = where_of(cluster, tls)
-    compiled = _compiled(name)
+    if resume is not None and (shard or budget or clock or plan):
+        raise InputError(
+            "--resume keeps the options that the run began with: leave out --shard, --budget,"
+            " --clock and --plan"
+        )
+    directory = matrix_runs.find(resume) if resume is not None else None
+    record = matrix_runs.load(directory) if directory is not None else None
+    compiled = _compiled(name, record.clock if record is not None else clock)
     if junit is not None:
         check_file(junit)
     if report is not None:
         check_directory(report)
     if where is not None and not plan:
         _reach(where, how)
-    if resume is not None:
-        if shard or budget or plan:
-            raise InputError(
-                "--resume keeps the options that the run began with: leave out --shard, --budget"
-                " and --plan"
-            )
-        directory = matrix_runs.find(resume)
+    if directory is not None:
         record = running.resume(compiled, directory)
     else:
         seconds = _seconds(budget) if budget else None
@@ -225,6 +228,7 @@ def run_matrix(
             *(compiled, host_of(how.jobs)),
             shard=shard,
             budget=seconds,
+            clock=clock,
             accept_expired=how.accept_expired,
         )
         if plan:
@@ -256,11 +260,11 @@ def run_matrix(
     raise typer.Exit(running.exit_status(found))
 
 
-def _compiled(name: str) -> CompiledMatrix:
+def _compiled(name: str, clock: str | None = None) -> CompiledMatrix:
     from lab.matrix.file import compile_matrix
     from lab.plugins import catalog
 
-    return compile_matrix(catalog.matrix_path(name))
+    return compile_matrix(catalog.matrix_path(name), clock=clock)
 
 
 def _seconds(budget: str) -> float:

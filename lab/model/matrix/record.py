@@ -69,6 +69,8 @@ class MatrixRun(Model):
     """``K/N``; ``None``: everything."""
     budget: float | None = None
     """Seconds."""
+    clock: str | None = None
+    """``guest.clock`` of all guests, where ``--clock`` set it."""
     jobs: tuple[JobRecord, ...] = Field(alias="parts")
     expected: tuple[Expected, ...] = ()
     notes: tuple[str, ...] = ()

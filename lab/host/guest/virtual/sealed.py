@@ -21,7 +21,7 @@ from typing import Final, NoReturn
 from drive import region, sealed
 from drive.monitor import Monitor, MonitorError
 from lab.compile.guest.program import TIMED_OUT, Answer, Programs, answers, begun, programs
-from lab.core.errors import FullError, GuestError, LabError, ToolError, full, unwritable
+from lab.core.errors import FullError, GuestError, HostError, LabError, ToolError, full, unwritable
 from lab.core.units import GIB, format_size
 from lab.host.guest import registry as guests
 from lab.host.guest.registry import GuestRecord
@@ -119,6 +119,8 @@ class SealedBackend:
                     break
         except OSError as error:
             raise unwritable(path, error) from error
+        except region.RegionError as error:
+            raise no_room(error) from error
         finally:
             path.unlink(missing_ok=True)
         self._now = 0.0  # the run loop starts reading at the beginning
@@ -451,6 +453,14 @@ def disk_of(disk: SealedDisk) -> region.Disk:
             name: region.Limit(limit.average, limit.burst, limit.seconds)
             for name, limit in disk.limits.items()
         },
+    )
+
+
+def no_room(error: region.RegionError) -> HostError:
+    """The error for disks that a region cannot hold."""
+    return HostError(
+        f"the disks do not fit into a guest with virtual time: {error}",
+        hint="use fewer or smaller disks, or set guest.clock to real",
     )
 
 

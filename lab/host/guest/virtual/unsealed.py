@@ -22,7 +22,14 @@ from lab.host.guest import registry as guests
 from lab.host.guest.backend import LiveBackend
 from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual import suspend
-from lab.host.guest.virtual.sealed import SLOWEST, disk_of, need_space, output_of, timed_out
+from lab.host.guest.virtual.sealed import (
+    SLOWEST,
+    disk_of,
+    need_space,
+    no_room,
+    output_of,
+    timed_out,
+)
 from lab.host.guest.virtual.snapshot import ROOT_SPACE
 from lab.host.images.virtual_time import root_disk
 from lab.host.system import clock
@@ -128,6 +135,8 @@ class UnsealedBackend(LiveBackend):
             region.reserve(self._region)
         except OSError as error:
             raise unwritable(self._region, error) from error
+        except region.RegionError as error:
+            raise no_room(error) from error
         self._boot()
         self.boot_seconds = clock.now() - began
 
