@@ -88,7 +88,7 @@ def test_guests_are_lent_used_again_and_their_deaths_are_shown(
     found.assert_outcomes(passed=3, failed=2)
     found.stdout.fnmatch_lines(
         [
-            "E *a command in the guest had not ended after 2 seconds: echo first; sleep 60",
+            "E *a command in the guest did not end within 2 seconds: echo first; sleep 60",
             "*- lab guest g*: last commands -*",
             "exit 1 * mdadm --re-add /dev/md/bench missing-disk",
             "no end * echo first; sleep 60",
