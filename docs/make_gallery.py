@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from lab.compile.scenario.document import Compiled, compile_scenario
 from lab.model.scenario.claim import Verdict
@@ -22,7 +23,7 @@ CLAIM: Final = re.compile(rf"^\| (?P<id>[\w.-]+) \|.*\| (?P<verdict>{VERDICTS}) 
 INTRO: Final = """# Scenarios
 
 Each scenario is one file with one question. They are grouped by the text that they check.
-The time is that of one run of all cells on two CPUs, from [the claims](../claims.md).
+The time is that of one run of all cells on two CPUs{how}, from [the claims](../claims.md).
 
 """
 ACCELERATORS: Final = {"kvm": "with KVM", "tcg": "without KVM"}
@@ -33,9 +34,13 @@ def gallery(claims: str) -> dict[str, str]:
     root = catalog.schema_path().parent
     paths = [path for path in catalog.scenarios().values() if path.parent == root]
     compiled = [compile_scenario(path) for path in paths]
-    times = {run["name"]: _time(run) for run in RUN.finditer(claims)}
+    runs = {run["name"]: run for run in RUN.finditer(claims)}
+    times = {name: f"{_duration(run)} {_how(run)}" for name, run in runs.items()}
+    used = {_how(run) for run in runs.values()}
+    common = f" {used.pop()}" if len(used) == 1 else ""
+    listed = {name: _duration(run) for name, run in runs.items()} if common else times
     verdicts = {claim["id"]: claim["verdict"].replace("_", " ") for claim in CLAIM.finditer(claims)}
-    pages = {"index.md": INTRO + _index(compiled, times)}
+    pages = {"index.md": INTRO.format(how=common) + _index(compiled, listed)}
     for one in compiled:
         pages[f"{one.name}.md"] = _page(one, times.get(one.name, ""), verdicts)
     return pages
@@ -50,7 +55,7 @@ def _index(compiled: list[Compiled], times: Mapping[str, str]) -> str:
         source = groups[title][0].scenario.source
         text += f"## {_plain(title) or 'No source'}\n\n"
         if source and (words := _details(source)):
-            text += f"{words}.\n\n"
+            text += f"Published: {words}.\n\n"
         text += "| scenario | question | cells | time |\n|---|---|---|---|\n"
         for one in groups[title]:
             cells, time = len(one.cells), times.get(one.name, "–")
@@ -97,14 +102,17 @@ def _about(source: Source) -> str:
 
 def _details(source: Source) -> str:
     """What the title leaves out."""
-    link = f"[{source.url}]({source.url})" if source.url else ""
+    link = f"[{urlsplit(source.url).netloc}]({source.url})" if source.url else ""
     return ", ".join(word for word in (source.author, source.date, link) if word)
 
 
-def _time(run: re.Match[str]) -> str:
+def _duration(run: re.Match[str]) -> str:
     minutes, seconds = divmod(int(run["seconds"]), 60)
-    how = ACCELERATORS.get(run["how"], run["how"])
-    return f"{minutes} min {seconds} s {how}" if minutes else f"{seconds} s {how}"
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+
+
+def _how(run: re.Match[str]) -> str:
+    return ACCELERATORS.get(run["how"], run["how"])
 
 
 def _plain(text: str) -> str:

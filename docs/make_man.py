@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,7 +26,7 @@ def man_page(command: Any, statuses: dict[int, str]) -> str:
         ),
         ".SH EXIT STATUS",
         *(f".TP\n.B {status}\n{_roff(words)}." for status, words in statuses.items()),
-        f".SH EXAMPLES\n{_paragraphs(command.epilog or '')}",
+        f".SH EXAMPLES\n{_examples(command.epilog)}",
         ".SH SEE ALSO\n.BR mdadm (8),\n.BR md (4),\n.BR fio (1),\n.BR qemu-system-x86_64 (1)",
     ]
     return "\n".join(part for part in parts if part.strip()) + "\n"
@@ -39,6 +40,12 @@ def _all(command: Any, path: str = "lab") -> Iterator[tuple[str, Any]]:
             yield f"{path} {name}", below
 
 
+def metavar(option: Any) -> str:
+    """What stands for the option's value; empty for a flag."""
+    flag = option.is_flag or option.count
+    return option.metavar or ("" if flag else option.name.upper().replace("_", "-"))
+
+
 def _options(command: Any) -> str:
     entries = []
     for option in command.params:
@@ -50,7 +57,8 @@ def _options(command: Any) -> str:
             names = ", ".join(
                 f"\\fB{_roff(name)}\\fR" for name in (*option.opts, *option.secondary_opts)
             )
-            head = f"{names} \\fI{_roff(option.metavar)}\\fR" if option.metavar else names
+            value = metavar(option)
+            head = f"{names} \\fI{_roff(value)}\\fR" if value else names
         entries.append(f".TP\n{head}\n{_roff(option.help or '')}")
     return "\n".join(entries)
 
@@ -59,18 +67,27 @@ def _paragraphs(text: str | None) -> str:
     """Text with a paragraph for each; indented lines stay as they are."""
     made = []
     for part in inspect.cleandoc(text or "").split("\n\n"):
-        if all(line.startswith("  ") for line in part.splitlines()) and part:
-            made.append(f".PP\n.nf\n{_lines(part)}\n.fi")
-        else:
-            made.append(f".PP\n{_roff(' '.join(part.split()))}")
-    return "\n".join(part for part in made if part != ".PP\n")
+        words, _, listed = f"\n{part}".partition("\n  ")
+        if words.strip():
+            made.append(f".PP\n{_roff(' '.join(words.split()))}")
+        if listed:
+            made.append(f".RS 4\n{_lines(listed)}\n.RE")
+    return "\n".join(made)
+
+
+def _examples(epilog: str | None) -> str:
+    """The commands of the first part."""
+    return _lines(inspect.cleandoc(epilog or "").partition("\n\n")[0].partition("\n")[2])
 
 
 def _lines(text: str) -> str:
-    return "\n".join(_roff(line) for line in text.splitlines())
+    """Lines that are not filled; the shell continues those too long for 80 columns."""
+    broken = [textwrap.wrap(line.strip(), 66, break_on_hyphens=False) for line in text.splitlines()]
+    return "\n".join([".nf", *(_roff(" \\\n  ".join(line)) for line in broken), ".fi"])
 
 
 def _roff(text: str) -> str:
-    """Text in which roff sees no request and prints hyphens that can be copied."""
+    """ASCII text in which roff sees no request and prints hyphens that can be copied."""
     plain = text.replace("``", "`").replace("\\", "\\e").replace("-", "\\-")
+    plain = "".join(c if c.isascii() else f"\\[u{ord(c):04X}]" for c in plain)
     return "\\&" + plain if plain[:1] in (".", "'") else plain

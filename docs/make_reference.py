@@ -18,7 +18,7 @@ import typer.main
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from docs.make_man import man_page
+from docs.make_man import man_page, metavar
 from lab.cli.app import examples_of
 from lab.cli.commands import app
 from lab.core import errors
@@ -36,7 +36,7 @@ from lab.plugins.faults._shared import COMMON
 from lab.results.schema import as_text, scenario_schema
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-HEAD: Final = "Made from the models by `make reference`. Do not edit.\n"
+HEAD: Final = "<!-- Made from the models by `make reference`. Do not edit. -->\n"
 KINDS: Final = {
     parse_size: "size",
     parse_rate: "rate",
@@ -242,8 +242,11 @@ def disks_page() -> str:
             text += "| parameter | " + " | ".join(f"`{p}`" for p in presets) + " |\n"
             text += "|---" * (len(presets) + 1) + "|\n"
             for key in next(iter(presets.values())):
-                values = " | ".join(f"{drive[key]}" for drive in presets.values())
-                text += f"| `{key}` | {values} |\n"
+                if key != "source":
+                    values = " | ".join(f"{drive[key]}" for drive in presets.values())
+                    text += f"| `{key}` | {values} |\n"
+            text += "\nSources:\n\n"
+            text += "".join(f"- `{p}`: {drive['source']}\n" for p, drive in presets.items())
     return text
 
 
@@ -288,8 +291,8 @@ def commands_page() -> str:
             names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
             if option.param_type_name == "argument":
                 names = f"`{option.metavar or option.name}`"
-            elif option.metavar:
-                names += f" `{option.metavar}`"
+            elif value := metavar(option):
+                names += f" `{value}`"
             text += f"- {names}: {plain(getattr(option, 'help', ''))}\n"
     return text
 

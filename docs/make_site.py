@@ -22,8 +22,9 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 BUILT: Final = ROOT / "build" / "docs"
 HOME: Final = "README.md"
 """The first page, unless there is docs/index.md."""
-SKIPPED: Final = ("docs/README.md", "docs/site/*")
-"""The first is the navigation, for readers of the checkout."""
+SKIPPED: Final = ("docs/site/*",)
+DOCUMENTS: Final = "documents.md"
+"""The page of docs/README.md; mkdocs would take that name for a second start page."""
 ASSETS: Final = (".png", ".svg", ".json", ".1")
 NAVIGATION: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("Home", ("index.md",)),
@@ -39,13 +40,17 @@ NAVIGATION: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("Project", ("*",)),
 )
 """Sections in their order; a page goes into the first one that one of its patterns matches."""
-FIRST: Final = ("index", "README", "scenario", "workload", "disk-model", "image", "kernel")
-"""Names of pages that come first in their section; the others follow by name."""
+FIRST: Final = ("index", "README")
+"""Names of pages that come first in their section."""
 CODE: Final = re.compile(r"^(```|~~~).*?^\1[^\n]*$|(?<!`)(`+)(?!`).+?(?<!`)\2(?!`)", re.M | re.S)
 LINK: Final = re.compile(r"(?<=\]\()(?P<path>[^)\s#:]+)(?P<anchor>#[^)\s]*)?(?=[)\s])")
 REFERENCE: Final = re.compile(
     r"(?m)(?<=^\[)(?P<name>[^\]\n]+)\]: +(?P<path>[^\s#:]+)(?P<anchor>#\S*)?$"
 )
+WIDE: Final = ("claims.md",)
+"""Pages that are their whole section, with tables that need its width."""
+WITHOUT_LIST: Final = "---\nhide: [navigation]\n---\n\n"
+CELL: Final = re.compile(r"(?<=\| )[\w-]+(?= \|)")
 LANGUAGES: Final = {".py": "python", ".sh": "sh", ".yaml": "yaml", ".yml": "yaml", ".c": "c"}
 
 
@@ -56,6 +61,9 @@ class Site:
         self._root = root
         self.pages: dict[str, str] = {}
         self.assets: dict[str, Path] = {}
+        listing = root / "docs" / "README.md"
+        text = listing.read_text(encoding="utf-8") if listing.exists() else ""
+        self._listed = [link["path"] for link in LINK.finditer(text)]
         self._paths: dict[str, str] = {}
         """Files of the checkout to their pages."""
 
@@ -73,7 +81,6 @@ class Site:
             elif path.suffix in ASSETS:
                 self._paths[name] = _place(name)
                 self.assets[_place(name)] = path
-        self._paths["docs/README.md"] = "index.md"
 
     def add_gallery(self) -> None:
         """A page for each scenario."""
@@ -90,6 +97,13 @@ class Site:
             if name.endswith(".md") and page not in self.pages and (self._root / name).exists():
                 text = (self._root / name).read_text(encoding="utf-8")
                 self.pages[page] = _outside_code(text, self._linked(name, page))
+        if "claims.md" in self.pages:
+            self.pages["claims.md"] = CELL.sub(self._scenario, self.pages["claims.md"])
+
+    def _scenario(self, cell: re.Match[str]) -> str:
+        """A table's cell, which leads to the scenario that it names."""
+        page = f"scenarios/{cell[0]}.md"
+        return f"[{cell[0]}]({page})" if page in self.pages else cell[0]
 
     def _linked(self, name: str, page: str) -> Callable[[str], str]:
         def target(found: re.Match[str]) -> str:
@@ -136,9 +150,10 @@ class Site:
         sections[0]["Home"] = "index.md"
         return sections
 
-    def _order(self, page: str) -> tuple[int, str]:
-        stem = posixpath.basename(page).removesuffix(".md")
-        return FIRST.index(stem) if stem in FIRST else len(FIRST), page
+    def _order(self, page: str) -> tuple[bool, int, str]:
+        """First pages, then those that docs/README.md links to, in its order, then by name."""
+        listed = self._listed.index(page) if page in self._listed else len(self._listed)
+        return posixpath.basename(page).removesuffix(".md") not in FIRST, listed, page
 
 
 def _named(page: str) -> str | dict[str, str]:
@@ -148,7 +163,7 @@ def _named(page: str) -> str | dict[str, str]:
 
 
 def _place(name: str) -> str:
-    return name.removeprefix("docs/")
+    return DOCUMENTS if name == "docs/README.md" else name.removeprefix("docs/")
 
 
 def _outside_code(text: str, change: Callable[[str], str]) -> str:
@@ -175,7 +190,7 @@ def write(made: Site, directory: Path) -> None:
     for name, text in made.pages.items():
         path = directory / "pages" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        path.write_text(WITHOUT_LIST + text if name in WIDE else text, encoding="utf-8")
     for name, source in made.assets.items():
         path = directory / "pages" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -184,6 +199,7 @@ def write(made: Site, directory: Path) -> None:
         "INHERIT": str(ROOT / "docs/site/mkdocs.yml"),
         "docs_dir": "pages",
         "site_dir": str(directory.with_name("site")),
+        "hooks": [str(ROOT / "docs/site/hooks.py")],
         "theme": {"custom_dir": str(ROOT / "docs/site/theme")},
         "nav": made.navigation(),
     }

@@ -17,5 +17,6 @@ fi
 
 .venv/bin/python -m docs.make_site
 # The first variable turns off an advertisement; mkdocs has the second for builds that are the same each time.
-NO_MKDOCS_2_WARNING=1 SOURCE_DATE_EPOCH=0 .venv-docs/bin/mkdocs --quiet build --strict --config-file build/docs/mkdocs.yml
+# Without --quiet: it drops the warnings before --strict counts them, and a broken link passes.
+NO_MKDOCS_2_WARNING=1 SOURCE_DATE_EPOCH=0 .venv-docs/bin/mkdocs build --strict --config-file build/docs/mkdocs.yml
 echo "docs: build/site/index.html"

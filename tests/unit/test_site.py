@@ -15,6 +15,7 @@ import typer.main
 from docs.make_gallery import gallery
 from docs.make_man import man_page
 from docs.make_site import Site, site, write
+from docs.site.hooks import on_page_content
 from lab.cli.commands import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,7 +75,7 @@ def test_documents_to_come_get_their_sections(tmp_path: Path) -> None:
     ("link", "there"),
     [
         ("[a](docs/guides/c.md#d)", "[a](guides/c.md#d)"),
-        ("[a](docs/README.md)", "[a](index.md)"),
+        ("[a](docs/README.md#d)", "[a](documents.md#d)"),
         ("![a](docs/a.png)", "![a](a.png)"),
         ("[a](tools/x.sh)", "[a](files/tools/x.sh.md)"),
         ("[a](tools/)", "[a](files/tools.md)"),
@@ -82,8 +83,8 @@ def test_documents_to_come_get_their_sections(tmp_path: Path) -> None:
         ("[a](../outside.txt)", "[a](../outside.txt)"),
         ("[a](https://example.org/docs/README.md)", "[a](https://example.org/docs/README.md)"),
         ("`[a](docs/README.md)`", "`[a](docs/README.md)`"),
-        ("[`a`](docs/README.md)", "[`a`](index.md)"),
-        ("[a]: docs/README.md", "[a]: index.md"),
+        ("[`a`](docs/README.md)", "[`a`](documents.md)"),
+        ("[a]: docs/README.md", "[a]: documents.md"),
     ],
 )
 def test_links_lead_to_pages_of_the_site(tmp_path: Path, link: str, there: str) -> None:
@@ -106,6 +107,23 @@ def test_every_scenario_has_its_question_source_claims_and_command() -> None:
     assert "- **Time**: 1 min 35 s without KVM\n" in page
     assert re.search(r"^\| `S001-3` \| .* \| refuted \|$", page, re.MULTILINE)
     assert "- **`array.bitmap`**: " in page
+
+
+def test_pages_follow_the_list_of_documents(tmp_path: Path) -> None:
+    listing = "- [z](concepts/z.md#part)\n- [m](concepts/m.md)\n"
+    files = {"docs/README.md": listing, "README.md": "# R\n"}
+    made = checkout(tmp_path, files | {f"docs/concepts/{n}.md": "# A\n" for n in "amz"})
+    assert titles(made)["Concepts"] == [f"concepts/{n}.md" for n in "zma"]
+
+
+def test_the_claims_link_to_their_scenarios() -> None:
+    assert "| [bitmap-mkfs](scenarios/bitmap-mkfs.md) |" in whole().pages["claims.md"]
+
+
+def test_options_do_not_break() -> None:
+    html = "<p>a --b c</p><code>dd --set x=-1 -j 2</code>"
+    wrapped = '<code>dd <span class="option">--set</span> x=-1 -j 2</code>'
+    assert on_page_content(html) == f"<p>a --b c</p>{wrapped}"
 
 
 def test_the_gallery_needs_no_claims_page() -> None:
@@ -131,16 +149,18 @@ def test_man_reads_the_manual_page_without_a_warning() -> None:
         capture_output=True,
         text=True,
         check=False,
-        env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "MANWIDTH": "100"},
+        env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "MANWIDTH": "80"},
     )
     assert done.returncode == 0
     assert done.stderr == ""
-    assert "lab scenario check" in done.stdout
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert {"lab scenario check", "lab scenario check my-own.yaml"} <= set(lines)
+    assert max(map(len, done.stdout.splitlines())) <= 80
 
 
 def built(directory: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [MKDOCS, "--quiet", "build", "--strict", "--config-file", directory / "mkdocs.yml"],
+        [MKDOCS, "build", "--strict", "--config-file", directory / "mkdocs.yml"],
         capture_output=True,
         text=True,
         check=False,
