@@ -240,7 +240,7 @@ def test_without_libvirt_nothing_is_built_or_left(tmp_path: Path) -> None:
     began = time.monotonic()
     ended = run_lab(tmp_path, "run", "scenario", "q.yaml", PYTHONPATH=str(stub))
     assert ended.returncode == 3
-    assert ended.stderr.startswith("lab: libvirt is not installed for this Python\n")
+    assert "libvirt is not installed" in ended.stderr.splitlines()[0]
     assert "make setup" in ended.stderr
     assert time.monotonic() - began < 10
     assert not (tmp_path / "h").exists()

@@ -772,7 +772,7 @@ def test_a_cluster_that_cannot_is_told_in_sentences(tmp_path: Path, image: Image
             big = SCENARIO + "guest: {memory: 200GiB, cpus: 4}\n"
             said = refused(InputError, address, image, tmp_path, big)
             assert "200.4GiB" in said or "of memory; host3 has" in said
-            assert "4 processors for guests" in said
+            assert "4 CPUs for guests" in said
             twin = process("tests.sleepers", address, "host3", "2", "0", name)
             with twin as (child, line):
                 assert line == ""

@@ -155,7 +155,7 @@ def test_what_is_damaged_or_hostile_leaves_nothing(
         ({"manifest.json": b"{}"}, "'manifest.json' is not valid"),
         ({"manifest.json": bytes(2 << 20)}, "must be a regular file of at most"),
         ({"kernel": None}, "'kernel' is missing"),
-        ({"kernel": b"short"}, "is damaged: .*'kernel'"),
+        ({"kernel": b"short"}, "is corrupt: .*'kernel'"),
         ({"kernel": b"longer than it was"}, "must be a regular file of at most"),
         ({"kernel": link("kernel")}, "must be a regular file of at most"),
         ({"manifest.json": hostile, "disk.qcow2": disk}, "has a backing file"),
