@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from lab.cluster.client import Door
     from lab.compile.scenario.document import Compiled
     from lab.matrix.file import CompiledMatrix
-    from lab.matrix.run import Follower
-    from lab.model.matrix.record import JobRecord, MatrixResult
+    from lab.matrix.run import Follower, Options
+    from lab.model.matrix.record import JobRecord, MatrixResult, MatrixRun
     from lab.run.options import RunOptions
 
 
@@ -195,11 +195,9 @@ def run_matrix(
         lab run matrix nightly --resume last
         lab run matrix nightly --cluster local
     """
-    from lab.cli.display.again import kept_of_matrix, told
     from lab.core.errors import InputError
     from lab.matrix import run as running
     from lab.matrix.plan import host_of, plan_of
-    from lab.report.content.matrix import plan_page
     from lab.results.junit import check_file
     from lab.results.report import check_directory
     from lab.store import matrix_runs
@@ -223,23 +221,18 @@ def run_matrix(
     if directory is not None:
         record = running.resume(compiled, directory)
     else:
-        seconds = _seconds(budget) if budget else None
         record = plan_of(
             *(compiled, host_of(how.jobs)),
             shard=shard,
-            budget=seconds,
+            budget=_seconds(budget) if budget else None,
             clock=clock,
             accept_expired=how.accept_expired,
         )
         if plan:
-            if as_json:
-                print_json(record.model_dump(mode="json", by_alias=True))
-            else:
-                console().print(plan_page(record))
+            _print_plan(record, as_json=as_json)
             return
         directory = running.begin(compiled, record)
         record = matrix_runs.load(directory)
-    console(stderr=True).print(plan_page(record))
     options = running.Options(
         how=how,
         out=out.absolute() if out else None,
@@ -247,9 +240,7 @@ def run_matrix(
         ended=lambda job: _ended(job, junit, directory),
     )
     _write_junit(junit, directory)
-    with told(lambda e: "" if isinstance(e, InputError) else kept_of_matrix(context, directory)):
-        running.run_jobs(compiled, directory, record, options)
-    found = running.matrix_result(directory)
+    found = _run(context, compiled, directory, record, options)
     written = None
     try:
         if report is not None:
@@ -258,6 +249,34 @@ def run_matrix(
     finally:  # the outcome is printed even if the pages could not be written
         _tell(found, directory, written, as_json=as_json)
     raise typer.Exit(running.exit_status(found))
+
+
+def _print_plan(record: MatrixRun, *, as_json: bool) -> None:
+    from lab.report.content.matrix import plan_page
+
+    if as_json:
+        print_json(record.model_dump(mode="json", by_alias=True))
+    else:
+        console().print(plan_page(record))
+
+
+def _run(
+    context: typer.Context,
+    compiled: CompiledMatrix,
+    directory: Path,
+    record: MatrixRun,
+    options: Options,
+) -> MatrixResult:
+    """Run the waiting jobs; after a stop print what is kept and how to resume."""
+    from lab.cli.display.again import kept_of_matrix, told
+    from lab.core.errors import InputError
+    from lab.matrix import run as running
+    from lab.report.content.matrix import plan_page
+
+    console(stderr=True).print(plan_page(record))
+    with told(lambda e: "" if isinstance(e, InputError) else kept_of_matrix(context, directory)):
+        running.run_jobs(compiled, directory, record, options)
+    return running.matrix_result(directory)
 
 
 def _compiled(name: str, clock: str | None = None) -> CompiledMatrix:
