@@ -106,6 +106,7 @@ def ask(record: GuestRecord, line: str, number: int = 1) -> str:
     return answer[3:]
 
 
+@pytest.mark.slow
 def test_the_workload_ran_and_the_servers_counters_were_kept(
     lab_home: Home, record: GuestRecord
 ) -> None:
@@ -117,6 +118,7 @@ def test_the_workload_ran_and_the_servers_counters_were_kept(
     assert kept["in_flight"] == 0
 
 
+@pytest.mark.slow
 def test_the_guest_sees_a_disk_that_turns_and_writes_back(bench: LiveBackend) -> None:
     done = bench.guest(
         "q=/sys/block/$(basename $(readlink -f /dev/disk/by-id/virtio-disk1))/queue\n"
@@ -126,6 +128,7 @@ def test_the_guest_sees_a_disk_that_turns_and_writes_back(bench: LiveBackend) ->
     assert done.stdout.splitlines() == ["1", "write back"]
 
 
+@pytest.mark.slow
 def test_a_flush_reaches_the_server_and_costs_what_a_drive_takes(
     bench: LiveBackend, record: GuestRecord
 ) -> None:
@@ -145,6 +148,7 @@ def test_a_flush_reaches_the_server_and_costs_what_a_drive_takes(
     assert 0.9 * figures(DRIVE).flush < each < 1.6 * figures(DRIVE).flush
 
 
+@pytest.mark.slow
 def test_random_reads_cost_seek_and_rotation(bench: LiveBackend, record: GuestRecord) -> None:
     ask(record, "reset")
     fio = (
@@ -165,6 +169,7 @@ def test_random_reads_cost_seek_and_rotation(bench: LiveBackend, record: GuestRe
     assert counted["late_median"] <= 0.005
 
 
+@pytest.mark.slow
 def test_faults_on_command_are_the_guests(bench: LiveBackend, record: GuestRecord) -> None:
     disk = "/dev/disk/by-id/virtio-disk1"
     read = f"dd if={disk} of=/dev/null bs=4096 count=1 skip=1000 iflag=direct"

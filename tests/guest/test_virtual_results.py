@@ -33,14 +33,14 @@ VIRTUAL = ("--clock", "virtual")
 SEED = 20261123
 
 Figures = dict[tuple[str, str, str], float]
-"""Medians by cell, workload and metric."""
+"""Medians by the cell's axes, workload and metric: its id has the clock in it."""
 
 
 def figures(document: Any, *metrics: str) -> Figures:
     """Of a result whose cells are all done."""
     assert [(c["id"], c["reason"]) for c in document["cells"] if c["outcome"] != "done"] == []
     return {
-        (cell["id"], found["workload"], found["metric"]): found["median"]
+        (str(cell["axes"]), found["workload"], found["metric"]): found["median"]
         for cell in document["cells"]
         for found in cell["measurements"]
         if found["metric"] in metrics
