@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lab.testing import SHARED
+
 if TYPE_CHECKING:
     from lab.testing.guests import LabArray, LabGuest
     from lab.testing.pool import Pool
 
-SHARED = "lab_shared"
-"""Key under which a worker of pytest-xdist finds the directory shared by all workers."""
 _MARKER = (
     "lab(disks=N, throttle=RATE, level=5, image=NAME, ...): the guest, disks and array that"
     " lab_guest and lab_array give this test. Also scope='function'|'class'|'module'|'session',"

@@ -22,7 +22,7 @@ from lab.model.scenario.document import Workload
 from lab.run import execute
 from lab.run.options import RunOptions
 from lab.store.runs import RunStore
-from lab.testing.plugin import SHARED
+from lab.testing import SHARED
 
 KEYS: Final = frozenset(
     ("title", "question", "guest", "disks", "array", "workloads", "matrix", "claims")

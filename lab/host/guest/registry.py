@@ -265,11 +265,7 @@ def find(name: str | None) -> GuestRecord:
     if not records:
         what = f"no live guest '{name}'" if name else "no live guest"
         running = ", ".join(sorted(r.id for r in every() if is_alive(r)))
-        hint = (
-            f"running: {running}"
-            if running
-            else "start one: lab up scenario NAME"
-        )
+        hint = f"running: {running}" if running else "start one: lab up scenario NAME"
         raise InputError(f"there is {what}", hint=hint)
     if len(records) > 1:
         ids = ", ".join(r.id for r in records)
