@@ -26,7 +26,7 @@ PAGE: Final = 4096
 ENTRY: Final = 1024
 ALIGNMENT: Final = 2 << 20
 LARGEST_DISK: Final = 12 << 40
-SMALLEST: Final = 16 << 30
+SMALLEST: Final = 64 << 30
 LARGEST: Final = 512 << 30
 """A guest has 1 TiB of addresses in all, and 4 GiB of them come before the region."""
 BUCKETS: Final = (

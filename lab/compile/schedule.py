@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 from lab.core.units import GIB, KIB, MIB
 from lab.model.scenario.document import Cell, Disk
+from lab.model.scenario.guest import Clock
 from lab.plugins import catalog
 
+VIRTUAL_SPACE = 16 * GIB
+"""Bytes that the disks of a guest with virtual time may come to hold, at most."""
 UNKNOWN_SECONDS = 60.0
 """Assumed seconds of a workload without a prediction."""
 GUEST_SECONDS = {"kvm": 10.0, "tcg": 40.0}
@@ -36,6 +39,9 @@ class Need:
     """Bytes per second that its disks' limits allow together; 0 if a disk has none."""
     cores: float = 0.0
     """Peak CPU use of its guest."""
+    virtual: bool = False
+    """Its clock is the guest's own: load does not change what it measures, so that only memory and
+    space count. ``rate`` and ``cores`` are of cells in real time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +62,8 @@ def need_of(cell: Cell, memory: int, written: int) -> Need:
     files = [disk for disk in disks if disk.device is None]
     whole = sum(disk.size for disk in files)
     space = min(whole, 2 * written + len(files) * 16 * MIB) if written else whole
+    if cell.guest.clock is Clock.VIRTUAL:
+        return Need(memory=memory, space=min(space, VIRTUAL_SPACE), rate=0.0, virtual=True)
     rates = [rate_of(disk) for disk in disks]
     return Need(memory=memory, space=space, rate=0.0 if 0.0 in rates else sum(rates))
 
@@ -85,13 +93,20 @@ def _least(bytes_: int | None, operations: int | None) -> float:
 
 
 def fits(need: Need, running: Sequence[Need], room: Room) -> bool:
-    """Whether a cell may start with the running ones; a single cell always may."""
+    """Whether a cell may start with the running ones; a single cell always may.
+
+    Cells of the two clocks do not run at once: a guest with virtual time uses a whole CPU.
+    """
     if not running:
         return True
+    if any(r.virtual != need.virtual for r in running):
+        return False
     if need.memory + RESERVE > room.memory:
         return False
     if need.space + sum(r.space for r in running) + RESERVE > room.space:
         return False
+    if need.virtual:
+        return True
     if need.rate == 0.0 or any(r.rate == 0.0 for r in running):
         return False  # a disk without limits is measured alone
     if need.cores + sum(r.cores for r in running) > room.cores:

@@ -70,7 +70,9 @@ class HostLimits:
     kind: str
     room: Room
     limit: int
-    """Most concurrent guests."""
+    """Most concurrent guests in real time."""
+    virtual_limit: int
+    """The same with virtual time."""
     facts: Known = field(default_factory=dict)
     _followed: dict[str, tuple[float, float, float]] = field(default_factory=dict)
 
@@ -98,7 +100,12 @@ def host_of(jobs: int | None) -> HostLimits:
         kind = accelerator.find(None).kind
     except HostError:
         kind = "tcg"
-    return HostLimits(kind=kind, room=admission.room(jobs), limit=admission.limit(kind, jobs))
+    return HostLimits(
+        kind=kind,
+        room=admission.room(jobs),
+        limit=admission.limit(kind, jobs),
+        virtual_limit=admission.virtual_limit(jobs),
+    )
 
 
 def plan_of(
@@ -248,9 +255,10 @@ def _need(cell: Cell) -> schedule.Need:
 def _at_once(job: MatrixJob, host: HostLimits) -> int:
     """Concurrent guests, if all cells are like the first."""
     need = _need(job.cells[0])
+    most = host.virtual_limit if need.virtual else host.limit
     beside: list[schedule.Need] = []
     left = host.room.memory
-    while len(beside) < min(host.limit, len(job.cells)):
+    while len(beside) < min(most, len(job.cells)):
         room = Room(memory=left, space=host.room.space, rate=host.room.rate, cores=host.room.cores)
         if not schedule.fits(need, beside, room):
             break

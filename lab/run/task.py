@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from lab.analysis import measure
 from lab.analysis.predict import durations, predictions, written
 from lab.compile import schedule
 from lab.compile.guest.steps import memory_of
-from lab.compile.guest.virtual_time import is_sealed
 from lab.compile.scenario.identity import cell_id
-from lab.core.units import GIB
 from lab.model.result.document import Outcome
 from lab.model.result.measurement import UNCONTENDED, Check, Prediction
 from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Guest
 from lab.run.calibration import Wanted
 from lab.store.runs import StoredOutcome
-
-SEALED_SPACE: Final = 16 * GIB
-"""Bytes that the disks of a sealed guest may come to hold, if nothing is known about writes."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,8 +32,6 @@ class Task:
     """Predictions for its workloads."""
     modelled: bool = False
     """It has modelled drives."""
-    sealed: bool = False
-    """It runs in a sealed guest, whose clock does not depend on the host's load."""
     wish: Wanted | None = None
     """The calibration that it makes; ``None``: it is a cell of the scenario."""
     alone: bool = False
@@ -61,7 +53,7 @@ class Task:
 
         On a disk that takes no time, only other load counts: guest and server use all they get.
         """
-        if self.sealed:
+        if self.need.virtual:
             return ()
         if self.wish is not None and self.wish.own and not self.wish.pace:
             return measure.crowded(self.cell, raw)
@@ -93,7 +85,6 @@ def task_of(cell: Cell) -> Task:
         need=need_of(cell),
         expected=predictions(cell),
         modelled=measure.modelled(cell),
-        sealed=is_sealed(cell),
     )
 
 
@@ -105,11 +96,8 @@ def seconds_of(cell: Cell) -> float:
 
 
 def need_of(cell: Cell) -> schedule.Need:
-    """What a cell takes of its host. A sealed one does not wait for disks."""
-    need = schedule.need_of(cell, memory_of(cell.guest), written(cell) * cell.trials)
-    if is_sealed(cell):
-        return replace(need, space=min(need.space, SEALED_SPACE), rate=1.0)
-    return need
+    """What a cell takes of its host."""
+    return schedule.need_of(cell, memory_of(cell.guest), written(cell) * cell.trials)
 
 
 def calibration_of(wish: Wanted) -> Task:

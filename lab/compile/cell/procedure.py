@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from lab.compile.cell.fault_times import cut_short, in_order
 from lab.compile.cell.faults import FILE, fault_steps, scene_of
 from lab.compile.guest.disks import Plugged, disk_steps, report_steps
-from lab.compile.guest.steps import ENVIRONMENT
+from lab.compile.guest.steps import KEPT_ENVIRONMENT
 from lab.compile.guest.suites import suite_steps, takes_all_disks
 from lab.compile.guest.virtual_time import is_sealed
 from lab.core.units import MIB
@@ -52,7 +52,7 @@ def cell_procedure(
     steps = list(disk_steps(cell, guest_directory, plugged, erase, keep_spare=keep_spare))
     if is_sealed(cell):  # the guest runs only this cell, so its versions are read here
         label = "versions in the guest"
-        steps.append(GuestCommand(label=label, script=ENVIRONMENT, capture="environment"))
+        steps.append(GuestCommand(label=label, script=KEPT_ENVIRONMENT, capture="environment"))
     target = target_of(cell)
     kind = catalog.array_kind(cell.array.kind) if cell.array else None
     if cell.array and kind:

@@ -89,6 +89,13 @@ echo "cloud_init=$(dpkg-query --show --showformat='${Version}' cloud-init 2>/dev
 echo "cpus=$(nproc)"
 echo "memory_kib=$(sed -n 's/^MemTotal: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo)"
 sed -n 's/^PRETTY_NAME="\\(.*\\)"/os=\\1/p' /etc/os-release"""
+"""Shell lines that print versions and sizes of a guest, as ``key=value``."""
+
+_KEPT: Final = "/run/lab-environment"
+KEEP_ENVIRONMENT: Final = f"(\n{ENVIRONMENT}\n) >{_KEPT}\n"
+"""Shell lines for a guest that is saved: these programs cost a restored one 1.7 s of host CPU."""
+KEPT_ENVIRONMENT: Final = f"if [ -e {_KEPT} ]; then cat {_KEPT}; else\n{ENVIRONMENT}\nfi"
+"""What :data:`ENVIRONMENT` prints, from the snapshot that the guest comes from if it has it."""
 
 
 BOOT_TIMEOUT: Final = {"kvm": 60.0, "tcg": 240.0}

@@ -20,14 +20,19 @@ such guests on two CPUs, which waited for a fifth of a step, wrote 35 % slower."
 
 
 def limit(kind: str, jobs: int | None) -> int:
-    """Guests at once, at most, on an accelerator; ``jobs``: as the user has it."""
+    """Guests in real time at once, at most, on an accelerator; ``jobs``: as the user has it."""
     return jobs or GUESTS_PER_CPU[kind] * accelerator.cpus()
+
+
+def virtual_limit(jobs: int | None) -> int:
+    """Guests with virtual time at once, at most: each keeps a CPU busy, and waits for nothing."""
+    return jobs or accelerator.cpus()
 
 
 def need(task: Task, kind: str) -> schedule.Need:
     """What a cell takes of the host."""
-    if task.sealed:  # one CPU each, which it may keep busy
-        return replace(task.need, cores=1.0)
+    if task.need.virtual:
+        return task.need
     timed = task.modelled or task.cell.faults
     return replace(task.need, cores=TIMED if timed else 1 / GUESTS_PER_CPU[kind])
 

@@ -97,7 +97,9 @@ class SchedulerState:
 
     room: schedule.Room
     limit: int
-    """Cells and guests at once, at most."""
+    """Cells in real time at once, at most, and their guests."""
+    virtual_limit: int = 1
+    """Cells in virtual time at once, at most."""
     fixed: bool = False
     """The user has set the limit."""
     waiting: tuple[CellState, ...] = ()
@@ -277,7 +279,7 @@ def _place(state: SchedulerState) -> tuple[Action, ...]:
     if free := [w for w in same if w.free]:
         return (Assign(cell.id, free[0].id),)
     wanted = sum(c.guest == cell.guest for c in state.waiting)
-    if sum(not w.up for w in same) < wanted and (not state.workers or _bears_guest(cell, state)):
+    if sum(not w.up for w in same) < wanted and _bears_guest(cell, state):
         return (StartGuest(cell.guest, cell.id),)
     if state.running:
         return ()
@@ -290,22 +292,33 @@ def _place(state: SchedulerState) -> tuple[Action, ...]:
 
 def _next(state: SchedulerState) -> CellState | None:
     """Return the first waiting cell that fits with those that run."""
-    if len(state.running) >= state.limit or any(c.alone for c in state.running):
+    if any(c.alone for c in state.running):
         return None
     calibrations = {c.calibration for c in (*state.waiting, *state.running) if c.calibration}
     idle = {w.guest for w in state.workers if w.free}
     needs = [c.need for c in state.running]
     enough = replace(state.room, memory=sys.maxsize)  # an idle guest has its memory already
     for cell in state.waiting:
+        virtual = cell.need.virtual
+        if len(state.running) >= (state.virtual_limit if virtual else state.limit):
+            continue
         if (cell.alone and state.running) or cell.after in calibrations:
             continue
-        if schedule.fits(cell.need, needs, enough if cell.guest in idle else state.room):
+        room = enough if cell.guest in idle and not virtual else state.room
+        if schedule.fits(cell.need, needs, room):
             return cell
     return None
 
 
 def _bears_guest(cell: CellState, state: SchedulerState) -> bool:
-    """Whether the host bears one more guest, with those that run and those that come up."""
+    """Whether the host bears one more guest, with those that run and those that come up.
+
+    A worker for virtual time has a guest only while it has a cell.
+    """
+    if not state.workers:
+        return True
+    if cell.need.virtual:
+        return sum(w.busy for w in state.workers) < state.virtual_limit
     coming = [w for w in state.workers if not w.up]
     memory = state.room.memory - sum(w.memory for w in coming)
     needs = [*(c.need for c in state.running), *[cell.need] * len(coming)]

@@ -15,7 +15,7 @@ from lab.analysis.predict import durations
 from lab.compile.cell.procedure import cell_procedure, patience_of, target_of
 from lab.compile.guest.disks import lasting, left_by, widest
 from lab.compile.guest.steps import memory_of
-from lab.compile.guest.virtual_time import is_sealed
+from lab.compile.schedule import VIRTUAL_SPACE
 from lab.compile.scenario.document import Compiled
 from lab.compile.scenario.identity import cell_id, identity
 from lab.core.errors import FullError, TroubleError, unwritable
@@ -51,7 +51,7 @@ from lab.run.scheduling.decide import (
     SchedulerState,
     WorkerState,
 )
-from lab.run.task import SEALED_SPACE, Task, by_guest, calibration_of, task_of
+from lab.run.task import Task, by_guest, calibration_of, task_of
 from lab.run.worker_pool import PooledWorker, Say, Watch, WorkerEvent, WorkerPool
 from lab.store.runs import RunStore, StoredOutcome
 
@@ -87,7 +87,7 @@ class Execution:
     _kind: str = field(init=False)
     """The accelerator's."""
     _limit: int = field(init=False)
-    """Cells at once, at most."""
+    """Cells in real time at once, at most."""
     _more: bool = False
     _waiting: list[Task] = field(default_factory=list)
     _running: dict[str, Task] = field(default_factory=dict)
@@ -274,6 +274,7 @@ class Execution:
         return SchedulerState(
             room=admission.room(self.options.jobs),
             limit=self._limit,
+            virtual_limit=admission.virtual_limit(self.options.jobs),
             fixed=self.options.jobs is not None,
             waiting=tuple(map(self._cell_state, self._waiting)),
             running=tuple(map(self._cell_state, self._running.values())),
@@ -403,10 +404,10 @@ class Execution:
 
         More in one that stays up, since somebody may fill them.
         """
-        if not self.options.keep or not is_sealed(cell):
+        if not self.options.keep or cell.guest.clock is Clock.REAL:
             return needed
         whole = sum(disk.size for _, disk in cell.each_disk)
-        return max(needed, min(whole, SEALED_SPACE, load.free_space() // 4))
+        return max(needed, min(whole, VIRTUAL_SPACE, load.free_space() // 4))
 
     def _start(self, cell: Cell) -> None:
         """Start a guest for a cell, with its disks where a snapshot has them."""

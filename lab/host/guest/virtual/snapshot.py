@@ -19,6 +19,7 @@ from typing import Final
 
 from drive import region, sealed
 from drive.monitor import Monitor, MonitorError
+from lab.compile.guest.steps import KEEP_ENVIRONMENT
 from lab.core.errors import FullError, HostError, LabError, TroubleError
 from lab.core.units import MIB
 from lab.host.images.store import file_sha256
@@ -78,7 +79,7 @@ def name_of(kit: SealedKit, size: int) -> str:
     return f"snapshot-{hashlib.sha256(text.encode()).hexdigest()[:20]}"
 
 
-_COMMANDS: Final = sealed.SETUP + sealed.STOP
+_COMMANDS: Final = sealed.SETUP + KEEP_ENVIRONMENT + sealed.STOP
 
 
 def prepare(
