@@ -143,6 +143,7 @@ def _cell(
         seconds=outcome.seconds,
         clock=outcome.clock or (CellClock.SEALED if is_sealed(stored.cell) else CellClock.REAL),
         digest=outcome.digest,
+        reused_from=outcome.reused_from,
         checks=(
             *_checks(stored.cell, outcome, raw),
             *(measure.guest_cpu(stored.cell, raw) if is_sealed(stored.cell) else ()),

@@ -106,7 +106,8 @@ def seconds_of(cell: Cell) -> float:
 
 def need_of(cell: Cell) -> schedule.Need:
     """What a cell takes of its host. A sealed one does not wait for disks."""
-    need = schedule.need_of(cell, memory_of(cell.guest), written(cell) * cell.trials)
+    rounds = 1 if is_sealed(cell) else cell.trials  # a guest, and so disks, for each trial
+    need = schedule.need_of(cell, memory_of(cell.guest), written(cell) * rounds)
     if is_sealed(cell):
         return replace(need, space=min(need.space, SEALED_SPACE), rate=1.0)
     return need

@@ -130,14 +130,30 @@ class CellClock(StrEnum):
     """The guest's instructions; nothing uses the host's time."""
 
 
+SHA256: Final = r"^[0-9a-f]{64}$"
+
+
+class SeedDigest(Model):
+    """SHA-256 of one trial of a sealed cell."""
+
+    seed: int
+    inputs: str
+    results: str
+
+
 class Digest(Model):
     """SHA-256 of a sealed cell: equal inputs give equal results."""
 
     inputs: str
-    """Image, kernel, driver, program, disks, QEMU with its command line and firmware, seed, and the
-    snapshot that the guest started from."""
+    """Image, kernel, driver, program, disks, QEMU with its command line and firmware, seed, and how
+    the guest started: by a boot, or from a snapshot that was made in a certain way. Known before
+    the cell runs."""
     results: str
     """Everything that the guest left: output, kernel messages, counters, contents of its disks."""
+    seeds: tuple[SeedDigest, ...] = ()
+    """The same of each trial. A cell with one trial has the digests of that trial."""
+    snapshot: str = ""
+    """The snapshot's own bytes, for comparing hosts; empty: the guest booted."""
 
 
 class CellResult(Model):
@@ -158,6 +174,8 @@ class CellResult(Model):
     clock: CellClock = CellClock.REAL
     digest: Digest | None = None
     """Of a cell in a sealed guest."""
+    reused_from: str | None = None
+    """The run whose results these are: a cell with the same inputs that ran on this host."""
 
     def doubts(self, workload: str) -> tuple[Check, ...]:
         """Failed checks that make this workload's values unreliable."""
