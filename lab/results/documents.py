@@ -160,8 +160,12 @@ def _cell(
             result = result.model_copy(update={"outcome": Outcome.FAILED, "reason": error.message})
         else:
             disks = disks_of(stored.cell)
+            sealed = result.clock is CellClock.SEALED
             measured = tuple(
-                CellMeasurement.of(m, share_of(run.noise, disks, m.metric)) for m in found
+                CellMeasurement.of_seeds(m)
+                if sealed
+                else CellMeasurement.of(m, share_of(run.noise, disks, m.metric))
+                for m in found
             )
             updates = bitmap_updates(stored.cell, measure.seconds_of(stored.cell, raw))
             shares = measure.bitmap_shares(counted, updates)

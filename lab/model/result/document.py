@@ -15,6 +15,10 @@ from lab.model.result.measurement import GUEST_CPU, UNCONTENDED, Check, Measurem
 from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import AxisValue
 
+SAME: Final = 20e-6
+"""Relative difference up to which values of two seeds are the same: versions of QEMU differ so."""
+SHA256: Final = r"^[0-9a-f]{64}$"
+
 DOUBTS: Final = (UNCONTENDED, CALIBRATED, GUEST_CPU)
 """Checks whose failure makes a value unreliable but does not remove it."""
 
@@ -104,6 +108,19 @@ class CellMeasurement(Model):
     median: float
     low: float | None = None
     high: float | None = None
+    no_seed_changes_it: bool = False
+    """A sealed cell's trials have the same value, within 20 parts in a million. There is no
+    interval then: more trials would not tell more."""
+
+    @classmethod
+    def of_seeds(cls, measurement: Measurement) -> CellMeasurement:
+        """The measurement of a sealed cell: the interval is the spread over seeds."""
+        found = cls.of(measurement, 0.0)
+        values = measurement.values
+        same = max(values) - min(values) <= SAME * max(map(abs, values))
+        if len(values) < 2 or not same:
+            return found
+        return found.model_copy(update={"low": None, "high": None, "no_seed_changes_it": True})
 
     @classmethod
     def of(cls, measurement: Measurement, noise: float) -> CellMeasurement:
@@ -128,9 +145,6 @@ class CellClock(StrEnum):
     """The guest's instructions; its network uses the host's time."""
     SEALED = "sealed"
     """The guest's instructions; nothing uses the host's time."""
-
-
-SHA256: Final = r"^[0-9a-f]{64}$"
 
 
 class SeedDigest(Model):

@@ -85,6 +85,8 @@ class SealedBackend:
         self._tell = tell
         self._notice = notice
         self._cold = cold
+        self._instead = False
+        """It boots since there is no usable snapshot."""
         self._programs = Programs(items=(), boots=(), limits=())
         self._procedure = Procedure(name="", steps=())
         self._space = 0
@@ -112,6 +114,16 @@ class SealedBackend:
         self._next = self._asked = 0
         self._now = 0.0
         self._ended = None
+
+    def check_inputs(self, planned: str) -> None:
+        """``ToolError`` if the cell had other inputs than were planned, and no reason to boot."""
+        found = self.digest
+        if planned and found is not None and found.inputs != planned and not self._instead:
+            raise ToolError(
+                f"the cell's inputs have the digest {found.inputs}, expected {planned}: the lab or"
+                " its files changed while it ran",
+                hint="run it again",
+            )
 
     @property
     def digest(self) -> Digest | None:
@@ -157,9 +169,7 @@ class SealedBackend:
         finally:
             path.unlink(missing_ok=True)
         self._now = 0.0  # the run loop starts reading at the beginning
-        self._done.append(
-            SeedDigest(seed=step.seed, inputs=inputs, results=results.hexdigest())
-        )
+        self._done.append(SeedDigest(seed=step.seed, inputs=inputs, results=results.hexdigest()))
 
     def _first(
         self,
@@ -193,7 +203,7 @@ class SealedBackend:
                 self._snapshots.append(joined(list(snapshot.digests.values())))
                 return self._inputs(disks, blocks, snapshot.directory.name)
             sealed_snapshot.discard(snapshot)
-            self._cold = True
+            self._cold = self._instead = True
             self._notice(f"a snapshot did not restore and was removed; guests boot instead ({why})")
         create(sealed.SETUP + program)
         region.reserve(path)
@@ -211,7 +221,7 @@ class SealedBackend:
         except FullError:
             raise
         except LabError as error:
-            self._cold = True
+            self._cold = self._instead = True
             self._notice(f"guests with virtual time boot without a snapshot: {error.message}")
             return None
 
