@@ -108,8 +108,11 @@ exec sh /dev/lab_io
 disks of its new region, and runs the commands that it finds there."""
 
 
-def command(guest: Guest) -> list[str]:
-    """QEMU's command line. The guest ends QEMU by powering off."""
+def command(guest: Guest, region_size: int | None = None) -> list[str]:
+    """QEMU's command line. The guest ends QEMU by powering off.
+
+    ``region_size``: bytes of a region that does not exist yet.
+    """
 
     machine, memory = MACHINE, []
     if guest.memory_file is not None:
@@ -120,8 +123,8 @@ def command(guest: Guest) -> list[str]:
             f"memory-backend-file,id=ram,mem-path={guest.memory_file},size={guest.memory}M,"
             f"share={share}",
         ]
-    region_size, base_size = guest.region.stat().st_size, guest.base.stat().st_size
-    nvdimms, room = _nvdimms(str(guest.region), region_size, str(guest.base), base_size)
+    size = guest.region.stat().st_size if region_size is None else region_size
+    nvdimms, room = _nvdimms(str(guest.region), size, str(guest.base), guest.base.stat().st_size)
     memory += nvdimms
     return [
         *(guest.emulator, "-nodefaults", "-no-user-config", "-display", "none"),

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from lab.compile.cell.fault_times import begun, cut_short
-from lab.core.base import KEPT
+from lab.compile.guest.seeds import of_trial
+from lab.core.base import KEPT, Model
 from lab.core.errors import ToolError
-from lab.model.plugin import Keeper, Traced
+from lab.model.plugin import Keeper, Traced, WorkloadTool
 from lab.model.result.document import MemberCounters
 from lab.model.result.measurement import (
     BITMAP_UPDATED,
@@ -40,12 +41,14 @@ def measurements(cell: Cell, raw: Mapping[str, str]) -> tuple[Measurement, ...]:
     ``ToolError`` for unreadable output. A workload that a fault ended early has no metrics."""
     found: list[Measurement] = []
     cut = cut_short(cell)
-    for workload in cell.workloads:
+    for number, workload in enumerate(cell.workloads):
         tool = catalog.workload(workload.tool)
-        parameters = tool.parameters.model_validate(workload.parameters, context=KEPT)
         if workload.name not in cut:
             trials = [
-                tool.parse(parameters, outputs_of(raw, f"{workload.name}.{trial}"))
+                tool.parse(
+                    _parameters(tool, of_trial(cell, trial).workloads[number]),
+                    outputs_of(raw, f"{workload.name}.{trial}"),
+                )
                 for trial in range(1, cell.trials + 1)
             ]
             found += _each(workload.name, tool.metrics, trials)
@@ -54,6 +57,10 @@ def measurements(cell: Cell, raw: Mapping[str, str]) -> tuple[Measurement, ...]:
         trials = [_of_fault(cell, fault, raw, trial) for trial in range(1, cell.trials + 1)]
         found += _each(fault.name, metrics, trials)
     return tuple(found)
+
+
+def _parameters(tool: WorkloadTool, workload: Workload) -> Model:
+    return tool.parameters.model_validate(workload.parameters, context=KEPT)
 
 
 def outputs_of(raw: Mapping[str, str], tag: str) -> Outputs:

@@ -92,6 +92,27 @@ Trials = Annotated[
         "--trials", min=1, max=1000, help="Run each workload N times.", show_default=False
     ),
 ]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        "--seed",
+        metavar="N",
+        min=1,
+        max=1_000_000,
+        help="Run one trial with this seed; with --trials M, seeds N to N+M-1. The seed decides"
+        " angles of modelled disks, places that workloads draw, and in virtual time addresses of"
+        " processes. In real time all trials have the same seed.",
+        show_default=False,
+    ),
+]
+Fresh = Annotated[
+    bool,
+    typer.Option(
+        "--fresh",
+        help="Run all cells. Without it, results of a cell in virtual time are taken from an"
+        " earlier run on this host with the same inputs.",
+    ),
+]
 Cluster = Annotated[
     str | None,
     typer.Option(
@@ -122,9 +143,19 @@ AcceptExpired = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.", show_default=False)]
 
 
-def with_clock(sets: list[str] | None, clock: str | None) -> list[str]:
-    """Add the override that ``--clock`` stands for."""
-    return [*(sets or []), *([f"guest.clock={clock}"] if clock else [])]
+def with_clock(
+    sets: list[str] | None, clock: str | None, seed: int | None = None, trials: int | None = None
+) -> list[str]:
+    """Add the overrides that ``--clock`` and ``--seed`` stand for: one trial, unless given."""
+    given = sets or []
+    one = seed is not None and trials is None
+    one = one and not any(text.startswith("trials=") for text in given)
+    return [
+        *given,
+        *([f"guest.clock={clock}"] if clock else []),
+        *([f"seed={seed}"] if seed is not None else []),
+        *(["trials=1"] if one else []),
+    ]
 
 
 def compile_named(name: str, sets: list[str] | None, trials: int | None = None) -> Compiled:

@@ -104,6 +104,15 @@ class ClusterExecutor:
         """What all hosts have in common, and where they differ what each has."""
         return _environment({h.name: h.environment for h in self._able}, place)
 
+    def take(
+        self,
+        _store: RunStore,
+        _platforms: Mapping[tuple[str, str | None], Platform],
+        _cells: Sequence[Cell],
+    ) -> set[str]:
+        """None: only the hosts know inputs."""
+        return set()
+
     def run(
         self,
         store: RunStore,

@@ -25,6 +25,8 @@ EXIT_DONE = 0
 EXIT_REFUTED = 1
 EXIT_INPUT = 2
 EXIT_TROUBLE = 3
+EXIT_DIFFERENT = 4
+"""A stored run was reproduced, and a cell differs."""
 EXIT_STOPPED = 130
 """Ctrl-C: 128 + SIGINT."""
 EXIT_UNREAD = 141

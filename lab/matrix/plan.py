@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final
 
 from lab.analysis.known_failures import expired
-from lab.analysis.predict import durations, written
+from lab.analysis.predict import durations
 from lab.compile import schedule
 from lab.compile.guest.steps import memory_of
 from lab.compile.scenario.identity import cell_id, digest_of
@@ -28,6 +28,7 @@ from lab.run.preparation import systems
 from lab.run.preparation.fitting import Known, check_images
 from lab.run.preparation.suites import check_suites
 from lab.run.scheduling import admission
+from lab.run.task import need_of
 from lab.store import runs as store
 from lab.store.runs import RunStore, now
 
@@ -84,7 +85,7 @@ class HostLimits:
             step = max(1, len(job.cells) // SAMPLED)
             some = job.cells[::step][:SAMPLED]
             times = [_workloads(cell) for cell in some]
-            spaces = [_need(cell).space for cell in some]
+            spaces = [need_of(cell).space for cell in some]
             average = sum(times) / max(len(times), 1)
             self._followed[key] = (
                 average * len(job.cells),
@@ -248,13 +249,9 @@ def _workloads(cell: Cell) -> float:
     return cell.trials * sum(known.get(w.name, UNKNOWN_SECONDS) for w in cell.workloads)
 
 
-def _need(cell: Cell) -> schedule.Need:
-    return schedule.need_of(cell, memory_of(cell.guest), written(cell) * cell.trials)
-
-
 def _at_once(job: MatrixJob, host: HostLimits) -> int:
     """Concurrent guests, if all cells are like the first."""
-    need = _need(job.cells[0])
+    need = need_of(job.cells[0])
     most = host.virtual_limit if need.virtual else host.limit
     beside: list[schedule.Need] = []
     left = host.room.memory

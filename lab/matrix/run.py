@@ -131,9 +131,10 @@ def _one(
     planned, since = record.jobs[number], clock.now()
     run = [planned.run]
 
-    def ended(state: JobState, reason: str = "") -> MatrixRun:
+    def ended(state: JobState, reason: str = "", reused: int = 0) -> MatrixRun:
         took = clock.now() - since
         update = {"state": state, "reason": reason, "run": run[0], "took": round(took, 1)}
+        update["reused"] = reused
         return _put(directory, record, number, planned.model_copy(update=update))
 
     try:
@@ -148,7 +149,7 @@ def _one(
                 _put(directory, record, number, planned.model_copy(update={"run": run[0]}))
                 follower.ready(begun, place)
 
-            execute.run_scenario(
+            done = execute.run_scenario(
                 job.compiled,
                 texts=texts,
                 out=options.out,
@@ -167,7 +168,8 @@ def _one(
         log.write_text(traceback.format_exc(), encoding="utf-8")
         words = f"{type(error).__name__}: {error}"
         return ended(JobState.BROKEN, f"a mistake in the lab itself: {words} (see '{log}')")
-    return ended(JobState.DONE)
+    reused = sum(cell.reused_from is not None for cell in done.result.cells)
+    return ended(JobState.DONE, reused=reused)
 
 
 def runs_of(record: MatrixRun, known: Sequence[RunStore]) -> list[RunStore]:

@@ -131,6 +131,14 @@ class WorkloadTool(Protocol):
     def destroys(self, parameters: Any) -> bool:
         """Whether the target's data is lost."""
 
+    def seeded(self, parameters: Any, seed: int) -> Model:
+        """The parameters as a trial's seed draws them, from 2; those of seed 1 are as written.
+
+        Unchanged ones: the workload draws nothing.
+        """
+        assert isinstance(parameters, Model)
+        return parameters
+
     def stream(self, parameters: Any) -> Stream | None:
         """The workload as a stream of like requests, for predictions; ``None``: it is not one."""
         return None

@@ -64,7 +64,7 @@ One cell of the run {run} of the scenario {scenario}, which began {started}.
 run.sh          runs it again elsewhere: sh run.sh IMAGE
 steps.sh        every command of that, with @…@ where run.sh puts this host's paths
 domain.xml      the guest, and disk-*.xml its disks, as libvirt takes them
-scenario.yaml   the scenario's file; cell.json this cell of it, everything fixed
+scenario.yaml   the scenario's file; run.json the run; cell.json this cell, everything fixed
 procedure.json  the commands as they ran; events.jsonl when; outcome.json how it ended
 raw/            what the tools printed
 result.json     what was made of that
@@ -114,6 +114,7 @@ def bundle_of(run: RunStore, stored: StoredCell) -> dict[str, str]:
     files["run.sh"] = _RUN.format_map(words)
     files["steps.sh"] = printable(script)
     files["scenario.yaml"] = run.scenario_text()
+    files["run.json"] = about.model_copy(update={"cells": (stored,)}).model_dump_json(indent=1)
     files["environment.json"] = json.dumps(about.environment, indent=1) + "\n"
     files["result.json"] = result.model_dump_json(indent=1) + "\n"
     files["README.txt"] = _README.format(

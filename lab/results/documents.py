@@ -143,6 +143,7 @@ def _cell(
         seconds=outcome.seconds,
         clock=outcome.clock or (CellClock.SEALED if is_sealed(stored.cell) else CellClock.REAL),
         digest=outcome.digest,
+        reused_from=outcome.reused_from,
         checks=(
             *_checks(stored.cell, outcome, raw),
             *(measure.guest_cpu(stored.cell, raw) if is_sealed(stored.cell) else ()),
@@ -159,8 +160,12 @@ def _cell(
             result = result.model_copy(update={"outcome": Outcome.FAILED, "reason": error.message})
         else:
             disks = disks_of(stored.cell)
+            sealed = result.clock is CellClock.SEALED
             measured = tuple(
-                CellMeasurement.of(m, share_of(run.noise, disks, m.metric)) for m in found
+                CellMeasurement.of_seeds(m)
+                if sealed
+                else CellMeasurement.of(m, share_of(run.noise, disks, m.metric))
+                for m in found
             )
             updates = bitmap_updates(stored.cell, measure.seconds_of(stored.cell, raw))
             shares = measure.bitmap_shares(counted, updates)

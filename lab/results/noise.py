@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from lab.analysis.noise import Repetition, disks_of, floors
 from lab.core.errors import InputError
-from lab.model.result.document import Outcome
+from lab.model.result.document import CellClock, Outcome
 from lab.model.result.measurement import SECONDS
 from lab.model.result.noise import NoiseFloor
 from lab.results.documents import understood
@@ -69,7 +69,7 @@ def _of_run(run: RunStore, stored: StoredRun) -> Iterator[Repetition]:
     cells = {cell.id: cell.cell for cell in stored.cells}
     image = json.dumps(stored.environment.get("image"), sort_keys=True)
     for cell in result.cells if result else ():
-        if cell.id in cells and cell.outcome is Outcome.DONE:
+        if cell.clock is CellClock.REAL and cell.id in cells and cell.outcome is Outcome.DONE:
             # After a fault md's own pace is measured, and a short step scatters more than others.
             names = {workload.name for workload in cells[cell.id].workloads}
             short = {

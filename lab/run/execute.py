@@ -13,6 +13,7 @@ from lab.compile.scenario.identity import cell_id, identity
 from lab.host import images
 from lab.host.guest import registry as guests
 from lab.host.guest import snapshots
+from lab.model.image.manifest import Image
 from lab.model.result.document import Result
 from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Guest
@@ -25,6 +26,7 @@ from lab.run.preparation.fitting import check_arrays, check_images
 from lab.run.preparation.platforms import Platform, prepare
 from lab.run.preparation.real import check_real
 from lab.run.preparation.suites import check_suites
+from lab.run.reuse import inputs_of, take
 from lab.run.scheduling.executor import Execution
 from lab.run.worker_pool import Say, Watch
 from lab.store.runs import RunStore, StoredCell, StoredRun, now
@@ -52,6 +54,14 @@ class Executor(Protocol):
     def environment(self, place: Platform) -> dict[str, Any]:
         """Facts about where the run is made, for its result."""
 
+    def take(
+        self,
+        store: RunStore,
+        platforms: Mapping[tuple[str, str | None], Platform],
+        cells: Sequence[Cell],
+    ) -> set[str]:
+        """Take the results of cells that ran before with the same inputs; return their ids."""
+
     def run(
         self,
         store: RunStore,
@@ -77,7 +87,12 @@ class LocalExecutor:
 
     def place(self, guest: Guest, progress: images.Progress) -> Platform:
         """Image, QEMU and accelerator; builds a missing image."""
-        return prepare(guest, progress, accept_expired=self.options.accept_expired)
+        return self.placed(guest, progress, None)
+
+    def placed(self, guest: Guest, progress: images.Progress, image: Image | None) -> Platform:
+        """The same with a given image; ``None``: the current one."""
+        expired = self.options.accept_expired
+        return prepare(guest, progress, accept_expired=expired, image=image)
 
     def check_disks(self, cells: Sequence[Cell], erase: Sequence[str]) -> bool:
         """Refuse what the guard would refuse, before anything is booted."""
@@ -85,7 +100,19 @@ class LocalExecutor:
 
     def environment(self, place: Platform) -> dict[str, Any]:
         """Facts about this host."""
-        return host_facts(place.accelerator) | {"image": image_facts(place.image)}
+        facts = host_facts(place.accelerator) | {"image": image_facts(place.image)}
+        return facts | ({"sealed": place.sealed.digests} if place.sealed else {})
+
+    def take(
+        self,
+        store: RunStore,
+        platforms: Mapping[tuple[str, str | None], Platform],
+        cells: Sequence[Cell],
+    ) -> set[str]:
+        """Take the results of sealed cells that ran on this host."""
+        if self.options.fresh:
+            return set()
+        return take(store, cells, inputs_of(cells, platforms, self.options), self.say)
 
     def run(
         self,
@@ -176,6 +203,8 @@ def _run_scenario(
     left = [c for c in cells if cell_id(c) not in finished]
     if left and resume is not None:
         store.go_on()
+    taken = executor.take(store, platforms, left) if left else set()
+    left = [c for c in left if cell_id(c) not in taken]
     ready(store, place)
     kept = executor.run(store, compiled, platforms, left, real=real)
     store.save_run(store.load_run().model_copy(update={"finished": now()}))

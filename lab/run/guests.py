@@ -14,6 +14,7 @@ from lab.host.guest import snapshots
 from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual import sessions, suspend
 from lab.host.system import keys, leftovers, paths, process
+from lab.store import reuse
 from lab.store import runs as store
 
 
@@ -109,7 +110,7 @@ def sweep() -> list[str]:
         removed += leftovers.remove(place.glob(".*"))
     removed += leftovers.remove(paths.tls().parent.glob(".tls.*"))
     removed += leftovers.remove(paths.nights().glob("*/.*.part"))
-    return removed + store.collect_garbage()
+    return removed + store.collect_garbage() + reuse.collect_garbage()
 
 
 def collect(*, dry_run: bool) -> list[str]:

@@ -24,6 +24,10 @@ class RunOptions:
     """Build images from an archive whose Release files have expired, too."""
     erase: tuple[str, ...] = ()
     """Serials of real disks that may be written to."""
+    fresh: bool = False
+    """Run sealed cells that ran here before with the same inputs."""
+    remember: bool = True
+    """Later runs may take the results of sealed cells."""
     unsealed: bool = False
     """Guests with virtual time keep network and SSH."""
 

@@ -14,7 +14,7 @@ from lab.compile.scenario.identity import cell_id
 from lab.model.result.document import Outcome
 from lab.model.result.measurement import UNCONTENDED, Check, Prediction
 from lab.model.scenario.document import Cell
-from lab.model.scenario.guest import Guest
+from lab.model.scenario.guest import Clock, Guest
 from lab.run.calibration import Wanted
 from lab.store.runs import StoredOutcome
 
@@ -97,7 +97,9 @@ def seconds_of(cell: Cell) -> float:
 
 def need_of(cell: Cell) -> schedule.Need:
     """What a cell takes of its host."""
-    return schedule.need_of(cell, memory_of(cell.guest), written(cell) * cell.trials)
+    # A sealed cell has a guest, and so disks, for each trial.
+    rounds = 1 if cell.guest.clock is Clock.VIRTUAL else cell.trials
+    return schedule.need_of(cell, memory_of(cell.guest), written(cell) * rounds)
 
 
 def calibration_of(wish: Wanted) -> Task:

@@ -377,6 +377,7 @@ class Worker:
         def do() -> None:
             bench.take(cell)
             self._run(cell, cast(Backend, bench), Undo(), on_step)
+            bench.check_inputs(cell.inputs)
 
         try:
             outcome, reason = self._outcome(bench, cell, do)

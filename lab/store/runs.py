@@ -8,7 +8,7 @@
     RUN/cells/ID/cell.json             the cell, everything fixed
     RUN/cells/ID/procedure.json        every command, as run
     RUN/cells/ID/events.jsonl          what the worker reported
-    RUN/cells/ID/outcome.json          outcome, reason, seconds, checks
+    RUN/cells/ID/outcome.json          outcome, reason, seconds, checks, digests; where reused from
     RUN/cells/ID/raw/…                 exactly what the tools printed: the primary record
     RUN/cells/.ID.N/                   an attempt that is not the cell: evidence
     RUN/result.json                    lab.result/1, made from the above
@@ -187,6 +187,16 @@ class RunStore:
         """Make an attempt the cell; it is on the disk when this returns."""
         files.write(attempt / "outcome.json", outcome.model_dump_json(indent=1), durable=False)
         files.publish(attempt, self.directory / "cells" / cell_id)
+
+    def take_finished(self, cell_id: str, cell: Cell, other: RunStore, name: str) -> None:
+        """Store another run's finished cell here: a copy of its files."""
+        found = other.load_cell(name)
+        assert found is not None
+        texts = other.texts(name) | {"cell.json": cell.model_dump_json(indent=1)}
+        del texts["outcome.json"]
+        place = self.take_in(cell_id, {path: text.encode() for path, text in texts.items()})
+        origin = found.outcome.reused_from or other.id
+        self.finish_cell(cell_id, place, found.outcome.model_copy(update={"reused_from": origin}))
 
     def load_attempt(self, directory: Path) -> StoredOutcome:
         """How an attempt ended; one without a readable outcome is lost."""

@@ -12,7 +12,17 @@ import typer
 from lab.cli import completion
 from lab.cli.app import matrix, run
 from lab.cli.commands.running import Cold, Jobs, Out, Verbose, hands_of, how_of, where_of
-from lab.cli.options import AcceptExpired, Clock, Cluster, Json, Tls, console, home, print_json
+from lab.cli.options import (
+    AcceptExpired,
+    Clock,
+    Cluster,
+    Fresh,
+    Json,
+    Tls,
+    console,
+    home,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -163,6 +173,7 @@ def run_matrix(
     jobs: Jobs = "auto",
     cold: Cold = False,
     accept_expired: AcceptExpired = False,
+    fresh: Fresh = False,
     cluster: Cluster = None,
     tls: Tls = None,
     resume: Annotated[
@@ -202,7 +213,7 @@ def run_matrix(
     from lab.results.report import check_directory
     from lab.store import matrix_runs
 
-    how = how_of(jobs, accept_expired, keep=False, workloads=True, cold=cold)
+    how = how_of(jobs, accept_expired, keep=False, workloads=True, cold=cold, fresh=fresh)
     where = where_of(cluster, tls)
     if resume is not None and (shard or budget or clock or plan):
         raise InputError(

@@ -16,8 +16,10 @@ from lab.cli.options import (
     AcceptExpired,
     Clock,
     Cluster,
+    Fresh,
     Json,
     ScenarioName,
+    Seed,
     Sets,
     Tls,
     Trials,
@@ -85,6 +87,7 @@ def up_scenario(
     name: ScenarioName,
     sets: Sets = None,
     trials: Trials = None,
+    seed: Seed = None,
     clock: Clock = None,
     out: Out = None,
     no_run: Annotated[
@@ -112,7 +115,7 @@ def up_scenario(
         raise InputError("--resume and --no-run exclude each other: leave one out")
     how = how_of(*(jobs, accept_expired), keep=True, workloads=not no_run, cold=cold, erase=erase)
     _go(
-        *(context, name, with_clock(sets, clock), trials, out, how, None),
+        *(context, name, with_clock(sets, clock, seed, trials), trials, out, how, None),
         resume=resume,
         as_json=as_json,
         verbose=verbose,
@@ -125,6 +128,7 @@ def run_scenario(
     name: ScenarioName,
     sets: Sets = None,
     trials: Trials = None,
+    seed: Seed = None,
     clock: Clock = None,
     out: Out = None,
     jobs: Jobs = "auto",
@@ -134,6 +138,7 @@ def run_scenario(
     cluster: Cluster = None,
     tls: Tls = None,
     unsealed: Unsealed = False,
+    fresh: Fresh = False,
     resume: Resume = None,
     junit: Annotated[
         Path | None,
@@ -160,13 +165,20 @@ def run_scenario(
 
     from lab.core.errors import InputError
 
-    how = how_of(jobs, accept_expired, keep=False, workloads=True, cold=cold, erase=erase)
+    how = how_of(
+        *(jobs, accept_expired),
+        keep=False,
+        workloads=True,
+        cold=cold,
+        erase=erase,
+        fresh=fresh,
+    )
     if unsealed and cluster is not None:
         raise InputError("--unsealed works on this host only: leave out --unsealed or --cluster")
     how = replace(how, unsealed=unsealed)
     where = where_of(cluster, tls)
     _go(
-        *(context, name, with_clock(sets, clock), trials, out, how, where),
+        *(context, name, with_clock(sets, clock, seed, trials), trials, out, how, where),
         resume=resume,
         as_json=as_json,
         verbose=verbose,
@@ -182,6 +194,7 @@ def how_of(
     workloads: bool,
     cold: bool,
     erase: list[str] | None = None,
+    fresh: bool = False,
 ) -> RunOptions:
     """The options as the use case wants them; ``InputError``: a number that is none."""
     from lab.core.errors import InputError
@@ -200,6 +213,7 @@ def how_of(
         cold=cold,
         accept_expired=expired_accepted() or accept_expired,
         erase=tuple(erase or ()),
+        fresh=fresh,
     )
 
 

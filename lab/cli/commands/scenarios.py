@@ -14,6 +14,7 @@ from lab.cli.options import (
     Clock,
     Json,
     ScenarioName,
+    Seed,
     Sets,
     Trials,
     compile_named,
@@ -146,6 +147,7 @@ def plan(
     name: ScenarioName,
     sets: Sets = None,
     trials: Trials = None,
+    seed: Seed = None,
     clock: Clock = None,
     as_json: Json = False,
 ) -> None:
@@ -157,7 +159,7 @@ def plan(
     from lab.report.export.shell import as_script
     from lab.run.plan import plan_of
 
-    planned = plan_of(compile_named(name, with_clock(sets, clock), trials))
+    planned = plan_of(compile_named(name, with_clock(sets, clock, seed, trials), trials))
     if as_json:
         print_json(planned.model_dump(mode="json"))
     else:
@@ -169,6 +171,7 @@ def predict(
     name: ScenarioName,
     sets: Sets = None,
     trials: Trials = None,
+    seed: Seed = None,
     clock: Clock = None,
     as_json: Json = False,
 ) -> None:
@@ -180,7 +183,7 @@ def predict(
     from lab.report.terminal.screen import result_page
     from lab.run.plan import prediction_of
 
-    compiled = compile_named(name, with_clock(sets, clock), trials)
+    compiled = compile_named(name, with_clock(sets, clock, seed, trials), trials)
     result = prediction_of(compiled)
     if as_json:
         print_json(result.model_dump(mode="json", by_alias=True))

@@ -63,7 +63,7 @@ def fault_problems(cell: Cell) -> Iterator[tuple[int, Problem]]:
         if fault.name in [*names, *(f.name for f in cell.faults[:index])]:
             message = f"'{fault.name}' is already the name of a workload or fault: write another"
             yield index, Problem(key="name", message=message)
-    if cell.trials > 1:
+    if cell.trials > 1 and not is_sealed(cell):  # there each trial has an array of its own
         message = (
             f"a cell with faults has one trial, and trials is {cell.trials}: set it to 1, because a"
             " second trial would start on the faulty array"

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from lab.compile.cell.fault_times import cut_short, in_order
 from lab.compile.cell.faults import FILE, fault_steps, scene_of
 from lab.compile.guest.disks import Plugged, disk_steps, report_steps
+from lab.compile.guest.seeds import of_trial
 from lab.compile.guest.steps import KEPT_ENVIRONMENT
 from lab.compile.guest.suites import suite_steps, takes_all_disks
 from lab.compile.guest.virtual_time import is_sealed
@@ -47,39 +48,63 @@ def cell_procedure(
 
     ``plugged`` are disks that an earlier cell left in the guest. ``keep_spare`` leaves those that
     this cell does not need. ``erase`` are serials of real disks that may be overwritten.
+
+    In virtual time each trial has a guest of its own, and so all steps: the next begins with the
+    next :class:`lab.model.execution.procedure.SealDisks`.
     """
     expected = expected_seconds or {}
-    steps = list(disk_steps(cell, guest_directory, plugged, erase, keep_spare=keep_spare))
+    if is_sealed(cell):
+        found: list[Step] = []
+        for trial in range(1, cell.trials + 1):
+            own = of_trial(cell, trial)
+            disks = disk_steps(own, guest_directory, None, seed=cell.seed_of(trial))
+            steps = (*disks, *_on_disks(own, (trial,), guest_directory, expected))
+            found += (_of_trial(step, trial) for step in steps)
+        return Procedure(name=cell.scenario, steps=tuple(found))
+    own = of_trial(cell, 1)
+    disks = disk_steps(own, guest_directory, plugged, erase, keep_spare=keep_spare)
+    rest = _on_disks(own, range(1, cell.trials + 1), guest_directory, expected)
+    return Procedure(name=cell.scenario, steps=(*disks, *rest))
+
+
+def _of_trial(step: Step, trial: int) -> Step:
+    """The step with a raw output of its own: each trial of a sealed cell has all steps."""
+    if trial == 1 or not isinstance(step, GuestCommand) or not step.capture:
+        return step
+    return step.model_copy(update={"capture": f"{step.capture}.{trial}"})
+
+
+def _on_disks(
+    cell: Cell, trials: Sequence[int], guest_directory: str, expected: Mapping[str, float]
+) -> Iterator[Step]:
+    """All steps after those of the disks: the array, and these trials of the workloads on it."""
     if is_sealed(cell):  # the guest runs only this cell, so its versions are read here
         label = "versions in the guest"
-        steps.append(GuestCommand(label=label, script=KEPT_ENVIRONMENT, capture="environment"))
+        yield GuestCommand(label=label, script=KEPT_ENVIRONMENT, capture="environment")
     target = target_of(cell)
     kind = catalog.array_kind(cell.array.kind) if cell.array else None
     if cell.array and kind:
         paths = [guest_path(disk, serial) for serial, disk in cell.each_disk]
         sizes = [d.size for _, d in cell.each_disk]
-        steps.extend(kind.assemble(cell.array, paths, sizes, cell.filesystem))
+        yield from kind.assemble(cell.array, paths, sizes, cell.filesystem)
     if cell.filesystem is not None:
         if kind is None or kind.filesystem != cell.filesystem.type:
-            steps.extend(_filesystem(cell, target))
+            yield from _filesystem(cell, target)
         target = FILE
     if cell.workloads:
-        steps.append(_programs(cell))
-        steps.extend(suite_steps(cell))
-    for trial in range(1, cell.trials + 1):
+        yield _programs(cell)
+        yield from suite_steps(cell)
+    for trial in trials:
         for workload in cell.workloads:
             timed = _timed(cell, workload, trial, target, expected.get(workload.name))
-            steps.extend(_with_faults(cell, timed, guest_directory))
+            yield from _with_faults(cell, timed, guest_directory)
     if cell.array and kind:
-        steps.append(
-            GuestCommand(
-                label="the array's state at the end",
-                script=f"{kind.state(cell.array)}; dmesg | tail -n 40",
-                capture="end",
-            )
+        yield GuestCommand(
+            label="the array's state at the end",
+            script=f"{kind.state(cell.array)}; dmesg | tail -n 40",
+            capture="end",
         )
-    steps.extend(report_steps(cell, guest_directory))
-    return Procedure(name=cell.scenario, steps=tuple(steps))
+    yield from report_steps(cell, guest_directory)
 
 
 def _timed(

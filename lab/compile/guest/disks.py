@@ -66,16 +66,17 @@ def disk_steps(
     erase: Sequence[str] = (),
     *,
     keep_spare: bool = False,
+    seed: int = 1,
 ) -> tuple[Step, ...]:
     """From the disks that are there to those of the cell, all blank, and read back.
 
     ``plugged`` is ``None``: the guest has none, and the cell's are unplugged with it. Otherwise
     they stay for the cell after it; with ``keep_spare`` other cells' disks stay too, blank.
     ``erase``: serials of real disks that may be written to; the others are as they are, and never
-    stay.
+    stay. ``seed``: of the trial, in virtual time.
     """
     if is_sealed(cell):
-        return (seal(cell), _read_back("disks", cell.each_disk, blank=True))
+        return (seal(cell, seed), _read_back("disks", cell.each_disk, blank=True))
     directory = PurePosixPath(guest_directory) / "disks"
     real = [(s, d) for s, d in cell.each_disk if d.device is not None]
     own = [guest_path(disk, serial) for serial, disk in real if erasable(disk, erase)]

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from lab.compile.guest.seeds import addresses
 from lab.core.errors import InputError
 from lab.model.execution.procedure import (
     AttachDisk,
@@ -165,6 +166,16 @@ finish() { # number name: wait for what was begun
 """Shell functions at the start of each program; an unsealed guest has them in a file."""
 
 
+def trials(procedure: Procedure) -> tuple[Procedure, ...]:
+    """A procedure's trials: each begins with :class:`SealDisks` and has a guest of its own."""
+    starts = [n for n, step in enumerate(procedure.steps) if isinstance(step, SealDisks)]
+    ends = [*starts[1:], len(procedure.steps)]
+    return tuple(
+        procedure.model_copy(update={"steps": procedure.steps[start:end]})
+        for start, end in zip(starts, ends, strict=True)
+    )
+
+
 def programs(procedure: Procedure) -> Programs:
     """The programs of a procedure. ``InputError`` for a step that a sealed guest cannot do."""
     builder = _Builder()
@@ -181,10 +192,12 @@ class _Builder:
     _slots: dict[str, int] = field(default_factory=dict)
     """Number of each disk in the driver's table, by serial."""
     _running: list[str] = field(default_factory=list)
+    _seed: int = 1
 
     def add(self, number: int, step: Step) -> None:
         match step:
             case SealDisks():  # 0 is the root file system's
+                self._seed = step.seed
                 self._slots = {disk.serial: n for n, disk in enumerate(step.disks, 1)}
             case GuestCommand():
                 self._command(number, step.script, step.timeout)
@@ -229,7 +242,8 @@ class _Builder:
         texts = []
         for lines, limit in zip(self._boots, self._limits, strict=True):
             within = [line.replace(" LIMIT ", f" {limit:.0f} ", 1) for line in lines]
-            texts.append(FUNCTIONS + "\n".join([*within, "exit 0"]) + "\n")
+            drawn = addresses(self._seed)
+            texts.append(FUNCTIONS + drawn + "\n".join([*within, "exit 0"]) + "\n")
         return Programs(items=tuple(self._items), boots=tuple(texts), limits=tuple(self._limits))
 
     def _lines(self, *lines: str) -> None:

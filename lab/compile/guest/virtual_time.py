@@ -15,6 +15,7 @@ from lab.model.scenario.document import CacheMode, Cell, Disk, DiskBus
 from lab.model.scenario.guest import Clock, Guest
 from lab.model.scenario.suite import Suite
 from lab.plugins import catalog
+from lab.plugins.disks._shared import disk_seed
 from lab.plugins.disks.throttle import IOTUNE
 
 MODELS: Final = ("throttle", "none")
@@ -96,8 +97,8 @@ def needs_network(cell: Cell) -> bool:
     return any(isinstance(catalog.workload(w.tool), Suite) for w in cell.workloads)
 
 
-def seal(cell: Cell) -> SealDisks:
-    """A cell's disks, in the order of their numbers in the guest."""
+def seal(cell: Cell, seed: int = 1) -> SealDisks:
+    """A cell's disks, in the order of their numbers in the guest; ``seed``: of the trial."""
     names: list[str] = []
     disks = []
     for serial, disk in cell.each_disk:
@@ -114,9 +115,16 @@ def seal(cell: Cell) -> SealDisks:
                 group=group,
                 operation_size=given.operation_size or 0,
                 limits=dict(_limits(disk)),
+                seed=_seed(disk, serial, seed),
             )
         )
-    return SealDisks(disks=tuple(disks))
+    return SealDisks(disks=tuple(disks), seed=seed)
+
+
+def _seed(disk: Disk, serial: str, trial: int) -> int:
+    """The seed of a modelled drive; 0: the disk draws nothing."""
+    drive = catalog.disk_model(disk.model).drive(disk)
+    return 0 if drive is None else disk_seed(getattr(drive, "seed", trial), serial)
 
 
 def _limits(disk: Disk) -> Iterator[tuple[str, DiskLimit]]:

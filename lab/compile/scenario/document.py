@@ -239,6 +239,7 @@ class _Cells:
             scenario=self._name,
             axes=written,
             trials=self._scenario.trials,
+            seed=self._scenario.seed,
             timeout=self._scenario.timeout,
             **parts,
         )

@@ -13,6 +13,7 @@ keys      ``$XDG_DATA_HOME/lab/keys``     yes: made again; live guests become un
 tls       ``$XDG_DATA_HOME/lab/tls``      yes: made again; the other machines need a new copy
 guests    ``$XDG_STATE_HOME/lab/guests``  no: use ``lab down`` and ``lab gc``
 outposts  ``$XDG_STATE_HOME/lab/outposts`` no: use ``lab gc``
+reuse     ``$XDG_STATE_HOME/lab/reuse``   yes: sealed cells that ran before run again
 clusters  ``$XDG_STATE_HOME/lab/c``       no: use ``lab cluster down`` and ``lab gc``
 warm      ``$XDG_CACHE_HOME/lab/warm``    yes: snapshots; the next guest boots instead
 host      ``$XDG_CACHE_HOME/lab/host``    yes: facts about this host, found again
@@ -94,6 +95,11 @@ def host() -> Path:
 def outposts() -> Path:
     """Work of cluster workers, one directory each."""
     return _base("XDG_STATE_HOME", ".local/state", "state") / "outposts"
+
+
+def reuse() -> Path:
+    """Which sealed cells ran here, by the digest of their inputs."""
+    return _base("XDG_STATE_HOME", ".local/state", "state") / "reuse"
 
 
 def clusters() -> Path:

@@ -66,6 +66,8 @@ class CellJob(Model):
     """Seconds for which requests may wait while no disk completes any; 0: for ever."""
     space: int = 0
     """Bytes that a sealed guest's disks may come to hold."""
+    inputs: str = ""
+    """Digest of a sealed cell's inputs, as planned."""
 
 
 class Keep(Model):

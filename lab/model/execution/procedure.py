@@ -731,18 +731,26 @@ class SealedDisk(Model):
     operation_size: int = 0
     limits: dict[str, DiskLimit] = {}
     """By names such as ``bytes_total`` and ``operations_write``."""
+    seed: int = 0
+    """Decides the angles of a modelled drive's platters; 0: the disk draws nothing."""
 
 
 class SealDisks(HostStep):
-    """All disks of a sealed guest, in a memory region that it shares with the host."""
+    """All disks of a sealed guest, in a memory region that it shares with the host.
+
+    The guest starts here, and does all steps up to the next of this kind: a trial.
+    """
 
     kind: Literal["seal_disks"] = "seal_disks"
     doing: ClassVar = "running the sealed guest"
     disks: tuple[SealedDisk, ...]
+    seed: int = 1
+    """Seed of the trial."""
 
     @override
     def shell(self) -> Iterator[str]:
-        yield comment("a sealed guest has these disks from its start, by the lab's driver:")
+        trial = f", with seed {self.seed}" if self.seed > 1 else ""
+        yield comment(f"a sealed guest has these disks from its start, by the lab's driver{trial}:")
         yield from (comment(disk.model_dump_json()) for disk in self.disks)
 
     @override

@@ -49,6 +49,8 @@ class JobRecord(Model):
     state: JobState = JobState.WAITING
     run: str | None = None
     """Directory of its run."""
+    reused: int = 0
+    """Cells whose results were taken from earlier runs with the same inputs."""
     took: float | None = None
     """Actual duration in seconds."""
     reason: str = ""

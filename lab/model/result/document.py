@@ -15,6 +15,10 @@ from lab.model.result.measurement import GUEST_CPU, UNCONTENDED, Check, Measurem
 from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import AxisValue
 
+SAME: Final = 20e-6
+"""Relative difference up to which values of two seeds are the same: versions of QEMU differ so."""
+SHA256: Final = r"^[0-9a-f]{64}$"
+
 DOUBTS: Final = (UNCONTENDED, CALIBRATED, GUEST_CPU)
 """Checks whose failure makes a value unreliable but does not remove it."""
 
@@ -104,6 +108,19 @@ class CellMeasurement(Model):
     median: float
     low: float | None = None
     high: float | None = None
+    no_seed_changes_it: bool = False
+    """A sealed cell's trials have the same value, within 20 parts in a million. There is no
+    interval then: more trials would not tell more."""
+
+    @classmethod
+    def of_seeds(cls, measurement: Measurement) -> CellMeasurement:
+        """The measurement of a sealed cell: the interval is the spread over seeds."""
+        found = cls.of(measurement, 0.0)
+        values = measurement.values
+        same = max(values) - min(values) <= SAME * max(map(abs, values))
+        if len(values) < 2 or not same:
+            return found
+        return found.model_copy(update={"low": None, "high": None, "no_seed_changes_it": True})
 
     @classmethod
     def of(cls, measurement: Measurement, noise: float) -> CellMeasurement:
@@ -130,14 +147,27 @@ class CellClock(StrEnum):
     """The guest's instructions; nothing uses the host's time."""
 
 
+class SeedDigest(Model):
+    """SHA-256 of one trial of a sealed cell."""
+
+    seed: int
+    inputs: str
+    results: str
+
+
 class Digest(Model):
     """SHA-256 of a sealed cell: equal inputs give equal results."""
 
     inputs: str
-    """Image, kernel, driver, program, disks, QEMU with its command line and firmware, seed, and the
-    snapshot that the guest started from."""
+    """Image, kernel, driver, program, disks, QEMU with its command line and firmware, seed, and how
+    the guest started: by a boot, or from a snapshot that was made in a certain way. Known before
+    the cell runs."""
     results: str
     """Everything that the guest left: output, kernel messages, counters, contents of its disks."""
+    seeds: tuple[SeedDigest, ...] = ()
+    """The same of each trial. A cell with one trial has the digests of that trial."""
+    snapshot: str = ""
+    """The snapshot's own bytes, for comparing hosts; empty: the guest booted."""
 
 
 class CellResult(Model):
@@ -158,6 +188,8 @@ class CellResult(Model):
     clock: CellClock = CellClock.REAL
     digest: Digest | None = None
     """Of a cell in a sealed guest."""
+    reused_from: str | None = None
+    """The run whose results these are: a cell with the same inputs that ran on this host."""
 
     def doubts(self, workload: str) -> tuple[Check, ...]:
         """Failed checks that make this workload's values unreliable."""

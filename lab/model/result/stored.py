@@ -80,3 +80,5 @@ class StoredOutcome(Model):
     """Which clock timed it; ``None``: sealed if the cell has virtual time."""
     digest: Digest | None = None
     """Of a cell in a sealed guest."""
+    reused_from: str | None = None
+    """Id of the run whose results these are; ``None``: the cell ran in this run."""

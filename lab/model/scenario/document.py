@@ -30,7 +30,7 @@ from lab.model.scenario.claim import Claim
 from lab.model.scenario.drive import HddParameters, SsdParameters
 from lab.model.scenario.fault import Fault
 from lab.model.scenario.filesystem import Filesystem as Filesystem
-from lab.model.scenario.guest import Guest
+from lab.model.scenario.guest import Clock, Guest
 
 AxisValue = str | int | float | bool | None
 
@@ -333,7 +333,12 @@ class Scenario(Model):
     matrix: Matrix = Matrix()
     """Lists of values; each combination is a cell."""
     trials: int = Field(default=1, ge=1, le=1000)
-    """How often each workload is repeated in a cell, in rounds."""
+    """How often each workload is repeated in a cell, in rounds. In virtual time each trial has a
+    guest and a seed of its own."""
+    seed: int = Field(default=1, ge=1, le=1_000_000)
+    """Seed of the first trial: drives' angles, places that workloads draw, and in virtual time
+    addresses of processes. In virtual time the next trial has the next seed; in real time all
+    trials have this one."""
     claims: tuple[Claim, ...] = ()
     """Published statements about the cells' values, in a form that can be checked."""
     timeout: Seconds = 900.0
@@ -377,7 +382,21 @@ class Cell(Model):
     workloads: tuple[Workload, ...]
     faults: tuple[Fault, ...] = ()
     trials: int = Field(default=1, ge=1, le=1000)
+    seed: int = Field(default=1, ge=1, le=2_000_000)
+    """Seed of the first trial."""
     timeout: float = 900.0
+
+    def seed_of(self, trial: int) -> int:
+        """The seed of a trial, from 1. In real time all trials have the same."""
+        return self.seed + (trial - 1 if self.guest.clock is Clock.VIRTUAL else 0)
+
+    @model_serializer(mode="wrap")
+    def _without_first_seed(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A seed of 1 is left out, so that cells keep their ids."""
+        data: dict[str, Any] = whole(self)
+        if self.seed == 1:
+            data.pop("seed", None)
+        return data
 
     @property
     def each_disk(self) -> tuple[tuple[str, Disk], ...]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 from xml.etree import ElementTree as ET
+from zlib import crc32
 
 from lab.core.units import GIB, MIB
 from lab.model.execution.procedure import AskServer, BuildPlugin, HostCommand, StartServer, Step
@@ -306,6 +307,11 @@ PLUGIN: Final = "drive/nbdkit_disk.c"
 SERVER_THREADS: Final = 64
 """Requests that nbdkit handles at once. QEMU has 16 in flight at most on its one connection,
 ``block/nbd.c``: ``MAX_NBD_REQUESTS``."""
+
+
+def disk_seed(seed: int, serial: str) -> int:
+    """The seed of one disk: each serial has another one."""
+    return seed + crc32(serial.encode()) % 100_000
 
 
 def socket_path(path: str) -> str:

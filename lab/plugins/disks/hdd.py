@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Final
-from zlib import crc32
 
 from typing_extensions import override
 
@@ -30,6 +29,7 @@ from lab.plugins.disks._shared import (
     STREAM_SPAN,
     as_text,
     ask_statistics,
+    disk_seed,
     drive_probes,
     network_element,
     serve,
@@ -119,7 +119,7 @@ def server_parameters(drive: HardDrive, name: str) -> dict[str, str | int | floa
     curve = drive.seek_curve
     return {
         "model": "hdd",
-        "seed": drive.seed + crc32(name.encode()) % 100_000,
+        "seed": disk_seed(drive.seed, name),
         "rpm": drive.rpm,
         "overhead": drive.overhead,
         "seek_a": curve.a,

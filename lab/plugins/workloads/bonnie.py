@@ -207,6 +207,11 @@ class Bonnie(WorkloadTool):
         return found
 
     @override
+    def seeded(self, parameters: Any, seed: int) -> Model:
+        p = checked(BonnieParameters, parameters)
+        return p.model_copy(update={"z": p.z + seed - 1})
+
+    @override
     def destroys(self, parameters: Any) -> bool:
         checked(BonnieParameters, parameters)
         return False

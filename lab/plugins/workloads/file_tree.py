@@ -133,6 +133,11 @@ class FileTree(WorkloadTool):
         return {SECONDS.name: sum(found.values()), **found}
 
     @override
+    def seeded(self, parameters: Any, seed: int) -> Model:
+        p = checked(FileTreeParameters, parameters)
+        return p.model_copy(update={"seed": p.seed + seed - 1})
+
+    @override
     def destroys(self, parameters: Any) -> bool:
         checked(FileTreeParameters, parameters)
         return False

@@ -215,6 +215,15 @@ class Fio(WorkloadTool):
         return _traced(found.values(), kinds[0], int(span) if isinstance(span, int) else 0)
 
     @override
+    def seeded(self, parameters: Any, seed: int) -> Model:
+        # fio 3.33 uses randseed only with randrepeat=0.
+        options = checked(FioParameters, parameters).options
+        written = options.get("randseed", 1)
+        first = written if isinstance(written, int) else 1
+        drawn = {"randrepeat": 0, "randseed": first + seed - 1}
+        return FioParameters.model_validate({**options, **drawn})
+
+    @override
     def destroys(self, parameters: Any) -> bool:
         options = checked(FioParameters, parameters).options
         mode = str(options.get("rw", "read")).partition(":")[0]

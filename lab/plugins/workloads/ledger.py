@@ -150,6 +150,12 @@ class Ledger(WorkloadTool, Keeper):
         return Kept(acknowledged=known, lost=known - there)
 
     @override
+    def seeded(self, parameters: Any, seed: int) -> Model:
+        # Places are those of the seed before, moved by the difference: 7919 blocks.
+        p = checked(LedgerParameters, parameters)
+        return p.model_copy(update={"seed": p.seed + 7919 * (seed - 1)})
+
+    @override
     def destroys(self, parameters: Any) -> bool:
         return checked(LedgerParameters, parameters).file == TARGET
 

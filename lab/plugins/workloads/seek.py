@@ -156,6 +156,11 @@ class Seek(WorkloadTool):
         }
 
     @override
+    def seeded(self, parameters: Any, seed: int) -> Model:
+        p = checked(SeekParameters, parameters)
+        return p.model_copy(update={"randseed": p.randseed + seed - 1})
+
+    @override
     def destroys(self, parameters: Any) -> bool:
         # A file next to the target is only added.
         p = checked(SeekParameters, parameters)

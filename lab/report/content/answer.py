@@ -118,6 +118,7 @@ def reliability(
     """Headings and texts: overrides, notes, an expired archive, doubtful values, failed checks."""
     if overrides:
         yield "changed", "by --set " + ", ".join(overrides)
+    yield from _origins(result)
     if notes:
         yield "notes", " ".join(notes.split())
     expired = (result.environment.get("image") or {}).get("expired")
@@ -141,6 +142,36 @@ def reliability(
     ]
     if wrong:
         yield "verification", "; ".join(wrong)
+
+
+def _origins(result: Result) -> Iterator[tuple[str, str]]:
+    """Cells whose results come from other runs, and values that no seed changes."""
+    runs: dict[str, int] = {}
+    for cell in result.cells:
+        if cell.reused_from is not None:
+            runs[cell.reused_from] = runs.get(cell.reused_from, 0) + 1
+    if runs:
+        said = "; ".join(f"{n} of {len(result.cells)} cells from {run}" for run, n in runs.items())
+        yield "reused", f"{said}: the same inputs ran there (--fresh runs them again)"
+    fixed = {
+        (m.workload, len(m.values))
+        for cell in result.cells
+        for m in cell.measurements
+        if m.no_seed_changes_it
+    }
+    varied = {
+        m.workload
+        for cell in result.cells
+        for m in cell.measurements
+        if len(m.values) > 1 and not m.no_seed_changes_it
+    }
+    names = sorted({name for name, _ in fixed} - varied)
+    if names:
+        yield (
+            "seeds",
+            f"no seed changes {', '.join(names)}: all {max(n for _, n in fixed)} trials measured"
+            " the same, so there is no interval",
+        )
 
 
 def steps(

@@ -10,6 +10,7 @@ from lab.host.guest.libvirt import hypervisor
 from lab.host.images import virtual_time as sealed_kit
 from lab.host.system import accelerator
 from lab.host.system.accelerator import Accelerator
+from lab.model.execution.job import SealedKit
 from lab.model.image.manifest import Image
 from lab.model.scenario.guest import Clock, Guest
 from lab.run.preparation import systems
@@ -22,21 +23,31 @@ class Platform:
     accelerator: Accelerator
     image: Image
     emulator: str
+    sealed: SealedKit | None = None
+    """What guests with virtual time boot from; ``None``: they have real time."""
 
 
-def prepare(guest: Guest, progress: images.Progress, *, accept_expired: bool = False) -> Platform:
+def prepare(
+    guest: Guest,
+    progress: images.Progress,
+    *,
+    accept_expired: bool = False,
+    image: Image | None = None,
+) -> Platform:
     """Image, QEMU and accelerator; builds a missing image.
 
-    ``accept_expired``: also from an archive whose Release files have expired.
+    ``accept_expired``: also from an archive whose Release files have expired. ``image``: instead of
+    the current one.
     """
     emulator = accelerator.emulator()
     hypervisor.require()  # before a minute is spent on an image
-    image = systems.find(guest) or systems.build(guest, progress, accept_expired=accept_expired)
+    image = image or systems.find(guest)
+    image = image or systems.build(guest, progress, accept_expired=accept_expired)
     images.verify(image)
-    if guest.clock is Clock.VIRTUAL:
-        sealed_kit.prepare(guest, image, progress)
+    virtual = guest.clock is Clock.VIRTUAL
+    kit = sealed_kit.prepare(guest, image, progress) if virtual else None
     found = accelerator.find(image.kernel)
-    return Platform(accelerator=found, image=image, emulator=emulator)
+    return Platform(accelerator=found, image=image, emulator=emulator, sealed=kit)
 
 
 def site_of(place: Platform, directory: str, *, as_root: bool) -> Site:

@@ -15,11 +15,12 @@ from lab.analysis.predict import durations
 from lab.compile.cell.procedure import cell_procedure, patience_of, target_of
 from lab.compile.guest.disks import lasting, left_by, widest
 from lab.compile.guest.steps import memory_of
-from lab.compile.schedule import VIRTUAL_SPACE
 from lab.compile.scenario.document import Compiled
 from lab.compile.scenario.identity import cell_id, identity
+from lab.compile.schedule import VIRTUAL_SPACE
 from lab.core.errors import FullError, TroubleError, unwritable
 from lab.host.guest import snapshots
+from lab.host.guest.virtual.sealed import inputs_of_cell
 from lab.host.system import load, paths
 from lab.host.system.process import uninterrupted
 from lab.model.execution.events import (
@@ -32,6 +33,7 @@ from lab.model.execution.events import (
     Sample,
 )
 from lab.model.execution.job import CellJob, End, Keep
+from lab.model.execution.procedure import Procedure
 from lab.model.result.document import Outcome
 from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Clock, Guest
@@ -53,6 +55,7 @@ from lab.run.scheduling.decide import (
 )
 from lab.run.task import Task, by_guest, calibration_of, task_of
 from lab.run.worker_pool import PooledWorker, Say, Watch, WorkerEvent, WorkerPool
+from lab.store import reuse
 from lab.store.runs import RunStore, StoredOutcome
 
 _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
@@ -215,7 +218,8 @@ class Execution:
             case CellStarted() if task is not None:
                 task.started = True
             case Checked() if task is not None:
-                task.checks.append(event.check)
+                if event.check not in task.checks:  # each trial of a sealed cell has them
+                    task.checks.append(event.check)
             case CellFinished() if self._array is worker:
                 self._array_built(worker, event)
             case CellFinished() if task is not None:
@@ -396,8 +400,16 @@ class Execution:
                 target=target_of(task.cell),
                 patience=patience_of(task.cell),
                 space=self._space(task.cell, task.need.space),
+                inputs=self._inputs(worker, procedure, task),
             )
         )
+
+    def _inputs(self, worker: PooledWorker, procedure: Procedure, task: Task) -> str:
+        """The digest of a sealed cell's inputs; empty: its guest is not sealed."""
+        job = worker.job
+        if job.sealed is None or job.unsealed:
+            return ""
+        return inputs_of_cell(job.sealed, procedure, task.need.space, cold=job.cold)
 
     def _space(self, cell: Cell, needed: int) -> int:
         """Bytes that the disks of a guest with virtual time may come to hold.
@@ -446,6 +458,7 @@ class Execution:
         task, outcome = attempt.task, attempt.outcome
         if task.wish is None:
             self.store.finish_cell(task.id, *task.least_contended(outcome))
+            self._remember(task)
             if self.queue is not None:
                 self.queue.finished(task.id)
             return
@@ -459,6 +472,19 @@ class Execution:
         run = self.store.load_run()
         update = {"calibrations": (*run.calibrations, found)}
         self.store.save_run(run.model_copy(update=update))
+
+    def _remember(self, task: Task) -> None:
+        """Let later runs take a sealed cell's results, but not those of a cluster's run."""
+        if self.queue is not None or not self.options.remember:
+            return
+        found = self.store.load_attempt(self.store.cell_directory(task.id)).digest
+        known = reuse.entry_of(found.inputs) if found is not None else None
+        if found is not None and known is not None and known.results != found.results:
+            self.say(
+                f"{task.id} has other results than in '{known.directory}', where it had the same"
+                f" inputs: compare with `lab reproduce {known.directory}`"
+            )
+        reuse.add(self.store, task.id)
 
     def _do_without(
         self,

@@ -10,7 +10,6 @@ it. QEMU is started without libvirt, which queries the monitor of a running gues
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -20,14 +19,23 @@ from typing import Final, NoReturn
 
 from drive import region, sealed
 from drive.monitor import Monitor, MonitorError
-from lab.compile.guest.program import TIMED_OUT, Answer, Programs, answers, begun, programs
+from lab.compile.guest.program import (
+    TIMED_OUT,
+    Answer,
+    Programs,
+    answers,
+    begun,
+    programs,
+    trials,
+)
 from lab.core.errors import FullError, GuestError, HostError, LabError, ToolError, full, unwritable
 from lab.core.units import GIB, format_size
 from lab.host.guest import registry as guests
 from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual import snapshot as sealed_snapshot
-from lab.host.guest.virtual.snapshot import BOOT, ROOT_SPACE, SealedSnapshot
-from lab.host.images.virtual_time import SEED, guest_of, root_disk
+from lab.host.guest.virtual.inputs import BOOTED, blocks_of, inputs_of, joined
+from lab.host.guest.virtual.snapshot import BOOT, SealedSnapshot
+from lab.host.images.virtual_time import guest_of, root_disk
 from lab.host.system import clock, load, process
 from lab.model.execution.job import CellJob, SealedKit
 from lab.model.execution.ports import Output
@@ -41,7 +49,7 @@ from lab.model.execution.procedure import (
     Step,
     UnplugDisk,
 )
-from lab.model.result.document import Digest
+from lab.model.result.document import Digest, SeedDigest
 
 SILENCE: Final = 120.0
 """Seconds without CPU use after which QEMU counts as stopped."""
@@ -68,12 +76,17 @@ class SealedBackend:
     ) -> None:
         """``tell`` receives what the guest does, ``notice`` that a snapshot was not usable."""
         self.record = record
-        self.digest: Digest | None = None
-        """Digest of the last cell."""
+        self._trials: list[Procedure] = []
+        """Trials of the cell that are to come."""
+        self._done: list[SeedDigest] = []
+        self._snapshots: list[str] = []
+        """Digests of the snapshots that its trials started from."""
         self._kit = kit
         self._tell = tell
         self._notice = notice
         self._cold = cold
+        self._instead = False
+        """It boots since there is no usable snapshot."""
         self._programs = Programs(items=(), boots=(), limits=())
         self._procedure = Procedure(name="", steps=())
         self._space = 0
@@ -86,21 +99,53 @@ class SealedBackend:
 
     def take(self, cell: CellJob) -> None:
         """Take the next cell; ``InputError``: a sealed guest cannot run it."""
-        self._procedure = cell.procedure
-        self._programs = programs(cell.procedure)
+        self._trials = list(trials(cell.procedure))
+        for trial in self._trials:
+            programs(trial)
         self._space = cell.space
-        self._answers, self.digest = {}, None
+        self._done, self._snapshots = [], []
+        self._take_trial()
+
+    def _take_trial(self) -> None:
+        """Begin the next trial: no answers yet, and a clock at zero."""
+        self._procedure = self._trials[0] if self._trials else Procedure(name="", steps=())
+        self._programs = programs(self._procedure)
+        self._answers = {}
         self._next = self._asked = 0
         self._now = 0.0
         self._ended = None
 
+    def check_inputs(self, planned: str) -> None:
+        """``ToolError`` if the cell had other inputs than were planned, and no reason to boot."""
+        found = self.digest
+        if planned and found is not None and found.inputs != planned and not self._instead:
+            raise ToolError(
+                f"the cell's inputs have the digest {found.inputs}, expected {planned}: the lab or"
+                " its files changed while it ran",
+                hint="run it again",
+            )
+
+    @property
+    def digest(self) -> Digest | None:
+        """Digest of the last cell; ``None``: none of its trials has ended."""
+        if not self._done:
+            return None
+        return Digest(
+            inputs=joined([trial.inputs for trial in self._done]),
+            results=joined([trial.results for trial in self._done]),
+            seeds=tuple(self._done),
+            snapshot=self._snapshots[0] if self._snapshots else "",
+        )
+
     # -- the guest
 
     def seal_disks(self, step: SealDisks) -> None:
-        """Run the guest through the whole cell."""
+        """Run the guest through a whole trial."""
+        self._take_trial()
+        self._trials = self._trials[1:]
         path = self.record.path / "region"
         path.unlink(missing_ok=True)
-        blocks = -(-(self._space + ROOT_SPACE) // region.BLOCK)
+        blocks = blocks_of(self._space)
         disks = [root_disk(self._kit), *map(disk_of, step.disks)]
         need_space(path.parent, blocks * region.BLOCK)
         inputs, results = "", hashlib.sha256()
@@ -124,7 +169,7 @@ class SealedBackend:
         finally:
             path.unlink(missing_ok=True)
         self._now = 0.0  # the run loop starts reading at the beginning
-        self.digest = Digest(inputs=inputs, results=results.hexdigest())
+        self._done.append(SeedDigest(seed=step.seed, inputs=inputs, results=results.hexdigest()))
 
     def _first(
         self,
@@ -155,14 +200,15 @@ class SealedBackend:
                 self.destroy_guest()
                 self._ended, why = None, str(error)
             if begun(region.output(path)) is not None:
-                return self._inputs(snapshot.restored(guest), disks, snapshot)
+                self._snapshots.append(joined(list(snapshot.digests.values())))
+                return self._inputs(disks, blocks, snapshot.directory.name)
             sealed_snapshot.discard(snapshot)
-            self._cold = True
+            self._cold = self._instead = True
             self._notice(f"a snapshot did not restore and was removed; guests boot instead ({why})")
         create(sealed.SETUP + program)
         region.reserve(path)
         self._boot(guest, limit)
-        return self._inputs(guest, disks)
+        return self._inputs(disks, blocks, BOOTED)
 
     def _snapshot(self, size: int) -> SealedSnapshot | None:
         """The snapshot to start from; ``None``: the guest boots."""
@@ -175,7 +221,7 @@ class SealedBackend:
         except FullError:
             raise
         except LabError as error:
-            self._cold = True
+            self._cold = self._instead = True
             self._notice(f"guests with virtual time boot without a snapshot: {error.message}")
             return None
 
@@ -292,30 +338,8 @@ class SealedBackend:
             )
         return False
 
-    def _inputs(
-        self,
-        guest: sealed.Guest,
-        disks: Sequence[region.Disk],
-        snapshot: SealedSnapshot | None = None,
-    ) -> str:
-        """A digest of everything that decides what the guest does."""
-        paths = {"REGION": str(guest.region), "BASE": self._kit.base}
-        paths |= {"KERNEL": self._kit.kernel, "INITRAMFS": self._kit.initramfs}
-        if guest.memory_file is not None:
-            paths["MEMORY"] = str(guest.memory_file)
-        line = " ".join(sealed.command(guest)[1:])
-        for name, found in paths.items():
-            line = line.replace(found, name)
-        data = {
-            "files": self._kit.digests,
-            "qemu": line,
-            "programs": self._programs.boots,
-            "setup": sealed.SETUP,
-            "disks": [repr(d) for d in disks],
-            "seed": SEED,
-            "snapshot": snapshot.digests if snapshot else {},
-        }
-        return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+    def _inputs(self, disks: Sequence[region.Disk], blocks: int, start: str) -> str:
+        return inputs_of(self._kit, self._procedure, disks, blocks=blocks, start=start)
 
     def destroy_guest(self) -> None:
         daemon, self._daemon = self._daemon, None
@@ -462,6 +486,26 @@ def no_room(error: region.RegionError) -> HostError:
         f"the disks do not fit into a guest with virtual time: {error}",
         hint="use fewer or smaller disks, or set guest.clock to real",
     )
+
+
+def inputs_of_cell(kit: SealedKit, procedure: Procedure, space: int, *, cold: bool) -> str:
+    """The digest of a cell's inputs, before it runs; ``InputError``: a sealed guest cannot run it.
+
+    ``space``: bytes that its disks may come to hold. ``cold``: its guests boot.
+    """
+    found = []
+    blocks = blocks_of(space)
+    for trial in trials(procedure):
+        step = trial.steps[0]
+        assert isinstance(step, SealDisks)
+        disks = [root_disk(kit), *map(disk_of, step.disks)]
+        try:
+            size = region.size_for(disks, blocks)
+        except region.RegionError as error:
+            raise no_room(error) from error
+        start = BOOTED if cold else sealed_snapshot.name_of(kit, size)
+        found.append(inputs_of(kit, trial, disks, blocks=blocks, start=start))
+    return joined(found)
 
 
 def need_space(directory: Path, wanted: int) -> None:

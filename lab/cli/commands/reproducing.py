@@ -1,0 +1,126 @@
+"""``lab reproduce``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lab.cli import completion
+from lab.cli.app import RUN, app
+from lab.cli.commands.running import Cold, Jobs, Verbose, how_of
+from lab.cli.options import Json, home, own_name, print_json
+
+if TYPE_CHECKING:
+    from lab.model.result.reproduction import Reproduction
+
+
+@app.command(rich_help_panel=RUN)
+def reproduce(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="A run: its id or the beginning of it, its directory, 'last' or a scenario's name;"
+            " or the directory of a bundle ('lab results export --format bundle').",
+            autocompletion=completion.run_names,
+        ),
+    ] = "last",
+    cell: Annotated[
+        str | None,
+        typer.Option("--cell", metavar="ID", help="Only this cell, by its id.", show_default=False),
+    ] = None,
+    jobs: Jobs = "auto",
+    cold: Cold = False,
+    as_json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run a stored run's cells in virtual time again, and compare them byte for byte.
+
+    Prints "identical", or the first difference of each cell: step, file and byte. Cells that were
+    not sealed are skipped. If all are identical, later runs take this run's results. Otherwise
+    the new run is kept.
+
+    A run that was made with --cold is to be reproduced with --cold.
+
+    Exit status: 4 if a cell differs.
+
+    Examples:
+        lab reproduce
+        lab reproduce raid5-parity-last --json
+        lab reproduce ./bundle
+    """
+    from dataclasses import replace
+
+    from lab.cli.display.progress import Progress
+    from lab.core.errors import EXIT_DIFFERENT, EXIT_DONE, InputError
+    from lab.run import reproduce as reproducing
+    from lab.store import runs as store
+
+    source = reproducing.source_of(name, store.find)
+    known = [stored.id for stored in source.about.cells]
+    if cell is not None and cell not in known:
+        raise InputError(f"--cell: '{cell}' is no cell of '{source.id}': it has {', '.join(known)}")
+    left_out = reproducing.skipped(source, cell)
+    wanted = set(known) - set(left_out)
+    if not wanted:
+        reasons = "; ".join(f"{one}: {why}" for one, why in left_out.items())
+        raise InputError(
+            f"'{source.id}' has no cell that can be reproduced: {reasons}",
+            hint=f"`{own_name()} run scenario NAME --clock virtual` makes such cells",
+        )
+    how = replace(
+        how_of(jobs, False, keep=False, workloads=True, cold=cold), fresh=True, remember=False
+    )
+    with reproducing.workplace(source) as place:
+        path = place / f"{source.about.scenario}.yaml"
+        compiled = reproducing.compiled_of(source, path, wanted)
+        with Progress(compiled, how=how, verbose=verbose) as progress:
+            found = reproducing.reproduce(
+                source,
+                compiled,
+                place,
+                options=how,
+                executor=reproducing.executor_of(source, how, progress.watch, progress.note),
+                progress=progress.image,
+                ready=progress.ready,
+                left_out=left_out,
+            )
+    if as_json:
+        print_json(found.model_dump(mode="json", by_alias=True))
+    else:
+        _print(found)
+    raise typer.Exit(EXIT_DONE if found.identical else EXIT_DIFFERENT)
+
+
+def _print(found: Reproduction) -> None:
+    from lab.host.system import paths
+    from lab.model.result.reproduction import CellState
+
+    lines = []
+    for cell in found.cells:
+        lines.append(f"{cell.id}: {cell.state.value}{f': {cell.reason}' if cell.reason else ''}")
+        one = cell.difference
+        if one is None:
+            continue
+        where = [f"step {one.step}" if one.step is not None else "", one.label]
+        where += [f"seed {one.seed}" if one.seed is not None else "", one.file]
+        where += [f"byte {one.byte}" if one.byte is not None else ""]
+        lines.append(f"  first difference: {', '.join(word for word in where if word)}")
+        lines += [f"  stored: {one.stored}", f"  here:   {one.here}"]
+    same = sum(cell.state is CellState.IDENTICAL for cell in found.cells)
+    other = sum(cell.state is CellState.DIFFERENT for cell in found.cells)
+    skipped = len(found.cells) - same - other
+    if found.identical:
+        lines.append(f"identical: {same} of {len(found.cells)} cells, {skipped} skipped")
+    else:
+        lines.append(f"different: {other} of {len(found.cells)} cells, {skipped} skipped")
+    for one_input in found.inputs:
+        lines.append(
+            f"{one_input.what}: the run had {one_input.stored}, here is {one_input.here}:"
+            f" {one_input.advice}"
+        )
+    if found.kept is not None:
+        lines.append(f"The new run is kept in {home(paths.runs() / found.kept)}")
+    sys.stdout.write("\n".join(lines) + "\n")

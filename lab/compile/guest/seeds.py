@@ -1,0 +1,73 @@
+"""Seeds of trials: the cell as one of its trials draws it.
+
+In virtual time trial k of a cell has seed ``cell.seed + k - 1``. It decides the angles of drives,
+the places that workloads draw, and where processes have their memory. Seed 1 changes nothing. The
+boot is the same for all seeds, so that all trials start from one snapshot.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lab.core.base import KEPT
+from lab.model.scenario.document import SERVED, Cell, Disk, Workload
+from lab.plugins import catalog
+
+STRIDE: Final = 100_003
+"""Distance of the drives' seeds of two trials: each disk adds up to 100,000 for its serial."""
+FIRST: Final = 1
+
+
+def of_trial(cell: Cell, trial: int) -> Cell:
+    """The cell with the parameters that the trial's seed gives its drives and workloads."""
+    seed = cell.seed_of(trial)
+    if seed == FIRST:
+        return cell
+    return cell.model_copy(
+        update={
+            "disks": tuple(_disk(disk, seed) for disk in cell.disks),
+            "workloads": tuple(_workload(workload, seed) for workload in cell.workloads),
+        }
+    )
+
+
+def _disk(disk: Disk, seed: int) -> Disk:
+    if disk.model not in SERVED:
+        return disk
+    own = getattr(disk, disk.model)
+    if "seed" not in type(own).model_fields:
+        return disk
+    changed = own.model_copy(update={"seed": (own.seed or 1) + (seed - FIRST) * STRIDE})
+    return disk.model_copy(update={disk.model: changed})
+
+
+def _workload(workload: Workload, seed: int) -> Workload:
+    tool = catalog.workload(workload.tool)
+    parameters = tool.parameters.model_validate(workload.parameters, context=KEPT)
+    changed = tool.seeded(parameters, seed)
+    if changed is parameters:
+        return workload
+    return workload.model_copy(
+        update={"parameters": changed.model_dump(mode="json", by_alias=True)}
+    )
+
+
+def addresses(seed: int) -> str:
+    """Shell lines after which programs have other addresses, and ``/dev/urandom`` other numbers.
+
+    The kernel places nothing at random in a guest with virtual time (``norandmaps``): that would
+    cost QEMU a third more, which translates code for each address that it is found at. These
+    addresses are others for each seed and the same for all programs of a trial. Mapped memory
+    and libraries begin below the stack's limit (``arch/x86/mm/mmap.c: mmap_base``; less than 128
+    MiB count as 128 MiB), and the stack below the environment: T. Mytkowicz et al., "Producing
+    wrong data without doing anything obviously wrong", ASPLOS 2009.
+    """
+    if seed == FIRST:
+        return ""
+    pages = (seed * 2654435761) % 8191
+    padding = "x" * (16 * ((seed * 40503) % 256))
+    return (
+        f"ulimit -S -s {(128 << 10) + 4 * pages}\n"
+        f"export LAB_PADDING={padding}\n"
+        f"echo {seed} > /sys/module/lab_disk/parameters/seed\n"
+    )

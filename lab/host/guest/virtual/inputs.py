@@ -1,0 +1,60 @@
+"""What decides the results of a sealed guest, as a digest that is known before the guest runs.
+
+A snapshot counts by how it is made, not by its bytes: six snapshots, each made anew by the same
+commands, had the same memory and region, six different states of QEMU (a timer's interrupt may be
+pending), and one digest of results. What is left of this doubt is in ``Digest.snapshot``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from drive import region, sealed
+from lab.compile.guest.program import programs
+from lab.host.guest.virtual.snapshot import ROOT_SPACE
+from lab.host.images.virtual_time import guest_of
+from lab.model.execution.job import SealedKit
+from lab.model.execution.procedure import Procedure, Verify
+
+BOOTED = "boot"
+"""How a guest without a snapshot starts."""
+
+
+def joined(digests: Sequence[str]) -> str:
+    """The digest of a cell from those of its trials: of one trial, that one."""
+    if len(digests) == 1:
+        return digests[0]
+    return hashlib.sha256(" ".join(digests).encode()).hexdigest()
+
+
+def inputs_of(
+    kit: SealedKit, trial: Procedure, disks: Sequence[region.Disk], *, blocks: int, start: str
+) -> str:
+    """The digest of a trial's inputs: files, command line, programs, disks, and what is expected.
+
+    ``start``: the snapshot's name, or :data:`BOOTED`.
+    """
+    guest = guest_of(kit, Path("REGION"))
+    line = " ".join(sealed.command(guest, region.size_for(disks, blocks))[1:])
+    places = {"BASE": kit.base, "KERNEL": kit.kernel, "INITRAMFS": kit.initramfs}
+    for name, path in places.items():
+        line = line.replace(path, name)
+    data = {
+        "files": kit.digests,
+        "qemu": line,
+        "programs": programs(trial).boots,
+        "expected": [step.expect for step in trial.steps if isinstance(step, Verify)],
+        "setup": sealed.SETUP,
+        "disks": [repr(disk) for disk in disks],
+        "blocks": blocks,
+        "start": start,
+    }
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
+def blocks_of(space: int) -> int:
+    """Blocks of a region whose disks may come to hold ``space`` bytes."""
+    return -(-(space + ROOT_SPACE) // region.BLOCK)
