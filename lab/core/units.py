@@ -177,6 +177,11 @@ def format_times(quotient: float) -> str:
     return f"{quotient:.3f}" if quotient < 2 else _digits(quotient, 3)
 
 
+def format_speed(guest: float, host: float) -> str:
+    """A guest's seconds per second of the host, both > 0: ``13×``, ``3.4×``, ``0.05×``."""
+    return f"{_digits(guest / host, 2)}×"
+
+
 def format_figure(metric: str, value: float) -> str:
     """A metric's figure, in the unit that people expect of one of that name."""
     if metric.endswith("throughput"):

@@ -202,6 +202,7 @@ class Worker:
                 self.job.sealed,
                 tell=self._tell_step,
                 notice=self._notice,
+                watch=self.emit,
                 cold=self.job.cold,
             )
         if self.job.sealed is not None:
@@ -388,7 +389,7 @@ class Worker:
             cell=cell.id,
             outcome=outcome,
             reason=reason,
-            seconds=watch.seconds(0.0),
+            seconds=watch.seconds(0.0).model_copy(update={"guest": bench.guest_seconds}),
             clock=CellClock.SEALED,
             digest=bench.digest,
         )

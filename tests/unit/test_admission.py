@@ -10,6 +10,7 @@ import pytest
 from lab.compile import schedule
 from lab.compile.scenario.document import compile_scenario
 from lab.core.units import GIB
+from lab.core.yaml import parse_override
 from lab.host.system import accelerator, load
 from lab.run.scheduling import admission
 from lab.run.task import Task, task_of
@@ -36,7 +37,8 @@ def concurrent(task: Task, kind: str, jobs: int | None = None) -> int:
     need = admission.need(task, kind)
     while len(running) < 50 and schedule.fits(need, running, admission.room(jobs)):
         running.append(need)
-    return min(len(running), admission.limit(kind, jobs))
+    most = admission.virtual_limit(jobs) if need.virtual else admission.limit(kind, jobs)
+    return min(len(running), most)
 
 
 def test_throttled_cells_share_a_cpu(task: Task) -> None:
@@ -44,11 +46,25 @@ def test_throttled_cells_share_a_cpu(task: Task) -> None:
     assert concurrent(task, "kvm") == 8
 
 
-def test_modelled_drives_and_sealed_guests_have_more_of_a_cpu(task: Task) -> None:
+def test_modelled_drives_have_more_of_a_cpu(task: Task) -> None:
     assert concurrent(replace(task, modelled=True), "tcg") == 4
-    assert concurrent(replace(task, sealed=True), "tcg") == 2
 
 
-@pytest.mark.parametrize("changes", [{}, {"modelled": True}, {"sealed": True}])
+@pytest.mark.parametrize("changes", [{}, {"modelled": True}])
 def test_with_jobs_there_are_as_many(task: Task, changes: dict[str, bool]) -> None:
     assert concurrent(replace(task, **changes), "tcg", jobs=5) == 5
+
+
+def test_guests_with_virtual_time_are_as_many_as_cpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: Task
+) -> None:
+    path = tmp_path / "v.yaml"
+    path.write_text(SCENARIO)
+    virtual = parse_override("guest.clock=virtual")
+    sealed = task_of(compile_scenario(path, overrides=(virtual,)).base)
+    monkeypatch.setattr(load, "throughput", lambda: 1.0)
+    assert (concurrent(sealed, "tcg"), concurrent(task, "tcg")) == (2, 1)
+    assert concurrent(sealed, "tcg", jobs=5) == 5
+    monkeypatch.setattr(load, "available_memory", lambda: GIB)
+    assert concurrent(sealed, "tcg") == 1
+    assert sealed.contention({}) == ()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lab.compile.schedule import RESERVE, Need, Room
 from lab.core.units import GIB, MIB
 from lab.model.result.document import Outcome
-from lab.model.scenario.guest import Guest
+from lab.model.scenario.guest import Clock, Guest
 from lab.run.scheduling import decide as scheduler
 from lab.run.scheduling.decide import (
     REPEATS,
@@ -40,6 +40,8 @@ from lab.run.scheduling.decide import (
 from tests.properties import examples
 
 A, B = Guest(memory=512 * MIB), Guest(memory=640 * MIB)
+V, W = (g.model_copy(update={"clock": Clock.VIRTUAL}) for g in (A, B))
+"""With virtual time."""
 NEED = Need(memory=700 * MIB, space=GIB, rate=1e6, cores=0.3)
 ROOM = Room(memory=100 * GIB, space=100 * GIB, rate=1e12, cores=1.5)
 TIGHT = replace(ROOM, memory=RESERVE + 100 * MIB)
@@ -47,6 +49,7 @@ TIGHT = replace(ROOM, memory=RESERVE + 100 * MIB)
 
 def cell(name: str, guest: Guest = A, **words: Any) -> CellState:
     need = replace(NEED, **{k: words.pop(k) for k in ("cores", "space", "rate") if k in words})
+    need = replace(need, virtual=guest.clock is Clock.VIRTUAL)
     return CellState(id=name, guest=guest, need=need, **words)
 
 
@@ -68,7 +71,7 @@ def reserved(name: str, guest: Guest = A) -> WorkerState:
 
 def state(**words: Any) -> SchedulerState:
     words = {k: tuple(v) if isinstance(v, list) else v for k, v in words.items()}
-    return SchedulerState(**({"room": ROOM, "limit": 6} | words))
+    return SchedulerState(**({"room": ROOM, "limit": 6, "virtual_limit": 2} | words))
 
 
 PLACEMENTS: dict[str, tuple[SchedulerState, tuple[Action, ...]]] = {
@@ -223,6 +226,84 @@ PLACEMENTS: dict[str, tuple[SchedulerState, tuple[Action, ...]]] = {
     "then": (state(workers=[idle("h")], stays=A), (BuildArray("h"),)),
     "or in a new one": (state(stays=A), (StartGuest(A),)),
     "which is waited for": (state(workers=[coming("g")], stays=A), ()),
+    "virtual time: a worker for each CPU": (
+        state(waiting=[cell("1", V), cell("2", V), cell("3", V)], workers=[coming("g", V)]),
+        (StartGuest(V, "1"),),
+    ),
+    "virtual time: no more": (
+        state(
+            waiting=[cell("1", V), cell("2", V), cell("3", V)],
+            workers=[coming("g", V), coming("h", V)],
+        ),
+        (),
+    ),
+    "virtual time: neither CPU use, throughput nor unlimited disks keep a cell waiting": (
+        state(
+            waiting=[cell("2", V, cores=9.0, rate=0.0)],
+            running=[cell("1", V, cores=9.0, rate=0.0)],
+            workers=[busy("g", V), idle("h", V)],
+            room=replace(ROOM, cores=0.1, rate=1.0),
+        ),
+        (Assign("2", "h"),),
+    ),
+    "virtual time: nor a limit that contention has lowered": (
+        state(
+            waiting=[cell("2", V)],
+            running=[cell("1", V)],
+            workers=[busy("g", V), idle("h", V)],
+            limit=1,
+        ),
+        (Assign("2", "h"),),
+    ),
+    "virtual time: nor workers of another configuration, which have no guest": (
+        state(
+            waiting=[cell("2", W), cell("3", V)],
+            running=[cell("1", V)],
+            workers=[busy("g", V), idle("h", V)],
+        ),
+        (StartGuest(W, "2"),),
+    ),
+    "virtual time: a third guest waits for a CPU": (
+        state(
+            waiting=[cell("3", V)],
+            running=[cell("1", V), cell("2", V)],
+            workers=[busy("g", V), busy("h", V), idle("i", V)],
+        ),
+        (),
+    ),
+    "virtual time: an idle worker has no memory yet": (
+        state(
+            waiting=[cell("2", V)],
+            running=[cell("1", V)],
+            workers=[busy("g", V), idle("h", V)],
+            room=TIGHT,
+        ),
+        (),
+    ),
+    "virtual time: space": (
+        state(
+            waiting=[cell("2", V, space=99 * GIB)],
+            running=[cell("1", V)],
+            workers=[busy("g", V), idle("h", V)],
+        ),
+        (),
+    ),
+    "virtual time: not with a cell that the host's clock times": (
+        state(
+            waiting=[cell("2", V), cell("3")],
+            running=[cell("1")],
+            workers=[busy("g"), idle("h"), idle("i", V)],
+        ),
+        (Assign("3", "h"),),
+    ),
+    "real time: not with a sealed guest, which keeps a CPU busy": (
+        state(
+            waiting=[cell("2"), cell("3", V)],
+            running=[cell("1", V)],
+            workers=[busy("g", V), idle("h", V), idle("i")],
+        ),
+        (Assign("3", "h"),),
+    ),
 }
 
 
@@ -324,6 +405,9 @@ class World:
                 assert worker.guest == chosen.guest
                 assert not any(c.alone for c in now.running)
                 assert not (chosen.alone and now.running)
+                assert all(c.need.virtual == chosen.need.virtual for c in now.running)
+                most = now.virtual_limit if chosen.need.virtual else now.limit
+                assert len(now.running) < most
                 self.given[worker.id] = chosen.id
                 self.put(
                     waiting=tuple(c for c in now.waiting if c is not chosen),
@@ -331,9 +415,13 @@ class World:
                 )
                 self.change(worker.id, busy=True)
             case StartGuest():
-                assert len(now.workers) < now.limit or not any(
-                    w.guest == action.guest for w in now.workers
-                )
+                at_work = [w for w in now.workers if w.busy and w.guest == action.guest]
+                if action.guest.clock is Clock.VIRTUAL:
+                    assert len(at_work) < now.virtual_limit
+                else:
+                    assert len(now.workers) < now.limit or not any(
+                        w.guest == action.guest for w in now.workers
+                    )
                 self.started += 1
                 self.put(workers=(*now.workers, coming(f"g{self.started}", action.guest)))
             case EndGuest() | KeepGuest():
@@ -374,7 +462,7 @@ class World:
         attempt = EndedAttempt(
             cell=name,
             outcome=outcome,
-            contended=self.dice.random() < 0.3,
+            contended=self.dice.random() < 0.3 and not chosen.need.virtual,
             repeats=self.repeats.get(name, 0),
             concurrent=self.dice.randint(1, 6),
             retried=name in self.retried,
@@ -406,7 +494,7 @@ class World:
 @examples(200)
 @given(
     seed=st.integers(0, 2**32),
-    guests=st.lists(st.sampled_from([A, B]), min_size=0, max_size=8),
+    guests=st.lists(st.sampled_from([A, B, V, W]), min_size=0, max_size=8),
     limit=st.integers(1, 4),
     memory=st.integers(1, 8),
     stays=st.sampled_from([None, A, B]),
@@ -422,7 +510,7 @@ def test_every_run_comes_to_its_end(
             guest,
             cores=dice.choice([0.3, 0.75, 3.0]),
             rate=dice.choice([0.0, 1e6, 1e6]),
-            alone=dice.random() < 0.1,
+            alone=dice.random() < 0.1 and guest.clock is Clock.REAL,
         )
         for n, guest in enumerate(guests)
     )

@@ -262,7 +262,7 @@ def test_a_graft_that_does_not_fit_is_refused(
 
 def test_regions_have_few_sizes() -> None:
     assert region.size_for([ROOT], 1000) == region.SMALLEST
-    assert region.size_for([ROOT], (16 << 30) // region.BLOCK) == 2 * region.SMALLEST
+    assert region.size_for([ROOT], region.SMALLEST // region.BLOCK) == 2 * region.SMALLEST
     disks = [region.Disk(serial=f"d{n}", size=region.LARGEST_DISK) for n in range(64)]
     assert region.size_for(disks, (16 << 30) // region.BLOCK) == 128 << 30
     with pytest.raises(region.RegionError, match="there is room for"):

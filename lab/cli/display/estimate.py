@@ -16,6 +16,7 @@ from lab.analysis.predict import durations
 from lab.compile.scenario.identity import cell_id
 from lab.compile.schedule import CELL_SECONDS, GUEST_SECONDS
 from lab.model.scenario.document import Cell
+from lab.model.scenario.guest import Clock
 
 FOLLOWED: Final = 100
 """Theory takes milliseconds for a cell: of more cells than these, the others are an average."""
@@ -67,6 +68,10 @@ class Estimate:
         times = [*followed, *[average] * (len(cells) - len(followed))]
         self._all = {cell_id(c): seconds for c, seconds in zip(cells, times, strict=True)}
         """Seconds of each cell's workloads; ``None``: theory is silent."""
+        self._virtual = {cell_id(c) for c in cells if c.guest.clock is Clock.VIRTUAL}
+        """Cells for which theory tells guest time."""
+        self._virtual_took = self._virtual_theory = 0.0
+        """Seconds of those that have ended: whole cells on the host, and their workloads."""
         self._cells = dict(self._all)
         """Those that are not done yet."""
         self._guest = GUEST_SECONDS[kind]
@@ -143,6 +148,10 @@ class Estimate:
         if expected is None:
             self._whole.append(at - going.since)
             return
+        if cell in self._virtual:
+            self._virtual_took += at - going.since
+            self._virtual_theory += expected
+            return
         if not self._learned:
             self._before, self._after, self._learned = [], [], True
         after = at - going.worked if going.worked else 0.0
@@ -195,6 +204,9 @@ class Estimate:
     def _time(self, cell: str) -> float | None:
         """Seconds of a whole cell; ``None``: not known."""
         expected = self._cells[cell]
+        if expected is not None and cell in self._virtual:
+            theory = self._virtual_theory
+            return expected * self._virtual_took / theory if theory else None
         if expected is not None:
             return median(self._before) + expected * self._pace + median(self._after)
         return median(self._whole) if self._whole else None
@@ -203,6 +215,9 @@ class Estimate:
         """Seconds of a cell under way; ``None``: not known."""
         in_step, elapsed = at - going.step_since, at - going.since
         total = self._cells[cell]
+        if cell in self._virtual and total is not None:
+            whole = self._time(cell)
+            return max(whole - elapsed, 0.0) if whole is not None else None
         if total is None:
             return max(median(self._whole) - elapsed, 0.0) if self._whole else None
         after, to_come = median(self._after), max(total - going.begun, 0.0)

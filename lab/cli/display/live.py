@@ -16,7 +16,7 @@ from rich.text import Text
 from lab.cli.display.estimate import Left
 from lab.cli.display.labels import cut
 from lab.cli.display.watching import Watched, Working
-from lab.core.units import format_rate
+from lab.core.units import format_rate, format_speed
 from lab.model.execution.events import Sample
 from lab.report.content.plain_table import PlainTable
 
@@ -28,6 +28,8 @@ NAME: Final = 16
 """The least that a row's name gets: ``guest g7f4bba``."""
 LEAST: Final = {"time": 13, "CPU": 4, "read": 9, "write": 9}
 """Widths that do not change from one second to the next."""
+LEAST_VIRTUAL: Final = {"time": 13, "guest time": 10, "speed": 7}
+"""The same for sealed guests, which keep a CPU busy and whose disks take no time of the host."""
 WIDE: Final = 40
 """The most that the column of steps takes for itself."""
 LATE: Final = 1.15
@@ -102,13 +104,19 @@ def rates_of(pulse: Sample) -> tuple[str, str]:
     return format_rate(read), format_rate(written)
 
 
+def run_speed(watched: Watched, at: float) -> list[str]:
+    """``speed 3.4×``: seconds of all sealed guests per second of the run, if there are any."""
+    guest, host = watched.guest_seconds, at - watched.began
+    return [f"speed {format_speed(guest, host)}"] if guest > 0 and host > 0 else []
+
+
 def screen(
     watched: Watched, at: float, *, width: int, height: int, note: str = "", stopping: bool = False
 ) -> RenderableType:
     """The screen: never higher or wider than the terminal."""
     width = min(width, WIDEST)
     elapsed, left = at - watched.began, watched.left(at)
-    parts: list[RenderableType] = [_heading(watched, elapsed, left, width, stopping=stopping)]
+    parts: list[RenderableType] = [_heading(watched, at, left, width, stopping=stopping)]
     total = elapsed + left.seconds
     if left.unknown:
         share = watched.done / max(len(watched.names), 1)
@@ -134,13 +142,13 @@ def screen(
 
 
 def _heading(
-    watched: Watched, elapsed: float, left: Left, width: int, *, stopping: bool
+    watched: Watched, at: float, left: Left, width: int, *, stopping: bool
 ) -> RenderableType:
     """Cells and time; the time is never cut."""
     words = "stopping: removing guests" if stopping else time_left(left)
-    right = fitting([clock(elapsed), words], width)
+    right = fitting([clock(at - watched.began), words], width)
     room = width - cell_len(right) - 2
-    said = fitting(counts(watched), room)
+    said = fitting([*counts(watched), *run_speed(watched, at)], room)
     if not said and watched.names:
         said = fitting([f"{watched.done}/{len(watched.names)} done"], room)
     gap = max(width - cell_len(said) - cell_len(right), 0)
@@ -159,21 +167,36 @@ def _line(text: str, width: int, style: str = "dim") -> Text:
 
 
 def _rows(watched: Watched, guests: Sequence[Working], at: float, width: int) -> PlainTable:
-    """A row per guest. What is too wide goes from the right: rates, CPU use, time."""
+    """A row per guest. What is too wide goes from the right: rates or speed, CPU use, time."""
     name = min(max(width // 4, NAME), width)
     labels = watched.labels.fitted(name)
     recent = any(guest.pulse and at - guest.pulsed <= EMPTY for guest in guests)
+    sealed = any(guest.guest_time for guest in guests)
     own = max(NAME, *map(cell_len, (labels.head, *labels.of.values())))
-    taken = own + sum(w + 2 for head, w in LEAST.items() if recent or head == "time") + 2
-    least = {labels.head: own, "doing": min(width - taken, WIDE), **LEAST}
-    table = PlainTable(labels.head, "doing", "time", "CPU", "read", "write", least=least)
+    heads = LEAST_VIRTUAL if sealed else LEAST
+    taken = own + sum(w + 2 for head, w in heads.items() if recent or sealed or head == "time") + 2
+    least = {labels.head: own, "doing": min(width - taken, WIDE), **heads}
+    table = PlainTable(labels.head, "doing", *heads, least=least)
     for guest in guests:
-        pulse = guest.now(at)
-        rates = (load_of(pulse), *rates_of(pulse)) if pulse else ("–",) * 3
+        figures = _guest_time(guest) if sealed else _now(guest, at) if recent else ()
         row = cut(watched.row(guest, name), name)
         step = Text(guest.step, style="cyan")
-        table.add_row(row, step, spent(guest, at), *(rates if recent else ()))
+        table.add_row(row, step, spent(guest, at), *figures)
     return table
+
+
+def _now(guest: Working, at: float) -> tuple[str, ...]:
+    pulse = guest.now(at)
+    return (load_of(pulse), *rates_of(pulse)) if pulse else ("–",) * 3
+
+
+def _guest_time(guest: Working) -> tuple[str, ...]:
+    time = guest.guest_time
+    if time is None:
+        return ("–",) * 2
+    known = time.seconds > 0 and time.host_seconds > 0
+    speed = format_speed(time.seconds, time.host_seconds) if known else "–"
+    return clock(time.seconds), speed
 
 
 def _rates(pulse: Sample | None) -> list[str]:
@@ -197,10 +220,11 @@ def _waiting(names: list[str], width: int) -> str:
 
 def log_line(watched: Watched, at: float) -> str:
     """The status of the run in one line."""
-    said = ", ".join([*counts(watched), time_left(watched.left(at))])
+    said = ", ".join([*counts(watched), *run_speed(watched, at), time_left(watched.left(at))])
     guests = []
     for guest in watched.busy:
         doing = ", ".join([guest.step, *filter(None, [spent(guest, at)])])
         name = watched.name(guest.cell) if guest.cell else f"guest {guest.guest}"
-        guests.append(f"{name}: {', '.join([doing, *_rates(guest.now(at))])}")
+        time = [f"guest time {clock(guest.guest_time.seconds)}"] if guest.guest_time else []
+        guests.append(f"{name}: {', '.join([doing, *_rates(guest.now(at)), *time])}")
     return "; ".join([said, *guests])

@@ -28,7 +28,7 @@ from lab.cli.display.watching import Watched
 from lab.cli.options import console as console_of
 from lab.compile.guest.virtual_time import is_sealed
 from lab.compile.scenario.identity import cell_id
-from lab.core.units import format_seconds
+from lab.core.units import format_seconds, format_speed
 from lab.model.execution.events import (
     CellFinished,
     Checked,
@@ -275,7 +275,10 @@ class Progress:
     def _finished(self, watched: Watched, event: CellFinished) -> None:
         seconds = format_seconds(event.seconds.total)
         why = f": {event.reason.splitlines()[0]}" if event.reason else ""
-        said = f"{watched.name(event.cell)}: {event.outcome.value} after {seconds}{why}"
+        guest, host, own = event.seconds.guest, event.seconds.total, ""
+        if guest and host:
+            own = f", {format_seconds(guest)} of guest time ({format_speed(guest, host)})"
+        said = f"{watched.name(event.cell)}: {event.outcome.value} after {seconds}{own}{why}"
         self.say(said)
         well = event.outcome is Outcome.DONE
         if not well or time.monotonic() - self._said >= CLOSE or not watched.waiting:

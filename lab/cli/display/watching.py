@@ -15,6 +15,7 @@ from lab.model.execution.events import (
     Event,
     GuestKept,
     GuestStarted,
+    GuestTime,
     Sample,
     StepStarted,
     TestStarted,
@@ -48,6 +49,8 @@ class Working:
     """From a snapshot, so that it does not boot."""
     pulse: Sample | None = None
     pulsed: float = 0.0
+    guest_time: GuestTime | None = None
+    """In its cell, in a sealed guest."""
 
     def now(self, at: float) -> Sample | None:
         """The last sample, if it is current and of this step alone."""
@@ -69,6 +72,8 @@ class Watched:
     estimate: Estimate
     guests: dict[str, Working] = field(default_factory=dict)
     ended: dict[str, Outcome] = field(default_factory=dict)
+    _guest_seconds: float = 0.0
+    """Of the clocks of sealed guests, in cells that have ended."""
 
     def take(self, at: float, guest: str, event: Event | None) -> None:
         """An event arrives; ``None``: the guest's worker has ended."""
@@ -85,6 +90,7 @@ class Watched:
                 self.estimate.cell_starts(event.cell, at)
                 known.cell, known.step = event.cell, "starting"
                 known.idle, known.since, known.expected = False, at, None
+                known.guest_time = None
             case StepStarted():
                 known.step, known.since, known.idle = event.label, at, False
                 known.expected = event.expected_seconds
@@ -100,6 +106,8 @@ class Watched:
                     self.estimate.step_starts(event.cell, event.expected_seconds, at)
             case Sample():
                 known.pulse, known.pulsed = event, at
+            case GuestTime():
+                known.guest_time = event
             case TestStarted():
                 known.step = f"test {event.test} ({event.number} of {event.of})"
                 known.since, known.expected, known.idle = at, None, False
@@ -109,6 +117,8 @@ class Watched:
                 if event.cell in self.names:
                     self.ended[event.cell] = event.outcome
                 known.cell, known.idle, known.since = None, True, at
+                known.guest_time = None
+                self._guest_seconds += event.seconds.guest or 0.0
                 known.step, known.expected = "up" if whole else "ending", None
             case CellAgain():
                 self.ended.pop(event.cell, None)
@@ -122,6 +132,12 @@ class Watched:
     def names(self) -> Mapping[str, str]:
         """Names of its cells, by id, in the order of the file."""
         return self.labels.full
+
+    @property
+    def guest_seconds(self) -> float:
+        """Seconds of the clocks of all sealed guests so far; 0: there was none."""
+        running = (g.guest_time.seconds for g in self.guests.values() if g.guest_time)
+        return self._guest_seconds + sum(running)
 
     def left(self, at: float) -> Left:
         """How much longer it should take."""

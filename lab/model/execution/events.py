@@ -3,8 +3,8 @@
 ``guest_started`` once per guest; then for each cell ``cell_started``, any number of ``step``,
 ``notice`` and ``check``, and one ``cell_finished``; at the end ``guest_kept`` or ``guest_gone``.
 ``trouble`` may come at any time, and is the last one before the end. ``pulse``, a sample, comes
-every few seconds while a command runs in the guest, ``test`` when a test of a suite begins; both
-are for display and not stored.
+every few seconds while a command runs in the guest, ``guest_time`` while a sealed guest runs,
+``test`` when a test of a suite begins; they are for display and not stored.
 """
 
 from __future__ import annotations
@@ -61,6 +61,16 @@ class Sample(Told):
     read_bytes: int
     """Completed by all data disks, as QEMU counts them."""
     written_bytes: int
+
+
+class GuestTime(Told):
+    """How far the clock of a sealed guest is, since its cell began."""
+
+    kind: Literal["guest_time"] = "guest_time"
+    seconds: float
+    """Of the guest's clock, in all guests of the cell."""
+    host_seconds: float
+    """Of the host, in the same time."""
 
 
 class TestStarted(Told):
@@ -146,6 +156,7 @@ Event = Annotated[
     | CellStarted
     | StepStarted
     | Sample
+    | GuestTime
     | TestStarted
     | Notice
     | Checked

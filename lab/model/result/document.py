@@ -79,6 +79,8 @@ class PhaseSeconds(Model):
     waiting: float = 0.0
     """For a CPU slot, while other guests were being set up."""
     total: float = 0.0
+    guest: float | None = None
+    """Of the guest's clock, in a sealed guest."""
 
 
 class MemberCounters(Model):

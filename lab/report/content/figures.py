@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lab.core.units import format_figure, format_size, format_times
+from lab.core.units import format_figure, format_seconds, format_size, format_speed, format_times
 from lab.model.result.document import DOUBTS, CellClock, CellMeasurement, CellResult, Result
 from lab.model.scenario.claim import Bound, Claim, matches
 from lab.model.scenario.document import AxisValue
@@ -241,4 +241,11 @@ def clock_words(result: Result) -> str:
     clocks = {cell.clock for cell in result.cells}
     if CellClock.VIRTUAL in clocks:
         return "virtual time, unsealed"
-    return "virtual time" if CellClock.SEALED in clocks else ""
+    if CellClock.SEALED not in clocks:
+        return ""
+    sealed = [cell.seconds for cell in result.cells if cell.seconds.guest]
+    guest, host = sum(s.guest or 0.0 for s in sealed), sum(s.total for s in sealed)
+    if not guest or not host:
+        return "virtual time"
+    took = f"{format_seconds(guest)} in {format_seconds(host)} of the host"
+    return f"virtual time: {took} ({format_speed(guest, host)})"

@@ -30,6 +30,7 @@ from lab.model.execution.events import (
     Checked,
     Event,
     GuestStarted,
+    GuestTime,
     Sample,
 )
 from lab.model.execution.job import CellJob, End, Keep
@@ -177,7 +178,7 @@ class Execution:
                 continue
             if received is not None:
                 self._handle(*received)
-            if received is None or not isinstance(received[1], Sample):
+            if received is None or not isinstance(received[1], Sample | GuestTime):
                 self._act()
 
     def _receive(self, timeout: float | None = None) -> WorkerEvent | None:

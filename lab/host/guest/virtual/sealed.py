@@ -37,6 +37,7 @@ from lab.host.guest.virtual.inputs import BOOTED, blocks_of, inputs_of, joined
 from lab.host.guest.virtual.snapshot import BOOT, SealedSnapshot
 from lab.host.images.virtual_time import guest_of, root_disk
 from lab.host.system import clock, load, process
+from lab.model.execution.events import GuestTime
 from lab.model.execution.job import CellJob, SealedKit
 from lab.model.execution.ports import Output
 from lab.model.execution.procedure import (
@@ -72,9 +73,13 @@ class SealedBackend:
         *,
         tell: Callable[[Step | str], None],
         notice: Callable[[str], None],
+        watch: Callable[[GuestTime], None] = lambda _time: None,
         cold: bool = False,
     ) -> None:
-        """``tell`` receives what the guest does, ``notice`` that a snapshot was not usable."""
+        """``tell`` receives what the guest does, ``notice`` that a snapshot was not usable.
+
+        ``watch`` receives how far its clock is.
+        """
         self.record = record
         self._trials: list[Procedure] = []
         """Trials of the cell that are to come."""
@@ -84,6 +89,10 @@ class SealedBackend:
         self._kit = kit
         self._tell = tell
         self._notice = notice
+        self._watch = watch
+        self.guest_seconds = 0.0
+        """Of the guest's clock, in all guests of the last cell so far."""
+        self._taken = clock.now()
         self._cold = cold
         self._instead = False
         """It boots since there is no usable snapshot."""
@@ -104,6 +113,7 @@ class SealedBackend:
             programs(trial)
         self._space = cell.space
         self._done, self._snapshots = [], []
+        self.guest_seconds, self._taken = 0.0, clock.now()
         self._take_trial()
 
     def _take_trial(self) -> None:
@@ -266,6 +276,7 @@ class SealedBackend:
         countdown = clock.Countdown(clock.limit(BOOT + SLOWEST * limit))
         silence = clock.Countdown(clock.limit(SILENCE))
         used, shown = -1.0, -1
+        before, start = self.guest_seconds, region.clock(guest.region)
         while (status := daemon.wait(_GLANCE)) is None:
             now = load.processor(daemon.pid)
             if now != used:
@@ -279,7 +290,9 @@ class SealedBackend:
                     f" (limit: {limit:.0f} s of its own time)"
                 )
             shown = self._show(guest.region, shown)
+            self._count(before, start, guest.region)
         self._daemon = None
+        self._count(before, start, guest.region)
         if status:
             how = f"ended with status {status}" if status > 0 else f"was ended by signal {-status}"
             self._lost(f"QEMU {how}: {self._said() or 'it printed nothing'}")
@@ -288,6 +301,11 @@ class SealedBackend:
         error = GuestError(sentence)
         self._ended = error
         raise error
+
+    def _count(self, before: float, start: int, path: Path) -> None:
+        """Add what the guest's clock has advanced since ``start``, and report it."""
+        self.guest_seconds = before + max(region.clock(path) - start, 0) / 1e9
+        self._watch(GuestTime(seconds=self.guest_seconds, host_seconds=clock.now() - self._taken))
 
     def _show(self, path: Path, shown: int) -> int:
         """Report the step that the guest has reached, from its output."""
