@@ -44,7 +44,7 @@ class Sleeper(ClusterHost):
 
     seconds = 0.0
 
-    def cell(self, run: str, cell: str) -> Returned:
+    def cell(self, run: str, cell: str, *, shared: bool = False) -> Returned:
         if "SLEEPERS" in os.environ:
             mark = Path(os.environ["SLEEPERS"]) / f"{cell}.{self.facts.name}.{time.monotonic_ns()}"
             mark.touch()
@@ -70,6 +70,7 @@ def main() -> None:
     offer = resources.offered(
         accelerator="tcg",
         guests=int(slots),
+        virtual=int(slots),
         memory=101 * GIB,
         space=101 * GIB,
         images=[image],

@@ -13,14 +13,16 @@ import platform
 import ssl
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_hex
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+import drive
 import lab
 from lab.cluster import tls as cluster_tls
 from lab.cluster.files import sums_of
@@ -76,10 +78,12 @@ def load() -> Any:
 
 def programs() -> dict[str, str]:
     """What client and workers must have in common; the same version may have been changed."""
-    root = Path(lab.__file__).parent
+    root, drives = Path(lab.__file__).parent, Path(drive.__file__).parent
+    found = {str(path.relative_to(root)): path for path in root.rglob("*.py")}
+    found |= {f"drive/{path.name}": path for path in drives.glob("*") if path.is_file()}
     whole = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        whole.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    for name, path in sorted(found.items()):
+        whole.update(name.encode() + b"\0" + path.read_bytes())
     return {
         "lab": lab.__version__,
         "the lab's files": whole.hexdigest()[:12],
@@ -205,29 +209,37 @@ class Link:
         self._client.subscribe_topic(f"lab-{run}", handle)
 
     def results(
-        self, run: str, cells: Sequence[tuple[str, Mapping[str, float]]]
+        self,
+        run: str,
+        cells: Sequence[tuple[str, Mapping[str, float]]],
+        inputs: Mapping[str, str] = MappingProxyType({}),
     ) -> Iterator[Result | None]:
         """Hand out cells, each with what it takes, and yield what comes back as it comes.
 
         The first one is to begin first. ``None`` comes where nothing has for a moment. dask decides
         which host runs which cell, and hands out again what was on a host that is gone.
+
+        ``inputs``: digests of the inputs of sealed cells. Such a digest is the task's key: dask
+        runs it once for all cells and clients that want it meanwhile.
         """
         from lab.cluster.worker import run_cell
 
         distributed = load()
-        groups: dict[tuple[tuple[str, float], ...], list[str]] = {}
-        for cell, wants in cells:
-            groups.setdefault(tuple(sorted(wants.items())), []).append(cell)
         token = token_hex(4)  # what an earlier client left on the scheduler is not meant
-        cell_of: dict[str, str] = {}
+        groups: dict[tuple[tuple[str, float], ...], list[str]] = {}
+        cells_of: dict[str, list[str]] = {}
+        for cell, wants in cells:
+            key = f"sealed-{inputs[cell]}" if cell in inputs else f"{cell}-{token}"
+            if key not in cells_of:
+                groups.setdefault(tuple(sorted(wants.items())), []).append(key)
+            cells_of.setdefault(key, []).append(cell)
         futures = []
-        for taken, ids in groups.items():
-            keys = [f"{cell}-{token}" for cell in ids]
-            cell_of.update(zip(keys, ids, strict=True))
+        for taken, keys in groups.items():
             futures += self._client.map(
                 run_cell,
-                [run] * len(ids),
-                ids,
+                [run] * len(keys),
+                [cells_of[key][0] for key in keys],
+                [cells_of[key][0] in inputs for key in keys],
                 key=keys,
                 resources=dict(taken),
                 retries=RETRIES,
@@ -241,14 +253,16 @@ class Link:
             while done.count():
                 batch = done.next_batch(block=False)
                 for future, result in batch:
-                    cell = cell_of[future.key]
-                    # Not by the future's status: its host may have died since it was fetched.
-                    if isinstance(result, Returned) and result.cell == cell:
-                        yield result
-                    elif isinstance(result, Returned):
-                        yield Failed(cell=cell, reason=f"a host sent '{result.cell}' instead")
-                    else:
-                        yield Failed(cell=cell, reason=_reason(future, result))
+                    for cell in cells_of[future.key]:
+                        # Not by the future's status: its host may have died since it was fetched.
+                        if not isinstance(result, Returned):
+                            yield Failed(cell=cell, reason=_reason(future, result))
+                        elif cell in inputs:  # another run may call it by another name
+                            yield replace(result, cell=cell)
+                        elif result.cell == cell:
+                            yield result
+                        else:
+                            yield Failed(cell=cell, reason=f"a host sent '{result.cell}' instead")
                     future.release()
                 del batch
                 if not done.has_ready():

@@ -40,6 +40,7 @@ def facts_of_host(name: str | None, disks: Sequence[str]) -> HostFacts:
         environment=environment,
         accelerator=found.kind,
         guests=admission.limit(found.kind, None),
+        virtual=admission.virtual_limit(None),
         images=tuple(image.directory.name for image in here),
         disks=tuple(dict.fromkeys(disks)),
     )
@@ -60,6 +61,7 @@ def serve_worker(
     offer = resources.offered(
         accelerator=facts.accelerator,
         guests=facts.guests,
+        virtual=facts.virtual,
         memory=load.available_memory(),
         space=load.free_space(),
         images=facts.images,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,6 +18,8 @@ from lab.cluster import client as cluster
 from lab.cluster.client import Door, Failed, Link
 from lab.cluster.worker_process import image_key
 from lab.compile import resources
+from lab.compile.cell.procedure import cell_procedure
+from lab.compile.guest.virtual_time import is_sealed
 from lab.compile.scenario.document import Compiled
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import HostError, InputError, TroubleError
@@ -25,6 +28,7 @@ from lab.host.system import clock, files
 from lab.host.system.accelerator import Accelerator
 from lab.model.cluster import OUTCOME, Assignment, ClusterWorkerEvent, HostFacts, Returned, Said
 from lab.model.execution.events import CellFinished, CellStarted
+from lab.model.image.manifest import Image
 from lab.model.result.calibration import Calibration
 from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Guest, is_file
@@ -129,6 +133,11 @@ class ClusterExecutor:
         """
         given = self._assignment(store, compiled, platforms, jobs=1 if real else self.options.jobs)
         wants = self._wants(cells, platforms)
+        sealed = {cell_id(c): c for c in cells if is_sealed(c) and not self.options.unseals(c)}
+        inputs = {
+            name: inputs_of(cell, platforms[cell.guest.system].image, given)
+            for name, cell in sealed.items()
+        }
         self.link.post(given)
         self.link.listen(given.run, self._heard.put)
         left = dict(wants)
@@ -137,12 +146,12 @@ class ClusterExecutor:
         self._ran = _ran_before(store)
         place = platforms[compiled.base.guest.system]
         try:
-            for result in self.link.results(given.run, wants):
+            for result in self.link.results(given.run, wants, inputs):
                 self._pass_on()
                 match result:
                     case Returned():
                         del left[result.cell]
-                        self._take_in(store, result)
+                        self._take_in(store, result, sealed.get(result.cell))
                         self._note_host(store, result.host, place)
                     case Failed():
                         del left[result.cell]
@@ -249,8 +258,8 @@ class ClusterExecutor:
         elif now - self._lonely > LONELY:
             raise cluster.alone(self.link)
 
-    def _take_in(self, store: RunStore, back: Returned) -> None:
-        """Put a finished cell in its place, once."""
+    def _take_in(self, store: RunStore, back: Returned, sealed: Cell | None) -> None:
+        """Put a finished cell in its place, once; ``sealed``: another run may have asked for it."""
         if store.has_cell(back.cell):
             return
         try:
@@ -260,6 +269,8 @@ class ClusterExecutor:
         for attempt in back.attempts:
             files.sync(store.take_in(back.cell, attempt))
         others = {name: data for name, data in back.files.items() if name != OUTCOME}
+        if sealed is not None:
+            others["cell.json"] = sealed.model_dump_json(indent=1).encode()
         place = store.take_in(back.cell, others)
         store.finish_cell(back.cell, place, outcome.model_copy(update={"host": back.host}))
         self._note_calibrations(store, back.host, back.calibrations)
@@ -299,6 +310,23 @@ class ClusterExecutor:
             run = store.load_run()
             facts = _environment(self._ran, place)
             store.save_run(run.model_copy(update={"environment": facts}))
+
+
+def inputs_of(cell: Cell, image: Image, given: Assignment) -> str:
+    """The digest of a sealed cell's inputs, as far as the client knows them.
+
+    QEMU and its firmware are the host's: the result's own digest has them too.
+    """
+    steps = cell_procedure(cell, "/guest").steps
+    data = {
+        "programs": given.programs,
+        "image": image.digest,
+        "guest": cell.guest.model_dump(mode="json"),
+        "steps": [step.model_dump(mode="json") for step in steps],
+        "space": need_of(cell).space,
+        "cold": given.cold,
+    }
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 def _unreadable(host: str, what: str, error: Exception) -> HostError:

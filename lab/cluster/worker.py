@@ -50,12 +50,15 @@ ANSWER_SECONDS: Final = 60.0
 # -- what dask calls, by these names
 
 
-def run_cell(run: str, cell: str) -> Returned:
-    """The task: one cell of one run, on the host that dask chose."""
+def run_cell(run: str, cell: str, shared: bool = False) -> Returned:
+    """The task: one cell of one run, on the host that dask chose.
+
+    ``shared``: a sealed cell, for which the clients of other runs may wait too.
+    """
     from distributed import get_worker
 
     hosted: ClusterHost = get_worker().lab_hosted
-    return hosted.cell(run, cell)
+    return hosted.cell(run, cell, shared=shared)
 
 
 async def tell_facts(dask_worker: Any) -> dict[str, Any] | None:
@@ -254,11 +257,15 @@ class ClusterHost:
         self.why = ""
         """Why the host leaves the cluster; empty: it does not."""
 
-    def cell(self, run: str, cell: str) -> Returned:
-        """Run one cell and return its files. A host that fails by itself leaves the cluster."""
+    def cell(self, run: str, cell: str, *, shared: bool = False) -> Returned:
+        """Run one cell and return its files. A host that fails by itself leaves the cluster.
+
+        A ``shared`` cell whose run was given up is begun again, if dask finds that another client
+        waits for it.
+        """
         try:
             for _ in range(BEGINNINGS):
-                handle = self._handle(run)
+                handle = self._handle(run, shared=shared)
                 asked = handle.ask(cell)
                 if asked is not None:
                     with contextlib.suppress(EndedError):
@@ -270,7 +277,7 @@ class ClusterHost:
                 f"cluster workers of the run '{run}' ended without running the cell '{cell}'"
             )
         except DroppedError as error:
-            if not self._leaving:
+            if not self._leaving and not shared:
                 raise
             from distributed import Reschedule
 
@@ -298,10 +305,10 @@ class ClusterHost:
         for run in list(self._handles):
             self.end(run, kindly=False)
 
-    def _handle(self, run: str) -> WorkerHandle:
+    def _handle(self, run: str, *, shared: bool = False) -> WorkerHandle:
         """Return the run's cluster worker; fetch images before it is started."""
         with self._lock:
-            if self._leaving or run in self._abandoned:
+            if self._leaving or (run in self._abandoned and not shared):
                 raise DroppedError("nobody waits for the run any more")
             if run not in self._handles:
                 offered = {"offered": self.facts.disks}

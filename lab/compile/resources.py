@@ -12,6 +12,8 @@ from lab.core.units import MIB, format_size
 from lab.model.scenario.document import Cell
 
 CPUS, MEMORY, SPACE = "cpus", "memory", "space"
+VIRTUAL = "virtual"
+"""Guests with virtual time, each of which keeps a CPU busy."""
 IMAGE = "image:"
 """Prefix of an image's directory, for a host that has it already."""
 DISK = "disk:"
@@ -24,6 +26,7 @@ def offered(
     *,
     accelerator: str,
     guests: int,
+    virtual: int,
     memory: int,
     space: int,
     images: Iterable[str],
@@ -32,12 +35,14 @@ def offered(
 ) -> Amounts:
     """The resources of a host that ``share`` labs use; sizes in bytes.
 
-    ``guests`` is the number of concurrent guests of one CPU each. All of them may use the
+    ``guests`` is the number of concurrent guests of one CPU each in real time, ``virtual`` that of
+    those with virtual time. All of them may use the
     accelerator and the images at once; a real disk belongs to one cell.
     """
     amounts = {
         accelerator: float(guests),
         CPUS: float(guests),
+        VIRTUAL: float(virtual),
         MEMORY: float(max(0, memory - RESERVE) // share),
         SPACE: float(max(0, space - RESERVE) // share),
     }
@@ -49,7 +54,7 @@ def wanted(cell: Cell, need: Need, accelerator: str, image: str = "") -> Amounts
     """The resources that a running cell needs; ``image``: one that its host must have already."""
     amounts = {
         accelerator: 1.0,
-        CPUS: float(cell.guest.cpus),
+        **({VIRTUAL: 1.0} if need.virtual else {CPUS: float(cell.guest.cpus)}),
         MEMORY: float(need.memory),
         SPACE: float(need.space),
     }
@@ -78,6 +83,8 @@ def _amount(name: str, amount: float) -> str:
         return f"{format_size(int(amount) // MIB * MIB)} of {name}"
     if name == CPUS:
         return f"{amount:g} CPUs for guests"
+    if name == VIRTUAL:
+        return f"{amount:g} guests with virtual time"
     kinds = {IMAGE: "the image", DISK: "the disk"}
     named = (
         f"{word} {name.removeprefix(kind)}" for kind, word in kinds.items() if name.startswith(kind)

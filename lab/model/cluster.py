@@ -77,7 +77,9 @@ class HostFacts(Model):
     """Facts for the result."""
     accelerator: str
     guests: int
-    """Concurrent guests, at most."""
+    """Concurrent guests in real time, at most."""
+    virtual: int = 0
+    """The same with virtual time."""
     images: tuple[str, ...]
     """Directories of its images."""
     disks: tuple[str, ...] = ()

@@ -134,6 +134,7 @@ claims:
 OFFER = resources.offered(
     accelerator="tcg",
     guests=6,
+    virtual=2,
     memory=5 * GIB,
     space=9 * GIB,
     images=["debian-12-0123"],
@@ -146,6 +147,7 @@ def test_a_host_offers_its_share_and_keeps_a_reserve() -> None:
     assert {
         "tcg": 6.0,
         "cpus": 6.0,
+        "virtual": 2.0,
         "memory": 2.0 * GIB,
         "space": 4.0 * GIB,
         "image:debian-12-0123": 6.0,
@@ -171,7 +173,14 @@ def test_a_real_disk_is_one_cells_and_goes_by_its_name(tmp_path: Path) -> None:
     need = Need(memory=1, space=1, rate=0, cores=0)
     assert resources.wanted(cell, need, "tcg")[f"disk:{DEVICE}"] == 1.0
     offer = resources.offered(
-        accelerator="tcg", guests=6, memory=5, space=5, images=[], disks=[DEVICE], share=1
+        accelerator="tcg",
+        guests=6,
+        virtual=2,
+        memory=5,
+        space=5,
+        images=[],
+        disks=[DEVICE],
+        share=1,
     )
     assert offer[f"disk:{DEVICE}"] == 1.0
     wants = {f"disk:{DEVICE}": 1.0}
@@ -653,6 +662,105 @@ def test_every_cell_comes_back_once_though_hosts_die(
     assert set(run.environment["hosts"]) == set(hosts)
     assert run.environment["host"]["cpus"] == 1
     assert {c.host for c in run.calibrations} == {"host0", "host1", "host2"} - {killed[0]}
+
+
+TWICE = """\
+  array.layout: [left-symmetric, parity-last]
+  disks.format: [qcow2, raw]
+"""
+"""The format of a file on the host is no input of a sealed cell: two of the four are the same."""
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(("clock", "computed"), [("virtual", 2), ("real", 8)])
+def test_a_sealed_cell_is_run_once_for_all_who_want_it(
+    tmp_path: Path, image: Image, clock: str, computed: int
+) -> None:
+    """Two clients at once, whose scenarios have other names and ask the same."""
+    pytest.importorskip("distributed")
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    compiled = []
+    for name in ("one", "two"):
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(with_matrix(TWICE))
+        overrides = [parse_override(f"guest.clock={clock}")]
+        compiled.append(compile_scenario(path, overrides=overrides))
+    stores = [stored(c, tmp_path / f"out-{c.name}") for c in compiled]
+    host = (image.directory.name, {"SLEEPERS": str(marks)})
+    with scheduler() as address, sleepers(address, 2, 4, 3.0, *host):
+        clients = [
+            threading.Thread(target=run_all, args=(address, c, s, image, lambda _text: None))
+            for c, s in zip(compiled, stores, strict=True)
+        ]
+        for client in clients:
+            client.start()
+        for client in clients:
+            client.join()
+    assert len(list(marks.iterdir())) == computed
+    for one, store in zip(compiled, stores, strict=True):
+        for cell in one.cells:
+            kept = store.load_cell(cell_id(cell))
+            assert kept is not None
+            assert kept.outcome.outcome is Outcome.DONE
+            about = store.cell_directory(cell_id(cell)) / "cell.json"
+            if clock == "virtual":
+                assert json.loads(about.read_text())["axes"] == cell.axes
+
+
+def test_the_inputs_of_a_sealed_cell_are_all_that_decides_its_results(
+    tmp_path: Path, image: Image
+) -> None:
+    path = tmp_path / "one.yaml"
+    path.write_text(SCENARIO)
+
+    def cell(*sets: str) -> Any:
+        overrides = [parse_override(text) for text in ("guest.clock=virtual", *sets)]
+        return compile_scenario(path, overrides=overrides).base
+
+    given = assigned(compile_scenario(path), tmp_path, RunOptions())
+    known = app.inputs_of(cell(), image, given)
+    assert app.inputs_of(cell("disks.format=raw"), image, given) == known
+    assert app.inputs_of(cell("title=Another"), image, given) == known
+    other = image.model_copy(update={"digest": "0" * 64})
+    found = [
+        app.inputs_of(cell(text), image, given)
+        for text in (
+            "array.layout=parity-last",
+            "disks.throttle.total_bytes_per_second=6MiB",
+            "workloads.write.count=11",
+            "guest.memory=640MiB",
+            "trials=2",
+            "seed=2",
+        )
+    ]
+    found.append(app.inputs_of(cell(), other, given))
+    found.append(app.inputs_of(cell(), image, given.model_copy(update={"programs": {"lab": "0"}})))
+    found.append(app.inputs_of(cell(), image, given.model_copy(update={"cold": True})))
+    assert len({known, *found}) == 1 + len(found)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_shared_cell_outlives_the_run_that_asked_first(
+    monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
+    """Its client gives up while the cell runs: dask hands the cell out again if another waits."""
+    distributed = pytest.importorskip("distributed")
+    host = cluster_worker.ClusterHost(facts("host0", 1), cast("Wire", None))
+
+    class Dropped:
+        def ask(self, _cell: str) -> Any:
+            host.end("run", kindly=False)
+            raise cluster_worker.DroppedError("nobody waits for the run any more")
+
+    handles = host._handle
+    monkeypatch.setattr(host, "_handle", lambda _run, **_how: Dropped())
+    expected = distributed.Reschedule if shared else cluster_worker.DroppedError
+    with pytest.raises(expected):
+        host.cell("run", "cell", shared=shared)
+    # It comes again: the run was given up, and an assignment is asked for only if that is shared.
+    with pytest.raises(AttributeError if shared else cluster_worker.DroppedError):
+        handles("run", shared=shared)
 
 
 @pytest.mark.integration
