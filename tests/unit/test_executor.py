@@ -16,7 +16,7 @@ from lab.compile.scenario.document import Compiled, compile_scenario
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import TroubleError
 from lab.core.units import GIB
-from lab.host.system import load
+from lab.host.system import accelerator, load
 from lab.host.system.accelerator import Accelerator
 from lab.model.execution.events import (
     CellAgain,
@@ -57,6 +57,15 @@ class World:
     """Guests that do not come up."""
     guests: int = 0
     left: int = 0
+    pairs: bool = False
+    """A cell ends as another begins beside it, or after a second."""
+    held: list[Callable[[], None]] = field(default_factory=list)
+    most: int = 0
+    """Cells under way at once, at most."""
+
+    def release(self) -> None:
+        while self.held:
+            self.held.pop()()
 
     @property
     def cells(self) -> list[str]:
@@ -103,6 +112,13 @@ class Worker:
                 self.say(None)
             case "unread":
                 self.say(Trouble(message="nobody read", exit_status=3, unread=True), None)
+            case "done" if self.world.pairs:
+                self.world.held.append(lambda: self.say(ended))
+                self.world.most = max(self.world.most, len(self.world.held))
+                if len(self.world.held) == 2:
+                    self.world.release()
+                else:
+                    threading.Timer(1.0, self.world.release).start()
             case "done":
                 self.say(ended)
             case _:
@@ -231,6 +247,25 @@ def test_every_cell_runs_once_and_no_guest_is_left(begin: Callable[..., Run], wo
     assert run.all() is None
     assert sorted(world.cells) == sorted(map(cell_id, run.compiled.cells))
     assert set(run.outcomes.values()) == {Outcome.DONE}
+    assert world.left == 0
+
+
+@pytest.mark.parametrize("clock", ["virtual", "real"])
+def test_two_sealed_cells_run_at_once_on_two_cpus(
+    begin: Callable[..., Run], world: World, monkeypatch: pytest.MonkeyPatch, clock: str
+) -> None:
+    """Of two guest configurations, on a host that moves next to nothing; those in real time wait.
+
+    A cell that is alone for a second ends.
+    """
+    monkeypatch.setattr(accelerator, "cpus", lambda: 2)
+    monkeypatch.setattr(load, "throughput", lambda: 1.0)
+    world.pairs = True
+    run = begin(with_matrix(FOUR, SCENARIO + f"guest: {{clock: {clock}}}\n"))
+    assert run.all() is None
+    assert world.most == (2 if clock == "virtual" else 1)
+    assert set(run.outcomes.values()) == {Outcome.DONE}
+    assert len(run.outcomes) == 4
     assert world.left == 0
 
 

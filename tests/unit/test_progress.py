@@ -42,6 +42,7 @@ from lab.model.execution.events import (
     Event,
     GuestGone,
     GuestStarted,
+    GuestTime,
     Sample,
     StepStarted,
 )
@@ -295,6 +296,64 @@ def test_an_old_pulse_is_not_now() -> None:
     assert "10.0 MB/s" not in shown(run, 38)[3]  # half of it still is
     run.take(40, "g1", Sample(seconds=2.0, processor=0.7, read_bytes=30_000_000, written_bytes=0))
     assert "15.0 MB/s" in shown(run, 40)[3]
+
+
+VIRTUAL = compile_scenario(PATH, overrides=[parse_override("guest.clock=virtual")])
+SEALED = [cell_id(c) for c in VIRTUAL.cells]
+
+
+def sealed() -> Watched:
+    """Two sealed guests, 8 s after their cells have begun; a third cell waits."""
+    labels = labels_of(VIRTUAL.cells, VIRTUAL.name)
+    estimate = Estimate(VIRTUAL.cells, "tcg")
+    run = Watched(labels=labels, kind="tcg", began=0.0, estimate=estimate)
+    for guest, cell in zip(("g1", "g2"), SEALED, strict=False):
+        run.take(1, guest, GuestStarted(guest=guest, seconds=0))
+        run.take(2, guest, CellStarted(cell=cell))
+        run.take(5, guest, StepStarted(cell=cell, label="write"))
+    run.take(10, "g1", GuestTime(seconds=20.0, host_seconds=8.0))
+    return run
+
+
+def test_a_sealed_guest_shows_its_own_time_and_speed() -> None:
+    run = sealed()
+    lines = shown(run, 10, width=78)
+    assert lines[0].startswith("0 of 3 cells done, 2 running, 1 waiting, speed 2× ")
+    assert lines[0].endswith(" 0:10, time left unknown")
+    assert lines[2].split()[-4:] == ["time", "guest", "time", "speed"]
+    assert lines[3].split() == ["parity-last", "5", "write", "5", "s", "0:20", "2.5×"]
+    assert lines[4].split()[-2:] == ["–", "–"]  # it has not told yet
+    assert "speed 2×" in log_line(run, 10)
+    assert "write, 5 s, guest time 0:20" in log_line(run, 10)
+
+
+def test_what_sealed_cells_took_tells_how_long_the_others_take() -> None:
+    """Theory says 19.4 s of the first guest's clock, and 29.3 s of the second's."""
+    run = sealed()
+    seconds = PhaseSeconds(total=9.7, guest=20.0)
+    run.take(11.7, "g1", CellFinished(cell=SEALED[0], outcome=Outcome.DONE, seconds=seconds))
+    assert run.left(11.7) == Left(seconds=pytest.approx((29.3 / 2 - 9.7 + 16.4 / 2) / 2, abs=0.3))
+    assert run.guest_seconds == 20.0
+    again = GuestTime(seconds=30.0, host_seconds=10.0)
+    run.take(12, "g2", again)
+    assert "speed 4.2×" in shown(run, 12)[0]
+
+
+@pytest.mark.parametrize("width", range(20, 101))
+def test_the_rows_of_sealed_guests_fit_every_terminal(width: int) -> None:
+    run = sealed()
+    run.take(20, "g1", GuestTime(seconds=20_000.0, host_seconds=16.0))
+    run.take(20, "g2", GuestTime(seconds=0.05, host_seconds=16.0))
+    lines = shown(run, 20, width=width)
+    assert max(map(len, lines)) <= width
+    assert len(lines) <= 7
+    for figure in ("5:33:20", "1,250×", "0.0031×"):
+        assert not any(figure[:-1] in line and figure not in line for line in lines)
+
+
+def test_real_time_shows_nothing_of_guest_time() -> None:
+    lines = [*shown(writing(), 37), log_line(writing(), 37)]
+    assert not any("speed" in line or "guest time" in line for line in lines)
 
 
 def test_what_takes_longer_than_thought_is_said_to() -> None:
