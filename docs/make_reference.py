@@ -273,6 +273,7 @@ STATUSES: Final = (
     (errors.EXIT_REFUTED, "a claim was refuted, or a cell failed"),
     (errors.EXIT_INPUT, "bad input: a scenario, an option or a name. Nothing was booted"),
     (errors.EXIT_TROUBLE, "this host or the lab failed"),
+    (errors.EXIT_DIFFERENT, "`lab reproduce`: a cell differs"),
     (errors.EXIT_STOPPED, "stopped by Ctrl-C; all guests of the command are removed"),
     (errors.EXIT_UNREAD, "the reader of stdout closed the pipe"),
 )

@@ -57,7 +57,7 @@ def _points(run: RunStore) -> list[Point]:
             started=stored.started,
             cell=cell.id,
             axes=cell.axes,
-            **one.model_dump(),
+            **one.model_dump(exclude={"no_seed_changes_it"}),
             contended=contended(cell.checks, one.workload) is not None,
             disks=disks[cell.id],
             noise=stored.noise,

@@ -1,0 +1,198 @@
+"""Reproducing a stored run, as far as no guest is needed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from lab.analysis.reproduction import first_difference
+from lab.cli.commands import app
+from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.identity import cell_id
+from lab.core.errors import EXIT_INPUT, InputError
+from lab.core.yaml import parse_override
+from lab.host.system import paths
+from lab.model.execution.procedure import GuestCommand, Procedure, SealDisks, Timed
+from lab.model.result.document import Digest, Outcome, SeedDigest
+from lab.model.result.stored import StoredOutcome
+from lab.model.scenario.document import Cell
+from lab.results.bundle import bundle_of
+from lab.run import reproduce
+from lab.store import runs as store
+from lab.store.runs import RunStore
+from tests.fakes import SCENARIO, stored_run
+from tests.unit.test_reuse import begun, digest, ran
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> Cell:
+    path = tmp_path / "q.yaml"
+    path.write_text(SCENARIO)
+    return compile_scenario(path, overrides=[parse_override("guest.clock=virtual")]).base
+
+
+PROCEDURE = Procedure(
+    name="q",
+    steps=(
+        SealDisks(disks=(), seed=1),
+        GuestCommand(label="versions", script="true", capture="environment"),
+        Timed(workload="write", trial=1, script="true", timeout=1.0),
+        SealDisks(disks=(), seed=2),
+        GuestCommand(label="versions", script="true", capture="environment.2"),
+        Timed(workload="write", trial=2, script="true", timeout=1.0),
+    ),
+)
+RAW = {
+    "environment.txt": "kernel=6.1\n",
+    "environment.2.txt": "kernel=6.1\n",
+    "write.1.stdout.txt": "one\ntwo\n",
+    "write.2.stdout.txt": "one\ntwo\n",
+}
+DONE = StoredOutcome(outcome=Outcome.DONE, digest=digest())
+
+
+def differ(raw: dict[str, str], outcome: StoredOutcome = DONE):  # type: ignore[no-untyped-def]
+    return first_difference(PROCEDURE, (DONE, RAW), (outcome, raw))
+
+
+def test_equal_runs_have_no_difference() -> None:
+    assert differ(dict(RAW)) is None
+
+
+def test_the_first_difference_has_step_seed_and_byte() -> None:
+    found = differ(RAW | {"write.2.stdout.txt": "one\ntwe\n", "write.1.stdout.txt": "one\ntwo\n!"})
+    assert (found.step, found.label, found.seed) == (3, "write", 1)
+    assert (found.file, found.byte) == ("raw/write.1.stdout.txt", 8)
+    found = differ(RAW | {"write.2.stdout.txt": "one\ntwe\n"})
+    assert (found.step, found.seed, found.file, found.byte) == (6, 2, "raw/write.2.stdout.txt", 6)
+    assert (found.stored, found.here) == ("one\\ntwo\\n", "one\\ntwe\\n")
+
+
+def test_an_offset_counts_bytes() -> None:
+    before = RAW | {"write.1.stdout.txt": "ä1"}
+    found = first_difference(PROCEDURE, (DONE, before), (DONE, RAW | {"write.1.stdout.txt": "ä2"}))
+    assert found is not None
+    assert found.byte == 2
+
+
+def test_a_missing_file_and_one_of_no_step_are_differences() -> None:
+    less = {k: v for k, v in RAW.items() if k != "environment.txt"}
+    found = differ(less)
+    assert (found.step, found.byte, found.here) == (2, None, "(no such file)")
+    found = differ(RAW | {"more.txt": ""})
+    assert (found.step, found.file, found.stored) == (None, "raw/more.txt", "(no such file)")
+
+
+def test_what_no_output_shows_is_found_by_the_digest() -> None:
+    def both(*results: str) -> Digest:
+        seeds = tuple(
+            SeedDigest(seed=n, inputs="a" * 64, results=r * 64) for n, r in enumerate(results, 1)
+        )
+        return Digest(inputs="a" * 64, results="".join(results), seeds=seeds)
+
+    old = DONE.model_copy(update={"digest": both("c", "d")})
+    new = DONE.model_copy(update={"digest": both("c", "e")})
+    found = first_difference(PROCEDURE, (old, RAW), (new, RAW))
+    assert found is not None
+    assert (found.seed, found.file, found.stored, found.here) == (2, "", "cd", "ce")
+
+
+def test_a_repeated_failure_is_identical_and_another_one_is_not() -> None:
+    failed = StoredOutcome(outcome=Outcome.FAILED, reason="no", digest=digest())
+    assert first_difference(None, (failed, {}), (failed, {})) is None
+    other = failed.model_copy(update={"reason": "yes"})
+    found = first_difference(None, (failed, {}), (other, {}))
+    assert found is not None
+    assert (found.stored, found.here) == ("failed no", "failed yes")
+    assert differ(dict(RAW), failed).here == "failed no"
+
+
+def test_cells_that_are_not_sealed_are_named(cell: Cell, lab_home: Path, tmp_path: Path) -> None:
+    real = reproduce.source_of(str(stored_run(tmp_path).directory), store.find)
+    why = reproduce.skipped(real)
+    assert len(why) == 3
+    assert all("real time" in reason for reason in why.values())
+    source = reproduce.source_of(ran(cell).id, store.find)
+    assert reproduce.skipped(source) == {}
+    assert list(reproduce.skipped(source, "other")) == [cell_id(cell)]
+    assert (
+        "did not finish"
+        in reproduce.skipped(reproduce.source_of(begun(cell).id, store.find))[cell_id(cell)]
+    )
+
+
+def test_the_cells_are_those_of_the_stored_scenario(cell: Cell, lab_home: Path) -> None:
+    source = reproduce.source_of(ran(cell).id, store.find)
+    with reproduce.workplace(source) as place:
+        compiled = reproduce.compiled_of(source, place / "q.yaml", {cell_id(cell)})
+        assert [cell_id(c) for c in compiled.cells] == [cell_id(cell)]
+        with pytest.raises(InputError, match="other cells"):
+            reproduce.compiled_of(source, place / "q.yaml", {"base-00000000"})
+    assert not place.exists()
+
+
+def test_a_bundle_is_a_source(cell: Cell, lab_home: Path, tmp_path: Path) -> None:
+    run = ran(cell)
+    bundle = tmp_path / "bundle"
+    for name, text in bundle_of(run, run.load_run().cells[0]).items():
+        (bundle / name).parent.mkdir(parents=True, exist_ok=True)
+        (bundle / name).write_text(text)
+    found, known = (reproduce.source_of(n, store.find) for n in (str(bundle), run.id))
+    assert found.run is None
+    assert (found.id, found.scenario) == (known.id, known.scenario)
+    assert found.cells == known.cells
+    (bundle / "outcome.json").write_text("{}")
+    with pytest.raises(InputError, match=r"outcome\.json"):
+        reproduce.source_of(str(bundle), store.find)
+
+
+@pytest.mark.parametrize("name", ["../../x", "", "..", "a/b", "a\nb"])
+def test_a_hostile_name_leads_nowhere(cell: Cell, lab_home: Path, name: str) -> None:
+    run = ran(cell)
+    run.save_run(run.load_run().model_copy(update={"scenario": name}))
+    source = reproduce.source_of(run.id, store.find)
+    before = sorted(paths.runs().parent.rglob("*"))
+    with pytest.raises(InputError), reproduce.workplace(source):
+        pass
+    assert sorted(paths.runs().parent.rglob("*")) == before
+
+
+def test_other_inputs_are_named_with_what_to_do() -> None:
+    there = {
+        "lab": "1",
+        "qemu": "QEMU 7.2",
+        "image": {"name": "debian-12", "digest": "x"},
+        "sealed": {"image": "i", "kernel": "k", "driver": "d", "qemu": "q", "firmware": "f"},
+    }
+    assert list(reproduce.other_inputs(there, there)) == []
+    here = {**there, "sealed": {"image": "j", "kernel": "l", "driver": "d", "qemu": "r"}}
+    found = {one.what: one for one in reproduce.other_inputs(there, here)}
+    assert list(found) == ["image", "kernel", "qemu", "firmware"]
+    assert "lab image import" in found["image"].advice
+    assert "QEMU 7.2" in found["qemu"].advice
+
+
+def test_a_run_without_sealed_cells_is_refused_before_anything_is_booted(
+    lab_home: Path, tmp_path: Path
+) -> None:
+    run: RunStore = stored_run(tmp_path)
+    done = CliRunner().invoke(app, ["reproduce", str(run.directory)])
+    assert isinstance(done.exception, InputError)
+    assert done.exception.exit_status == EXIT_INPUT
+    assert "real time" in done.exception.message
+    assert not paths.runs().exists() or not any(paths.runs().iterdir())
+
+
+def test_a_run_of_before_this_version_can_be_read(cell: Cell, lab_home: Path) -> None:
+    run = ran(cell)
+    path = run.cell_directory(cell_id(cell)) / "outcome.json"
+    data = json.loads(path.read_text())
+    del data["digest"]["seeds"], data["digest"]["snapshot"], data["reused_from"]
+    path.write_text(json.dumps(data))
+    finished = run.load_cell(cell_id(cell))
+    assert finished is not None
+    assert finished.outcome.digest is not None
+    assert finished.outcome.digest.seeds == ()
