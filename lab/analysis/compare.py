@@ -18,7 +18,14 @@ from lab.model.result.comparison import (
     FigureChange,
     VerdictChange,
 )
-from lab.model.result.document import CellMeasurement, CellResult, Outcome, Result, contended
+from lab.model.result.document import (
+    CellClock,
+    CellMeasurement,
+    CellResult,
+    Outcome,
+    Result,
+    contended,
+)
 from lab.model.result.measurement import COUNTERS, UNCONTENDED
 from lab.model.result.noise import NoiseFloor
 from lab.model.scenario.document import Cell, Disk
@@ -207,8 +214,11 @@ def _doubts(which: str, cell: CellResult) -> Iterator[str]:
 
 def _apart(first: Side, second: Side, pair: tuple[CellResult, CellResult]) -> Iterator[str]:
     """Why figures of two hosts cannot be held against each other: one has not calibrated the bare
-    disks, or they differ there by more than a calibration may be off."""
+    disks, or they differ there by more than a calibration may be off. Sealed cells' disks do not
+    depend on the host."""
     a, b = pair
+    if a.clock is CellClock.SEALED and b.clock is CellClock.SEALED:
+        return
     if a.host == b.host or not (a.host and b.host):
         return
     where = f"it ran on {a.host} and then on {b.host}"

@@ -18,7 +18,14 @@ from lab.compile.scenario.document import compile_scenario
 from lab.core.errors import InputError
 from lab.model.result.calibration import Calibration, CalibrationPoint, kind_of
 from lab.model.result.comparison import Change, FigureChange
-from lab.model.result.document import CellMeasurement, CellResult, Outcome, Result, Run
+from lab.model.result.document import (
+    CellClock,
+    CellMeasurement,
+    CellResult,
+    Outcome,
+    Result,
+    Run,
+)
 from lab.model.result.measurement import UNCONTENDED, Check, Measurement
 from lab.model.result.noise import NoiseFloor
 from lab.plugins import catalog
@@ -308,3 +315,14 @@ def test_runs_of_two_hosts_are_compared_by_their_bare_disks(
         assert [d for d in doubts if said in d] == list(doubts[-1:])
     else:
         assert not [d for d in doubts if "it ran on" in d]
+
+
+def test_sealed_cells_of_two_hosts_need_no_calibration(tmp_path: Path) -> None:
+    runs = [on_host(stored_run(tmp_path / h), h, tmp_path, problem="busy") for h in ("one", "two")]
+    for run in runs:
+        for cell in run.load_run().cells:
+            path = run.cell_directory(cell.id)
+            sealed = run.load_attempt(path).model_copy(update={"clock": CellClock.SEALED})
+            (path / "outcome.json").write_text(sealed.model_dump_json())
+    doubts = comparison_of(*runs, 0.05).cells[0].doubts
+    assert not [d for d in doubts if "it ran on" in d]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lab.core.base import Model
-from lab.core.units import format_amount, format_seconds
+from lab.core.units import format_amount, format_seconds, format_speed
 from lab.model.result.document import CellResult, Outcome
 from lab.report.content.document import Page
 from lab.report.content.figures import (
@@ -233,7 +233,10 @@ def time_of(cell: CellResult) -> str:
         return ""
     parts = [
         f"{name} {format_seconds(value)}"
-        for name, value in cell.seconds.model_dump().items()
-        if name != "total" and value >= 0.05
+        for name, value in cell.seconds.model_dump(exclude={"total", "guest"}).items()
+        if value >= 0.05
     ]
-    return f"{format_seconds(cell.seconds.total)}" + (f": {', '.join(parts)}" if parts else "")
+    guest, total = cell.seconds.guest, cell.seconds.total
+    if guest and total:
+        parts.append(f"{format_seconds(guest)} of guest time ({format_speed(guest, total)})")
+    return f"{format_seconds(total)}" + (f": {', '.join(parts)}" if parts else "")
