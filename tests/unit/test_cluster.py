@@ -1074,7 +1074,7 @@ class Sends:
     def __init__(self, back: Returned) -> None:
         self.back = back
 
-    def results(self, run: str, cells: object) -> Iterator[Returned]:
+    def results(self, run: str, cells: object, inputs: object) -> Iterator[Returned]:
         yield self.back
 
     def __getattr__(self, name: str) -> Any:
