@@ -40,7 +40,19 @@ HOWTO = ("workload", "disk-model", "faults", "image", "kernel", "scenario", "ci"
 ADDED = {"workload": "scan.yaml", "disk-model": "space.yaml", "faults": "bitmap-gone.yaml"}
 """Pages that add a file to the package, and the scenario that uses it."""
 FENCE = re.compile(r"^```(\w*)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-GUESTS = ("up", "run", "reproduce", "ssh", "ps", "console", "down", "gc", "image", "doctor", "cluster")
+GUESTS = (
+    "up",
+    "run",
+    "reproduce",
+    "ssh",
+    "ps",
+    "console",
+    "down",
+    "gc",
+    "image",
+    "doctor",
+    "cluster",
+)
 """Commands that boot, or look at what is up on this host: their lines are parsed only."""
 OTHERS = ("make", "git", "cd", "export")
 TARGETS = re.compile(r"^([a-z-]+):", re.MULTILINE)
