@@ -113,6 +113,12 @@ def skipped(source: Source, only: str | None = None) -> dict[str, str]:
     return found
 
 
+def booted(source: Source, wanted: set[str]) -> bool:
+    """Whether the guests of these cells booted, as with ``--cold``, instead of being restored."""
+    digests = [source.cells[cell].outcome.digest for cell in wanted]
+    return not any(digest is not None and digest.snapshot for digest in digests)
+
+
 def compiled_of(source: Source, path: Path, wanted: set[str]) -> Compiled:
     """The run's scenario with the wanted cells alone; ``path``: its file.
 

@@ -126,6 +126,7 @@ def test_a_seed_is_a_result(lab_home: Home, image: str, tmp_path: Path) -> None:
     assert not iops["no_seed_changes_it"]
 
 
+@pytest.mark.slow
 def test_a_seed_moves_addresses_and_leaves_throttled_streams_alone(
     lab_home: Home, image: str
 ) -> None:

@@ -413,5 +413,6 @@ def test_a_record_of_an_earlier_version_is_read_and_keeps_its_keys(tmp_path: Pat
     assert written == json.loads(golden.read_text())
     whole = running.matrix_result(tmp_path, trends=False).model_dump(mode="json", by_alias=True)
     assert whole["schema"] == "lab.matrix/1"
+    assert [job.pop("reused") for job in whole["night"]["parts"]] == [0, 0, 0]
     assert whole["night"]["parts"] == json.loads(golden.read_text())["parts"]
     assert [found["part"]["id"] for found in whole["parts"]] == [job.id for job in record.jobs]

@@ -134,6 +134,13 @@ def test_the_cells_are_those_of_the_stored_scenario(cell: Cell, lab_home: Path) 
     assert not place.exists()
 
 
+def test_guests_boot_if_they_booted_in_the_run(cell: Cell, lab_home: Path) -> None:
+    for snapshot, boots in (("", True), ("d" * 64, False)):
+        run = ran(cell, found=digest().model_copy(update={"snapshot": snapshot}))
+        source = reproduce.source_of(run.id, store.find)
+        assert reproduce.booted(source, {cell_id(cell)}) is boots
+
+
 def test_a_bundle_is_a_source(cell: Cell, lab_home: Path, tmp_path: Path) -> None:
     run = ran(cell)
     bundle = tmp_path / "bundle"

@@ -18,8 +18,10 @@ from drive import region
 from lab.compile.cell.procedure import cell_procedure
 from lab.compile.scenario.document import compile_scenario
 from lab.compile.scenario.identity import cell_id, identity
+from lab.core.errors import ToolError
 from lab.core.yaml import parse_override
-from lab.host.guest.virtual.sealed import inputs_of_cell
+from lab.host.guest.registry import GuestRecord
+from lab.host.guest.virtual.sealed import SealedBackend, inputs_of_cell
 from lab.host.system import paths
 from lab.model.execution.job import SealedKit
 from lab.model.execution.procedure import Procedure
@@ -28,6 +30,9 @@ from lab.model.scenario.document import Cell
 from lab.results.documents import result_of
 from lab.run import reuse as reusing
 from lab.run.guests import sweep
+from lab.run.options import RunOptions
+from lab.run.scheduling.executor import Execution
+from lab.run.task import task_of
 from lab.store import reuse
 from lab.store.runs import RunStore, StoredCell, StoredOutcome, StoredRun
 from tests.fakes import SCENARIO, raw_of
@@ -342,3 +347,48 @@ def test_what_a_guest_is_told_is_an_input(kit: SealedKit, cell: Cell) -> None:
     }
     assert len(every) == 9
     assert identity(cell) == identity(cell.model_copy(update={"seed": 2}))
+
+
+def execution(store: RunStore, said: list[str], *, remember: bool = True) -> Execution:
+    """A run under way that has just finished its cell."""
+    found = object.__new__(Execution)
+    found.store, found.queue, found.say = store, None, said.append
+    found.options = RunOptions(remember=remember)
+    return found
+
+
+def test_a_finished_cell_is_remembered_and_other_results_are_told(
+    cell: Cell, lab_home: Path
+) -> None:
+    task, said = task_of(cell), list[str]()
+    first = ran(cell)
+    execution(first, said, remember=False)._remember(task)
+    assert reuse.entry_of(INPUTS) is None
+    execution(first, said)._remember(task)
+    execution(ran(cell), said)._remember(task)
+    assert said == []
+    assert reuse.find(INPUTS) is not None
+    execution(ran(cell, found=digest(results=OTHER)), said)._remember(task)
+    assert len(said) == 1
+    assert cell_id(cell) in said[0]
+    assert "lab reproduce" in said[0]
+
+
+def test_a_guest_with_other_inputs_than_planned_is_caught(kit: SealedKit, tmp_path: Path) -> None:
+    record = GuestRecord(
+        id="g",
+        directory=str(tmp_path),
+        scenario="s",
+        image="i",
+        created="",
+        owner_pid=0,
+        owner_started=0,
+    )
+    bench = SealedBackend(record, kit, tell=lambda _: None, notice=lambda _: None)
+    bench.check_inputs(INPUTS)  # nothing ran
+    bench._done = list(digest().seeds)
+    bench.check_inputs(INPUTS)
+    with pytest.raises(ToolError, match=OTHER):
+        bench.check_inputs(OTHER)
+    bench._instead = True  # without its snapshot it had to boot, as was said
+    bench.check_inputs(OTHER)

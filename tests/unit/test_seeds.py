@@ -15,7 +15,7 @@ from lab.compile.guest.seeds import of_trial
 from lab.compile.guest.virtual_time import seal
 from lab.compile.scenario.document import Compiled, compile_scenario
 from lab.compile.scenario.identity import cell_id
-from lab.core.errors import InputError
+from lab.core.errors import InputError, ToolError
 from lab.core.yaml import parse_override
 from lab.model.execution.procedure import GuestCommand, SealDisks, StartServer, Timed
 from lab.model.result.document import CellMeasurement
@@ -163,7 +163,7 @@ def test_output_is_read_with_the_parameters_of_its_trial(tmp_path: Path) -> None
     cell = cell.model_copy(update={"workloads": (workload,), "seed": 1})
     raw = {"b.1.stdout.txt": (case / "stdout").read_text()}
     assert measure.measurements(cell, raw)
-    with pytest.raises(Exception, match=r"seed"):  # bonnie++ reports the seed that it had
+    with pytest.raises(ToolError, match=r"seed"):  # bonnie++ reports the seed that it had
         measure.measurements(cell.model_copy(update={"seed": 3}), raw)
 
 

@@ -9,7 +9,7 @@ import typer
 
 from lab.cli import completion
 from lab.cli.app import RUN, app
-from lab.cli.commands.running import Cold, Jobs, Verbose, how_of
+from lab.cli.commands.running import Jobs, Verbose, how_of
 from lab.cli.options import Json, home, own_name, print_json
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ def reproduce(
         typer.Option("--cell", metavar="ID", help="Only this cell, by its id.", show_default=False),
     ] = None,
     jobs: Jobs = "auto",
-    cold: Cold = False,
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -42,7 +41,7 @@ def reproduce(
     not sealed are skipped. If all are identical, later runs take this run's results. Otherwise
     the new run is kept.
 
-    A run that was made with --cold is to be reproduced with --cold.
+    Guests boot if they booted in the run, and otherwise start from a snapshot.
 
     Exit status: 4 if a cell differs.
 
@@ -71,7 +70,9 @@ def reproduce(
             hint=f"`{own_name()} run scenario NAME --clock virtual` makes such cells",
         )
     how = replace(
-        how_of(jobs, False, keep=False, workloads=True, cold=cold), fresh=True, remember=False
+        how_of(jobs, False, keep=False, workloads=True, cold=reproducing.booted(source, wanted)),
+        fresh=True,
+        remember=False,
     )
     with reproducing.workplace(source) as place:
         path = place / f"{source.about.scenario}.yaml"
