@@ -10,7 +10,7 @@ import pytest
 
 from lab.core.errors import InputError
 from lab.host.system import paths
-from lab.model.result.document import Outcome
+from lab.model.result.document import CellClock, Outcome
 from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import Source
 from lab.report.content.answer import answer, reliability, steps
@@ -230,6 +230,10 @@ def test_what_was_contended_or_changed_is_said(tmp_path: Path) -> None:
     assert [c for c, _ in lines] == [
         *("lab run scenario s --jobs 1", "lab report r", "lab scenario explain s --run r")
     ]
+    # In virtual time fewer guests change nothing.
+    cells = tuple(c.model_copy(update={"clock": CellClock.SEALED}) for c in result.cells)
+    sealed = steps(result.model_copy(update={"cells": cells}), lab="lab", scenario="s", run="r")
+    assert [c for c, _ in sealed] == ["lab report r", "lab scenario explain s --run r"]
 
 
 DAMAGE = {

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Final
 
-from lab.model.result.document import ClaimResult, Outcome, Result, RunState
+from lab.model.result.document import CellClock, ClaimResult, Outcome, Result, RunState
 from lab.model.result.measurement import BITMAP_UPDATED
 from lab.model.scenario.claim import Bound, Claim, Verdict
 from lab.report.content.figures import contended, rows_of
@@ -192,7 +192,7 @@ def steps(
     again += "".join(f" --set {shlex.quote(text)}" for text in overrides)
     if any(c.outcome is Outcome.SKIPPED and not c.pending for c in result.cells):
         found.append((f"{again} --resume {run}", "the cells that are missing"))
-    if any(contended(result.cells)):
+    if any(contended([c for c in result.cells if c.clock is CellClock.REAL])):
         found.append((f"{again} --jobs 1", "again, one guest at a time"))
     if not reported:
         found.append((f"{lab} report {run}", "charts, commands and evidence in one page"))
