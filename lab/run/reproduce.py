@@ -101,7 +101,7 @@ def skipped(source: Source, only: str | None = None) -> dict[str, str]:
     for stored in source.about.cells:
         cell = source.cells.get(stored.id)
         if only is not None and stored.id != only:
-            found[stored.id] = "another cell was asked for"
+            found[stored.id] = "another cell was chosen"
         elif cell is None:
             found[stored.id] = "it did not finish"
         elif stored.cell.guest.clock is Clock.REAL:
