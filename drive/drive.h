@@ -634,7 +634,7 @@ static inline u64 lab_drive_position(const struct lab_drive *d, u64 t, u64 x, bo
 	bool ahead = spiral >= d->head_spiral;
 	u64 gap = ahead ? spiral - d->head_spiral : d->head_spiral - spiral;
 
-	*skip = ahead && gap <= track && d->head_time + gap >= t;
+	*skip = ahead && gap <= track && (s64)(d->head_time + gap - t) >= 0;
 	if (*skip)	/* it is about to pass under the head, which need not move */
 		return d->head_time + gap - t;
 	if (gap > track)
@@ -1102,6 +1102,7 @@ static inline bool lab_drive_init(struct lab_drive *d, const struct lab_drive_pa
 		d->zone_scale[z] = lab_scale_of(LAB_SECOND, d->zone_rate[z]);
 		d->zone_time[z + 1] = d->zone_time[z] + lab_scaled(d->zone_scale[z], d->zone_bytes);
 	}
+	d->head_time = now + lab_drive_rotation(d, now, 0) - p->revolution;	/* the latest pass of byte 0 */
 	return true;
 }
 
