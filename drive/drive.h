@@ -35,8 +35,9 @@
  * medium. A write with FUA, or larger than the cache, is on the medium when it is acknowledged.
  *
  * Solid-state disk. Pages of a request go to `channels` by their address, each of which does one page at a
- * time. After every `gc_bytes` written all channels stop for `gc_stall`. A full cache drops its oldest page
- * to the medium at no cost in time.
+ * time; then the link carries the bytes of one request after the other's, in order of arrival. After every
+ * `gc_bytes` written all channels stop for `gc_stall`. A full cache drops its oldest page to the medium at
+ * no cost in time. A flush ends `flush_latency` after the last accepted page.
  */
 #ifndef LAB_DRIVE_H
 #define LAB_DRIVE_H
@@ -124,8 +125,7 @@ struct lab_scale {
 
 enum lab_drive_step {
 	LAB_STEP_READY,		/* the controller has taken the command in */
-	LAB_STEP_DATA,		/* a write's data have come over the link */
-	LAB_STEP_CHANNELS,	/* the channels have read the pages */
+	LAB_STEP_DATA,		/* a write's data have come over the link (hdd) */
 	LAB_STEP_DONE
 };
 
@@ -990,24 +990,18 @@ static inline void lab_ssd_ready(struct lab_drive *d, u32 i, u64 t)
 	u64 c, end = t;
 
 	r->ready = t;
-	if (r->op == LAB_DRIVE_READ) {
-		lab_drive_schedule(d, i, LAB_STEP_CHANNELS, lab_ssd_channels(d, r, t, d->p.read_latency));
-	} else if (r->op == LAB_DRIVE_WRITE) {
-		lab_drive_schedule(d, i, LAB_STEP_DATA, lab_drive_over_link(d, r->length, t));
-	} else {
+	if (r->op == LAB_DRIVE_FLUSH) {
 		r->stamp = d->stamps;
 		for (c = 0; c < d->p.channels; c++)
 			end = lab_most(end, d->channel[c]);
-		lab_drive_schedule(d, i, LAB_STEP_DONE, end + d->p.flush_latency);
+		end += d->p.flush_latency;
+	} else if (r->op == LAB_DRIVE_READ) {
+		end = lab_drive_over_link(d, r->length, lab_ssd_channels(d, r, t, d->p.read_latency));
+	} else {
+		end = lab_drive_over_link(d, r->length, lab_ssd_channels(d, r, t, d->p.write_latency));
+		end += r->fua ? d->p.flush_latency : 0;
+		lab_ssd_collect(d, r->length, end);
 	}
-}
-
-static inline void lab_ssd_data(struct lab_drive *d, u32 i, u64 t)
-{
-	struct lab_drive_request *r = &d->request[i];
-	u64 end = lab_ssd_channels(d, r, t, d->p.write_latency) + (r->fua ? d->p.flush_latency : 0);
-
-	lab_ssd_collect(d, r->length, end);
 	lab_drive_schedule(d, i, LAB_STEP_DONE, end);
 }
 
@@ -1130,10 +1124,7 @@ static inline void lab_drive_step(struct lab_drive *d, u32 r, u64 t)
 		hdd ? lab_hdd_ready(d, r, t) : lab_ssd_ready(d, r, t);
 		break;
 	case LAB_STEP_DATA:
-		hdd ? lab_hdd_data(d, r, t) : lab_ssd_data(d, r, t);
-		break;
-	case LAB_STEP_CHANNELS:
-		lab_drive_schedule(d, r, LAB_STEP_DONE, lab_drive_over_link(d, d->request[r].length, t));
+		lab_hdd_data(d, r, t);
 		break;
 	case LAB_STEP_DONE:
 		hdd ? lab_drive_end(d, r, t) : lab_ssd_done(d, r, t);
@@ -1164,11 +1155,11 @@ static inline void lab_drive_advance(struct lab_drive *d, u64 now)
 }
 
 /*
- * A request arrives: whole sectors within the disk; a flush has neither offset nor length. Does what is due up to
- * `now` first. False: LAB_DRIVE_REQUESTS are in flight, and this one was not taken.
+ * A request arrives: whole sectors within the disk; a flush has neither offset nor length. Does what is
+ * due up to `now` first. False: LAB_DRIVE_REQUESTS are in flight, and this one was not taken.
  */
-static inline bool lab_drive_submit(struct lab_drive *d, void *tag, enum lab_drive_op op, bool fua, u64 offset,
-				    u64 length, u64 now)
+static inline bool lab_drive_submit(struct lab_drive *d, void *tag, enum lab_drive_op op, bool fua,
+				    u64 offset, u64 length, u64 now)
 {
 	u32 r;
 

@@ -294,7 +294,7 @@ static int perform(enum lab_drive_op op, const void *data, void *into, uint32_t 
   while (!r.done)
     pthread_cond_wait(&r.wake, &lock);
   pthread_cond_destroy(&r.wake);
-  uint64_t late = now() - r.completion;
+  uint64_t late = waits ? now() - r.completion : 0;
   S.late[late / LATE_STEP < LATE_CLASSES ? late / LATE_STEP : LATE_CLASSES - 1]++;
   S.completions++;
   S.late_over_5ms += late > 5000000;
