@@ -33,7 +33,7 @@ make='
 mmdebstrap --variant=apt --format=null --include="$headers,make,gcc,libc6-dev" \
     --setup-hook="$backports" \
     --customize-hook='mkdir "$1/build"' \
-    --customize-hook="copy-in $here/Kbuild $here/lab_disk.c $here/region.h $here/throttle.h $here/init.c /build" \
+    --customize-hook="copy-in $here/Kbuild $here/lab_disk.c $here/region.h $here/throttle.h $here/drive.h $here/map.h $here/init.c /build" \
     --customize-hook="$make" \
     --customize-hook="copy-out /build/lab_disk.ko /build/init /build/version $directory" \
     "$release" /dev/null

@@ -2,7 +2,7 @@
 /*
  * Disks for a guest whose clock is virtual. Contents lie in a memory region that the host shares as an
  * NVDIMM of QEMU's (region.h), so no request waits for the host; how long one takes is
- * decided by throttle.h and a timer of the guest.
+ * decided by throttle.h or drive.h and a timer of the guest.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -18,8 +18,9 @@
 #include <linux/reboot.h>
 #include <linux/uaccess.h>
 #include <linux/version.h>
+#include <linux/vmalloc.h>
 
-#include "region.h"
+#include "map.h"
 
 struct lab_disk;
 
@@ -32,27 +33,33 @@ struct lab_group {
 };
 
 struct lab_disk {
-	struct lab_entry *entry;
-	u32 *map;
-	unsigned long *present;
+	struct lab_map m;
 	struct gendisk *disk;	/* NULL: not attached */
 	struct blk_mq_tag_set tags;
 	struct lab_group *group;	/* NULL: unlimited */
 	u32 member;
 	bool gone;
 	struct list_head waiting[LAB_DIRECTIONS];
+	struct lab_drive *drive;	/* NULL: its requests only wait for the group */
+	struct hrtimer timer;
+	u64 armed;
+	struct list_head ended;		/* requests that the drive has ended */
 };
 
 struct lab_command {
 	struct list_head node;
 	u64 arrived;
+	blk_status_t status;
+	/* What is still to be copied of its data: from here on. */
+	struct bio *bio;
+	struct bvec_iter at;
+	u64 position;
 };
 
-static void *region, *base;
-static u64 region_size, base_size;
-static struct lab_header *header;
-static struct lab_state *state;
+static u64 region_size;
 static struct lab_disk disks[LAB_DISKS];
+static bool trace;	/* drives' requests and their ends go to the kernel's log */
+module_param(trace, bool, 0600);
 static u32 known;	/* disks that are here; the table may have more (stop_set) */
 /* First those that entries share, by number from 1 on, then each disk's own. */
 static struct lab_group *groups[LAB_DISKS + 1 + LAB_DISKS];
@@ -67,126 +74,6 @@ static DEFINE_MUTEX(attach_lock);
 
 /* --- contents ------------------------------------------------------------------------------------ */
 
-/*
- * QEMU may end at any instruction, and the region stays as it is then. Hence the order of stores below:
- * a block is in the map, or free, or (after such an end) lost until the host repairs the list, and never
- * two of these; one that is not in the map holds zeros.
- */
-static u32 lab_block_new(void)
-{
-	u32 *link = region + header->link;
-	u32 block;
-
-	if (state->free) {
-		block = state->free - 1;
-		WRITE_ONCE(state->free, link[block]);
-	} else if (state->fresh < header->blocks) {
-		block = state->fresh;
-		WRITE_ONCE(state->fresh, state->fresh + 1);
-	} else {
-		state->full++;
-		return 0;
-	}
-	state->used++;
-	return block + 1;
-}
-
-static void *lab_block_data(u32 entry)
-{
-	return region + header->data + ((u64)(entry - 1) << LAB_BLOCK_SHIFT);
-}
-
-static u32 lab_block_of(struct lab_disk *d, u64 index)
-{
-	/* Reading a hole of the host's file may take memory there: a map of 12 TiB is 768 MiB of holes. */
-	return test_bit(index >> LAB_MAP_SHIFT, d->present) ? d->map[index] : 0;
-}
-
-/* Zeros, without writing to pages that hold nothing else: they may be holes in the host's file. */
-static void lab_clear(void *data, u32 size)
-{
-	u32 n;
-
-	for (; size; data += n, size -= n) {
-		n = min_t(u32, size, PAGE_SIZE - offset_in_page(data));
-		if (memchr_inv(data, 0, n))
-			memset(data, 0, n);
-	}
-}
-
-static void lab_block_free(struct lab_disk *d, u64 index)
-{
-	u32 *link = region + header->link;
-	u32 entry = lab_block_of(d, index);
-
-	if (!entry)
-		return;
-	WRITE_ONCE(d->map[index], 0);
-	lab_clear(lab_block_data(entry), LAB_BLOCK);
-	WRITE_ONCE(link[entry - 1], state->free);
-	barrier();
-	WRITE_ONCE(state->free, entry);
-	state->used--;
-}
-
-/* What a block holds that was never written. */
-static void *lab_base(struct lab_disk *d, u64 position, u32 size)
-{
-	if (!(d->entry->flags & LAB_BASE) || position + size > base_size)
-		return NULL;
-	return base + position;
-}
-
-/* A block to write to, or NULL: none is left. */
-static void *lab_block_get(struct lab_disk *d, u64 index)
-{
-	u32 entry = lab_block_of(d, index);
-	void *from;
-
-	if (entry)
-		return lab_block_data(entry);
-	entry = lab_block_new();
-	if (!entry)
-		return NULL;
-	from = lab_base(d, index << LAB_BLOCK_SHIFT, LAB_BLOCK);
-	if (from)
-		memcpy(lab_block_data(entry), from, LAB_BLOCK);
-	barrier();
-	set_bit(index >> LAB_MAP_SHIFT, d->present);
-	WRITE_ONCE(d->map[index], entry);
-	return lab_block_data(entry);
-}
-
-/* Within one block. */
-static void lab_read(struct lab_disk *d, u64 position, void *to, u32 size)
-{
-	u32 entry = lab_block_of(d, position >> LAB_BLOCK_SHIFT);
-	void *from;
-
-	if (entry)
-		from = lab_block_data(entry) + (position & (LAB_BLOCK - 1));
-	else
-		from = lab_base(d, position, size);
-	if (from)
-		memcpy(to, from, size);
-	else
-		memset(to, 0, size);
-}
-
-static blk_status_t lab_write(struct lab_disk *d, u64 position, const void *from, u32 size)
-{
-	u64 index = position >> LAB_BLOCK_SHIFT;
-	void *block;
-
-	if (!lab_block_of(d, index) && !lab_base(d, position, size) && !memchr_inv(from, 0, size))
-		return BLK_STS_OK;
-	block = lab_block_get(d, index);
-	if (!block)
-		return BLK_STS_NOSPC;
-	memcpy(block + (position & (LAB_BLOCK - 1)), from, size);
-	return BLK_STS_OK;
-}
-
 /* Discards and zeros alike: zeros take no place. */
 static blk_status_t lab_zero(struct lab_disk *d, u64 position, u64 size)
 {
@@ -198,15 +85,15 @@ static blk_status_t lab_zero(struct lab_disk *d, u64 position, u64 size)
 		u32 offset = position & (LAB_BLOCK - 1);
 		u32 entry;
 
-		if (!offset && !test_bit(index >> LAB_MAP_SHIFT, d->present)) {
+		if (!offset && !test_bit(index >> LAB_MAP_SHIFT, d->m.present)) {
 			n = ((index | ((1 << LAB_MAP_SHIFT) - 1)) + 1 - index) << LAB_BLOCK_SHIFT;
 			continue;
 		}
 		n = min_t(u64, end - position, LAB_BLOCK - offset);
 		spin_lock_irqsave(&lab_lock, flags);
-		entry = lab_block_of(d, index);
+		entry = lab_block_of(&d->m, index);
 		if (entry && n == LAB_BLOCK)
-			lab_block_free(d, index);
+			lab_block_free(&d->m, index);
 		else if (entry)
 			lab_clear(lab_block_data(entry) + offset, n);
 		spin_unlock_irqrestore(&lab_lock, flags);
@@ -214,53 +101,123 @@ static blk_status_t lab_zero(struct lab_disk *d, u64 position, u64 size)
 	return BLK_STS_OK;
 }
 
+static struct lab_command *lab_command_begin(struct request *rq)
+{
+	struct lab_command *c = blk_mq_rq_to_pdu(rq);
+
+	c->status = BLK_STS_OK;
+	c->bio = rq->bio;
+	if (c->bio)
+		c->at = c->bio->bi_iter;
+	c->position = blk_rq_pos(rq) << SECTOR_SHIFT;
+	return c;
+}
+
+/* Copies the next bytes of a request; called with the lock. */
+static void lab_copy(struct lab_disk *d, struct lab_command *c, u64 size)
+{
+	bool write = rq_data_dir(blk_mq_rq_from_pdu(c)) == WRITE;
+
+	while (size && !c->status) {
+		struct bio_vec vec;
+		void *data;
+		u32 n;
+
+		if (!c->at.bi_size) {
+			c->bio = c->bio->bi_next;
+			c->at = c->bio->bi_iter;
+		}
+		vec = bio_iter_iovec(c->bio, c->at);
+		n = min_t(u64, min_t(u64, vec.bv_len, size), LAB_BLOCK - (c->position & (LAB_BLOCK - 1)));
+		data = bvec_kmap_local(&vec);
+		if (write)
+			c->status = lab_write(&d->m, c->position, data, n) ? BLK_STS_OK : BLK_STS_NOSPC;
+		else
+			lab_read(&d->m, c->position, data, n);
+		kunmap_local(data);
+		bio_advance_iter_single(c->bio, &c->at, n);
+		c->position += n;
+		size -= n;
+	}
+}
+
+/* Where a request's data end. */
+static u64 lab_end(struct request *rq)
+{
+	return (blk_rq_pos(rq) << SECTOR_SHIFT) + blk_rq_bytes(rq);
+}
+
 static blk_status_t lab_transfer(struct lab_disk *d, struct request *rq)
 {
-	u64 position = blk_rq_pos(rq) << SECTOR_SHIFT;
-	bool write = rq_data_dir(rq) == WRITE;
-	struct req_iterator iterator;
-	struct bio_vec vec;
+	struct lab_command *c = lab_command_begin(rq);
 	unsigned long flags;
 
-	rq_for_each_segment(vec, rq, iterator) {
-		void *data = bvec_kmap_local(&vec);
-		u32 done, n;
-
-		for (done = 0; done < vec.bv_len; done += n, position += n) {
-			blk_status_t status = BLK_STS_OK;
-
-			n = min_t(u32, vec.bv_len - done, LAB_BLOCK - (position & (LAB_BLOCK - 1)));
-			spin_lock_irqsave(&lab_lock, flags);
-			if (write)
-				status = lab_write(d, position, data + done, n);
-			else
-				lab_read(d, position, data + done, n);
-			spin_unlock_irqrestore(&lab_lock, flags);
-			if (status) {
-				kunmap_local(data);
-				return status;
-			}
-		}
-		kunmap_local(data);
+	while (c->position < lab_end(rq) && !c->status) {
+		spin_lock_irqsave(&lab_lock, flags);
+		lab_copy(d, c, min_t(u64, lab_end(rq) - c->position, PAGE_SIZE));
+		spin_unlock_irqrestore(&lab_lock, flags);
 	}
-	return BLK_STS_OK;
+	return c->status;
 }
 
 /* --- requests ------------------------------------------------------------------------------------ */
 
+static bool lab_touches(const struct lab_bad *bad, u32 which, struct request *rq)
+{
+	u64 start = blk_rq_pos(rq) << SECTOR_SHIFT;
+
+	return bad->flags & which && start < bad->offset + bad->length && bad->offset < lab_end(rq);
+}
+
+/* Whether an error was ordered for this request; one that is counted has one less to come. With the lock. */
 static bool lab_is_bad(struct lab_disk *d, struct request *rq)
 {
 	u32 which = op_is_write(req_op(rq)) ? LAB_BAD_WRITE : LAB_BAD_READ;
-	u64 start = blk_rq_pos(rq), end = start + blk_rq_sectors(rq);
 	u32 i;
 
-	for (i = 0; i < min_t(u32, READ_ONCE(d->entry->bads), LAB_BAD_RANGES); i++) {
-		struct lab_bad *bad = &d->entry->bad[i];
+	for (i = 0; i < min_t(u32, READ_ONCE(d->m.entry->bads), LAB_BAD_RANGES); i++) {
+		struct lab_bad *bad = &d->m.entry->bad[i];
 
-		if (bad->flags & which && start < bad->start + bad->sectors && bad->start < end)
-			return true;
+		if (!lab_touches(bad, which, rq))
+			continue;
+		if (bad->argument && !--bad->argument)
+			bad->flags = 0;
+		return true;
 	}
 	return false;
+}
+
+/* Changes what was read where that was ordered, but for what the cache holds. */
+static void lab_misread(struct lab_disk *d, struct request *rq)
+{
+	struct req_iterator iterator;
+	u64 at, sector = LAB_NEVER;
+	bool cached = false;
+	struct bio_vec vec;
+	u32 i, n;
+
+	for (i = 0; i < min_t(u32, READ_ONCE(d->m.entry->bads), LAB_BAD_RANGES); i++) {
+		struct lab_bad *bad = &d->m.entry->bad[i];
+
+		if (!lab_touches(bad, LAB_BAD_DATA, rq))
+			continue;
+		at = blk_rq_pos(rq) << SECTOR_SHIFT;
+		rq_for_each_segment(vec, rq, iterator) {
+			u8 *data = bvec_kmap_local(&vec);
+
+			for (n = 0; n < vec.bv_len; n++, at++) {
+				if (at < bad->offset || at >= bad->offset + bad->length)
+					continue;
+				if (sector != at >> SECTOR_SHIFT) {
+					sector = at >> SECTOR_SHIFT;
+					cached = lab_undo_of(&d->m, sector);
+				}
+				if (!cached)
+					data[n] ^= bad->argument;
+			}
+			kunmap_local(data);
+		}
+	}
 }
 
 static int lab_op_of(struct request *rq)
@@ -281,22 +238,11 @@ static int lab_op_of(struct request *rq)
 	}
 }
 
-/* Does what a request asks for, and ends it: its data are in the region before anybody hears of it. */
-static void lab_finish(struct lab_disk *d, struct request *rq)
+static void lab_end_request(struct lab_disk *d, struct request *rq, blk_status_t status)
 {
-	struct lab_statistics *statistics = &d->entry->statistics;
-	blk_status_t status = BLK_STS_OK;
+	struct lab_statistics *statistics = &d->m.entry->statistics;
 	int op = lab_op_of(rq);
 	unsigned long flags;
-
-	if (op < 0)
-		status = BLK_STS_NOTSUPP;
-	else if (d->gone || (op != LAB_OP_FLUSH && lab_is_bad(d, rq)))
-		status = BLK_STS_IOERR;
-	else if (op == LAB_OP_READ || op == LAB_OP_WRITE)
-		status = lab_transfer(d, rq);
-	else if (op != LAB_OP_FLUSH)
-		status = lab_zero(d, blk_rq_pos(rq) << SECTOR_SHIFT, blk_rq_bytes(rq));
 
 	spin_lock_irqsave(&lab_lock, flags);
 	if (status)
@@ -309,6 +255,30 @@ static void lab_finish(struct lab_disk *d, struct request *rq)
 	state->clock = ktime_get_ns();
 	spin_unlock_irqrestore(&lab_lock, flags);
 	blk_mq_end_request(rq, status);
+}
+
+/* Does what a request asks for, and ends it: its data are in the region before anybody hears of it. */
+static void lab_finish(struct lab_disk *d, struct request *rq)
+{
+	blk_status_t status = BLK_STS_OK;
+	int op = lab_op_of(rq);
+	unsigned long flags;
+	bool fails;
+
+	spin_lock_irqsave(&lab_lock, flags);
+	fails = d->gone || (op >= 0 && op != LAB_OP_FLUSH && lab_is_bad(d, rq));
+	spin_unlock_irqrestore(&lab_lock, flags);
+	if (op < 0)
+		status = BLK_STS_NOTSUPP;
+	else if (fails)
+		status = BLK_STS_IOERR;
+	else if (op == LAB_OP_READ || op == LAB_OP_WRITE)
+		status = lab_transfer(d, rq);
+	else if (op != LAB_OP_FLUSH)
+		status = lab_zero(d, blk_rq_pos(rq) << SECTOR_SHIFT, blk_rq_bytes(rq));
+	if (op == LAB_OP_READ && !status)
+		lab_misread(d, rq);
+	lab_end_request(d, rq, status);
 }
 
 static void lab_finish_all(struct list_head *begun)
@@ -339,7 +309,7 @@ static void lab_release(struct lab_group *g, u64 now, struct list_head *begun)
 			continue;
 		}
 		list_move_tail(&c->node, begun);
-		g->members[member]->entry->statistics.waited += due - c->arrived;
+		g->members[member]->m.entry->statistics.waited += due - c->arrived;
 		lab_throttle_begin(&g->throttle, member, dir, blk_rq_bytes(blk_mq_rq_from_pdu(c)), due);
 	}
 	if (due != g->armed && due <= KTIME_MAX)
@@ -361,6 +331,129 @@ static enum hrtimer_restart lab_timer(struct hrtimer *timer)
 	return HRTIMER_NORESTART;
 }
 
+/* --- requests to a drive -------------------------------------------------------------------------- */
+
+/* A write was taken into the cache: what it replaces goes to the undo log, and its data to the map. */
+static void lab_on_dirty(struct lab_drive *drive, void *tag, u64 page, u8 sectors, u8 before, u32 slot)
+{
+	struct lab_disk *d = drive->owner;
+	struct lab_command *c = tag;
+	u64 end = min_t(u64, (page + 1) * LAB_DRIVE_PAGE, lab_end(blk_mq_rq_from_pdu(c)));
+
+	lab_undo_keep(&d->m, page, sectors, slot);
+	if (!WARN_ON_ONCE(c->position / LAB_DRIVE_PAGE != page))	/* in order */
+		lab_copy(d, c, end - c->position);
+}
+
+static void lab_on_clean(struct lab_drive *drive, u64 page, u8 sectors, u32 slot)
+{
+	struct lab_disk *d = drive->owner;
+
+	WRITE_ONCE(d->m.undo[slot].sectors, d->m.undo[slot].sectors & ~sectors);
+}
+
+/* A write that went to the medium past the cache has its data copied here, as a read has. */
+static void lab_on_done(struct lab_drive *drive, void *tag, u64 when, bool failed)
+{
+	struct lab_disk *d = drive->owner;
+	struct lab_command *c = tag;
+	struct request *rq = blk_mq_rq_from_pdu(c);
+	int op = lab_op_of(rq);
+
+	if (failed || d->gone || (op == LAB_OP_READ && lab_is_bad(d, rq)))
+		c->status = BLK_STS_IOERR;
+	else if (op != LAB_OP_FLUSH)
+		lab_copy(d, c, lab_end(rq) - c->position);
+	if (op == LAB_OP_READ && !c->status)
+		lab_misread(d, rq);
+	if (trace)
+		pr_info("trace %u %u done %llu\n", (u32)(d - disks), rq->tag, when);
+	list_add_tail(&c->node, &d->ended);
+}
+
+static const struct lab_drive_ops lab_drive_ops = {
+	.done = lab_on_done,
+	.dirty = lab_on_dirty,
+	.clean = lab_on_clean,
+};
+
+/* What the drive does up to now; collects the requests that have ended. */
+static void lab_turn(struct lab_disk *d, u64 now, struct list_head *ended)
+{
+	u64 due;
+
+	while ((due = lab_drive_next(d->drive)) <= now)
+		lab_drive_advance(d->drive, now);
+	if (due != d->armed && due <= KTIME_MAX)
+		hrtimer_start(&d->timer, ns_to_ktime(due), HRTIMER_MODE_ABS_HARD);
+	d->armed = due;
+	d->m.entry->drive_statistics = d->drive->statistics;
+	list_splice_tail_init(&d->ended, ended);
+}
+
+static void lab_end_all(struct list_head *ended)
+{
+	struct lab_command *c, *next;
+
+	list_for_each_entry_safe(c, next, ended, node) {
+		struct request *rq = blk_mq_rq_from_pdu(c);
+
+		list_del_init(&c->node);
+		lab_end_request(rq->q->queuedata, rq, c->status);
+	}
+}
+
+static enum hrtimer_restart lab_drive_timer(struct hrtimer *timer)
+{
+	struct lab_disk *d = container_of(timer, struct lab_disk, timer);
+	unsigned long flags;
+	LIST_HEAD(ended);
+
+	spin_lock_irqsave(&lab_lock, flags);
+	d->armed = LAB_NEVER;
+	lab_turn(d, ktime_get_ns(), &ended);
+	spin_unlock_irqrestore(&lab_lock, flags);
+	lab_end_all(&ended);
+	return HRTIMER_NORESTART;
+}
+
+static const char *const lab_drive_words[] = { "read", "write", "flush" };
+
+static void lab_drive_queue(struct lab_disk *d, struct request *rq)
+{
+	struct lab_command *c = lab_command_begin(rq);
+	int op = lab_op_of(rq);
+	enum lab_drive_op what = op == LAB_OP_READ ? LAB_DRIVE_READ :
+		op == LAB_OP_WRITE ? LAB_DRIVE_WRITE : LAB_DRIVE_FLUSH;
+	bool fua = rq->cmd_flags & REQ_FUA;
+	unsigned long flags;
+	LIST_HEAD(ended);
+
+	if (op != LAB_OP_READ && op != LAB_OP_WRITE && op != LAB_OP_FLUSH) {
+		lab_end_request(d, rq, BLK_STS_NOTSUPP);
+		return;
+	}
+	spin_lock_irqsave(&lab_lock, flags);
+	if (d->gone || (op == LAB_OP_WRITE && lab_is_bad(d, rq))) {
+		spin_unlock_irqrestore(&lab_lock, flags);
+		lab_end_request(d, rq, BLK_STS_IOERR);
+		return;
+	}
+	c->arrived = ktime_get_ns();
+	lab_turn(d, c->arrived, &ended);
+	if (trace)
+		pr_info("trace %u %u %llu %s %d %llu %u\n", (u32)(d - disks), rq->tag, c->arrived,
+			lab_drive_words[what], fua, op == LAB_OP_FLUSH ? 0 : c->position, blk_rq_bytes(rq));
+	if (!lab_drive_submit(d->drive, c, what, fua, op == LAB_OP_FLUSH ? 0 : c->position, blk_rq_bytes(rq),
+			      c->arrived)) {
+		c->status = BLK_STS_RESOURCE;
+		list_add_tail(&c->node, &ended);
+	}
+	lab_turn(d, c->arrived, &ended);
+	spin_unlock_irqrestore(&lab_lock, flags);
+	lab_end_all(&ended);
+}
+
 static blk_status_t lab_queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq_queue_data *bd)
 {
 	struct request *rq = bd->rq;
@@ -372,6 +465,10 @@ static blk_status_t lab_queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq
 	LIST_HEAD(begun);
 
 	blk_mq_start_request(rq);
+	if (d->drive) {
+		lab_drive_queue(d, rq);
+		return BLK_STS_OK;
+	}
 	/* As in QEMU, flushes and discards are free. */
 	if (!g || (op != LAB_OP_READ && op != LAB_OP_WRITE && op != LAB_OP_ZERO)) {
 		lab_finish(d, rq);
@@ -401,7 +498,7 @@ static ssize_t serial_show(struct device *dev, struct device_attribute *attr, ch
 {
 	struct lab_disk *d = dev_to_disk(dev)->private_data;
 
-	return sysfs_emit(buf, "%.*s\n", (int)sizeof(d->entry->serial), d->entry->serial);
+	return sysfs_emit(buf, "%.*s\n", (int)sizeof(d->m.entry->serial), d->m.entry->serial);
 }
 static DEVICE_ATTR_RO(serial);
 
@@ -409,7 +506,7 @@ static ssize_t model_show(struct device *dev, struct device_attribute *attr, cha
 {
 	struct lab_disk *d = dev_to_disk(dev)->private_data;
 
-	return sysfs_emit(buf, "%.*s\n", (int)sizeof(d->entry->model), d->entry->model);
+	return sysfs_emit(buf, "%.*s\n", (int)sizeof(d->m.entry->model), d->m.entry->model);
 }
 static DEVICE_ATTR_RO(model);
 
@@ -422,8 +519,9 @@ ATTRIBUTE_GROUPS(lab);
 
 static struct gendisk *lab_alloc_disk(struct lab_disk *d)
 {
-	struct lab_entry *e = d->entry;
-	bool zeroes = !(e->flags & LAB_BASE);	/* a discarded block would show the base again */
+	struct lab_entry *e = d->m.entry;
+	/* A discarded block would show the base again. A drive's zeroes are written, as any other data. */
+	bool zeroes = !(e->flags & LAB_BASE) && e->drive.kind == LAB_DRIVE_NONE;
 	struct gendisk *disk;
 
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 11, 0)
@@ -470,7 +568,7 @@ static struct gendisk *lab_alloc_disk(struct lab_disk *d)
 static int lab_attach(u32 index)
 {
 	struct lab_disk *d = &disks[index];
-	struct lab_entry *e = d->entry;
+	struct lab_entry *e = d->m.entry;
 	int error;
 
 	if (d->disk)
@@ -511,6 +609,20 @@ free_tags:
 	return error;
 }
 
+/* Has the drive do what is due, after something else than a request. */
+static void lab_drive_now(struct lab_disk *d)
+{
+	unsigned long flags;
+	LIST_HEAD(ended);
+
+	if (!d->drive)
+		return;
+	spin_lock_irqsave(&lab_lock, flags);
+	lab_turn(d, ktime_get_ns(), &ended);
+	spin_unlock_irqrestore(&lab_lock, flags);
+	lab_end_all(&ended);
+}
+
 /* Pulled out: what waits fails, and so does all that comes. */
 static int lab_detach(u32 index)
 {
@@ -525,12 +637,15 @@ static int lab_detach(u32 index)
 	d->gone = true;
 	list_splice_tail_init(&d->waiting[LAB_READ], &begun);
 	list_splice_tail_init(&d->waiting[LAB_WRITE], &begun);
+	if (d->drive)	/* it ends its requests in its own time: del_gendisk waits for them */
+		lab_drive_stall(d->drive, 0, ktime_get_ns());
 	if (d->group) {
 		d->group->throttle.way[LAB_READ].pending[d->member] = 0;
 		d->group->throttle.way[LAB_WRITE].pending[d->member] = 0;
 	}
 	spin_unlock_irqrestore(&lab_lock, flags);
 	lab_finish_all(&begun);
+	lab_drive_now(d);
 	del_gendisk(d->disk);
 	put_disk(d->disk);
 	blk_mq_free_tag_set(&d->tags);
@@ -573,26 +688,121 @@ static int detach_set(const char *text, const struct kernel_param *param)
 	return error;
 }
 
-/* "DISK START SECTORS FLAGS" (enum lab_bad_flags) adds a range; "DISK" alone clears all of them. */
+/*
+ * "DISK OFFSET LENGTH FLAGS [ARGUMENT]" (enum lab_bad_flags; bytes) adds a range; "DISK" alone clears all of
+ * them.
+ */
 static int bad_set(const char *text, const struct kernel_param *param)
 {
 	struct lab_bad bad = {};
 	struct lab_entry *e;
-	u32 index;
-	int n = sscanf(text, "%u %llu %llu %u", &index, &bad.start, &bad.sectors, &bad.flags);
+	u32 index, i;
+	int n = sscanf(text, "%u %llu %llu %u %u", &index, &bad.offset, &bad.length, &bad.flags, &bad.argument);
 
-	if ((n != 1 && n != 4) || index >= known)
+	if ((n != 1 && n < 4) || index >= known)
 		return -EINVAL;
-	e = disks[index].entry;
+	e = disks[index].m.entry;
 	if (n == 1) {
 		WRITE_ONCE(e->bads, 0);
 		return 0;
 	}
-	if (e->bads >= LAB_BAD_RANGES)
+	for (i = 0; i < e->bads && e->bad[i].flags; i++)
+		;
+	if (i >= LAB_BAD_RANGES)
 		return -ENOSPC;
-	e->bad[e->bads] = bad;
+	e->bad[i] = bad;
 	barrier();
-	WRITE_ONCE(e->bads, e->bads + 1);
+	if (i == e->bads)
+		WRITE_ONCE(e->bads, i + 1);
+	return 0;
+}
+
+/* "DISK OFFSET LENGTH FLIP": the medium's bytes change, exclusive or. A write restores them. */
+static int rot_set(const char *text, const struct kernel_param *param)
+{
+	u64 at, offset, length, size;
+	unsigned long flags;
+	u8 *data = NULL;
+	u32 index, flip;
+
+	if (sscanf(text, "%u %llu %llu %u", &index, &offset, &length, &flip) != 4 || index >= known ||
+	    flip < 1 || flip > 255)
+		return -EINVAL;
+	size = disks[index].m.entry->sectors << SECTOR_SHIFT;
+	if (length > size || offset > size - length)
+		return -EINVAL;
+	spin_lock_irqsave(&lab_lock, flags);
+	for (at = offset; at < offset + length; at++) {
+		if (!data || at % SECTOR_SIZE == 0)
+			data = lab_medium(&disks[index].m, at >> SECTOR_SHIFT);
+		if (!data)
+			break;
+		data[at % SECTOR_SIZE] ^= flip;
+	}
+	spin_unlock_irqrestore(&lab_lock, flags);
+	return at < offset + length ? -ENOSPC : 0;
+}
+
+/* "DISK NANOSECONDS": a drive ends no request for so long; 0 ends a stall, and 2^64 - 1 has no end. */
+static int stall_set(const char *text, const struct kernel_param *param)
+{
+	u64 nanoseconds, until, now = ktime_get_ns();
+	unsigned long flags;
+	u32 index;
+
+	if (sscanf(text, "%u %llu", &index, &nanoseconds) != 2 || index >= known || !disks[index].drive)
+		return -EINVAL;
+	spin_lock_irqsave(&lab_lock, flags);
+	until = nanoseconds < LAB_NEVER / 2 ? now + nanoseconds : LAB_NEVER;
+	if (trace)
+		pr_info("trace %u 0 %llu stall %llu\n", index, now, until);
+	lab_drive_stall(disks[index].drive, until, now);
+	spin_unlock_irqrestore(&lab_lock, flags);
+	lab_drive_now(&disks[index]);
+	return 0;
+}
+
+static int lab_join(u32 i);
+
+/*
+ * "DISK" and six rates in the order of enum lab_bucket_index, 0: none. As in QEMU (throttle_group_config), full
+ * capacity from now on, and the first request that waits begins.
+ */
+static int limit_set(const char *text, const struct kernel_param *param)
+{
+	struct lab_limit limits[LAB_BUCKETS] = {};
+	struct lab_throttle fresh, *t;
+	struct lab_disk *d;
+	unsigned long flags;
+	int dir;
+	LIST_HEAD(begun);
+	u32 index;
+	u64 now;
+
+	if (sscanf(text, "%u %llu %llu %llu %llu %llu %llu", &index, &limits[0].avg, &limits[1].avg,
+		   &limits[2].avg, &limits[3].avg, &limits[4].avg, &limits[5].avg) != 7 || index >= known)
+		return -EINVAL;
+	d = &disks[index];
+	now = ktime_get_ns();
+	if (d->drive || !lab_throttle_init(&fresh, limits, d->m.entry->op_size, 1, now))
+		return -EINVAL;
+	memcpy(d->m.entry->limits, limits, sizeof(limits));
+	if (!d->group)
+		return lab_join(index);
+	spin_lock_irqsave(&lab_lock, flags);
+	t = &d->group->throttle;
+	memcpy(t->bucket, fresh.bucket, sizeof(t->bucket));
+	t->leaked = now;
+	for (dir = 0; dir < LAB_DIRECTIONS; dir++) {
+		t->way[dir].armed = false;
+		if (t->way[dir].pending[d->member])
+			lab_throttle_arm(t, dir, d->member, now);
+		else
+			lab_throttle_pass(t, d->member, dir, now);
+	}
+	lab_release(d->group, now, &begun);
+	spin_unlock_irqrestore(&lab_lock, flags);
+	lab_finish_all(&begun);
 	return 0;
 }
 
@@ -616,6 +826,9 @@ static int stop_set(const char *text, const struct kernel_param *param);
 LAB_ACTION(attach);
 LAB_ACTION(detach);
 LAB_ACTION(bad);
+LAB_ACTION(rot);
+LAB_ACTION(stall);
+LAB_ACTION(limit);
 LAB_ACTION(status);
 LAB_ACTION(stop);
 
@@ -771,7 +984,11 @@ static bool lab_entry_valid(struct lab_entry *e)
 		!(e->map % PAGE_SIZE) && !(e->present % sizeof(long)) &&
 		is_power_of_2(e->logical) && e->logical >= 512 && e->logical <= PAGE_SIZE &&
 		is_power_of_2(e->physical) && e->physical >= e->logical &&
-		e->group <= LAB_DISKS && (!(e->flags & LAB_BASE) || base);
+		e->group <= LAB_DISKS && (!(e->flags & LAB_BASE) || base) &&
+		(e->drive.kind == LAB_DRIVE_NONE ||
+		 (!(e->flags & LAB_BASE) && e->slots == e->drive.cache / LAB_DRIVE_PAGE &&
+		  lab_fits(e->undo, e->slots * sizeof(struct lab_undo)) &&
+		  lab_fits(e->undo_data, (u64)e->slots * LAB_DRIVE_PAGE)));
 }
 
 static bool lab_header_valid(u64 size)
@@ -842,10 +1059,25 @@ static void lab_unmap(void)
 			hrtimer_cancel(&groups[i]->timer);
 		kfree(groups[i]);
 	}
+	for (i = 0; i < known; i++)
+		if (disks[i].drive) {
+			hrtimer_cancel(&disks[i].timer);
+			vfree(disks[i].drive);
+		}
 	if (region)
 		memunmap(region);
 	if (base)
 		memunmap(base);
+}
+
+static void lab_timer_init(struct hrtimer *timer, enum hrtimer_restart (*function)(struct hrtimer *))
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
+	hrtimer_setup(timer, function, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_HARD);
+#else
+	hrtimer_init(timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_HARD);
+	timer->function = function;
+#endif
 }
 
 static struct lab_group *lab_group_new(void)
@@ -855,20 +1087,43 @@ static struct lab_group *lab_group_new(void)
 	if (!g)
 		return NULL;
 	g->armed = LAB_NEVER;
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
-	hrtimer_setup(&g->timer, lab_timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_HARD);
-#else
-	hrtimer_init(&g->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_HARD);
-	g->timer.function = lab_timer;
-#endif
+	lab_timer_init(&g->timer, lab_timer);
 	return g;
+}
+
+/* Gives disk i its drive, whose cache is empty: what a guest before had in it the host has dealt with. */
+static int lab_build(u32 i)
+{
+	struct lab_disk *d = &disks[i];
+	struct lab_entry *e = d->m.entry;
+	u64 bytes = lab_drive_bytes(&e->drive);
+	struct lab_drive *drive = bytes ? vzalloc(bytes) : NULL;
+	u32 slot;
+
+	if (bytes && !drive)
+		return -ENOMEM;
+	if (!drive || !lab_drive_init(drive, &e->drive, e->sectors << SECTOR_SHIFT, &lab_drive_ops,
+				      ktime_get_ns())) {
+		pr_err("disk %u: a drive with values out of range\n", i);
+		vfree(drive);
+		return -EINVAL;
+	}
+	drive->owner = d;
+	for (slot = 0; slot < e->slots; slot++)
+		d->m.undo[slot].sectors = 0;
+	drive->statistics = e->drive_statistics;
+	INIT_LIST_HEAD(&d->ended);
+	d->armed = LAB_NEVER;
+	lab_timer_init(&d->timer, lab_drive_timer);
+	d->drive = drive;
+	return 0;
 }
 
 /* Puts disk i into its group: that of its number, or one of its own. A new group is as full as can be. */
 static int lab_join(u32 i)
 {
 	struct lab_disk *d = &disks[i];
-	struct lab_entry *e = d->entry;
+	struct lab_entry *e = d->m.entry;
 	u32 number = e->group ? e->group : LAB_DISKS + 1 + i;
 	struct lab_group *g = groups[number];
 
@@ -920,9 +1175,10 @@ static int lab_locate(void)
 	for (i = 0; i < header->disks; i++) {
 		struct lab_disk *d = &disks[i];
 
-		d->entry = region + header->table + i * LAB_ENTRY;
-		d->map = region + d->entry->map;
-		d->present = region + d->entry->present;
+		d->m.entry = region + header->table + i * LAB_ENTRY;
+		d->m.map = region + d->m.entry->map;
+		d->m.present = region + d->m.entry->present;
+		d->m.undo = region + d->m.entry->undo;
 	}
 	return 0;
 }
@@ -935,7 +1191,7 @@ static int lab_add(void)
 	for (; known < header->disks; known++) {
 		INIT_LIST_HEAD(&disks[known].waiting[LAB_READ]);
 		INIT_LIST_HEAD(&disks[known].waiting[LAB_WRITE]);
-		error = lab_join(known);
+		error = disks[known].m.entry->drive.kind == LAB_DRIVE_NONE ? lab_join(known) : lab_build(known);
 		if (error)
 			return error;
 	}
@@ -946,7 +1202,7 @@ static int lab_add(void)
 static void lab_attach_from(u32 i)
 {
 	for (; i < known; i++) {
-		int error = disks[i].entry->flags & LAB_ABSENT ? 0 : lab_attach(i);
+		int error = disks[i].m.entry->flags & LAB_ABSENT ? 0 : lab_attach(i);
 
 		if (error)	/* the host reads it among the kernel's messages */
 			pr_err("disk %u: %d\n", i, error);

@@ -10,10 +10,11 @@
 #ifndef LAB_REGION_H
 #define LAB_REGION_H
 
+#include "drive.h"
 #include "throttle.h"
 
 #define LAB_MAGIC	0x316b7369442d6261ull	/* "ab-Disk1" */
-#define LAB_VERSION	1
+#define LAB_VERSION	2
 #define LAB_DISKS	65	/* 64, and the root file system's */
 /* Contents are kept in blocks of this size. A block of zeros has no place. */
 #define LAB_BLOCK_SHIFT	16
@@ -68,12 +69,24 @@ enum lab_flags {
 	LAB_READ_ONLY	= 32,
 };
 
-enum lab_bad_flags { LAB_BAD_READ = 1, LAB_BAD_WRITE = 2 };
+enum lab_bad_flags {
+	LAB_BAD_READ	= 1,		/* reads that touch the range fail: as many as argument says; 0: all */
+	LAB_BAD_WRITE	= 2,		/* writes */
+	LAB_BAD_DATA	= 4,		/* its bytes are read wrongly: exclusive or with argument */
+};
 
-struct lab_bad {			/* requests that touch this range fail */
-	u64 start, sectors;
-	u32 flags;
-	u32 reserved;
+struct lab_bad {
+	u64 offset, length;		/* bytes */
+	u32 flags;			/* 0: free */
+	u32 argument;
+};
+
+/* What a page of the medium held before a drive took newer data into its cache. */
+struct lab_undo {			/* guest */
+	u64 page;
+	u64 order;			/* a page may have two: the one with the higher number is undone first */
+	u32 sectors;			/* a bit for each; 0: free */
+	u32 zeros;			/* those of them that held zeros, and are not in the data */
 };
 
 enum lab_op { LAB_OP_READ, LAB_OP_WRITE, LAB_OP_FLUSH, LAB_OP_DISCARD, LAB_OP_ZERO, LAB_OPS };
@@ -100,9 +113,14 @@ struct lab_entry {
 	u32 bads, reserved;
 	struct lab_bad bad[LAB_BAD_RANGES];
 	struct lab_statistics statistics;
+	struct lab_drive_parameters drive;	/* limits and group mean nothing then */
+	u64 undo;			/* offset of struct lab_undo[slots] */
+	u64 undo_data;			/* offset of LAB_DRIVE_PAGE bytes for each */
+	u32 slots, reserved2;
+	struct lab_drive_statistics drive_statistics;	/* guest */
 };
 
 /* Entries stand this far apart. */
-#define LAB_ENTRY	1024
+#define LAB_ENTRY	2048
 
 #endif

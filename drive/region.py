@@ -15,15 +15,17 @@ from enum import IntEnum
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from drive.drive import PARAMETERS, Parameters
+
 MAGIC: Final = 0x316B7369442D6261
-VERSION: Final = 1
+VERSION: Final = 2
 MAX_DISKS: Final = 65
 """64, and the root file system's."""
 BLOCK: Final = 1 << 16
 MAP_ENTRIES: Final = 1 << 10
 """Blocks for which one bit of ``present`` stands."""
 PAGE: Final = 4096
-ENTRY: Final = 1024
+ENTRY: Final = 2048
 ALIGNMENT: Final = 2 << 20
 LARGEST_DISK: Final = 12 << 40
 SMALLEST: Final = 64 << 30
@@ -50,9 +52,22 @@ BADS: Final = struct.Struct("<II")
 BAD: Final = struct.Struct("<QQII")
 STATISTICS: Final = struct.Struct("<5Q5Q3Q")
 STATISTICS_AT: Final = ENTRY_HEAD.size + LIMITS.size + BADS.size + BAD_RANGES * BAD.size
+DRIVE_AT: Final = STATISTICS_AT + STATISTICS.size
+UNDO_AT: Final = DRIVE_AT + PARAMETERS.size
+UNDO_PLACE: Final = struct.Struct("<QQII")
+COUNTERS: Final = (
+    *("reads", "writes", "flushes", "read_bytes", "written_bytes", "cache_hits", "segment_hits"),
+    *("media_reads", "media_writes", "destages", "skips", "queue_peak", "collections", "losses"),
+    *("lost_bytes", "busy"),
+)
+"""``struct lab_drive_statistics``; ``busy`` in nanoseconds."""
+DRIVE_STATISTICS: Final = struct.Struct(f"<{len(COUNTERS)}Q")
+DRIVE_STATISTICS_AT: Final = UNDO_AT + UNDO_PLACE.size
+UNDO: Final = struct.Struct("<QQII")
+SECTOR: Final = 512
 
 ABSENT, ROTATIONAL, WRITE_BACK, PARTITIONS, BASE, READ_ONLY = (1 << n for n in range(6))
-BAD_READ, BAD_WRITE = 1, 2
+BAD_READ, BAD_WRITE, BAD_DATA = 1, 2, 4
 
 
 class RegionError(ValueError):
@@ -81,11 +96,16 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """Requests that touch these sectors fail: ``flags`` are ``BAD_READ``, ``BAD_WRITE``."""
+    """What happens to requests that touch these bytes.
 
-    start: int
-    sectors: int
+    ``BAD_READ``, ``BAD_WRITE``: so many fail, 0: all. ``BAD_DATA``: reads get the bytes changed,
+    exclusive or with ``argument``.
+    """
+
+    offset: int
+    length: int
     flags: int = BAD_READ | BAD_WRITE
+    argument: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +122,12 @@ class Disk:
     op_size: int = 0
     limits: Mapping[str, Limit] = field(default_factory=dict)
     bad: Sequence[Bad] = ()
+    drive: Parameters | None = None
+
+    @property
+    def slots(self) -> int:
+        """Pages of the drive's cache."""
+        return self.drive.cache // PAGE if self.drive else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +139,8 @@ class Statistics:
     fua: int
     errors: int
     waited: int
+    drive: dict[str, int]
+    """:data:`COUNTERS` of its drive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +200,8 @@ def _check(disks: Sequence[Disk]) -> None:
             raise RegionError(f"{name}: {len(disk.bad)} bad ranges: at most {BAD_RANGES}")
         if unknown := set(disk.limits) - set(BUCKETS):
             raise RegionError(f"{name}: limits {sorted(unknown)}: expected some of {BUCKETS}")
+        if disk.drive and disk.flags & BASE:
+            raise RegionError(f"{name}: a drive has no base")
 
 
 AREAS: Final = (1 << 20, 64 << 20, 4 << 20)
@@ -197,7 +227,7 @@ def create(
     if size % ALIGNMENT or not size:
         raise RegionError(f"size {size}: QEMU's NVDIMMs have whole {ALIGNMENT >> 20} MiB")
     areas, places, at = _layout(disks, (commands_size, output_size, log_size))
-    entries = [_pack_entry(disk, *place) for disk, place in zip(disks, places, strict=True)]
+    entries = [_pack_entry(disk, place) for disk, place in zip(disks, places, strict=True)]
     fits = (size - at - 2 * BLOCK) // (BLOCK + 4)
     if fits < (blocks or 1):
         raise RegionError(
@@ -226,21 +256,43 @@ def create(
     set_commands(path, commands)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Offsets of what belongs to a disk."""
+
+    map: int
+    present: int
+    undo: int
+    undo_data: int
+
+
 def _layout(
     disks: Sequence[Disk], lengths: Sequence[int]
-) -> tuple[list[tuple[int, int]], list[tuple[int, int]], int]:
-    """Areas as offsets and lengths; offsets of each disk's map and ``present``; what follows."""
+) -> tuple[list[tuple[int, int]], list[_Place], int]:
+    """Areas as offsets and lengths; where the parts of each disk lie; what follows.
+
+    All undo logs come last, next to the blocks, with which :func:`reserve` gives them space.
+    """
     at = _up(2 * PAGE + MAX_DISKS * ENTRY, PAGE)
-    areas, places = [], []
+    areas, maps, places = [], [], []
     for length in lengths:
         areas.append((at, length))
         at += _up(length, PAGE)
     for disk in disks:
         blocks = -(-disk.size // BLOCK)
         present, at = at, _up(at + blocks // MAP_ENTRIES // 8 + 16, PAGE)
-        places.append((at, present))
+        maps.append((at, present))
         at = _up(at + 4 * blocks, PAGE)
+    for disk, (at_map, present) in zip(disks, maps, strict=True):
+        undo, at = at, _up(at + disk.slots * UNDO.size, PAGE)
+        places.append(_Place(map=at_map, present=present, undo=undo, undo_data=at))
+        at += disk.slots * PAGE
     return areas, places, at
+
+
+def undo_size(disks: Sequence[Disk]) -> int:
+    """Bytes of the undo logs of all drives."""
+    return sum(_up(disk.slots * UNDO.size, PAGE) + disk.slots * PAGE for disk in disks)
 
 
 def size_for(disks: Sequence[Disk], blocks: int) -> int:
@@ -258,11 +310,13 @@ def size_for(disks: Sequence[Disk], blocks: int) -> int:
 
 
 def reserve(path: Path) -> None:
-    """Give the blocks of a new region their space on the host; ``OSError``: there is none."""
+    """Give the blocks and undo logs of a new region their space; ``OSError``: there is none."""
     with path.open("r+b") as file:
         header = _header(file, path)
+        entries = [_undo_place(file, header, n) for n in range(header.disks)]
+        begin = min([header.link, *(undo for undo, _, slots in entries if slots)])
         end = header.data + header.blocks * BLOCK
-        os.posix_fallocate(file.fileno(), header.link, end - header.link)
+        os.posix_fallocate(file.fileno(), begin, end - begin)
 
 
 def again(path: Path, commands: bytes) -> None:
@@ -333,15 +387,19 @@ def clock(path: Path) -> int:
         return int(STATE.unpack(_at(file, _header(file, path).state, STATE.size))[11])
 
 
-def _pack_entry(disk: Disk, at_map: int, at_present: int) -> bytes:
+def _pack_entry(disk: Disk, place: _Place) -> bytes:
     limits = [disk.limits.get(name, Limit(0)) for name in BUCKETS]
     numbers = [n for limit in limits for n in (limit.avg, limit.max, limit.seconds)]
     head = ENTRY_HEAD.pack(
-        *(disk.serial.encode(), disk.model.encode(), disk.size // 512, at_map, at_present),
+        *(disk.serial.encode(), disk.model.encode(), disk.size // SECTOR, place.map, place.present),
         *(disk.flags, disk.logical, disk.physical, disk.group, disk.op_size),
     )
-    bad = b"".join(BAD.pack(b.start, b.sectors, b.flags, 0) for b in disk.bad)
-    return head + LIMITS.pack(*numbers) + BADS.pack(len(disk.bad), 0) + bad
+    bad = b"".join(BAD.pack(b.offset, b.length, b.flags, b.argument) for b in disk.bad)
+    entry = head + LIMITS.pack(*numbers) + BADS.pack(len(disk.bad), 0) + bad
+    if not disk.drive:
+        return entry
+    undo = UNDO_PLACE.pack(place.undo, place.undo_data, disk.slots, 0)
+    return entry.ljust(DRIVE_AT, b"\0") + disk.drive.pack() + undo
 
 
 def _header(file: BinaryIO, path: Path) -> _Header:
@@ -388,6 +446,13 @@ def read(path: Path) -> State:
                 fua=counters[10],
                 errors=counters[11],
                 waited=counters[12],
+                drive=dict(
+                    zip(
+                        COUNTERS,
+                        DRIVE_STATISTICS.unpack_from(entry, DRIVE_STATISTICS_AT),
+                        strict=True,
+                    )
+                ),
             )
         return State(
             phase=Phase(phase),
@@ -420,6 +485,7 @@ def _places(
     file: BinaryIO, path: Path, number: int, position: int, size: int
 ) -> Iterator[tuple[int | None, int]]:
     """Where in the file a disk's bytes lie, and how many; ``None``: nowhere, they are zeros."""
+    file.seek(0)
     header = _header(file, path)
     entry = ENTRY_HEAD.unpack(_at(file, header.table + number * ENTRY, ENTRY_HEAD.size))
     at_map, at_present, end = entry[3], entry[4], position + size
@@ -450,6 +516,76 @@ def overwrite(path: Path, number: int, position: int, data: bytes) -> None:
             file.seek(at)
             file.write(data[:part])
             data = data[part:]
+
+
+def _undo_place(file: BinaryIO, header: _Header, number: int) -> tuple[int, int, int]:
+    """Offsets of a disk's undo log and of its pages, and how many slots they have."""
+    raw = _at(file, header.table + number * ENTRY + UNDO_AT, UNDO_PLACE.size)
+    undo, data, slots, _ = UNDO_PLACE.unpack(raw)
+    return undo, data, slots
+
+
+def lose_cache(path: Path) -> dict[str, int]:
+    """Undo what the drives had in their volatile caches when the guest ended.
+
+    Returns how many bytes each disk has lost, by serial. It may be repeated after a crash.
+    """
+    lost = {}
+    with path.open("r+b") as file:
+        header = _header(file, path)
+        for number in range(header.disks):
+            entry = header.table + number * ENTRY
+            undo, data, slots = _undo_place(file, header, number)
+            raw = _at(file, undo, slots * UNDO.size)
+            bits = 0
+            for _, page, sectors, zeros, slot in sorted(
+                (
+                    (order, page, sectors, zeros, slot)
+                    for slot, (page, order, sectors, zeros) in enumerate(UNDO.iter_unpack(raw))
+                    if sectors
+                ),
+                reverse=True,
+            ):
+                old = _at(file, data + slot * PAGE, PAGE)
+                _undo(file, path, number, page, sectors, zeros, old)
+                bits += sectors.bit_count()
+            if slots:
+                lost[_text(_at(file, entry, 32))] = bits * SECTOR
+                counters = list(
+                    DRIVE_STATISTICS.unpack(
+                        _at(file, entry + DRIVE_STATISTICS_AT, DRIVE_STATISTICS.size)
+                    )
+                )
+                counters[COUNTERS.index("losses")] += 1
+                counters[COUNTERS.index("lost_bytes")] += bits * SECTOR
+                file.seek(entry + DRIVE_STATISTICS_AT)
+                file.write(DRIVE_STATISTICS.pack(*counters))
+    keep_cache(path)
+    return lost
+
+
+def _undo(
+    file: BinaryIO, path: Path, number: int, page: int, sectors: int, zeros: int, old: bytes
+) -> None:
+    """Give sectors of a page what the undo log has of them."""
+    ((place, _),) = _places(file, path, number, page * PAGE, SECTOR)  # a page is in one block
+    if place is None:  # zeros were written over zeros
+        return
+    for at in (n * SECTOR for n in range(PAGE // SECTOR) if sectors >> n & 1):
+        file.seek(place + at)
+        file.write(bytes(SECTOR) if zeros >> (at // SECTOR) & 1 else old[at : at + SECTOR])
+
+
+def keep_cache(path: Path) -> dict[str, int]:
+    """Let all that the drives had in their caches be on their media; no disk has lost any."""
+    with path.open("r+b") as file:
+        header = _header(file, path)
+        for number in range(header.disks):
+            undo, _, slots = _undo_place(file, header, number)
+            for at, data in list(_filled(file, PAGE, undo, undo + slots * UNDO.size)):
+                file.seek(at)
+                file.write(bytes(len(data)))
+    return {}
 
 
 def _extents(descriptor: int, begin: int, end: int) -> Iterator[tuple[int, int]]:

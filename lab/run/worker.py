@@ -353,7 +353,8 @@ class Worker:
     ) -> tuple[Outcome, str]:
         """Run a cell with ``do``; return its outcome and the reason. ``FullError`` passes.
 
-        The end of the console is kept with a cell that is not done.
+        With a cell that is not done the end of the console, its disks' superblocks and the
+        kernel's log are kept.
         """
         try:
             do()
@@ -361,6 +362,9 @@ class Worker:
             raise
         except LabError as error:
             lost = bench.cause(error)
+            if lost is None or isinstance(bench, SealedBackend):
+                for name, text in bench.evidence().items():
+                    save_raw(Path(cell.directory), name, text)
             console = guests.console_tail(bench.record.path, lines=200)
             save_raw(Path(cell.directory), "console.txt", console)
             return (Outcome.LOST if lost else Outcome.FAILED), str(lost or error)

@@ -50,6 +50,10 @@ class Bench(FakeBench):
     def cause(self, error: LabError) -> GuestError | None:
         return GuestError("it has ended") if self.dead else None
 
+    def evidence(self) -> dict[str, str]:
+        assert not self.dead
+        return {"superblocks.txt": "of all disks"}
+
     def close(self) -> None:
         pass
 
@@ -133,6 +137,7 @@ def test_a_cell_that_failed_gives_its_disks_back(
     bench.answers["broken"] = Output(status=1, stdout="", stderr="no", seconds=0.0)
     log = ended(tmp_path, monkeypatch, bench, PASS, BLANK, BROKEN, last=None)
     assert [e for e in log if e in BACK] == BACK
+    assert [f.read_text() for f in tmp_path.rglob("superblocks.txt")] == ["of all disks"]
 
 
 def test_a_dead_guest_is_not_asked_and_a_kept_one_keeps_its_disks(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from drive.drive import Kind, Parameters
 from lab.analysis import measure
 from lab.compile.cell.procedure import cell_procedure
 from lab.compile.guest.program import POSSIBLE, programs
@@ -14,7 +15,9 @@ from lab.compile.scenario.document import Compiled, compile_scenario
 from lab.compile.scenario.identity import cell_id, identity
 from lab.core.errors import InputError
 from lab.core.yaml import parse_override
+from lab.host.guest.virtual.sealed import disk_of
 from lab.model.execution.procedure import DiskLimit, SealDisks
+from lab.model.scenario.drive import integers
 from lab.plugins import catalog
 from lab.run.options import RunOptions
 
@@ -42,19 +45,8 @@ def test_real_cells_do_not_mention_the_clock() -> None:
     ("sets", "says"),
     [
         (("guest.cpus=2",), r"guest\.cpus: .*not 2: set it to 1"),
-        (
-            ("disks.model=hdd", "disks.throttle={}"),
-            r"disks\.model: 'hdd' .*guest\.clock is virtual",
-        ),
         (("disks.bus=scsi",), r"disks\.bus: SCSI .*guest\.clock is virtual"),
         (("disks.size=13TiB",), r"disks\.size: .*12TiB at most"),
-        (
-            (
-                'faults=[{"name": "s", "fault": "slow", "during": "write", "at": 1, "disk": 1,'
-                ' "total_bytes_per_second": "1MiB"}]',
-            ),
-            r"faults\[0\]\.fault: slow .*virtual time",
-        ),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_booted(
@@ -83,6 +75,19 @@ def test_each_limit_gets_to_the_driver_under_its_name() -> None:
     }
     assert (disk.operation_size, disk.group, disk.write_back) == (4096, 1, False)
     assert [d.group for d in step.disks] == [1] * len(step.disks)
+
+
+def test_a_modelled_drive_gets_to_the_driver_as_the_server_has_it() -> None:
+    for model, kind in (("hdd", Kind.HDD), ("ssd", Kind.SSD)):
+        sets = (f"disks.model={model}", "disks.preset=null", "disks.hdd={}", VIRTUAL)
+        cell = compiled(*sets, name="faults-modelled").cells[0]
+        step = seal(cell)
+        (serial, disk), sealed = cell.each_disk[0], step.disks[0]
+        drive = catalog.disk_model(model).drive(disk)
+        assert drive is not None
+        assert Parameters(**sealed.drive) == integers(drive, serial)
+        assert (sealed.drive["kind"], sealed.rotational) == (kind, model == "hdd")
+        assert disk_of(sealed).slots == drive.write_cache // 4096
 
 
 @pytest.mark.parametrize("name", sorted(catalog.scenarios()))

@@ -7,7 +7,6 @@ from typing import Final
 
 from lab.compile.cell.fault_times import begun, in_order
 from lab.compile.guest.disks import standing
-from lab.compile.guest.program import POSSIBLE
 from lab.compile.guest.steps import BOOT_TIMEOUT, SETTLED
 from lab.compile.guest.virtual_time import is_sealed
 from lab.core.wording import guess
@@ -86,12 +85,6 @@ def fault_problems(cell: Cell) -> Iterator[tuple[int, Problem]]:
             yield index, problem
             return
         steps = kind.steps(parameters, scene)
-        if is_sealed(cell) and not all(isinstance(step, POSSIBLE) for step in steps):
-            message = (
-                f"{fault.fault} needs QEMU's disks, and a guest with virtual time has none: set"
-                " guest.clock to real, or write another fault"
-            )
-            yield index, Problem(key="fault", message=message)
         if steps and any(d.device for d in cell.disks):
             message = (
                 f"{fault.fault} needs QEMU's disks, and this cell has a real one: write another"

@@ -13,19 +13,24 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Final
 
 from lab.compile.guest.seeds import addresses
 from lab.core.errors import InputError
+from lab.md.steps.verify import SUPERBLOCKS
 from lab.model.execution.procedure import (
+    AskServer,
     AttachDisk,
     BeginWorkload,
     EndWorkload,
     GuestCommand,
+    LimitDisk,
     Pause,
     PowerCycle,
     Procedure,
     SealDisks,
+    SpoilDisk,
     Step,
     Timed,
     UnplugDisk,
@@ -39,13 +44,16 @@ CUT: Final = "--8<-- lab --8<--"
 TIMED_OUT: Final = 124
 """Exit status of ``timeout(1)`` after a timeout."""
 POSSIBLE: Final = (
+    AskServer,
     AttachDisk,
     BeginWorkload,
     EndWorkload,
     GuestCommand,
+    LimitDisk,
     Pause,
     PowerCycle,
     SealDisks,
+    SpoilDisk,
     Timed,
     UnplugDisk,
     Verify,
@@ -56,6 +64,25 @@ POSSIBLE: Final = (
 _BEFORE: Final = 120.0
 """Seconds for reading counters."""
 _PLUG: Final = 60.0
+STATISTICS: Final = "stats"
+"""What a server is asked for its counters; in virtual time the host reads them in the region."""
+PARAMETERS: Final = "/sys/module/lab_disk/parameters"
+"""Where the driver takes commands (``drive/README.md``)."""
+FOREVER: Final = 2**64 - 1
+"""Nanoseconds of a stall that lasts until it is released."""
+LIMITS: Final = (
+    *("total_bytes_sec", "read_bytes_sec", "write_bytes_sec"),
+    *("total_iops_sec", "read_iops_sec", "write_iops_sec"),
+)
+"""libvirt's names of a throttled disk's limits, in the order of the driver's."""
+EVIDENCE: Final = f"{SUPERBLOCKS}echo\necho '{CUT}'\ndmesg || true\n"
+"""Shell lines that print each disk's superblock of md, and the kernel's log."""
+
+
+def evidence(text: str) -> Mapping[str, str]:
+    """The output of :data:`EVIDENCE` as raw output by name; empty: there is none."""
+    superblocks, found, log = text.partition(f"\n{CUT}\n")
+    return {"superblocks.txt": superblocks, "kernel.txt": log} if found else {}
 
 
 def timed_script(step: Timed) -> str:
@@ -101,9 +128,23 @@ class Programs:
     """The program of each boot; all but the last end with a power cut."""
     limits: tuple[float, ...]
     """Seconds of guest time that each boot may take."""
+    loses: tuple[bool, ...] = ()
+    """Whether each power cut loses the disks' volatile caches."""
 
 
-FUNCTIONS: Final = """\
+FAILED: Final = -1
+"""Number of the frame with :data:`EVIDENCE`, which follows the first command that failed."""
+FUNCTIONS: Final = (
+    f"""\
+examine() {{
+{EVIDENCE}}}
+failed() {{ # once
+  [ ! -e $work/failed.out ] || return 0
+  examine >$work/failed.out 2>/dev/null
+  frame {FAILED} 0 failed
+}}
+"""
+    + """\
 LC_ALL=C PATH=/usr/sbin:/usr/bin:/sbin:/bin
 export LC_ALL PATH
 work=/run/lab
@@ -124,9 +165,15 @@ item() { # number limit script
   timeout -k 10 "$2" sh -e $work/script </dev/null >$work/item.out 2>$work/item.err || status=$?
   frame "$1" $status item
 }
-must() { item "$@"; [ $status = 0 ] || exit 0; } # the cell ends with what failed
+give_up() { failed; exit 0; } # the cell ends with what failed
+must() { item "$@"; [ $status = 0 ] || give_up; }
 agrees() { # expected lines, of what the last command printed
   for line; do grep -qxF -e "$line" $work/item.out || return 1; done
+}
+check() { # number limit script expected…
+  item "$1" "$2" "$3"
+  shift 3
+  agrees "$@" || failed
 }
 wait_for() { # number limit interval hits script expected…
   begun "$1"
@@ -144,7 +191,7 @@ wait_for() { # number limit interval hits script expected…
     sleep "$interval"
   done
   frame $number $status item
-  [ $found -ge "$hits" ] || exit 0
+  [ $found -ge "$hits" ] || give_up
 }
 begin() { # name limit script
   printf '%s\\n' "$3" >$work/$1.script
@@ -160,9 +207,10 @@ finish() { # number name: wait for what was begun
   wait
   status=$(cat $work/$2.status)
   frame "$1" "$status" "$2"
-  [ "$status" = 0 ] || exit 0
+  [ "$status" = 0 ] || give_up
 }
 """
+)
 """Shell functions at the start of each program; an unsealed guest has them in a file."""
 
 
@@ -189,6 +237,7 @@ class _Builder:
     _items: list[Item] = field(default_factory=list)
     _boots: list[list[str]] = field(default_factory=lambda: [[]])
     _limits: list[float] = field(default_factory=lambda: [0.0])
+    _loses: list[bool] = field(default_factory=list)
     _slots: dict[str, int] = field(default_factory=dict)
     """Number of each disk in the driver's table, by serial."""
     _running: list[str] = field(default_factory=list)
@@ -202,7 +251,9 @@ class _Builder:
             case GuestCommand():
                 self._command(number, step.script, step.timeout)
             case Verify():
-                self._command(number, step.script, step.timeout, must=False)
+                expected = [f"{key}={value}" for key, value in step.expect.items()]
+                words = shlex.join((f"{step.timeout:.0f}", step.script, *expected))
+                self._item(number, step.script, (f"check %d {words}",), step.timeout)
             case Timed():
                 self._command(number, timed_script(step), step.timeout)
             case WaitFor():
@@ -228,7 +279,15 @@ class _Builder:
                 self._command(number, detach(self._slots[step.serial]), _PLUG)
             case AttachDisk():
                 self._command(number, attach(self._slots[step.serial]), _PLUG)
+            case AskServer():
+                if step.line != STATISTICS:
+                    self._command(number, order(self._slots[serial_of(step.socket)], step), _PLUG)
+            case LimitDisk():
+                self._command(number, limit(self._slots[step.serial], step), _PLUG)
+            case SpoilDisk():
+                self._command(number, spoil(self._slots[step.serial], step), _PLUG)
             case PowerCycle():
+                self._loses.append(bool(step.lose))
                 self._cut(number)
             case WaitForSsh():
                 pass  # a boot's program begins when the boot has ended
@@ -244,7 +303,12 @@ class _Builder:
             within = [line.replace(" LIMIT ", f" {limit:.0f} ", 1) for line in lines]
             drawn = addresses(self._seed)
             texts.append(FUNCTIONS + drawn + "\n".join([*within, "exit 0"]) + "\n")
-        return Programs(items=tuple(self._items), boots=tuple(texts), limits=tuple(self._limits))
+        return Programs(
+            items=tuple(self._items),
+            boots=tuple(texts),
+            limits=tuple(self._limits),
+            loses=tuple(self._loses),
+        )
 
     def _lines(self, *lines: str) -> None:
         self._boots[-1].extend(lines)
@@ -257,9 +321,8 @@ class _Builder:
         self._items.append(Item(script=script, step=step, lines=lines, asked=asked))
         self._limits[-1] += limit
 
-    def _command(self, step: int, script: str, limit: float, *, must: bool = True) -> None:
-        words = f"{'must' if must else 'item'} %d {limit:.0f} {shlex.quote(script)}"
-        self._item(step, script, (words,), limit)
+    def _command(self, step: int, script: str, limit: float) -> None:
+        self._item(step, script, (f"must %d {limit:.0f} {shlex.quote(script)}",), limit)
 
     def _end(self, number: int, step: EndWorkload) -> None:
         tag = f"{step.workload}.{step.trial}"
@@ -287,14 +350,56 @@ class _Builder:
 def attach(slot: int) -> str:
     """Shell lines that attach a disk of the lab's driver and wait for udev."""
     return (
-        f"[ -e /sys/block/lab{slot} ] || echo {slot} > /sys/module/lab_disk/parameters/attach\n"
+        f"[ -e /sys/block/lab{slot} ] || echo {slot} > {PARAMETERS}/attach\n"
         "udevadm settle --timeout=30"
     )
 
 
 def detach(slot: int) -> str:
     """A shell line that detaches a disk of the lab's driver."""
-    return f"echo {slot} > /sys/module/lab_disk/parameters/detach"
+    return f"echo {slot} > {PARAMETERS}/detach"
+
+
+def serial_of(socket: str) -> str:
+    """The serial of the disk whose server would have this control socket."""
+    return PurePosixPath(socket).stem
+
+
+def order(slot: int, step: AskServer) -> str:
+    """A shell line that has the driver do what a disk's server does (``nbdkit_disk.c: command``).
+
+    ``InputError``: the driver cannot.
+    """
+    match step.line.split():
+        case ["error", "read" | "write" as way, offset, length, *times]:
+            flags = {"read": 1, "write": 2}[way]
+            words = ("bad", offset, length, str(flags), *times)
+        case ["rot", offset, length, *flip]:
+            words = ("rot", offset, length, *(flip or ["255"]))
+        case ["misread", offset, length, *flip]:
+            words = ("bad", offset, length, "4", *(flip or ["255"]))
+        case ["stall", "release"]:
+            words = ("stall", str(FOREVER))
+        case ["stall", seconds]:
+            words = ("stall", str(round(float(seconds) * 1e9)))
+        case ["release"]:
+            words = ("stall", "0")
+        case _:
+            raise InputError(
+                f"guest.clock: a sealed guest's disks do not know '{step.line}': set it to real"
+            )
+    return f"echo {slot} {' '.join(words[1:])} > {PARAMETERS}/{words[0]}"
+
+
+def limit(slot: int, step: LimitDisk) -> str:
+    """A shell line that gives a throttled disk of the driver other limits."""
+    values = " ".join(str(step.limits.get(name, 0)) for name in LIMITS)
+    return f"echo {slot} {values} > {PARAMETERS}/limit"
+
+
+def spoil(slot: int, step: SpoilDisk) -> str:
+    """A shell line that changes bytes of a disk of the driver: exclusive or with the pattern."""
+    return f"echo {slot} {step.offset} {step.length} {step.pattern} > {PARAMETERS}/rot"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

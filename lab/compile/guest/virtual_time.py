@@ -1,25 +1,24 @@
 """Guests with virtual time: which cells can have one, and their disks as the lab's driver has them.
 
 A sealed guest's disks are all there from its start. What completes a request is the guest's own
-timer, by QEMU's rules for limits (``drive/throttle.h``).
+timer, by QEMU's rules for limits (``drive/throttle.h``) or as a drive does (``drive/drive.h``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Final
 
 from lab.model.execution.procedure import DiskLimit, SealDisks, SealedDisk
 from lab.model.plugin import Problem
 from lab.model.scenario.document import CacheMode, Cell, Disk, DiskBus
+from lab.model.scenario.drive import integers
 from lab.model.scenario.guest import Clock, Guest
 from lab.model.scenario.suite import Suite
 from lab.plugins import catalog
-from lab.plugins.disks._shared import disk_seed
 from lab.plugins.disks.throttle import IOTUNE
 
-MODELS: Final = ("throttle", "none")
-"""Disk models that the lab's driver supports."""
 LARGEST: Final = 12 << 40
 """Bytes; the limit of a disk's block map."""
 THROUGH: Final = (CacheMode.WRITETHROUGH, CacheMode.DIRECTSYNC)
@@ -71,12 +70,6 @@ def disk_problems(guest: Guest, disk: Disk) -> Iterator[Problem]:
             "real,"
             " or use a virtual disk",
         )
-    elif disk.model not in MODELS:
-        yield Problem(
-            key="model",
-            message=f"'{disk.model}' runs in the host's time, and guest.clock is virtual: set it to"
-            f" real, or model to {' or '.join(MODELS)}",
-        )
     if disk.bus is DiskBus.SCSI:
         yield Problem(
             key="bus",
@@ -102,7 +95,8 @@ def seal(cell: Cell, seed: int = 1) -> SealDisks:
     names: list[str] = []
     disks = []
     for serial, disk in cell.each_disk:
-        given = disk.throttle
+        given, model = disk.throttle, catalog.disk_model(disk.model)
+        drive = model.drive(disk)
         group = 0
         if given.group is not None:
             names += [given.group] if given.group not in names else []
@@ -111,20 +105,15 @@ def seal(cell: Cell, seed: int = 1) -> SealDisks:
             SealedDisk(
                 serial=serial,
                 size=disk.size,
+                rotational=model.rotational(disk) is not False,
                 write_back=disk.cache not in THROUGH,
                 group=group,
                 operation_size=given.operation_size or 0,
                 limits=dict(_limits(disk)),
-                seed=_seed(disk, serial, seed),
+                drive=asdict(integers(drive, serial)) if drive else {},
             )
         )
     return SealDisks(disks=tuple(disks), seed=seed)
-
-
-def _seed(disk: Disk, serial: str, trial: int) -> int:
-    """The seed of a modelled drive; 0: the disk draws nothing."""
-    drive = catalog.disk_model(disk.model).drive(disk)
-    return 0 if drive is None else disk_seed(getattr(drive, "seed", trial), serial)
 
 
 def _limits(disk: Disk) -> Iterator[tuple[str, DiskLimit]]:

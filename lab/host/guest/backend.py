@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from lab.compile.guest.program import EVIDENCE, evidence
 from lab.core.errors import (
     GuestError,
     HostError,
@@ -356,6 +357,13 @@ class LiveBackend:
             raise self._dead(error.message) from error
         finally:
             self._watchdog.end()
+
+    def evidence(self) -> Mapping[str, str]:
+        """Raw output that explains a failure, if the guest still responds."""
+        try:
+            return evidence(self.guest(EVIDENCE, 60).stdout)
+        except LabError:
+            return {}
 
     def _alive(self, *, ask: bool) -> None:
         """Raise ``GuestError`` with the end of the console if the guest has died or hangs."""

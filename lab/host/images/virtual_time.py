@@ -27,7 +27,7 @@ from lab.model.scenario.guest import Guest
 
 SOURCES: Final = Path(drive.__file__).parent
 BUILT_FROM: Final = (
-    *("lab_disk.c", "throttle.h", "region.h", "Kbuild", "build.sh", "init.c"),
+    *("lab_disk.c", "throttle.h", "drive.h", "region.h", "map.h", "Kbuild", "build.sh", "init.c"),
     *("60-lab-disk.rules", "cpio.py"),
 )
 BOOT_FILES: Final = ("initramfs", "lab_disk.ko")

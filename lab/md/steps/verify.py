@@ -16,6 +16,18 @@ BITMAP_SECONDS: Final = 5
 """mdadm's ``DEFAULT_BITMAP_DELAY``: the interval of the kernel's scan for bits to clear."""
 
 
+SUPERBLOCKS: Final = """\
+for disk in /sys/block/*; do
+  case ${disk##*/} in md* | loop* | ram* | sr*) continue ;; esac
+  serial=
+  [ ! -e $disk/serial ] || read -r serial <$disk/serial || true
+  echo "== ${disk##*/} $serial"
+  timeout -k 1 20 mdadm --examine /dev/${disk##*/} 2>&1 || true
+done
+"""
+"""Shell lines that print the superblock of each disk of the guest."""
+
+
 def has_bits(array: Array) -> bool:
     """Whether the bitmap starts with all bits set, until the kernel has cleared them."""
     return array.bitmap in ("internal", "external")

@@ -262,6 +262,8 @@ class BuildPlugin(HostStep):
     doing: ClassVar = "compiling {source}"
     source: str
     """Path beside the package ``lab``."""
+    headers: tuple[str, ...] = ()
+    """Paths of the lab's own headers that it includes."""
     link: str
     flags: tuple[str, ...]
     """The compiler's."""
@@ -627,7 +629,8 @@ class Pause(HostStep):
 class PowerCycle(BaseStep):
     """End QEMU as a power cut does (SIGKILL), and start the guest again from the same disks.
 
-    The disks' servers outlive QEMU; those of ``lose`` then lose what is in their volatile cache.
+    The disks' servers outlive QEMU; those of ``lose`` then lose what is in their volatile cache. In
+    virtual time the guest ends itself, and all disks lose theirs if there are any in ``lose``.
     """
 
     kind: Literal["power_cycle"] = "power_cycle"
@@ -687,7 +690,10 @@ class LimitDisk(HostStep):
 
 
 class SpoilDisk(HostStep):
-    """Write bytes to a disk behind the guest's back, as QEMU's block layer sees it."""
+    """Write bytes to a disk behind the guest's back, as QEMU's block layer sees it.
+
+    In virtual time the driver changes them, by exclusive or with the pattern.
+    """
 
     kind: Literal["spoil_disk"] = "spoil_disk"
     doing: ClassVar = "corrupting {serial}"
@@ -731,8 +737,8 @@ class SealedDisk(Model):
     operation_size: int = 0
     limits: dict[str, DiskLimit] = {}
     """By names such as ``bytes_total`` and ``operations_write``."""
-    seed: int = 0
-    """Decides the angles of a modelled drive's platters; 0: the disk draws nothing."""
+    drive: dict[str, int] = {}
+    """A modelled drive's values, by the names of ``struct lab_drive_parameters``; empty: none."""
 
 
 class SealDisks(HostStep):

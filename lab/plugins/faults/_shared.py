@@ -13,6 +13,7 @@ from lab.md.facts.geometry import Geometry
 from lab.md.facts.options import BITMAP_MOUNT, bitmap_path
 from lab.md.facts.sizes import geometry_of, present, without_bitmap_disk
 from lab.md.steps.create import bitmap_mount_command
+from lab.md.steps.verify import SUPERBLOCKS
 from lab.model.execution.procedure import words
 from lab.model.plugin import FaultKind, Problem, Scene, Standing
 from lab.model.result.measurement import Metric, MetricKind
@@ -109,8 +110,8 @@ def settle(device: str, limit: float) -> str:
 
 
 def state(device: str, tag: str) -> str:
-    """Shell lines that print md's state of the array and each member, and the kernel's log of the
-    fault."""
+    """Shell lines that print md's state of the array and each member, the superblocks if there is
+    no array, and the kernel's log of the fault."""
     return (
         f"{find(device)}"
         "if [ -e $md/array_state ]; then\n"
@@ -125,7 +126,7 @@ def state(device: str, tag: str) -> str:
         "    read -r errors < $m/errors || true\n"
         '    echo "member ${m##*/dev-} $slot $errors $state"\n'
         "  done\n"
-        "fi\n"
+        f"{'' if device == '/dev/null' else f'else{chr(10)}{SUPERBLOCKS}'}fi\n"
         "cat /proc/mdstat\n"
         f"dmesg > /run/lab-dmesg\nmark=$(grep -nF '{mark(tag)}' /run/lab-dmesg | tail -n 1)\n"
         'tail -n "+${mark%%:*}" /run/lab-dmesg 2>/dev/null || cat /run/lab-dmesg\n'

@@ -37,6 +37,7 @@ def inputs_of(
 
     ``start``: the snapshot's name, or :data:`BOOTED`.
     """
+    found = programs(trial)
     guest = guest_of(kit, Path("REGION"))
     line = " ".join(sealed.command(guest, region.size_for(disks, blocks))[1:])
     places = {"BASE": kit.base, "KERNEL": kit.kernel, "INITRAMFS": kit.initramfs}
@@ -45,7 +46,8 @@ def inputs_of(
     data = {
         "files": kit.digests,
         "qemu": line,
-        "programs": programs(trial).boots,
+        "programs": found.boots,
+        "caches lost": found.loses,
         "expected": [step.expect for step in trial.steps if isinstance(step, Verify)],
         "setup": sealed.SETUP,
         "disks": [repr(disk) for disk in disks],

@@ -18,14 +18,19 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from drive import region, sealed
+from drive.drive import Parameters
 from drive.monitor import Monitor, MonitorError
 from lab.compile.guest.program import (
+    FAILED,
+    STATISTICS,
     TIMED_OUT,
     Answer,
     Programs,
     answers,
     begun,
+    evidence,
     programs,
+    serial_of,
     trials,
 )
 from lab.core.errors import FullError, GuestError, HostError, LabError, ToolError, full, unwritable
@@ -41,12 +46,15 @@ from lab.model.execution.events import GuestTime
 from lab.model.execution.job import CellJob, SealedKit
 from lab.model.execution.ports import Output
 from lab.model.execution.procedure import (
+    AskServer,
     AttachDisk,
     DetachDisk,
+    LimitDisk,
     PowerCycle,
     Procedure,
     SealDisks,
     SealedDisk,
+    SpoilDisk,
     Step,
     UnplugDisk,
 )
@@ -104,6 +112,9 @@ class SealedBackend:
         self._now = 0.0
         self._ended: LabError | None = None
         """Why there are no more answers."""
+        self._lost_bytes: list[Mapping[str, int]] = []
+        """Of each power cut: bytes that were lost with the disks' caches, by serial."""
+        self._statistics: Mapping[str, region.Statistics] = {}
         self._daemon: process.Daemon | None = None
 
     def take(self, cell: CellJob) -> None:
@@ -121,6 +132,7 @@ class SealedBackend:
         self._procedure = self._trials[0] if self._trials else Procedure(name="", steps=())
         self._programs = programs(self._procedure)
         self._answers = {}
+        self._lost_bytes, self._statistics = [], {}
         self._next = self._asked = 0
         self._now = 0.0
         self._ended = None
@@ -157,7 +169,7 @@ class SealedBackend:
         path.unlink(missing_ok=True)
         blocks = blocks_of(self._space)
         disks = [root_disk(self._kit), *map(disk_of, step.disks)]
-        need_space(path.parent, blocks * region.BLOCK)
+        need_space(path.parent, blocks * region.BLOCK + region.undo_size(disks))
         inputs, results = "", hashlib.sha256()
         guest = guest_of(self._kit, path)
         try:
@@ -172,6 +184,8 @@ class SealedBackend:
                 last = number == len(self._programs.boots) - 1
                 if not self._read(path, cut=not last):
                     break
+                undo = region.lose_cache if self._programs.loses[number] else region.keep_cache
+                self._lost_bytes.append(undo(path))
         except OSError as error:
             raise unwritable(path, error) from error
         except region.RegionError as error:
@@ -318,6 +332,7 @@ class SealedBackend:
     def _read(self, path: Path, *, cut: bool) -> bool:
         """Read the results of a boot; return whether another boot follows."""
         state = region.read(path)
+        self._statistics = state.disks
         log = self.record.path / "console.log"
         log.write_text(state.log, encoding="utf-8")
         before = self._now
@@ -405,7 +420,7 @@ class SealedBackend:
             raise self._ended or GuestError("the sealed guest ended before its power was cut")
         return output_of(answer)
 
-    def power_cycle(self, _step: PowerCycle) -> str:
+    def power_cycle(self, step: PowerCycle) -> str:
         """Skip the items that the power cut ended: the program has cut the power already."""
         items = self._programs.items
         while items[self._next].script != "the power cut":
@@ -413,7 +428,24 @@ class SealedBackend:
         self._next += 1
         if not any(n >= self._next for n in self._answers) and self._ended:
             raise self._ended
-        return ""
+        return lost(step, self._lost_bytes.pop(0) if self._lost_bytes else {})
+
+    def ask_server(self, step: AskServer) -> str:
+        """What a disk's server would answer: ``ok``, or ``error`` and why."""
+        if step.line == STATISTICS:
+            return counters(self._statistics[serial_of(step.socket)])
+        answer = self._answer(self._programs.items[self._next].script)
+        return f"error {answer.stderr.strip()}" if answer.status else "ok"
+
+    def limit_disk(self, step: LimitDisk) -> None:
+        self._plugged(step.serial)
+
+    def spoil_disk(self, step: SpoilDisk) -> None:
+        self._plugged(step.serial)
+
+    def evidence(self) -> Mapping[str, str]:
+        """Raw output that explains a failure."""
+        return evidence(self._answers[FAILED].stdout) if FAILED in self._answers else {}
 
     def attach_disk(self, step: AttachDisk) -> None:
         self._plugged(step.serial)
@@ -426,9 +458,7 @@ class SealedBackend:
     def _plugged(self, serial: str) -> None:
         answer = self._answer(self._programs.items[self._next].script)
         if answer.status:
-            raise ToolError(
-                f"plugging or unplugging the disk '{serial}' failed: {answer.stderr.strip()}"
-            )
+            raise ToolError(f"changing the disk '{serial}' failed: {answer.stderr.strip()}")
 
     def now(self) -> float:
         """Seconds of the guest's clock, at the last answer."""
@@ -482,6 +512,17 @@ def output_of(answer: Answer) -> Output:
     )
 
 
+def lost(step: PowerCycle, lost_bytes: Mapping[str, int]) -> str:
+    """What the servers of a power cut's disks would answer."""
+    found = ((socket, lost_bytes.get(serial_of(socket), 0)) for socket in step.lose)
+    return "".join(f"{socket} ok {count}\n" for socket, count in found)
+
+
+def counters(statistics: region.Statistics) -> str:
+    """A disk's counters as its server would print them."""
+    return f"ok {json.dumps(statistics.drive)}"
+
+
 def disk_of(disk: SealedDisk) -> region.Disk:
     """A cell's disk as the region stores it."""
     flags = region.ROTATIONAL if disk.rotational else 0
@@ -495,6 +536,7 @@ def disk_of(disk: SealedDisk) -> region.Disk:
             name: region.Limit(limit.average, limit.burst, limit.seconds)
             for name, limit in disk.limits.items()
         },
+        drive=Parameters(**disk.drive) if disk.drive else None,
     )
 
 

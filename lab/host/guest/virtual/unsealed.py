@@ -15,7 +15,18 @@ from typing import Final
 from typing_extensions import override
 
 from drive import region, sealed
-from lab.compile.guest.program import FUNCTIONS, Answer, answers, attach, detach
+from lab.compile.guest.program import (
+    FUNCTIONS,
+    STATISTICS,
+    Answer,
+    answers,
+    attach,
+    detach,
+    limit,
+    order,
+    serial_of,
+    spoil,
+)
 from lab.compile.guest.steps import BUSY, UNSEALED
 from lab.core.errors import GuestError, ToolError, unwritable
 from lab.host.guest import registry as guests
@@ -24,7 +35,9 @@ from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual import suspend
 from lab.host.guest.virtual.sealed import (
     SLOWEST,
+    counters,
     disk_of,
+    lost,
     need_space,
     no_room,
     output_of,
@@ -37,10 +50,13 @@ from lab.model.execution.events import Sample, TestStarted
 from lab.model.execution.job import CellJob, SealedKit
 from lab.model.execution.ports import Output
 from lab.model.execution.procedure import (
+    AskServer,
     AttachDisk,
     DetachDisk,
+    LimitDisk,
     PowerCycle,
     SealDisks,
+    SpoilDisk,
     Step,
     UnplugDisk,
     WaitFor,
@@ -128,7 +144,7 @@ class UnsealedBackend(LiveBackend):
         disks = [root_disk(self._kit), *map(disk_of, step.disks)]
         self._slots = {disk.serial: number for number, disk in enumerate(step.disks, 1)}
         blocks = -(-(self._space + ROOT_SPACE) // region.BLOCK)
-        need_space(self.record.path, blocks * region.BLOCK)
+        need_space(self.record.path, blocks * region.BLOCK + region.undo_size(disks))
         try:
             self._region.unlink(missing_ok=True)
             region.create(self._region, disks, size=sealed.UNSEALED_REGION, blocks=blocks)
@@ -153,18 +169,20 @@ class UnsealedBackend(LiveBackend):
             raise ToolError(f"preparing the guest for commands failed: {done.stderr.strip()}")
 
     @override
-    def power_cycle(self, _step: PowerCycle) -> str:
+    def power_cycle(self, step: PowerCycle) -> str:
         for name in self._begun:
             self._cut[name] = output_of(self._answer(f"frame 0 0 {name}", 0.0))
         self._begun.clear()
         xml = self._hypervisor.definition()
         guests.kill(self.record.path)
+        undo = region.lose_cache if step.lose else region.keep_cache
+        answer = lost(step, undo(self._region))
         region.again(self._region, b"")
         self.close()
         self._hypervisor.forget()
         self._guest_now = 0.0
         self._start(xml)
-        return ""
+        return answer
 
     def suspend(self) -> None:
         """Close the connection, and stop the guest's clock and CPU."""
@@ -242,12 +260,26 @@ class UnsealedBackend(LiveBackend):
         if isinstance(step, UnplugDisk):
             self._plug(step.serial, detach(self._slots[step.serial]))
 
+    @override
+    def ask_server(self, step: AskServer) -> str:
+        serial = serial_of(step.socket)
+        if step.line == STATISTICS:
+            return counters(region.read(self._region).disks[serial])
+        done = self.guest(order(self._slots[serial], step), 60.0)
+        return f"error {done.stderr.strip()}" if done.status else "ok"
+
+    @override
+    def limit_disk(self, step: LimitDisk) -> None:
+        self._plug(step.serial, limit(self._slots[step.serial], step))
+
+    @override
+    def spoil_disk(self, step: SpoilDisk) -> None:
+        self._plug(step.serial, spoil(self._slots[step.serial], step))
+
     def _plug(self, serial: str, script: str) -> None:
         done = self.guest(script, 60.0)
         if done.status:
-            raise ToolError(
-                f"plugging or unplugging the disk '{serial}' failed: {done.stderr.strip()}"
-            )
+            raise ToolError(f"changing the disk '{serial}' failed: {done.stderr.strip()}")
 
     # -- time
 

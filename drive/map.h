@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
+/*
+ * Contents of disks in a region (region.h): the map of blocks, and the undo log of drives with a volatile cache.
+ *
+ * One file for the guest's kernel and for tests in user space: no lock and no allocation. The includer keeps
+ * two calls from running at once.
+ */
+#ifndef LAB_MAP_H
+#define LAB_MAP_H
+
+#include "region.h"
+
+#ifdef __KERNEL__
+#include <linux/bitops.h>
+#include <linux/minmax.h>
+#include <linux/string.h>
+#else
+#define barrier() __asm__ volatile("" ::: "memory")
+#define WRITE_ONCE(to, value) (*(volatile __typeof__(to) *)&(to) = (value))
+#define min_t(type, a, b) ((type)(a) < (type)(b) ? (type)(a) : (type)(b))
+
+static inline bool test_bit(u64 bit, const unsigned long *bits)
+{
+	return bits[bit / 64] >> bit % 64 & 1;
+}
+
+static inline void set_bit(u64 bit, unsigned long *bits)
+{
+	bits[bit / 64] |= 1ul << bit % 64;
+}
+
+/* The first byte that is another; NULL: none. */
+static inline const void *memchr_inv(const void *data, int byte, size_t size)
+{
+	const u8 *at = data;
+
+	for (; size; size--, at++)
+		if (*at != byte)
+			return at;
+	return NULL;
+}
+#endif
+
+/* The contents of one disk. */
+struct lab_map {
+	struct lab_entry *entry;
+	u32 *map;
+	unsigned long *present;
+	struct lab_undo *undo;
+	u64 undone;	/* order of the newest entry of the undo log */
+};
+
+static void *region, *base;
+static u64 base_size;
+static struct lab_header *header;
+static struct lab_state *state;
+
+/*
+ * QEMU may end at any instruction, and the region stays as it is then. Hence the order of stores below:
+ * a block is in the map, or free, or (after such an end) lost until the host repairs the list, and never
+ * two of these; one that is not in the map holds zeros.
+ */
+static inline u32 lab_block_new(void)
+{
+	u32 *link = region + header->link;
+	u32 block;
+
+	if (state->free) {
+		block = state->free - 1;
+		WRITE_ONCE(state->free, link[block]);
+	} else if (state->fresh < header->blocks) {
+		block = state->fresh;
+		WRITE_ONCE(state->fresh, state->fresh + 1);
+	} else {
+		state->full++;
+		return 0;
+	}
+	state->used++;
+	return block + 1;
+}
+
+static inline void *lab_block_data(u32 entry)
+{
+	return region + header->data + ((u64)(entry - 1) << LAB_BLOCK_SHIFT);
+}
+
+static inline u32 lab_block_of(struct lab_map *m, u64 index)
+{
+	/* Reading a hole of the host's file may take memory there: a map of 12 TiB is 768 MiB of holes. */
+	return test_bit(index >> LAB_MAP_SHIFT, m->present) ? m->map[index] : 0;
+}
+
+/* Zeros, without writing to pages that hold nothing else: they may be holes in the host's file. */
+static inline void lab_clear(void *data, u32 size)
+{
+	u32 n;
+
+	for (; size; data += n, size -= n) {
+		n = min_t(u32, size, LAB_DRIVE_PAGE - (unsigned long)data % LAB_DRIVE_PAGE);
+		if (memchr_inv(data, 0, n))
+			memset(data, 0, n);
+	}
+}
+
+static inline void lab_block_free(struct lab_map *m, u64 index)
+{
+	u32 *link = region + header->link;
+	u32 entry = lab_block_of(m, index);
+
+	if (!entry)
+		return;
+	WRITE_ONCE(m->map[index], 0);
+	lab_clear(lab_block_data(entry), LAB_BLOCK);
+	WRITE_ONCE(link[entry - 1], state->free);
+	barrier();
+	WRITE_ONCE(state->free, entry);
+	state->used--;
+}
+
+/* What a block holds that was never written. */
+static inline void *lab_base(struct lab_map *m, u64 position, u32 size)
+{
+	if (!(m->entry->flags & LAB_BASE) || position + size > base_size)
+		return NULL;
+	return base + position;
+}
+
+/* A block to write to, or NULL: none is left. */
+static inline void *lab_block_get(struct lab_map *m, u64 index)
+{
+	u32 entry = lab_block_of(m, index);
+	void *from;
+
+	if (entry)
+		return lab_block_data(entry);
+	entry = lab_block_new();
+	if (!entry)
+		return NULL;
+	from = lab_base(m, index << LAB_BLOCK_SHIFT, LAB_BLOCK);
+	if (from)
+		memcpy(lab_block_data(entry), from, LAB_BLOCK);
+	barrier();
+	set_bit(index >> LAB_MAP_SHIFT, m->present);
+	WRITE_ONCE(m->map[index], entry);
+	return lab_block_data(entry);
+}
+
+/* Within one block. */
+static inline void lab_read(struct lab_map *m, u64 position, void *to, u32 size)
+{
+	u32 entry = lab_block_of(m, position >> LAB_BLOCK_SHIFT);
+	void *from;
+
+	if (entry)
+		from = lab_block_data(entry) + (position & (LAB_BLOCK - 1));
+	else
+		from = lab_base(m, position, size);
+	if (from)
+		memcpy(to, from, size);
+	else
+		memset(to, 0, size);
+}
+
+static inline bool lab_write(struct lab_map *m, u64 position, const void *from, u32 size)
+{
+	u64 index = position >> LAB_BLOCK_SHIFT;
+	void *block;
+
+	if (!lab_block_of(m, index) && !lab_base(m, position, size) && !memchr_inv(from, 0, size))
+		return true;
+	block = lab_block_get(m, index);
+	if (!block)
+		return false;
+	memcpy(block + (position & (LAB_BLOCK - 1)), from, size);
+	return true;
+}
+
+/* --- a drive's volatile cache: new data are in the map, and what they replaced in the undo log --- */
+
+static inline void *lab_undo_data(struct lab_map *m, u32 slot)
+{
+	return region + m->entry->undo_data + (u64)slot * LAB_DRIVE_PAGE;
+}
+
+/* The host undoes what is here when the cache is lost: an entry is whole before its sectors are set. */
+static inline void lab_undo_keep(struct lab_map *m, u64 page, u32 sectors, u32 slot)
+{
+	struct lab_undo *u = &m->undo[slot];
+	u64 position = page * LAB_DRIVE_PAGE;
+	u32 entry = lab_block_of(m, position >> LAB_BLOCK_SHIFT), i;
+
+	sectors &= ~u->sectors;
+	if (!u->sectors) {
+		u->page = page;
+		u->order = ++m->undone;
+		u->zeros = 0;
+	}
+	if (!entry) {
+		u->zeros |= sectors;
+	} else {
+		void *from = lab_block_data(entry) + (position & (LAB_BLOCK - 1));
+		void *to = lab_undo_data(m, slot);
+
+		if (sectors == 0xff)
+			memcpy(to, from, LAB_DRIVE_PAGE);
+		else
+			for (i = 0; i < LAB_DRIVE_PAGE / LAB_DRIVE_SECTOR; i++)
+				if (sectors & 1 << i)
+					memcpy(to + i * LAB_DRIVE_SECTOR, from + i * LAB_DRIVE_SECTOR, LAB_DRIVE_SECTOR);
+		u->zeros &= ~sectors;
+	}
+	barrier();
+	WRITE_ONCE(u->sectors, u->sectors | sectors);
+	barrier();
+}
+
+/* The oldest entry of the undo log with this sector: what the medium holds. NULL: the map has it. */
+static inline struct lab_undo *lab_undo_of(struct lab_map *m, u64 sector)
+{
+	struct lab_undo *found = NULL, *u;
+
+	for (u = m->undo; u < m->undo + m->entry->slots; u++)
+		if (u->sectors >> sector % 8 & 1 && u->page == sector / 8 && (!found || u->order < found->order))
+			found = u;
+	return found;
+}
+
+/* A sector of the medium, to be written to. NULL: no block is left. */
+static inline u8 *lab_medium(struct lab_map *m, u64 sector)
+{
+	struct lab_undo *u = lab_undo_of(m, sector);
+	u32 bit = 1 << sector % 8;
+	u8 *data;
+
+	if (!u) {
+		data = lab_block_get(m, sector >> (LAB_BLOCK_SHIFT - 9));
+		return data ? data + ((sector << 9) & (LAB_BLOCK - 1)) : NULL;
+	}
+	data = (u8 *)lab_undo_data(m, u - m->undo) + sector % 8 * LAB_DRIVE_SECTOR;
+	if (u->zeros & bit)
+		memset(data, 0, LAB_DRIVE_SECTOR);
+	u->zeros &= ~bit;
+	return data;
+}
+
+#endif
