@@ -31,6 +31,7 @@ from lab.md.theory.bitmap_writes import bitmap_updates
 from lab.md.theory.bucket import Direction, Limit, Limits, Scope, Unit
 from lab.md.theory.cell import UnknownError, only_reads, why_not
 from lab.md.theory.load import LoadPrediction, predict_load
+from lab.md.theory.mechanism import ModelledDrive
 from lab.md.theory.paths import Load, SequentialLoad
 from lab.md.theory.prediction import Bottleneck, StreamPrediction, predict_stream
 from lab.md.theory.sequential import MemberLoad
@@ -45,6 +46,7 @@ __all__ = [
     "Load",
     "LoadPrediction",
     "MemberLoad",
+    "ModelledDrive",
     "Scope",
     "SequentialLoad",
     "StreamPrediction",
