@@ -17,7 +17,7 @@ from lab.host.guest import servers
 from lab.model.execution.procedure import AskServer, BuildPlugin, StartServer
 from lab.model.scenario.document import Disk
 from lab.model.scenario.drive import HardDrive, SolidStateDrive
-from lab.plugins.disks import hdd, ssd
+from lab.plugins.disks import hdd
 from lab.plugins.disks._shared import control_path, serve, socket_path
 
 DRIVE = hdd.PRESETS["hdd_7200"]
@@ -91,7 +91,7 @@ class Client:
 
 
 class DiskServer:
-    """The server as the lab starts it, for one drive."""
+    """The server as the lab starts it, for one drive; ``more``: parameters in its own units."""
 
     def __init__(
         self,
@@ -100,20 +100,16 @@ class DiskServer:
         *,
         size: int = 4 << 30,
         name: str = "disk1",
-        **more: float,
+        **more: int | str,
     ) -> None:
         self.path = str(directory / f"{name}.raw")
         with open(self.path, "wb") as file:  # noqa: PTH123 - the path is a string everywhere else
             file.truncate(size)
-        if isinstance(drive, HardDrive):
-            parameters = hdd.server_parameters(drive, name)
-            model = "hdd"
-        else:
-            parameters = ssd.server_parameters(drive)
-            model = "ssd"
-        steps = serve(Disk(model=model, size=size), self.path, {**parameters, **more})
+        steps = serve(Disk(model="hdd", size=size), self.path, drive)
         (plugin,) = [s for s in steps if isinstance(s, BuildPlugin)]
-        (self.step,) = [s for s in steps if isinstance(s, StartServer)]
+        (step,) = [s for s in steps if isinstance(s, StartServer)]
+        words = tuple(f"{key}={value}" for key, value in more.items())
+        self.step = step.model_copy(update={"argv": (*step.argv, *words)})
         servers.link(plugin)
         self._server = servers.Server(self.step)
 

@@ -95,7 +95,8 @@ def bundle_of(run: RunStore, stored: StoredCell) -> dict[str, str]:
             case AttachDisk():
                 files[f"disk-{step.serial}.xml"] = step.xml
             case BuildPlugin():
-                files[step.source] = (SOURCES / step.source).read_text(encoding="utf-8")
+                for name in (step.source, *step.headers):
+                    files[name] = (SOURCES / name).read_text(encoding="utf-8")
             case _:
                 pass
     result = next(c for c in result_of(run).cells if c.id == stored.id)

@@ -19,6 +19,7 @@ from lab.host.guest.libvirt.hypervisor import SOCKET_LIMIT
 from lab.md.theory.drive import figures, random_read_rate
 from lab.model.execution.procedure import AskServer, AttachDisk, StartServer, Verify
 from lab.model.scenario.document import Cell, Disk
+from lab.model.scenario.drive import integers
 from lab.plugins import catalog
 from lab.plugins.disks import hdd, ssd
 from lab.plugins.disks._shared import LARGEST_INDEX, SERIAL_BYTES, control_path, socket_path
@@ -114,7 +115,7 @@ def test_single_figures_change_a_preset() -> None:
 
 def test_each_disk_stands_at_another_angle() -> None:
     drive = hdd.PRESETS["hdd_7200"]
-    seeds = {hdd.server_parameters(drive, f"disk{n}.raw")["seed"] for n in range(1, 65)}
+    seeds = {integers(drive, f"disk{n}").seed for n in range(1, 65)}
     assert len(seeds) == 64
 
 

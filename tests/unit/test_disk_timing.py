@@ -148,26 +148,26 @@ def test_the_presets_are_in_the_order_of_their_speed() -> None:
 
 
 CONTROLS = {
-    "no rotation": {"rpm": 0},
-    "half the revolutions": {"rpm": 3600},
-    "shorter short seeks": {"seek_b": 0.0066},
-    "twice the overhead of ten": {"overhead": 0.002},
+    "no rotation": {"revolution": 0},
+    "half the revolutions": {"revolution": 16_666_667},
+    "shorter short seeks": {"seek_b": 6_600_000},
+    "twice the overhead of ten": {"overhead": 2_000_000},
 }
-TURNS = {"no rotation": 0.0, "15 % slower": 0.85 * 7200, "15 % faster": 1.15 * 7200}
+TURNS = {"no rotation": 0, "15 % slower": 9_803_922, "15 % faster": 7_246_377}
 
 
-@pytest.mark.parametrize("rpm", TURNS.values(), ids=TURNS)
+@pytest.mark.parametrize("revolution", TURNS.values(), ids=TURNS)
 def test_one_place_written_again_shows_a_wrong_speed_of_rotation(
-    tmp_path: Path, rpm: float
+    tmp_path: Path, revolution: int
 ) -> None:
-    with running(tmp_path, DRIVE, size=SIZE, speed=0, rpm=rpm) as server:
+    with running(tmp_path, DRIVE, size=SIZE, speed=0, revolution=revolution) as server:
         found = one_place_and_flush(server, 50)
     assert found != pytest.approx(revolution_rate(DRIVE), rel=0.1)
 
 
 @pytest.mark.parametrize("broken", CONTROLS.values(), ids=CONTROLS)
 def test_a_model_that_is_not_the_drive_fails_its_calibration(
-    tmp_path: Path, broken: dict[str, float]
+    tmp_path: Path, broken: dict[str, int]
 ) -> None:
     with running(tmp_path, DRIVE, size=SIZE, speed=0, **broken) as server:
         wanted = random_read_rate(DRIVE, 1)
@@ -176,7 +176,7 @@ def test_a_model_that_is_not_the_drive_fails_its_calibration(
 
 def test_a_flush_that_does_not_drain_fails_its_calibration(tmp_path: Path) -> None:
     with running(
-        tmp_path, DRIVE, size=SIZE, speed=0, rpm=0, seek_b=0, seek_c=0, seek_e=0
+        tmp_path, DRIVE, size=SIZE, speed=0, revolution=0, seek_b=0, seek_c=0, seek_e=0
     ) as server:
         assert write_and_flush(server, 300) < 0.2 * flush_seconds(DRIVE)
 
@@ -353,8 +353,8 @@ def test_a_queue_of_sixteen_is_served_at_the_expected_rate(tmp_path: Path) -> No
     assert 0.7 * expected < found < 1.1 * expected  # a busy host may take its time
 
 
-@pytest.mark.parametrize("link", [42e6, 400e6])
-def test_two_streams_of_requests_share_one_cable(tmp_path: Path, link: float) -> None:
+@pytest.mark.parametrize("link", [42_000_000, 400_000_000])
+def test_two_streams_of_requests_share_one_cable(tmp_path: Path, link: int) -> None:
     """Depth 2: the medium's rate, or the cable's where that is slower."""
     with running(tmp_path, DRIVE, size=SIZE, link_rate=link) as server:
         client = server.client()
@@ -391,7 +391,7 @@ def test_a_drive_without_a_queue_reads_on_until_the_next_command_has_come(tmp_pa
 
 
 def test_a_queue_without_rotation_is_not(tmp_path: Path) -> None:
-    with running(tmp_path, DRIVE, size=SIZE, rpm=0) as server:
+    with running(tmp_path, DRIVE, size=SIZE, revolution=0) as server:
         client = server.client()
         found = keep_in_flight(client, 16, 150, seed=4)
         client.close()

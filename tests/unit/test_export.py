@@ -367,6 +367,7 @@ def test_a_modelled_disks_server_is_in_the_bundle(tmp_path: Path) -> None:
     run.finish_cell("c", attempt, StoredOutcome(outcome=Outcome.LOST, reason="it was"))
     files = bundle_of(run, stored)
     assert "nbdkit-plugin.h" in files["drive/nbdkit_disk.c"]
+    assert {"drive/drive.h", "drive/throttle.h"} <= set(files)
     assert "@DIRECTORY@/bundle/drive/nbdkit_disk.c" in files["steps.sh"]
     # An image that was imported boots from its disk.
     assert "kernel" not in files["run.sh"].partition("for file in ")[2].splitlines()[0]

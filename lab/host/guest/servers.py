@@ -30,10 +30,9 @@ _ANSWER: Final = 20.0
 
 
 def build(step: BuildPlugin) -> Path:
-    """The compiled plug-in. The cache is keyed by source, compiler and headers."""
+    """The compiled plug-in. The cache is keyed by sources, compiler and nbdkit."""
     source = _SOURCES / step.source
-    text = source.read_bytes()
-    built = paths.plugins() / f"{source.stem}-{_digest(text, step)}.so"
+    built = paths.plugins() / f"{source.stem}-{_digest(step)}.so"
     if not built.exists():
         files.make_directory(built.parent)
         part = built.with_name(f".{built.name}.{os.getpid()}")
@@ -55,10 +54,10 @@ def build(step: BuildPlugin) -> Path:
 @functools.cache
 def identity(step: BuildPlugin) -> str:
     """A digest of the plug-in as it would be built here; empty: it cannot be built here."""
-    return "" if missing_programs() else _digest((_SOURCES / step.source).read_bytes(), step)
+    return "" if missing_programs() else _digest(step)
 
 
-def _digest(text: bytes, step: BuildPlugin) -> str:
+def _digest(step: BuildPlugin) -> str:
     """A digest of everything that decides the compiler's output."""
     missing = missing_programs()
     if missing:
@@ -68,7 +67,8 @@ def _digest(text: bytes, step: BuildPlugin) -> str:
         )
     compiler = process.run(["gcc", "-dumpfullversion", "-dumpmachine"], timeout=20).stdout
     nbdkit = process.run(["nbdkit", "--version"], timeout=20).stdout
-    parts = (text, *(w.encode() for w in (*step.flags, *step.libraries, compiler, nbdkit)))
+    texts = ((_SOURCES / name).read_bytes() for name in (step.source, *step.headers))
+    parts = (*texts, *(w.encode() for w in (*step.flags, *step.libraries, compiler, nbdkit)))
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:20]
 
 

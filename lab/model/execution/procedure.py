@@ -262,6 +262,8 @@ class BuildPlugin(HostStep):
     doing: ClassVar = "compiling {source}"
     source: str
     """Path beside the package ``lab``."""
+    headers: tuple[str, ...] = ()
+    """Paths of the lab's own headers that it includes."""
     link: str
     flags: tuple[str, ...]
     """The compiler's."""

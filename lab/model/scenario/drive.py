@@ -2,7 +2,8 @@
 
 ``HddParameters`` and ``SsdParameters`` are for scenarios: each field may be left to the preset.
 ``HardDrive`` and ``SolidStateDrive`` have every value. All are plain data, in seconds, bytes and
-bytes per second; ``drive/nbdkit_disk.c`` documents what the model does with them.
+bytes per second; ``drive/drive.h`` documents what the model does with them, and ``integers`` makes
+its parameters of them.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
+from zlib import crc32
 
 from pydantic import Field
 
+from drive.drive import LIMIT_ONE, Kind, Parameters
 from lab.core.base import Model, Rate, Seconds, Size
 
 SHORT: Final = 1 / 3
@@ -196,3 +199,46 @@ class SolidStateDrive:
         times = ("overhead", "read_latency", "write_latency", "flush_latency", "gc_stall")
         changed = {name: getattr(self, name) * factor for name in times}
         return replace(self, link_rate=max(round(self.link_rate / factor), 1), **changed)
+
+
+def integers(drive: HardDrive | SolidStateDrive, serial: str) -> Parameters:
+    """The drive as the timing core takes it; ``serial`` decides the platters' start position."""
+    if isinstance(drive, SolidStateDrive):
+        return Parameters(
+            kind=Kind.SSD,
+            overhead=_nanoseconds(drive.overhead),
+            link_rate=round(drive.link_rate),
+            cache=drive.write_cache,
+            read_latency=_nanoseconds(drive.read_latency),
+            write_latency=_nanoseconds(drive.write_latency),
+            flush_latency=_nanoseconds(drive.flush_latency),
+            channels=drive.channels,
+            page=drive.page,
+            gc_bytes=drive.gc_after,
+            gc_stall=_nanoseconds(drive.gc_stall),
+        )
+    curve = drive.seek_curve
+    return Parameters(
+        kind=Kind.HDD,
+        seed=drive.seed + crc32(serial.encode()) % 100_000,
+        overhead=_nanoseconds(drive.overhead),
+        link_rate=round(drive.link_rate),
+        cache=drive.write_cache,
+        revolution=_nanoseconds(drive.revolution),
+        seek_a=_nanoseconds(curve.a),
+        seek_b=_nanoseconds(curve.b),
+        seek_c=_nanoseconds(curve.c),
+        seek_e=_nanoseconds(curve.e),
+        seek_limit=round(curve.limit * LIMIT_ONE),
+        write_settle=_nanoseconds(drive.write_settle),
+        outer_rate=round(drive.outer_rate),
+        inner_rate=round(drive.inner_rate),
+        zones=drive.zones,
+        read_ahead=drive.read_ahead,
+        queue_depth=drive.queue_depth,
+        ageing=round(drive.ageing * 1e6),
+    )
+
+
+def _nanoseconds(seconds: float) -> int:
+    return round(seconds * 1e9)

@@ -23,7 +23,13 @@ from lab.model.scenario.document import (
     Throttle,
     Workload,
 )
-from lab.model.scenario.drive import HddParameters, SsdParameters
+from lab.model.scenario.drive import (
+    HardDrive,
+    HddParameters,
+    SolidStateDrive,
+    SsdParameters,
+    integers,
+)
 
 SERIAL_BYTES: Final = 20
 """virtio-blk's ``VIRTIO_BLK_ID_BYTES``; QEMU's scsi-hd has the same limit."""
@@ -345,26 +351,41 @@ def served_problems(disk: Disk) -> Iterable[Problem]:
             )
 
 
-def serve(disk: Disk, path: str, parameters: dict[str, str | int | float]) -> tuple[Step, ...]:
-    """Create the disk's file and start a server for it; ``parameters`` are the plug-in's."""
+_SCENARIO_NAMES: Final = {
+    "cache": "write_cache",
+    "revolution": "rpm",
+    **dict.fromkeys(("seek_a", "seek_b", "seek_c", "seek_e"), "full_stroke"),
+}
+"""Fields of ``disks.hdd`` and ``disks.ssd``, where the timing core has another name."""
+
+
+def drive_limits(disk: Disk, drive: HardDrive | SolidStateDrive) -> Iterable[Problem]:
+    """Problems of a drive that is beyond the timing core's integers."""
+    for name, message in integers(drive, "").out_of_range(disk.size):
+        key = _SCENARIO_NAMES.get(name, name)
+        yield Problem(key=f"{disk.model}.{key}", message=message)
+
+
+def serve(disk: Disk, path: str, drive: HardDrive | SolidStateDrive) -> tuple[Step, ...]:
+    """Create the disk's file and start a server for it."""
     stem = str(PurePosixPath(path).with_suffix(""))
     name = PurePosixPath(path).stem
-    words = tuple(f"{key}={value!r}" for key, value in parameters.items() if key != "model")
     return (
         *create_file(disk, path),
         BuildPlugin(
             source=PLUGIN,
             link=f"{stem}.so",
             flags=("-std=gnu11", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared"),
-            libraries=("-lpthread", "-lm"),
+            headers=("drive/drive.h", "drive/throttle.h"),
+            libraries=("-lpthread",),
         ),
         StartServer(
             label=f"serve {name}",
             argv=(
                 *("nbdkit", "--foreground", "--log=stderr", "--newstyle"),
                 *("--threads", str(SERVER_THREADS), "--unix", socket_path(path), f"{stem}.so"),
-                *(f"model={parameters['model']}", f"file={path}"),
-                *(f"control={control_path(path)}", *words),
+                *(f"file={path}", f"control={control_path(path)}"),
+                *integers(drive, name).words(),
             ),
             socket=socket_path(path),
             log=f"{stem}.log",

@@ -1,6 +1,7 @@
 """Hard disks: an arm, rotating platters, a queue and a volatile cache.
 
-Each disk has a server (``drive/nbdkit_disk.c``, run by nbdkit) that models its timing: seeks by a
+Each disk has a server (``drive/nbdkit_disk.c``, run by nbdkit) with a model of its timing
+(``drive/drive.h``): seeks by a
 curve over the full stroke, onto which a disk of any size is mapped; rotation; transfer by zone; a
 short distance ahead is waited for instead of sought; read-ahead; a queue served by shortest
 positioning time; a write cache that is written in the background, drained by FLUSH and bypassed by
@@ -15,7 +16,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Final
-from zlib import crc32
 
 from typing_extensions import override
 
@@ -30,6 +30,7 @@ from lab.plugins.disks._shared import (
     STREAM_SPAN,
     as_text,
     ask_statistics,
+    drive_limits,
     drive_probes,
     network_element,
     serve,
@@ -114,31 +115,6 @@ def drive_of(disk: Disk) -> HardDrive:
     return drive.slowed(disk.hdd.slower) if disk.hdd.slower else drive
 
 
-def server_parameters(drive: HardDrive, name: str) -> dict[str, str | int | float]:
-    """The drive as the server's parameters; ``name`` decides the platters' start position."""
-    curve = drive.seek_curve
-    return {
-        "model": "hdd",
-        "seed": drive.seed + crc32(name.encode()) % 100_000,
-        "rpm": drive.rpm,
-        "overhead": drive.overhead,
-        "seek_a": curve.a,
-        "seek_b": curve.b,
-        "seek_c": curve.c,
-        "seek_e": curve.e,
-        "seek_limit": curve.limit,
-        "write_settle": drive.write_settle,
-        "outer_rate": drive.outer_rate,
-        "inner_rate": drive.inner_rate,
-        "zones": drive.zones,
-        "read_ahead": drive.read_ahead,
-        "cache": drive.write_cache,
-        "queue_depth": drive.queue_depth,
-        "ageing": drive.ageing,
-        "link_rate": drive.link_rate,
-    }
-
-
 class HardDisk(DiskModel):
     """A modelled hard disk."""
 
@@ -178,6 +154,7 @@ class HardDisk(DiskModel):
             yield Problem(key="hdd.link_rate", message="expected 1 byte per second or more")
         if 0 < drive.write_cache < 64 * KIB:
             yield Problem(key="hdd.write_cache", message="expected 0 (none), or 64KiB or more")
+        yield from drive_limits(disk, drive)
 
     @override
     def probes(self, disk: Disk) -> tuple[Probe, ...]:
@@ -212,8 +189,7 @@ class HardDisk(DiskModel):
 
     @override
     def create(self, disk: Disk, path: str) -> tuple[Step, ...]:
-        name = path.rpartition("/")[2]
-        return serve(disk, path, server_parameters(drive_of(disk), name))
+        return serve(disk, path, drive_of(disk))
 
     @override
     def xml(self, disk: Disk, *, serial: str, path: str, index: int) -> str:

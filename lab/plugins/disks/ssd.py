@@ -24,6 +24,7 @@ from lab.plugins.disks._shared import (
     COSTLESS_SIZE,
     as_text,
     ask_statistics,
+    drive_limits,
     drive_probes,
     network_element,
     serve,
@@ -60,23 +61,6 @@ def drive_of(disk: Disk) -> SolidStateDrive:
     return drive.slowed(disk.ssd.slower) if disk.ssd.slower else drive
 
 
-def server_parameters(drive: SolidStateDrive) -> dict[str, str | int | float]:
-    """The drive as the server's parameters."""
-    return {
-        "model": "ssd",
-        "overhead": drive.overhead,
-        "read_latency": drive.read_latency,
-        "write_latency": drive.write_latency,
-        "flush_latency": drive.flush_latency,
-        "channels": drive.channels,
-        "page": drive.page,
-        "gc_bytes": drive.gc_after,
-        "gc_seconds": drive.gc_stall,
-        "cache": drive.write_cache,
-        "link_rate": drive.link_rate,
-    }
-
-
 class SolidState(DiskModel):
     """A modelled solid-state disk."""
 
@@ -100,6 +84,7 @@ class SolidState(DiskModel):
             )
         if drive.link_rate < 1:
             yield Problem(key="ssd.link_rate", message="expected 1 byte per second or more")
+        yield from drive_limits(disk, drive)
 
     @override
     def probes(self, disk: Disk) -> tuple[Probe, ...]:
@@ -129,7 +114,7 @@ class SolidState(DiskModel):
 
     @override
     def create(self, disk: Disk, path: str) -> tuple[Step, ...]:
-        return serve(disk, path, server_parameters(drive_of(disk)))
+        return serve(disk, path, drive_of(disk))
 
     @override
     def xml(self, disk: Disk, *, serial: str, path: str, index: int) -> str:

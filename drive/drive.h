@@ -1,0 +1,1259 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
+/*
+ * Timing of a hard disk and of a solid-state disk, in integers.
+ *
+ * One file for the guest's kernel and for user space: no clock, no lock, no allocation, no data, no
+ * floating point. The caller passes the time in nanoseconds, which never goes back, and the memory.
+ *
+ *   lab_drive_submit()   a request arrives
+ *   lab_drive_next()     when the next thing happens
+ *   lab_drive_advance()  does everything that is due, each thing as of its own time; may come late
+ *
+ * Everything follows from the submissions and their times, whenever lab_drive_advance() is called.
+ * At one nanosecond the order is: the arm ends its work; requests take their steps, in the order in
+ * which these were scheduled; the arm chooses its next work; then what is submitted at that time.
+ *
+ * Hard disk. The data lie on one spiral: lab_drive_spiral(x) is the time that a head needs from byte 0
+ * to byte x without leaving the track. A transfer takes the difference of two of its values, and its
+ * remainder by one revolution is the angle of a byte. Hence
+ *   - rotation: after a seek the head waits until the byte comes round;
+ *   - the skip-over rule: a request a little ahead costs the time of what lies between;
+ *   - sequential requests cost their bytes and nothing else.
+ * Seeks follow Ruemmler and Wilkes, "An introduction to disk drive modeling", IEEE Computer 27(3),
+ * 1994: a + b*sqrt(d) below seek_limit, c + e*d from there on. d is a fraction of the full stroke, onto
+ * which a disk of any size is mapped. The queue takes the shortest positioning time first, less
+ * `ageing` times what a request has waited (Jacobson and Wilkes, "Disk scheduling algorithms based on
+ * rotational position", HPL-CSP-91-7, 1991: ASPTF), among the oldest `queue_depth` requests. A command is
+ * in the queue once the controller's overhead has passed, concurrently with the arm. With a queue depth of 1
+ * the next command is taken in when the one before has ended.
+ * A read goes on reading ahead into one segment until the arm is needed elsewhere. Behind the last
+ * request the segment keeps LAB_DRIVE_BEHIND bytes. Read bytes go over the link while the medium is read,
+ * so the link is free while the arm is on its way. Writes are acknowledged when they are in the cache. The
+ * arm brings them to the medium when it is idle, or in turn with reads when the cache is half full or a
+ * flush or a write waits, in one direction over the disk and then from its start again (C-LOOK). After a
+ * read it first rests for two revolutions. A flush waits until all that was acknowledged before it is on the
+ * medium. A write with FUA, or larger than the cache, is on the medium when it is acknowledged.
+ *
+ * Solid-state disk. Pages of a request go to `channels` by their address, each of which does one page at a
+ * time; then the link carries the bytes of one request after the other's, in order of arrival. After every
+ * `gc_bytes` written all channels stop for `gc_stall`. A full cache drops its oldest page to the medium at
+ * no cost in time. A flush ends `flush_latency` after the last accepted page.
+ */
+#ifndef LAB_DRIVE_H
+#define LAB_DRIVE_H
+
+#include "throttle.h"
+
+#ifdef __KERNEL__
+#include <linux/string.h>
+#else
+#include <string.h>
+typedef uint8_t u8;
+typedef int64_t s64;
+#endif
+
+#define LAB_DRIVE_SECTOR	512u
+#define LAB_DRIVE_PAGE		4096u		/* what the cache is made of */
+#define LAB_DRIVE_CACHE_MAX	(256ull << 20)
+#define LAB_DRIVE_RUN		256		/* most pages that one pass of the arm writes */
+#define LAB_DRIVE_BEHIND	(4ull << 20)
+#define LAB_DRIVE_ZONES		256
+#define LAB_DRIVE_CHANNELS	1024
+#define LAB_DRIVE_TIME_MAX	(1ull << 50)	/* of a parameter in nanoseconds: 13 days */
+#define LAB_DRIVE_NONE_SLOT	0xffffffffu
+#ifndef LAB_DRIVE_REQUESTS
+#define LAB_DRIVE_REQUESTS	1024		/* most that are in flight */
+#endif
+
+enum lab_drive_kind { LAB_DRIVE_NONE, LAB_DRIVE_HDD, LAB_DRIVE_SSD };
+enum lab_drive_op { LAB_DRIVE_READ, LAB_DRIVE_WRITE, LAB_DRIVE_FLUSH };
+
+/* Plain data, little-endian where it is stored: nanoseconds, bytes, bytes per second. drive.py packs it. */
+struct lab_drive_parameters {
+	u64 kind;
+	u64 seed;		/* decides the platters' angle at time 0 */
+	u64 overhead;		/* ns */
+	u64 link_rate;
+	u64 cache;		/* bytes; 0: none */
+	u64 revolution;		/* ns; 0: no rotation */
+	u64 seek_a, seek_b;	/* ns */
+	s64 seek_c;
+	u64 seek_e;
+	u64 seek_limit;		/* in 2^-62 of the full stroke */
+	u64 write_settle;	/* ns */
+	u64 outer_rate, inner_rate;
+	u64 zones;
+	u64 read_ahead;		/* bytes */
+	u64 queue_depth;
+	u64 ageing;		/* parts per million */
+	u64 read_latency, write_latency, flush_latency;	/* ns */
+	u64 channels;
+	u64 page;		/* bytes */
+	u64 gc_bytes;
+	u64 gc_stall;		/* ns */
+};
+
+struct lab_drive;
+
+/* They may not call the drive again, but for lab_drive_slot(). */
+struct lab_drive_ops {
+	/* A request ended at `when`. The caller reads the data of a read now, and writes those of a write
+	 * that is not in the cache. Failed: a flush whose data were lost. */
+	void (*done)(struct lab_drive *d, void *tag, u64 when, bool failed);
+	/*
+	 * A write is taken into the cache, right before its `done`: these sectors of this page are
+	 * volatile from now on. `before`: those that already were in this slot. While a page is on its way
+	 * to the medium, a write of it takes a second slot; to undo both, undo the younger first.
+	 */
+	void (*dirty)(struct lab_drive *d, void *tag, u64 page, u8 sectors, u8 before, u32 slot);
+	/* They are on the medium now, or superseded by the write through the cache that ends next. */
+	void (*clean)(struct lab_drive *d, u64 page, u8 sectors, u32 slot);
+};
+
+struct lab_drive_statistics {
+	u64 reads, writes, flushes, read_bytes, written_bytes;
+	u64 cache_hits, segment_hits, media_reads, media_writes, destages, skips;
+	u64 queue_peak, collections, losses, lost_bytes;
+	u64 busy;		/* ns of the arm */
+};
+
+/* x * n / d, for constant n and d; rounded down, up to some 2^-17 */
+struct lab_scale {
+	u64 factor;
+	u32 shift;
+};
+
+enum lab_drive_step {
+	LAB_STEP_READY,		/* the controller has taken the command in */
+	LAB_STEP_DATA,		/* a write's data have come over the link (hdd) */
+	LAB_STEP_DONE
+};
+
+struct lab_drive_request {
+	void *tag;
+	u64 arrival, ready, time;
+	u64 offset, length;
+	u64 stamp;		/* of a flush: it waits for slots with lower ones */
+	u32 next, previous;
+	u8 op, step;
+	bool fua, failed;
+};
+
+/* Requests by number, in order. */
+struct lab_drive_list {
+	u32 first, last, count;
+};
+
+/* A dirty page of the cache: a node of a treap by page. Free: `left` is the next free one. */
+struct lab_drive_slot {
+	u64 page;
+	u64 stamp;		/* how many pages had become dirty before */
+	u64 oldest;		/* the lowest stamp in this subtree */
+	u32 left, right, parent;
+	u8 sectors;
+};
+
+enum lab_drive_work { LAB_ARM_IDLE, LAB_ARM_SERVES, LAB_ARM_READS_ON, LAB_ARM_DESTAGES };
+
+struct lab_drive {
+	const struct lab_drive_ops *ops;
+	void *owner;		/* the caller's */
+	struct lab_drive_parameters p;
+	struct lab_drive_statistics statistics;
+	u64 size;
+	u64 clock;		/* the last event's time */
+	u64 stalled;		/* what is due before is done then */
+	u64 link_free;
+	struct lab_scale link;
+
+	struct lab_drive_request request[LAB_DRIVE_REQUESTS];
+	struct lab_drive_list free, timed, intake, queue, space, flushes;
+	bool taken;		/* queue depth 1: a command is being handled */
+
+	struct lab_drive_slot *slot;
+	u32 slots, root, unused, used;
+	u64 stamps;
+	u32 writing[LAB_DRIVE_RUN];	/* slots on their way to the medium */
+	u64 writing_first;
+	u32 writing_count;
+
+	/* hdd */
+	struct lab_scale stroke;
+	struct lab_scale zone_scale[LAB_DRIVE_ZONES];
+	u64 zone_time[LAB_DRIVE_ZONES + 1], zone_rate[LAB_DRIVE_ZONES];
+	u64 zone_bytes;
+	u64 angle;
+	u64 head, head_spiral, head_time;	/* byte under the head at head_time */
+	enum lab_drive_work work;
+	u64 arm_time;		/* when the work, or the rest, ends */
+	u32 served;
+	u64 destage_from, destage_end;
+	u64 last_read;
+	bool its_turn;		/* a destage's, where the cache presses */
+	bool undecided;
+	struct {		/* [start, end) is in the drive's memory */
+		bool valid, filling;
+		u64 start, end, limit;
+		u64 time;	/* when `end` was reached */
+	} ahead;
+
+	/* ssd */
+	u64 *channel;		/* when it is free */
+	u64 gc_written;
+};
+
+/* --- arithmetic ---------------------------------------------------------------------------------- */
+
+static inline u64 lab_most(u64 a, u64 b)
+{
+	return a > b ? a : b;
+}
+
+static inline struct lab_scale lab_scale_of(u64 n, u64 d)
+{
+	struct lab_scale s = { 0, 0 };
+
+	while ((lab_u128)n << s.shift < (lab_u128)d << 61)
+		s.shift++;
+	s.factor = lab_divide(((lab_u128)n << s.shift) + d - 1, d);
+	return s;
+}
+
+static inline u64 lab_scaled(struct lab_scale s, u64 x)
+{
+	return (u64)((lab_u128)x * s.factor >> s.shift);
+}
+
+/* The integer square root. */
+static inline u64 lab_root(u64 n)
+{
+	u64 x, y;
+
+	if (!n)
+		return 0;
+	x = 1ull << (65 - __builtin_clzll(n)) / 2;
+	do {
+		y = x;
+		x = (y + n / y) / 2;
+	} while (x < y);
+	return y;
+}
+
+/* --- lists of requests --------------------------------------------------------------------------- */
+
+#define LAB_NOBODY	0xffffffffu
+
+static inline void lab_list_insert(struct lab_drive *d, struct lab_drive_list *l, u32 after, u32 r)
+{
+	u32 next = after == LAB_NOBODY ? l->first : d->request[after].next;
+
+	d->request[r].previous = after;
+	d->request[r].next = next;
+	*(after == LAB_NOBODY ? &l->first : &d->request[after].next) = r;
+	*(next == LAB_NOBODY ? &l->last : &d->request[next].previous) = r;
+	l->count++;
+}
+
+static inline void lab_list_append(struct lab_drive *d, struct lab_drive_list *l, u32 r)
+{
+	lab_list_insert(d, l, l->last, r);
+}
+
+static inline u32 lab_list_remove(struct lab_drive *d, struct lab_drive_list *l, u32 r)
+{
+	u32 next = d->request[r].next, previous = d->request[r].previous;
+
+	*(previous == LAB_NOBODY ? &l->first : &d->request[previous].next) = next;
+	*(next == LAB_NOBODY ? &l->last : &d->request[next].previous) = previous;
+	l->count--;
+	return r;
+}
+
+/* The next step of a request; those of one time go in the order in which they were scheduled. */
+static inline void lab_drive_schedule(struct lab_drive *d, u32 r, enum lab_drive_step step, u64 time)
+{
+	u32 after = d->timed.last;
+
+	d->request[r].step = step;
+	d->request[r].time = time;
+	while (after != LAB_NOBODY && d->request[after].time > time)
+		after = d->request[after].previous;
+	lab_list_insert(d, &d->timed, after, r);
+}
+
+/* --- dirty pages: a treap whose priorities are hashes of page numbers ------------------------------- */
+
+static inline u64 lab_slot_priority(const struct lab_drive *d, u32 s)
+{
+	u64 x = d->slot[s].page * 0x9e3779b97f4a7c15ull;
+
+	x = (x ^ x >> 32) * 0xd6e8feb86659fd93ull;
+	return x ^ x >> 32;
+}
+
+static inline u64 lab_slot_oldest(const struct lab_drive *d, u32 s)
+{
+	return s == LAB_DRIVE_NONE_SLOT ? LAB_NEVER : d->slot[s].oldest;
+}
+
+static inline void lab_slot_update(struct lab_drive *d, u32 s)
+{
+	struct lab_drive_slot *n = &d->slot[s];
+	u64 left = lab_slot_oldest(d, n->left), right = lab_slot_oldest(d, n->right);
+	u64 oldest = left < right ? left : right;
+
+	n->oldest = n->stamp < oldest ? n->stamp : oldest;
+}
+
+/* `to` comes where `from` hangs from its parent. */
+static inline void lab_slot_replace(struct lab_drive *d, u32 from, u32 to)
+{
+	u32 parent = d->slot[from].parent;
+
+	if (parent == LAB_DRIVE_NONE_SLOT)
+		d->root = to;
+	else if (d->slot[parent].left == from)
+		d->slot[parent].left = to;
+	else
+		d->slot[parent].right = to;
+	if (to != LAB_DRIVE_NONE_SLOT)
+		d->slot[to].parent = parent;
+}
+
+/* The child goes above its parent. */
+static inline void lab_slot_rotate(struct lab_drive *d, u32 child)
+{
+	u32 parent = d->slot[child].parent, inner;
+
+	lab_slot_replace(d, parent, child);
+	if (d->slot[parent].left == child) {
+		inner = d->slot[child].right;
+		d->slot[parent].left = inner;
+		d->slot[child].right = parent;
+	} else {
+		inner = d->slot[child].left;
+		d->slot[parent].right = inner;
+		d->slot[child].left = parent;
+	}
+	if (inner != LAB_DRIVE_NONE_SLOT)
+		d->slot[inner].parent = parent;
+	d->slot[parent].parent = child;
+	lab_slot_update(d, parent);
+	lab_slot_update(d, child);
+}
+
+static inline u32 lab_slot_find(const struct lab_drive *d, u64 page)
+{
+	u32 s = d->root;
+
+	while (s != LAB_DRIVE_NONE_SLOT && d->slot[s].page != page)
+		s = page < d->slot[s].page ? d->slot[s].left : d->slot[s].right;
+	return s;
+}
+
+static inline void lab_slot_insert(struct lab_drive *d, u32 s)
+{
+	u32 *link = &d->root, parent = LAB_DRIVE_NONE_SLOT;
+	struct lab_drive_slot *n = &d->slot[s];
+
+	while (*link != LAB_DRIVE_NONE_SLOT) {
+		parent = *link;
+		link = n->page < d->slot[parent].page ? &d->slot[parent].left : &d->slot[parent].right;
+	}
+	*link = s;
+	n->parent = parent;
+	n->left = n->right = LAB_DRIVE_NONE_SLOT;
+	n->oldest = n->stamp;
+	while (n->parent != LAB_DRIVE_NONE_SLOT && lab_slot_priority(d, n->parent) < lab_slot_priority(d, s))
+		lab_slot_rotate(d, s);
+	for (parent = n->parent; parent != LAB_DRIVE_NONE_SLOT; parent = d->slot[parent].parent)
+		lab_slot_update(d, parent);
+}
+
+static inline void lab_slot_remove(struct lab_drive *d, u32 s)
+{
+	struct lab_drive_slot *n = &d->slot[s];
+	u32 parent;
+
+	while (n->left != LAB_DRIVE_NONE_SLOT && n->right != LAB_DRIVE_NONE_SLOT)
+		lab_slot_rotate(d, lab_slot_priority(d, n->left) > lab_slot_priority(d, n->right) ? n->left
+												 : n->right);
+	parent = n->parent;
+	lab_slot_replace(d, s, n->left != LAB_DRIVE_NONE_SLOT ? n->left : n->right);
+	for (; parent != LAB_DRIVE_NONE_SLOT; parent = d->slot[parent].parent)
+		lab_slot_update(d, parent);
+}
+
+/* The first page at or after `from` with a lower stamp than `before`. */
+static inline u32 lab_slot_next(const struct lab_drive *d, u64 from, u64 before)
+{
+	u32 s = d->root, first = LAB_DRIVE_NONE_SLOT, child;
+
+	while (s != LAB_DRIVE_NONE_SLOT) {
+		if (d->slot[s].page >= from) {
+			first = s;
+			s = d->slot[s].left;
+		} else {
+			s = d->slot[s].right;
+		}
+	}
+	while (first != LAB_DRIVE_NONE_SLOT) {	/* it, its right subtree, then up */
+		if (d->slot[first].stamp < before)
+			return first;
+		s = d->slot[first].right;
+		if (lab_slot_oldest(d, s) < before) {
+			for (;;) {
+				if (lab_slot_oldest(d, d->slot[s].left) < before)
+					s = d->slot[s].left;
+				else if (d->slot[s].stamp < before)
+					return s;
+				else
+					s = d->slot[s].right;
+			}
+		}
+		do {
+			child = first;
+			first = d->slot[first].parent;
+		} while (first != LAB_DRIVE_NONE_SLOT && d->slot[first].right == child);
+	}
+	return LAB_DRIVE_NONE_SLOT;
+}
+
+static inline void lab_slot_free(struct lab_drive *d, u32 s)
+{
+	d->slot[s].sectors = 0;
+	d->slot[s].left = d->unused;
+	d->unused = s;
+	d->used--;
+}
+
+/* --- the cache ------------------------------------------------------------------------------------ */
+
+static inline u64 lab_pages_first(const struct lab_drive_request *r)
+{
+	return r->offset / LAB_DRIVE_PAGE;
+}
+
+static inline u64 lab_pages_end(const struct lab_drive_request *r)
+{
+	return (r->offset + r->length + LAB_DRIVE_PAGE - 1) / LAB_DRIVE_PAGE;
+}
+
+/* Which sectors of this page a request touches. */
+static inline u8 lab_sectors_of(const struct lab_drive_request *r, u64 page)
+{
+	u64 start = page * LAB_DRIVE_PAGE, from = lab_most(r->offset, start);
+	u64 end = r->offset + r->length, to = end < start + LAB_DRIVE_PAGE ? end : start + LAB_DRIVE_PAGE;
+	u32 low = (u32)(from - start) / LAB_DRIVE_SECTOR;
+	u32 high = (u32)(to - start + LAB_DRIVE_SECTOR - 1) / LAB_DRIVE_SECTOR;
+
+	return (u8)((1u << high) - (1u << low));
+}
+
+static inline bool lab_cache_bypassed(const struct lab_drive *d, const struct lab_drive_request *r)
+{
+	return r->fua || lab_pages_end(r) - lab_pages_first(r) > d->slots;
+}
+
+static inline bool lab_cache_holds(const struct lab_drive *d, const struct lab_drive_request *r)
+{
+	u64 page;
+
+	for (page = lab_pages_first(r); page < lab_pages_end(r); page++) {
+		u32 s = lab_slot_find(d, page);
+		u8 wanted = lab_sectors_of(r, page);
+
+		if (s == LAB_DRIVE_NONE_SLOT || (d->slot[s].sectors & wanted) != wanted)
+			return false;
+	}
+	return true;
+}
+
+static inline bool lab_cache_fits(const struct lab_drive *d, const struct lab_drive_request *r)
+{
+	u64 page, needed = 0;
+
+	if (lab_pages_end(r) - lab_pages_first(r) <= d->slots - d->used)
+		return true;
+	for (page = lab_pages_first(r); page < lab_pages_end(r); page++)
+		needed += lab_slot_find(d, page) == LAB_DRIVE_NONE_SLOT;
+	return needed <= d->slots - d->used;
+}
+
+/* All of one slot is on the medium. */
+static inline void lab_cache_clean(struct lab_drive *d, u32 s)
+{
+	d->ops->clean(d, d->slot[s].page, d->slot[s].sectors, s);
+	lab_slot_free(d, s);
+}
+
+/* Pages older than `before` are on the medium. */
+static inline void lab_cache_clean_before(struct lab_drive *d, u64 before)
+{
+	u32 s;
+
+	while ((s = lab_slot_next(d, 0, before)) != LAB_DRIVE_NONE_SLOT) {
+		lab_slot_remove(d, s);
+		lab_cache_clean(d, s);
+	}
+}
+
+static inline void lab_cache_take(struct lab_drive *d, const struct lab_drive_request *r)
+{
+	u64 page;
+
+	for (page = lab_pages_first(r); page < lab_pages_end(r); page++) {
+		u32 s = lab_slot_find(d, page);
+		u8 sectors = lab_sectors_of(r, page), before;
+
+		if (s == LAB_DRIVE_NONE_SLOT) {
+			if (d->unused == LAB_DRIVE_NONE_SLOT)	/* ssd */
+				lab_cache_clean_before(d, d->slot[d->root].oldest + 1);
+			s = d->unused;
+			d->unused = d->slot[s].left;
+			d->used++;
+			d->slot[s].page = page;
+			d->slot[s].stamp = d->stamps++;
+			lab_slot_insert(d, s);
+		}
+		before = d->slot[s].sectors;
+		d->slot[s].sectors |= sectors;
+		d->ops->dirty(d, r->tag, page, sectors, before, s);
+	}
+}
+
+/* What a write through the cache brings to the medium is not dirty any more. */
+static inline void lab_cache_forget(struct lab_drive *d, const struct lab_drive_request *r)
+{
+	u64 end = lab_pages_end(r);
+	u32 s = lab_slot_next(d, lab_pages_first(r), LAB_NEVER);
+
+	while (s != LAB_DRIVE_NONE_SLOT && d->slot[s].page < end) {
+		u64 page = d->slot[s].page;
+		u8 gone = d->slot[s].sectors & lab_sectors_of(r, page);
+
+		if (gone == d->slot[s].sectors) {
+			lab_slot_remove(d, s);
+			lab_cache_clean(d, s);
+		} else if (gone) {
+			d->slot[s].sectors &= (u8)~gone;
+			d->ops->clean(d, page, gone, s);
+		}
+		s = lab_slot_next(d, page + 1, LAB_NEVER);
+	}
+}
+
+/* --- requests end --------------------------------------------------------------------------------- */
+
+static inline void lab_drive_take_in(struct lab_drive *d, u32 r, u64 now)
+{
+	d->taken = d->p.kind == LAB_DRIVE_HDD && d->p.queue_depth == 1;
+	lab_drive_schedule(d, r, LAB_STEP_READY, now + d->p.overhead);
+}
+
+static inline void lab_drive_end(struct lab_drive *d, u32 r, u64 now)
+{
+	void *tag = d->request[r].tag;
+	bool failed = d->request[r].failed;
+
+	lab_list_append(d, &d->free, r);
+	d->taken = false;
+	if (d->intake.first != LAB_NOBODY)
+		lab_drive_take_in(d, lab_list_remove(d, &d->intake, d->intake.first), now);
+	d->ops->done(d, tag, now, failed);
+}
+
+/* The link carries one request's bytes after the other's: when it has carried these. */
+static inline u64 lab_drive_over_link(struct lab_drive *d, u64 length, u64 from)
+{
+	d->link_free = lab_most(d->link_free, from) + lab_scaled(d->link, length);
+	return d->link_free;
+}
+
+/* --- hdd: geometry -------------------------------------------------------------------------------- */
+
+static inline u64 lab_drive_spiral(const struct lab_drive *d, u64 x)
+{
+	u64 zone = x / d->zone_bytes;
+
+	if (zone >= d->p.zones)
+		zone = d->p.zones - 1;
+	return d->zone_time[zone] + lab_scaled(d->zone_scale[zone], x - zone * d->zone_bytes);
+}
+
+/* The last byte, up to `limit`, that the spiral has reached by `time`; not before `from`. */
+static inline u64 lab_drive_reached(const struct lab_drive *d, u64 time, u64 from, u64 limit)
+{
+	u64 zone = from / d->zone_bytes, x;
+
+	while (zone + 1 < d->p.zones && d->zone_time[zone + 1] <= time)
+		zone++;
+	if (zone >= d->p.zones)
+		zone = d->p.zones - 1;
+	x = zone * d->zone_bytes;
+	if (time > d->zone_time[zone])
+		x += lab_divide((lab_u128)(time - d->zone_time[zone]) * d->zone_rate[zone], LAB_SECOND);
+	if (x < from)
+		x = from;
+	if (x > limit)
+		x = limit;
+	while (x > from && lab_drive_spiral(d, x) > time)
+		x--;
+	while (x < limit && lab_drive_spiral(d, x + 1) <= time)
+		x++;
+	return x;
+}
+
+/* Nanoseconds from `t` until the byte at `spiral` comes round under the head. */
+static inline u64 lab_drive_rotation(const struct lab_drive *d, u64 t, u64 spiral)
+{
+	u64 turn = d->p.revolution, there, here;
+
+	if (!turn)
+		return 0;
+	there = (spiral + d->angle) % turn;
+	here = t % turn;
+	return there >= here ? there - here : there + turn - here;
+}
+
+static inline u64 lab_drive_seek(const struct lab_drive *d, u64 distance)
+{
+	u64 fraction = lab_scaled(d->stroke, distance);	/* in 2^-62 */
+	s64 seek;
+
+	if (fraction < d->p.seek_limit)
+		return d->p.seek_a + (u64)((lab_u128)d->p.seek_b * lab_root(fraction) >> 31);
+	seek = d->p.seek_c + (s64)((lab_u128)d->p.seek_e * fraction >> 62);
+	return seek > 0 ? (u64)seek : 0;
+}
+
+/* Nanoseconds from `t` until byte x is under the head. */
+static inline u64 lab_drive_position(const struct lab_drive *d, u64 t, u64 x, bool write, bool *skip)
+{
+	u64 spiral = lab_drive_spiral(d, x), track = d->p.revolution ? d->p.revolution : 1000000, seek = 0;
+	bool ahead = spiral >= d->head_spiral;
+	u64 gap = ahead ? spiral - d->head_spiral : d->head_spiral - spiral;
+
+	*skip = ahead && gap <= track && (s64)(d->head_time + gap - t) >= 0;
+	if (*skip)	/* it is about to pass under the head, which need not move */
+		return d->head_time + gap - t;
+	if (gap > track)
+		seek = lab_drive_seek(d, x > d->head ? x - d->head : d->head - x) +
+		       (write ? d->p.write_settle : 0);
+	return seek + lab_drive_rotation(d, t + seek, spiral);
+}
+
+static inline void lab_drive_head(struct lab_drive *d, u64 x, u64 time)
+{
+	d->head = x;
+	d->head_spiral = lab_drive_spiral(d, x);
+	d->head_time = time;
+}
+
+/* --- hdd: reading ahead --------------------------------------------------------------------------- */
+
+static inline u64 lab_ahead_limit(const struct lab_drive *d, u64 end)
+{
+	return d->p.read_ahead < d->size - end ? end + d->p.read_ahead : d->size;
+}
+
+static inline void lab_ahead_fill(struct lab_drive *d, u64 t)
+{
+	u64 spiral;
+
+	if (!d->ahead.valid || !d->ahead.filling || t <= d->ahead.time)
+		return;
+	spiral = lab_drive_spiral(d, d->ahead.end);
+	d->ahead.end = lab_drive_reached(d, spiral + (t - d->ahead.time), d->ahead.end, d->ahead.limit);
+	d->ahead.time += lab_drive_spiral(d, d->ahead.end) - spiral;
+	lab_drive_head(d, d->ahead.end, d->ahead.time);
+}
+
+static inline void lab_ahead_stop(struct lab_drive *d, u64 t)
+{
+	lab_ahead_fill(d, t);
+	d->ahead.filling = false;
+}
+
+/* A read of the segment: what lies far behind it gives way to what comes. */
+static inline void lab_ahead_pass(struct lab_drive *d, const struct lab_drive_request *r, u64 t)
+{
+	u64 limit = lab_ahead_limit(d, r->offset + r->length);
+
+	if (r->offset > d->ahead.start + LAB_DRIVE_BEHIND)
+		d->ahead.start = r->offset - LAB_DRIVE_BEHIND;
+	if (limit <= d->ahead.limit)
+		return;
+	/* Reading ahead goes on, and where it had stopped, when the place comes round. */
+	if (d->ahead.filling && d->ahead.end == d->ahead.limit && d->ahead.time < t)
+		d->ahead.time = t + lab_drive_rotation(d, t, lab_drive_spiral(d, d->ahead.end));
+	d->ahead.limit = limit;
+}
+
+/* Whether the segment holds a read, which then goes over the link. */
+static inline bool lab_ahead_holds(struct lab_drive *d, u32 i, u64 t)
+{
+	struct lab_drive_request *r = &d->request[i];
+
+	lab_ahead_fill(d, t);
+	if (!d->ahead.valid || r->offset < d->ahead.start || r->offset + r->length > d->ahead.end)
+		return false;
+	lab_ahead_pass(d, r, t);
+	d->statistics.segment_hits++;
+	d->last_read = lab_drive_over_link(d, r->length, t);
+	lab_drive_schedule(d, i, LAB_STEP_DONE, d->last_read);
+	return true;
+}
+
+/* --- hdd: the arm --------------------------------------------------------------------------------- */
+
+static inline bool lab_arm_pressed(const struct lab_drive *d)
+{
+	return d->flushes.count || d->space.count || d->used > d->slots / 2;
+}
+
+/* Takes the request that is next out of the queue. */
+static inline u32 lab_arm_choose(struct lab_drive *d, u64 t, u64 *positioning, bool *skip)
+{
+	u32 r, best = LAB_NOBODY;
+	s64 least = 0;
+	u64 seen = 0;
+
+	for (r = d->queue.first; r != LAB_NOBODY && seen < d->p.queue_depth; r = d->request[r].next, seen++) {
+		const struct lab_drive_request *q = &d->request[r];
+		u64 waited = t - q->arrival, cost;
+		bool skipping;
+		s64 aged;
+
+		cost = lab_drive_position(d, t, q->offset, q->op == LAB_DRIVE_WRITE, &skipping);
+		aged = (s64)(cost - waited / 1000000 * d->p.ageing - waited % 1000000 * d->p.ageing / 1000000);
+		if (best == LAB_NOBODY || aged < least) {
+			least = aged;
+			best = r;
+			*positioning = cost;
+			*skip = skipping;
+		}
+	}
+	return lab_list_remove(d, &d->queue, best);
+}
+
+static inline void lab_arm_moves(struct lab_drive *d, u64 t, u64 from, u64 end, u64 positioning, bool skip)
+{
+	lab_ahead_stop(d, t);
+	d->arm_time = t + positioning + lab_drive_spiral(d, end) - lab_drive_spiral(d, from);
+	d->statistics.busy += d->arm_time - t;
+	d->statistics.skips += skip;
+}
+
+static inline void lab_arm_serve(struct lab_drive *d, u64 t)
+{
+	u64 positioning = 0, end, spiral;
+	struct lab_drive_request *r;
+	bool skip = false;
+	u32 i;
+
+	i = lab_arm_choose(d, t, &positioning, &skip);
+	r = &d->request[i];
+	end = r->offset + r->length;
+	d->its_turn = true;
+	if (r->op == LAB_DRIVE_READ && lab_ahead_holds(d, i, t))
+		return;
+	d->served = i;
+	if (r->op == LAB_DRIVE_READ && d->ahead.valid && d->ahead.filling && r->offset >= d->ahead.start) {
+		spiral = lab_drive_spiral(d, d->ahead.end);
+		if (lab_drive_spiral(d, r->offset) <= spiral + d->p.revolution) {
+			/* The head, reading ahead, is on its way to it. */
+			lab_ahead_pass(d, r, t);
+			d->work = LAB_ARM_READS_ON;
+			d->arm_time = d->ahead.time + lab_drive_spiral(d, end) - spiral;
+			d->statistics.segment_hits++;
+			return;
+		}
+	}
+	d->work = LAB_ARM_SERVES;
+	lab_arm_moves(d, t, r->offset, end, positioning, skip);
+}
+
+static inline void lab_arm_destage(struct lab_drive *d, u64 t)
+{
+	u64 before = d->flushes.count ? d->request[d->flushes.first].stamp : LAB_NEVER, page;
+	u64 positioning;
+	bool skip;
+	u32 s;
+
+	/* C-LOOK; while a flush waits, only what it waits for. */
+	s = lab_slot_next(d, (d->head + LAB_DRIVE_PAGE - 1) / LAB_DRIVE_PAGE, before);
+	if (s == LAB_DRIVE_NONE_SLOT)
+		s = lab_slot_next(d, 0, before);
+	page = d->writing_first = d->slot[s].page;
+	d->destage_from = page * LAB_DRIVE_PAGE + (u32)__builtin_ctz(d->slot[s].sectors) * LAB_DRIVE_SECTOR;
+	d->writing_count = 0;
+	do {
+		lab_slot_remove(d, s);
+		d->writing[d->writing_count++] = s;
+		d->destage_end = (page + 1) * LAB_DRIVE_PAGE -
+				 ((u32)__builtin_clz(d->slot[s].sectors) - 24) * LAB_DRIVE_SECTOR;
+		s = lab_slot_find(d, ++page);
+	} while (s != LAB_DRIVE_NONE_SLOT && d->slot[s].stamp < before && d->writing_count < LAB_DRIVE_RUN);
+	d->statistics.destages++;
+	d->work = LAB_ARM_DESTAGES;
+	positioning = lab_drive_position(d, t, d->destage_from, true, &skip);
+	lab_arm_moves(d, t, d->destage_from, d->destage_end, positioning, skip);
+}
+
+static inline void lab_arm_decide(struct lab_drive *d, u64 t)
+{
+	bool press;
+	u64 rest;
+
+	while (d->work == LAB_ARM_IDLE) {
+		d->arm_time = LAB_NEVER;
+		lab_ahead_fill(d, t);
+		press = d->root != LAB_DRIVE_NONE_SLOT && lab_arm_pressed(d);
+		if (d->queue.count && !(press && d->its_turn)) {
+			lab_arm_serve(d, t);
+			continue;
+		}
+		if (d->root == LAB_DRIVE_NONE_SLOT)
+			return;
+		/* The head stays where somebody reads, lest each read pays a way back. */
+		rest = d->last_read + 2 * d->p.revolution;
+		if (!press && d->last_read && t < rest) {
+			d->arm_time = rest;
+			return;
+		}
+		d->its_turn = false;
+		lab_arm_destage(d, t);
+	}
+}
+
+/* A write waits for room; there may be some now. */
+static inline void lab_drive_room(struct lab_drive *d, u64 t)
+{
+	u32 r;
+
+	while ((r = d->space.first) != LAB_NOBODY && lab_cache_fits(d, &d->request[r])) {
+		lab_list_remove(d, &d->space, r);
+		lab_cache_take(d, &d->request[r]);
+		lab_drive_end(d, r, t);
+	}
+}
+
+/* Pages have become clean: flushes may end, and writes that wait for room. */
+static inline void lab_drive_cleaned(struct lab_drive *d, u64 t)
+{
+	u32 r;
+
+	while ((r = d->flushes.first) != LAB_NOBODY && lab_slot_oldest(d, d->root) >= d->request[r].stamp) {
+		lab_list_remove(d, &d->flushes, r);
+		lab_drive_end(d, r, t);
+	}
+	lab_drive_room(d, t);
+}
+
+static inline void lab_arm_served(struct lab_drive *d, u64 t)
+{
+	u64 at = d->arm_time, media, from;
+	struct lab_drive_request *r = &d->request[d->served];
+	u64 end = r->offset + r->length;
+	bool on = d->work == LAB_ARM_READS_ON;
+	u32 i = d->served;
+
+	d->work = LAB_ARM_IDLE;
+	if (r->op == LAB_DRIVE_WRITE) {
+		lab_drive_head(d, end, at);
+		d->statistics.media_writes++;
+		d->ahead.valid = false;
+		lab_cache_forget(d, r);
+		lab_drive_end(d, i, t);
+		lab_drive_cleaned(d, t);
+		return;
+	}
+	if (on) {
+		lab_ahead_fill(d, at);
+	} else {
+		d->statistics.media_reads++;
+		d->ahead.valid = d->ahead.filling = d->p.read_ahead > 0;
+		d->ahead.start = r->offset;
+		d->ahead.end = end;
+		d->ahead.limit = lab_ahead_limit(d, end);
+		d->ahead.time = at;
+	}
+	if (!d->ahead.valid || !on)
+		lab_drive_head(d, end, at);
+	/* Its bytes went over the link as they came from the medium. */
+	media = lab_drive_spiral(d, end) - lab_drive_spiral(d, r->offset);
+	from = lab_most(r->ready, at > media ? at - media : 0);
+	d->last_read = lab_most(t, lab_drive_over_link(d, r->length, from));
+	lab_drive_schedule(d, i, LAB_STEP_DONE, d->last_read);
+}
+
+static inline void lab_arm_destaged(struct lab_drive *d, u64 t)
+{
+	u32 n;
+
+	d->work = LAB_ARM_IDLE;
+	lab_drive_head(d, d->destage_end, d->arm_time);
+	if (d->ahead.valid && d->destage_from < d->ahead.end && d->destage_end > d->ahead.start)
+		d->ahead.valid = false;
+	for (n = 0; n < d->writing_count; n++)
+		lab_cache_clean(d, d->writing[n]);
+	d->writing_count = 0;
+	lab_drive_cleaned(d, t);
+}
+
+static inline void lab_arm_ends(struct lab_drive *d, u64 t)
+{
+	if (d->work == LAB_ARM_DESTAGES)
+		lab_arm_destaged(d, t);
+	else if (d->work != LAB_ARM_IDLE)
+		lab_arm_served(d, t);
+	d->arm_time = LAB_NEVER;
+}
+
+/* --- hdd: steps of requests ----------------------------------------------------------------------- */
+
+static inline void lab_hdd_queue(struct lab_drive *d, u32 r)
+{
+	lab_list_append(d, &d->queue, r);
+	d->statistics.queue_peak = lab_most(d->statistics.queue_peak, d->queue.count);
+}
+
+static inline void lab_hdd_ready(struct lab_drive *d, u32 i, u64 t)
+{
+	struct lab_drive_request *r = &d->request[i];
+
+	r->ready = t;
+	if (r->op == LAB_DRIVE_WRITE) {
+		lab_drive_schedule(d, i, LAB_STEP_DATA, lab_drive_over_link(d, r->length, t));
+	} else if (r->op == LAB_DRIVE_FLUSH) {
+		r->stamp = d->stamps;
+		if (d->used)
+			lab_list_append(d, &d->flushes, i);
+		else
+			lab_drive_end(d, i, t);
+	} else if (lab_cache_holds(d, r)) {
+		d->statistics.cache_hits++;
+		lab_drive_schedule(d, i, LAB_STEP_DONE, lab_drive_over_link(d, r->length, t));
+	} else if (!lab_ahead_holds(d, i, t)) {
+		lab_hdd_queue(d, i);
+	}
+}
+
+static inline void lab_hdd_data(struct lab_drive *d, u32 i, u64 t)
+{
+	struct lab_drive_request *r = &d->request[i];
+
+	if (lab_cache_bypassed(d, r)) {
+		lab_hdd_queue(d, i);
+		return;
+	}
+	if (d->ahead.valid && r->offset < d->ahead.end && r->offset + r->length > d->ahead.start) {
+		lab_ahead_fill(d, t);
+		d->ahead.valid = false;
+	}
+	lab_list_append(d, &d->space, i);
+	lab_drive_room(d, t);
+}
+
+/* --- ssd ------------------------------------------------------------------------------------------ */
+
+static inline u64 lab_ssd_channels(struct lab_drive *d, const struct lab_drive_request *r, u64 t, u64 latency)
+{
+	u64 page, end = t;
+
+	for (page = r->offset / d->p.page; page * d->p.page < r->offset + r->length; page++) {
+		u64 *channel = &d->channel[page % d->p.channels];
+
+		*channel = lab_most(*channel, t) + latency;
+		end = lab_most(end, *channel);
+	}
+	return end;
+}
+
+static inline void lab_ssd_collect(struct lab_drive *d, u64 length, u64 t)
+{
+	u64 c;
+
+	d->gc_written += length;
+	while (d->p.gc_bytes && d->gc_written >= d->p.gc_bytes) {
+		d->gc_written -= d->p.gc_bytes;
+		d->statistics.collections++;
+		for (c = 0; c < d->p.channels; c++)
+			d->channel[c] = lab_most(d->channel[c], t) + d->p.gc_stall;
+	}
+}
+
+static inline void lab_ssd_ready(struct lab_drive *d, u32 i, u64 t)
+{
+	struct lab_drive_request *r = &d->request[i];
+	u64 c, end = t;
+
+	r->ready = t;
+	if (r->op == LAB_DRIVE_FLUSH) {
+		r->stamp = d->stamps;
+		for (c = 0; c < d->p.channels; c++)
+			end = lab_most(end, d->channel[c]);
+		end += d->p.flush_latency;
+	} else if (r->op == LAB_DRIVE_READ) {
+		end = lab_drive_over_link(d, r->length, lab_ssd_channels(d, r, t, d->p.read_latency));
+	} else {
+		end = lab_drive_over_link(d, r->length, lab_ssd_channels(d, r, t, d->p.write_latency));
+		end += r->fua ? d->p.flush_latency : 0;
+		lab_ssd_collect(d, r->length, end);
+	}
+	lab_drive_schedule(d, i, LAB_STEP_DONE, end);
+}
+
+static inline void lab_ssd_done(struct lab_drive *d, u32 i, u64 t)
+{
+	struct lab_drive_request *r = &d->request[i];
+
+	if (r->op == LAB_DRIVE_FLUSH)
+		lab_cache_clean_before(d, r->stamp);
+	else if (r->op == LAB_DRIVE_WRITE && lab_cache_bypassed(d, r))
+		lab_cache_forget(d, r);
+	else if (r->op == LAB_DRIVE_WRITE)
+		lab_cache_take(d, r);
+	lab_drive_end(d, i, t);
+}
+
+/* --- for the caller ------------------------------------------------------------------------------- */
+
+static inline bool lab_drive_valid(const struct lab_drive_parameters *p)
+{
+	const u64 times[] = { p->overhead, p->revolution, p->seek_a, p->seek_b, p->seek_e, p->write_settle,
+			      p->read_latency, p->write_latency, p->flush_latency, p->gc_stall };
+	u32 i;
+
+	for (i = 0; i < sizeof(times) / sizeof(*times); i++)
+		if (times[i] > LAB_DRIVE_TIME_MAX)
+			return false;
+	if (p->link_rate < 1 || p->link_rate > LAB_RATE_MAX || p->cache > LAB_DRIVE_CACHE_MAX)
+		return false;
+	if (p->kind == LAB_DRIVE_SSD)
+		return p->channels >= 1 && p->channels <= LAB_DRIVE_CHANNELS && p->page >= LAB_DRIVE_SECTOR;
+	return p->kind == LAB_DRIVE_HDD && p->outer_rate >= 1 && p->outer_rate <= LAB_RATE_MAX &&
+	       p->inner_rate >= 1 && p->inner_rate <= LAB_RATE_MAX && p->zones >= 1 &&
+	       p->zones <= LAB_DRIVE_ZONES && p->queue_depth >= 1 && p->ageing <= 1000000 &&
+	       p->seek_limit <= 1ull << 62 && p->seek_c <= (s64)LAB_DRIVE_TIME_MAX &&
+	       p->seek_c >= -(s64)LAB_DRIVE_TIME_MAX;
+}
+
+/* Memory that a drive needs, which the caller allocates, zeroed; 0: parameters out of range. */
+static inline u64 lab_drive_bytes(const struct lab_drive_parameters *p)
+{
+	if (!lab_drive_valid(p))
+		return 0;
+	return sizeof(struct lab_drive) + p->cache / LAB_DRIVE_PAGE * sizeof(struct lab_drive_slot) +
+	       (p->kind == LAB_DRIVE_SSD ? p->channels * sizeof(u64) : 0);
+}
+
+/* False: parameters or size out of range. */
+static inline bool lab_drive_init(struct lab_drive *d, const struct lab_drive_parameters *p, u64 size,
+				  const struct lab_drive_ops *ops, u64 now)
+{
+	struct lab_drive_list none = { LAB_NOBODY, LAB_NOBODY, 0 };
+	u64 slowest = p->link_rate, z;
+	u32 i;
+
+	if (!lab_drive_valid(p) || size < LAB_DRIVE_SECTOR || size > 1ull << 60)
+		return false;
+	memset(d, 0, (size_t)lab_drive_bytes(p));
+	d->p = *p;
+	d->ops = ops;
+	d->size = size;
+	d->clock = now;
+	d->link = lab_scale_of(LAB_SECOND, p->link_rate);
+	d->arm_time = LAB_NEVER;
+	d->free = d->timed = d->intake = d->queue = d->space = d->flushes = none;
+	for (i = 0; i < LAB_DRIVE_REQUESTS; i++)
+		lab_list_append(d, &d->free, i);
+	d->slot = (struct lab_drive_slot *)(d + 1);
+	d->slots = (u32)(p->cache / LAB_DRIVE_PAGE);
+	d->root = d->unused = LAB_DRIVE_NONE_SLOT;
+	d->used = d->slots;
+	for (i = d->slots; i-- > 0;)
+		lab_slot_free(d, i);
+	d->channel = (u64 *)(d->slot + d->slots);
+	if (p->kind == LAB_DRIVE_HDD && p->outer_rate < slowest)
+		slowest = p->outer_rate;
+	if (p->kind == LAB_DRIVE_HDD && p->inner_rate < slowest)
+		slowest = p->inner_rate;
+	if ((lab_u128)size * LAB_SECOND >= (lab_u128)slowest << 61)
+		return false;	/* the whole disk would take 70 years */
+	if (p->kind != LAB_DRIVE_HDD)
+		return true;
+	/* Golden section: all angles differ. */
+	d->angle = (u64)((lab_u128)(p->seed * 0x9e3779b97f4a7c15ull) * p->revolution >> 64);
+	d->stroke = lab_scale_of(1ull << 62, size);
+	d->zone_bytes = (size + p->zones - 1) / p->zones;
+	for (z = 0; z < p->zones; z++) {
+		u64 last = p->zones > 1 ? p->zones - 1 : 1;
+
+		d->zone_rate[z] = (u64)((s64)p->outer_rate + ((s64)p->inner_rate - (s64)p->outer_rate) *
+								     (s64)z / (s64)last);
+		d->zone_scale[z] = lab_scale_of(LAB_SECOND, d->zone_rate[z]);
+		d->zone_time[z + 1] = d->zone_time[z] + lab_scaled(d->zone_scale[z], d->zone_bytes);
+	}
+	d->head_time = now + lab_drive_rotation(d, now, 0) - p->revolution;	/* the latest pass of byte 0 */
+	return true;
+}
+
+static inline u64 lab_drive_due(const struct lab_drive *d)
+{
+	u64 step = d->timed.first == LAB_NOBODY ? LAB_NEVER : d->request[d->timed.first].time;
+
+	return step < d->arm_time ? step : d->arm_time;
+}
+
+/* When the next thing happens; LAB_NEVER. */
+static inline u64 lab_drive_next(const struct lab_drive *d)
+{
+	u64 due = lab_drive_due(d);
+
+	return due == LAB_NEVER ? due : lab_most(due, d->stalled);
+}
+
+static inline void lab_drive_step(struct lab_drive *d, u32 r, u64 t)
+{
+	bool hdd = d->p.kind == LAB_DRIVE_HDD;
+
+	switch (d->request[r].step) {
+	case LAB_STEP_READY:
+		hdd ? lab_hdd_ready(d, r, t) : lab_ssd_ready(d, r, t);
+		break;
+	case LAB_STEP_DATA:
+		lab_hdd_data(d, r, t);
+		break;
+	case LAB_STEP_DONE:
+		hdd ? lab_drive_end(d, r, t) : lab_ssd_done(d, r, t);
+		break;
+	}
+}
+
+/* Does everything that is due up to `now`, each thing as of its own time. */
+static inline void lab_drive_advance(struct lab_drive *d, u64 now)
+{
+	for (;;) {
+		u64 due = lab_drive_due(d), t = lab_drive_next(d);
+
+		if (d->undecided && t > d->clock) {
+			d->undecided = false;
+			lab_arm_decide(d, d->clock);
+			continue;
+		}
+		if (t > now || t == LAB_NEVER)
+			return;
+		d->clock = lab_most(d->clock, t);
+		if (d->arm_time == due)
+			lab_arm_ends(d, d->clock);
+		else
+			lab_drive_step(d, lab_list_remove(d, &d->timed, d->timed.first), d->clock);
+		d->undecided = d->p.kind == LAB_DRIVE_HDD;
+	}
+}
+
+/*
+ * A request arrives: whole sectors within the disk; a flush has neither offset nor length. Does what is
+ * due up to `now` first. False: LAB_DRIVE_REQUESTS are in flight, and this one was not taken.
+ */
+static inline bool lab_drive_submit(struct lab_drive *d, void *tag, enum lab_drive_op op, bool fua,
+				    u64 offset, u64 length, u64 now)
+{
+	u32 r;
+
+	lab_drive_advance(d, now);
+	now = lab_most(now, d->clock);
+	r = d->free.first;
+	if (r == LAB_NOBODY)
+		return false;
+	lab_list_remove(d, &d->free, r);
+	d->request[r] = (struct lab_drive_request){ .tag = tag, .arrival = now, .ready = now, .offset = offset,
+						    .length = length, .op = op, .fua = fua };
+	d->statistics.reads += op == LAB_DRIVE_READ;
+	d->statistics.writes += op == LAB_DRIVE_WRITE;
+	d->statistics.flushes += op == LAB_DRIVE_FLUSH;
+	*(op == LAB_DRIVE_READ ? &d->statistics.read_bytes : &d->statistics.written_bytes) += length;
+	if (d->taken)
+		lab_list_append(d, &d->intake, r);
+	else
+		lab_drive_take_in(d, r, now);
+	return true;
+}
+
+/* Nothing happens before `until`; LAB_NEVER: before this is called again, with 0. */
+static inline void lab_drive_stall(struct lab_drive *d, u64 until, u64 now)
+{
+	lab_drive_advance(d, now);
+	d->stalled = lab_most(until, now);
+}
+
+/* The cache is lost: how many bytes. No `clean` is called for them; flushes that wait for them fail. */
+static inline u64 lab_drive_lose(struct lab_drive *d, u64 now)
+{
+	u64 oldest = LAB_NEVER, bytes = 0;
+	u32 n, r, s;
+
+	lab_drive_advance(d, now);
+	now = lab_most(now, d->clock);
+	for (n = 0; n < d->slots; n++)
+		if (d->slot[n].sectors) {
+			for (s = d->slot[n].sectors; s; s &= s - 1)
+				bytes += LAB_DRIVE_SECTOR;
+			if (d->slot[n].stamp < oldest)
+				oldest = d->slot[n].stamp;
+		}
+	d->unused = d->root = LAB_DRIVE_NONE_SLOT;
+	d->used = d->slots;
+	for (n = d->slots; n-- > 0;)
+		lab_slot_free(d, n);
+	d->writing_count = 0;
+	d->ahead.valid = false;
+	d->statistics.losses++;
+	d->statistics.lost_bytes += bytes;
+	for (r = d->timed.first; r != LAB_NOBODY; r = d->request[r].next)	/* ssd */
+		d->request[r].failed |= d->request[r].step == LAB_STEP_DONE && oldest < d->request[r].stamp;
+	while ((r = d->flushes.first) != LAB_NOBODY) {
+		lab_list_remove(d, &d->flushes, r);
+		d->request[r].failed = true;
+		lab_drive_schedule(d, r, LAB_STEP_DONE, now);
+	}
+	while ((r = d->space.first) != LAB_NOBODY) {
+		lab_list_remove(d, &d->space, r);
+		lab_drive_schedule(d, r, LAB_STEP_DATA, now);
+	}
+	return bytes;
+}
+
+/* Everything in the cache goes to the medium at once: an orderly end. */
+static inline void lab_drive_empty(struct lab_drive *d)
+{
+	u32 n;
+
+	for (n = 0; n < d->writing_count; n++)
+		lab_cache_clean(d, d->writing[n]);
+	d->writing_count = 0;
+	lab_cache_clean_before(d, LAB_NEVER);
+}
+
+/* The slot that holds a page, and which of its sectors; LAB_DRIVE_NONE_SLOT. `old`: the one on its way. */
+static inline u32 lab_drive_slot(const struct lab_drive *d, u64 page, bool old, u8 *sectors)
+{
+	u32 s = LAB_DRIVE_NONE_SLOT;
+
+	if (!old)
+		s = lab_slot_find(d, page);
+	else if (page >= d->writing_first && page - d->writing_first < d->writing_count)
+		s = d->writing[page - d->writing_first];
+	*sectors = s == LAB_DRIVE_NONE_SLOT ? 0 : d->slot[s].sectors;
+	return s;
+}
+
+/* Bytes of the pages that are dirty. */
+static inline u64 lab_drive_dirty(const struct lab_drive *d)
+{
+	return (u64)d->used * LAB_DRIVE_PAGE;
+}
+
+#endif
