@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Final
-from zlib import crc32
 
 from lab.compile.cell.fault_times import undisturbed
 from lab.core.base import KEPT
@@ -16,6 +15,7 @@ from lab.model.result.calibration import GuestTimes
 from lab.model.result.explanation import Explanation
 from lab.model.result.measurement import COUNTERS, IOPS, SECONDS, THROUGHPUT, Prediction
 from lab.model.scenario.document import Cell, Disk
+from lab.model.scenario.drive import integers
 from lab.model.scenario.guest import Clock
 from lab.plugins import catalog
 
@@ -46,7 +46,7 @@ def drives_of(cell: Cell) -> dict[str, theory.ModelledDrive]:
     for serial, disk in cell.each_disk:
         drive = catalog.disk_model(disk.model).drive(disk)
         if drive is not None and disk.device is None:
-            seed = crc32(serial.encode())
+            seed = integers(drive, serial).seed
             found[serial] = theory.ModelledDrive(drive=drive, size=disk.size, seed=seed)
     return found
 

@@ -15,7 +15,6 @@ from lab.md.theory.prediction import Bottleneck
 from lab.md.theory.sequential import MemberLoad
 from lab.md.theory.stripe import StripeRules, Tally
 
-
 DRIVE = "drive"
 """The limit's name where a modelled drive is the bottleneck."""
 

@@ -1,10 +1,11 @@
-"""Modelled drives under many requests: the servers that a simulated load visits instead of throttles.
+"""Modelled drives under many requests: what a simulated load visits instead of throttles.
 
-A ``Throttle`` admits requests; these serve them. The rules are those of ``drive/drive.h``: places lie
-on a spiral, so a byte's angle follows from its place; of the oldest ``queue_depth`` requests the one
-with the least positioning time is next, less ``ageing`` times what it has waited; writes end in the
-volatile cache, and the arm brings them to the medium in one direction over the disk (C-LOOK) when it
-is idle, or in turn with requests when the cache is more than half full, or a flush or a write waits.
+A ``Throttle`` admits requests; these serve them. The rules are those of ``drive/drive.h``: places
+lie on a spiral, so a byte's angle follows from its place. Of the oldest ``queue_depth`` requests
+the one with the least positioning time is next, less ``ageing`` times what it has waited. Writes
+end in the volatile cache, and the arm brings them to the medium in one direction over the disk
+(C-LOOK) when it is idle, or in turn with requests when the cache is more than half full, or a flush
+or a write waits.
 
 Left out: reading ahead. It serves a random request in one of many thousands.
 """
@@ -17,6 +18,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from math import sqrt
 from typing import Any
+
+from typing_extensions import override
 
 from lab.md.theory.bucket import Direction, Limit
 from lab.md.theory.throttle import EventQueue, Operation
@@ -55,7 +58,7 @@ class _Step(IntEnum):
     DATA = 1
     DONE = 2
     ARM = 3
-    RESTED = 4
+    CHOOSE = 4
 
 
 class _Request:
@@ -169,7 +172,7 @@ class Mechanism(_Server):
         self._flushes: deque[_Request] = deque()
         self._intake: deque[_Request] = deque()
         self._taken = False
-        self._working = self._its_turn = False
+        self._working = self._decides = self._its_turn = False
         self._wakes = -1.0
         self._served: _Request | None = None
         self._head = 0
@@ -177,6 +180,7 @@ class Mechanism(_Server):
         self._head_end = 0
         self._last_read = 0.0
 
+    @override
     def _take_in(self, request: _Request) -> None:
         if self._depth == 1:
             if self._taken:
@@ -185,20 +189,25 @@ class Mechanism(_Server):
             self._taken = True
         super()._take_in(request)
 
+    @override
     def _end(self, request: _Request) -> None:
         self._taken = False
         if self._intake:
             self._take_in(self._intake.popleft())
         super()._end(request)
 
+    @override
     def fire(self, what: Any) -> None:
         """Take a step that is due; then the arm chooses."""
         step, request = what
         now = self._events.now
         if step is _Step.ARM:
             self._arrived(now)
-        elif step is _Step.RESTED:
-            pass
+        elif step is _Step.CHOOSE:
+            self._decides = False
+            if not self._working:
+                self._choose(now)
+            return
         elif step is _Step.DONE:
             self._end(request)
         elif step is _Step.DATA:
@@ -215,8 +224,9 @@ class Mechanism(_Server):
             self._at(self._over_link(request.size, now), _Step.DONE, request)
         else:
             self._wait(request)
-        if not self._working:
-            self._choose(now)
+        if not (self._working or self._decides):
+            self._decides = True  # after all else that happens now
+            self._at(now, _Step.CHOOSE, None)
 
     def _wait(self, request: _Request) -> None:
         request.spiral = self._spiral(request.offset)
@@ -257,7 +267,7 @@ class Mechanism(_Server):
         if not press and self._last_read and now < rest:
             if self._wakes != rest:
                 self._wakes = rest
-                self._at(rest, _Step.RESTED, None)
+                self._at(rest, _Step.CHOOSE, None)
             return
         self._its_turn = False
         self._destage(now)
@@ -291,7 +301,7 @@ class Mechanism(_Server):
     def _next_page(self, start: int, before: int) -> int:
         at = bisect_left(self._pages, start)
         for index in (*range(at, len(self._pages)), *range(at)):
-            page = self._pages[index]
+            page: int = self._pages[index]
             if self._stamps[page] < before:
                 return page
         raise AssertionError("a flush waits only while pages from before it are dirty")
@@ -364,6 +374,7 @@ class Channels(_Server):
         self._free = [0.0] * member.drive.channels
         self._written = 0
 
+    @override
     def fire(self, what: Any) -> None:
         """Take a step that is due."""
         step, request = what

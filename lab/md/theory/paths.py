@@ -413,7 +413,7 @@ class CopyWrites(_Cut):
         def send(bios: list[Extent]) -> None:
             ends.append(admit(bios[0].member, sum(bio.size for bio in bios)))
 
-        plugged = self._sender.plugs_writes or size > cutting.bio
+        plugged = self._sender.plugs_writes or size > BIO_PAGES
         plug = _Plug(send, cutting.limit, plugged=plugged)
         for at, part in self._sent(offset, size, cutting):
             for copy in self._copies(at, part):
@@ -478,7 +478,7 @@ class Reads(_Cut):
             else:
                 later.extend((end, bio) for bio in bios)
 
-        plug = _Plug(send, cutting.limit, plugged=size > cutting.bio)
+        plug = _Plug(send, cutting.limit, plugged=size > BIO_PAGES)
         for at, part in self._sent(offset, size, cutting):
             plug.add(self._begin(at, part))
         plug.flush()

@@ -1,8 +1,8 @@
 """A simulation of sequential requests, one at a time, as dd sends them with O_DIRECT.
 
 All reads of a request start at once; a stripe's writes start when its reads have ended (``raid5.c:
-handle_stripe_dirtying, ops_run_io``); the request ends with the slowest. Throttles take time, and the
-processor, which serves one request at a time.
+handle_stripe_dirtying, ops_run_io``); the request ends with the slowest. Throttles take time, and
+the processor, which serves one request at a time.
 
 When a request starts at the same point of the layout with the same bucket levels and stripe cache
 as an earlier one, everything since then repeats. Whole repetitions are counted instead of
