@@ -472,6 +472,11 @@ def test_near_copies_share_a_stream_as_far_as_requests_end_at_once() -> None:
     loads = [m.read_bytes for m in found[True].members]
     assert max(loads) < 1.02 * min(loads)
     assert found[True].throughput > 1.3 * found[False].throughput
+    # On a ring of copies microseconds decide who serves the last part; on pairs nobody chooses.
+    assert found[True].doubt * found[True].seconds == pytest.approx(32 * KIB / (4 * MIB))
+    pairs = array(Level.RAID10, "n2", 6, chunk=32 * KIB)
+    even = predict_stream(pairs, [rate(4 * MIB)] * 6, stream, sender=Sender(at_once=True))
+    assert even.doubt == 0
     apart = [m.read_bytes for m in found[False].members]
     assert max(apart) > 2 * min(apart)
 

@@ -1,4 +1,6 @@
-"""What md and QEMU's throttle must give, from their rules alone: pure, milliseconds for a cell.
+"""What md, QEMU's throttle and modelled drives must give, from their rules alone: pure.
+
+Milliseconds for a throttled cell, up to some seconds for drives with a large cache.
 
 ::
 
@@ -10,6 +12,7 @@
     sequence    the clock of a sequential stream
     prediction  one stream on one array
     gate        a bucket among many requests: QEMU's queues and timers
+    mechanism   a modelled drive among many requests
     scatter     where random requests fall
     concurrent  the event simulation of many requests, and of md's threads
     load        one load of many requests on one array
@@ -20,7 +23,7 @@
     answer      predictions and explanations of a scenario's cell
 
 A new kind of workload is a clock beside ``sequence`` and ``concurrent``, a new model of a disk a
-meter beside ``bucket``.
+meter beside ``bucket`` or a server beside ``mechanism``.
 """
 
 from __future__ import annotations

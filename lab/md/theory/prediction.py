@@ -105,6 +105,8 @@ def predict_stream(
                 bare = follow(volume, cutting=cutting)[2].seconds
             if cutting.limit >= SEGMENT_LIMIT or other > bare * 1.001:
                 doubt = max(doubt, abs(other - outcome.seconds))
+    if sender is not None and sender.at_once:
+        doubt = max(doubt, _last_choice(geometry, limits, stream))
     limit = _bottleneck(meters, outcome)
     return StreamPrediction(
         seconds=outcome.seconds,
@@ -142,6 +144,20 @@ def _follow(
         path = BitmapPath(path, bitmap, geometry)
     clock = StreamClock(geometry, path, meters, cutting=cutting, processor=processor)
     return path, meters, clock.run(stream)
+
+
+def _last_choice(geometry: Geometry, limits: Sequence[Limits], stream: SequentialLoad) -> float:
+    """Seconds of one part of a read, where microseconds decide which of two copies serves it.
+
+    Near copies on a number of members that is no multiple of theirs form a ring, and each part goes
+    to the copy that is idle just then (``raid10.c: read_balance``).
+    """
+    ring = geometry.near > 1 and geometry.members % geometry.near
+    if not ring or stream.direction is Direction.WRITE:
+        return 0.0
+    part = min(geometry.chunk, stream.block)
+    counted = [x for each in limits for x in each.limits if x.counts(Direction.READ)]
+    return max(((part if x.unit is Unit.BYTES else 1) / x.average for x in counted), default=0.0)
 
 
 def _matters(
