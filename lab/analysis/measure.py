@@ -328,7 +328,20 @@ def guest_cpu(cell: Cell, raw: Mapping[str, str]) -> tuple[Check, ...]:
 
     From the first line of ``/proc/stat``, ``proc(5)``.
     """
-    checks = []
+    return tuple(
+        Check(
+            name=GUEST_CPU,
+            passed=share <= BUSY,
+            detail=f"the guest's processor was busy for {share:.1%} of {name}",
+            workload=name,
+        )
+        for name, share in busy_shares(cell, raw).items()
+    )
+
+
+def busy_shares(cell: Cell, raw: Mapping[str, str]) -> dict[str, float]:
+    """The largest share of each workload's trials in which a sealed guest's processor worked."""
+    shares = {}
     for workload in cell.workloads:
         found = [
             share
@@ -336,12 +349,8 @@ def guest_cpu(cell: Cell, raw: Mapping[str, str]) -> tuple[Check, ...]:
             if (share := _busy_share(raw, f"{workload.name}.{trial}")) is not None
         ]
         if found:
-            detail = f"the guest's processor was busy for {max(found):.1%} of {workload.name}"
-            passed = max(found) <= BUSY
-            checks.append(
-                Check(name=GUEST_CPU, passed=passed, detail=detail, workload=workload.name)
-            )
-    return tuple(checks)
+            shares[workload.name] = max(found)
+    return shares
 
 
 def _busy_share(raw: Mapping[str, str], tag: str) -> float | None:

@@ -15,21 +15,48 @@ from lab.model.result.calibration import GuestTimes
 from lab.model.result.explanation import Explanation
 from lab.model.result.measurement import COUNTERS, IOPS, SECONDS, THROUGHPUT, Prediction
 from lab.model.scenario.document import Cell, Disk
+from lab.model.scenario.drive import integers
+from lab.model.scenario.guest import Clock
 from lab.plugins import catalog
 
 GUEST_SHARE: Final = 0.08
 """Relative doubt of a drive's values: an emulated guest adds a millisecond to each request."""
 
 
-def predictions(cell: Cell) -> tuple[Prediction, ...]:
-    """Every metric that theory predicts and the tool or the disks measure."""
+def predictions(cell: Cell, busy: Mapping[str, float] | None = None) -> tuple[Prediction, ...]:
+    """Every metric that theory predicts and the tool or the disks measure.
+
+    ``busy``: ``measure.busy_shares`` of a sealed cell, whose processor time delays requests.
+    """
     counted = {m.name for m in COUNTERS}
     measured = {
         workload.name: counted | {m.name for m in catalog.workload(workload.tool).metrics}
         for workload in cell.workloads
     }
-    said = (*theory.predict(cell, works(cell)), *_of_the_drive(cell))
+    bare = tuple(_of_the_drive(cell))
+    done = {p.workload for p in bare}
+    rest = {name: work for name, work in works(cell).items() if name not in done}
+    said = (*_with_guest(cell, theory.predict(cell, rest, busy, drives_of(cell))), *bare)
     return tuple(p for p in said if p.metric in measured[p.workload])
+
+
+def drives_of(cell: Cell) -> dict[str, theory.ModelledDrive]:
+    """The cell's modelled drives, by serial."""
+    found = {}
+    for serial, disk in cell.each_disk:
+        drive = catalog.disk_model(disk.model).drive(disk)
+        if drive is not None and disk.device is None:
+            seed = integers(drive, serial).seed
+            found[serial] = theory.ModelledDrive(drive=drive, size=disk.size, seed=seed)
+    return found
+
+
+def _with_guest(cell: Cell, said: Sequence[Prediction]) -> Iterator[Prediction]:
+    """Predictions of drives with the doubt that a guest in real time adds."""
+    real = cell.guest.clock is Clock.REAL and bool(drives_of(cell))
+    for each in said:
+        doubt = max(each.doubt, GUEST_SHARE) if real else each.doubt
+        yield each.model_copy(update={"doubt": doubt})
 
 
 def _of_the_drive(cell: Cell) -> Iterator[Prediction]:
@@ -66,7 +93,11 @@ def _of_the_drive(cell: Cell) -> Iterator[Prediction]:
             continue
         for metric, value in ((IOPS, iops), (THROUGHPUT, iops * work.block)):
             yield Prediction(
-                workload=name, metric=metric.name, value=value, reason=reason, doubt=GUEST_SHARE
+                workload=name,
+                metric=metric.name,
+                value=value,
+                reason=reason,
+                doubt=GUEST_SHARE if cell.guest.clock is Clock.REAL else 0.0,
             )
 
 
@@ -107,7 +138,7 @@ def explanations(cell: Cell) -> tuple[Explanation, ...]:
     """An explanation of every workload, or why there is none."""
     known = works(cell)
     return tuple(
-        theory.explain(cell, workload.name, known[workload.name])
+        theory.explain(cell, workload.name, known[workload.name], drives_of(cell))
         if workload.name in known
         else Explanation(
             workload=workload.name,
@@ -126,7 +157,7 @@ def durations(cell: Cell) -> dict[str, float]:
         if isinstance(work, theory.Load) and work.seconds is not None
     }
     rest = {name: work for name, work in known.items() if name not in timed}
-    said = theory.predict(cell, rest)
+    said = theory.predict(cell, rest, drives=drives_of(cell))
     return timed | {p.workload: p.value for p in said if p.metric == SECONDS.name}
 
 
@@ -199,7 +230,7 @@ def silences(cell: Cell) -> dict[str, str]:
         if workload.name in said:
             continue
         work = known.get(workload.name)
-        reason = theory.why_not(cell, work) if work else None
+        reason = theory.why_not(cell, work, drives_of(cell)) if work else None
         if workload not in undisturbed(cell):
             reason = "theory has no rules for workloads after a fault"
         found[workload.name] = reason or f"theory has no rule for this use of {workload.tool}"

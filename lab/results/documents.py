@@ -149,7 +149,9 @@ def _cell(
             *(measure.guest_cpu(stored.cell, raw) if is_sealed(stored.cell) else ()),
             *check_of(stored.cell, run.calibrations, outcome.host),
         ),
-        predictions=predictions(stored.cell),
+        predictions=predictions(
+            stored.cell, measure.busy_shares(stored.cell, raw) if is_sealed(stored.cell) else None
+        ),
     )
     shares: dict[str, float] = {}
     if outcome.outcome is Outcome.DONE:

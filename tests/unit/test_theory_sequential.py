@@ -22,7 +22,7 @@ from lab.md.theory import (
     predict_stream,
 )
 from lab.md.theory.bucket import Meter
-from lab.md.theory.paths import Cutting, path_of
+from lab.md.theory.paths import BIO_LIMIT, HUGE_BIO, Cutting, Path, Sender, path_of
 from lab.md.theory.sequential import StreamClock
 from tests.geometries import geometry as made
 from tests.properties import examples
@@ -420,3 +420,84 @@ def _seconds_for(block: int, total: int) -> float:
     start = time.process_time()
     run(array(), WRITE, block, total)
     return time.process_time() - start
+
+
+# --- the block layer: order, merging, and what has ended meanwhile --------------------------------
+
+
+def issued(
+    path: Path, offset: int, size: int, *, free: bool = True, cutting: Cutting | None = None
+) -> list[tuple[int, int]]:
+    """Member and KiB of each request; ``free``: the throttles delay none."""
+    sent: list[tuple[int, int]] = []
+
+    def admit(member: int, amount: int) -> float:
+        sent.append((member, amount // KIB))
+        return 0.0 if free else 1.0
+
+    assert path.issue(0.0, offset, size, cutting or path.cutting, admit) is not None
+    return sent
+
+
+def test_a_plugged_write_merges_what_touches_on_a_member() -> None:
+    """As traced in a guest with Linux 6.1: RAID 0, two disks, 32 KiB chunks, 256 KiB."""
+    geometry = made(Level.RAID0, 2, GIB, chunk=32 * KIB)
+    plugged = path_of(geometry, WRITE, StripeRules(), Sender(plugs_writes=True))
+    assert issued(plugged, 0, 256 * KIB) == [(0, 128), (1, 128)]
+    alone = path_of(geometry, WRITE, StripeRules(), Sender(plugs_writes=False))
+    assert issued(alone, 0, 256 * KIB) == [(0, 32), (1, 32)] * 4
+
+
+def test_a_large_read_is_sent_as_raid5_cuts_it() -> None:
+    """As traced: RAID 4, five disks, 64 KiB chunks, one bio of 2 MiB; the second MiB goes first."""
+    geometry = made(Level.RAID4, 5, GIB, chunk=64 * KIB)
+    path = path_of(geometry, READ, StripeRules(), Sender(at_once=True))
+    huge = Cutting(limit=BIO_LIMIT, joins=False, bio=HUGE_BIO)
+    sent = issued(path, 0, 2 * MIB, cutting=huge)
+    assert sorted(sent[:5]) == [(0, 64), (0, 256), (1, 256), (2, 256), (3, 256)]
+    assert sorted(sent[5:]) == [(0, 192), (1, 256), (2, 256), (3, 256)]
+
+
+def test_near_copies_share_a_stream_as_far_as_requests_end_at_once() -> None:
+    """Five disks: a disk that no throttle delays is idle again for the next part.
+
+    Otherwise all parts of a request are under way together, and disks 2 and 4 are second choices.
+    """
+    geometry = array(Level.RAID10, "n2", 5, chunk=32 * KIB)
+    stream = SequentialLoad(direction=READ, block=256 * KIB, total=60 * MIB)
+    found = {}
+    for at_once in (True, False):
+        sender = Sender(at_once=at_once)
+        found[at_once] = predict_stream(geometry, [rate(4 * MIB)] * 5, stream, sender=sender)
+    loads = [m.read_bytes for m in found[True].members]
+    assert max(loads) < 1.02 * min(loads)
+    assert found[True].throughput > 1.3 * found[False].throughput
+    # On a ring of copies microseconds decide who serves the last part; on pairs nobody chooses.
+    assert found[True].doubt * found[True].seconds == pytest.approx(32 * KIB / (4 * MIB))
+    pairs = array(Level.RAID10, "n2", 6, chunk=32 * KIB)
+    even = predict_stream(pairs, [rate(4 * MIB)] * 6, stream, sender=Sender(at_once=True))
+    assert even.doubt == 0
+    apart = [m.read_bytes for m in found[False].members]
+    assert max(apart) > 2 * min(apart)
+
+
+def test_the_buffers_pages_decide_how_large_requests_are_cut() -> None:
+    """Beyond 1 MiB there is more than one bio, and where it ends theory cannot know."""
+    geometry, limits = array(Level.RAID6, LS, 6, chunk=256 * KIB), [rate(3 * MIB)] * 6
+    sender = Sender(at_once=True)
+    doubts = {}
+    for block in (512 * KIB, 2 * MIB):
+        stream = SequentialLoad(direction=READ, block=block, total=42 * MIB)
+        doubts[block] = predict_stream(geometry, limits, stream, sender=sender).doubt
+    assert doubts[512 * KIB] == 0
+    assert doubts[2 * MIB] > 0.005
+
+
+def test_the_processor_delays_the_first_request_and_hides_behind_a_full_bucket() -> None:
+    stream = SequentialLoad(direction=WRITE, block=MIB, total=100 * MIB)
+    one = made(Level.RAID0, 2, GIB, chunk=512 * KIB)
+    own = predict_stream(one, [rate(5 * MIB)] * 2, stream).seconds
+    busy = predict_stream(one, [rate(5 * MIB)] * 2, stream, processor=0.004).seconds
+    assert 0.004 <= busy - own + 1e-9 < 0.02
+    slow = predict_stream(one, [rate(5 * MIB)] * 2, stream, processor=0.2).seconds
+    assert slow == pytest.approx(100 * 0.2, rel=0.01)

@@ -1,4 +1,6 @@
-"""What md and QEMU's throttle must give, from their rules alone: pure, milliseconds for a cell.
+"""What md, QEMU's throttle and modelled drives must give, from their rules alone: pure.
+
+Milliseconds for a throttled cell, up to some seconds for drives with a large cache.
 
 ::
 
@@ -10,6 +12,7 @@
     sequence    the clock of a sequential stream
     prediction  one stream on one array
     gate        a bucket among many requests: QEMU's queues and timers
+    mechanism   a modelled drive among many requests
     scatter     where random requests fall
     concurrent  the event simulation of many requests, and of md's threads
     load        one load of many requests on one array
@@ -20,7 +23,7 @@
     answer      predictions and explanations of a scenario's cell
 
 A new kind of workload is a clock beside ``sequence`` and ``concurrent``, a new model of a disk a
-meter beside ``bucket``.
+meter beside ``bucket`` or a server beside ``mechanism``.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from lab.md.theory.bitmap_writes import bitmap_updates
 from lab.md.theory.bucket import Direction, Limit, Limits, Scope, Unit
 from lab.md.theory.cell import UnknownError, only_reads, why_not
 from lab.md.theory.load import LoadPrediction, predict_load
+from lab.md.theory.mechanism import ModelledDrive
 from lab.md.theory.paths import Load, SequentialLoad
 from lab.md.theory.prediction import Bottleneck, StreamPrediction, predict_stream
 from lab.md.theory.sequential import MemberLoad
@@ -45,6 +49,7 @@ __all__ = [
     "Load",
     "LoadPrediction",
     "MemberLoad",
+    "ModelledDrive",
     "Scope",
     "SequentialLoad",
     "StreamPrediction",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from lab.md.theory.cell import Found, UnknownError, Work, follow, setting_of
+from lab.md.theory.cell import Drives, Found, UnknownError, Work, follow, setting_of
 from lab.md.theory.explain import because, lifts
 from lab.md.theory.load import LoadPrediction
 from lab.md.theory.paths import SequentialLoad
@@ -22,15 +23,26 @@ from lab.model.result.measurement import (
 from lab.model.scenario.document import Cell
 
 
-def predict(cell: Cell, works: Mapping[str, Work]) -> list[Prediction]:
-    """Predictions of every metric of each workload in ``works``, by name."""
+def predict(
+    cell: Cell,
+    works: Mapping[str, Work],
+    busy: Mapping[str, float] | None = None,
+    drives: Drives | None = None,
+) -> list[Prediction]:
+    """Predictions of every metric of each workload in ``works``, by name.
+
+    ``busy``: share of each workload's time in which a sealed guest's processor worked, where known.
+    ``drives``: the cell's modelled drives, by serial.
+    """
     predictions = []
     for workload in cell.workloads:
         work = works.get(workload.name)
         if work is None:
             continue
         try:
-            setting = setting_of(cell, work)
+            setting = replace(
+                setting_of(cell, work, drives), busy=(busy or {}).get(workload.name, 0.0)
+            )
             found = follow(setting, work)
         except UnknownError:
             continue
@@ -70,10 +82,10 @@ def _counted(work: Work, found: Found) -> list[tuple[Metric, float]]:
     ]
 
 
-def explain(cell: Cell, name: str, work: Work) -> Explanation:
+def explain(cell: Cell, name: str, work: Work, drives: Drives | None = None) -> Explanation:
     """One workload's prediction, its reasons, possible improvements, and bytes per member."""
     try:
-        setting = setting_of(cell, work)
+        setting = setting_of(cell, work, drives)
         found = follow(setting, work)
     except UnknownError as unknown:
         return Explanation(workload=name, sentences=(f"No prediction: {unknown}.",))

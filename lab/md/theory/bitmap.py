@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from lab.md.facts.geometry import Geometry
 from lab.md.facts.levels import Level
-from lab.md.theory.paths import Cutting, Extent, Path, Work
+from lab.md.theory.paths import Admit, Cutting, Extent, Path, Work
 
 PAGE = 4096
 SUPERBLOCK = 256
@@ -151,6 +151,12 @@ class BitmapPath:
     def plan(self, offset: int, size: int) -> list[Work]:
         """As without a bitmap."""
         return self._inner.plan(offset, size)
+
+    def issue(
+        self, now: float, offset: int, size: int, cutting: Cutting, admit: Admit
+    ) -> float | None:
+        """As without a bitmap."""
+        return self._inner.issue(now, offset, size, cutting, admit)
 
     def signature(self, offset: int, turn: int) -> Hashable:
         """The inner path's state and the position in the region."""

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 
 from lab.md.facts.geometry import PAGE, Geometry
 from lab.md.facts.levels import NAMES, Level
 from lab.md.facts.options import without_idle
 from lab.md.facts.segments import volume_bytes
-from lab.md.facts.sizes import geometry_of, without_bitmap_disk
+from lab.md.facts.sizes import data_offset_of, geometry_of, without_bitmap_disk
 from lab.md.theory.bitmap import Bitmap
 from lab.md.theory.bucket import Direction, Limits, Unit
 from lab.md.theory.concurrent import UnlimitedError
 from lab.md.theory.load import LoadPrediction, predict_load
-from lab.md.theory.paths import SEGMENT_LIMIT, Load, SequentialLoad
+from lab.md.theory.mechanism import ModelledDrive
+from lab.md.theory.paths import SEGMENT_LIMIT, Load, Sender, SequentialLoad
 from lab.md.theory.prediction import StreamPrediction, predict_stream
 from lab.md.theory.sequential import MemberLoad
 from lab.md.theory.stripe import StripeRules
 from lab.md.theory.volume import first_segment, placed, stays
 from lab.model.scenario.document import Array, Cell, Disk, InitialSync
+from lab.model.scenario.drive import SolidStateDrive
+from lab.model.scenario.guest import Clock
 
 LEAST_SECONDS = 0.25
 """Shorter workloads consist mostly of guest and host overhead, which theory leaves out."""
@@ -35,6 +40,9 @@ PLUGS = {"debian-12": True, "debian-12-zfs": True, "debian-13": False}
 
 Work = SequentialLoad | Load
 """A workload in theory's terms."""
+
+Drives = Mapping[str, ModelledDrive]
+"""Modelled drives by serial."""
 
 Found = StreamPrediction | LoadPrediction
 
@@ -53,10 +61,16 @@ class Setting:
     """Of the members, in their order."""
     plugged: bool | None = None
     """Whether the guest's kernel plugs each write to a block device; ``None``: unknown."""
+    sealed: bool = False
+    """Whether the disks are ``lab_disk``'s, of a guest with virtual time."""
+    busy: float = 0.0
+    """Share of the time in which the guest's only processor works for a sequential load."""
     start: int = 0
     """Byte of the array at which the target begins."""
     room: int | None = None
     """Bytes of the target if it is smaller than the array."""
+    drives: tuple[ModelledDrive, ...] = ()
+    """The members' drives where they are modelled, instead of ``limits``."""
     aside: Limits | None = None
     """Limits of the disk that holds the bitmap's file."""
 
@@ -65,10 +79,10 @@ class UnknownError(Exception):
     """Theory has no prediction; the message says why."""
 
 
-def why_not(cell: Cell, work: Work) -> str | None:
+def why_not(cell: Cell, work: Work, drives: Drives | None = None) -> str | None:
     """Why theory has no prediction of a workload; ``None`` if it has one."""
     try:
-        follow(setting_of(cell, work), work)
+        follow(setting_of(cell, work, drives), work)
     except UnknownError as unknown:
         return str(unknown)
     return None
@@ -78,12 +92,16 @@ def follow(setting: Setting, work: Work) -> Found:
     """The prediction of a workload. ``UnknownError`` if there is none."""
     found: Found
     work = placed(work, setting.start, setting.room)
+    if setting.drives:
+        return _follow_drives(setting, work)
     if isinstance(work, SequentialLoad):
         found = _follow(setting, work)
     else:
         work = _bounded(work, setting.geometry)
         alone = not work.random and work.depth == 1 and work.read_share in (0, 1)
         found = _follow_timed(setting, work) if alone else _follow_load(setting, work)
+    if setting.drives:
+        return found
     for number, (load, limits) in enumerate(zip(found.members, setting.limits, strict=True), 1):
         moved = ((Direction.READ, load.read_bytes), (Direction.WRITE, load.written_bytes))
         for direction, size in moved:
@@ -96,6 +114,16 @@ def follow(setting: Setting, work: Work) -> Found:
             f"the workload ends within {found.seconds:.2g} s, before the throttles delay it"
         )
     return found
+
+
+def _follow_drives(setting: Setting, work: Work) -> LoadPrediction:
+    if not isinstance(work, Load) or not work.random:
+        raise UnknownError("theory has no rules for sequential loads on arrays of modelled drives")
+    solid = any(isinstance(each.drive, SolidStateDrive) for each in setting.drives)
+    mirrors = setting.geometry.level in (Level.RAID1, Level.RAID10)
+    if solid and mirrors and work.read_share > 0 and setting.geometry.members > 1:
+        raise UnknownError("theory has no rules for how md spreads reads over solid-state disks")
+    return _follow_load(setting, _bounded(work, setting.geometry))
 
 
 def _check_aside(limits: Limits, pace: float) -> None:
@@ -111,14 +139,20 @@ def _check_aside(limits: Limits, pace: float) -> None:
 
 def _follow(setting: Setting, stream: SequentialLoad) -> StreamPrediction:
     _check_stream(setting.geometry, stream)
-    found = predict_stream(
+    after = partial(
+        predict_stream,
         setting.geometry,
         setting.limits,
         stream,
         rules=setting.rules,
         groups=setting.groups,
         bitmap=setting.bitmap,
+        sender=Sender(plugs_writes=setting.plugged is not False, at_once=setting.sealed),
     )
+    found = after()
+    if setting.busy:
+        requests = -(-stream.total // stream.block)
+        found = after(processor=setting.busy * found.seconds / requests)
     if found.doubt > MOST_DOUBT and found.seconds >= LEAST_SECONDS:
         raise UnknownError(
             f"the time depends by {found.doubt:.0%} on how the kernel cuts and merges requests"
@@ -172,6 +206,7 @@ def _follow_timed(setting: Setting, load: Load) -> StreamPrediction:
     return replace(near, seconds=load.seconds, throughput=moved / load.seconds, members=members)
 
 
+@lru_cache(maxsize=256)
 def _follow_load(setting: Setting, load: Load) -> LoadPrediction:
     geometry = setting.geometry
     _check_load(setting, load)
@@ -184,6 +219,7 @@ def _follow_load(setting: Setting, load: Load) -> LoadPrediction:
             groups=setting.groups,
             bitmap=setting.bitmap,
             plugged=setting.plugged,
+            drives=setting.drives,
         )
     except UnlimitedError:
         raise UnknownError("no limit ever delays a request") from None
@@ -237,8 +273,11 @@ def _check_stream(geometry: Geometry, stream: SequentialLoad) -> None:
         )
 
 
-def setting_of(cell: Cell, work: Work) -> Setting:
-    """The cell in theory's terms. ``UnknownError`` for what theory has no rule for."""
+def setting_of(cell: Cell, work: Work, drives: Drives | None = None) -> Setting:
+    """The cell in theory's terms. ``UnknownError`` for what theory has no rule for.
+
+    ``drives``: the modelled drives by serial; without them theory knows throttled disks.
+    """
     if cell.filesystem is not None:
         raise UnknownError("the file system decides where data goes")
     disks = [disk for _, disk in cell.each_disk]
@@ -281,17 +320,23 @@ def setting_of(cell: Cell, work: Work) -> Setting:
     for disk in members:
         if disk.device is not None:
             raise UnknownError("theory has no rules for real disks")
-        if disk.model != "throttle":
+        if disk.model != "throttle" and not drives:
             raise UnknownError(f"theory has no rules for the disk model {disk.model!r}")
         if disk.scheduler not in ("none", "mq-deadline"):
             raise UnknownError(f"the I/O scheduler {disk.scheduler!r} may delay requests")
+    beginning = data_offset_of(array, disks[0].size, geometry.chunk) if array else 0
+    known = [drives[s] for s in serials[: len(members)] if drives and s in drives]
+    if known and len(known) < len(members):
+        raise UnknownError("some members are modelled drives and others are not")
     return Setting(
         geometry=geometry,
+        drives=tuple(replace(each, start=beginning) for each in known),
         limits=tuple(Limits.from_throttle(disk.throttle) for disk in members),
         groups=tuple(disk.throttle.group for disk in members),
         rules=rules,
         bitmap=bitmap,
         plugged=PLUGS.get(cell.guest.image) if cell.guest.kernel is None else None,
+        sealed=cell.guest.clock is Clock.VIRTUAL,
         serials=tuple(serials[: len(members)]),
         start=start,
         room=room,

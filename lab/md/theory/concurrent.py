@@ -32,11 +32,13 @@ from lab.md.facts.geometry import Geometry
 from lab.md.theory.bitmap import Bitmap, BitmapState
 from lab.md.theory.bucket import Direction, Limits, Meter
 from lab.md.theory.fio_random import draws
+from lab.md.theory.mechanism import PAGE, Channels, Mechanism, ModelledDrive, server_of
 from lab.md.theory.paths import BIO_LIMIT, Extent, Load, Work
 from lab.md.theory.placement import entrances, offsets
 from lab.md.theory.sequential import MemberLoad
 from lab.md.theory.stripe import StripeRules, Tally
 from lab.md.theory.throttle import EventQueue, Throttle
+from lab.model.scenario.drive import HardDrive
 
 FOLLOWED = 1500
 """Simulated requests of a load in a steady state; the rest runs at the rate of their second
@@ -49,6 +51,14 @@ SEED = 20201224
 """Seed of the choice between reads and writes."""
 _NEVER = float("inf")
 _READ, _WRITE = Direction.READ, Direction.WRITE
+
+
+def _filling(geometry: Geometry, drives: Sequence[ModelledDrive]) -> int:
+    """Requests of a page each that fill the write caches of all hard disks."""
+    pages = sum(d.drive.write_cache // PAGE for d in drives if isinstance(d.drive, HardDrive))
+    if geometry.has_parity:
+        return pages // (1 + geometry.members - geometry.data_members)
+    return pages // len(geometry.locate(0))
 
 
 class UnlimitedError(Exception):
@@ -132,19 +142,29 @@ class Simulation:
         bitmap: Bitmap | None = None,
         eager: bool = False,
         plugged: bool = False,
+        drives: Sequence[ModelledDrive] = (),
     ) -> None:
-        """``eager``: md's thread runs before fio has sent all it may send.
+        """``drives``: the members' drives, instead of ``limits``.
+
+        ``eager``: md's thread runs before fio has sent all it may send.
 
         ``plugged``: the kernel plugs each write to a block device.
         """
         self._geometry, self._load, self._eager = geometry, load, eager
         self._by_sender = plugged and not geometry.has_parity
         self._events = EventQueue()
-        self._throttles = self._make_throttles(limits, groups)
+        self._throttles: Sequence[Throttle | Mechanism | Channels]
+        self._drives = bool(drives)
+        if drives:
+            self._throttles = [server_of(drive, self._events) for drive in drives]
+        else:
+            self._throttles = self._make_throttles(limits, groups)
         self._ways, self._mirrors, self._tally = entrances(geometry, rules)
         self._bitmap = BitmapState(bitmap, geometry) if bitmap else None
         bursts = any(limit.maximum for each in limits for limit in each.limits)
         self._changes = bursts or bitmap is not None
+        self._filling = _filling(geometry, drives) if load.read_share < 1 else 0
+        """Requests that the drives' write caches take before the rate is steady."""
         self._offsets = offsets(load, geometry.size)
         self._choices = draws(SEED)
         self._arrived: deque[_Task] = deque()
@@ -181,11 +201,15 @@ class Simulation:
         """
         load, events = self._load, self._events
         end = load.rest + load.seconds if load.seconds is not None else _NEVER
-        enough = max(FOLLOWED_SLOWLY if self._changes else FOLLOWED, 8 * load.depth)
+        slowly = self._changes and not self._drives
+        steady = max(FOLLOWED_SLOWLY if slowly else FOLLOWED, 8 * load.depth)
+        if self._drives and (self._changes or self._filling):
+            steady *= 2
+        enough = self._filling + steady
         start = self._mark() if load.rest <= 0 else None
         half = None
         while self._settle(min(self._count, enough)):
-            if half is None and self._ended >= enough / 2:
+            if half is None and self._ended >= enough - steady / 2:
                 half = self._mark()
             if not events.next(end):
                 break
@@ -268,7 +292,8 @@ class Simulation:
                 parts.append(Extent(extent.member, extent.start + at, size))
         job.left = len(parts)
         for part in parts:
-            self._throttles[part.member].arrive(direction, part.size, (job, direction, part))
+            operation = (job, direction, part)
+            self._throttles[part.member].arrive(direction, part.size, operation, part.start)
 
     def _passed(self, job: _Task, direction: Direction, extent: Extent) -> None:
         self._operations[extent.member] += 1

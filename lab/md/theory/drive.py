@@ -1,7 +1,7 @@
 """What a modelled drive must deliver, from its figures alone: the other side of a calibration.
 
-Nothing here knows how the server computes its times: means come from the data sheet's own figures,
-and where a queue is involved from a simulation with places and angles drawn at random.
+Means come from the data sheet's own figures. Where a queue is involved, ``mechanism`` simulates the
+drive by the rules of ``drive/drive.h``, with places drawn at random.
 
 The requests come from a guest that takes time of its own, ``GuestTimes``. So the loop is closed:
 so many requesters, each of whom gets an answer, does the guest's part, and asks again. What the
@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from lab.core.units import KIB, MIB
+from lab.md.theory.bucket import Direction
+from lab.md.theory.mechanism import Channels, Mechanism, ModelledDrive, server_of
+from lab.md.theory.throttle import EventQueue
 from lab.model.result.calibration import GuestTimes
 from lab.model.scenario.drive import HardDrive, SolidStateDrive
 
@@ -32,7 +35,9 @@ NO_TIME: Final = GuestTimes(
 )
 """A guest that takes none, for the drive's own figures."""
 _REQUESTS: Final = 6000
-"""Simulated; the mean then strays by about a hundredth."""
+"""Simulated; the mean then strays by about half a hundredth."""
+_SIZE: Final = 1 << 40
+"""Bytes of a simulated hard disk: so many that reading ahead serves no random request."""
 _BLOCKS: Final = 400
 """Simulated of a stream."""
 
@@ -211,35 +216,39 @@ def _transfer(drive: HardDrive) -> float:
     return max(media / drive.zones, SMALL / drive.link_rate)
 
 
-def _queue(drive: HardDrive, depth: int, who: Requesters, seed: int, requests: int) -> float:
-    """Of those that wait the one with the least positioning time, less its age's worth.
+@dataclass(slots=True)
+class _Loop:
+    """Requests at places drawn at random; each that ends is followed by the next."""
 
-    A request that the guest still has at hand is not among them.
-    """
-    draw = random.Random(seed).random  # noqa: S311
-    curve, turn = drive.seek_curve, drive.revolution
-    window = min(depth, drive.queue_depth)
-    clock = place = 0.0
-    coming = [0.0] * depth
-    waiting: list[tuple[float, float, float]] = []  # place, angle, since when
-    for _ in range(requests):
-        if not waiting:
-            clock = max(clock, coming[0] + drive.overhead)
-        while coming and coming[0] <= clock:
-            waiting.append((draw(), draw() * turn, heapq.heappop(coming)))
-        best, chosen, least = 0, 0.0, float("inf")
-        for index in range(min(window, len(waiting))):
-            target, angle, since = waiting[index]
-            seek = curve(abs(target - place))
-            cost = seek + ((angle - clock - seek) % turn if turn else 0.0)
-            aged = cost - drive.ageing * (clock - since)
-            if aged < least:
-                best, chosen, least = index, cost, aged
-        place = waiting.pop(best)[0]
-        media = SMALL / drive.rate(place)
-        clock += chosen + max(media, SMALL / drive.link_rate)
-        heapq.heappush(coming, who.next(clock))
-    return requests / clock
+    server: Mechanism | Channels
+    who: Requesters
+    draw: random.Random
+    events: EventQueue
+
+    def fire(self, what: object) -> None:  # noqa: ARG002
+        """Send a request."""
+        place = self.draw.randrange(_SIZE // SMALL) * SMALL
+        self.server.arrive(Direction.READ, SMALL, None, place)
+
+    def run(self, depth: int, requests: int) -> float:
+        """Seconds of so many requests."""
+        for _ in range(depth):
+            self.fire(None)
+        ended = 0
+        while ended < requests and self.events.next(math.inf):
+            while self.events.passed:
+                self.events.passed.popleft()
+                ended += 1
+                self.events.set(self.who.next(self.events.now), self, None)
+        return self.events.now
+
+
+def _queue(drive: HardDrive, depth: int, who: Requesters, seed: int, requests: int) -> float:
+    """Reads per second of a hard disk that chooses among those that wait."""
+    events = EventQueue()
+    server = server_of(ModelledDrive(drive=drive, size=_SIZE, seed=seed), events)
+    loop = _Loop(server, who, random.Random(seed), events)  # noqa: S311
+    return requests / loop.run(depth, requests)
 
 
 def _stream(drive: HardDrive, place: float, block: int, depth: int, who: Requesters) -> float:

@@ -31,7 +31,10 @@ def because(setting: Setting, work: Work, found: Found) -> Iterator[str]:
         yield from _parity_reads(geometry)
     if isinstance(found, LoadPrediction) and found.flushes:
         yield from _bitmap(setting, found)
-    yield from _busiest(setting, found)
+    if setting.drives and isinstance(found, LoadPrediction):
+        yield _arm(setting, work, found)
+    else:
+        yield from _busiest(setting, found)
     if isinstance(found, LoadPrediction):
         yield from _depth(work, found)
     else:
@@ -249,6 +252,19 @@ def _bonus(setting: Setting, found: StreamPrediction) -> Iterator[str]:
             "at a "
             "time, the other disks wait for the slowest."
         )
+
+
+def _arm(setting: Setting, work: Work, found: LoadPrediction) -> str:
+    """The work of a modelled drive."""
+    member = found.limit.member or 0
+    drive = setting.drives[member].drive
+    counted = found.operations[member] / (found.iops * found.seconds)
+    said = f"Each request needs {counted:.2g} of the busiest drive's operations"
+    if len(setting.drives) == 1:
+        said = f"The drive serves {found.iops:.4g} random requests per second"
+    if drive.write_cache and _writes(work):
+        said += f". Writes end in its cache of {_amount(drive.write_cache)} until that is full"
+    return f"{said}. It works for {found.limit.busy:.0%} of the time."
 
 
 def _depth(work: Work, found: LoadPrediction) -> Iterator[str]:

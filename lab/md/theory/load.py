@@ -9,10 +9,14 @@ from lab.md.facts.geometry import Geometry
 from lab.md.theory.bitmap import Bitmap
 from lab.md.theory.bucket import Limits, Unit
 from lab.md.theory.concurrent import LoadResult, Simulation
+from lab.md.theory.mechanism import ModelledDrive
 from lab.md.theory.paths import Load
 from lab.md.theory.prediction import Bottleneck
 from lab.md.theory.sequential import MemberLoad
 from lab.md.theory.stripe import StripeRules, Tally
+
+DRIVE = "drive"
+"""The limit's name where a modelled drive is the bottleneck."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +57,11 @@ def predict_load(
     groups: Sequence[Hashable] = (),
     bitmap: Bitmap | None = None,
     plugged: bool | None = None,
+    drives: Sequence[ModelledDrive] = (),
 ) -> LoadPrediction:
     """Simulate a load on an idle array with empty buckets and a clean bitmap.
+
+    ``drives``: the members' drives, instead of ``limits``.
 
     With a bitmap, the mean of the two orders in which md's thread and the sender may run; ``doubt``
     is half their difference. ``plugged``: whether the kernel plugs each write to a block device;
@@ -72,6 +79,7 @@ def predict_load(
             bitmap=marks,
             eager=eager,
             plugged=plugs,
+            drives=drives,
         )
         return simulation.run()
 
@@ -91,7 +99,7 @@ def predict_load(
         other = follow(replace(bitmap, whole_rows=False), eager=False, plugs=False)
         doubt = max(doubt, abs(other.requests / other.seconds - paces[0]) / iops)
     crowd = crowds[0]
-    limit = _bottleneck(crowd, limits)
+    limit = _busiest(crowd) if drives else _bottleneck(crowd, limits)
     flushes = sum(each.flushes for each in crowds) / len(crowds)
     return LoadPrediction(
         seconds=crowd.seconds if load.total is None else crowd.seconds * paces[0] / iops,
@@ -105,9 +113,17 @@ def predict_load(
         flushes=flushes,
         writes_per_flush=sum(c.writes for c in crowds) / len(crowds) / flushes if flushes else 0.0,
         sets=crowd.sets / crowd.writes if crowd.writes else 0.0,
-        reason=_reason(limit, crowd, limits, load),
+        reason="" if drives else _reason(limit, crowd, limits, load),
         doubt=doubt,
     )
+
+
+def _busiest(crowd: LoadResult) -> Bottleneck:
+    """The drives that work most."""
+    most = max(crowd.used)
+    alike = [m for m, used in enumerate(crowd.used) if used >= most * 0.95]
+    busy = min(most / crowd.seconds, 1.0)
+    return Bottleneck(member=alike[0], alike=len(alike), limit=DRIVE, busy=busy)
 
 
 def _bottleneck(crowd: LoadResult, limits: Sequence[Limits]) -> Bottleneck:

@@ -7,7 +7,7 @@ cache), ``raid0.c: raid0_make_request``, ``raid10.c: raid10_make_request, read_b
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -21,6 +21,11 @@ from lab.md.theory.stripe import RunCache, StripeRules, StripeWork, Tally, membe
 BIO_LIMIT = 1280 * 1024
 """Largest request of a disk's queue in bytes (``BLK_DEF_MAX_SECTORS`` of Linux 6.1 to 6.12)."""
 
+BIO_PAGES = 256 * PAGE
+"""Largest bio of O_DIRECT in bytes where no two pages of the buffer touch in memory
+(``BIO_MAX_VECS``). Larger requests are several bios, sent under a plug
+(``block/fops.c: __blkdev_direct_IO``)."""
+
 SEGMENT_LIMIT = 254 * PAGE
 """Stripe heads' pages do not touch in memory: a segment each, and virtio-blk takes
 ``queue-size - 2`` of them (QEMU ``hw/block/virtio-blk.c``, ``seg-max-adjust``)."""
@@ -28,6 +33,15 @@ SEGMENT_LIMIT = 254 * PAGE
 PLUG_FLUSH = 128 * 1024
 """A request of so many bytes leaves the plug as soon as another one comes
 (``block/blk-mq.c: blk_add_rq_to_plug``, ``BLK_PLUG_FLUSH_SIZE``)."""
+
+PLUG_COUNT = 64
+"""Requests to several disks that a plug holds (twice ``BLK_MAX_REQUEST_COUNT``)."""
+
+STRIPES_LIMIT = 1024 * 1024
+"""Largest bio to RAID 4, 5 and 6 (``raid5.c: RAID5_MAX_REQ_STRIPES``)."""
+
+HUGE_BIO = 1 << 40
+"""A bio without end: all pages of the buffer touch in memory."""
 
 MERGE_LIMIT = 1024 * PAGE
 """QEMU makes one of requests that touch, if it finds them in the queue together
@@ -109,6 +123,10 @@ class Work(NamedTuple):
     writes: tuple[Extent, ...]
 
 
+Admit = Callable[[int, int], float]
+"""Sends a member a request of so many bytes; returns when it begins, which ends it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cutting:
     """How extents that are sent together become requests."""
@@ -116,7 +134,21 @@ class Cutting:
     limit: int
     """Largest request in bytes."""
     joins: bool
-    """Whether extents that touch become one request."""
+    """Whether all extents that touch become one request."""
+    bio: int = BIO_PAGES
+    """Largest bio to the array in bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sender:
+    """How the guest sends requests one at a time."""
+
+    plugs_writes: bool = True
+    """Whether each write to a block device is plugged (``blkdev_write_iter``, Linux up to 6.5)."""
+    at_once: bool = False
+    """Whether a request that no throttle delays ends before the next one is sent: so it is with
+    ``lab_disk``, which ends it where it was sent. virtio-blk's ends come later, and QEMU may merge
+    requests meanwhile."""
 
 
 class Entrance(Protocol):
@@ -144,6 +176,14 @@ class Path(Entrance, Protocol):
     def before(self, offset: int, size: int) -> tuple[Extent, ...]:
         """Writes that must end before the request's own work begins."""
 
+    def issue(
+        self, now: float, offset: int, size: int, cutting: Cutting, admit: Admit
+    ) -> float | None:
+        """Send a request's parts in the kernel's order; returns when the last one ends.
+
+        ``None``: ``plan`` and ``cutting`` say all there is to say.
+        """
+
     def signature(self, offset: int, turn: int) -> Hashable:
         """The path's state relative to an offset, with member ``turn`` counted as the first."""
 
@@ -151,16 +191,19 @@ class Path(Entrance, Protocol):
         """Move the state by so many array bytes, whole periods."""
 
 
-def path_of(geometry: Geometry, direction: Direction, rules: StripeRules) -> Path:
+def path_of(
+    geometry: Geometry, direction: Direction, rules: StripeRules, sender: Sender | None = None
+) -> Path:
     """The path for requests one at a time.
 
     A degraded array reads through the stripe cache (``raid5.c: raid5_make_request``).
     """
     if geometry.has_parity and (direction is Direction.WRITE or geometry.failed):
         return StripePath(geometry, direction, rules)
+    sender = sender or Sender()
     if direction is Direction.WRITE:
-        return CopyWrites(geometry)
-    return Reads(geometry, alone=True)
+        return CopyWrites(geometry, sender)
+    return Reads(geometry, sender, alone=True)
 
 
 class StripeRequests:
@@ -208,6 +251,17 @@ class StripePath(StripeRequests):
         """Nothing."""
         return ()
 
+    def issue(
+        self,
+        now: float,  # noqa: ARG002
+        offset: int,  # noqa: ARG002
+        size: int,  # noqa: ARG002
+        cutting: Cutting,  # noqa: ARG002
+        admit: Admit,  # noqa: ARG002
+    ) -> float | None:
+        """Nothing: raid5d sends stripe heads, not requests."""
+        return None
+
     def signature(self, offset: int, turn: int) -> Hashable:
         """The runs in the stripe cache."""
         base = self._geometry.member_bytes(offset)
@@ -218,16 +272,72 @@ class StripePath(StripeRequests):
         self._cache.shift(self._geometry.member_bytes(distance))
 
 
+class _Plug:
+    """Requests that wait for each other, to merge (``blk_attempt_plug_merge``)."""
+
+    __slots__ = ("_first", "_limit", "_list", "_send")
+
+    def __init__(self, send: Callable[[list[Extent]], None], limit: int, *, plugged: bool) -> None:
+        self._send = send
+        self._limit = limit
+        self._first = 0 if plugged else PLUG_COUNT
+        self._list: list[list[Extent]] = []
+        """The requests, each with its bios, the oldest first."""
+
+    def add(self, bio: Extent) -> None:
+        """Merge a bio into the newest request to its member, or append it."""
+        for bios in reversed(self._list):
+            if bios[0].member != bio.member:
+                continue
+            if sum(b.size for b in bios) + bio.size > self._limit:
+                break
+            if bios[-1].start + bios[-1].size == bio.start:
+                bios.append(bio)
+                return
+            if bio.start + bio.size == bios[0].start:
+                bios.insert(0, bio)
+                return
+            break
+        full = self._first + len(self._list) >= PLUG_COUNT
+        if self._list and (full or sum(b.size for b in self._list[-1]) >= PLUG_FLUSH):
+            self.flush()
+        self._list.append([bio])
+        if self._first:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send all."""
+        sent, self._list = self._list, []
+        for bios in sent:
+            self._send(bios)
+
+
 class _Cut:
-    """Requests cut at chunks; each part is sent at once, without a plug."""
+    """Requests cut at chunks, one bio after the other."""
 
     cutting = Cutting(limit=BIO_LIMIT, joins=False)
-    cuttings = (Cutting(limit=MERGE_LIMIT, joins=True),)
 
-    def __init__(self, geometry: Geometry) -> None:
+    def __init__(self, geometry: Geometry, sender: Sender | None = None) -> None:
         self._geometry = geometry
+        self._sender = sender or Sender()
         self.tally = Tally()
         self._whole = not geometry.has_chunks or geometry.near == geometry.members
+        if geometry.level is Level.RAID0:
+            self._largest = geometry.chunk
+        elif geometry.has_parity:
+            self._largest = STRIPES_LIMIT
+        else:
+            self._largest = BIO_LIMIT
+        # Where no pages of the buffer touch in memory, a request has few bytes. Where all do, a bio
+        # has no end, and where some do, it ends within a chunk.
+        chunk = geometry.chunk or PAGE
+        self.cuttings: tuple[Cutting, ...] = (
+            Cutting(limit=SEGMENT_LIMIT, joins=False),
+            Cutting(limit=BIO_LIMIT, joins=False, bio=HUGE_BIO),
+            Cutting(limit=BIO_LIMIT, joins=False, bio=BIO_PAGES + chunk // 2),
+        )
+        if not self._sender.at_once:
+            self.cuttings += (Cutting(limit=MERGE_LIMIT, joins=True),)
 
     def before(self, offset: int, size: int) -> tuple[Extent, ...]:  # noqa: ARG002
         """Nothing."""
@@ -242,6 +352,35 @@ class _Cut:
             offset += part
             size -= part
 
+    def _sent(self, offset: int, size: int, cutting: Cutting) -> Iterator[tuple[int, int]]:
+        """Offset and size of each part in the order in which md sends them.
+
+        What is cut off waits in ``current->bio_list``. A bio that is too large for the array is
+        cut first, and a part that crosses a chunk then, so the former's rest comes before the
+        latter's (``__submit_bio_noacct``, ``bio_split_to_limits``).
+        """
+        largest = self._largest
+        if self._geometry.level in (Level.RAID1, Level.RAID10):
+            largest = min(largest, cutting.limit)  # segments count; RAID 0 and 5 cut smaller
+        chunk = 0 if self._whole else self._geometry.chunk
+        end = offset + size
+        while offset < end:
+            bio = min(cutting.bio, end - offset)
+            waiting = [(offset, bio)]
+            offset += bio
+            while waiting:
+                at, part = waiting.pop(0)
+                rests = []
+                if part > largest:
+                    rests.append((at + largest, part - largest))
+                    part = largest
+                if chunk and at % chunk + part > chunk:
+                    inside = chunk - at % chunk
+                    rests.append((at + inside, part - inside))
+                    part = inside
+                waiting[:0] = rests
+                yield at, part
+
     def signature(self, offset: int, turn: int) -> Hashable:  # noqa: ARG002
         """Nothing: there is no state."""
         return ()
@@ -255,14 +394,32 @@ class CopyWrites(_Cut):
 
     def plan(self, offset: int, size: int) -> list[Work]:
         """All copies of all parts at once."""
+        parts = self._parts(offset, size)
+        return [Work((), tuple(copy for at, part in parts for copy in self._copies(at, part)))]
+
+    def _copies(self, at: int, size: int) -> list[Extent]:
         failed = self._geometry.failed
-        extents = tuple(
-            Extent(copy.member, copy.offset, part)
-            for at, part in self._parts(offset, size)
-            for copy in self._geometry.locate(at)
-            if copy.member not in failed
-        )
-        return [Work((), extents)]
+        found = self._geometry.locate(at)
+        return [Extent(c.member, c.offset, size) for c in found if c.member not in failed]
+
+    def issue(
+        self, now: float, offset: int, size: int, cutting: Cutting, admit: Admit
+    ) -> float | None:
+        """Every copy of a part, then the next part."""
+        if cutting.joins:
+            return None
+        ends = [now]
+
+        def send(bios: list[Extent]) -> None:
+            ends.append(admit(bios[0].member, sum(bio.size for bio in bios)))
+
+        plugged = self._sender.plugs_writes or size > BIO_PAGES
+        plug = _Plug(send, cutting.limit, plugged=plugged)
+        for at, part in self._sent(offset, size, cutting):
+            for copy in self._copies(at, part):
+                plug.add(copy)
+        plug.flush()
+        return max(ends)
 
 
 class Reads(_Cut):
@@ -273,8 +430,8 @@ class Reads(_Cut):
     one member (``raid1.c: next_seq_sect``).
     """
 
-    def __init__(self, geometry: Geometry, *, alone: bool) -> None:
-        super().__init__(geometry)
+    def __init__(self, geometry: Geometry, sender: Sender | None = None, *, alone: bool) -> None:
+        super().__init__(geometry, sender)
         self._alone = alone
         order = set(range(geometry.members)) - geometry.failed
         self._readable = (order - geometry.write_mostly) or order
@@ -288,19 +445,47 @@ class Reads(_Cut):
 
     def plan(self, offset: int, size: int) -> list[Work]:
         """One extent for each part."""
-        extents = []
-        for at, part in self._parts(offset, size):
-            if self._only is not None:
-                extents.append(Extent(self._only, at, part))
-                continue
-            copies = self._geometry.locate(at)
-            copy = self._balance(copies) if self._mirrored else copies[0]
-            extents.append(Extent(copy.member, copy.offset, part))
-            self.pending[copy.member] += 1
+        extents = [self._begin(at, part) for at, part in self._parts(offset, size)]
         if self._alone and self._only is None:
             for extent in extents:
                 self.ended(extent)
         return [Work(tuple(extents), ())]
+
+    def _begin(self, at: int, size: int) -> Extent:
+        if self._only is not None:
+            return Extent(self._only, at, size)
+        copies = self._geometry.locate(at)
+        copy = self._balance(copies) if self._mirrored else copies[0]
+        self.pending[copy.member] += 1
+        return Extent(copy.member, copy.offset, size)
+
+    def issue(
+        self, now: float, offset: int, size: int, cutting: Cutting, admit: Admit
+    ) -> float | None:
+        """Each part to the member that is chosen when it is sent.
+
+        With ``Sender.at_once`` a member that no throttle delays is idle again for the next part.
+        """
+        if cutting.joins:
+            return None
+        later: list[tuple[float, Extent]] = []
+
+        def send(bios: list[Extent]) -> None:
+            end = admit(bios[0].member, sum(bio.size for bio in bios))
+            if end <= now and self._sender.at_once:
+                for bio in bios:
+                    self.ended(bio)
+            else:
+                later.extend((end, bio) for bio in bios)
+
+        plug = _Plug(send, cutting.limit, plugged=size > BIO_PAGES)
+        for at, part in self._sent(offset, size, cutting):
+            plug.add(self._begin(at, part))
+        plug.flush()
+        later.sort(key=lambda one: one[0])
+        for _, bio in later:
+            self.ended(bio)
+        return later[-1][0] if later else now
 
     def ended(self, extent: Extent) -> None:
         """A read has ended."""

@@ -11,9 +11,19 @@ from dataclasses import dataclass
 from functools import partial
 
 from lab.md.facts.geometry import Geometry
+from lab.md.facts.levels import Level
 from lab.md.theory.bitmap import Bitmap, BitmapPath
 from lab.md.theory.bucket import Direction, Limits, Meter, Unit
-from lab.md.theory.paths import BIO_LIMIT, SEGMENT_LIMIT, Cutting, Path, SequentialLoad, path_of
+from lab.md.theory.paths import (
+    BIO_LIMIT,
+    BIO_PAGES,
+    SEGMENT_LIMIT,
+    Cutting,
+    Path,
+    Sender,
+    SequentialLoad,
+    path_of,
+)
 from lab.md.theory.sequential import MemberLoad, StreamClock, StreamResult
 from lab.md.theory.stripe import StripeRules, Tally
 
@@ -61,6 +71,8 @@ def predict_stream(
     rules: StripeRules | None = None,
     groups: Sequence[Hashable] = (),
     bitmap: Bitmap | None = None,
+    sender: Sender | None = None,
+    processor: float = 0.0,
 ) -> StreamPrediction:
     """Simulate a sequential load on an idle array with empty buckets.
 
@@ -72,7 +84,16 @@ def predict_stream(
         raise ValueError(f"{len(limits)} sets of limits for {geometry.members} members")
     if stream.offset + stream.total > geometry.size:
         raise ValueError(f"the stream ends beyond the array's {geometry.size} bytes")
-    follow = partial(_follow, geometry, stream=stream, rules=rules, groups=groups, bitmap=bitmap)
+    follow = partial(
+        _follow,
+        geometry,
+        stream=stream,
+        rules=rules,
+        groups=groups,
+        bitmap=bitmap,
+        sender=sender,
+        processor=processor,
+    )
     path, meters, outcome = follow(limits, cutting=None)
     doubt = 0.0
     for cutting in path.cuttings:
@@ -84,6 +105,8 @@ def predict_stream(
                 bare = follow(volume, cutting=cutting)[2].seconds
             if cutting.limit >= SEGMENT_LIMIT or other > bare * 1.001:
                 doubt = max(doubt, abs(other - outcome.seconds))
+    if sender is not None and sender.at_once:
+        doubt = max(doubt, _last_choice(geometry, limits, stream))
     limit = _bottleneck(meters, outcome)
     return StreamPrediction(
         seconds=outcome.seconds,
@@ -104,6 +127,8 @@ def _follow(
     rules: StripeRules,
     groups: Sequence[Hashable],
     bitmap: Bitmap | None,
+    sender: Sender | None,
+    processor: float,
     cutting: Cutting | None,
 ) -> tuple[Path, list[Meter], StreamResult]:
     shared: dict[Hashable, Meter] = {}
@@ -114,11 +139,25 @@ def _follow(
             meters.append(Meter(limit))
         else:
             meters.append(shared.setdefault(group, Meter(limit)))
-    path = path_of(geometry, stream.direction, rules)
+    path = path_of(geometry, stream.direction, rules, sender)
     if bitmap is not None and stream.direction is Direction.WRITE:
         path = BitmapPath(path, bitmap, geometry)
-    clock = StreamClock(geometry, path, meters, cutting=cutting)
+    clock = StreamClock(geometry, path, meters, cutting=cutting, processor=processor)
     return path, meters, clock.run(stream)
+
+
+def _last_choice(geometry: Geometry, limits: Sequence[Limits], stream: SequentialLoad) -> float:
+    """Seconds of one part of a read, where microseconds decide which of two copies serves it.
+
+    Near copies on a number of members that is no multiple of theirs form a ring, and each part goes
+    to the copy that is idle just then (``raid10.c: read_balance``).
+    """
+    ring = geometry.near > 1 and geometry.members % geometry.near
+    if not ring or stream.direction is Direction.WRITE:
+        return 0.0
+    part = min(geometry.chunk, stream.block)
+    counted = [x for each in limits for x in each.limits if x.counts(Direction.READ)]
+    return max(((part if x.unit is Unit.BYTES else 1) / x.average for x in counted), default=0.0)
 
 
 def _matters(
@@ -127,6 +166,9 @@ def _matters(
     """Whether another way of cutting is possible and changes the result."""
     if any(limit.unit is Unit.OPERATIONS for each in limits for limit in each.limits):
         return True
+    if cutting.bio > BIO_PAGES:
+        copies = geometry.level in (Level.RAID1, Level.RAID10)
+        return stream.block > (SEGMENT_LIMIT if copies else BIO_PAGES)
     if cutting.limit < SEGMENT_LIMIT:
         return False
     whole = min(geometry.chunk, SEGMENT_LIMIT) if geometry.has_chunks else BIO_LIMIT

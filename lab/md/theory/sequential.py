@@ -1,7 +1,8 @@
 """A simulation of sequential requests, one at a time, as dd sends them with O_DIRECT.
 
 All reads of a request start at once; a stripe's writes start when its reads have ended (``raid5.c:
-handle_stripe_dirtying, ops_run_io``); the request ends with the slowest. Only throttles take time.
+handle_stripe_dirtying, ops_run_io``); the request ends with the slowest. Throttles take time, and
+the processor, which serves one request at a time.
 
 When a request starts at the same point of the layout with the same bucket levels and stripe cache
 as an earlier one, everything since then repeats. Whole repetitions are counted instead of
@@ -63,12 +64,16 @@ class StreamClock:
         *,
         cutting: Cutting | None = None,
         repeats: bool = True,
+        processor: float = 0.0,
     ) -> None:
+        """``processor``: seconds from the end of a request to the start of the next."""
         self._geometry = geometry
         self._path = path
         self._meters = meters
         self._distinct = list({id(meter): meter for meter in meters}.values())
         self._cutting = cutting or path.cutting
+        self._processor = processor
+        self._direction = _READ
         self._read = [0] * geometry.members
         self._written = [0] * geometry.members
         self._marks: dict[object, _Checkpoint] | None = {} if repeats else None
@@ -79,6 +84,7 @@ class StreamClock:
     def run(self, stream: SequentialLoad) -> StreamResult:
         """Simulate the load to its end."""
         now, position, followed = 0.0, stream.offset, 0
+        self._direction = stream.direction
         end = stream.offset + stream.total
         repeat = lcm(stream.block, self._width if self._turn else self._geometry.period)
         while position < end:
@@ -147,6 +153,16 @@ class StreamClock:
         before = self._path.before(offset, size)
         if before:
             now = max(self._send(now, ((0, _WRITE, extent) for extent in before)).values())
+        now += self._processor
+        loads = self._read if self._direction is _READ else self._written
+
+        def admit(member: int, amount: int) -> float:
+            loads[member] += amount
+            return self._meters[member].admit(now, self._direction, amount)
+
+        issued = self._path.issue(now, offset, size, self._cutting, admit)
+        if issued is not None:
+            return issued
         works = self._path.plan(offset, size)
         first: list[tuple[int, Direction, Extent]] = []
         for i, work in enumerate(works):
@@ -154,6 +170,9 @@ class StreamClock:
                 first.extend((i, _READ, extent) for extent in work.reads)
             else:
                 first.extend((i, _WRITE, extent) for extent in work.writes)
+        # Reads need no parity, so they are sent before the writes of whole rows
+        # (``raid5.c: handle_stripe_fill``, ``ops_complete_reconstruct``).
+        first.sort(key=lambda one: one[1] is _WRITE)
         ends = self._send(now, first)
         done = max(ends.values(), default=now)
         waiting: dict[float, list[int]] = {}

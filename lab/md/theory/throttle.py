@@ -11,12 +11,19 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, Protocol
 
 from lab.md.theory.bucket import Direction, Meter
 
 Operation = Any
 """The caller's object, returned when it has passed."""
+
+
+class Timed(Protocol):
+    """What a timer calls."""
+
+    def fire(self, what: Any) -> None:
+        """Do what is due."""
 
 
 class EventQueue:
@@ -29,13 +36,13 @@ class EventQueue:
         """Seconds since all buckets were empty."""
         self.passed: deque[Operation] = deque()
         """Finished operations; the host takes no time."""
-        self._timers: list[tuple[float, int, Throttle, Direction]] = []
+        self._timers: list[tuple[float, int, Timed, Any]] = []
         self._number = 0
 
-    def set(self, time: float, throttle: Throttle, direction: Direction) -> None:
-        """Set a throttle's timer."""
+    def set(self, time: float, whose: Timed, what: Any) -> None:
+        """Have ``whose.fire(what)`` called at a time."""
         self._number += 1
-        heappush(self._timers, (time, self._number, throttle, direction))
+        heappush(self._timers, (time, self._number, whose, what))
 
     def next(self, end: float) -> bool:
         """Fire the next timer; ``False`` if there is none before ``end``."""
@@ -43,8 +50,8 @@ class EventQueue:
             if self._timers:
                 self.now = end
             return False
-        self.now, _, throttle, direction = heappop(self._timers)
-        throttle.fire(direction)
+        self.now, _, whose, what = heappop(self._timers)
+        whose.fire(what)
         return True
 
 
@@ -61,8 +68,17 @@ class Throttle:
         }
         self._armed = dict.fromkeys(Direction, False)
 
-    def arrive(self, direction: Direction, size: int, operation: Operation) -> None:
-        """Admit a request now, or queue it behind the others of its direction."""
+    def arrive(
+        self,
+        direction: Direction,
+        size: int,
+        operation: Operation,
+        offset: int = 0,  # noqa: ARG002
+    ) -> None:
+        """Admit a request now, or queue it behind the others of its direction.
+
+        Its ``offset`` does not matter here; a drive has the same method.
+        """
         if self._armed[direction]:
             self._waiting[direction].append((size, operation))
             return
@@ -74,8 +90,9 @@ class Throttle:
         self.meter.pour(direction, size)
         self._events.passed.append(operation)
 
-    def fire(self, direction: Direction) -> None:
-        """Admit the first request in the queue, and those behind it that may pass."""
+    def fire(self, what: Direction) -> None:
+        """Admit the first request of a direction's queue, and those behind it that may pass."""
+        direction = what
         self._armed[direction] = False
         waiting, wait = self._waiting[direction], 0.0
         self.meter.wait(self._events.now, direction)
