@@ -10,6 +10,7 @@ it. QEMU is started without libvirt, which queries the monitor of a running gues
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
