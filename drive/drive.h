@@ -1212,8 +1212,12 @@ static inline u64 lab_drive_lose(struct lab_drive *d, u64 now)
 	d->ahead.valid = false;
 	d->statistics.losses++;
 	d->statistics.lost_bytes += bytes;
-	for (r = d->timed.first; r != LAB_NOBODY; r = d->request[r].next)	/* ssd */
-		d->request[r].failed |= d->request[r].step == LAB_STEP_DONE && oldest < d->request[r].stamp;
+	/* Those that have arrived and are not taken in yet: all that is lost counts as written before. */
+	for (r = d->timed.first; r != LAB_NOBODY; r = d->request[r].next)
+		d->request[r].failed |= d->request[r].step == LAB_STEP_DONE ? oldest < d->request[r].stamp :
+			d->request[r].op == LAB_DRIVE_FLUSH && bytes;
+	for (r = d->intake.first; r != LAB_NOBODY; r = d->request[r].next)
+		d->request[r].failed |= d->request[r].op == LAB_DRIVE_FLUSH && bytes;
 	while ((r = d->flushes.first) != LAB_NOBODY) {
 		lab_list_remove(d, &d->flushes, r);
 		d->request[r].failed = true;

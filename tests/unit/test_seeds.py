@@ -113,10 +113,10 @@ def test_an_angle_follows_the_seed_and_the_serial(tmp_path: Path) -> None:
 def test_a_sealed_drive_has_a_seed_and_a_throttled_disk_has_none(tmp_path: Path) -> None:
     def seeds(seed: int) -> list[int]:
         cell = of_trial(hdd(tmp_path, seed), 1)
-        return [disk.seed for disk in seal(cell, seed).disks]
+        return [disk.drive["seed"] for disk in seal(cell, seed).disks]
 
     assert len({*seeds(1), *seeds(2)}) == 6
-    assert [d.seed for d in seal(compiled(tmp_path, VIRTUAL).base, 7).disks] == [0] * 4
+    assert [d.drive for d in seal(compiled(tmp_path, VIRTUAL).base, 7).disks] == [{}] * 4
 
 
 @pytest.mark.parametrize("tool", sorted(WORKLOADS))
