@@ -297,11 +297,11 @@ def remembered() -> Iterator[None]:
 
     known: dict[tuple[str, str], Any] = {}
 
-    def once(name: str, function: Callable[[Any], Any], text: Callable[[Any], str]) -> Any:
-        def looked_up(argument: Any) -> Any:
-            key = (name, text(argument))
+    def once(name: str, function: Callable[..., Any], text: Callable[[Any], str]) -> Any:
+        def looked_up(argument: Any, *more: Any) -> Any:
+            key = (name, text(argument) + repr(more))
             if key not in known:
-                known[key] = function(argument)
+                known[key] = function(argument, *more)
             return known[key]
 
         return looked_up

@@ -266,7 +266,7 @@ def test_counters_are_read_by_the_host() -> None:
     assert not programs(procedure).items
     drive = {"reads": 7}
     statistics = region.Statistics(requests={}, bytes={}, fua=0, errors=0, waited=0, drive=drive)
-    bench = Replay(procedure, {}).bench
+    bench = Replay(Procedure(name="p", steps=(DISKS,)), {}).bench
     bench._statistics = {"d1": statistics}
     assert bench.ask_server(ordered("stats")) == 'ok {"reads": 7}'
 
