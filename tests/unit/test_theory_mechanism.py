@@ -17,6 +17,7 @@ from lab.md.facts.levels import Level
 from lab.md.theory import ModelledDrive
 from lab.md.theory.bitmap import Bitmap
 from lab.md.theory.bucket import Direction, Limits
+from lab.md.theory.concurrent import TooLongError
 from lab.md.theory.drive import random_read_rate
 from lab.md.theory.load import DRIVE, LoadPrediction, predict_load
 from lab.md.theory.mechanism import BITMAP_OFFSET, server_of
@@ -188,6 +189,14 @@ def array(
     drives = [ModelledDrive(drive=drive, size=2 * GIB, seed=n) for n in range(members)]
     load = Load(block=PAGE, read_share=reads, depth=depth, seconds=60.0)
     return predict_load(geometry, [Limits()] * members, load, drives=drives, bitmap=bitmap)
+
+
+def test_a_load_of_too_many_requests_is_given_up() -> None:
+    geometry = Geometry(level=Level.RAID0, layout=0, members=2, component_size=GIB, chunk=64 * KIB)
+    drives = [ModelledDrive(drive=PLAIN, size=2 * GIB, seed=n) for n in range(2)]
+    load = Load(block=GIB, read_share=1.0, depth=64, seconds=60.0)
+    with pytest.raises(TooLongError):
+        predict_load(geometry, [Limits()] * 2, load, drives=drives)
 
 
 def test_raid5_reads_and_writes_data_and_parity_for_each_write() -> None:

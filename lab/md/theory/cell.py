@@ -13,7 +13,7 @@ from lab.md.facts.segments import volume_bytes
 from lab.md.facts.sizes import data_offset_of, geometry_of, without_bitmap_disk
 from lab.md.theory.bitmap import Bitmap
 from lab.md.theory.bucket import Direction, Limits, Unit
-from lab.md.theory.concurrent import UnlimitedError
+from lab.md.theory.concurrent import TooLongError, UnlimitedError
 from lab.md.theory.load import LoadPrediction, predict_load
 from lab.md.theory.mechanism import ModelledDrive
 from lab.md.theory.paths import SEGMENT_LIMIT, Load, Sender, SequentialLoad
@@ -223,6 +223,8 @@ def _follow_load(setting: Setting, load: Load) -> LoadPrediction:
         )
     except UnlimitedError:
         raise UnknownError("no limit ever delays a request") from None
+    except TooLongError:
+        raise UnknownError("it takes too many requests until the rate is steady") from None
     if found.doubt > MOST_ORDER_DOUBT:
         raise UnknownError(
             "the guest's kernel decides how many writes share one bitmap write, which changes the "

@@ -47,6 +47,10 @@ half."""
 FOLLOWED_SLOWLY = 6000
 """The same for a load that changes: bits are set over time, or a long burst ends."""
 
+MOST_PARTS = 150_000
+"""Requests to members in one simulation of modelled drives: several seconds. The lab's scenarios
+need far fewer."""
+
 SEED = 20201224
 """Seed of the choice between reads and writes."""
 _NEVER = float("inf")
@@ -59,6 +63,10 @@ def _filling(geometry: Geometry, drives: Sequence[ModelledDrive]) -> int:
     if geometry.has_parity:
         return pages // (1 + geometry.members - geometry.data_members)
     return pages // len(geometry.locate(0))
+
+
+class TooLongError(Exception):
+    """The simulation needs more than :data:`MOST_PARTS` requests of members."""
 
 
 class UnlimitedError(Exception):
@@ -181,6 +189,7 @@ class Simulation:
         self._latency = 0.0
         self._moved = {d: [0] * geometry.members for d in (_READ, _WRITE)}
         self._operations = [0] * geometry.members
+        self._parts = 0
         self._flushes = self._writes = 0
 
     def _make_throttles(
@@ -291,6 +300,9 @@ class Simulation:
                 size = min(BIO_LIMIT, extent.size - at)
                 parts.append(Extent(extent.member, extent.start + at, size))
         job.left = len(parts)
+        self._parts += len(parts)
+        if self._drives and self._parts > MOST_PARTS:
+            raise TooLongError
         for part in parts:
             operation = (job, direction, part)
             self._throttles[part.member].arrive(direction, part.size, operation, part.start)
