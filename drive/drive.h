@@ -1170,7 +1170,8 @@ static inline bool lab_drive_submit(struct lab_drive *d, void *tag, enum lab_dri
 		return false;
 	lab_list_remove(d, &d->free, r);
 	d->request[r] = (struct lab_drive_request){ .tag = tag, .arrival = now, .ready = now, .offset = offset,
-						    .length = length, .op = op, .fua = fua };
+						    .length = length, .op = op, .fua = fua,
+						    .stamp = op == LAB_DRIVE_FLUSH ? d->stamps : 0 };
 	d->statistics.reads += op == LAB_DRIVE_READ;
 	d->statistics.writes += op == LAB_DRIVE_WRITE;
 	d->statistics.flushes += op == LAB_DRIVE_FLUSH;
@@ -1212,15 +1213,13 @@ static inline u64 lab_drive_lose(struct lab_drive *d, u64 now)
 	d->ahead.valid = false;
 	d->statistics.losses++;
 	d->statistics.lost_bytes += bytes;
-	/* Those that have arrived and are not taken in yet: all that is lost counts as written before. */
 	for (r = d->timed.first; r != LAB_NOBODY; r = d->request[r].next)
-		d->request[r].failed |= d->request[r].step == LAB_STEP_DONE ? oldest < d->request[r].stamp :
-			d->request[r].op == LAB_DRIVE_FLUSH && bytes;
+		d->request[r].failed |= oldest < d->request[r].stamp;
 	for (r = d->intake.first; r != LAB_NOBODY; r = d->request[r].next)
-		d->request[r].failed |= d->request[r].op == LAB_DRIVE_FLUSH && bytes;
+		d->request[r].failed |= oldest < d->request[r].stamp;
 	while ((r = d->flushes.first) != LAB_NOBODY) {
 		lab_list_remove(d, &d->flushes, r);
-		d->request[r].failed = true;
+		d->request[r].failed |= oldest < d->request[r].stamp;
 		lab_drive_schedule(d, r, LAB_STEP_DONE, now);
 	}
 	while ((r = d->space.first) != LAB_NOBODY) {

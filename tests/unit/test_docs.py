@@ -191,7 +191,7 @@ def test_what_a_new_scenario_says_is_what_the_tutorial_shows() -> None:
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the package, and all files of the pages in it."""
     base = tmp_path_factory.mktemp("copy")
-    for name in ("lab", "scenarios", "images"):
+    for name in ("lab", "drive", "scenarios", "images"):
         ignored = shutil.ignore_patterns("__pycache__", "data")
         shutil.copytree(ROOT / name, base / name, ignore=ignored)
     for name in HOWTO:
