@@ -15,13 +15,13 @@ from lab.compile.guest.program import CUT
 from lab.compile.scenario.document import compile_scenario
 from lab.compile.scenario.identity import cell_id, identity
 from lab.core.errors import LabError
-from lab.model.execution.ports import Output
 from lab.model.execution.procedure import (
     AskServer,
     AttachDisk,
     BuildPlugin,
     DetachDisk,
     LimitDisk,
+    Output,
     PassDisk,
     PowerCycle,
     Procedure,

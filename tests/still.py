@@ -11,7 +11,7 @@ from typing import Any
 from lab.compile.scenario.document import Compiled
 from lab.core.errors import GuestError, HostError
 from lab.host.guest.registry import GuestRecord
-from lab.model.execution.ports import Output
+from lab.model.execution.procedure import Output
 from lab.results.documents import result_of
 from lab.run import execute, guest_pool
 from lab.run.execute import Done

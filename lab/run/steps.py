@@ -10,14 +10,16 @@ from dataclasses import replace
 
 from lab.compile.guest.program import cut, timed_script
 from lab.core.errors import GuestError, LabError, ToolError, TroubleError
-from lab.model.execution.ports import Backend, Output, Save
 from lab.model.execution.procedure import (
     AskServer,
+    Backend,
     BeginWorkload,
     EndWorkload,
     GuestCommand,
+    Output,
     PowerCycle,
     Procedure,
+    Save,
     Step,
     Timed,
     Verify,

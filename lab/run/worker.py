@@ -38,8 +38,8 @@ from lab.model.execution.events import (
     Trouble,
 )
 from lab.model.execution.job import CellJob, End, GuestJob, Keep, Order
-from lab.model.execution.ports import Backend
 from lab.model.execution.procedure import (
+    Backend,
     BeginWorkload,
     EndWorkload,
     GuestCommand,

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from lab.core.errors import CommandError, LabError, last_lines
 from lab.host.system import clock
-from lab.model.execution.ports import Output
+from lab.model.execution.procedure import Output
 from lab.run.guest_pool import PooledGuest
 
 CONSOLE_LINES: Final = 40

@@ -13,8 +13,7 @@ from lab.core.errors import GuestError, HostError, TroubleError
 from lab.host.guest.registry import GuestRecord
 from lab.model.execution.events import CellFinished, GuestGone, GuestStarted, Trouble
 from lab.model.execution.job import CellJob, End, GuestJob, Order
-from lab.model.execution.ports import Output
-from lab.model.execution.procedure import AttachDisk, Procedure, WipeDisk
+from lab.model.execution.procedure import AttachDisk, Output, Procedure, WipeDisk
 from lab.model.result.document import Outcome
 from lab.model.scenario.guest import Guest
 from lab.run import guest_pool

@@ -20,7 +20,7 @@ from lab.core.errors import CommandError, GuestError, InputError
 from lab.host.guest.ssh import connection
 from lab.host.guest.ssh.shell import Shell
 from lab.host.system.once import once
-from lab.model.execution.ports import Output
+from lab.model.execution.procedure import Output
 from lab.run import guest_pool
 from lab.testing import pool
 from lab.testing.asked import FIELDS, asked_for

@@ -18,10 +18,10 @@ import pytest
 from lab.core.errors import GuestError, LabError, ToolError
 from lab.host.system import wire
 from lab.model.execution.job import CellJob, End, GuestJob, Keep, Order
-from lab.model.execution.ports import Output
 from lab.model.execution.procedure import (
     GuestCommand,
     MakeDirectory,
+    Output,
     PassDisk,
     Procedure,
     Step,

@@ -32,13 +32,13 @@ from lab.host.guest.ssh.suite_tests import SuiteTests
 from lab.host.guest.watchdog import IN_FLIGHT, Watchdog, read_in_flight
 from lab.host.system import clock, files, load, process
 from lab.model.execution.events import Sample, TestStarted
-from lab.model.execution.ports import Output
 from lab.model.execution.procedure import (
     AskServer,
     AttachDisk,
     BuildPlugin,
     DetachDisk,
     LimitDisk,
+    Output,
     PassDisk,
     PowerCycle,
     RestoreGuest,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from lab.core.errors import GuestError
 from lab.host.system import clock, deadline
-from lab.model.execution.ports import Output
+from lab.model.execution.procedure import Output
 
 if TYPE_CHECKING:
     import paramiko

@@ -9,7 +9,7 @@ from lab.host.guest import registry as guests
 from lab.host.guest.registry import GuestRecord
 from lab.host.guest.ssh.shell import Shell, reach
 from lab.host.system import keys
-from lab.model.execution.ports import Output
+from lab.model.execution.procedure import Output
 
 CONNECT_SECONDS = 60.0
 """Seconds to connect. The worker is connected already, so this is ample."""

@@ -24,7 +24,7 @@ from lab.core.errors import GuestError, ToolError, first_line
 from lab.host.guest.ssh import channels
 from lab.host.guest.ssh.channels import Running
 from lab.host.system import clock, deadline
-from lab.model.execution.ports import Output
+from lab.model.execution.procedure import Output
 
 if TYPE_CHECKING:
     import paramiko

@@ -45,12 +45,12 @@ from lab.host.images.virtual_time import guest_of, root_disk
 from lab.host.system import clock, load, process
 from lab.model.execution.events import GuestTime
 from lab.model.execution.job import CellJob, SealedKit
-from lab.model.execution.ports import Output
 from lab.model.execution.procedure import (
     AskServer,
     AttachDisk,
     DetachDisk,
     LimitDisk,
+    Output,
     PowerCycle,
     Procedure,
     SealDisks,
@@ -71,8 +71,8 @@ _GLANCE: Final = 0.5
 class SealedBackend:
     """A guest that starts anew for each cell, and takes no commands while it runs.
 
-    Methods of :class:`lab.model.execution.ports.Backend` that are missing here belong to steps that
-    :func:`lab.compile.guest.program.programs` refuses.
+    Methods of :class:`lab.model.execution.procedure.Backend` that are missing here belong to
+    steps that :func:`lab.compile.guest.program.programs` refuses.
     """
 
     def __init__(

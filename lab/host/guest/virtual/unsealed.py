@@ -48,12 +48,12 @@ from lab.host.images.virtual_time import root_disk
 from lab.host.system import clock
 from lab.model.execution.events import Sample, TestStarted
 from lab.model.execution.job import CellJob, SealedKit
-from lab.model.execution.ports import Output
 from lab.model.execution.procedure import (
     AskServer,
     AttachDisk,
     DetachDisk,
     LimitDisk,
+    Output,
     PowerCycle,
     SealDisks,
     SpoilDisk,
