@@ -79,8 +79,8 @@ class PhaseSeconds(Model):
     waiting: float = 0.0
     """For a CPU slot, while other guests were being set up."""
     total: float = 0.0
-    guest: float | None = None
-    """Of the guest's clock, in a sealed guest."""
+    guest: float | None = Field(default=None, exclude_if=lambda value: value is None)
+    """Of the guest's clock, in a sealed guest; not a part of the total."""
 
 
 class MemberCounters(Model):
