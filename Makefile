@@ -20,7 +20,7 @@ demo: setup ## from a fresh machine to a verdict: boot guests, measure RAID 5, c
 	@$(BIN)/lab up scenario raid5-parity-last
 
 # No caches (pytest's, Hypothesis' examples): what an earlier run found may not decide this one.
-# Two processes share the tests without guests; then one has those with guests (tests/conftest.py). PYTEST_ARGS='-n 0': one.
+# Two processes; tests that measure on the host's clock come last (tests/distribution.py). PYTEST_ARGS='-n 0': one process.
 test: setup ## run all tests, real guests too, but the slow ones (PYTEST_ARGS=… passes options; LAB_HOME is respected)
 	@$(BIN)/python -m pytest -n 2 -p no:cacheprovider --hypothesis-profile=thorough --durations=30 --durations-min=5 -m "not slow" $(PYTEST_ARGS); status=$$?; \
 	if [ -n "$(STATUS_FILE)" ]; then echo $$status >"$(STATUS_FILE)"; else exit $$status; fi

@@ -10,22 +10,13 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests import distribution
 from tests.fakes import Cli, LabServer
 
 # A quarter of the examples, other ones each time; `make test` asks for the thorough profile.
 settings.register_profile("quick", max_examples=25, deadline=None)
 settings.register_profile("thorough", settings.get_profile("ci"), max_examples=100)
 settings.load_profile("quick")
-
-
-TOGETHER = ("/guest/", "/test_realdisks", "/test_quick")
-"""Tests with guests, tests that look at who holds a disk, and tests that measure: in one process,
-after the others, since each would see or slow down what another process does."""
-LONG = (
-    *("test_cluster.py", "test_damage.py", "test_report_page.py", "test_pictures.py"),
-    *("test_docs.py", "test_pytest_plugin.py", "test_suites.py"),
-)
-"""Files that begin first, so that no process is left with one of them at the end."""
 
 
 def pytest_configure() -> None:
@@ -36,25 +27,13 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(optionalhook=True)  # pytest-xdist's
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Distribute tests by file, in the order below; `TOGETHER` goes to one process of ``-n 2``."""
-    from xdist.scheduler import LoadScopeScheduling
-
+    """Distribute tests by file and group, in the order of `distribution.order`."""
     config.option.loadscopereorder = False
-
-    class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
-        def _split_scope(self, nodeid: str) -> str:
-            return "together" if together(nodeid) else nodeid.partition("::")[0]
-
-    return Scheduling(config, log)
-
-
-def together(nodeid: str) -> bool:
-    file = nodeid.partition("::")[0]
-    return any(part in file for part in TOGETHER)
+    return distribution.Scheduling(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: (together(item.nodeid), item.path.name not in LONG))
+    items.sort(key=lambda item: distribution.order(item.nodeid))
 
 
 @pytest.fixture(scope="session")

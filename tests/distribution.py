@@ -1,0 +1,75 @@
+"""How pytest-xdist distributes the test files over its processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xdist.scheduler import LoadScopeScheduling
+
+GUESTS = "guests"
+"""Guests in real time. One process has all of them, since they share a snapshot and a guest."""
+SEALED = "sealed"
+"""Guests in virtual time. One process has all of them, since they share a snapshot."""
+ALONE = "alone"
+"""Tests that measure on the host's clock or look at who holds a disk: after all others."""
+
+_SEALED = ("test_reproduce.py",)
+_ALONE = ("test_main_job.py", "test_quick.py", "test_real_disks.py", "test_realdisks")
+LONG = (
+    *("test_cluster.py", "test_damage.py", "test_report_page.py", "test_pictures.py"),
+    *("test_docs.py", "test_pytest_plugin.py", "test_suites.py"),
+)
+"""Files without guests that begin first, so that no process is left with one of them at the end."""
+
+
+def group(nodeid: str) -> str:
+    """Return the group that a test belongs to: one of the three above, or its file."""
+    file = nodeid.partition("::")[0]
+    name = file.rpartition("/")[2]
+    if name.startswith(_ALONE):
+        return ALONE
+    if "/guest/" not in file:
+        return file
+    return SEALED if name.startswith(_SEALED) else GUESTS
+
+
+def order(nodeid: str) -> int:
+    """Return a sort key: the longest first, and last what wants the machine to itself."""
+    found = group(nodeid)
+    if found in (GUESTS, SEALED, ALONE):
+        return {GUESTS: 0, SEALED: 1, ALONE: 4}[found]
+    return 2 if found.endswith(LONG) else 3
+
+
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """A group is run by one process; `ALONE` begins when the other processes have nothing left."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group(nodeid)
+
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+        super().mark_test_complete(node, item_index, duration)
+        self._go_on(node)  # one of the others may have waited for this test's end
+
+    def _assign_work_unit(self, node: Any) -> None:
+        if ALONE in self.workqueue:  # a process that crashed puts its files behind it
+            self.workqueue.move_to_end(ALONE)
+        super()._assign_work_unit(node)
+
+    def _reschedule(self, node: Any) -> None:
+        others = [other for other in self.nodes if other is not node]
+        if node.shutting_down or list(self.workqueue) != [ALONE] or not others:
+            super()._reschedule(node)
+        elif self._pending_of(self.assigned_work[node]) > 2:
+            return
+        elif not all(other.shutting_down for other in others):
+            node.shutdown()  # it runs what it has; the last process runs `ALONE`
+            self._go_on(node)
+        elif not any(self._pending_of(self.assigned_work[other]) for other in others):
+            super()._reschedule(node)
+
+    def _go_on(self, but: Any) -> None:
+        if list(self.workqueue) == [ALONE]:
+            for node in self.nodes:
+                if node is not but and node in self.registered_collections:
+                    self._reschedule(node)
