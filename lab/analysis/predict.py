@@ -218,6 +218,7 @@ def work_of(stream: Stream) -> theory.SequentialLoad | theory.Load:
         rest=stream.rest,
         repeats=stream.repeats,
         jobs=stream.jobs,
+        seed=stream.seed,
     )
 
 

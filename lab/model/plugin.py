@@ -77,6 +77,8 @@ class Stream:
     """Jobs that share the depth, each with random offsets of its own."""
     repeats: bool = False
     """Whether a random offset may repeat before all others were used."""
+    seed: int | None = None
+    """fio's ``randseed``; ``None``: the offsets of ``randrepeat``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -173,6 +173,9 @@ def test_what_theory_is_told() -> None:
     several = WORKLOAD.stream(parameters(numjobs=4, rw="randrw", rwmixread=70, ramp_time=2))
     assert several is not None
     assert (several.depth, several.read_share, several.rest) == (64, 0.7, 2.0)
+    seeded = WORKLOAD.stream(WORKLOAD.seeded(parameters(), 3))
+    assert seeded is not None
+    assert seeded.seed == 3
     plain = FioParameters.model_validate({"rw": "read", "bs": "1m", "size": "64m", "direct": 1})
     assert WORKLOAD.stream(plain) == Stream(
         direction="read", block=2**20, total=64 * 2**20, span=64 * 2**20

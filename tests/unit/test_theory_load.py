@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ from lab.md.theory import (
 from lab.md.theory.bitmap import BitmapState
 from lab.md.theory.bucket import Direction, Meter
 from lab.md.theory.concurrent import Simulation, UnlimitedError
-from lab.md.theory.fio_random import places
-from lab.md.theory.paths import FIO_SEED, Reads
+from lab.md.theory.fio_random import places, seed_of
+from lab.md.theory.paths import Reads
+from lab.md.theory.placement import offsets
 from lab.md.theory.stripe import StripeRules, WriteMethod
 from lab.md.theory.throttle import EventQueue, Throttle
 from lab.model.plugin import Stream as ToolStream
@@ -312,11 +314,25 @@ def test_it_takes_milliseconds(bitmap: Bitmap | None) -> None:
 
 def test_the_places_are_fios_own() -> None:
     recorded = [int(line) for line in (GOLDEN / "fio-places.txt").read_text().split()]
-    drawn = places(FIO_SEED, len(recorded), repeats=False)
+    drawn = places(seed_of(None), len(recorded), repeats=False)
     assert [next(drawn) for _ in recorded] == recorded
     assert sorted(recorded) == list(range(len(recorded)))
-    other = places(FIO_SEED + 1, len(recorded), repeats=False)
+    other = places(seed_of(None) + 1, len(recorded), repeats=False)
     assert [next(other) for _ in recorded] != recorded
+
+
+SEEDED = (
+    *(71764527, 104763398, 82296485, 93989842, 45942271, 8054498, 7192991, 70145187, 26107472),
+    *(101799948, 70377286, 5016064, 73840675, 91734287, 59531632, 44690795, 102807260, 37899054),
+)
+"""Pages of 500 GiB that fio 3.33 read first, with ``randrepeat=0`` and ``randseed=2``."""
+
+
+def test_the_places_are_those_of_fios_randseed() -> None:
+    load = Load(block=4096, read_share=1, seed=2, span=500 << 30)
+    assert tuple(o // 4096 for o, _ in zip(offsets(load, 1 << 40), SEEDED, strict=False)) == SEEDED
+    other = offsets(replace(load, seed=3), 1 << 40)
+    assert not set(SEEDED) & {next(other) // 4096 for _ in SEEDED}
 
 
 def test_reads_and_writes_wait_in_queues_of_their_own() -> None:

@@ -1,11 +1,11 @@
 """fio's random sequence: the same generator, so that theory simulates the same requests.
 
-With the default ``randrepeat`` fio draws the same offsets in each run (fio's manual). Sources:
-fio's ``lib/rand.c`` (P. L'Ecuyer's combined Tausworthe generator of three parts, Mathematics of
-Computation 65, 1996, pages 203-213, started from 53 and the seed by a linear congruence),
-``filesetup.c`` and ``init.c`` (job n has n times the seed), ``io_u.c`` (a draw is scaled to the
-number of blocks; a used block is replaced by the next free one). The tests compare it with fio's
-``write_iolog``.
+With the default ``randrepeat`` fio draws the same offsets in each run (fio's manual), else those
+of its ``randseed``. Sources: fio's ``lib/rand.c`` (P. L'Ecuyer's combined Tausworthe generator of
+three parts, Mathematics of Computation 65, 1996, pages 203-213, started from 53 and the seed by a
+linear congruence), ``filesetup.c`` and ``init.c`` (``setup_random_seeds``,
+``td_fill_rand_seeds_internal``), ``io_u.c`` (a draw is scaled to the number of blocks; a used block
+is replaced by the next free one). The tests compare it with fio's ``write_iolog``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 _WORD = 0xFFFFFFFF
+_REPEATED = 0xB1899BED
+"""Seed of the first job with ``randrepeat`` (``FIO_RANDSEED``)."""
+_STEP = 0x9E370001
+_OFFSETS = 6
+"""Number of the generator of offsets (``FIO_RAND_BLOCK_OFF``)."""
 _PARTS = ((13, 19, 12, 1), (2, 25, 4, 7), (3, 11, 17, 15))
 """For each part: left shift, right shift, shift of the kept bits, and the dropped bits."""
+
+
+def seed_of(randseed: int | None, job: int = 1) -> int:
+    """Seed of the offsets of a job, from 1; ``randseed`` is ``None`` with ``randrepeat``."""
+    if randseed is None:
+        return _REPEATED * job & _WORD
+    return randseed * pow(_STEP, 4 + _OFFSETS) * job + _OFFSETS & _WORD
 
 
 def draws(seed: int) -> Iterator[float]:

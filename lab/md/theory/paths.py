@@ -68,10 +68,6 @@ class SequentialLoad:
             raise ValueError("a stream has a block, a total and a depth above 0")
 
 
-FIO_SEED = 0xB1899BED
-"""fio's seed where it is given no other (``FIO_RANDSEED``)."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
     """A workload with many requests on their way, or with each at a place of its own.
@@ -100,8 +96,8 @@ class Load:
     """Whether a place may come again before all others had their turn."""
     jobs: int = 1
     """Senders that share the depth, each with places of its own."""
-    seed: int = FIO_SEED
-    """Where the first sender's dice begin."""
+    seed: int | None = None
+    """fio's ``randseed``; ``None``: ``randrepeat``, whose offsets are the same in each run."""
 
     def __post_init__(self) -> None:
         if self.block <= 0 or self.depth < 1 or not 0 <= self.read_share <= 1:

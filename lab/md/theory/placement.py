@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from lab.md.facts.geometry import Geometry
 from lab.md.facts.levels import Level
 from lab.md.theory.bucket import Direction
-from lab.md.theory.fio_random import places
+from lab.md.theory.fio_random import places, seed_of
 from lab.md.theory.paths import CopyWrites, Entrance, Load, Reads, StripeRequests
 from lab.md.theory.stripe import PageCache, StripeRules, StripeWork, Tally
 
@@ -19,7 +19,8 @@ def offsets(load: Load, size: int) -> Iterator[int]:
     if not load.random:
         while True:
             yield from range(load.offset, load.offset + count * load.block, load.block)
-    jobs = [places(load.seed * (job + 1), count, repeats=load.repeats) for job in range(load.jobs)]
+    seeds = [seed_of(load.seed, job) for job in range(1, load.jobs + 1)]
+    jobs = [places(seed, count, repeats=load.repeats) for seed in seeds]
     while True:
         for job in jobs:
             yield load.offset + next(job) * load.block

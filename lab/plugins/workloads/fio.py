@@ -385,6 +385,7 @@ def _stream(options: Mapping[str, Value]) -> Stream | None:
     each = io_size or size
     seconds = options.get("runtime")
     share = options.get("rwmixread", 100 - float(options.get("rwmixwrite", 50)))
+    seeded = options.get("randrepeat") == 0 and "randseed" in options
     return Stream(
         direction="read" if direction == "read" else "write" if direction == "write" else "mixed",
         block=block,
@@ -398,6 +399,7 @@ def _stream(options: Mapping[str, Value]) -> Stream | None:
         read_share=float(share) / 100,
         repeats=bool(options.get("norandommap", 0)),
         jobs=jobs,
+        seed=int(options["randseed"]) if seeded else None,
     )
 
 

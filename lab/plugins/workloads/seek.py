@@ -179,6 +179,7 @@ class Seek(WorkloadTool):
             random=True,
             span=p.size,
             repeats=True,
+            seed=p.randseed,
         )
 
 
