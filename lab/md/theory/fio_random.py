@@ -15,9 +15,10 @@ from collections.abc import Iterator
 _WORD = 0xFFFFFFFF
 _REPEATED = 0xB1899BED
 """Seed of the first job with ``randrepeat`` (``FIO_RANDSEED``)."""
-_STEP = 0x9E370001
 _OFFSETS = 6
 """Number of the generator of offsets (``FIO_RAND_BLOCK_OFF``)."""
+_STEPS = 0x9E370001 ** (4 + 6)
+"""fio multiplies ``randseed`` four times, and once more for each generator before this one."""
 _PARTS = ((13, 19, 12, 1), (2, 25, 4, 7), (3, 11, 17, 15))
 """For each part: left shift, right shift, shift of the kept bits, and the dropped bits."""
 
@@ -26,7 +27,7 @@ def seed_of(randseed: int | None, job: int = 1) -> int:
     """Seed of the offsets of a job, from 1; ``randseed`` is ``None`` with ``randrepeat``."""
     if randseed is None:
         return _REPEATED * job & _WORD
-    return randseed * pow(_STEP, 4 + _OFFSETS) * job + _OFFSETS & _WORD
+    return randseed * _STEPS * job + _OFFSETS & _WORD
 
 
 def draws(seed: int) -> Iterator[float]:
