@@ -9,7 +9,13 @@ from typing import Any, Final
 
 from lab.analysis.noise import disks_of, share_of
 from lab.core.statistics import Interval, median_interval, ratio
-from lab.model.result.calibration import CALIBRATED, Calibration, CalibrationPoint, kind_of
+from lab.model.result.calibration import (
+    CALIBRATED,
+    VIRTUAL_DRIVES,
+    Calibration,
+    CalibrationPoint,
+    kind_of,
+)
 from lab.model.result.comparison import (
     CellChange,
     Change,
@@ -210,6 +216,8 @@ def _doubts(which: str, cell: CellResult) -> Iterator[str]:
             yield f"{what} was contended in the {which} run and is left out: {check.detail}"
         if check.name == CALIBRATED and not check.passed:
             yield f"in the {which} run it is not {check.name}: {check.detail}"
+        if check.name == VIRTUAL_DRIVES and not check.passed:
+            yield f"in the {which} run it has modelled drives in real time: {check.detail}"
 
 
 def _apart(first: Side, second: Side, pair: tuple[CellResult, CellResult]) -> Iterator[str]:

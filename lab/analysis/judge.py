@@ -17,7 +17,7 @@ from typing import assert_never
 
 from lab.core.statistics import Interval, ratio
 from lab.core.units import format_figure, format_times
-from lab.model.result.calibration import CALIBRATED
+from lab.model.result.calibration import CALIBRATED, VIRTUAL_DRIVES
 from lab.model.result.document import CellMeasurement, CellResult, ClaimResult, Outcome
 from lab.model.result.measurement import COUNTERS, GUEST_CPU, UNCONTENDED
 from lab.model.scenario.claim import (
@@ -165,7 +165,10 @@ def _hold(claim: Claim, cells: Sequence[JudgedCell]) -> tuple[bool | None, float
 
 
 def _guest_share(claim: Claim, value: float, cells: Sequence[JudgedCell]) -> float:
-    """The guest's own part of a modelled disk's time, where a bound is missed by no more."""
+    """The guest's part of a modelled disk's time, where a bound is missed by no more.
+
+    Of runs of earlier versions, which calibrated such disks.
+    """
     if not isinstance(claim.expect, Bound):
         return 0.0
     picked = _cells(claim.expect.value, cells)
@@ -275,6 +278,7 @@ def _value(value: Value, cells: Sequence[JudgedCell]) -> Interval:
 _DOUBTS = {
     UNCONTENDED: "was contended",
     CALIBRATED: "has disks that failed their calibration",
+    VIRTUAL_DRIVES: "has modelled drives in real time",
     GUEST_CPU: "was busy itself",
 }
 """``DOUBTS`` in words: these checks take a value's verdict away."""

@@ -218,48 +218,10 @@ finds; at 0.4 to 0.55 they were up to 2.7 % short, with busier hosts up to 12 %.
 NOTICED = 0.1
 """Share of waiting from which on a value below the prediction by more than ``SHORT`` is suspect."""
 SHORT = 0.02
-OTHERS = 0.5
-"""Processors that others may take from a guest and its disks' servers while these want them all.
-
-The host's time is counted in ticks, which fell on short turns so often that nobody's work was taken
-for up to 0.22 processors. A guest's own time is a sixth of a drive's figures at most, so that half
-a processor less moves these by some 4 %."""
-
-
-def crowded(cell: Cell, raw: Mapping[str, str]) -> tuple[Check, ...]:
-    """Whether other processes used the host's CPUs, per workload; empty if not recorded.
-
-    For workloads that use all CPUs: the guest and its disk servers compete with each other, so
-    that waiting says nothing.
-    """
-    checks = []
-    for workload in cell.workloads:
-        found = {}
-        for trial in range(1, cell.trials + 1):
-            pairs = _pressure(raw.get(f"{workload.name}.{trial}.pressure.txt", ""))
-            if {"host_cpu", "server_cpu", "cpu", "seconds"} <= pairs.keys():
-                found[f"{workload.name}, trial {trial}"] = _others(pairs)
-        if found:
-            where = max(found, key=lambda name: found[name])
-            detail = f"others took {max(found[where], 0.0):.2f} processors during {where}"
-            checks.append(_uncontended(workload, detail, passed=found[where] <= OTHERS))
-    return tuple(checks)
 
 
 def _uncontended(workload: Workload, detail: str, *, passed: bool) -> Check:
     return Check(name=UNCONTENDED, passed=passed, detail=detail, workload=workload.name)
-
-
-def modelled(cell: Cell) -> bool:
-    """Whether a cell has a modelled drive."""
-    drives = (catalog.disk_model(disk.model).drive(disk) for disk in cell.disks)
-    return any(drive is not None for drive in drives)
-
-
-def _others(pairs: Mapping[str, float]) -> float:
-    """CPU use by processes other than the guest and its disk servers."""
-    own = pairs.get("server_cpu", 0.0) + pairs.get("cpu", 0.0)
-    return (pairs.get("host_cpu", 0.0) - own) / max(pairs.get("seconds", 0.0), 1e-9)
 
 
 def contention(
@@ -268,10 +230,8 @@ def contention(
     """Whether each workload's timed steps had enough CPU; empty if not recorded.
 
     A step below its prediction is suspect earlier. Repeated alone on an idle host, its value counts
-    whatever the prediction. On modelled drives all waiting shows in the value, because nothing but
-    the drive limits the guest.
+    whatever the prediction.
     """
-    timed = modelled(cell)
     said = [p for p in expected if p.metric == THROUGHPUT.name and p.value]
     wanted = {p.workload: p.value * (1 - p.doubt) for p in said}
     found = {m.workload: m.values for m in _readable(cell, raw) if m.metric == THROUGHPUT.name}
@@ -285,16 +245,15 @@ def contention(
             share = _waiting(text)
             if share is None:
                 continue
-            most = NOTICED if timed and _others(_pressure(text)) > OTHERS else WAITING
             name = f"{workload.name}, trial {trial}"
             short = 0.0
             if workload.name in wanted and trial <= len(found.get(workload.name, ())):
                 short = 1 - found[workload.name][trial - 1] / wanted[workload.name]
             if passed and share > NOTICED and short > SHORT:
                 passed, worst, where = False, share, f"{name}, {short:.1%} below theory"
-            elif passed and (not where or share >= worst or share > most):
+            elif passed and (not where or share >= worst or share > WAITING):
                 worst, where = share, name
-                passed = share <= most
+                passed = share <= WAITING
         if where:
             detail = f"the guest waited for a processor for {worst:.1%} of {where}"
             checks.append(_uncontended(workload, detail, passed=passed))

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Final
 
 from lab.compile.cell.fault_times import undisturbed
 from lab.core.base import KEPT
 from lab.md import theory
-from lab.md.theory.drive import NO_TIME, SMALL, figures, random_read_rate, sequential_read_rate
-from lab.model.plugin import Probe, Stream
-from lab.model.result.calibration import GuestTimes
+from lab.md.theory.drive import SMALL, random_read_rate, sequential_read_rate
+from lab.model.plugin import Stream
 from lab.model.result.explanation import Explanation
 from lab.model.result.measurement import COUNTERS, IOPS, SECONDS, THROUGHPUT, Prediction
-from lab.model.scenario.document import Cell, Disk
+from lab.model.scenario.document import Cell
 from lab.model.scenario.drive import integers
 from lab.model.scenario.guest import Clock
 from lab.plugins import catalog
@@ -99,28 +97,6 @@ def _of_the_drive(cell: Cell) -> Iterator[Prediction]:
                 reason=reason,
                 doubt=GUEST_SHARE if cell.guest.clock is Clock.REAL else 0.0,
             )
-
-
-def promises(disk: Disk, probes: Sequence[Probe], guest: GuestTimes = NO_TIME) -> list[Prediction]:
-    """Expected values of a modelled disk for each calibration probe.
-
-    ``guest`` is the guest overhead; by default the drive's own values.
-    """
-    drive = catalog.disk_model(disk.model).drive(disk)
-    if drive is None:
-        return []
-    held = [p for p in probes if p.figure]
-    stream = [p.workload.parameters.get("size") for p in held if p.figure == "sequential_outer"]
-    own = asdict(figures(drive, guest, span=next(iter(stream), None)))
-    return [
-        Prediction(
-            workload=probe.workload.name,
-            metric=probe.metric,
-            value=1 / own[probe.figure] if probe.per_second else own[probe.figure],
-            doubt=probe.tolerance,
-        )
-        for probe in held
-    ]
 
 
 def works(cell: Cell) -> dict[str, theory.SequentialLoad | theory.Load]:

@@ -87,14 +87,7 @@ class Probe:
 
     workload: Workload
     metric: str
-    """A metric of the workload's tool."""
-    figure: str = ""
-    """The value of the drive (``lab.md.theory.drive.Figures``) that it must match; empty: the
-    prediction for the workload."""
-    guest: str = ""
-    """The guest overhead (a field of ``GuestTimes``) of its request; empty: none is known."""
-    per_second: bool = False
-    """The value is a time, and the metric a rate per second."""
+    """A metric of the workload's tool; its prediction is the expected value."""
     tolerance: float = 0.02
     """Relative error that is allowed."""
 
@@ -192,16 +185,12 @@ class DiskModel(Protocol):
         """Errors in the parameters; keys are relative to the disk."""
 
     def probes(self, disk: Disk) -> tuple[Probe, ...]:
-        """Measurements of the bare disk; empty: the model promises nothing."""
+        """Measurements that the bare disk must pass in real time against their predictions; empty:
+        none."""
         return ()
 
     def drive(self, disk: Disk) -> HardDrive | SolidStateDrive | None:
         """The drive that it models; ``None``: none."""
-        return None
-
-    def costless(self, disk: Disk, pace: float = 0.0) -> Disk | None:
-        """The same kind of disk with a drive that takes no time, or ``pace`` seconds per command;
-        ``None``: it models no drive."""
         return None
 
     @abstractmethod

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.analysis import measure
+from lab.analysis.calibration import unjudged
 from lab.analysis.predict import durations, predictions, written
 from lab.compile import schedule
 from lab.compile.guest.steps import memory_of
@@ -30,12 +31,10 @@ class Task:
     need: schedule.Need
     expected: tuple[Prediction, ...]
     """Predictions for its workloads."""
-    modelled: bool = False
-    """It has modelled drives."""
     wish: Wanted | None = None
     """The calibration that it makes; ``None``: it is a cell of the scenario."""
     alone: bool = False
-    """Nothing else may run meanwhile: it was contended, or measures guest overhead."""
+    """Nothing else may run meanwhile: it was contended."""
     concurrent: int = 1
     """Cells that ran at once during its last attempt, with it, at most."""
     repeats: int = 0
@@ -51,12 +50,10 @@ class Task:
     def contention(self, raw: Mapping[str, str]) -> tuple[Check, ...]:
         """Checks whether each workload got the CPU time it needed.
 
-        On a disk that takes no time, only other load counts: guest and server use all they get.
+        None in virtual time, nor of modelled drives in real time, which are not judged.
         """
-        if self.need.virtual:
+        if self.need.virtual or unjudged(self.cell):
             return ()
-        if self.wish is not None and self.wish.own and not self.wish.pace:
-            return measure.crowded(self.cell, raw)
         return measure.contention(self.cell, raw, self.expected)
 
     def remember(self, outcome: StoredOutcome) -> None:
@@ -84,7 +81,6 @@ def task_of(cell: Cell) -> Task:
         seconds=seconds_of(cell),
         need=need_of(cell),
         expected=predictions(cell),
-        modelled=measure.modelled(cell),
     )
 
 
@@ -106,7 +102,6 @@ def calibration_of(wish: Wanted) -> Task:
     """Return the task of a calibration."""
     task = task_of(wish.cell)
     task.id, task.wish, task.expected = wish.id, wish, wish.expected()
-    task.alone = wish.own or bool(wish.first)
     return task
 
 

@@ -12,6 +12,8 @@ from lab.compile.scenario.document import compile_scenario
 from lab.core.units import GIB
 from lab.core.yaml import parse_override
 from lab.host.system import accelerator, load
+from lab.model.scenario.document import Cell
+from lab.model.scenario.fault import Fault
 from lab.run.scheduling import admission
 from lab.run.task import Task, task_of
 from tests.fakes import SCENARIO
@@ -46,13 +48,19 @@ def test_throttled_cells_share_a_cpu(task: Task) -> None:
     assert concurrent(task, "kvm") == 8
 
 
-def test_modelled_drives_have_more_of_a_cpu(task: Task) -> None:
-    assert concurrent(replace(task, modelled=True), "tcg") == 4
+def test_cells_with_faults_have_more_of_a_cpu(task: Task) -> None:
+    assert concurrent(replace(task, cell=with_fault(task.cell)), "tcg") == 4
 
 
-@pytest.mark.parametrize("changes", [{}, {"modelled": True}])
-def test_with_jobs_there_are_as_many(task: Task, changes: dict[str, bool]) -> None:
-    assert concurrent(replace(task, **changes), "tcg", jobs=5) == 5
+def with_fault(cell: Cell) -> Cell:
+    fault = Fault(name="cut", fault="power_cut", before="write")
+    return cell.model_copy(update={"faults": (fault,)})
+
+
+@pytest.mark.parametrize("faulty", [False, True])
+def test_with_jobs_there_are_as_many(task: Task, *, faulty: bool) -> None:
+    cell = with_fault(task.cell) if faulty else task.cell
+    assert concurrent(replace(task, cell=cell), "tcg", jobs=5) == 5
 
 
 def test_guests_with_virtual_time_are_as_many_as_cpus(

@@ -154,24 +154,6 @@ PLACEMENTS: dict[str, tuple[SchedulerState, tuple[Action, ...]]] = {
         ),
         (Assign("3", "h"),),
     ),
-    "a calibration waits for the one it needs": (
-        state(
-            waiting=[
-                cell("c2", calibration="disk", after="guest"),
-                cell("c1", calibration="guest"),
-            ],
-            workers=[idle("g")],
-        ),
-        (Assign("c1", "g"),),
-    ),
-    "while that one runs too": (
-        state(
-            waiting=[cell("c2", calibration="disk", after="guest")],
-            running=[cell("c1", calibration="guest")],
-            workers=[busy("g"), idle("h")],
-        ),
-        (),
-    ),
     "an idle guest makes room for one of another configuration": (
         state(waiting=[cell("1"), cell("2", B)], workers=[idle("g", B)], limit=1),
         (EndGuest("g"),),

@@ -16,7 +16,7 @@ from lab.core.errors import InputError, ToolError
 from lab.core.units import KIB, MIB
 from lab.core.yaml import parse_override
 from lab.host.guest.libvirt.hypervisor import SOCKET_LIMIT
-from lab.md.theory.drive import figures, random_read_rate
+from lab.md.theory.drive import random_read_rate
 from lab.model.execution.procedure import AskServer, AttachDisk, StartServer, Verify
 from lab.model.scenario.document import Cell, Disk
 from lab.model.scenario.drive import integers
@@ -282,19 +282,6 @@ def test_a_drive_in_slow_motion_is_the_same_drive() -> None:
         assert slow.seek_curve(distance) == pytest.approx(10 * plain.seek_curve(distance))
     assert random_read_rate(slow, 16) == pytest.approx(random_read_rate(plain, 16) / 10, rel=0.01)
     assert (slow.read_ahead, slow.ageing) == (plain.read_ahead, plain.ageing)
-
-
-def test_a_flash_disk_in_slow_motion_is_the_same_disk() -> None:
-    plain, slow = (
-        ssd.drive_of(Disk.model_validate({"model": "ssd", "ssd": more}))
-        for more in ({"read_latency": 0.0002}, {"read_latency": 0.0002, "slower": 100})
-    )
-    assert slow.read_latency == pytest.approx(0.02)
-    quick, still = figures(plain), figures(slow)
-    for name in ("random_read_1", "random_read_16", "sequential_outer"):
-        assert getattr(still, name) == pytest.approx(getattr(quick, name) / 100, rel=0.01)
-    assert still.flush == pytest.approx(100 * quick.flush)
-    assert (slow.page, slow.channels, slow.gc_after) == (plain.page, plain.channels, plain.gc_after)
 
 
 def test_a_stream_fills_a_flash_disks_cable() -> None:

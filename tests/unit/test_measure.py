@@ -203,40 +203,6 @@ def test_a_figure_below_theory_makes_less_waiting_suspicious(cell: Cell) -> None
     assert "2.9% below theory" in check.detail
 
 
-@pytest.mark.parametrize(
-    ("model", "wait", "host", "passed"),
-    [
-        ("hdd", 0.2, 17.0, False),  # 35 % slower than in peace was such a step
-        ("hdd", 0.2, 4.0, True),  # nobody else computed: its own threads stand in line
-        ("hdd", 0.09, 17.0, True),
-        ("throttle", 0.2, 17.0, True),  # it has time to lose
-    ],
-)
-def test_a_guest_on_modelled_drives_has_no_time_to_lose(
-    cell: Cell, model: str, wait: float, host: float, *, passed: bool
-) -> None:
-    drive = {"model": model, "preset": "hdd_7200"} if model == "hdd" else {}
-    own = cell.disks[0].model_dump() | drive | {"throttle": {}}
-    disks = (type(cell.disks[0]).model_validate(own),)
-    raw = pressed(wait)
-    for name in [n for n in raw if n.endswith("pressure.txt")]:
-        raw[name] += f"host_cpu={host}\nserver_cpu=0.5\n"
-    check, _ = measure.contention(cell.model_copy(update={"disks": disks}), raw)
-    assert check.passed is passed, check.detail
-
-
-def test_what_wants_all_there_is_was_contended_only_where_others_computed(cell: Cell) -> None:
-    raw = pressed(0.9)
-    assert measure.crowded(cell, raw) == ()  # nobody wrote down what the host did
-    for name in [n for n in raw if n.endswith("pressure.txt")]:
-        raw[name] += "host_cpu=16.9\nserver_cpu=11.0\n"
-    assert all(check.passed for check in measure.crowded(cell, raw))
-    raw["read.2.pressure.txt"] = "cpu=1.0\nwait=0\nseconds=10\nhost_cpu=17.1\nserver_cpu=11.0\n"
-    fine, bad = measure.crowded(cell, raw)
-    assert (fine.passed, bad.passed) == (True, False)
-    assert bad.detail == "others took 0.51 processors during read, trial 2"
-
-
 def test_output_that_nobody_can_read_is_no_reason_to_repeat(cell: Cell) -> None:
     raw = {**pressed(0.2), "write.1.stderr.txt": "dd: cannot"}
     assert all(check.passed for check in measure.contention(cell, raw, theory(1e12)))

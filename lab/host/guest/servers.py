@@ -7,7 +7,6 @@ disks. Its command line names the guest's directory, by which it is found again.
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import os
 import shutil
@@ -49,12 +48,6 @@ def build(step: BuildPlugin) -> Path:
         finally:
             part.unlink(missing_ok=True)
     return built
-
-
-@functools.cache
-def identity(step: BuildPlugin) -> str:
-    """A digest of the plug-in as it would be built here; empty: it cannot be built here."""
-    return "" if missing_programs() else _digest(step)
 
 
 def _digest(step: BuildPlugin) -> str:

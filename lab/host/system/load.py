@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -81,27 +80,16 @@ def processor(pid: int) -> float:
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
-def host_busy() -> float:
-    """CPU seconds of all processes of this host (``/proc/stat``, proc(5)).
-
-    Without the time that an outer hypervisor took (``steal``) and without interrupts.
-    """
-    words = Path("/proc/stat").read_text(encoding="ascii").split(maxsplit=4)
-    return sum(int(ticks) for ticks in words[1:4]) / os.sysconf("SC_CLK_TCK")
-
-
-def pressure(pid: int, servers: Iterable[int] = ()) -> dict[str, float]:
+def pressure(pid: int) -> dict[str, float]:
     """Counters of waiting; the differences over a timed step are stored with it.
 
     ``cpu`` and ``wait``: seconds that all threads of the process ran, and were ready without
     running (``/proc/PID/task/*/schedstat``, the kernel's
     ``Documentation/scheduler/sched-stats.rst``). ``host_cpu_some`` and ``host_io_some``: seconds in
     which some process of the host waited (PSI, ``Documentation/accounting/psi.rst``), if the kernel
-    reports them. ``server_cpu``: CPU seconds of its disks' ``servers``. ``host_cpu``: CPU seconds
-    of the whole host.
+    reports them.
     """
-    found = {"cpu": 0.0, "wait": 0.0, "host_cpu": host_busy()}
-    found["server_cpu"] = sum(processor(server) for server in servers)
+    found = {"cpu": 0.0, "wait": 0.0}
     for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
         try:
             ran, waited, _ = task.read_text(encoding="ascii").split()

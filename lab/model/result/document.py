@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 
 from lab.core.base import Model
 from lab.core.statistics import Interval, median_interval
-from lab.model.result.calibration import CALIBRATED
+from lab.model.result.calibration import CALIBRATED, VIRTUAL_DRIVES
 from lab.model.result.measurement import GUEST_CPU, UNCONTENDED, Check, Measurement, Prediction
 from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import AxisValue
@@ -19,7 +19,7 @@ SAME: Final = 20e-6
 """Relative difference up to which values of two seeds are the same: versions of QEMU differ so."""
 SHA256: Final = r"^[0-9a-f]{64}$"
 
-DOUBTS: Final = (UNCONTENDED, CALIBRATED, GUEST_CPU)
+DOUBTS: Final = (UNCONTENDED, CALIBRATED, VIRTUAL_DRIVES, GUEST_CPU)
 """Checks whose failure makes a value unreliable but does not remove it."""
 
 

@@ -114,4 +114,5 @@ class Check(Model):
     workload: str | None = None
     """The workload whose measurements it concerns; ``None``: the whole cell."""
     guest_share: float = 0.0
-    """Guest overhead as a fraction of a request's time on the checked disks."""
+    """In runs of earlier versions: guest overhead as a fraction of a request's time on modelled
+    drives."""

@@ -16,9 +16,9 @@ How to add one
      the guest.
    * ``xml(disk, serial=…, path=…, index=…)`` returns libvirt's ``<disk>``. ``drive_element`` makes
      the common part; ``as_text`` prints it.
-   * ``probes(disk)`` returns the measurements that a bare disk must pass, ``drive(disk)`` the drive
-     that it models, if any, and ``costless(disk)`` the same disk with a drive that takes no time,
-     for measuring the guest overhead.
+   * ``probes(disk)`` returns the measurements that a bare disk must pass in real time, and
+     ``drive(disk)`` the drive that it models. A model has one of them: drives are judged in virtual
+     time.
    * ``rotational(disk)`` and ``report(disk, path)`` are optional.
 
 3. The file only returns data: no processes, files or clocks.

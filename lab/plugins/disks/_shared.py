@@ -1,8 +1,7 @@
-"""What disk models share: common checks, libvirt's ``<disk>``, the disk server, probes."""
+"""What disk models share: common checks, libvirt's ``<disk>``, the disk server."""
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +9,8 @@ from pathlib import PurePosixPath
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from lab.core.units import GIB, MIB
 from lab.model.execution.procedure import AskServer, BuildPlugin, HostCommand, StartServer, Step
-from lab.model.plugin import Probe, Problem
+from lab.model.plugin import Problem
 from lab.model.scenario.document import (
     SERVED,
     Aio,
@@ -21,7 +19,6 @@ from lab.model.scenario.document import (
     DiskBus,
     DiskFormat,
     Throttle,
-    Workload,
 )
 from lab.model.scenario.drive import (
     HardDrive,
@@ -140,107 +137,6 @@ def create_file(disk: Disk, path: str) -> tuple[HostCommand, ...]:
             argv=("qemu-img", "create", "-q", "-f", disk.format, *options, path, str(disk.size)),
             creates=(path,),
         ),
-    )
-
-
-PROBE_REQUESTS: Final = 275
-"""Random requests of a measurement, if the drive alone took its time. One strays from the mean by a
-third of it (rotation is uniform, 0.29 of a revolution; seeks of random places), so that the mean of
-these strays by 2 %: three times that is within the 8 % that are allowed, and leaves 2 % for theory.
-"""
-STREAM_SECONDS: Final = 3
-"""Seconds of a sequential probe, whose requests are alike; and the least of any other probe."""
-STREAM_REQUESTS: Final = 40
-"""Least number of requests of a sequential probe: one more or less at its end is then 2.5 %."""
-WARM_SECONDS: Final = 1
-"""Seconds before each measurement: fio starts, and an emulated guest translates its code."""
-GUEST_SECONDS: Final = 1
-"""Seconds of each measurement of the guest overhead: some hundred requests, alike."""
-PACE: Final = 0.010
-"""Seconds per command of a paced disk, similar to a hard disk: a guest that waits as long needs
-some 1.8 ms to continue, one that does not wait 0.4 ms (emulated; three drives agreed)."""
-PACED_SECONDS: Final = 3
-"""Seconds of each measurement with a paced disk."""
-COSTLESS_SIZE: Final = GIB
-"""Size of the disk that takes no time, whatever the size of the disks compared with it."""
-STREAM_SPAN: Final = 16 * MIB
-"""Least span of a sequential probe in bytes: more than a drive's cache."""
-BOUNDLESS: Final = 10**15
-"""Bytes per second of a disk that takes no time: a microsecond for the whole disk."""
-
-
-def _fio(name: str, seconds: int, options: dict[str, str | int]) -> Workload:
-    every = {"filename": "{target}", "ioengine": "libaio", "direct": 1, "time_based": 1}
-    times = {"runtime": seconds, "ramp_time": WARM_SECONDS}
-    return Workload(name=name, tool="fio", parameters={**every, **times, **options})
-
-
-_READ: Final[dict[str, str | int]] = {"rw": "randread", "bs": 4096}
-_STREAM: Final[dict[str, str | int]] = {"rw": "read", "bs": MIB}
-_FLUSHED: Final[dict[str, str | int]] = {"rw": "randwrite", "bs": 4096, "fsync": 1}
-
-
-_ONE_PLACE: Final[dict[str, str | int]] = {**_FLUSHED, "size": 4096, "norandommap": 1}
-
-
-def drive_probes(access: float, *, rate: float, span: int | None, turns: bool) -> tuple[Probe, ...]:
-    """Probes of a modelled drive, for the values of ``lab.md.theory.drive``.
-
-    ``access``: mean seconds of a random request, and ``rate``: bytes per second at the disk's
-    start; they decide how long to measure. ``span``: bytes at its start that the sequential probe
-    repeats; ``None``: all. ``turns``: it rotates. Writing one place again and again shows the
-    rotation without chance and without guest overhead, which passes during the rotation.
-
-    A flush has a tolerance of 12 %: how much guest overhead lies between write and flush,
-    concurrently with the seek, is unknown.
-    """
-    rotation = ("revolutions", "revolutions", "iops", 0.08, STREAM_SECONDS, _ONE_PLACE)
-    seconds = max(STREAM_SECONDS, math.ceil(PROBE_REQUESTS * access))
-    within = {"size": span // MIB * MIB} if span else {}
-    stream = max(STREAM_SECONDS, math.ceil(STREAM_REQUESTS * MIB / rate))
-    found = (
-        ("random_read_1", "random_read_1", "iops", 0.08, seconds, _READ),
-        ("random_read_16", "random_read_16", "iops", 0.08, seconds, {**_READ, "iodepth": 16}),
-        (
-            *("sequential", "sequential_outer", "throughput", 0.08, stream),
-            {**_STREAM, "iodepth": 2, **within},
-        ),
-        ("flush", "flush", "iops", 0.12, seconds, _FLUSHED),
-        *([rotation] if turns else []),
-    )
-    return tuple(
-        Probe(
-            workload=_fio(name, long, options),
-            metric=metric,
-            figure=figure,
-            guest="flush" if options.get("fsync") else name,
-            per_second=figure == "flush",
-            tolerance=allowed,
-        )
-        for name, figure, metric, allowed, long, options in found
-    )
-
-
-def paced_probes() -> tuple[Probe, ...]:
-    """Probes of the guest overhead for requests between which the guest waits, on a disk with
-    ``PACE``."""
-    found = (("random_read_1", _READ), ("flush", _FLUSHED))
-    return tuple(
-        Probe(workload=_fio(name, PACED_SECONDS, options), metric="iops") for name, options in found
-    )
-
-
-def guest_probes() -> tuple[Probe, ...]:
-    """The same requests on a disk that takes no time: ``GuestTimes``, by its fields' names."""
-    found = (
-        ("random_read_1", _READ),
-        ("random_read_16", {**_READ, "iodepth": 16}),
-        ("sequential_1", _STREAM),
-        ("sequential", {**_STREAM, "iodepth": 2}),
-        ("flush", _FLUSHED),
-    )
-    return tuple(
-        Probe(workload=_fio(name, GUEST_SECONDS, options), metric="iops") for name, options in found
     )
 
 

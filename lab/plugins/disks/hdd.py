@@ -21,17 +21,13 @@ from typing_extensions import override
 
 from lab.core.units import KIB, MIB
 from lab.model.execution.procedure import Step
-from lab.model.plugin import DiskModel, Probe, Problem
+from lab.model.plugin import DiskModel, Problem
 from lab.model.scenario.document import Disk, DiskBus
-from lab.model.scenario.drive import HardDrive, HddParameters, SolidStateDrive
+from lab.model.scenario.drive import HardDrive, SolidStateDrive
 from lab.plugins.disks._shared import (
-    BOUNDLESS,
-    COSTLESS_SIZE,
-    STREAM_SPAN,
     as_text,
     ask_statistics,
     drive_limits,
-    drive_probes,
     network_element,
     serve,
     served_problems,
@@ -157,35 +153,8 @@ class HardDisk(DiskModel):
         yield from drive_limits(disk, drive)
 
     @override
-    def probes(self, disk: Disk) -> tuple[Probe, ...]:
-        drive = drive_of(disk)
-        zone = min(disk.size, max(STREAM_SPAN, disk.size // drive.zones))
-        return drive_probes(drive.access, rate=drive.outer_rate, span=zone, turns=drive.rpm > 0)
-
-    @override
     def drive(self, disk: Disk) -> HardDrive | SolidStateDrive | None:
         return drive_of(disk)
-
-    @override
-    def costless(self, disk: Disk, pace: float = 0.0) -> Disk | None:
-        nothing = HddParameters(
-            rpm=0,
-            overhead=pace,
-            track_to_track=0,
-            average_seek=0,
-            full_stroke=0,
-            write_settle=0,
-            outer_rate=BOUNDLESS,
-            inner_rate=BOUNDLESS,
-            zones=1,
-            read_ahead=2 * MIB,
-            write_cache=16 * MIB,
-            queue_depth=32,
-            ageing=0,
-            link_rate=BOUNDLESS,
-        )
-        update = {"count": 1, "size": COSTLESS_SIZE, "preset": None, "hdd": nothing}
-        return disk.model_copy(update=update)
 
     @override
     def create(self, disk: Disk, path: str) -> tuple[Step, ...]:

@@ -16,16 +16,13 @@ from typing_extensions import override
 
 from lab.core.units import KIB, MIB
 from lab.model.execution.procedure import Step
-from lab.model.plugin import DiskModel, Probe, Problem
+from lab.model.plugin import DiskModel, Problem
 from lab.model.scenario.document import Disk, DiskBus
-from lab.model.scenario.drive import HardDrive, SolidStateDrive, SsdParameters
+from lab.model.scenario.drive import HardDrive, SolidStateDrive
 from lab.plugins.disks._shared import (
-    BOUNDLESS,
-    COSTLESS_SIZE,
     as_text,
     ask_statistics,
     drive_limits,
-    drive_probes,
     network_element,
     serve,
     served_problems,
@@ -87,30 +84,8 @@ class SolidState(DiskModel):
         yield from drive_limits(disk, drive)
 
     @override
-    def probes(self, disk: Disk) -> tuple[Probe, ...]:
-        drive = drive_of(disk)
-        return drive_probes(drive.read_latency, rate=drive.link_rate, span=None, turns=False)
-
-    @override
     def drive(self, disk: Disk) -> HardDrive | SolidStateDrive | None:
         return drive_of(disk)
-
-    @override
-    def costless(self, disk: Disk, pace: float = 0.0) -> Disk | None:
-        nothing = SsdParameters(
-            overhead=pace,
-            read_latency=0,
-            write_latency=0,
-            flush_latency=0,
-            channels=8,
-            page=16 * KIB,
-            gc_after=0,
-            gc_stall=0,
-            write_cache=16 * MIB,
-            link_rate=BOUNDLESS,
-        )
-        update = {"count": 1, "size": COSTLESS_SIZE, "preset": None, "ssd": nothing}
-        return disk.model_copy(update=update)
 
     @override
     def create(self, disk: Disk, path: str) -> tuple[Step, ...]:

@@ -12,11 +12,8 @@ from lab.run.task import Task
 
 GUESTS_PER_CPU: Final = {"tcg": 3, "kvm": 4}
 """Guests per CPU with ``--jobs auto``: a throttled guest waits more than it computes."""
-TIMED: Final = 0.5
-"""CPUs that a cell with faults or modelled drives counts for.
-
-A fault comes at its time whoever computes, and a drive's requests lose time to any other load: six
-such guests on two CPUs, which waited for a fifth of a step, wrote 35 % slower."""
+FAULTS: Final = 0.5
+"""CPUs that a cell with faults counts for: a fault comes at its time whoever computes."""
 
 
 def limit(kind: str, jobs: int | None) -> int:
@@ -33,8 +30,7 @@ def need(task: Task, kind: str) -> schedule.Need:
     """What a cell takes of the host."""
     if task.need.virtual:
         return task.need
-    timed = task.modelled or task.cell.faults
-    return replace(task.need, cores=TIMED if timed else 1 / GUESTS_PER_CPU[kind])
+    return replace(task.need, cores=FAULTS if task.cell.faults else 1 / GUESTS_PER_CPU[kind])
 
 
 def room(jobs: int | None) -> schedule.Room:

@@ -32,10 +32,6 @@ class CellState:
     need: schedule.Need
     alone: bool = False
     """Nothing else may run meanwhile."""
-    calibration: str = ""
-    """Key of the calibration that it makes."""
-    after: str = ""
-    """Key of the calibration that must be finished first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,7 +290,6 @@ def _next(state: SchedulerState) -> CellState | None:
     """Return the first waiting cell that fits with those that run."""
     if any(c.alone for c in state.running):
         return None
-    calibrations = {c.calibration for c in (*state.waiting, *state.running) if c.calibration}
     idle = {w.guest for w in state.workers if w.free}
     needs = [c.need for c in state.running]
     enough = replace(state.room, memory=sys.maxsize)  # an idle guest has its memory already
@@ -302,7 +297,7 @@ def _next(state: SchedulerState) -> CellState | None:
         virtual = cell.need.virtual
         if len(state.running) >= (state.virtual_limit if virtual else state.limit):
             continue
-        if (cell.alone and state.running) or cell.after in calibrations:
+        if cell.alone and state.running:
             continue
         room = enough if cell.guest in idle and not virtual else state.room
         if schedule.fits(cell.need, needs, room):

@@ -316,8 +316,6 @@ class Execution:
                 guest=task.cell.guest,
                 need=admission.need(task, self._kind),
                 alone=task.alone,
-                calibration=task.wish.key if task.wish else "",
-                after=task.wish.first if task.wish else "",
             )
         return found
 
@@ -375,8 +373,6 @@ class Execution:
 
     def _assign(self, worker: PooledWorker, task: Task) -> None:
         """Send a cell to a worker."""
-        if task.wish is not None and (guest := task.wish.times()) is not None:
-            task.expected = task.wish.expected(guest)
         stays = self.options.keep and task.id == self._base  # with no disks but its own
         procedure = cell_procedure(
             task.cell,
