@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import struct
 from pathlib import Path
 
 import pytest
 
 from drive import region
+from drive.monitor import MonitorError
 from lab.core.errors import GuestError, HostError
 from lab.host.guest.registry import GuestRecord
 from lab.host.guest.virtual import sealed
@@ -92,6 +94,41 @@ def test_a_snapshot_is_found_until_a_file_of_it_is_cut_off(
         prepared()
     assert not directory.exists()
     assert [p.name for p in paths.sealed().iterdir()] == [f".{directory.name}.lock"]
+
+
+def saved_state(path: Path, *, bias: int, executed: int = 1_535_862_514, host: int = 0) -> Path:
+    """What QEMU saves of its clocks, between other things."""
+    clocks = struct.pack(">qqq", host, 0, host)
+    icount = b"\x05\x0ctimer/icount" + struct.pack(">iqq", 1, bias, executed)
+    path.write_bytes(b"before" + clocks + icount + b"\x7eafter timer/icount")
+    return path
+
+
+def test_snapshots_of_one_guest_have_one_clock(tmp_path: Path) -> None:
+    """Two states as QEMU saved them: it had moved the clock of one of them to the next timer."""
+    ahead = saved_state(tmp_path / "ahead", bias=16_933_254, host=100_704_085_731)
+    behind = saved_state(tmp_path / "behind", bias=14_160_980, host=42_865_512_612)
+    assert ahead.read_bytes() != behind.read_bytes()
+    clocks = {sealed_snapshot.round_clock(path) for path in (ahead, behind)}
+    assert clocks == {3_000_000_000}
+    assert ahead.read_bytes() == behind.read_bytes()
+    assert ahead.read_bytes() == saved_state(tmp_path / "b", bias=1_464_137_486).read_bytes()
+
+
+@pytest.mark.parametrize("executed", [999_999_999, 1_000_000_000, 5_400_000_000])
+@pytest.mark.parametrize("bias", [0, 3_999_999, 7_000_000_001])
+def test_a_snapshots_clock_never_goes_back(tmp_path: Path, executed: int, bias: int) -> None:
+    path = saved_state(tmp_path / "state", bias=bias, executed=executed)
+    clock = sealed_snapshot.round_clock(path)
+    assert clock % 10**9 == 0
+    assert executed + bias <= clock <= executed + bias + 2 * 10**9
+
+
+def test_a_state_without_a_clock_is_no_snapshot(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    path.write_bytes(b"\x05\x0ctimer/icount\0\0\0\2" + bytes(100))
+    with pytest.raises(MonitorError, match="layout"):
+        sealed_snapshot.round_clock(path)
 
 
 def test_old_snapshots_go(kit: SealedKit) -> None:

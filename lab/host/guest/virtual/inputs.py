@@ -1,8 +1,7 @@
 """What decides the results of a sealed guest, as a digest that is known before the guest runs.
 
-A snapshot counts by how it is made, not by its bytes: six snapshots, each made anew by the same
-commands, had the same memory and region, six different states of QEMU (a timer's interrupt may be
-pending), and one digest of results. What is left of this doubt is in ``Digest.snapshot``.
+A snapshot counts by how it is made, not by its bytes. Snapshots made anew by the same commands had
+the same bytes (``snapshot.round_clock``); ``Digest.snapshot`` has them, should that ever not be so.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -31,7 +32,7 @@ STATE: Final = "state"
 MEMORY: Final = "memory"
 REGION: Final = "region"
 ABOUT: Final = "snapshot.json"
-FORMAT: Final = 1
+FORMAT: Final = 2
 ROOT_SPACE: Final = 512 * MIB
 """Bytes that a guest may write to its root file system."""
 BOOT: Final = 600.0
@@ -155,6 +156,7 @@ def _make(kit: SealedKit, size: int, work: Path, directory: Path) -> dict[str, s
             monitor.save(work / STATE)
             monitor.ask("quit")
             daemon.wait(_ANSWER)
+        region.set_clock(path, round_clock(work / STATE))
     except (OSError, MonitorError) as error:
         said = (
             log.read_text(encoding="utf-8", errors="replace").strip() or _log(path)
@@ -167,6 +169,39 @@ def _make(kit: SealedKit, size: int, work: Path, directory: Path) -> dict[str, s
         MEMORY: region.digest(memory),
         REGION: region.digest(path),
     }
+
+
+_SECOND: Final = 10**9
+_CLOCKS: Final = b"\x05\x0ctimer/icount\0\0\0\1"
+"""A subsection's mark, its name's length, its name and version: three clocks of 8 bytes are before
+it, two behind (QEMU, ``softmmu/cpu-timers.c: vmstate_timers``)."""
+
+
+def round_clock(state: Path) -> int:
+    """Set the clock of a saved guest to a whole second, at least one ahead; return nanoseconds.
+
+    When the guest has stopped, QEMU may still move the clock to the next timer, depending on the
+    host's load. Of three snapshots two were 2.8 ms ahead of the third: dd took 1.36136 s in their
+    guests and 1.38070 s in the third's. With the clock set, the three states have the same bytes.
+    Timers that are due by then fire when the guest goes on.
+
+    ``MonitorError``: the state has no clock where QEMU 7.2 has it.
+    """
+    data = bytearray(state.read_bytes())
+    if (at := data.find(_CLOCKS)) < 24:
+        raise MonitorError("QEMU's saved state has another layout than QEMU 7.2's")
+    bias: int
+    executed: int
+    bias, executed = struct.unpack_from(">qq", data, at + len(_CLOCKS))
+    # From the instructions, of which each guest executed as many; the bias has QEMU's move.
+    clock = (executed // _SECOND + 2) * _SECOND
+    while clock < bias + executed:
+        clock += _SECOND
+    struct.pack_into(">q", data, at + len(_CLOCKS), clock - executed)
+    # Clocks of the host. A guest with -icount does not see them.
+    struct.pack_into(">qqq", data, at - 24, 0, 0, 0)
+    state.write_bytes(data)
+    return clock
 
 
 def _log(path: Path) -> str:
