@@ -38,6 +38,9 @@ struct lab_disk {
 	struct blk_mq_tag_set tags;
 	struct lab_group *group;	/* NULL: unlimited */
 	u32 member;
+	u32 busy;	/* requests that the driver has, `depth` at most */
+	u32 depth;
+	bool starved;	/* the scheduler has more */
 	bool gone;
 	struct list_head waiting[LAB_DIRECTIONS];
 	struct lab_drive *drive;	/* NULL: its requests only wait for the group */
@@ -243,8 +246,12 @@ static void lab_end_request(struct lab_disk *d, struct request *rq, blk_status_t
 	struct lab_statistics *statistics = &d->m.entry->statistics;
 	int op = lab_op_of(rq);
 	unsigned long flags;
+	bool starved;
 
 	spin_lock_irqsave(&lab_lock, flags);
+	d->busy--;
+	starved = d->starved;
+	d->starved = false;
 	if (status)
 		statistics->errors++;
 	if (op >= 0) {
@@ -255,6 +262,8 @@ static void lab_end_request(struct lab_disk *d, struct request *rq, blk_status_t
 	state->clock = ktime_get_ns();
 	spin_unlock_irqrestore(&lab_lock, flags);
 	blk_mq_end_request(rq, status);
+	if (starved)
+		blk_mq_run_hw_queues(d->disk->queue, true);
 }
 
 /* Does what a request asks for, and ends it: its data are in the region before anybody hears of it. */
@@ -489,7 +498,39 @@ static blk_status_t lab_queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq
 	return BLK_STS_OK;
 }
 
-static const struct blk_mq_ops lab_mq_ops = { .queue_rq = lab_queue_rq };
+/*
+ * What a hard disk's queue does not hold stays in the kernel's scheduler, which sorts and merges it. A lack of
+ * tags alone would do that too, but for one request, which leaves the scheduler and waits in between.
+ */
+static int lab_get_budget(struct request_queue *q)
+{
+	struct lab_disk *d = q->queuedata;
+	unsigned long flags;
+	bool room;
+
+	spin_lock_irqsave(&lab_lock, flags);
+	room = d->busy < d->depth;
+	d->busy += room;
+	d->starved |= !room;
+	spin_unlock_irqrestore(&lab_lock, flags);
+	return room ? 0 : -1;
+}
+
+static void lab_put_budget(struct request_queue *q, int token)
+{
+	struct lab_disk *d = q->queuedata;
+	unsigned long flags;
+
+	spin_lock_irqsave(&lab_lock, flags);
+	d->busy--;
+	spin_unlock_irqrestore(&lab_lock, flags);
+}
+
+static const struct blk_mq_ops lab_mq_ops = {
+	.queue_rq = lab_queue_rq,
+	.get_budget = lab_get_budget,
+	.put_budget = lab_put_budget,
+};
 static const struct block_device_operations lab_fops = { .owner = THIS_MODULE };
 
 /* --- disks --------------------------------------------------------------------------------------- */
@@ -512,6 +553,13 @@ static DEVICE_ATTR_RO(model);
 
 static struct attribute *lab_attrs[] = { &dev_attr_serial.attr, &dev_attr_model.attr, NULL };
 ATTRIBUTE_GROUPS(lab);
+
+#define LAB_DEPTH	256	/* virtio-blk's */
+
+static u32 lab_depth(const struct lab_entry *e)
+{
+	return e->drive.kind == LAB_DRIVE_HDD ? min_t(u64, e->drive.queue_depth, LAB_DEPTH) : LAB_DEPTH;
+}
 
 /* As many segments as QEMU's virtio-blk has, and no limit of its own to a request's size. */
 #define LAB_SEGMENTS	254
@@ -574,10 +622,13 @@ static int lab_attach(u32 index)
 	if (d->disk)
 		return -EBUSY;
 	d->gone = false;
+	d->busy = 0;
+	d->starved = false;
+	d->depth = lab_depth(e);
 	d->tags = (struct blk_mq_tag_set) {
 		.ops = &lab_mq_ops,
 		.nr_hw_queues = 1,
-		.queue_depth = 256,	/* virtio-blk's */
+		.queue_depth = d->depth,
 		.numa_node = NUMA_NO_NODE,
 		.cmd_size = sizeof(struct lab_command),
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 14, 0)
