@@ -113,6 +113,28 @@ def test_requests_end_at_the_nanosecond_that_the_core_computes(kit: Kit, core: P
     assert not any(begin < when < until for when in ends[1].values())
 
 
+STREAM = f"""
+echo 1 > {MODULE}/attach
+echo 2 > {MODULE}/attach
+for disk in lab1 lab2; do
+    echo mq-deadline > /sys/block/$disk/queue/scheduler
+    fio --name=f --filename=/dev/$disk --rw=read --bs=4k --iodepth=64 --direct=1 \\
+        --ioengine=libaio --number_ios=512 --output-format=terse >/dev/null
+    set -- $(cat /sys/block/$disk/stat)
+    echo $1 $2
+done
+"""
+
+
+def test_requests_beyond_a_drives_queue_are_merged(kit: Kit) -> None:
+    """One command at a time, as over USB: what follows waits in the scheduler, and grows there."""
+    usb = integers(HDDS["hdd_5400_usb"], "d1")
+    ended = shown("stream", sealed.cold(kit, STREAM, drives(usb, SSD)))
+    usb_counts, ssd_counts = re.findall(r"^(\d+) (\d+)$", ended.text, re.MULTILINE)
+    assert int(usb_counts[1]) > 384 > 128 > int(usb_counts[0])
+    assert ssd_counts[1] == "0"
+
+
 CUT = """
 dd if=/dev/urandom of=/tmp/data bs=64k count=16 2>/dev/null
 dd if=/tmp/data of=/dev/lab1 bs=64k oflag=direct 2>/dev/null

@@ -58,6 +58,7 @@ def test_the_page_has_a_line_for_each_claim_with_its_figures(tmp_path: Path) -> 
         assert f"| {each.verdict.value.replace('_', ' ')} |" in line
         assert claims._figure(each.measured) in line
     assert "| raid5-parity-last | 2026-11-22T02:56:50+00:00 | 3 of 3 | 38 |" in made
+    assert " | tcg | real | Linux" in made or " | kvm | real | Linux" in made
 
 
 def test_sentences_are_kept_by_claim_and_verdict(tmp_path: Path) -> None:
@@ -130,6 +131,13 @@ def test_a_scenario_that_was_changed_is_run_again(tmp_path: Path, lab: tuple[str
     changed.write_text(PATH.read_text().replace("count: 100", "count: 99"))
     assert run_missing(tmp_path, [changed], lab=lab) == 130
     wanted = f"run scenario {changed} --out {tmp_path / 'runs'}\n"
+    assert (tmp_path / "said").read_text() == wanted
+
+
+def test_a_run_with_another_clock_does_not_count(tmp_path: Path, lab: tuple[str, ...]) -> None:
+    stored_run(tmp_path / "runs")
+    assert run_missing(tmp_path, [PATH], lab=lab, clock="virtual") == 130
+    wanted = f"run scenario {PATH.resolve()} --out {tmp_path / 'runs'} --clock virtual\n"
     assert (tmp_path / "said").read_text() == wanted
 
 
