@@ -1,6 +1,7 @@
 """The published claims: run every scenario, and write what became of each claim to docs/claims.md.
 
-  python -m bench.claims run DIRECTORY     every scenario without a finished run there
+  python -m bench.claims run DIRECTORY     every scenario without a finished run there; with
+                                           --clock virtual also those that are real by default
   python -m bench.claims table DIRECTORY   the table, from the runs there, judged again
 
 ``docs/claims-reasons.yaml`` explains results, by claim and verdict. A sentence is printed only with
@@ -139,18 +140,19 @@ def _table(claims: Claims, reasons: Reasons) -> Iterator[str]:
 def _runs(results: Sequence[Result]) -> Iterator[str]:
     yield "## The runs"
     yield ""
-    yield "| scenario | run | cells | seconds | lab | accelerator | guest |"
-    yield "|---|---|---|---|---|---|---|"
+    yield "| scenario | run | cells | seconds | lab | accelerator | clock | guest |"
+    yield "|---|---|---|---|---|---|---|---|"
     total = 0.0
     for result in results:
         run, facts = result.run, result.environment
         seconds = _at(run.finished or run.started) - _at(run.started)
         done = sum(cell.outcome == "done" for cell in result.cells)
         guest = facts.get("guest", {})
+        clocks = ", ".join(sorted({cell.clock for cell in result.cells}))
         total += seconds
         yield (
             f"| {run.scenario} | {run.started} | {done} of {len(result.cells)} | {seconds:.0f}"
-            f" | {facts.get('lab', '?')} | {facts.get('accelerator', '?')}"
+            f" | {facts.get('lab', '?')} | {facts.get('accelerator', '?')} | {clocks}"
             f" | Linux {guest.get('kernel', '?')}, {guest.get('mdadm', 'mdadm ?')} |"
         )
     yield ""
@@ -182,7 +184,7 @@ def main(words: Sequence[str] | None = None, lab: Command = LAB) -> int:
         if given.command == "run":
             paths = catalog.scenarios().values()
             able = [path for path in paths if not wanting(compile_scenario(path))]
-            return run_missing(given.directory.absolute(), able, given.jobs, lab)
+            return run_missing(given.directory.absolute(), able, given.jobs, lab, given.clock)
         runs = finished([given.directory]).values()
         results = [result for run in runs if (result := result_of(run)).claims]
         if not results:

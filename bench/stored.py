@@ -10,6 +10,7 @@ from pathlib import Path
 
 from lab.compile.scenario.document import compile_scenario
 from lab.core.errors import InputError
+from lab.core.yaml import parse_override
 from lab.store import runs as store
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,14 +34,18 @@ def finished(directories: Iterable[Path]) -> dict[str, store.RunStore]:
 
 
 def run_missing(
-    directory: Path, scenarios: Iterable[Path], jobs: str | None = None, lab: Command = LAB
+    directory: Path,
+    scenarios: Iterable[Path],
+    jobs: str | None = None,
+    lab: Command = LAB,
+    clock: str | None = None,
 ) -> int:
     """Run each scenario that has no finished run of its cells; 130 if Ctrl-C stopped one, else 0.
 
     A stopped run is resumed. A refuted claim or a failed cell does not stop the rest.
     """
     for path in scenarios:
-        runs = _of(path, directory)
+        runs = _of(path, directory, clock)
         if any(run.load_run().finished for run in runs):
             continue
         where = ["--resume", str(runs[0].directory)] if runs else ["--out", str(directory / "runs")]
@@ -49,6 +54,7 @@ def run_missing(
             "scenario",
             str(path.resolve()),
             *where,
+            *(["--clock", clock] if clock and not runs else []),
             *(["--jobs", jobs] if jobs else []),
         ]
         print(f"lab {' '.join(words)}", file=sys.stderr, flush=True)
@@ -58,9 +64,10 @@ def run_missing(
     return 0
 
 
-def _of(path: Path, directory: Path) -> list[store.RunStore]:
+def _of(path: Path, directory: Path, clock: str | None) -> list[store.RunStore]:
     """The runs of the cells that a scenario file has now, newest first."""
-    cells = compile_scenario(path).cells
+    overrides = [parse_override(f"guest.clock={clock}")] if clock else []
+    cells = compile_scenario(path, overrides=overrides).cells
     found = []
     for run in store.every([directory / "runs"]):
         try:
@@ -90,5 +97,6 @@ def arguments(description: str | None, *more: str) -> argparse.ArgumentParser:
     parser.add_argument("command", choices=(*more, "run", "table"))
     parser.add_argument("directory", type=Path)
     parser.add_argument("--jobs", help="run: guests at once, as of `lab run`")
+    parser.add_argument("--clock", help="run: real or virtual, as of `lab run`")
     parser.add_argument("--out", type=Path, help="table: the file to write")
     return parser
