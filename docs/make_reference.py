@@ -29,6 +29,7 @@ from lab.model.result import measurement
 from lab.model.result.document import Result
 from lab.model.scenario import claim
 from lab.model.scenario.document import Matrix, Scenario, Workload
+from lab.model.scenario.drive import HddParameters, SsdParameters
 from lab.model.scenario.fault import Fault
 from lab.plugins import catalog
 from lab.plugins.disks import hdd, ssd
@@ -160,6 +161,8 @@ def scenario_page() -> str:
         Workload: ("parameters",),
         Fault: ("parameters",),
         Matrix: ("axes",),
+        HddParameters: ("slower",),
+        SsdParameters: ("slower",),
     }
     about = (
         "`--set`, matrix axes and results name a field with dots: `array.chunk`. "

@@ -167,7 +167,15 @@ def compile_named(name: str, sets: list[str] | None, trials: int | None = None) 
 
     overrides = [parse_override(text) for text in sets or []]
     path = catalog.scenario_path(name)
-    return compile_scenario(path, overrides=overrides, trials=trials, known=known)
+    compiled = compile_scenario(path, overrides=overrides, trials=trials, known=known)
+    warn(compiled)
+    return compiled
+
+
+def warn(compiled: Compiled) -> None:
+    """Print a scenario's warnings on standard error."""
+    for sentence in compiled.warnings:
+        sys.stderr.write(f"lab: {sentence}\n")
 
 
 def share_option(name: str, text: str) -> float:

@@ -147,6 +147,17 @@ def test_a_good_scenario_is_not_refused(cli: Cli) -> None:
     assert wrong(ended.status, ended.stderr, BAD["chunk 48KiB"], "question.yaml") != []
 
 
+def test_a_key_that_means_nothing_any_more_is_named_and_the_scenario_is_good(cli: Cli) -> None:
+    modelled = ("model: hdd\n  hdd:\n    slower: 1\n", "total_bytes_per_second: 5MiB\n")
+    text = SCENARIO.replace("throttle:\n    " + modelled[1], modelled[0])
+    for command in ("check", "predict"):
+        ended = cli("scenario", command, cli.file(text))
+        assert ended.status == 0
+        assert ended.stderr == (
+            "lab: question.yaml:8: disks.hdd.slower: a drive has its own speed: remove this key\n"
+        )
+
+
 @pytest.mark.parametrize("name", ["../raid5-parity-last", "/etc/passwd", "a/../b", "", "-x/.."])
 def test_a_name_that_leaves_its_directory_is_no_name(cli: Cli, name: str) -> None:
     for command in COMMANDS:

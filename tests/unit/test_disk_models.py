@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,15 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from lab.analysis.predict import drives_of, predictions
 from lab.compile.cell.procedure import cell_procedure
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.document import Compiled, compile_scenario
 from lab.compile.schedule import rate_of
+from lab.core.base import KEPT
 from lab.core.errors import InputError, ToolError
 from lab.core.units import KIB, MIB
 from lab.core.yaml import parse_override
 from lab.host.guest.libvirt.hypervisor import SOCKET_LIMIT
-from lab.md.theory.drive import random_read_rate
 from lab.model.execution.procedure import AskServer, AttachDisk, StartServer, Verify
 from lab.model.scenario.document import Cell, Disk
 from lab.model.scenario.drive import integers
@@ -24,6 +26,7 @@ from lab.plugins import catalog
 from lab.plugins.disks import hdd, ssd
 from lab.plugins.disks._shared import LARGEST_INDEX, SERIAL_BYTES, control_path, socket_path
 from lab.report.export.shell import as_script
+from lab.results.schema import scenario_schema
 from lab.run.steps import Undo, run_step
 from tests.fakes import SCENARIO, FakeBench
 from tests.unit.test_plan import planned, unreadable
@@ -267,24 +270,78 @@ def test_the_plan_prints_servers_as_shell(tmp_path: Path, lab_home: Path) -> Non
     assert script.count('kill "$PID"') == 4 + 1
 
 
-def test_a_drive_in_slow_motion_is_the_same_drive() -> None:
-    """All times longer, all rates lower, so that what has no unit stays as it was."""
-    plain = hdd.drive_of(Disk.model_validate({"model": "hdd", "hdd": {"overhead": 0.001}}))
-    slow = hdd.drive_of(
-        Disk.model_validate({"model": "hdd", "hdd": {"overhead": 0.001, "slower": 10}})
-    )
-    assert slow.revolution == pytest.approx(10 * plain.revolution)
-    assert slow.overhead == pytest.approx(0.01)
-    for place in (0.0, 0.5, 1.0):
-        turn = [d.rate(place) * d.revolution for d in (plain, slow)]
-        assert turn[0] == pytest.approx(turn[1])
-    for distance in (0.01, 0.3, 0.9):
-        assert slow.seek_curve(distance) == pytest.approx(10 * plain.seek_curve(distance))
-    assert random_read_rate(slow, 16) == pytest.approx(random_read_rate(plain, 16) / 10, rel=0.01)
-    assert (slow.read_ahead, slow.ageing) == (plain.read_ahead, plain.ageing)
-
-
 def test_a_stream_fills_a_flash_disks_cable() -> None:
     """Its data sheet's figure; a page too small would leave the channels behind."""
     drive = ssd.PRESETS["ssd_sata"]
     assert drive.channels * drive.page / drive.read_latency > drive.link_rate
+
+
+# --- time scales of earlier versions -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        (
+            ("preset: hdd_7200", "hdd: {slower: 10}"),
+            r"\.yaml:7: disks\.hdd\.slower: .* 10 is",
+        ),
+        (("preset: hdd_7200", "hdd: {slower: 0.5}"), r"\.yaml:7: disks\.hdd\.slower: .* 0\.5 is "),
+        (("model: hdd", "model: ssd\n  ssd: {slower: 100}"), r"\.yaml:7: disks\.ssd\.slower: "),
+    ],
+)
+def test_a_time_scale_is_refused_with_what_to_do(
+    tmp_path: Path, change: tuple[str, str], place: str
+) -> None:
+    text = HDD.replace(*change)
+    if "ssd" in change[1]:
+        text = text.replace("  preset: hdd_7200\n", "")
+    with pytest.raises(InputError, match=place) as error:
+        compiled(tmp_path, text=text)
+    assert "remove it, and set guest.clock to virtual" in error.value.message
+
+
+def test_a_time_scale_of_an_axis_is_refused_at_the_axis(tmp_path: Path) -> None:
+    text = HDD + "matrix:\n  disks.hdd.slower: [null, 4]\n"
+    with pytest.raises(InputError, match=r"matrix\.disks\.hdd\.slower: 4(\.0)?: drives have no"):
+        compiled(tmp_path, text=text)
+
+
+def scaled(directory: Path, text: str) -> Compiled:
+    path = directory / "scaled.yaml"
+    path.write_text(text)
+    return compile_scenario(path)
+
+
+@pytest.mark.parametrize("value", ["null", "1", "1.0"])
+def test_a_time_scale_that_changes_nothing_is_read_with_a_warning(
+    tmp_path: Path, value: str
+) -> None:
+    assert scaled(tmp_path, HDD).warnings == ()
+    found = scaled(tmp_path, HDD.replace("preset: hdd_7200", f"hdd: {{slower: {value}}}"))
+    (sentence,) = found.warnings
+    assert "disks.hdd.slower: a drive has its own speed: remove this key" in sentence
+    assert hdd.drive_of(found.base.disks[0]) == hdd.PRESETS["hdd_7200"]
+    axis = scaled(tmp_path, HDD + f"matrix:\n  disks.hdd.slower: [{value}]\n")
+    (sentence,) = axis.warnings
+    assert "matrix.disks.hdd.slower: " in sentence
+
+
+def test_nothing_is_predicted_of_a_stored_drive_with_a_time_scale(tmp_path: Path) -> None:
+    read = (
+        "{name: read, tool: fio, rw: randread, bs: 4KiB, direct: 1, ioengine: libaio, iodepth: 1,"
+        " size: 1GiB, runtime: 5s, time_based: 1, filename: '{target}'}"
+    )
+    sets = ("disks.count=1", "array=none", f"workloads=[{read}]", "claims=[]")
+    cell = compiled(tmp_path, *sets)
+    assert drives_of(cell)
+    assert predictions(cell)
+    data = cell.model_dump(mode="json")
+    data["disks"][0]["hdd"]["slower"] = 10.0
+    stored = Cell.model_validate(data, context=KEPT)
+    assert drives_of(stored) == {}
+    assert predictions(stored) == ()
+
+
+def test_no_editor_offers_a_time_scale() -> None:
+    assert "slower" not in json.dumps(scenario_schema())

@@ -495,7 +495,14 @@ def test_without_a_queue_commands_go_over_the_cable_one_by_one(
 
 def test_who_waits_for_room_goes_on_when_a_write_through_has_made_it(tmp_path: Path) -> None:
     """All that lies in the cache is written over by more than it holds: nothing is to destage."""
-    small = replace(DRIVE, write_cache=512 << 10).slowed(20)
+    small = replace(
+        DRIVE,
+        write_cache=512 << 10,
+        rpm=360,
+        track_to_track=0.01,
+        average_seek=0.16,
+        full_stroke=0.347,
+    )
     with running(tmp_path, small, size=SIZE) as server:
         client = server.client()
         for number in range(60):  # each a way of the arm's own

@@ -56,8 +56,8 @@ def test_a_scenario_takes_the_profiles_figures_and_its_own_stand(scenario: Path)
     assert drive.rpm == 5400
     assert drive.average_seek == pytest.approx(TRUTH.average_seek, rel=0.06)
     assert drive.queue_depth == 1
-    (other,) = cell_of(scenario, "disks.hdd.rpm=10000", "disks.hdd.slower=2").disks
-    assert drive_of(other).rpm == 5000
+    (other,) = cell_of(scenario, "disks.hdd.rpm=10000").disks
+    assert drive_of(other).rpm == 10_000
     absolute = f"disks.model=profile:{scenario.with_name('mine.yaml')}"
     assert cell_of(scenario, absolute) == cell_of(scenario)
 

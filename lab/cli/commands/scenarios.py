@@ -21,6 +21,7 @@ from lab.cli.options import (
     console,
     home,
     print_json,
+    warn,
     with_clock,
 )
 
@@ -123,6 +124,7 @@ def check(
             compiled = compile_scenario(path, known=known)
             check_images(compiled, facts)
             check_suites(compiled, all_given=False)
+            warn(compiled)
         except InputError as error:
             wrong.append({"name": name, "error": str(error)})
             continue

@@ -21,8 +21,9 @@ from lab.compile.scenario.profile import with_profiles
 from lab.core.base import Model
 from lab.core.errors import InputError
 from lab.core.units import same_value
-from lab.core.yaml import Document, Override, first_wrong, override, read_file, validate
+from lab.core.yaml import Document, Override, dotted, first_wrong, override, read_file, validate
 from lab.model.scenario.document import (
+    SERVED,
     Array,
     AxisValue,
     Cell,
@@ -63,6 +64,8 @@ class Compiled:
     """The cell of the file's own fields, without the matrix."""
     published: frozenset[str]
     """Identities of the cells of the file as it stands, without any ``--set``."""
+    warnings: tuple[str, ...] = ()
+    """What it has that means nothing any more: place, key and what to do."""
 
 
 def compile_scenario(
@@ -110,7 +113,27 @@ def compile_document(
         cells=cells,
         base=base,
         published=frozenset(identities(published)),
+        warnings=tuple(_needless(document)),
     )
+
+
+def _needless(document: Document) -> Iterator[str]:
+    """Each time scale of a drive; what is not 1 or null was refused."""
+    disks = document.data.get("disks") or {}
+    many = isinstance(disks, list)
+    for number, disk in enumerate(disks if many else [disks]):
+        for model in SERVED:
+            if "slower" in (disk.get(model) or {}):
+                path = ("disks", *([number] if many else []), model, "slower")
+                yield _removable(document, path)
+    for axis in document.data.get("matrix") or {}:
+        words = axis.split(".")
+        if words[0] == "disks" and words[-1] == "slower" and words[-2] in SERVED:
+            yield _removable(document, ("matrix", axis))
+
+
+def _removable(document: Document, path: tuple[str | int, ...]) -> str:
+    return f"{document.place(path)}: {dotted(path)}: a drive has its own speed: remove this key"
 
 
 def _expand(

@@ -124,6 +124,11 @@ _OF_SERVED: Final = frozenset(("preset", "hdd", "ssd"))
 _OF_REAL: Final = frozenset(("device", "device_serial", "device_rotational"))
 
 
+def _plain(schema: dict[str, Any]) -> None:
+    """JSON Schema of a drive's values, whose defaults are the preset's."""
+    del schema["default"]
+
+
 class Disk(Model):
     """``count`` virtual disks of one configuration, or a real disk."""
 
@@ -155,9 +160,9 @@ class Disk(Model):
         default=None, pattern=r"^[a-z0-9][a-z0-9_]*$"
     )
     """Values of a real drive, by their name in ``lab/plugins/disks/hdd.py`` or ``ssd.py``."""
-    hdd: HddParameters = HddParameters()
+    hdd: HddParameters = Field(default=HddParameters(), json_schema_extra=_plain)
     """``model: hdd``: changes to the preset."""
-    ssd: SsdParameters = SsdParameters()
+    ssd: SsdParameters = Field(default=SsdParameters(), json_schema_extra=_plain)
     """``model: ssd``: changes to the preset."""
     device: str | None = None
     """A real disk or partition, by its name in ``/dev/disk/by-id``."""

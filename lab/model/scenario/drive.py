@@ -9,12 +9,13 @@ its parameters of them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 from zlib import crc32
 
 from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
 from drive.drive import LIMIT_ONE, Kind, Parameters
 from lab.core.base import Model, Rate, Seconds, Size
@@ -27,11 +28,8 @@ positions. Data sheets do not give it."""
 class HddParameters(Model):
     """``disks.hdd``: values of a hard disk, as in data sheets; ``None``: the preset's."""
 
-    slower: float | None = Field(default=None, ge=1, le=100)
-    """Time scale of the whole drive: each time is multiplied, each rate divided by this factor.
-
-    The guest overhead then matters less, and ratios stay those of the drive.
-    """
+    slower: SkipJsonSchema[float | None] = None
+    """Of earlier versions: a factor for all times. Stored runs have it; scenarios must not."""
     rpm: float | None = Field(default=None, ge=0, le=100_000)
     """Revolutions per minute; 0: no rotation, and no wait for it."""
     overhead: Seconds | None = None
@@ -66,9 +64,8 @@ class HddParameters(Model):
 class SsdParameters(Model):
     """``disks.ssd``: values of a solid-state disk; ``None``: the preset's."""
 
-    slower: float | None = Field(default=None, ge=1, le=1000)
-    """Time scale of the whole drive, as ``disks.hdd.slower``: an emulated guest needs longer for a
-    request than a flash disk."""
+    slower: SkipJsonSchema[float | None] = None
+    """As ``disks.hdd.slower``."""
     overhead: Seconds | None = None
     """The controller's time per command."""
     read_latency: Seconds | None = None
@@ -162,14 +159,6 @@ class HardDrive:
         c = full - slope
         return SeekCurve(a=first, b=(c + slope * d - first) / root, c=c, e=slope)
 
-    def slowed(self, factor: float) -> HardDrive:
-        """The drive with a time scale; sizes, positions and ``ageing``, which has no unit, stay."""
-        times = ("overhead", "track_to_track", "average_seek", "full_stroke", "write_settle")
-        changed = {name: getattr(self, name) * factor for name in times}
-        for name in ("outer_rate", "inner_rate", "link_rate"):
-            changed[name] = max(round(getattr(self, name) / factor), 1)
-        return replace(self, rpm=self.rpm / factor, **changed)
-
     def rate(self, place: float) -> float:
         """Sustained bytes per second at a position, from 0 to 1."""
         zone = min(int(place * self.zones), self.zones - 1)
@@ -193,12 +182,6 @@ class SolidStateDrive:
     gc_stall: float
     write_cache: int
     link_rate: float
-
-    def slowed(self, factor: float) -> SolidStateDrive:
-        """The drive with a time scale; sizes and channels stay."""
-        times = ("overhead", "read_latency", "write_latency", "flush_latency", "gc_stall")
-        changed = {name: getattr(self, name) * factor for name in times}
-        return replace(self, link_rate=max(round(self.link_rate / factor), 1), **changed)
 
 
 def integers(drive: HardDrive | SolidStateDrive, serial: str) -> Parameters:

@@ -220,9 +220,24 @@ def control_path(path: str) -> str:
     return f"{PurePosixPath(path).with_suffix('.control')}"
 
 
+def stretched(disk: Disk) -> float | None:
+    """The time scale of a drive in a stored run of an earlier version; ``None``: its own speed.
+
+    No drive is known that has it, so nothing is predicted of it.
+    """
+    slower: float | None = getattr(disk, disk.model).slower
+    return None if slower == 1 else slower
+
+
 def served_problems(disk: Disk) -> Iterable[Problem]:
     """Problems of a disk with a disk server."""
     yield from drive_problems(disk)
+    if factor := stretched(disk):
+        yield Problem(
+            key=f"{disk.model}.slower",
+            message=f"drives have no time scale any more, and {factor:g} is given: remove it, and "
+            "set guest.clock to virtual, where a drive runs at its own speed",
+        )
     if disk.format is not DiskFormat.RAW:
         yield Problem(
             key="format",

@@ -31,6 +31,7 @@ from lab.plugins.disks._shared import (
     network_element,
     serve,
     served_problems,
+    stretched,
 )
 
 DEFAULT: Final = "hdd_7200"
@@ -104,11 +105,9 @@ PRESETS: Final = {
 
 
 def drive_of(disk: Disk) -> HardDrive:
-    """The drive of a scenario: preset, changed values, then time scale."""
-    preset = PRESETS[disk.preset or DEFAULT]
+    """The drive of a scenario: preset, then changed values."""
     changed = disk.hdd.model_dump(exclude_none=True, exclude={"slower"})
-    drive = replace(preset, **changed)
-    return drive.slowed(disk.hdd.slower) if disk.hdd.slower else drive
+    return replace(PRESETS[disk.preset or DEFAULT], **changed)
 
 
 class HardDisk(DiskModel):
@@ -154,7 +153,7 @@ class HardDisk(DiskModel):
 
     @override
     def drive(self, disk: Disk) -> HardDrive | SolidStateDrive | None:
-        return drive_of(disk)
+        return None if stretched(disk) else drive_of(disk)
 
     @override
     def create(self, disk: Disk, path: str) -> tuple[Step, ...]:

@@ -26,6 +26,7 @@ from lab.plugins.disks._shared import (
     network_element,
     serve,
     served_problems,
+    stretched,
 )
 
 DEFAULT: Final = "ssd_sata"
@@ -52,10 +53,9 @@ PRESETS: Final = {
 
 
 def drive_of(disk: Disk) -> SolidStateDrive:
-    """The drive of a scenario: preset, changed values, then time scale."""
-    preset = PRESETS[disk.preset or DEFAULT]
-    drive = replace(preset, **disk.ssd.model_dump(exclude_none=True, exclude={"slower"}))
-    return drive.slowed(disk.ssd.slower) if disk.ssd.slower else drive
+    """The drive of a scenario: preset, then changed values."""
+    changed = disk.ssd.model_dump(exclude_none=True, exclude={"slower"})
+    return replace(PRESETS[disk.preset or DEFAULT], **changed)
 
 
 class SolidState(DiskModel):
@@ -85,7 +85,7 @@ class SolidState(DiskModel):
 
     @override
     def drive(self, disk: Disk) -> HardDrive | SolidStateDrive | None:
-        return drive_of(disk)
+        return None if stretched(disk) else drive_of(disk)
 
     @override
     def create(self, disk: Disk, path: str) -> tuple[Step, ...]:
