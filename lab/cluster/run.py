@@ -281,6 +281,7 @@ class ClusterExecutor:
                 outcome=outcome.outcome,
                 reason=outcome.reason,
                 seconds=outcome.seconds,
+                guest_seconds=outcome.guest_seconds,
             ),
         )
         self.watch(back.cell, None)

@@ -141,6 +141,7 @@ def _cell(
         reason=outcome.reason,
         host=_host_of(outcome, run),
         seconds=outcome.seconds,
+        guest_seconds=outcome.guest_seconds,
         clock=outcome.clock or (CellClock.SEALED if is_sealed(stored.cell) else CellClock.REAL),
         digest=outcome.digest,
         reused_from=outcome.reused_from,

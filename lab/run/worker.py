@@ -393,7 +393,8 @@ class Worker:
             cell=cell.id,
             outcome=outcome,
             reason=reason,
-            seconds=watch.seconds(0.0).model_copy(update={"guest": bench.guest_seconds}),
+            seconds=watch.seconds(0.0),
+            guest_seconds=bench.guest_seconds,
             clock=CellClock.SEALED,
             digest=bench.digest,
         )

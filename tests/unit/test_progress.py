@@ -330,8 +330,10 @@ def test_a_sealed_guest_shows_its_own_time_and_speed() -> None:
 def test_what_sealed_cells_took_tells_how_long_the_others_take() -> None:
     """Theory says 19.4 s of the first guest's clock, and 29.3 s of the second's."""
     run = sealed()
-    seconds = PhaseSeconds(total=9.7, guest=20.0)
-    run.take(11.7, "g1", CellFinished(cell=SEALED[0], outcome=Outcome.DONE, seconds=seconds))
+    ended = CellFinished(
+        cell=SEALED[0], outcome=Outcome.DONE, seconds=PhaseSeconds(total=9.7), guest_seconds=20.0
+    )
+    run.take(11.7, "g1", ended)
     assert run.left(11.7) == Left(seconds=pytest.approx((29.3 / 2 - 9.7 + 16.4 / 2) / 2, abs=0.3))
     assert run.guest_seconds == 20.0
     again = GuestTime(seconds=30.0, host_seconds=10.0)

@@ -275,7 +275,7 @@ class Progress:
     def _finished(self, watched: Watched, event: CellFinished) -> None:
         seconds = format_seconds(event.seconds.total)
         why = f": {event.reason.splitlines()[0]}" if event.reason else ""
-        guest, host, own = event.seconds.guest, event.seconds.total, ""
+        guest, host, own = event.guest_seconds, event.seconds.total, ""
         if guest and host:
             own = f", {format_seconds(guest)} of guest time ({format_speed(guest, host)})"
         said = f"{watched.name(event.cell)}: {event.outcome.value} after {seconds}{own}{why}"

@@ -118,7 +118,7 @@ class Watched:
                     self.ended[event.cell] = event.outcome
                 known.cell, known.idle, known.since = None, True, at
                 known.guest_time = None
-                self._guest_seconds += event.seconds.guest or 0.0
+                self._guest_seconds += event.guest_seconds or 0.0
                 known.step, known.expected = "up" if whole else "ending", None
             case CellAgain():
                 self.ended.pop(event.cell, None)

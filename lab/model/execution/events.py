@@ -109,6 +109,8 @@ class CellFinished(Told):
     outcome: Outcome
     reason: str = ""
     seconds: PhaseSeconds = PhaseSeconds()
+    guest_seconds: float | None = None
+    """Seconds of a sealed guest's clock, of all trials."""
     clock: CellClock | None = None
     """``None``: the host's clock, or unknown."""
     digest: Digest | None = None

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from lab.core.base import Model
 from lab.core.statistics import Interval, median_interval
@@ -79,8 +79,15 @@ class PhaseSeconds(Model):
     waiting: float = 0.0
     """For a CPU slot, while other guests were being set up."""
     total: float = 0.0
-    guest: float | None = Field(default=None, exclude_if=lambda value: value is None)
-    """Of the guest's clock, in a sealed guest; not a part of the total."""
+
+
+def guest_seconds_apart(cell: object) -> object:
+    """A cell's data as version 0.1 wrote it, with the guest's seconds among those of the host."""
+    if isinstance(cell, dict) and isinstance(seconds := cell.get("seconds"), dict):
+        own = {k: v for k, v in seconds.items() if k != "guest"}
+        if len(own) < len(seconds):
+            return {"guest_seconds": seconds["guest"], **cell, "seconds": own}
+    return cell
 
 
 class MemberCounters(Model):
@@ -183,6 +190,8 @@ class CellResult(Model):
     host: str = ""
     """Host that ran it; empty: none, or unknown."""
     seconds: PhaseSeconds = PhaseSeconds()
+    guest_seconds: float | None = None
+    """Seconds of a sealed guest's clock, of all trials."""
     measurements: tuple[CellMeasurement, ...] = ()
     predictions: tuple[Prediction, ...] = ()
     checks: tuple[Check, ...] = ()
@@ -192,6 +201,8 @@ class CellResult(Model):
     """Of a cell in a sealed guest."""
     reused_from: str | None = None
     """The run whose results these are: a cell with the same inputs that ran on this host."""
+
+    _earlier = model_validator(mode="before")(guest_seconds_apart)
 
     def doubts(self, workload: str) -> tuple[Check, ...]:
         """Failed checks that make this workload's values unreliable."""

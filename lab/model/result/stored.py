@@ -10,7 +10,14 @@ from pydantic import AfterValidator, field_validator, model_validator
 
 from lab.core.base import Model
 from lab.model.result.calibration import Calibration
-from lab.model.result.document import CellClock, Digest, Outcome, PhaseSeconds, checked_environment
+from lab.model.result.document import (
+    CellClock,
+    Digest,
+    Outcome,
+    PhaseSeconds,
+    checked_environment,
+    guest_seconds_apart,
+)
 from lab.model.result.measurement import Check
 from lab.model.result.noise import NoiseFloor
 from lab.model.scenario.claim import Claim
@@ -73,6 +80,8 @@ class StoredOutcome(Model):
     outcome: Outcome
     reason: str = ""
     seconds: PhaseSeconds = PhaseSeconds()
+    guest_seconds: float | None = None
+    """Seconds of a sealed guest's clock, of all trials."""
     checks: tuple[Check, ...] = ()
     host: str = ""
     """Host that ran it; empty: the run's own."""
@@ -82,3 +91,5 @@ class StoredOutcome(Model):
     """Of a cell in a sealed guest."""
     reused_from: str | None = None
     """Id of the run whose results these are; ``None``: the cell ran in this run."""
+
+    _earlier = model_validator(mode="before")(guest_seconds_apart)

@@ -243,8 +243,9 @@ def clock_words(result: Result) -> str:
         return "virtual time, unsealed"
     if CellClock.SEALED not in clocks:
         return ""
-    sealed = [cell.seconds for cell in result.cells if cell.seconds.guest]
-    guest, host = sum(s.guest or 0.0 for s in sealed), sum(s.total for s in sealed)
+    sealed = [cell for cell in result.cells if cell.guest_seconds]
+    guest = sum(cell.guest_seconds or 0.0 for cell in sealed)
+    host = sum(cell.seconds.total for cell in sealed)
     if not guest or not host:
         return "virtual time"
     took = f"{format_seconds(guest)} in {format_seconds(host)} of the host"

@@ -233,10 +233,10 @@ def time_of(cell: CellResult) -> str:
         return ""
     parts = [
         f"{name} {format_seconds(value)}"
-        for name, value in cell.seconds.model_dump(exclude={"total", "guest"}).items()
+        for name, value in cell.seconds.model_dump(exclude={"total"}).items()
         if value >= 0.05
     ]
-    guest, total = cell.seconds.guest, cell.seconds.total
+    guest, total = cell.guest_seconds, cell.seconds.total
     if guest and total:
         parts.append(f"{format_seconds(guest)} of guest time ({format_speed(guest, total)})")
     return f"{format_seconds(total)}" + (f": {', '.join(parts)}" if parts else "")

@@ -243,6 +243,7 @@ class Execution:
             outcome=event.outcome,
             reason=event.reason,
             seconds=event.seconds,
+            guest_seconds=event.guest_seconds,
             clock=event.clock,
             checks=tuple(checks),
             digest=event.digest,
