@@ -62,11 +62,12 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
             super()._reschedule(node)
         elif self._pending_of(self.assigned_work[node]) > 2:
             return
-        elif not all(other.shutting_down for other in others):
-            node.shutdown()  # it runs what it has; the last process runs `ALONE`
+        elif all(other.shutting_down for other in others):
+            if not any(self._pending_of(self.assigned_work[other]) for other in others):
+                super()._reschedule(node)
+        elif GUESTS not in self.assigned_work[node]:  # that process has a snapshot for `ALONE`
+            node.shutdown()  # it runs what it has
             self._go_on(node)
-        elif not any(self._pending_of(self.assigned_work[other]) for other in others):
-            super()._reschedule(node)
 
     def _go_on(self, but: Any) -> None:
         if list(self.workqueue) == [ALONE]:

@@ -30,7 +30,9 @@ class Home:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "LAB_HOME": str(self.path)}
+        """That of the tests, but for ``COLUMNS``, which would change what commands print."""
+        kept = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+        return {**kept, "LAB_HOME": str(self.path)}
 
     def run(self, *words: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

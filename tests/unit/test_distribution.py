@@ -83,6 +83,8 @@ def test_every_test_runs_once_and_some_run_alone(seed: int, processes: int) -> N
     assert sorted(test for each in ran for test in each) == sorted(tests)
     for name in {group(test) for test in tests}:
         assert sum(name in map(group, each) for each in ran) == 1
+    if {GUESTS, ALONE} <= {group(test) for test in tests}:
+        assert any({GUESTS, ALONE} <= set(map(group, each)) for each in ran)
 
 
 def test_guests_of_each_clock_are_a_group() -> None:
