@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Final
 
 from lab.compile.cell.fault_times import undisturbed
+from lab.compile.guest.seeds import of_trial
 from lab.core.base import KEPT
 from lab.md import theory
-from lab.md.theory.drive import SMALL, random_read_rate, sequential_read_rate
+from lab.md.theory.drive import sequential_read_rate
 from lab.model.plugin import Stream
 from lab.model.result.explanation import Explanation
 from lab.model.result.measurement import COUNTERS, IOPS, SECONDS, THROUGHPUT, Prediction
@@ -25,17 +27,43 @@ def predictions(cell: Cell, busy: Mapping[str, float] | None = None) -> tuple[Pr
     """Every metric that theory predicts and the tool or the disks measure.
 
     ``busy``: ``measure.busy_shares`` of a sealed cell, whose processor time delays requests.
+
+    In virtual time each value is the mean over the seeds of the cell's trials, since theory then
+    follows the requests that are measured.
     """
     counted = {m.name for m in COUNTERS}
     measured = {
         workload.name: counted | {m.name for m in catalog.workload(workload.tool).metrics}
         for workload in cell.workloads
     }
+    said = _means([_of_a_seed(one, busy) for one in _seeds(cell)])
+    return tuple(p for p in said if p.metric in measured[p.workload])
+
+
+def _seeds(cell: Cell) -> list[Cell]:
+    """The cell as its trials draw it, without those that are alike in theory."""
+    trials = cell.trials if cell.guest.clock is Clock.VIRTUAL else 1
+    drawn = [of_trial(cell, trial) for trial in range(1, trials + 1)]
+    alike = {(*works(one).items(), *drives_of(one).items()): one for one in reversed(drawn)}
+    return list(reversed(alike.values()))
+
+
+def _of_a_seed(cell: Cell, busy: Mapping[str, float] | None) -> list[Prediction]:
     bare = tuple(_of_the_drive(cell))
     done = {p.workload for p in bare}
     rest = {name: work for name, work in works(cell).items() if name not in done}
-    said = (*_with_guest(cell, theory.predict(cell, rest, busy, drives_of(cell))), *bare)
-    return tuple(p for p in said if p.metric in measured[p.workload])
+    return [*_with_guest(cell, theory.predict(cell, rest, busy, drives_of(cell))), *bare]
+
+
+def _means(each: Sequence[Sequence[Prediction]]) -> Iterator[Prediction]:
+    """The mean of each value that all seeds have, with the largest doubt."""
+    others = [{(p.workload, p.metric): p for p in said} for said in each]
+    for first in each[0]:
+        alike = [said.get((first.workload, first.metric)) for said in others]
+        if all(alike):
+            value = fmean(p.value for p in alike if p)
+            doubt = max(p.doubt for p in alike if p)
+            yield first.model_copy(update={"value": value, "doubt": doubt})
 
 
 def drives_of(cell: Cell) -> dict[str, theory.ModelledDrive]:
@@ -58,7 +86,7 @@ def _with_guest(cell: Cell, said: Sequence[Prediction]) -> Iterator[Prediction]:
 
 
 def _of_the_drive(cell: Cell) -> Iterator[Prediction]:
-    """Predicted reads of one bare modelled drive: random, or sequential from its start."""
+    """Predicted sequential reads of one bare modelled drive from its start."""
     if cell.array is not None or cell.filesystem is not None or len(cell.each_disk) != 1:
         return
     drive = catalog.disk_model(cell.disks[0].model).drive(cell.disks[0])
@@ -67,34 +95,16 @@ def _of_the_drive(cell: Cell) -> Iterator[Prediction]:
     for name, work in works(cell).items():
         if not isinstance(work, theory.Load) or work.read_share < 1 or work.jobs != 1:
             continue
-        if work.random and work.block == SMALL and work.offset == 0 and work.span is None:
-            iops = random_read_rate(drive, work.depth)
-            reason = (
-                f"The drive serves {iops:.0f} random reads per second: a command, a mean seek and "
-                "half a"
-                " revolution each."
-                if work.depth == 1
-                else f"The drive serves {iops:.0f} random reads per second: of {work.depth} "
-                "queued requests it"
-                " serves the nearest first."
-            )
-        elif not work.random and work.offset == 0:
-            rate = sequential_read_rate(
-                drive, 0.0, block=work.block, depth=work.depth, span=work.span
-            )
-            iops = rate / work.block
-            reason = (
-                f"The drive reads {iops * work.block / 1e6:.0f} MB per second at its start, with"
-                " read-ahead."
-            )
-        else:
+        if work.random or work.offset:
             continue
-        for metric, value in ((IOPS, iops), (THROUGHPUT, iops * work.block)):
+        rate = sequential_read_rate(drive, 0.0, block=work.block, depth=work.depth, span=work.span)
+        for metric, value in ((IOPS, rate / work.block), (THROUGHPUT, rate)):
             yield Prediction(
                 workload=name,
                 metric=metric.name,
                 value=value,
-                reason=reason,
+                reason=f"The drive reads {rate / 1e6:.0f} MB per second at its start, with "
+                "read-ahead.",
                 doubt=GUEST_SHARE if cell.guest.clock is Clock.REAL else 0.0,
             )
 

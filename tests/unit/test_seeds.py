@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lab.analysis import measure
+from lab.analysis.predict import predictions
 from lab.compile.cell.procedure import cell_procedure
 from lab.compile.guest.program import programs, trials
 from lab.compile.guest.seeds import of_trial
@@ -198,3 +199,24 @@ def test_the_spread_over_seeds_is_the_interval(
 
 def test_a_drive_without_a_seed_of_its_own_is_not_changed() -> None:
     assert "seed" not in type(Disk().ssd).model_fields
+
+
+DRIVE = """\
+title: Reads
+question: How many?
+guest: {image: debian-12, clock: virtual}
+disks: {count: 1, size: 4GiB, model: hdd}
+workloads: [{name: read, tool: fio, rw: randread, bs: 4KiB, direct: true, io_size: 1MiB}]
+"""
+
+
+def test_theory_follows_the_requests_of_each_trial(tmp_path: Path) -> None:
+    def iops(*sets: str) -> float:
+        cell = compiled(tmp_path, *sets, text=DRIVE).base
+        (value,) = [p.value for p in predictions(cell) if p.metric == "iops"]
+        return value
+
+    first, second = iops("seed=4"), iops("seed=5")
+    assert first != pytest.approx(second, rel=1e-3)
+    assert iops("seed=4", "trials=2") == pytest.approx((first + second) / 2)
+    assert iops("guest.clock=real", "trials=2") == iops("guest.clock=real")

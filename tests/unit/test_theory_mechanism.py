@@ -199,6 +199,31 @@ def test_a_load_of_too_many_requests_is_given_up() -> None:
         predict_load(geometry, [Limits()] * 2, load, drives=drives)
 
 
+def test_ten_thousand_reads_of_a_bare_drive_are_followed_to_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def bare(depth: int) -> float:
+        geometry = Geometry(level=Level.RAID1, members=1, component_size=500 * GIB)
+        drive = ModelledDrive(drive=HDD["hdd_7200"], size=500 * GIB, seed=1)
+        load = Load(block=PAGE, read_share=1.0, depth=depth, total=40 << 20)
+        return predict_load(geometry, [Limits()], load, drives=[drive]).iops
+
+    found = {depth: bare(depth) for depth in (1, 4, 32)}
+    monkeypatch.setattr("lab.md.theory.concurrent.FOLLOWED_PARTS", 1 << 20)
+    assert {depth: bare(depth) for depth in found} == found
+    monkeypatch.setattr("lab.md.theory.concurrent.FOLLOWED_PARTS", 1500)
+    assert abs(bare(4) / found[4] - 1) > 0.02
+
+
+def test_what_drives_have_in_their_caches_at_the_end_is_not_waited_for() -> None:
+    """As fio, which ends once its requests have ended: 64 pages remain."""
+    drive = replace(PLAIN, write_cache=64 * PAGE)
+    geometry = Geometry(level=Level.RAID1, members=1, component_size=GIB)
+    load = Load(block=PAGE, read_share=0.0, depth=4, seconds=2.0)
+    found = predict_load(geometry, [Limits()], load, drives=[ModelledDrive(drive=drive, size=GIB)])
+    assert 2.0 <= found.seconds < 2.0 + 5 * PLAIN.access
+
+
 def test_raid5_reads_and_writes_data_and_parity_for_each_write() -> None:
     found = array(Level.RAID5, PLAIN)
     assert sum(found.operations) == pytest.approx(4 * found.iops * found.seconds, rel=0.02)
