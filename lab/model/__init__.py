@@ -1,1 +1,1 @@
-"""The words of the lab as data: frozen, validated, knowing nothing of the world."""
+"""The lab's data types: frozen, validated, without any access to files, processes or clocks."""

@@ -1,8 +1,8 @@
 """Messages between client, hosts and cluster workers. Pure.
 
-A **cluster worker** is the process on a worker's host that runs cells of one run: it reads
-an :class:`Assignment` as one line of JSON from standard input, then orders, one per line, and
-reports events as lines of JSON on standard output. It ends when standard input closes.
+A **cluster worker** is the process on a worker's host that runs cells of one run. It reads an
+:class:`Assignment` as one line of JSON from standard input, then orders, one per line. It writes
+events as lines of JSON to standard output. It ends when standard input closes.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from lab.model.image.manifest import ImageManifest
 from lab.model.result.calibration import Calibration
 
 OUTCOME: Final = "outcome.json"
-"""A cell without this file is not finished."""
+"""A cell is finished once its directory has this file."""
 LONGEST: Final = 200
-"""Bytes of a file name, at most. File systems allow 255, and temporary files have longer names."""
+"""Longest file name in bytes. File systems allow 255, and temporary files have longer names."""
 
 
 def path_below(text: str) -> PurePosixPath:
-    """The path of a file that another host sent; ``ValueError``: it is not below a directory."""
+    """Parse the path of a received file; ``ValueError``: it is not below a directory."""
     parts = text.split("/")
     long = any(len(part.encode()) > LONGEST for part in parts)  # UnicodeError is a ValueError
     if long or "\0" in text or any(part in ("", ".", "..") for part in parts):
@@ -44,46 +44,46 @@ FileName = Annotated[str, AfterValidator(_file_name)]
 
 
 class Assignment(Model):
-    """What a cluster worker must know of a run."""
+    """Data of a run that a cluster worker needs."""
 
     run: FileName
     scenario: FileName
     """Name of the scenario."""
     document: dict[str, Any]
-    """The scenario's data, from which each host makes the same cells: with every ``--set``, profile
-    and fact of a real disk, without claims."""
+    """The scenario's data without claims, with every ``--set``, profile and fact of a real disk.
+    Each host makes the same cells from it."""
     trials: int
     programs: dict[str, str] = Field(default_factory=dict)
-    """Versions that the client and every host must have in common."""
+    """Versions that must be equal on the client and every host."""
     images: dict[str, ImageManifest]
-    """Each image of the client, by its name and replaced kernel, if any."""
+    """Manifest of each image of the client, by names of the image and of the replaced kernel."""
     accelerator: str
-    """The same for all cells of a run."""
+    """Accelerator of all cells of the run."""
     cold: bool
     jobs: int | None
     erase: tuple[str, ...] = ()
-    """Serials of real disks that may be written to."""
+    """Serials of real disks that the guests may write to."""
     offered: tuple[str, ...] = ()
-    """Real disks that cells may use: set by the host, whatever a client says."""
+    """Real disks that cells may use. The host sets this and ignores the client's value."""
 
 
 class HostFacts(Model):
-    """A host of a cluster, when it joins."""
+    """Facts of a host that joins a cluster."""
 
     name: str
     programs: dict[str, str]
-    """Versions that client and host must have in common."""
+    """Versions that must be equal on client and host."""
     environment: dict[str, Any]
-    """Facts for the result."""
+    """Facts for the result document."""
     accelerator: str
     guests: int
-    """Concurrent guests in real time, at most."""
+    """Most concurrent guests in real time."""
     virtual: int = 0
-    """The same with virtual time."""
+    """Most concurrent guests in virtual time."""
     images: tuple[str, ...]
     """Directories of its images."""
     disks: tuple[str, ...] = ()
-    """Real disks that its operator offers, by stable name."""
+    """Real disks that the host's operator offers, by stable name."""
 
 
 class RunCell(Model):
@@ -103,7 +103,7 @@ ClusterWorkerOrder = Annotated[RunCell | Finish, Field(discriminator="kind")]
 
 
 class CellBack(Model):
-    """A cell is finished and stored in a directory."""
+    """A cell finished; its result is stored in a directory."""
 
     kind: Literal["cell_back"] = "cell_back"
     cell: str
@@ -111,11 +111,11 @@ class CellBack(Model):
     attempts: tuple[str, ...] = ()
     """Directories of earlier attempts."""
     calibrations: tuple[Calibration, ...] = ()
-    """Calibrations known so far."""
+    """Calibrations known when the cell finished."""
 
 
 class Known(Model):
-    """Calibrations that a cluster worker knows as it ends."""
+    """Calibrations known when the cluster worker ends."""
 
     kind: Literal["known"] = "known"
     calibrations: tuple[Calibration, ...]
@@ -136,12 +136,12 @@ ClusterWorkerEvent = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Returned:
-    """A finished cell, as its host sends it."""
+    """A finished cell, as its host sends it to the client."""
 
     cell: str
     host: str
     files: Mapping[str, bytes]
-    """By path below the cell's directory."""
+    """Contents by path below the cell's directory."""
     attempts: Sequence[Mapping[str, bytes]]
     calibrations: Sequence[str]
-    """JSON of each."""
+    """Each as JSON."""

@@ -1,8 +1,8 @@
-"""Docstrings of fields as their descriptions, for JSON Schema and the reference.
+"""Copies docstrings of fields into their descriptions, for JSON Schema and the reference.
 
-pydantic can read them when a class is created (``use_attribute_docstrings``), by parsing its
-source. That would take a third of the time to load all models, in every process. So they are read
-when a schema is requested.
+pydantic can do this when a class is created (``use_attribute_docstrings``), by parsing its source.
+That would take a third of the time to load all models, in every process. So the lab does it when a
+schema is requested.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def document() -> None:
     if not models:
         return
     everywhere = list(_below(Model))
-    for model in everywhere:  # a built schema contains those of the models in its fields
+    for model in everywhere:  # a model's built schema includes the schemas of its fields' models
         if "__pydantic_core_schema__" in vars(model):
             del model.__pydantic_core_schema__
     for model in everywhere:
@@ -39,7 +39,7 @@ def _below(model: type[Model]) -> Iterator[type[Model]]:
 
 
 def _describe(model: type[Model]) -> bool:
-    """Whether a field had no description and has one now."""
+    """Set missing descriptions; return whether there were any."""
     model.model_rebuild()
     fields = model.model_fields
     if model in _SEEN:
@@ -54,7 +54,7 @@ def _describe(model: type[Model]) -> bool:
 
 
 def _docstrings(model: type[Model]) -> Iterator[tuple[str, str]]:
-    """Each attribute followed by a string, of the model and its bases."""
+    """Yield name and docstring of each documented field, of the model and its bases."""
     for base in model.__mro__:
         if base is Model or not issubclass(base, Model):
             continue

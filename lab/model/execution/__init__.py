@@ -1,1 +1,1 @@
-"""What is done: procedures of steps, jobs for workers, what workers tell. Data only."""
+"""Procedures of steps, jobs for workers, events of workers. Data only."""

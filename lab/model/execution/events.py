@@ -2,9 +2,9 @@
 
 ``guest_started`` once per guest; then for each cell ``cell_started``, any number of ``step``,
 ``notice`` and ``check``, and one ``cell_finished``; at the end ``guest_kept`` or ``guest_gone``.
-``trouble`` may come at any time, and is the last one before the end. ``pulse``, a sample, comes
-every few seconds while a command runs in the guest, ``guest_time`` while a sealed guest runs,
-``test`` when a test of a suite begins; they are for display and not stored.
+``trouble`` may come at any time, and is the last one before the end. ``pulse`` (a sample) comes
+every few seconds while a command runs in the guest, ``guest_time`` while a sealed guest runs, and
+``test`` when a test of a suite begins. These three are for display and are not stored.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from lab.model.result.measurement import Check
 
 
 class Told(Model):
-    """Common to all events."""
+    """Fields common to all events."""
 
     at: float = 0.0
     """Seconds since the worker's start."""
 
 
 class GuestStarted(Told):
-    """The guest answers on SSH."""
+    """The guest accepts connections on SSH."""
 
     kind: Literal["guest_started"] = "guest_started"
     guest: str
@@ -50,31 +50,31 @@ class StepStarted(Told):
 
 
 class Sample(Told):
-    """The guest's activity since the sample before. It belongs to the guest, so no cell's log has
-    it."""
+    """The guest's activity since the previous sample. No cell's log contains it: it belongs to the
+    guest."""
 
     kind: Literal["pulse"] = "pulse"
     seconds: float
-    """Length of that time."""
+    """Length of the sample."""
     processor: float
-    """CPU seconds of QEMU in it."""
+    """CPU seconds of QEMU during it."""
     read_bytes: int
     """Completed by all data disks, as QEMU counts them."""
     written_bytes: int
 
 
 class GuestTime(Told):
-    """How far the clock of a sealed guest is, since its cell began."""
+    """Progress of a sealed guest's clock since its cell began."""
 
     kind: Literal["guest_time"] = "guest_time"
     seconds: float
-    """Of the guest's clock, in all guests of the cell."""
+    """Of the guest's clock, summed over all guests of the cell."""
     host_seconds: float
-    """Of the host, in the same time."""
+    """Of the host's clock, during the same time."""
 
 
 class TestStarted(Told):
-    """A test of a suite begins in the guest; for display, as ``pulse``."""
+    """A test of a suite begins in the guest. For display, as ``pulse``."""
 
     __test__ = False  # pytest collects classes with such names
 
@@ -86,7 +86,7 @@ class TestStarted(Told):
 
 
 class Notice(Told):
-    """A step failed, and the cell continues in another way."""
+    """A step failed, and the cell continues without it."""
 
     kind: Literal["notice"] = "notice"
     cell: str | None
@@ -94,7 +94,7 @@ class Notice(Told):
 
 
 class Checked(Told):
-    """A precondition was verified."""
+    """A precondition was verified in the guest."""
 
     kind: Literal["check"] = "check"
     cell: str | None
@@ -102,7 +102,7 @@ class Checked(Told):
 
 
 class CellFinished(Told):
-    """A cell ended, with whatever result."""
+    """A cell ended, with any result."""
 
     kind: Literal["cell_finished"] = "cell_finished"
     cell: str
@@ -114,11 +114,11 @@ class CellFinished(Told):
     clock: CellClock | None = None
     """``None``: the host's clock, or unknown."""
     digest: Digest | None = None
-    """Of a cell in a sealed guest."""
+    """Digest of the raw output; only for a cell in a sealed guest."""
 
 
 class CellAgain(Told):
-    """A cell that ended is run again. The scheduler emits this, not a worker."""
+    """A finished cell is run again. The scheduler emits this, not a worker."""
 
     kind: Literal["cell_again"] = "cell_again"
     cell: str
@@ -132,12 +132,12 @@ class GuestKept(Told):
 
 
 class GuestGone(Told):
-    """The guest and everything of it was removed."""
+    """The guest and its files were removed."""
 
     kind: Literal["guest_gone"] = "guest_gone"
     guest: str
     left: str = ""
-    """What could not be removed; empty: nothing."""
+    """Files that could not be removed; empty: none."""
 
 
 class Trouble(Told):
@@ -148,9 +148,9 @@ class Trouble(Told):
     hint: str = ""
     exit_status: int
     full: bool = False
-    """A disk of the host is full: the run cannot continue either."""
+    """A disk of the host is full, so the whole run stops."""
     unread: bool = False
-    """The lab itself was stopped for too long: the guest is fine."""
+    """The lab itself was stopped for too long. The guest is not the cause."""
 
 
 Event = Annotated[

@@ -1,4 +1,4 @@
-"""Input of a worker: one guest to boot, then one order after another."""
+"""Input of a worker: one guest to boot, then a sequence of orders."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from lab.model.execution.procedure import Procedure
 
 
 class SealedKit(Model):
-    """What sealed guests of one configuration boot from: paths on this host, and digests of the
-    files."""
+    """Files that all sealed guests of one guest configuration boot from: paths on this host."""
 
     emulator: str
     kernel: str
@@ -22,9 +21,9 @@ class SealedKit(Model):
     memory: int
     """MiB."""
     arguments: str = ""
-    """Additions to the kernel's command line."""
+    """Appended to the kernel's command line."""
     digests: dict[str, str] = {}
-    """SHA-256 by name: image, kernel, driver, init, emulator, firmware."""
+    """SHA-256 of the files, by name: image, kernel, driver, init, emulator, firmware."""
 
 
 class GuestJob(Model):
@@ -34,26 +33,26 @@ class GuestJob(Model):
     scenario: str
     image: str
     warm: str = ""
-    """Key of the snapshot that it is restored from; empty: it boots."""
+    """Key of the snapshot to restore it from; empty: boot it."""
     host_key: str
     """Public line of the guest's host key."""
     private_key: str
     """Path of the lab's private key."""
     procedure: Procedure
     scale: float = 1.0
-    """How much slower than the reference this host is; timeouts grow with it."""
+    """How many times slower this host is than the reference host; it multiplies timeouts."""
     sealed: SealedKit | None = None
-    """Each cell has a guest with virtual time; ``procedure`` is empty for sealed ones."""
+    """Set: each cell has its own guest in virtual time, with an empty ``procedure`` if sealed."""
     unsealed: bool = False
-    """That guest has network and SSH; ``procedure`` boots it."""
+    """The guest in virtual time has network and SSH; ``procedure`` boots it."""
     cold: bool = False
-    """Sealed guests boot, without a snapshot."""
+    """Boot sealed guests without a snapshot."""
     captures: dict[str, str] = {}
     """Raw output that was captured when the snapshot was made."""
 
 
 class CellJob(Model):
-    """One cell, compiled. The cell before it is taken apart first."""
+    """One compiled cell. The worker first undoes the previous cell."""
 
     kind: Literal["cell"] = "cell"
     id: str
@@ -63,21 +62,21 @@ class CellJob(Model):
     target: str
     """The array's path in the guest."""
     patience: float = 0.0
-    """Seconds for which requests may wait while no disk completes any; 0: for ever."""
+    """Longest time in seconds without a completed request while requests wait; 0: no limit."""
     space: int = 0
-    """Bytes that a sealed guest's disks may come to hold."""
+    """Most bytes that a sealed guest's disks may occupy on the host."""
     inputs: str = ""
     """Digest of a sealed cell's inputs, as planned."""
 
 
 class Keep(Model):
-    """Leave the guest up, with the array of its last cell, and end."""
+    """Leave the guest running with the array of its last cell, and exit."""
 
     kind: Literal["keep"] = "keep"
 
 
 class End(Model):
-    """End the guest, then the worker."""
+    """End the guest, then exit."""
 
     kind: Literal["end"] = "end"
 

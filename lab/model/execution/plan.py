@@ -8,7 +8,7 @@ from lab.model.scenario.document import AxisValue
 
 
 class PlannedCell(Model):
-    """One cell, compiled."""
+    """One compiled cell."""
 
     id: str
     axes: dict[str, AxisValue]
@@ -23,12 +23,12 @@ class PlannedGuest(Model):
 
 
 class Plan(Model):
-    """Everything that a run would do."""
+    """All steps of a run."""
 
     scenario: str
     accelerator: str
     notes: tuple[str, ...]
-    """What is missing, and how it will be made."""
+    """Missing files, and how the run makes each."""
     guest_directory: str
     private_key: str
     guests: tuple[PlannedGuest, ...]

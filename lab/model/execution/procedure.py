@@ -1,4 +1,4 @@
-"""A procedure: the list of steps that a guest or a cell compiles to.
+"""Steps and procedures. A guest and a cell each compile to a procedure, a list of steps.
 
 Steps are data. Each renders itself as shell lines, and names the calls of `Backend` that run and
 undo it. ``lab.run.steps`` runs them, and undoes them in reverse order when the procedure ends.
@@ -24,35 +24,35 @@ _ASK: Final = (
     "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); "
     "s.sendall(sys.argv[2].encode() + b'\\n'); print(s.makefile().readline(), end='')"
 )
-"""Send one line to a server's socket, and print the answer."""
+"""Program that sends one line to a server's socket, and prints the reply."""
 _PORT: Final = (
     "PORT=$(virsh -q -c \"$URI\" qemu-monitor-command lab --hmp 'info usernet' |",
     "  sed -n 's/.*HOST_FORWARD\\] *[0-9]* *127.0.0.1 *\\([0-9]*\\).*/\\1/p')",
 )
 _ENDED: Final = 'while kill -0 "$PID" 2>/dev/null; do sleep 0.1; done'
 Undo = Callable[..., None]
-"""Remember a function and its arguments, to be called when the procedure ends."""
+"""Registers a function and its arguments; it is called when the procedure ends."""
 
 
 def words(*argv: str) -> str:
-    """One command as a line of shell, quoted where it must be."""
+    """Return the command as a line of shell, quoted where necessary."""
     return shlex.join(argv)
 
 
 def plain(text: str) -> str:
-    """A text on one line, so that it stays in its comment."""
+    """Return the text on one line, for use in a shell comment."""
     return " ".join(text.split())
 
 
 def comment(text: str) -> str:
-    """A line of comment."""
+    """Return the text as one line of shell comment."""
     return f"# {plain(text)}"
 
 
 def here(
     command: str, text: str, *, variables: bool = False, background: bool = False
 ) -> Iterator[str]:
-    """A command with a text as its input. ``variables``: the shell expands them in it."""
+    """Yield a command with the text as here-document. ``variables``: the shell expands them."""
     mark = "END"
     while f"\n{mark}\n" in f"\n{text}\n":
         mark += "_"
@@ -67,35 +67,35 @@ def _expected(expect: dict[str, str]) -> str:
 
 
 class BaseStep(Model):
-    """One step."""
+    """Common interface of all steps."""
 
     doing: ClassVar[str]
-    """Template of `progress`, with the step's fields."""
+    """Template of `progress`; its placeholders are the step's fields."""
 
     @property
     def progress(self) -> str:
-        """What the step is doing, for progress."""
+        """Description of the running step, for the progress display."""
         return self.doing.format_map(dict(self))
 
     @abstractmethod
     def shell(self) -> Iterator[str]:
-        """The step as lines of shell; ``guest`` runs its input as root in the guest."""
+        """Yield the step as shell lines; ``guest`` in them runs its stdin as root in the guest."""
 
     def shell_undo(self) -> Iterator[str]:
-        """Lines of shell that undo it."""
+        """Yield the shell lines that undo the step."""
         yield from ()
 
 
 class HostStep(BaseStep):
-    """A step that `Backend` can do, without a result."""
+    """A step that `Backend` does directly, and that has no result."""
 
     @abstractmethod
     def apply(self, bench: Backend, undo: Undo) -> None:
-        """Do the step. ``undo`` is called before anything that can stop half-way."""
+        """Do the step. It calls ``undo`` before each action that can fail half-way."""
 
 
 class MakeDirectory(HostStep):
-    """A directory of the lab's own. Undo: remove it with everything in it."""
+    """Create a directory of the lab. Undo: remove it with its contents."""
 
     kind: Literal["make_directory"] = "make_directory"
     doing: ClassVar = "writing {path}"
@@ -112,7 +112,7 @@ class MakeDirectory(HostStep):
 
 
 class WriteFile(HostStep):
-    """A small text file on the host. Undo: remove it."""
+    """Write a small text file on the host. Undo: remove it."""
 
     kind: Literal["write_file"] = "write_file"
     doing: ClassVar = "writing {path}"
@@ -120,7 +120,7 @@ class WriteFile(HostStep):
     content: str
     mode: int = 0o644
     secret: bool = False
-    """Not shown by ``plan``."""
+    """``plan`` does not print the content."""
 
     @override
     def shell(self) -> Iterator[str]:
@@ -135,7 +135,7 @@ class WriteFile(HostStep):
 
 
 class HostCommand(HostStep):
-    """A program on the host, run without a shell. Undo: remove what it created."""
+    """Run a program on the host without a shell. Undo: remove the files that it created."""
 
     kind: Literal["host_command"] = "host_command"
     doing: ClassVar = "{label}"
@@ -143,7 +143,7 @@ class HostCommand(HostStep):
     argv: tuple[str, ...]
     creates: tuple[str, ...] = ()
     lasting: bool = False
-    """What it created stays with the guest, whose directory goes with everything in it."""
+    """Keep the created files until the guest's directory is removed."""
 
     @override
     def shell(self) -> Iterator[str]:
@@ -162,14 +162,14 @@ class HostCommand(HostStep):
 
 
 class StartGuest(HostStep):
-    """A transient domain, started from XML. Undo: destroy it."""
+    """Start a transient domain from XML. Undo: destroy it."""
 
     kind: Literal["start_guest"] = "start_guest"
     doing: ClassVar = "starting the guest"
     name: str
     xml: str
     xml_path: str
-    """Where the XML is kept, for people and for evidence."""
+    """File in which the XML is stored, for diagnosis."""
     console: str
     """Path of the console log."""
 
@@ -188,18 +188,18 @@ class StartGuest(HostStep):
 
 
 class SaveGuest(HostStep):
-    """Save the guest's memory to a file, which ends the guest; then keep it as a warm state."""
+    """Save the guest's memory to a file, which ends the guest, and store it as a snapshot."""
 
     kind: Literal["save_guest"] = "save_guest"
     doing: ClassVar = "saving a snapshot of the guest"
     key: str
-    """Everything that a guest must share with the one that was saved, as a digest."""
+    """Digest of all properties that the guest must share with those restored from the snapshot."""
     environment: str
-    """Script that says what the guest is; its output is kept with the state."""
+    """Script that prints the guest's environment; its output is stored with the snapshot."""
     zero: str
-    """Script that fills the guest's free memory with zeros, so that it takes no room."""
+    """Script that fills the guest's free memory with zeros, so that the snapshot is small."""
     over: str = ""
-    """The image's disk, on which its root disk is put again; empty where it stands on it."""
+    """Disk of the image to rebase its root disk onto; empty: it is based on that already."""
 
     @override
     def shell(self) -> Iterator[str]:
@@ -211,7 +211,7 @@ class SaveGuest(HostStep):
 
 
 class RestoreGuest(HostStep):
-    """Start a domain from a warm state, with this guest's own files. Undo: destroy it."""
+    """Start a domain from a snapshot, with this guest's own files. Undo: destroy it."""
 
     kind: Literal["restore_guest"] = "restore_guest"
     doing: ClassVar = "restoring the guest"
@@ -219,7 +219,7 @@ class RestoreGuest(HostStep):
     state: str
     """Path of the saved memory."""
     saved_directory: str
-    """Directory of the guest that was saved; its paths become this guest's."""
+    """Directory of the saved guest. Its paths are replaced with this guest's."""
     directory: str
     console: str
 
@@ -234,7 +234,7 @@ class RestoreGuest(HostStep):
 
 
 class WaitForSsh(HostStep):
-    """Wait for sshd's banner, connect, and refuse any host key but the pinned one."""
+    """Wait for sshd's banner and connect. Only the pinned host key is accepted."""
 
     kind: Literal["wait_for_ssh"] = "wait_for_ssh"
     doing: ClassVar = "booting"
@@ -254,17 +254,17 @@ class WaitForSsh(HostStep):
 
 
 class BuildPlugin(HostStep):
-    """Compile one of the lab's own C sources, once per host, and link to it. Undo: the link."""
+    """Compile a C source of the lab once per host, and link to the result. Undo: unlink it."""
 
     kind: Literal["build_plugin"] = "build_plugin"
     doing: ClassVar = "compiling {source}"
     source: str
-    """Path beside the package ``lab``."""
+    """Path, relative to the directory that contains the package ``lab``."""
     headers: tuple[str, ...] = ()
-    """Paths of the lab's own headers that it includes."""
+    """Paths of the lab's headers that it includes."""
     link: str
     flags: tuple[str, ...]
-    """The compiler's."""
+    """Flags of the compiler."""
     libraries: tuple[str, ...] = ()
 
     @override
@@ -283,9 +283,9 @@ class BuildPlugin(HostStep):
 
 
 class StartServer(HostStep):
-    """A process on the host that serves a unix socket. Undo: end it, and wait until it is gone.
+    """Start a process on the host that serves a unix socket. Undo: end it and wait for its exit.
 
-    The guest's directory must be on its command line, by which it is found should all else fail.
+    Its command line must contain the guest's directory: garbage collection finds it by that.
     """
 
     kind: Literal["start_server"] = "start_server"
@@ -293,9 +293,9 @@ class StartServer(HostStep):
     label: str
     argv: tuple[str, ...]
     socket: str
-    """It is ready when this accepts a connection."""
+    """The server is ready when this socket accepts a connection."""
     log: str
-    """Where it may print."""
+    """File for its output."""
     timeout: float = 20.0
     """Seconds until it must be ready."""
 
@@ -319,7 +319,7 @@ class StartServer(HostStep):
 
 
 class AskServer(BaseStep):
-    """One line to a server's unix socket; the line that it answers is kept as raw output."""
+    """Send one line to a server's unix socket. The reply, one line, can be stored as raw output."""
 
     kind: Literal["ask_server"] = "ask_server"
     doing: ClassVar = "{label}"
@@ -327,7 +327,7 @@ class AskServer(BaseStep):
     socket: str
     line: str
     capture: str = ""
-    """Name of the raw output; empty: the answer is not kept. One that begins with ``error``
+    """Name of the raw output; empty: the reply is not stored. A reply that begins with ``error``
     fails the cell."""
 
     @override
@@ -345,7 +345,7 @@ class AttachDisk(HostStep):
     xml: str
     xml_path: str
     lasting: bool = False
-    """It stays for the next cell, which wipes it or unplugs it."""
+    """Leave it for the next cell, which wipes it or unplugs it."""
 
     @override
     def shell(self) -> Iterator[str]:
@@ -370,9 +370,9 @@ class AttachDisk(HostStep):
 
 
 class PassDisk(HostStep):
-    """Claim a real disk, and hand it to the guest if nothing speaks against it. Undo: take it back.
+    """Claim a real disk, and pass it to the guest if all safety checks pass. Undo: return it.
 
-    Nothing of the disk is removed or wiped by that.
+    The disk's data is neither removed nor wiped.
     """
 
     kind: Literal["pass_disk"] = "pass_disk"
@@ -382,13 +382,13 @@ class PassDisk(HostStep):
     device: str
     """Its name in ``/dev/disk/by-id``."""
     size: int
-    """Bytes that it must have."""
+    """Expected size in bytes."""
     device_serial: str
-    """The serial that it must have."""
+    """Expected serial."""
     erase: tuple[str, ...] = ()
-    """Serials that were typed: the guest may write to a disk with one of these and to no other."""
+    """Serials that the user typed. Only disks with one of them are writable for the guest."""
     xml: str
-    """libvirt's ``<disk>``, which says how the guest sees it."""
+    """libvirt's ``<disk>`` element."""
 
     @override
     def shell(self) -> Iterator[str]:
@@ -402,7 +402,7 @@ class PassDisk(HostStep):
 
 
 class WipeDisk(HostStep):
-    """Make a plugged disk all zeros again, as QEMU's block layer sees it, and see that it is."""
+    """Zero a plugged disk through QEMU's block layer, and verify it."""
 
     kind: Literal["wipe_disk"] = "wipe_disk"
     doing: ClassVar = "wiping {serial}"
@@ -422,7 +422,7 @@ class WipeDisk(HostStep):
 
 
 class DetachDisk(HostStep):
-    """Unplug a disk that a cell before left, wait until it is gone, and remove its file."""
+    """Unplug a disk that an earlier cell left, wait until it is gone, and remove its file."""
 
     kind: Literal["detach_disk"] = "detach_disk"
     doing: ClassVar = "unplugging {serial}"
@@ -441,19 +441,19 @@ class DetachDisk(HostStep):
 
 
 class GuestCommand(BaseStep):
-    """Shell lines run as root in the guest; failure fails the cell. Undo: other shell lines."""
+    """Run shell lines as root in the guest; failure fails the cell. Undo: other shell lines."""
 
     kind: Literal["guest_command"] = "guest_command"
     doing: ClassVar = "{label}"
     label: str
     script: str
     timeout: float = 60.0
-    """Seconds on a host that needs none of them to wait for itself."""
+    """Seconds on the reference host."""
     undo: str = ""
     capture: str = ""
-    """Name under which the output is kept as raw output; empty: kept only on failure."""
+    """Name of the raw output for its output; empty: the output is stored only on failure."""
     waits: bool = False
-    """It waits for disks more than it computes: other guests may compute beside it."""
+    """It mostly waits for disks, so other guests may compute concurrently."""
 
     @override
     def shell(self) -> Iterator[str]:
@@ -467,9 +467,9 @@ class GuestCommand(BaseStep):
 
 
 class Verify(BaseStep):
-    """Read a precondition back from ``key=value`` lines; each expected one must agree.
+    """Verify a precondition: run a script, and compare its ``key=value`` lines with ``expect``.
 
-    A disagreement fails the cell before anything is measured on it.
+    A difference fails the cell before its first measurement.
     """
 
     kind: Literal["verify"] = "verify"
@@ -486,7 +486,7 @@ class Verify(BaseStep):
 
 
 class WaitFor(BaseStep):
-    """Run a ``key=value`` script until it prints what is expected, or the time is over."""
+    """Run a ``key=value`` script until it prints the expected values or the timeout is over."""
 
     kind: Literal["wait_for"] = "wait_for"
     doing: ClassVar = "{label}"
@@ -496,7 +496,7 @@ class WaitFor(BaseStep):
     timeout: float
     interval: float = 0.1
     hits: int = 1
-    """How many times in a row it must agree."""
+    """How many times in a row the values must agree."""
 
     @override
     def shell(self) -> Iterator[str]:
@@ -506,20 +506,20 @@ class WaitFor(BaseStep):
 
 
 class SendDirectory(HostStep):
-    """A directory of the host as one tar in the guest."""
+    """Copy a directory of the host into the guest, as one tar file."""
 
     kind: Literal["send_directory"] = "send_directory"
     doing: ClassVar = "copying {workload} into the guest"
     workload: str
-    """For which it is sent."""
+    """Name of the workload that reads it."""
     source: str
-    """On the host; empty: it was not given."""
+    """Path on the host; empty: not given."""
     target: str
-    """Path of the tar in the guest."""
+    """Path of the tar file in the guest."""
     left_out: tuple[str, ...]
-    """Names of directories that are not sent."""
+    """Names of directories to leave out."""
     most: int
-    """Bytes of its files beyond which it is refused."""
+    """Most bytes of its files; a larger directory is refused."""
 
     @override
     def shell(self) -> Iterator[str]:
@@ -540,17 +540,17 @@ class SendDirectory(HostStep):
 
 
 class Timed(BaseStep):
-    """A workload's own command; nothing else runs while it does. Its output is raw output."""
+    """Run a workload's command, with no other step at the same time. Its output is raw output."""
 
     kind: Literal["timed"] = "timed"
     doing: ClassVar = "{workload}"
     workload: str
     trial: int
     before: str = ""
-    """Shell lines before it, in the same breath: caches dropped, buckets dry, counters read."""
+    """Shell lines immediately before it: drop caches, drain throttle buckets, read counters."""
     script: str
     after: str = ""
-    """Shell lines after it: counters read."""
+    """Shell lines after it: read counters."""
     timeout: float
     expected_seconds: float | None = None
     """For progress only."""
@@ -568,14 +568,14 @@ class Timed(BaseStep):
 
 
 class BeginWorkload(BaseStep):
-    """Start a workload's own command in a shell of its own, and go on."""
+    """Start a workload's command in its own shell, without waiting for it."""
 
     kind: Literal["begin_workload"] = "begin_workload"
     doing: ClassVar = "{workload}"
     workload: str
     trial: int
     before: str = ""
-    """Shell lines before it: caches dropped, buckets dry, counters read."""
+    """Shell lines before it: drop caches, drain throttle buckets, read counters."""
     script: str
 
     @override
@@ -588,17 +588,17 @@ class BeginWorkload(BaseStep):
 
 
 class EndWorkload(BaseStep):
-    """Wait for a workload that runs, and keep its output; or for what is left of it."""
+    """Wait for a running workload, and store its output."""
 
     kind: Literal["end_workload"] = "end_workload"
     doing: ClassVar = "{workload}"
     workload: str
     trial: int
     after: str = ""
-    """Shell lines after it: counters read."""
+    """Shell lines after it: read counters."""
     timeout: float
     cut: bool = False
-    """Its guest was ended under it: what it had told by then is all there is."""
+    """Its guest was killed while it ran. The output is what had arrived before."""
 
     @override
     def shell(self) -> Iterator[str]:
@@ -609,7 +609,7 @@ class EndWorkload(BaseStep):
 
 
 class Pause(HostStep):
-    """Let time go by while a workload runs."""
+    """Wait while a workload runs."""
 
     kind: Literal["pause"] = "pause"
     doing: ClassVar = "{seconds:g} seconds into it"
@@ -625,18 +625,18 @@ class Pause(HostStep):
 
 
 class PowerCycle(BaseStep):
-    """End QEMU as a power cut does (SIGKILL), and start the guest again from the same disks.
+    """End QEMU as in a power cut (SIGKILL), and start the guest again with the same disks.
 
-    The disks' servers outlive QEMU; those of ``lose`` then lose what is in their volatile cache. In
-    virtual time the guest ends itself, and all disks lose theirs if there are any in ``lose``.
+    The disks' servers outlive QEMU. The servers of ``lose`` then discard their volatile caches. In
+    virtual time the guest ends itself, and all disks discard their caches if ``lose`` has any.
     """
 
     kind: Literal["power_cycle"] = "power_cycle"
     doing: ClassVar = "cutting the power"
     lose: tuple[str, ...] = ()
-    """Control sockets."""
+    """Control sockets of the servers."""
     capture: str
-    """Name of the raw output: what each server answered."""
+    """Name of the raw output: the servers' replies."""
 
     @override
     def shell(self) -> Iterator[str]:
@@ -651,7 +651,7 @@ class PowerCycle(BaseStep):
 
 
 class UnplugDisk(HostStep):
-    """Take a disk out of the running guest, whoever uses it; its file stays."""
+    """Unplug a disk from the running guest even if it is in use; its file stays."""
 
     kind: Literal["unplug_disk"] = "unplug_disk"
     doing: ClassVar = "unplugging {serial}"
@@ -668,7 +668,7 @@ class UnplugDisk(HostStep):
 
 
 class LimitDisk(HostStep):
-    """Give a plugged disk other limits, by libvirt's names; those left out are lifted."""
+    """Set a plugged disk's limits, by libvirt's names; limits that are left out are removed."""
 
     kind: Literal["limit_disk"] = "limit_disk"
     doing: ClassVar = "limiting {serial}"
@@ -688,9 +688,9 @@ class LimitDisk(HostStep):
 
 
 class SpoilDisk(HostStep):
-    """Write bytes to a disk behind the guest's back, as QEMU's block layer sees it.
+    """Write bytes to a disk through QEMU's block layer, without the guest's knowledge.
 
-    In virtual time the driver changes them, by exclusive or with the pattern.
+    In virtual time the block driver changes the bytes, by exclusive or with the pattern.
     """
 
     kind: Literal["spoil_disk"] = "spoil_disk"
@@ -699,7 +699,7 @@ class SpoilDisk(HostStep):
     offset: int
     length: int
     pattern: int
-    """The byte that is written."""
+    """Value of each written byte."""
 
     @override
     def shell(self) -> Iterator[str]:
@@ -714,7 +714,7 @@ class SpoilDisk(HostStep):
 
 
 class DiskLimit(Model):
-    """One leaky bucket of QEMU's: units per second, a burst's rate, and seconds that it lasts."""
+    """One leaky bucket of QEMU: units per second, rate of a burst, and its length in seconds."""
 
     average: int
     burst: int = 0
@@ -722,27 +722,27 @@ class DiskLimit(Model):
 
 
 class SealedDisk(Model):
-    """A disk of the lab's driver, as a sealed guest finds it."""
+    """A disk of the lab's block driver, in a sealed guest."""
 
     serial: str
     size: int
     """Bytes."""
     rotational: bool = True
     write_back: bool = True
-    """It announces a volatile cache, so that the kernel flushes it."""
+    """It announces a volatile cache, so the kernel sends flushes."""
     group: int = 0
-    """Disks of the same number share their limits; 0: a disk's own."""
+    """Disks with the same number share their limits; 0: the disk has its own."""
     operation_size: int = 0
     limits: dict[str, DiskLimit] = {}
     """By names such as ``bytes_total`` and ``operations_write``."""
     drive: dict[str, int] = {}
-    """A modelled drive's values, by the names of ``struct lab_drive_parameters``; empty: none."""
+    """Parameters of a modelled drive, by names of ``struct lab_drive_parameters``; empty: none."""
 
 
 class SealDisks(HostStep):
-    """All disks of a sealed guest, in a memory region that it shares with the host.
+    """Create all disks of a sealed guest, in a memory region that it shares with the host.
 
-    The guest starts here, and does all steps up to the next of this kind: a trial.
+    The guest starts here, and runs all steps up to the next step of this class: one trial.
     """
 
     kind: Literal["seal_disks"] = "seal_disks"
@@ -795,7 +795,7 @@ Step = Annotated[
 
 
 class Procedure(Model):
-    """Steps in order. ``name`` says whose they are: a guest's or a cell's."""
+    """Steps in order. ``name`` is the name of the guest or cell."""
 
     name: str
     steps: tuple[Step, ...]
@@ -809,7 +809,7 @@ class Output:
     stdout: str
     stderr: str
     seconds: float
-    """Wall time on the host, from sending the command to its exit status."""
+    """Wall time on the host, from sending the command to receiving its exit status."""
 
 
 class Backend(Protocol):
@@ -828,43 +828,43 @@ class Backend(Protocol):
         """Run a program on the host."""
 
     def build_plugin(self, step: BuildPlugin) -> None:
-        """Compile the source if needed, and link to it."""
+        """Compile the source if needed, and link to the result."""
 
     def start_server(self, step: StartServer) -> None:
-        """Start the process, and return when its socket accepts."""
+        """Start the process, and return when its socket accepts a connection."""
 
     def stop_server(self, step: StartServer) -> None:
         """End the process, if it runs."""
 
     def ask_server(self, step: AskServer) -> str:
-        """The server's answer to the line."""
+        """Send the line, and return the server's reply."""
 
     def start_guest(self, step: StartGuest) -> None:
         """Start the domain."""
 
     def save_guest(self, step: SaveGuest) -> None:
-        """Save the guest as a snapshot. The guest ends."""
+        """Save the guest as a snapshot, which ends the guest."""
 
     def restore_guest(self, step: RestoreGuest) -> None:
         """Start the guest from a snapshot."""
 
     def destroy_guest(self) -> None:
-        """End the domain at once, and make sure that its process is gone."""
+        """End the domain at once, and wait until its process is gone."""
 
     def wait_for_ssh(self, timeout: float) -> None:
-        """Wait for a connection with the pinned key."""
+        """Wait for a connection; only the pinned host key is accepted."""
 
     def attach_disk(self, step: AttachDisk) -> None:
         """Plug a disk in."""
 
     def pass_disk(self, step: PassDisk) -> None:
-        """Claim a real disk and pass it to the guest; ``HostError`` lists the objections."""
+        """Claim a real disk and pass it to the guest; ``HostError`` lists the failed checks."""
 
     def return_disk(self, step: PassDisk) -> None:
-        """Take a real disk back, if it was passed."""
+        """Return a real disk to the host, if it was passed."""
 
     def wipe_disk(self, step: WipeDisk) -> None:
-        """Zero a plugged disk, whatever its limits, and verify that."""
+        """Zero a plugged disk without its limits, and verify it."""
 
     def detach_disk(self, step: AttachDisk | DetachDisk | UnplugDisk) -> None:
         """Unplug a disk, and wait until it is gone."""
@@ -876,33 +876,33 @@ class Backend(Protocol):
         """Write bytes to a plugged disk without the guest's knowledge."""
 
     def seal_disks(self, step: SealDisks) -> None:
-        """Make the disks of a sealed guest."""
+        """Create the disks of a sealed guest."""
 
     def power_cycle(self, step: PowerCycle) -> str:
-        """Kill the guest and start it again; return the servers' answers."""
+        """Kill the guest and start it again; return the servers' replies."""
 
     def send_directory(self, step: SendDirectory) -> None:
-        """Copy a directory of the host into the guest, as one tar."""
+        """Copy a directory of the host into the guest, as one tar file."""
 
     def guest(self, script: str, timeout: float) -> Output:
         """Run shell lines as root in the guest (``sh -e``, no standard input)."""
 
     def begin(self, name: str, script: str) -> None:
-        """Start shell lines as root in a shell of their own; ``end`` uses the same name."""
+        """Start shell lines as root in their own shell; ``end`` takes the same name."""
 
     def end(self, name: str, timeout: float, *, cut: bool) -> Output:
-        """Wait until they end. With ``cut`` the guest has ended, and the output so far is
-        returned."""
+        """Wait until they end, and return their output. ``cut``: the guest was killed; return the
+        output so far."""
 
     def pressure(self) -> Mapping[str, float]:
-        """Seconds that the guest ran and waited; only differences count."""
+        """Return the seconds that the guest ran and waited; only differences are meaningful."""
 
     def now(self) -> float:
-        """Seconds on a monotonic clock."""
+        """Return seconds on a monotonic clock."""
 
     def pause(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for this many seconds."""
 
 
 Save = Callable[[str, str], None]
-"""Store a text as raw output under a name."""
+"""Stores a text as raw output under a name."""

@@ -1,4 +1,4 @@
-"""Guest images: what was built from a recipe, what it supports, and where it is. Pure."""
+"""Guest images: the recipe's result, its features and its files. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ImageFile(Model):
     """Size and hash of an image's file when it was made."""
 
     size: int
-    """Bytes."""
+    """Size in bytes."""
     sha256: Sha256
 
 
@@ -74,15 +74,15 @@ class ImageManifest(Model):
     format: Literal[1] = 1
     name: str = Field(pattern=NAME)
     digest: Sha256
-    """Of the recipe and every package's version; of the disk, if imported."""
+    """Digest of the recipe and every package's version; of the disk, if imported."""
     recipe_digest: Sha256 | None = None
     """``None`` when imported."""
     built: datetime
-    """When it was built or imported."""
+    """Time when it was built or imported."""
     source: ImageSource
     boot: ImageBoot
     files: dict[str, ImageFile]
-    """By file name."""
+    """By name of the file."""
     packages: dict[str, str] = {}
     """Version by name; empty when imported."""
     kernel_version: str | None = None
@@ -91,9 +91,9 @@ class ImageManifest(Model):
     """The kernel options in `RECORDED`, from its configuration, overridden by those of modules
     built for the image; disabled options are absent. ``None``: unknown."""
     own_modules: tuple[str, ...] = ()
-    """Modules that were built for the image."""
+    """Names of the modules that were built for the image."""
     releases: tuple[ArchiveRelease, ...] = ()
-    """Of the archive's suites; empty if imported, or built by an old version."""
+    """Releases of the archive's suites; empty: imported, or built by an early version."""
     accept_expired: bool = False
     """It was built with ``--accept-expired``."""
     origin: str | None = None
@@ -103,7 +103,7 @@ class ImageManifest(Model):
 
     @property
     def expired(self) -> tuple[ArchiveRelease, ...]:
-        """Release files that had expired when it was built."""
+        """Release files that had already expired when the image was built."""
         return tuple(r for r in self.releases if r.valid_until and r.valid_until < self.built)
 
     @model_validator(mode="after")
@@ -118,7 +118,7 @@ class ImageManifest(Model):
 
 
 def facts_of(manifest: ImageManifest) -> ImageFacts:
-    """Known facts about an existing image."""
+    """Return the known facts about an existing image."""
     return ImageFacts(
         kernel_version=manifest.kernel_version,
         mdadm_version=manifest.mdadm_version,
@@ -129,7 +129,7 @@ def facts_of(manifest: ImageManifest) -> ImageFacts:
 
 
 def boot_files(boot: ImageBoot) -> tuple[str, ...]:
-    """The files of an image that boots this way."""
+    """Return the names of the files of an image that boots this way."""
     return ("disk.qcow2", "kernel", "initrd") if boot is ImageBoot.KERNEL else ("disk.qcow2",)
 
 
@@ -140,15 +140,15 @@ class Image(Model):
     digest: str
     directory: Path
     disk: Path
-    """qcow2; guests write to overlays, not to it."""
+    """qcow2. It is the read-only base of the guests' overlays."""
     kernel: Path | None
-    """``None``: boots from its disk."""
+    """``None``: the image has its own boot loader."""
     initrd: Path | None
     manifest: ImageManifest
 
 
 def image_at(directory: Path, manifest: ImageManifest) -> Image:
-    """The image in that directory, with this manifest."""
+    """Return the image in that directory, with this manifest."""
     direct = manifest.boot is ImageBoot.KERNEL
     return Image(
         name=manifest.name,
@@ -162,5 +162,5 @@ def image_at(directory: Path, manifest: ImageManifest) -> Image:
 
 
 def directory_name(name: str, digest: str) -> str:
-    """``debian-12-0123456789ab``."""
+    """Return a name such as ``debian-12-0123456789ab``."""
     return f"{name}-{digest[:12]}"

@@ -30,7 +30,7 @@ Unit = Annotated[
 """A systemd unit with its suffix."""
 
 NEEDED: Final = frozenset({"systemd-sysv", "openssh-server", "cloud-init", "initramfs-tools"})
-"""Packages without which a guest does not boot, or does not accept the lab's login."""
+"""Packages that a guest needs to boot and to accept the lab's login."""
 
 MDADM_CONF: Final = "/etc/mdadm/mdadm.conf"
 
@@ -55,7 +55,7 @@ class ModulesRecipe(Model):
 
     @property
     def dkms(self) -> bool:
-        """Whether DKMS builds them, which has its own sources, options and patches."""
+        """Whether DKMS builds them. Then DKMS supplies sources, options and patches."""
         return self.source.endswith("-dkms")
 
     @field_validator("options", mode="before", json_schema_input_type=dict[str, str | int])
@@ -205,9 +205,9 @@ class ImageRecipe(Model):
 
 
 def added(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe's data merged into its base's, by the rule of ``base``.
+    """Return a recipe's data merged into its base's, by the rule of ``base``.
 
-    A list's own items come first, so that their indices in messages stay.
+    A list's own items come first, so that messages give their indices in the recipe's own file.
     """
     whole = dict(base)
     for key, value in own.items():
@@ -224,14 +224,14 @@ def added(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def says_auto_all(text: str) -> bool:
-    """Whether this ``mdadm.conf`` forbids automatic assembly."""
+    """Return whether this ``mdadm.conf`` forbids automatic assembly."""
     return any(line.split() == ["AUTO", "-all"] for line in text.splitlines())
 
 
 def facts_asked_for(recipe: ImageRecipe) -> ImageFacts:
-    """What a recipe guarantees before it is built; versions depend on the archive.
+    """Return the facts that a recipe guarantees before it is built; versions depend on the archive.
 
-    Kernel options are only those of its own modules; all others count as off.
+    Kernel options are known only for the recipe's own modules; all others count as off.
     """
     modules = recipe.modules
     return ImageFacts(
@@ -243,28 +243,28 @@ def facts_asked_for(recipe: ImageRecipe) -> ImageFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brought:
-    """Files that an image is made from, besides recipe and packages."""
+    """Files that an image is made from, in addition to recipe and packages."""
 
     hooks: Mapping[str, str]
     """The lab's scripts, by name."""
     patches: tuple[str, ...] = ()
     """Contents of the recipe's patches, in order."""
     kernel_sha256: str | None = None
-    """Of the recipe's ``kernel_file``."""
+    """SHA-256 of the recipe's ``kernel_file``."""
 
 
 def recipe_digest(recipe: ImageRecipe, brought: Brought) -> str:
-    """Digest of everything in a recipe that affects the image, and of the files it uses."""
+    """Return the digest of the recipe's keys that affect the image, and of the files it uses."""
     return _digest(_decisive(recipe, brought))
 
 
 def image_digest(recipe: ImageRecipe, brought: Brought, packages: Mapping[str, str]) -> str:
-    """The image's digest: its recipe, and every package with its version."""
+    """Return the image's digest: its recipe, and every package with its version."""
     return _digest({**_decisive(recipe, brought), "packages": dict(packages)})
 
 
 def _decisive(recipe: ImageRecipe, brought: Brought) -> dict[str, object]:
-    """The contents of patches, not their paths; not which archives are accepted."""
+    """Return the data to digest: patches by content, without the archives' validity."""
     aside: dict[str, Any] = {"description": True, "base": True, "check_valid_until": True}
     if recipe.kernel_suite is None:  # images keep the digests from before this field existed
         aside["kernel_suite"] = True

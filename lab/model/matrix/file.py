@@ -39,7 +39,7 @@ def _dotted(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _day(value: object) -> date:
-    """A date in ISO 8601; a number would mean seconds since 1970."""
+    """Parse a date in ISO 8601. A number is refused: it would mean seconds since 1970."""
     try:
         return value if isinstance(value, date) else date.fromisoformat(str(value))
     except ValueError:
@@ -98,7 +98,7 @@ class Include(Model):
 
 
 class Exclude(Model):
-    """Jobs that are not run: those that match every given key."""
+    """Jobs to leave out: those that match every given key."""
 
     scenario: str | None = None
     image: str | None = None
@@ -135,7 +135,7 @@ class Expected(Model):
 
 
 def _entries(key: str, schema: Any) -> BeforeValidator:
-    """Names, or mappings with a name and ``set``."""
+    """Return a validator of names, or of mappings with a name and ``set``."""
 
     def whole(value: object) -> object:
         if not isinstance(value, list | tuple):

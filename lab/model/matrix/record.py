@@ -29,7 +29,7 @@ class JobState(StrEnum):
 
 
 class JobRecord(Model):
-    """A job: one scenario on one image with one kernel; its estimate, and how it ended."""
+    """A job: one scenario on one image with one kernel; its estimate and its result."""
 
     id: str
     scenario: str
@@ -41,20 +41,20 @@ class JobRecord(Model):
     basis: str
     """Source of the expected duration."""
     why: str = ""
-    """Why it has its place in the order."""
+    """Reason for its position in the order."""
     memory: int = 0
-    """Bytes of its concurrent guests."""
+    """Peak memory of its concurrent guests, in bytes."""
     space: int = 0
-    """Bytes to which their disks may grow."""
+    """Most bytes that their disks may occupy."""
     state: JobState = JobState.WAITING
     run: str | None = None
-    """Directory of its run."""
+    """Path of its run's directory."""
     reused: int = 0
-    """Cells whose results were taken from earlier runs with the same inputs."""
+    """Number of cells with results from earlier runs with the same inputs."""
     took: float | None = None
     """Actual duration in seconds."""
     reason: str = ""
-    """Why it is not done."""
+    """Why it is not finished."""
 
 
 class MatrixRun(Model):
@@ -72,7 +72,7 @@ class MatrixRun(Model):
     budget: float | None = None
     """Seconds."""
     clock: str | None = None
-    """``guest.clock`` of all guests, where ``--clock`` set it."""
+    """``guest.clock`` of all guests, as set with ``--clock``; ``None``: not set."""
     jobs: tuple[JobRecord, ...] = Field(alias="parts")
     expected: tuple[Expected, ...] = ()
     notes: tuple[str, ...] = ()

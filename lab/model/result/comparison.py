@@ -1,4 +1,4 @@
-"""What changed between two runs, and whether it is more than noise."""
+"""Differences between two runs, and whether each is more than noise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Change(StrEnum):
     CHANGED = "changed"
     """More than noise."""
     SAME = "same"
-    """A difference that noise could hide is smaller than one that matters."""
+    """The change, with noise, is smaller than the smallest one that matters."""
     UNCLEAR = "unclear"
     """Noise could hide a difference that matters."""
 
@@ -55,14 +55,14 @@ class CellChange(Model):
     second: str
     axes: dict[str, AxisValue]
     differs: tuple[Difference, ...] = ()
-    """Differences by ``--set`` or another scenario."""
+    """Differences in other fields, from ``--set`` or another scenario."""
     doubts: tuple[str, ...] = ()
-    """Why its values are unreliable, missing, or from two hosts: a sentence each."""
+    """Reasons why its values are unreliable, missing, or from two hosts: a sentence each."""
     figures: tuple[FigureChange, ...] = ()
-    """Of the workloads that were not contended in either run; ``doubts`` names the others."""
+    """Changes of workloads that were not contended in either run; ``doubts`` names the others."""
     fidelity: float | None = None
-    """Of a cell on real disks and the same on modelled ones: the median over its timed values of
-    the smaller divided by the larger; 1 means equal. ``None``: both have the same kind of disks."""
+    """Median over the timed values of the smaller divided by the larger; 1: equal. ``None`` unless
+    one run has real disks and the other modelled ones."""
 
 
 class VerdictChange(Model):

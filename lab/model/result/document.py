@@ -16,17 +16,17 @@ from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import AxisValue
 
 SAME: Final = 20e-6
-"""Relative difference up to which values of two seeds are the same: versions of QEMU differ so."""
+"""Largest relative difference of equal values of two seeds: QEMU's versions differ by so much."""
 SHA256: Final = r"^[0-9a-f]{64}$"
 
 DOUBTS: Final = (UNCONTENDED, CALIBRATED, VIRTUAL_DRIVES, GUEST_CPU)
-"""Checks whose failure makes a value unreliable but does not remove it."""
+"""Checks whose failure makes a value unreliable. The value stays in the result."""
 
 
 def contended(checks: Iterable[Check], workload: str) -> Check | None:
-    """The failed check that the workload's steps were contended; ``None``: they were not.
+    """Return the failed check that the workload's steps were contended; ``None``: there is none.
 
-    A check without a workload is about the whole cell; older runs have such.
+    In older runs the check has no workload, and covers the whole cell.
     """
     about = (c for c in checks if c.name == UNCONTENDED and not c.passed)
     return next((c for c in about if c.workload in (None, workload)), None)
@@ -42,7 +42,7 @@ class Outcome(StrEnum):
 
 
 UNDER_WAY: Final = "the run is still under way"
-"""Reason of a cell that has not run yet, and of a claim that waits for one."""
+"""Reason of a cell that has not run yet, and of a claim about it."""
 
 
 class RunState(StrEnum):
@@ -69,15 +69,15 @@ class Run(Model):
 
 
 class PhaseSeconds(Model):
-    """Where a cell's time went, in seconds."""
+    """Seconds of a cell, by phase."""
 
     boot: float = 0.0
-    """The guest's boot, counted for the first cell that ran in it."""
+    """The guest's boot; counted for the first cell in it."""
     array: float = 0.0
     workloads: float = 0.0
     teardown: float = 0.0
     waiting: float = 0.0
-    """For a CPU slot, while other guests were being set up."""
+    """Waiting for a CPU slot while other guests were being set up."""
     total: float = 0.0
 
 
@@ -91,7 +91,7 @@ def guest_seconds_apart(cell: object) -> object:
 
 
 class MemberCounters(Model):
-    """What one member did during one trial of one workload, from the guest's ``/proc/diskstats``.
+    """One member's counters for one trial of one workload, from the guest's ``/proc/diskstats``.
 
     Fields as in the kernel's ``Documentation/admin-guide/iostats.rst``; bytes are sectors × 512.
     """

@@ -43,7 +43,7 @@ COUNTERS = (
     DISK_WRITTEN_BYTES,
     _counted("disk_flushes", "1"),
 )
-"""What the disks did during a workload, for every tool: sums of the kernel's counters."""
+"""Counters of the disks during a workload, for every tool: sums over all disks."""
 
 
 class Measurement(Model):
@@ -102,7 +102,7 @@ UNCONTENDED = "uncontended"
 GUEST_CPU = "guest_cpu"
 """Name of the check that a sealed guest's CPU was idle long enough in a workload."""
 BITMAP_UPDATED = "bitmap_updated"
-"""Name of the check that a cell's writes could make md write the bitmap often enough to show."""
+"""Name of the check that a cell's writes made md write the bitmap often enough to measure."""
 
 
 class Check(Model):

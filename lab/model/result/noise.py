@@ -1,4 +1,4 @@
-"""How much the same measurement varies on a host with nothing changed."""
+"""Variation of repeated measurements on a host."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class NoiseFloor(Model):
     """One kind of metric on one disk configuration: repeated runs of the same cells."""
 
     disks: str
-    """Models of the cells' disks, as in a scenario; several are joined by ``+``."""
+    """Models of the cells' disks, as in a scenario, joined by ``+``."""
     metric: str
     deviation: float
     """Standard deviation between runs, relative to the value."""

@@ -12,7 +12,7 @@ from lab.model.result.document import Digest
 
 
 class CellState(StrEnum):
-    """What became of a stored cell."""
+    """Result for one stored cell."""
 
     IDENTICAL = "identical"
     DIFFERENT = "different"
@@ -20,25 +20,25 @@ class CellState(StrEnum):
 
 
 class FirstDifference(Model):
-    """Where two runs of a cell differ first."""
+    """The first difference between two runs of a cell."""
 
     step: int | None = None
     """Number of the step in the procedure, from 1; ``None``: no step has this output."""
     label: str
     """What the step does, or where the difference is."""
     seed: int | None = None
-    """Of the trial."""
+    """Seed of the trial."""
     file: str = ""
     """Raw output in the cell's directory; empty: the difference is not in raw output."""
     byte: int | None = None
     """Offset of the first byte that differs."""
     stored: str
-    """What the stored run has there."""
+    """The stored run's value there."""
     here: str
 
 
 class ReproducedCell(Model):
-    """One cell."""
+    """A stored cell with its result."""
 
     id: str
     state: CellState
@@ -50,26 +50,26 @@ class ReproducedCell(Model):
 
 
 class OtherInput(Model):
-    """An input that is not the stored run's."""
+    """An input that differs from the stored run's."""
 
     what: str
-    """``image``, ``kernel``, ``qemu``, ``driver`` and so on."""
+    """Name of the input: ``image``, ``kernel``, ``qemu``, ``driver`` and so on."""
     stored: str
     here: str
     advice: str
-    """What to do."""
+    """How to get the stored run's input."""
 
 
 class Reproduction(Model):
-    """A stored run, run again."""
+    """Comparison of a stored run with its repetition."""
 
     schema_: Literal["lab.reproduction/1"] = Field(default="lab.reproduction/1", alias="schema")
     run: str
     """Id of the stored run."""
     identical: bool
-    """Every cell that was compared is the same, byte for byte."""
+    """Every compared cell has the same bytes."""
     cells: tuple[ReproducedCell, ...]
     inputs: tuple[OtherInput, ...] = ()
-    """What this host has other than the stored run's."""
+    """Inputs of this host that differ from the stored run's."""
     kept: str | None = None
     """Id of the run with the differing results; ``None``: they were identical."""

@@ -43,7 +43,7 @@ class StoredCell(Model):
 
 
 class StoredRun(Model):
-    """What a run is about; the rest is computed from this and the raw output."""
+    """A run's scenario, cells and environment. All else is computed from this and raw output."""
 
     schema_: str = "lab.run/1"
     id: str

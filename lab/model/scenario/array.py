@@ -87,7 +87,7 @@ class Array(Model):
 
     @model_serializer(mode="wrap")
     def _without_strangers(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Unused fields are left out, so that cells keep their ids."""
+        """Leave out unused fields, so that cells keep their ids."""
         data: dict[str, Any] = whole(self)
         if self.kind != "segments":
             for name in ("segments", "volume", "stripe_size"):

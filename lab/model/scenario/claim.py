@@ -17,7 +17,7 @@ from lab.core.units import as_yaml, parse_rate, readings
 
 
 def _quantity(value: object) -> object:
-    """A number unchanged; ``"10.7MB/s"`` as bytes per second; ``"7%"`` as a fraction."""
+    """Return numbers unchanged, ``"10.7MB/s"`` as bytes per second, ``"7%"`` as a fraction."""
     if isinstance(value, bool):
         raise ValueError(f"{as_yaml(value)} is not {_QUANTITY}")
     if not isinstance(value, str):
@@ -133,7 +133,7 @@ def matches(
     where: Mapping[str, str | int | float | bool | None],
     fields: Mapping[str, str | int | float | bool | None],
 ) -> bool:
-    """Whether ``where`` selects a cell with these fields."""
+    """Return whether ``where`` selects a cell with these fields."""
     return all(same_field(fields.get(name), value) for name, value in where.items())
 
 

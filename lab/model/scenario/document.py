@@ -1,8 +1,8 @@
 """A scenario: one question, the guests, disks, array and workloads that answer it, and claims.
 
 The dotted names of these fields (``disks.throttle.total_bytes_per_second``) are a contract:
-``--set``, matrix axes, results and other programs use them. What is on the disks stands in
-``lab.model.scenario.array`` and ``lab.model.scenario.filesystem`` and is found here too.
+``--set``, matrix axes, results and other programs use them. Types for the contents of the disks are
+in ``lab.model.scenario.array`` and ``lab.model.scenario.filesystem``, and are exported here too.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Throttle(Model):
 
 
 def as_throttle(value: object) -> object:
-    """A throttle unchanged; a plain rate becomes ``total_bytes_per_second``."""
+    """Return a throttle unchanged, and a plain rate as ``total_bytes_per_second``."""
     plain = isinstance(value, str | int | float) and not isinstance(value, bool)
     return {"total_bytes_per_second": value} if plain else value
 
@@ -184,7 +184,7 @@ class Disk(Model):
 
     @model_serializer(mode="wrap")
     def _without_strangers(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Unused fields are left out, so that cells keep their ids."""
+        """Leave out unused fields, so that cells keep their ids."""
         data: dict[str, Any] = whole(self)
         kept = _FIRST | (_OF_SERVED if self.model in SERVED else frozenset())
         kept |= _OF_REAL if self.device is not None else frozenset()
@@ -217,7 +217,7 @@ def _as_disks(value: object) -> object:
 
 
 def _any_parameter(schema: dict[str, Any]) -> None:
-    """JSON Schema of a workload as written: the tool's parameters next to its name."""
+    """Change the JSON Schema: a workload's file has the tool's parameters next to its name."""
     schema["properties"].pop("parameters", None)
     schema["additionalProperties"] = True
 
@@ -251,7 +251,7 @@ def _listed(words: Iterable[str]) -> str:
 
 
 def _any_axis(schema: dict[str, Any]) -> None:
-    """JSON Schema of a matrix as written: axes by name, and ``exclude``."""
+    """Change the JSON Schema: a matrix's file has axes by name, and ``exclude``."""
     axis: dict[str, Any] = schema["properties"].pop("axes")["additionalProperties"]
     schema["additionalProperties"] = {**axis, "minItems": 1}
 
@@ -318,7 +318,7 @@ class Scenario(Model):
     question: str = Field(min_length=1)
     """The question that it answers."""
     source: Source | None = None
-    """Where the question was published first."""
+    """First publication of the question."""
     notes: str = ""
     """What was scaled, and whether that matters."""
     guest: Guest = Guest()
@@ -334,7 +334,7 @@ class Scenario(Model):
     workloads: tuple[Workload, ...] = ()
     """Run in this order, one after the other."""
     faults: tuple[Fault, ...] = ()
-    """What goes wrong, and when."""
+    """Faults to inject, and when."""
     matrix: Matrix = Matrix()
     """Lists of values; each combination is a cell."""
     trials: int = Field(default=1, ge=1, le=1000)
@@ -397,7 +397,7 @@ class Cell(Model):
 
     @model_serializer(mode="wrap")
     def _without_first_seed(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """A seed of 1 is left out, so that cells keep their ids."""
+        """Leave out a seed of 1, so that cells keep their ids."""
         data: dict[str, Any] = whole(self)
         if self.seed == 1:
             data.pop("seed", None)
