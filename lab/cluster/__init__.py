@@ -1,1 +1,1 @@
-"""Everything that speaks dask: a run whose cells are handed to other hosts."""
+"""All code that uses dask: runs whose cells other hosts execute."""

@@ -1,8 +1,8 @@
-"""A cluster from the client's side: its address, the way in, cells handed out and results taken in.
+"""A cluster from the client's side: connect to the scheduler, submit cells, receive results.
 
-This module and its neighbours ``cluster_*`` are the only users of dask.distributed. Whoever can
-connect to a process of dask can have it run any program. So each of them, on the loopback too,
-speaks TLS alone, and both ends show a certificate of the same authority (`cluster_tls`).
+Only this package uses dask.distributed. Anyone who can connect to a dask process can run any
+program in it. So all processes speak TLS only, on the loopback too, and both ends require a
+certificate of the same authority (`lab.cluster.tls`).
 """
 
 from __future__ import annotations
@@ -32,26 +32,25 @@ from lab.model.cluster import Assignment, HostFacts, Returned
 from lab.model.image.manifest import ImageManifest, directory_name
 
 PORT: Final = 8786
-"""Where dask's schedulers listen, if nobody says otherwise."""
+"""Default port of dask's scheduler."""
 RETRIES: Final = 2
-"""How often a cell is handed out again whose host failed; dask gives up after as many kills."""
+"""Times that a cell is submitted again after its host failed. It is also dask's own limit."""
 GLANCE: Final = 0.05
-"""Seconds between looks at what came back."""
+"""Seconds between polls for results."""
 CONNECTING: Final = 10.0
-"""Seconds within which a scheduler must answer."""
+"""Timeout in seconds for connecting to a scheduler."""
 ANSWERS: Final = 60.0
-"""Seconds for the scheduler, and for every host, to answer a question. A host that is stopped keeps
-its connections: dask's own limits do not find it until it has been silent for :data:`SILENT`."""
+"""Timeout in seconds for replies of the scheduler or of all hosts. A stopped host keeps its
+connections, and dask notices it only after :data:`SILENT`."""
 ENDINGS: Final = 240.0
-"""Seconds for hosts to take the guests of a run down."""
+"""Timeout in seconds for hosts to end the guests of a run."""
 SILENT: Final = 60.0
-"""Seconds without a sign of life after which dask takes a host for dead, and hands its cells out
-again."""
+"""Seconds without a heartbeat after which dask considers a host dead, and reassigns its cells."""
 EXTRA: Final = "cluster"
 
 
 def load() -> Any:
-    """dask.distributed, quiet; ``InputError`` where it is not installed."""
+    """Import dask.distributed with its logging reduced; ``InputError``: it is not installed."""
     try:
         import dask
         import distributed
@@ -63,7 +62,7 @@ def load() -> Any:
         ) from error
     dask.config.set(
         {
-            "distributed.worker.profile.enabled": False,  # it looks 100 times a second
+            "distributed.worker.profile.enabled": False,  # it samples 100 times a second
             "distributed.scheduler.http.routes": [],
             "distributed.worker.http.routes": [],
             "distributed.scheduler.worker-ttl": f"{clock.limit(SILENT):g}s",
@@ -77,7 +76,7 @@ def load() -> Any:
 
 
 def programs() -> dict[str, str]:
-    """What client and workers must have in common; the same version may have been changed."""
+    """Return the versions that must be equal on client and workers, and digests of files."""
     root, drives = Path(lab.__file__).parent, Path(drive.__file__).parent
     found = {str(path.relative_to(root)): path for path in root.rglob("*.py")}
     found |= {f"drive/{path.name}": path for path in drives.glob("*") if path.is_file()}
@@ -94,15 +93,15 @@ def programs() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Door:
-    """A scheduler's address, and the certificate that it wants to see."""
+    """A scheduler's address, and the certificate for connecting to it."""
 
     address: str
-    """``tls://127.0.0.1:8786``."""
+    """Such as ``tls://127.0.0.1:8786``."""
     tls: Path
     """Directory of the certificate."""
 
     def security(self) -> Any:
-        """dask's settings: TLS 1.3 alone, and both ends verify the other's certificate."""
+        """dask's TLS settings: only TLS 1.3, and both ends verify the other's certificate."""
         ca, cert, key = (str(self.tls / name) for name in cluster_tls.FILES)
         roles = ("client", "scheduler", "worker")
         own = {f"tls_{r}_cert": cert for r in roles} | {f"tls_{r}_key": key for r in roles}
@@ -113,14 +112,15 @@ class Door:
 
 
 def door(text: str, tls: Path) -> Door:
-    """The way to a scheduler; ``InputError``: not an address, or not a usable certificate."""
+    """Return address and certificate; ``InputError``: either is invalid."""
     address = address_of(text)
     cluster_tls.check(tls)
     return Door(address=address, tls=tls)
 
 
 def address_of(text: str) -> str:
-    """``tls://HOST:PORT`` of ``HOST[:PORT]`` or ``tls://HOST[:PORT]``; ``InputError``: neither."""
+    """Parse ``HOST[:PORT]`` or ``tls://HOST[:PORT]``, return ``tls://HOST:PORT``;
+    ``InputError``."""
     scheme, _, rest = text.rpartition("://")
     try:
         parts = urlsplit(f"//{rest}")
@@ -143,7 +143,7 @@ def address_of(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """A cell that came to nothing, on every host that tried it."""
+    """A cell that failed on every host that tried it."""
 
     cell: str
     reason: str
@@ -160,9 +160,10 @@ class Link:
         self.address = address
 
     def hosts(self) -> tuple[dict[str, HostFacts], list[str]]:
-        """Facts of each host by its worker's address; sentences about those that are none of ours.
+        """Return facts of each host by its worker's address, and a sentence per worker that is no
+        lab's.
 
-        ``HostError``: the scheduler has gone.
+        ``HostError``: the scheduler does not answer.
         """
         from lab.cluster.worker import tell_facts
 
@@ -177,13 +178,14 @@ class Link:
         return known, strange
 
     def offers(self) -> dict[str, dict[str, float]]:
-        """What each worker offers, by its address; ``HostError``: the scheduler has gone."""
-        identity = self._client.scheduler.identity  # what the client itself knows may be old
+        """Return each worker's resources by its address; ``HostError``: the scheduler does not
+        answer."""
+        identity = self._client.scheduler.identity  # the client's own copy may be outdated
         workers = self._sure(lambda: self._client.sync(identity)["workers"])
         return {address: dict(worker["resources"]) for address, worker in workers.items()}
 
     def has_image(self, manifest: ImageManifest) -> bool:
-        """Whether the scheduler's machine has this very image; ``HostError``: it is not a lab's."""
+        """Whether the scheduler's machine has exactly this image; ``HostError``: it runs no lab."""
         ask = self._client.scheduler.lab_has_image
         name, sums = directory_name(manifest.name, manifest.digest), sums_of(manifest)
         answer = self._sure(lambda: self._client.sync(ask, image=name, sums=sums))
@@ -195,15 +197,15 @@ class Link:
         return answer
 
     def post(self, assignment: Assignment) -> None:
-        """Put a run where hosts find it."""
+        """Store a run's assignment with the scheduler, for the hosts."""
         text = assignment.model_dump_json()
         self._sure(lambda: self._client.set_metadata([f"lab-{assignment.run}"], text))
 
     def listen(self, run: str, hear: Any) -> None:
-        """Have what hosts say of a run told to ``hear``, in another thread."""
+        """Call ``hear`` with each event of the run that a host reports, in another thread."""
 
         def handle(event: tuple[float, dict[str, Any]]) -> None:
-            # The scheduler has added who said it (`Scheduler.log_worker_event`).
+            # The scheduler adds the sender (`Scheduler.log_worker_event`).
             hear({name: value for name, value in event[1].items() if name != "worker"})
 
         self._client.subscribe_topic(f"lab-{run}", handle)
@@ -214,18 +216,18 @@ class Link:
         cells: Sequence[tuple[str, Mapping[str, float]]],
         inputs: Mapping[str, str] = MappingProxyType({}),
     ) -> Iterator[Result | None]:
-        """Hand out cells, each with what it takes, and yield what comes back as it comes.
+        """Submit cells with the resources that each needs, and yield results as they arrive.
 
-        The first one is to begin first. ``None`` comes where nothing has for a moment. dask decides
-        which host runs which cell, and hands out again what was on a host that is gone.
+        Cells start in the given order. ``None`` is yielded when no result arrived for a moment.
+        dask assigns cells to hosts, and reassigns those of a lost host.
 
-        ``inputs``: digests of the inputs of sealed cells. Such a digest is the task's key: dask
-        runs it once for all cells and clients that want it meanwhile.
+        ``inputs``: digests of the inputs of sealed cells. The digest is the task's key, so dask
+        runs the task once for all cells and clients that want it meanwhile.
         """
         from lab.cluster.worker import run_cell
 
         distributed = load()
-        token = token_hex(4)  # what an earlier client left on the scheduler is not meant
+        token = token_hex(4)  # makes keys differ from an earlier client's
         groups: dict[tuple[tuple[str, float], ...], list[str]] = {}
         cells_of: dict[str, list[str]] = {}
         for cell, wants in cells:
@@ -248,16 +250,17 @@ class Link:
         done = distributed.as_completed(
             futures, loop=self._client.loop, with_results=True, raise_errors=False
         )
-        del futures  # each is let go as its result is taken
+        del futures  # each is released when its result was taken
         try:
             while done.count():
                 batch = done.next_batch(block=False)
                 for future, result in batch:
                     for cell in cells_of[future.key]:
-                        # Not by the future's status: its host may have died since it was fetched.
+                        # Don't check the future's status: its host may have died after the result
+                        # was fetched.
                         if not isinstance(result, Returned):
                             yield Failed(cell=cell, reason=_reason(future, result))
-                        elif cell in inputs:  # another run may call it by another name
+                        elif cell in inputs:  # another run may use another id for it
                             yield replace(result, cell=cell)
                         elif result.cell == cell:
                             yield result
@@ -272,20 +275,20 @@ class Link:
             done.clear()
 
     def finish(self, run: str) -> dict[str, tuple[str, ...]]:
-        """Have the hosts end what they have up for a run, and wait for that.
+        """Make the hosts end the guests of a run, and wait for that.
 
-        By their names, JSON of each calibration that they know then.
+        Return the calibrations that each host knows then, as JSON, by the host's name.
         """
         from lab.cluster.worker import finish_run
 
         try:
             answers = self._on_all(finish_run, run, seconds=ENDINGS).values()
         except _LateError:
-            return {}  # a host that is stopped; the others have heard it
+            return {}  # a host is stopped; the others have received it
         return dict(a for a in answers if isinstance(a, tuple) and len(a) == 2)
 
     def abandon(self, run: str) -> None:
-        """Have the hosts drop a run at once; a host that does not hear it will notice."""
+        """Make the hosts drop a run at once, without waiting for replies."""
         from lab.cluster.worker import abandon_run
 
         with suppress(HostError):
@@ -316,11 +319,11 @@ class Link:
 
 
 class _LateError(HostError):
-    """No answer came in time."""
+    """No reply arrived in time."""
 
 
 def gone(address: str, why: str) -> HostError:
-    """The sentence for a scheduler that does not answer any more."""
+    """Return the error for a scheduler that no longer answers."""
     return HostError(
         f"the scheduler at {address} does not answer any more: {why or 'the connection broke'}",
         hint="what is finished is kept: `lab run … --resume RUN` goes on, here or on a cluster",
@@ -328,7 +331,7 @@ def gone(address: str, why: str) -> HostError:
 
 
 def _reason(future: Any, result: Any) -> str:
-    """Why a task came to nothing, in one sentence."""
+    """Return one sentence: why a task failed."""
     error = result[1] if isinstance(result, tuple) and len(result) > 1 else result
     if future.status in ("cancelled", "lost"):
         return "the scheduler has dropped it"
@@ -339,7 +342,7 @@ def _reason(future: Any, result: Any) -> str:
 
 @contextmanager
 def connected(to: Door) -> Iterator[Link]:
-    """A connection to a scheduler; ``HostError``: none answers there."""
+    """Yield a connection to a scheduler; ``HostError``: none answers at the address."""
     distributed = load()
     try:
         client = distributed.Client(
@@ -354,7 +357,7 @@ def connected(to: Door) -> Iterator[Link]:
 
 
 def differing(hosts: Iterable[HostFacts]) -> None:
-    """``InputError`` where a host has another lab than the client: no figure would be one run's."""
+    """``InputError``: a host has another version than the client, so results would not compare."""
     mine = programs()
     for host in hosts:
         wrong = [
@@ -370,7 +373,7 @@ def differing(hosts: Iterable[HostFacts]) -> None:
 
 
 def alone(link: Link) -> TroubleError:
-    """The sentence for a run that no host is left for."""
+    """Return the error for a run without remaining hosts."""
     return TroubleError(
         f"no host is left in the cluster at {link.address} that could run the cells that are left",
         hint="`lab cluster worker` brings one; `lab run … --resume RUN` goes on",

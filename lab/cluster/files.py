@@ -1,8 +1,8 @@
-"""Images from the scheduler's machine to a host: once, checked by SHA-256, whole or not at all.
+"""Transfer of images from the scheduler's machine to a host, with SHA-256 checks.
 
-The client names the image and its files' digests, as it has them itself. The scheduler's process
-reads its own images (`Shelf`); a host requests them (`fetch_image`). A half fetched image lies
-where half-made images lie, and is removed with them.
+The client sends the image's name and its own digests of the files. The scheduler's process reads
+its own images (`Shelf`); a host requests them (`fetch_image`). A partial image is stored with
+unfinished builds, and is removed with them.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from lab.host.images import workspace as image_workspace
 from lab.model.image.manifest import Image, ImageFile, ImageManifest, boot_files, directory_name
 
 CHUNK: Final = 4 * 1024**2
-"""Bytes that are requested at once."""
+"""Most bytes per request."""
 
 
 class Ask(Protocol):
-    """How a host reaches the scheduler's images."""
+    """Access of a host to the scheduler's images."""
 
     def has(self, image: str, sums: Mapping[str, str]) -> bool:
-        """Whether an image is there with exactly these files. ``HostError``: no answer."""
+        """Return whether an image with exactly these files exists. ``HostError``: no reply."""
 
     def read(self, image: str, file: str, offset: int) -> bytes:
-        """At most `CHUNK` bytes of a file; none at its end. ``HostError``: no answer."""
+        """Return at most `CHUNK` bytes of a file; none at its end. ``HostError``: no reply."""
 
 
 class Shelf:
-    """The images that the scheduler's process gives to hosts, and nothing else."""
+    """The images that the scheduler's process offers to hosts. Other files are not accessible."""
 
     def __init__(self) -> None:
         self._found: dict[str, Image] = {}
 
     def has(self, image: str, sums: Mapping[str, str]) -> bool:
-        """Whether an image is here with exactly these files, by name and SHA-256."""
+        """Return whether an image with exactly these files exists here, by name and SHA-256."""
         self._found.pop(image, None)
         found = self._find(image)
         return found is not None and sums_of(found.manifest) == dict(sums)
 
     def read(self, image: str, file: str, offset: int) -> bytes:
-        """At most `CHUNK` bytes of a file of an image; empty for everything else."""
+        """Return at most `CHUNK` bytes of an image's file; empty for any other file."""
         found = self._find(image)
         if found is None or file not in found.manifest.files:
             return b""
@@ -62,20 +62,20 @@ class Shelf:
 
 
 def sums_of(manifest: ImageManifest) -> dict[str, str]:
-    """SHA-256 of each file of an image."""
+    """Return the SHA-256 of each file of an image."""
     return {name: file.sha256 for name, file in manifest.files.items()}
 
 
 def find_image(name: str) -> Image | None:
-    """The image in the directory of that name, if it is here."""
+    """Return the image in the directory of that name; ``None``: it does not exist here."""
     found = image_store.list_images().images
     return next((image for image in found if image.directory.name == name), None)
 
 
 def fetch_image(ask: Ask, manifest: ImageManifest, say: Callable[[str], None]) -> Image:
-    """The image that a client wants, fetched where it is not here; ``HostError``: it cannot be.
+    """Return the client's image; fetch it if it does not exist here. ``HostError``: it cannot be.
 
-    Each name used as a path is the lab's own or was checked by `ImageManifest`.
+    All names in paths are constants of the lab, or were checked by `ImageManifest`.
     """
     name = directory_name(manifest.name, manifest.digest)
     if (here := find_image(name)) is not None:
@@ -103,7 +103,7 @@ def fetch_image(ask: Ask, manifest: ImageManifest, say: Callable[[str], None]) -
 
 
 def _fetch(ask: Ask, image: str, file: str, expected: ImageFile, target: Path) -> None:
-    """One file, chunk by chunk; ``HostError``: its size or digest is not the expected one."""
+    """Fetch one file in chunks; ``HostError``: size or digest differ from the expected ones."""
     digest, size = hashlib.sha256(), 0
     try:
         with target.open("xb") as out:

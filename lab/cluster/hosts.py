@@ -1,4 +1,4 @@
-"""What a host does to join a cluster, and what is to be seen of all of them."""
+"""Joining a cluster with this host, and listing all hosts of a cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lab.run.scheduling import admission
 
 
 def facts_of_host(name: str | None, disks: Sequence[str]) -> HostFacts:
-    """What this host is, as it joins a cluster, with the real disks that it offers.
+    """Return the facts that this host reports when it joins, with the real disks that it offers.
 
     ``HostError``: no guest can run here. ``InputError``: one of the disks cannot be passed.
     """
@@ -55,7 +55,7 @@ def serve_worker(
     ready: Callable[[str], None],
     lifeline: bool,
 ) -> None:
-    """Join a cluster with this host, and work for it until somebody ends it."""
+    """Join a cluster with this host, and run its cells until a signal or the lifeline ends it."""
     sweep()
     facts = facts_of_host(name, disks)
     offer = resources.offered(
@@ -72,7 +72,7 @@ def serve_worker(
 
 
 def hosts_table(to: Door) -> list[dict[str, Any]]:
-    """Each host of a cluster, what it is, and what it offers."""
+    """Return a row for each host of a cluster: facts and resources."""
     with cluster.connected(to) as link:
         hosts, strange = link.hosts()
         offers = link.offers()

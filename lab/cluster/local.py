@@ -1,13 +1,13 @@
-"""A cluster on this machine alone: a scheduler, and workers with homes and processors of their own.
+"""A cluster on this machine: a scheduler, and workers with their own home and CPUs.
 
 ::
 
-    c/.l.PID/cluster.json     its address; PID is the process that looks after all of it
-    c/.l.PID/tls/             its certificates, made anew for each cluster
-    c/.l.PID/1/…              home of the first host: LAB_HOME of its worker
+        c/.l.PID/cluster.json     its address; PID is the process that manages it
+        c/.l.PID/tls/             its certificates, new for each cluster
+        c/.l.PID/1/…              home of the first host: LAB_HOME of its worker
 
-All are children of that process, and its lifeline is theirs: when it ends, however it does, they
-take their guests down and end. What it could not remove itself, `lab gc` does.
+All processes are children of that process and share its lifeline. When it exits for any reason,
+they end their guests and exit. `lab gc` removes files that are left after a crash.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from lab.host.system.process import Child, uninterrupted
 RECORD: Final = "cluster.json"
 TLS: Final = "tls"
 LOCAL: Final = "local"
-"""Stands for the address of the cluster on this machine."""
+"""Address argument for the cluster on this machine."""
 BEGINNING: Final = 120.0
-"""Seconds within which every process must serve; KVM may have to be probed."""
+"""Timeout in seconds for all processes to serve; the first may have to probe KVM."""
 ENDING: Final = 120.0
-"""Seconds within which all of it must have ended."""
+"""Timeout in seconds for all processes to exit."""
 
 _Line = tuple[str, str | None]
-"""A child's name and what it printed; ``None``: it has ended."""
+"""A child's name and a line of its output; ``None``: it has exited."""
 
 
 def door_of(text: str, tls: Path | None) -> Door:
-    """The way into the cluster at an address, or into the one on this machine.
+    """Return the connection data of the cluster at an address, or of the one on this machine.
 
-    Without ``tls``, certificates are found where `lab cluster local` and `scheduler` put them.
+    Without ``tls``: the certificates that `lab cluster local` and `lab cluster scheduler` make.
     """
     address = None if text == LOCAL else cluster.address_of(text)
     for record in alive():
@@ -65,22 +65,22 @@ def door_of(text: str, tls: Path | None) -> Door:
 
 
 def alive() -> list[dict[str, Any]]:
-    """Clusters on this machine that are up, the newest first."""
+    """Return the running clusters on this machine, newest first."""
     found = []
     for path in paths.clusters().glob(f".l.*/{RECORD}"):
         pid = path.parent.suffix[1:]
         with suppress(OSError, ValueError, KeyError):
             record = json.loads(path.read_text(encoding="utf-8"))
             started = pids.started_ticks(int(pid))
-            if started and record["started"] == started:  # not another process of that number
+            if started and record["started"] == started:  # otherwise another process reuses the id
                 found.append({**record, "pid": int(pid), "tls": path.with_name(TLS)})
     return sorted(found, key=lambda r: str(r["since"]), reverse=True)
 
 
 def serve(count: int, since: str, ready: Callable[[str], None], say: Callable[[str], None]) -> None:
-    """Have a cluster of so many hosts, until somebody interrupts it or its scheduler ends.
+    """Run a cluster with ``count`` hosts until an interrupt, or until its scheduler exits.
 
-    ``ready`` is told its address. ``HostError``: a process does not come up.
+    Calls ``ready`` with its address. ``HostError``: a process does not start.
     """
     directory = paths.clusters() / f".l.{os.getpid()}"
     lines: SimpleQueue[_Line] = SimpleQueue()
@@ -125,7 +125,8 @@ def serve(count: int, since: str, ready: Callable[[str], None], say: Callable[[s
 
 
 def down() -> list[str]:
-    """End every cluster on this machine; their addresses. ``HostError``: one does not end."""
+    """End every cluster on this machine; return their addresses. ``HostError``: one does not
+    end."""
     ended = []
     for record in alive():
         pid = record["pid"]
@@ -151,7 +152,7 @@ def _make(directory: Path) -> None:
 
 
 def _home(home: Path) -> Path:
-    """A host's home: this lab's images, and what was found out about this machine."""
+    """Create a host's home with links to this lab's images and its facts about this machine."""
     try:
         (home / "data").mkdir(parents=True)
         (home / "data" / "images").symlink_to(image_workspace.home())
@@ -167,7 +168,7 @@ def _home(home: Path) -> Path:
 
 
 def _shares(count: int) -> list[set[int]]:
-    """Processors of each host: its own, as far as there are enough."""
+    """Return the CPUs of each host; hosts share CPUs if there are too few."""
     all_of_them = sorted(os.sched_getaffinity(0))
     if count >= len(all_of_them):
         return [{all_of_them[n % len(all_of_them)]} for n in range(count)]
@@ -176,7 +177,7 @@ def _shares(count: int) -> list[set[int]]:
 
 @contextmanager
 def _on(cpus: set[int]) -> Iterator[None]:
-    """What is started in here runs on these processors alone (``sched_setaffinity(2)``)."""
+    """Run the processes that the block starts on these CPUs only (``sched_setaffinity(2)``)."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cpus)
     try:
@@ -186,7 +187,7 @@ def _on(cpus: set[int]) -> Iterator[None]:
 
 
 class _Starter:
-    """Starts the cluster's processes, and hears them."""
+    """Starts the cluster's processes, and collects their output."""
 
     def __init__(
         self, directory: Path, lines: SimpleQueue[_Line], children: dict[str, Child]
@@ -210,7 +211,7 @@ class _Starter:
 
 
 def _first(lines: SimpleQueue[_Line], name: str, directory: Path) -> str:
-    """The first line of the next process that serves; ``HostError``: one has ended instead."""
+    """Return the first line of the next ready process; ``HostError``: a process exited instead."""
     try:
         said, line = lines.get(timeout=BEGINNING)
     except Empty:

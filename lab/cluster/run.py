@@ -1,4 +1,4 @@
-"""A run whose cells are handed to a cluster: what the client does."""
+"""The client's part of a run on a cluster."""
 
 from __future__ import annotations
 
@@ -43,37 +43,37 @@ from lab.store.runs import RunStore, StoredOutcome
 
 _EVENT: TypeAdapter[ClusterWorkerEvent] = TypeAdapter(ClusterWorkerEvent)
 LOOKING: Final = 5.0
-"""Seconds between looks at who is left, while nothing comes."""
+"""Seconds between checks of the remaining hosts, while no result arrives."""
 MANY: Final = 1000
-"""Cells from which on their order hardly matters, and theory of them all would cost seconds."""
+"""Above this number of cells they are not ordered: predicting them all would take seconds."""
 LONELY: Final = 120.0
-"""Seconds for which a run waits for a host that could go on with it."""
+"""Seconds that a run waits for a host that can run its remaining cells."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ClusterExecutor:
-    """Hosts that run a scenario's cells, and what was found out about them."""
+    """Runs a scenario's cells on the hosts of a cluster."""
 
     link: Link
     hosts: dict[str, HostFacts]
-    """By their worker's address, as the run began."""
+    """By their worker's address, at the start of the run."""
     options: RunOptions
     watch: Watch
     say: Say
     _heard: SimpleQueue[Any] = field(default_factory=SimpleQueue)
     _cells: frozenset[str] = frozenset()
-    """Ids of the cells that the hosts were given."""
+    """Ids of the submitted cells."""
     _ran: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Facts of the hosts that have finished a cell of the run, by their names."""
+    """Facts of the hosts that have finished a cell of the run, by host name."""
     _calibrated: dict[str, Sequence[str]] = field(default_factory=dict)
-    """What each host last said of its disks."""
+    """Each host's latest calibrations."""
     _lonely: float | None = None
-    """Since when no host is there for what is left."""
+    """Time since which no host can run the remaining cells."""
     _looked: float = 0.0
 
     @property
     def accelerator(self) -> str:
-        """What the run's guests run on: one kind for all, KVM where a host has it."""
+        """The accelerator of all guests: KVM if any host has it. Hosts without it are not used."""
         kinds = {host.accelerator for host in self.hosts.values()}
         return "kvm" if "kvm" in kinds else "tcg"
 
@@ -82,10 +82,10 @@ class ClusterExecutor:
         able = [h for h in self.hosts.values() if h.accelerator == self.accelerator]
         return sorted(able, key=lambda host: host.name)
 
-    # -- what `execute` calls
+    # -- the interface that `execute` uses
 
     def place(self, guest: Guest, progress: images.Progress) -> Platform:
-        """The image, from this side, and the hosts' accelerator."""
+        """Return the client's image and the hosts' accelerator."""
         if guest.kernel is not None and is_file(guest.kernel) and not guest.kernel.endswith(".deb"):
             raise InputError(
                 f"guest.kernel: '{guest.kernel}' is a file of this machine, and a cluster's hosts"
@@ -101,11 +101,11 @@ class ClusterExecutor:
         return Platform(accelerator=Accelerator(kind=kind, reason=reason), image=image, emulator="")
 
     def check_disks(self, cells: Sequence[Cell], erase: Sequence[str]) -> bool:
-        """What is wanted of real disks; whether they may be had, their hosts' guards say."""
+        """Check the use of real disks; whether they are available is checked by their hosts."""
         return bool(wanted_disks(cells, erase))
 
     def environment(self, place: Platform) -> dict[str, Any]:
-        """What all hosts have in common, and where they differ what each has."""
+        """Return facts that all hosts share, and each host's own value where they differ."""
         return _environment({h.name: h.environment for h in self._able}, place)
 
     def take(
@@ -114,7 +114,7 @@ class ClusterExecutor:
         _platforms: Mapping[tuple[str, str | None], Platform],
         _cells: Sequence[Cell],
     ) -> set[str]:
-        """None: only the hosts know inputs."""
+        """Return no cell: inputs are complete only on the hosts."""
         return set()
 
     def run(
@@ -126,10 +126,10 @@ class ClusterExecutor:
         *,
         real: bool,
     ) -> None:
-        """Every cell, each into its place in the run's directory.
+        """Run every cell, and store its result in the run's directory.
 
-        ``InputError``: no host could ever run one of them. ``HostError``: the scheduler has gone.
-        ``TroubleError``: a cell came to nothing wherever it was tried, or no host is left.
+        ``InputError``: no host could ever run one of them. ``HostError``: the scheduler does not
+        answer. ``TroubleError``: a cell failed on every host that tried it, or no host remains.
         """
         given = self._assignment(store, compiled, platforms, jobs=1 if real else self.options.jobs)
         wants = self._wants(cells, platforms)
@@ -171,7 +171,7 @@ class ClusterExecutor:
                 hint="what is finished is kept: `lab run … --resume RUN` goes on",
             )
 
-    # -- before
+    # -- before the run
 
     def _assignment(
         self,
@@ -181,7 +181,7 @@ class ClusterExecutor:
         jobs: int | None,
     ) -> Assignment:
         return Assignment(
-            run=f"{store.id}-{token_hex(3)}",  # a resumed run is another one to the hosts
+            run=f"{store.id}-{token_hex(3)}",  # a resumed run has a new id for the hosts
             scenario=compiled.name,
             document={k: v for k, v in compiled.document.data.items() if k != "claims"},
             trials=compiled.scenario.trials,
@@ -196,7 +196,8 @@ class ClusterExecutor:
     def _wants(
         self, cells: Sequence[Cell], platforms: Mapping[tuple[str, str | None], Platform]
     ) -> list[tuple[str, resources.Amounts]]:
-        """Each cell and what it takes, in the order they begin; ``InputError``: no host has it."""
+        """Return each cell with its resources, in start order; ``InputError``: no host has
+        enough."""
         manifests = {p.image.directory.name: p.image.manifest for p in platforms.values()}
         there = {name for name, manifest in manifests.items() if self.link.has_image(manifest)}
         offers = self._offers()
@@ -223,17 +224,17 @@ class ClusterExecutor:
         names = {address: host.name for address, host in self.hosts.items()}
         return {names.get(a, a): offer for a, offer in self.link.offers().items()}
 
-    # -- while it runs
+    # -- during the run
 
     def _pass_on(self) -> None:
-        """Tell the user what hosts said meanwhile."""
+        """Report the hosts' messages to the user."""
         while True:
             try:
                 event = _EVENT.validate_python(self._heard.get_nowait())
             except Empty:
                 return
             except ValidationError:
-                continue  # another version's word
+                continue  # a message of another version
             match event:
                 case Said():
                     self.say(event.text)
@@ -243,7 +244,8 @@ class ClusterExecutor:
                     pass
 
     def _look_around(self, left: Iterable[resources.Amounts], *, at_once: bool = False) -> None:
-        """``TroubleError`` where for long nobody was there that could run what is left."""
+        """``TroubleError``: for :data:`LONELY` seconds no host could run any of the remaining
+        cells."""
         now = clock.now()
         if now - self._looked < LOOKING and not at_once:
             return
@@ -259,7 +261,8 @@ class ClusterExecutor:
             raise cluster.alone(self.link)
 
     def _take_in(self, store: RunStore, back: Returned, sealed: Cell | None) -> None:
-        """Put a finished cell in its place, once; ``sealed``: another run may have asked for it."""
+        """Store a finished cell once; ``sealed``: another run may have requested it under its
+        id."""
         if store.has_cell(back.cell):
             return
         try:
@@ -287,7 +290,7 @@ class ClusterExecutor:
         self.watch(back.cell, None)
 
     def _note_calibrations(self, store: RunStore, host: str, known: Sequence[str]) -> None:
-        """Keep what a host knows of its disks, where it has become more."""
+        """Store a host's calibrations if there are new ones."""
         if not known or self._calibrated.get(host) == known:
             return
         self._calibrated[host] = known
@@ -301,10 +304,10 @@ class ClusterExecutor:
         store.save_run(run.model_copy(update={"calibrations": (*others, *theirs)}))
 
     def _note_host(self, store: RunStore, name: str, place: Platform) -> None:
-        """The run's environment is that of the hosts that ran something."""
+        """Store the environment of the hosts that have run a cell."""
         if name in self._ran:
             return
-        if name not in {host.name for host in self.hosts.values()}:  # it has joined meanwhile
+        if name not in {host.name for host in self.hosts.values()}:  # it joined after the start
             self.hosts |= self.link.hosts()[0]
         self._ran |= {h.name: h.environment for h in self.hosts.values() if h.name == name}
         if self._ran:
@@ -314,9 +317,9 @@ class ClusterExecutor:
 
 
 def inputs_of(cell: Cell, image: Image, given: Assignment) -> str:
-    """The digest of a sealed cell's inputs, as far as the client knows them.
+    """Return the digest of a sealed cell's inputs that the client knows.
 
-    QEMU and its firmware are the host's: the result's own digest has them too.
+    QEMU and its firmware are the host's. Only the digest in the result includes them.
     """
     steps = cell_procedure(cell, "/guest").steps
     data = {
@@ -335,9 +338,10 @@ def _unreadable(host: str, what: str, error: Exception) -> HostError:
 
 
 def _environment(hosts: Mapping[str, Mapping[str, Any]], place: Platform) -> dict[str, Any]:
-    """The run's environment: one host's as ever; of several what they share, and each beside it.
+    """Return the run's environment: one host's own; for several hosts the shared facts and each
+    host's.
 
-    ``client`` is who kept the run: cells that it runs itself, before or later, name no host.
+    ``client`` is the machine that stores the run. Cells that it runs itself name no host.
     """
     shared: dict[str, Any] = dict(_shared(list(hosts.values())))
     shared["image"] = image_facts(place.image)
@@ -348,7 +352,7 @@ def _environment(hosts: Mapping[str, Mapping[str, Any]], place: Platform) -> dic
 
 
 def _shared(facts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Each fact; one in which hosts differ names what all of them have."""
+    """Yield each fact; for one that differs, the values of all hosts."""
     for name in facts[0] if facts else ():
         values = [f.get(name) for f in facts]
         if all(v == values[0] for v in values):
@@ -360,7 +364,7 @@ def _shared(facts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
 
 
 def _ran_before(store: RunStore) -> dict[str, dict[str, Any]]:
-    """Facts of the hosts that have finished cells of a run that is resumed."""
+    """Return facts of the hosts that have finished cells of a resumed run."""
     run = store.load_run()
     directories = [store.cell_directory(c.id) for c in run.cells if store.has_cell(c.id)]
     names = {store.load_attempt(directory).host for directory in directories} - {""}
@@ -371,9 +375,10 @@ def _ran_before(store: RunStore) -> dict[str, dict[str, Any]]:
 
 @contextmanager
 def joined(to: Door, options: RunOptions, watch: Watch, say: Say) -> Iterator[ClusterExecutor]:
-    """A cluster that is ready to run cells.
+    """Yield the executor of a cluster that is ready to run cells.
 
-    ``HostError``: nobody answers, or no host has joined. ``InputError``: one has another lab.
+    ``HostError``: no scheduler answers, or no host has joined. ``InputError``: a host has another
+    lab.
     """
     with cluster.connected(to) as link:
         hosts, strange = link.hosts()

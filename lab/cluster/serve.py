@@ -1,4 +1,4 @@
-"""dask's scheduler and worker as processes of the lab: they serve until somebody ends them."""
+"""dask's scheduler and worker as processes of the lab; each serves until it is ended."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from lab.host.system import paths
 from lab.model.cluster import HostFacts
 
 CLOSING: Final = 10.0
-"""Seconds that a worker may take to say goodbye."""
+"""Timeout in seconds for closing a worker."""
 LEAVING: Final = 5.0
-"""Seconds for which a host that leaves waits for the scheduler's word; it may have gone too."""
+"""Seconds that a leaving host waits for the scheduler's reply; the scheduler may be gone too."""
 JOINING: Final = 20.0
-"""Seconds within which a scheduler must take a worker in."""
+"""Timeout in seconds for a scheduler to accept a worker."""
 
 Ready = Callable[[str], None]
-"""Told the address, when it serves."""
+"""Called with the address once the process serves."""
 
 
 def serve_scheduler(host: str, port: int, door: Door, ready: Ready, *, lifeline: bool) -> None:
-    """Be a scheduler until a signal, or with ``lifeline`` until standard input closes.
+    """Run a scheduler until a signal; with ``lifeline`` also until standard input closes.
 
-    ``HostError``: the port is taken, or no address of this machine.
+    ``HostError``: the port is in use, or this machine does not have the address.
     """
     asyncio.run(_scheduler(host, port, door, ready, lifeline))
 
@@ -71,11 +71,11 @@ def serve_worker(
     lifeline: bool,
     hosted: Callable[[HostFacts, Wire], ClusterHost] = ClusterHost,
 ) -> None:
-    """Be a worker until a signal, or with ``lifeline`` until standard input closes.
+    """Run a worker until a signal; with ``lifeline`` also until standard input closes.
 
-    ``hosted`` makes what runs the cells.
-    ``HostError``: no scheduler answers. ``InputError``: it has a host of that name already.
-    ``TroubleError``: the host left the cluster, since it could not do its work.
+    ``hosted`` creates the object that runs the cells.
+    ``HostError``: no scheduler answers. ``InputError``: it already has a host of that name.
+    ``TroubleError``: the host left the cluster because it failed by itself.
     """
     asyncio.run(_worker(door, facts, offer, ready, lifeline, hosted))
 
@@ -125,17 +125,17 @@ async def _worker(
 
 
 def _without_http(kind: Any) -> Any:
-    """A dask server without its HTTP server, which dask starts even with no page to show.
+    """Return the dask server class without its HTTP server.
 
-    It answers without a certificate, and dask has no setting that turns it off.
+    The HTTP server requires no certificate, and dask has no setting to disable it.
     """
     return type(kind.__name__, (kind,), {"start_http_server": lambda *_, **__: None})
 
 
 def _address_towards(door: Door) -> str:
-    """This machine's address on the way to the scheduler; no packet is sent for it.
+    """Return this machine's address on the route to the scheduler; no packet is sent.
 
-    Without one dask's worker would listen on all addresses of the machine.
+    Without it dask's worker would listen on all addresses of the machine.
     """
     parts = urlsplit(door.address)
     try:
@@ -150,7 +150,7 @@ def _address_towards(door: Door) -> str:
 
 
 async def _take_leave(worker: Any) -> None:
-    """Have the scheduler give this host's cells to others, and count that as no death of theirs."""
+    """Make the scheduler reassign this host's cells without counting it as a failure of theirs."""
     leave = worker.scheduler.retire_workers(
         workers=[worker.address], close_workers=False, remove=True, stimulus_id="lab-leaves"
     )
@@ -161,7 +161,7 @@ async def _take_leave(worker: Any) -> None:
 async def _join(worker: Any, door: Door, facts: HostFacts) -> None:
     args = door.security().get_connection_args("worker")
     try:
-        # The worker itself would try a certificate that is refused for `JOINING` seconds.
+        # The worker itself would retry a refused certificate for `JOINING` seconds.
         comm = await load().core.connect(door.address, timeout=JOINING, **args)
         await comm.close()
         await worker
@@ -176,7 +176,7 @@ async def _join(worker: Any, door: Door, facts: HostFacts) -> None:
 
 @asynccontextmanager
 async def _until_ended(lifeline: bool) -> AsyncIterator[asyncio.Event]:
-    """Set by Ctrl-C, by SIGTERM and SIGHUP, and by the end of standard input."""
+    """Yield an event that Ctrl-C, SIGTERM, SIGHUP or the end of standard input sets."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     kinds = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -184,7 +184,7 @@ async def _until_ended(lifeline: bool) -> AsyncIterator[asyncio.Event]:
         loop.add_signal_handler(kind, ended.set)
 
     def watch() -> None:
-        while os.read(0, 4096):  # a buffered reader would be locked at the interpreter's end
+        while os.read(0, 4096):  # a buffered reader would hold a lock at the interpreter's exit
             pass
         loop.call_soon_threadsafe(ended.set)
 

@@ -1,4 +1,4 @@
-"""Certificates of a cluster: made by the lab, checked before use.
+"""A cluster's certificates: the lab makes them, and checks them before use.
 
 ::
 
@@ -6,8 +6,8 @@
     DIR/cert.pem    the certificate that scheduler, workers and clients show, signed by it
     DIR/key.pem     the private key of that certificate
 
-One certificate serves all of them: dask lets whoever connects run programs on every host, so a
-certificate for each role would not limit anybody.
+All roles share one certificate. dask lets every connected process run programs on every host, so a
+certificate per role would not restrict anybody.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 CA, CERT, KEY = FILES = ("ca.pem", "cert.pem", "key.pem")
 LIFETIME: Final = timedelta(days=365)
 CLOCKS: Final = timedelta(days=1)
-"""How far the clocks of a cluster's machines may differ."""
+"""Most that the clocks of a cluster's machines may differ."""
 
 
 def make(directory: Path) -> None:
-    """Make an authority and a certificate; does nothing where files are already.
+    """Make an authority and a certificate, unless files exist already.
 
-    The directory gets mode 0700, its files 0600. It is there whole or not at all.
+    The directory gets mode 0700, its files 0600. It is created in one rename.
     ``HostError``: it cannot be written.
     """
     if not _is_free(directory):
@@ -50,7 +50,7 @@ def make(directory: Path) -> None:
                 file.write(data)
         files.publish(part, directory)
     except (HostError, OSError) as error:
-        if _is_free(directory):  # else another lab was first, and its files are used
+        if _is_free(directory):  # otherwise another lab was faster, and its files are used
             if isinstance(error, OSError):
                 raise unwritable(directory, error, "made") from error
             raise
@@ -59,7 +59,7 @@ def make(directory: Path) -> None:
 
 
 def _is_free(directory: Path) -> bool:
-    """Whether nothing is there yet, or an empty directory."""
+    """Return whether the directory is missing or empty."""
     try:
         return not os.path.lexists(directory) or not any(directory.iterdir())
     except OSError:
@@ -67,7 +67,8 @@ def _is_free(directory: Path) -> bool:
 
 
 def _made() -> tuple[bytes, bytes, bytes]:
-    """An authority, a certificate that it signed, and that one's private key, as PEM."""
+    """Return an authority, a certificate signed by it, and the certificate's private key, as
+    PEM."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -127,9 +128,9 @@ def _made() -> tuple[bytes, bytes, bytes]:
 
 
 def check(directory: Path) -> datetime:
-    """When the certificate in a directory ends.
+    """Return the expiry time of the certificate in a directory.
 
-    ``InputError``: it is missing, expired, not this user's, or open to others.
+    ``InputError``: it is missing, expired, owned by another user, or readable by others.
     """
     _check_owner(directory, is_directory=True)
     for name in FILES:
@@ -161,7 +162,7 @@ def _check_owner(path: Path, *, is_directory: bool) -> None:
             f"'{path}' belongs to the user with number {found.st_uid}: {expected}",
             hint="copy it, as the user who runs the lab",
         )
-    # Nobody passes a directory of mode 0700, so only the key is worth a second lock.
+    # The directory has mode 0700, which already excludes others; only the key is checked again.
     closed = is_directory or path.name == KEY
     mode = stat.S_IMODE(found.st_mode)
     if closed and mode & 0o077:
@@ -214,7 +215,7 @@ def _check_key(directory: Path) -> None:
 
 
 def refused(address: str, directory: Path, error: BaseException) -> HostError:
-    """The error for an address where no scheduler of this certificate's cluster answers."""
+    """Return the error for an address where no scheduler of this certificate's cluster answers."""
     import ssl
 
     why, cause = str(error) or type(error).__name__, error

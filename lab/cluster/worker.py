@@ -1,7 +1,7 @@
 """A host of a cluster: dask's worker, and a cluster worker process for each run.
 
-dask's worker waits in threads, one for each cell that the host may run at once. The cluster worker
-is a process of the lab, which ends with dask's worker and takes its guests down.
+dask's worker waits in threads, one for each cell that the host may run at once. A cluster worker is
+a process of the lab. It ends with dask's worker, and ends its guests first.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from lab.model.execution.events import CellStarted, Trouble
 
 _EVENT: TypeAdapter[ClusterWorkerEvent] = TypeAdapter(ClusterWorkerEvent)
 STOP_SECONDS: Final = 90.0
-"""Seconds for a cluster worker to take its guests down before it is killed."""
+"""Timeout in seconds for a cluster worker to end its guests; then it is killed."""
 BEGINNINGS: Final = 3
-"""Cluster workers tried for a cell: an idle one may end just as the cell arrives."""
+"""Attempts to give a cell to a cluster worker: an idle one may exit just as the cell arrives."""
 ANSWER_SECONDS: Final = 60.0
-"""Seconds for one answer of the scheduler."""
+"""Timeout in seconds for one reply of the scheduler."""
 
 
-# -- what dask calls, by these names
+# -- called by dask, under these names
 
 
 def run_cell(run: str, cell: str, shared: bool = False) -> Returned:
@@ -62,13 +62,13 @@ def run_cell(run: str, cell: str, shared: bool = False) -> Returned:
 
 
 async def tell_facts(dask_worker: Any) -> dict[str, Any] | None:
-    """What the host is, in a form that other versions of the lab can read."""
+    """Return the host's facts as plain JSON, which other versions of the lab can read."""
     hosted: ClusterHost | None = getattr(dask_worker, "lab_hosted", None)
     return hosted.facts.model_dump(mode="json") if hosted else None
 
 
 async def finish_run(run: str, dask_worker: Any) -> tuple[str, tuple[str, ...]] | None:
-    """End a run without further cells: the host's name, and JSON of its calibrations."""
+    """End a run without further cells; return the host's name, and its calibrations as JSON."""
     hosted: ClusterHost | None = getattr(dask_worker, "lab_hosted", None)
     if hosted is None:
         return None
@@ -104,18 +104,18 @@ class Wire:
         return bool(self._ask("lab_has_image", image=image, sums=dict(sums)))
 
     def read(self, image: str, file: str, offset: int) -> bytes:
-        """A piece of a file of it."""
+        """Return a piece of an image's file."""
         return bytes(self._ask("lab_read_image", image=image, file=file, offset=offset) or b"")
 
     def assignment(self, run: str) -> Assignment:
-        """The run's assignment, which the client has stored with the scheduler."""
+        """Return the run's assignment, which the client stored with the scheduler."""
         text = self._ask("get_metadata", keys=[f"lab-{run}"], default="")
         if not text:
             raise HostError(f"nothing is known of the run '{run}': its client has gone")
         return Assignment.model_validate_json(text)
 
     def say(self, run: str, event: dict[str, Any]) -> None:
-        """Report an event to the clients that follow a run."""
+        """Report an event to the clients of a run."""
         self._worker.loop.add_callback(self._worker.log_event, f"lab-{run}", event)
 
     def leave(self) -> None:
@@ -124,7 +124,7 @@ class Wire:
 
 
 class WorkerHandle:
-    """The cluster worker process of one run, as its host sees it."""
+    """The cluster worker process of one run, from its host's side."""
 
     def __init__(self, assignment: Assignment, wire: Wire) -> None:
         self._wire = wire
@@ -134,7 +134,7 @@ class WorkerHandle:
         self._over = self._dropped = False
         self.trouble: LabError | None = None
         self.known: tuple[str, ...] = ()
-        """JSON of each calibration that it knew as it ended."""
+        """Calibrations that it knew when it ended, as JSON."""
         paths.outposts().mkdir(parents=True, exist_ok=True)
         self._log = paths.outposts() / f"{assignment.run}.{os.getpid()}.log"
         self._child = Child(
@@ -148,7 +148,7 @@ class WorkerHandle:
         self._listener.start()
 
     def ask(self, cell: str) -> Future[CellBack] | None:
-        """Request a cell, which runs once. ``None``: the process has ended."""
+        """Request a cell; each cell runs once. ``None``: the process has ended."""
         with self._lock:
             if self._over:
                 return None
@@ -158,7 +158,7 @@ class WorkerHandle:
             return self._waiting[cell]
 
     def end(self, *, kindly: bool) -> None:
-        """End it and its guests: after the cells it has, or at once."""
+        """End it and its guests: at once, or if ``kindly`` after its cells."""
         with self._lock:
             if not self._over and kindly:
                 self._tell(Finish())
@@ -175,7 +175,7 @@ class WorkerHandle:
     def _listen(self) -> None:
         try:
             self._hear()
-        finally:  # nobody waits for a cell any longer
+        finally:  # end the waiting of all callers
             self._ended()
 
     def _hear(self) -> None:
@@ -228,7 +228,7 @@ class WorkerHandle:
 
 
 def _words_of(log: Path) -> list[str]:
-    """The lines of a log, if it can be read."""
+    """Return the lines of a log; none if it cannot be read."""
     try:
         return log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     except OSError:
@@ -255,12 +255,12 @@ class ClusterHost:
         self._abandoned: set[str] = set()
         """Runs that were given up; cells of them may still arrive."""
         self.why = ""
-        """Why the host leaves the cluster; empty: it does not."""
+        """Why the host leaves the cluster; empty: it stays."""
 
     def cell(self, run: str, cell: str, *, shared: bool = False) -> Returned:
         """Run one cell and return its files. A host that fails by itself leaves the cluster.
 
-        A ``shared`` cell whose run was given up is begun again, if dask finds that another client
+        A ``shared`` cell of an abandoned run is started again, if dask still has a client that
         waits for it.
         """
         try:
@@ -300,13 +300,13 @@ class ClusterHost:
         return handle.known
 
     def end_all(self) -> None:
-        """End every run, at once; dask gives its cells to others."""
+        """End every run at once; dask reassigns their cells."""
         self._leaving = True
         for run in list(self._handles):
             self.end(run, kindly=False)
 
     def _handle(self, run: str, *, shared: bool = False) -> WorkerHandle:
-        """Return the run's cluster worker; fetch images before it is started."""
+        """Return the run's cluster worker; start it after fetching its images."""
         with self._lock:
             if self._leaving or (run in self._abandoned and not shared):
                 raise DroppedError("nobody waits for the run any more")
@@ -320,7 +320,8 @@ class ClusterHost:
             return self._handles[run]
 
     def _require_same(self, programs: Mapping[str, str]) -> None:
-        """``HostError`` where a run's client has another lab: the host may have joined since."""
+        """``HostError``: the client has another lab. The host may have joined after the client's
+        check."""
         mine = self.facts.programs
         if wrong := [
             f"{n} {mine.get(n)}, not {v}" for n, v in programs.items() if mine.get(n) != v
@@ -346,7 +347,7 @@ class ClusterHost:
 
 
 def _files(directory: Path) -> dict[str, bytes]:
-    """Every whole file below a directory, by its path there."""
+    """Return every complete file below a directory, by relative path."""
     found: Iterable[Path] = sorted(directory.rglob("*"))
     return {
         str(path.relative_to(directory)): path.read_bytes()

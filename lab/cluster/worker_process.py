@@ -2,8 +2,8 @@
 
 ``python -m lab.cluster.worker_process`` reads an :class:`Assignment` as one line of JSON from
 standard input, then orders, one per line, and reports events as lines of JSON on standard output.
-It schedules as a local run does, with the same executor. When standard input closes, it takes its
-guests down and ends.
+It schedules like a local run, with the same executor. When standard input closes, it ends its
+guests and exits.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _EVENT: TypeAdapter[ClusterWorkerEvent] = TypeAdapter(ClusterWorkerEvent)
 
 
 class _Stop(BaseException):
-    """A signal, or standard input has closed."""
+    """Raised by a signal, or when standard input closes."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -130,7 +130,7 @@ class ClusterWorker:
         self.tell(Known(calibrations=store.load_run().calibrations))
 
     def _place(self, system: tuple[str, str | None]) -> Platform:
-        """As `platforms.prepare`, with exactly the client's image."""
+        """Like `platforms.prepare`, but with exactly the client's image."""
         emulator = accelerator.emulator()
         hypervisor.require()
         wanted = self.assignment.images[image_key(system)]
@@ -149,19 +149,19 @@ class ClusterWorker:
 
 
 def image_key(system: tuple[str, str | None]) -> str:
-    """An image and the kernel in its place, if any, as one word."""
+    """Return a key for an image and its replaced kernel, if any."""
     return "+".join(part for part in system if part)
 
 
 def _compiled(given: Assignment) -> Compiled:
-    """Compile the client's scenario; the same data give the same cells."""
+    """Compile the client's scenario; equal data give equal cells."""
     path = Path(f"{given.scenario}.yaml")
     document = Document(source=str(path), data=given.document)
     return compile_document(path, document, trials=given.trials)
 
 
 def _offered(cell: Cell, disks: Sequence[str]) -> bool:
-    """Whether all real disks of a cell are offered here."""
+    """Return whether this host offers all real disks of a cell."""
     return all(disk.device is None or disk.device in disks for disk in cell.disks)
 
 
