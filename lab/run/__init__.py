@@ -1,1 +1,1 @@
-"""Running a scenario: its cells, the guests that they run in, the worker, the steps."""
+"""Running a scenario: preparation, scheduling, workers, steps."""

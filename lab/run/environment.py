@@ -1,4 +1,4 @@
-"""Facts about this host for results."""
+"""Facts about this host, for the result document."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lab.model.image.manifest import Image
 
 
 def image_facts(image: Image) -> dict[str, Any]:
-    """The image that guests boot."""
+    """Return facts about the image that guests boot."""
     expired = [
         f"{one.suite}, valid until {one.valid_until:%Y-%m-%d}"
         for one in image.manifest.expired
@@ -29,7 +29,7 @@ def image_facts(image: Image) -> dict[str, Any]:
 
 
 def host_facts(found: Accelerator) -> dict[str, Any]:
-    """Versions, accelerator and hardware."""
+    """Return versions, accelerator and hardware."""
     return {
         "lab": __version__,
         "accelerator": found.kind,
@@ -49,6 +49,6 @@ def host_facts(found: Accelerator) -> dict[str, Any]:
 
 
 def libvirt_version() -> str:
-    """libvirt's version, as reported by virsh."""
+    """Return libvirt's version, as reported by virsh."""
     done = process.run(["virsh", "--version"], timeout=20, check=False)
     return done.stdout.strip() or "unknown"

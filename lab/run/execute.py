@@ -1,4 +1,4 @@
-"""Running a scenario: from its cells to a run directory with a result."""
+"""Runs all cells of a scenario, and stores the result in a run directory."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ from lab.store.runs import RunStore, StoredCell, StoredRun, now
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """How a run ended."""
+    """The result of `run_scenario`."""
 
     store: RunStore
     result: Result
     kept: str | None
-    """Id of the guest that was left up."""
+    """Id of the guest that was left running; ``None``: none was."""
 
 
 class Executor(Protocol):
-    """Runs the cells of a run: on this host, or on a cluster."""
+    """Runs the cells of a run on this host or on a cluster."""
 
     def place(self, guest: Guest, progress: images.Progress) -> Platform:
-        """Image and accelerator of a guest configuration."""
+        """Return image and accelerator of a guest configuration."""
 
     def check_disks(self, cells: Sequence[Cell], erase: Sequence[str]) -> bool:
-        """Whether cells have real disks; ``InputError``: these may not be used so."""
+        """Return whether cells have real disks; ``InputError``: the guard refuses one of them."""
 
     def environment(self, place: Platform) -> dict[str, Any]:
-        """Facts about where the run is made, for its result."""
+        """Return facts about the hosts of the run, for its result."""
 
     def take(
         self,
@@ -71,9 +71,9 @@ class Executor(Protocol):
         *,
         real: bool,
     ) -> str | None:
-        """Run and store every cell; return the id of the guest that was left up.
+        """Run and store every cell; return the id of the guest that was left running.
 
-        ``real``: cells have real disks, each of which is in one guest at a time.
+        ``real``: cells have real disks. Each real disk is in one guest at a time.
         """
 
 
@@ -86,20 +86,20 @@ class LocalExecutor:
     say: Say
 
     def place(self, guest: Guest, progress: images.Progress) -> Platform:
-        """Image, QEMU and accelerator; builds a missing image."""
+        """Return image, QEMU and accelerator; build a missing image."""
         return self.placed(guest, progress, None)
 
     def placed(self, guest: Guest, progress: images.Progress, image: Image | None) -> Platform:
-        """The same with a given image; ``None``: the current one."""
+        """As `place`, with a given image; ``None``: the current one."""
         expired = self.options.accept_expired
         return prepare(guest, progress, accept_expired=expired, image=image)
 
     def check_disks(self, cells: Sequence[Cell], erase: Sequence[str]) -> bool:
-        """Refuse what the guard would refuse, before anything is booted."""
+        """Return whether cells have real disks; ``InputError``: the guard refuses one of them."""
         return check_real(cells, erase)
 
     def environment(self, place: Platform) -> dict[str, Any]:
-        """Facts about this host."""
+        """Return facts about this host."""
         facts = host_facts(place.accelerator) | {"image": image_facts(place.image)}
         return facts | ({"sealed": place.sealed.digests} if place.sealed else {})
 
@@ -148,8 +148,8 @@ def run_scenario(
 ) -> Done:
     """Run every cell that is not finished yet.
 
-    ``texts``: the ``--set`` as given. ``resume``: go on in that run's directory with the cells that
-    are not finished; ``InputError`` if another process works on it.
+    ``texts``: the values of ``--set`` as given. ``resume``: continue in that run's directory with
+    the unfinished cells; ``InputError``: another process uses it.
     """
     with ExitStack() as held:
         if resume is not None:
@@ -191,7 +191,7 @@ def _run_scenario(
     for cell in cells:
         if cell.guest.system not in platforms:
             platforms[cell.guest.system] = executor.place(cell.guest, progress)
-    check_arrays(compiled, cells or (compiled.base,), {})  # of images that had to be built
+    check_arrays(compiled, cells or (compiled.base,), {})  # images were built since
     if resume is None:
         run = _stored_run(compiled, cells, texts, executor.environment(place))
         store = RunStore.create(compiled.name, compiled.path.read_text(encoding="utf-8"), out)

@@ -1,7 +1,7 @@
 """A pool of guests for other programs, such as tests.
 
-Each guest belongs to a worker and is built as a cell without workloads; the program then goes in
-over a connection of its own. A guest is used again only if its fingerprint is unchanged.
+Each guest belongs to a worker, and is set up like a cell without workloads. The program then uses
+it over its own connection. A guest is used again only if its fingerprint is unchanged.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from lab.run.worker_pool import PooledWorker, Say, WorkerEvent, WorkerPool
 TRIES: Final = 3
 """Attempts to start a guest: two from a snapshot, then a boot."""
 IDLE: Final = 1
-"""Idle guests that are kept; each holds its memory."""
+"""Most idle guests that are kept; each occupies its memory."""
 MEMORY_SECONDS: Final = 300.0
 """Seconds to wait until other programs free memory."""
 
@@ -51,21 +51,21 @@ grep -hasz -m 1 . /proc/[0-9]*/cmdline > /run/lab-traces
 tr '\\0' '\\n' < /run/lab-traces | sort
 rm /run/lab-traces
 cut -d ' ' -f 1 /proc/modules | sort"""
-"""Prints a fingerprint: boot, oops, mounts, swap, arrays, settings of md and of the page cache,
-volumes, files (inodes that are still free), processes, modules.
+"""Script that prints a fingerprint: boot, oops, mounts, swap, arrays, settings of md and of the
+page cache, volumes, files (free inodes), processes, modules.
 
-A file that was changed in its place is not noticed."""
+It does not detect files that were overwritten in place."""
 
 
 @dataclass(slots=True, kw_only=True)
 class PooledGuest:
-    """A guest that a program uses."""
+    """A guest in use by a program."""
 
     worker: PooledWorker
     cell: Cell
     visit: GuestConnection
     traces: str
-    """The guest's fingerprint when it was handed out."""
+    """The guest's fingerprint when the program got it."""
 
     @property
     def target(self) -> str:
@@ -80,10 +80,10 @@ class PooledGuest:
 
 @dataclass(slots=True, kw_only=True)
 class GuestPool:
-    """The guests of one program."""
+    """The guests for one program."""
 
     directory: Path
-    """For the workers' logs, and what the building of arrays printed."""
+    """Directory for the workers' logs and the output of commands that build arrays."""
     say: Say
     progress: images.Progress
     _workers: WorkerPool = field(init=False)
@@ -98,7 +98,8 @@ class GuestPool:
     def acquire(self, compiled: Compiled, *, fresh: bool) -> PooledGuest:
         """Return a guest with the disks and the array of a scenario's base cell.
 
-        ``fresh``: nobody has used it before. ``InputError`` where its image cannot do that.
+        ``fresh``: a guest that was never used. ``InputError``: its image lacks a feature that it
+        needs.
         """
         check_images(compiled, self._facts)
         cell = compiled.base
@@ -108,16 +109,16 @@ class GuestPool:
         if cell.guest.system not in self._platforms:
             self._platforms[cell.guest.system] = prepare(cell.guest, self.progress)
             self._facts = {}
-            check_arrays(compiled, (cell,), self._facts)  # of an image that had to be built
+            check_arrays(compiled, (cell,), self._facts)  # images were built since
         while not fresh and (used := self._take_idle(cell.guest)) is not None:
             try:
                 return self._build(used, cell)
-            except GuestError as error:  # it died while it stood idle
+            except GuestError as error:  # the guest died while it was idle
                 self.say(f"the guest '{used.id}' is not used again: {error.message}")
         return self._build(self._start(compiled.name, cell), cell)
 
     def release(self, loan: PooledGuest) -> bool:
-        """Take a guest back; whether it will be used again."""
+        """Take a guest back; return whether it will be used again."""
         try:
             again = loan.visit.run(TRACES, 60.0).stdout == loan.traces
         except LabError:
@@ -132,7 +133,7 @@ class GuestPool:
         return True
 
     def close(self) -> None:
-        """End every guest and remove what is left of them."""
+        """End every guest and remove its files."""
         with uninterrupted():
             for error in self._workers.stop():
                 self.say(str(error))
@@ -147,7 +148,7 @@ class GuestPool:
             self._idle.remove(worker)
             if worker.guest == guest:
                 return worker
-            worker.order(End())  # it has another configuration, and holds memory
+            worker.order(End())  # it has another configuration, and occupies memory
         self._idle = []
         return None
 
@@ -179,7 +180,7 @@ class GuestPool:
         )
 
     def _build(self, worker: PooledWorker, cell: Cell) -> PooledGuest:
-        """Build the cell's disks and array in a guest, in place of earlier ones."""
+        """Build the cell's disks and array in a guest, after removing earlier ones."""
         self._loans += 1
         place = self.directory / f"{worker.id}.{self._loans}"
         place.mkdir()
@@ -211,7 +212,7 @@ class GuestPool:
     def _await(
         self, worker: PooledWorker, kind: type[GuestStarted] | type[CellFinished]
     ) -> Event | None:
-        """The next such event of a worker; ``None``: it ended."""
+        """Return the next such event of a worker; ``None``: the worker exited."""
         while True:
             heard, event = self._receive()
             if heard is worker and (event is None or isinstance(event, kind)):

@@ -19,7 +19,7 @@ from lab.store import runs as store
 
 
 def live() -> list[dict[str, Any]]:
-    """Every guest that has a directory, as a row of facts."""
+    """Return a row of facts for every guest that has a directory."""
     rows = []
     for record in guests.every():
         alive = guests.is_alive(record)
@@ -48,8 +48,8 @@ def live() -> list[dict[str, Any]]:
 def ssh(name: str | None, command: Sequence[str], *, user: str) -> int:
     """Run OpenSSH's client on this terminal; return its exit status.
 
-    A guest with virtual time runs while a client is connected, and is suspended otherwise. For
-    any other guest the client replaces this process.
+    A guest in virtual time runs only while a client is connected; then it is suspended. For any
+    other guest the client replaces this process.
     """
     record = guests.find(name)
     argv = ssh_argv(record, command, user=user)
@@ -59,10 +59,10 @@ def ssh(name: str | None, command: Sequence[str], *, user: str) -> int:
 
 
 def ssh_argv(record: GuestRecord, command: Sequence[str], *, user: str) -> list[str]:
-    """OpenSSH's command line, with the guest's key pinned and without the user's own files."""
+    """Return OpenSSH's command line; it pins the guest's key and ignores the user's own files."""
     terminal = []
     if user == "root" and not command:
-        # root's own shell is the one that starts fastest, for the lab; people get theirs.
+        # root's shell is chosen for a fast start of the lab's commands. Users get bash.
         terminal, command = ["-t"], ["command -v bash >/dev/null && exec bash -l || exec sh -l"]
     return [
         *("ssh", *terminal, "-F", "none", "-p", str(record.port), "-i", str(keys.lab_key_path())),
@@ -75,7 +75,7 @@ def ssh_argv(record: GuestRecord, command: Sequence[str], *, user: str) -> list[
 
 
 def console_argv(name: str | None, *, follow: bool) -> list[str]:
-    """A pager's worth of console log."""
+    """Return the command line that shows a guest's console log."""
     record = guests.find(name)
     log = str(record.path / "console.log")
     return ["tail", "-n", "+1", "-f", log] if follow else ["cat", log]
@@ -102,7 +102,7 @@ def take_down(names: Sequence[str]) -> list[str]:
 
 
 def sweep() -> list[str]:
-    """Remove what dead labs and workers left, except images; return the names."""
+    """Remove leftovers of dead labs and workers, except images; return their names."""
     removed = guests.collect_garbage() + snapshots.collect_garbage() + guests.collect_homes()
     host = (paths.host(), paths.host() / "capabilities", paths.host() / "calibration")
     places = (paths.guests(), paths.keys(), paths.plugins(), paths.outposts(), paths.sealed())
@@ -114,10 +114,10 @@ def sweep() -> list[str]:
 
 
 def collect(*, dry_run: bool) -> list[str]:
-    """Remove abandoned guests and dead image builds; return the names, as ``dry_run`` does."""
+    """Remove abandoned guests and image builds; return their names. ``dry_run``: only list them."""
     if dry_run:
         return [d.name for d in guests.abandoned()]
     removed = sweep()
     with contextlib.suppress(HostError):
-        removed += images.prune(keep=sys.maxsize).names  # only what dead builders left
+        removed += images.prune(keep=sys.maxsize).names  # only leftovers of dead builds
     return removed

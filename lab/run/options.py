@@ -13,24 +13,24 @@ class RunOptions:
     """Options of a run."""
 
     keep: bool = False
-    """Leave the base cell's guest up."""
+    """Leave the base cell's guest running."""
     workloads: bool = True
-    """``False``: only make the base cell's array."""
+    """``False``: only build the base cell's array."""
     jobs: int | None = None
-    """Guests at once; ``None``: as many as the host can run."""
+    """Number of concurrent guests; ``None``: as many as the host can run."""
     cold: bool = False
-    """Boot every guest; use and make no snapshot."""
+    """Boot every guest; neither use nor make snapshots."""
     accept_expired: bool = False
-    """Build images from an archive whose Release files have expired, too."""
+    """Also build images from an archive whose Release files have expired."""
     erase: tuple[str, ...] = ()
-    """Serials of real disks that may be written to."""
+    """Serials of real disks that the guests may write to."""
     fresh: bool = False
-    """Run sealed cells that ran here before with the same inputs."""
+    """Run sealed cells even if results for the same inputs are stored."""
     remember: bool = True
-    """Later runs may take the results of sealed cells."""
+    """Allow later runs to take the results of sealed cells."""
     unsealed: bool = False
-    """Guests with virtual time keep network and SSH."""
+    """Give guests in virtual time network and SSH."""
 
     def unseals(self, cell: Cell) -> bool:
-        """Whether a cell's guest has virtual time with network and SSH."""
+        """Return whether a cell's guest has virtual time with network and SSH."""
         return is_sealed(cell) and (self.keep or self.unsealed or needs_network(cell))

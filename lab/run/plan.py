@@ -1,4 +1,4 @@
-"""What would be done and what should come out, without booting anything."""
+"""Steps and predictions of a run, without booting anything."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lab.store.runs import now
 
 
 def plan_of(compiled: Compiled) -> Plan:
-    """The procedures of every guest and cell; what is missing on the host becomes a note."""
+    """Return the procedures of every guest and cell, with a note for each missing file."""
     check_images(compiled, {})
     notes: list[str] = []
     planned = []
@@ -77,7 +77,7 @@ def _site(guest: Guest, directory: str, notes: list[str]) -> tuple[Site, Acceler
 
 
 def prediction_of(compiled: Compiled) -> Result:
-    """The result document with predictions and no measurements."""
+    """Return the result document with predictions and without measurements."""
     claims = compiled.scenario.claims
     cells = [
         JudgedCell(
@@ -144,7 +144,7 @@ claims:
 
 
 def write_new(path: Path) -> None:
-    """Write a scenario to start from; an existing file is never written over."""
+    """Write a scenario to start from; never overwrite an existing file."""
     if path.suffix not in (".yaml", ".yml"):
         raise InputError(f"'{path}' should end in .yaml, so that it can be given to `lab up`")
     try:

@@ -1,4 +1,4 @@
-"""Running a stored run's sealed cells again, and comparing them byte for byte."""
+"""Runs a stored run's sealed cells again, and compares the results byte for byte."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from lab.store.files import RunFiles
 from lab.store.runs import RunStore, StoredOutcome, StoredRun
 
 BUNDLE = ("run.json", "cell.json", "outcome.json")
-"""Files of a bundle (``lab results export --format bundle``) at its top."""
+"""Files at the top of a bundle (``lab results export --format bundle``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,20 +46,20 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A run, or a bundle of one of its cells."""
+    """A stored run, or a bundle of one of its cells."""
 
     id: str
     about: StoredRun
     scenario: str
     """Text of the scenario's file."""
     cells: dict[str, Stored]
-    """Finished cells by the id that they are stored under."""
+    """Finished cells by stored id."""
     run: RunStore | None
-    """``None``: it is a bundle."""
+    """``None``: the source is a bundle."""
 
 
 def source_of(name: str, find: Callable[[str], RunStore]) -> Source:
-    """A stored run by its name, or by its directory; or the directory of a bundle."""
+    """Return a stored run by name or directory, or a bundle by directory."""
     directory = Path(name)
     if all((directory / file).is_file() for file in BUNDLE):
         return _bundle(directory)
@@ -96,7 +96,7 @@ def _bundle(directory: Path) -> Source:
 
 
 def skipped(source: Source, only: str | None = None) -> dict[str, str]:
-    """Cells that are not run again, and why."""
+    """Return the cells that cannot be compared, with the reason for each."""
     found = {}
     for stored in source.about.cells:
         cell = source.cells.get(stored.id)
@@ -114,15 +114,15 @@ def skipped(source: Source, only: str | None = None) -> dict[str, str]:
 
 
 def booted(source: Source, wanted: set[str]) -> bool:
-    """Whether the guests of these cells booted, as with ``--cold``, instead of being restored."""
+    """Return whether the guests of these cells booted (``--cold``) instead of being restored."""
     digests = [source.cells[cell].outcome.digest for cell in wanted]
     return not any(digest is not None and digest.snapshot for digest in digests)
 
 
 def compiled_of(source: Source, path: Path, wanted: set[str]) -> Compiled:
-    """The run's scenario with the wanted cells alone; ``path``: its file.
+    """Compile the run's scenario with only the wanted cells; ``path`` is its file.
 
-    ``InputError``: this lab makes other cells of it.
+    ``InputError``: this version of the lab makes other cells from it.
     """
     overrides = [parse_override(text) for text in source.about.overrides]
     whole = compile_document(path, read_file(path), overrides=overrides)
@@ -139,7 +139,7 @@ def compiled_of(source: Source, path: Path, wanted: set[str]) -> Compiled:
 
 @contextmanager
 def workplace(source: Source) -> Iterator[Path]:
-    """A directory for the new run, with the scenario's file; it is removed at the end."""
+    """Yield a directory for the new run, with the scenario's file; remove it at the end."""
     name = source.about.scenario
     if untrusted.wrong_name(name) or untrusted.wrong_name(f"{name}.yaml"):
         raise InputError(f"the run '{source.id}' has no name of a scenario: {name[:80]!r}")
@@ -161,13 +161,13 @@ def workplace(source: Source) -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinnedExecutor(LocalExecutor):
-    """Runs cells on this host, from the image build that a stored run had."""
+    """Runs cells on this host, with the image that the stored run used."""
 
     digest: str
 
     @override
     def place(self, guest: Guest, progress: images.Progress) -> Platform:
-        """That build, if it is here; otherwise the current one."""
+        """Return the stored run's image, if it exists here; otherwise the current one."""
         pinned = next(
             (
                 image
@@ -180,7 +180,7 @@ class PinnedExecutor(LocalExecutor):
 
 
 def executor_of(source: Source, options: RunOptions, watch: Watch, say: Say) -> PinnedExecutor:
-    """The executor of a reproduction."""
+    """Return the executor of a reproduction."""
     image = source.about.environment.get("image") or {}
     return PinnedExecutor(
         options=options, watch=watch, say=say, digest=str(image.get("digest", ""))
@@ -200,8 +200,8 @@ def reproduce(
 ) -> Reproduction:
     """Run the cells in ``place`` and compare them.
 
-    If all are identical, later runs may take the stored run's results, and the new run is not
-    kept. Otherwise it is kept with the other runs.
+    If all are identical, later runs may take the stored run's results, and the new run is removed.
+    Otherwise it is stored with the other runs.
     """
     done = run_scenario(
         compiled,
@@ -253,7 +253,7 @@ def _compared(stored: Stored, store: RunStore, cell: str) -> ReproducedCell:
 
 
 def _keep(store: RunStore) -> RunStore:
-    """Move a run to the others."""
+    """Move the run to the directory of all runs."""
     for number in range(1000):
         name = store.id + (f"-r{number}" if number else "")
         target = paths.runs() / name
@@ -266,7 +266,7 @@ def _keep(store: RunStore) -> RunStore:
 
 
 def other_inputs(stored: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[OtherInput]:
-    """What is not the same in the environments of two runs, and what to do."""
+    """Yield the inputs that differ between two runs' environments, with advice."""
     image = (stored.get("image") or {}).get("name", "IMAGE")
     advice = {
         "image": f"export it where the run was made (`lab image export {image} FILE`), and import"

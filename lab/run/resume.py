@@ -1,4 +1,4 @@
-"""Resuming a run."""
+"""Finds and checks the run to resume."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lab.store.runs import RunStore
 
 
 def require_same(run: RunStore, compiled: Compiled) -> None:
-    """``InputError`` if the run is of another scenario; its own copy has another name."""
+    """``InputError``: the run is of another scenario. The file names may differ."""
     own = run.directory / "scenario.yaml"
     known = run.load_run().scenario
     if known != compiled.name and compiled.path.resolve() != own.resolve():
@@ -20,7 +20,7 @@ def require_same(run: RunStore, compiled: Compiled) -> None:
 
 
 def stored(name: str, compiled: Compiled, texts: Sequence[str]) -> RunStore:
-    """The run to go on with; ``InputError`` where it is of another scenario, or of other cells."""
+    """Return the run to resume; ``InputError``: its scenario or its cells differ."""
     found = store.find(name, compiled.name)
     run = found.load_run()
     require_same(found, compiled)

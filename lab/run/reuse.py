@@ -1,4 +1,4 @@
-"""Taking results of sealed cells that ran on this host before, instead of running them again."""
+"""Takes results of sealed cells from earlier runs on this host, instead of running them again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def inputs_of(
     platforms: Mapping[tuple[str, str | None], Platform],
     options: RunOptions,
 ) -> dict[str, str]:
-    """The digest of each sealed cell's inputs, by the cell's id."""
+    """Return the digest of each sealed cell's inputs, by cell id."""
     kits: dict[Guest, SealedKit] = {}
     found = {}
     for cell in cells:
@@ -42,7 +42,7 @@ def inputs_of(
 
 
 def take(store: RunStore, cells: Sequence[Cell], inputs: Mapping[str, str], say: Say) -> set[str]:
-    """Copy the results of cells that ran here with these inputs into a run; return their ids."""
+    """Copy stored results of cells with these inputs into a run; return the cells' ids."""
     by_run: dict[str, set[str]] = {}
     for cell in cells:
         name = cell_id(cell)

@@ -1,6 +1,6 @@
-"""Runs the steps of a procedure; it knows nothing of workloads, disks or RAID.
+"""Runs the steps of a procedure. It has no code about workloads, disks or RAID.
 
-What a step makes is removed when its ``Undo`` unwinds, last made first.
+``Undo`` removes what the steps created, in reverse order.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class CheckFailedError(TroubleError):
 
 
 class Undo:
-    """Actions that undo what was made."""
+    """Actions that undo steps."""
 
     def __init__(self) -> None:
         self._steps: list[Callable[[], object]] = []
 
     def add(self, action: Callable[..., object], *arguments: object) -> None:
-        """Add an action, which must be harmless if there is nothing to undo."""
+        """Add an action; it must do nothing if there is nothing to undo."""
         self._steps.append(lambda: action(*arguments))
 
     def forget(self) -> None:
@@ -72,7 +72,7 @@ class Undo:
 def run_step(step: Step, bench: Backend, undo: Undo, save: Save) -> tuple[Check, ...]:
     """Run one step, add its undo, return its checks.
 
-    The undo of a step that can stop half-way is added before the step runs.
+    If a step can fail half-way, its undo is added before it runs.
     """
     match step:
         case AskServer():
@@ -189,7 +189,7 @@ def _wait_for(step: WaitFor, bench: Backend) -> None:
 
 
 def _timed(step: Timed, bench: Backend, save: Save) -> None:
-    """Run a workload and what is read before and after it, as one command: round trips are slow."""
+    """Run a workload with the scripts before and after it as one command, to save round trips."""
     tag = f"{step.workload}.{step.trial}"
     began = bench.pressure()
     output = bench.guest(timed_script(step), step.timeout)
@@ -208,7 +208,7 @@ def _timed(step: Timed, bench: Backend, save: Save) -> None:
 
 
 def _begin(step: BeginWorkload, bench: Backend, save: Save) -> None:
-    """Read counters and start a workload."""
+    """Read counters, then start a workload."""
     tag = f"{step.workload}.{step.trial}"
     if step.before:
         output = bench.guest(step.before, 120.0)
@@ -219,7 +219,7 @@ def _begin(step: BeginWorkload, bench: Backend, save: Save) -> None:
 
 
 def _end(step: EndWorkload, bench: Backend, save: Save) -> None:
-    """Wait for a workload or its guest to end, and read counters."""
+    """Wait for a workload or its guest to end, then read counters."""
     tag = f"{step.workload}.{step.trial}"
     output = bench.end(tag, step.timeout, cut=step.cut)
     save(f"{tag}.stdout.txt", output.stdout)

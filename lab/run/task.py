@@ -1,4 +1,4 @@
-"""What a run has to do: its cells, and the calibration of their disks."""
+"""Tasks of a run: cells, and calibrations of their disks."""
 
 from __future__ import annotations
 
@@ -22,47 +22,47 @@ from lab.store.runs import StoredOutcome
 
 @dataclass(slots=True, kw_only=True)
 class Task:
-    """A cell or calibration that waits or runs."""
+    """A waiting or running cell or calibration."""
 
     cell: Cell
     id: str
     seconds: float
-    """Seconds that its workloads should take."""
+    """Expected duration of its workloads."""
     need: schedule.Need
     expected: tuple[Prediction, ...]
     """Predictions for its workloads."""
     wish: Wanted | None = None
-    """The calibration that it makes; ``None``: it is a cell of the scenario."""
+    """Calibration to make; ``None``: the task is a cell of the scenario."""
     alone: bool = False
-    """Nothing else may run meanwhile: it was contended."""
+    """Run it without concurrent cells, because it was contended."""
     concurrent: int = 1
-    """Cells that ran at once during its last attempt, with it, at most."""
+    """Most cells that ran at once during its last attempt, including itself."""
     repeats: int = 0
-    """Repetitions for contention."""
+    """Repetitions because of contention."""
     best: tuple[Path, StoredOutcome] | None = None
     """The earlier attempt with the fewest contended workloads."""
     retried: bool = False
-    """An attempt was lost with its guest."""
+    """An attempt failed because its guest was lost."""
     directory: Path = Path()
     started: bool = False
     checks: list[Check] = field(default_factory=list)
 
     def contention(self, raw: Mapping[str, str]) -> tuple[Check, ...]:
-        """Checks whether each workload got the CPU time it needed.
+        """Return a check for each workload: whether it got the CPU time that it needed.
 
-        None in virtual time, nor of modelled drives in real time, which are not judged.
+        Empty in virtual time, and for modelled drives in real time, whose values are not judged.
         """
         if self.need.virtual or unjudged(self.cell):
             return ()
         return measure.contention(self.cell, raw, self.expected)
 
     def remember(self, outcome: StoredOutcome) -> None:
-        """Record a contended attempt, if no earlier one was less contended."""
+        """Keep a contended attempt if it is the least contended one so far."""
         if outcome.outcome is Outcome.DONE:
             self.best = self.least_contended(outcome)
 
     def least_contended(self, outcome: StoredOutcome) -> tuple[Path, StoredOutcome]:
-        """Directory and outcome of the attempt with the fewest contended workloads."""
+        """Return directory and outcome of the attempt with the fewest contended workloads."""
         here = self.directory, outcome
         if self.best is None or outcome.outcome is not Outcome.DONE:
             return here
@@ -74,7 +74,7 @@ def _contended(outcome: StoredOutcome) -> int:
 
 
 def task_of(cell: Cell) -> Task:
-    """A cell of the scenario."""
+    """Return the task of a scenario's cell."""
     return Task(
         cell=cell,
         id=cell_id(cell),
@@ -85,15 +85,15 @@ def task_of(cell: Cell) -> Task:
 
 
 def seconds_of(cell: Cell) -> float:
-    """Seconds that a cell's workloads should take."""
+    """Return the expected duration of a cell's workloads in seconds."""
     known = durations(cell)
     seconds = sum(known.get(w.name, schedule.UNKNOWN_SECONDS) for w in cell.workloads)
     return seconds * cell.trials
 
 
 def need_of(cell: Cell) -> schedule.Need:
-    """What a cell takes of its host."""
-    # A sealed cell has a guest, and so disks, for each trial.
+    """Return the resources of the host that a cell needs."""
+    # Each trial of a sealed cell has its own guest, and so its own disks.
     rounds = 1 if cell.guest.clock is Clock.VIRTUAL else cell.trials
     return schedule.need_of(cell, memory_of(cell.guest), written(cell) * rounds)
 
@@ -106,7 +106,7 @@ def calibration_of(wish: Wanted) -> Task:
 
 
 def by_guest(cells: Sequence[Cell]) -> dict[Guest, list[Cell]]:
-    """Cells by guest configuration."""
+    """Return the cells grouped by guest configuration."""
     groups: dict[Guest, list[Cell]] = {}
     for cell in cells:
         groups.setdefault(cell.guest, []).append(cell)

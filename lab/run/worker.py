@@ -1,8 +1,8 @@
-"""The worker process: one guest, and its cells one after another.
+"""The worker process: one guest, which runs cells one after another.
 
 ``python -m lab.run.worker`` reads a :class:`GuestJob` as one line of JSON from standard input, then
-orders, one per line, and reports events as lines of JSON on standard output. When standard input
-closes, the lab that started it is gone, and the worker takes its guest down and ends.
+orders, one per line, and reports events as lines of JSON on standard output. Standard input closes
+when the main process exits; then the worker ends its guest and exits.
 """
 
 from __future__ import annotations
@@ -60,28 +60,28 @@ _ORDER: TypeAdapter[Order] = TypeAdapter(Order)
 
 
 CLEANING: Final = 90.0
-"""Seconds to take the guest down; after that the worker ends QEMU by its process id."""
+"""Timeout in seconds for ending the guest; then the worker kills QEMU by its process id."""
 
 
 class StopWorker(BaseException):
-    """A signal, or standard input has closed."""
+    """Raised by a signal, or when standard input closes."""
 
 
 class _Stopwatch:
-    """Seconds of a cell, by phase."""
+    """Measures a cell's seconds by phase."""
 
     def __init__(self) -> None:
         self.array = self.workloads = self.teardown = self.waiting = 0.0
         self._since = clock.now()
 
     def lap(self, phase: str) -> None:
-        """Count the time since the last lap to a phase."""
+        """Add the time since the previous lap to a phase."""
         now = clock.now()
         setattr(self, phase, getattr(self, phase) + now - self._since)
         self._since = now
 
     def seconds(self, boot: float) -> PhaseSeconds:
-        """The phases and their sum."""
+        """Return the phases and their sum."""
         total = boot + self.array + self.workloads + self.teardown + self.waiting
         return PhaseSeconds(
             boot=boot,
@@ -112,10 +112,10 @@ class Worker:
         self._booted = Undo()
         """Undoes the guest that the last cell booted."""
         self._whole = False
-        """The last cell ended, and its guest still responds."""
+        """The last cell finished, and its guest still responds."""
 
     def emit(self, event: Event) -> None:
-        """Report an event; if the lab no longer reads, cleaning up goes on."""
+        """Report an event. Cleaning up continues even if the main process no longer reads."""
         told = event.model_copy(update={"at": round(clock.now() - self._began, 3)})
         self._teller.tell(_EVENT.dump_json(told))
 
@@ -130,7 +130,7 @@ class Worker:
         )
 
     def work(self) -> int:
-        """Bring the guest up, follow orders, take it down; return the exit status."""
+        """Start the guest, follow orders, end the guest; return the exit status."""
         undo = Undo()
         undo.add(guests.remove, guests.directory_of(self.job.guest))
         bench: LiveBackend | SealedBackend | None = None
@@ -154,9 +154,7 @@ class Worker:
                 self._tell_trouble(error)
             finally:
                 wire.ignore_signals()
-        except (
-            StopWorker
-        ):  # also where it came in the last moment before the worker ignored signals
+        except StopWorker:  # also a signal that arrived just before the worker ignored them
             kept = False
         if kept and bench is not None and not isinstance(bench, SealedBackend):
             self._keep(bench)
@@ -170,7 +168,7 @@ class Worker:
         return status
 
     def _end_by_force(self, cleaned: threading.Event) -> None:
-        """Exit if cleaning up takes too long; QEMU is ended by its process id."""
+        """Exit if cleaning up takes too long, after killing QEMU by its process id."""
         countdown = clock.Countdown(clock.limit(CLEANING))
         while countdown.left() > 0:
             if cleaned.wait(clock.LOOK):
@@ -185,7 +183,7 @@ class Worker:
         wire.leave(EXIT_TROUBLE)
 
     def _move_in(self) -> LiveBackend | SealedBackend:
-        """The guest's directory and record."""
+        """Create the guest's directory and record; return the backend."""
         path = self.job.private_key
         key = Path(path).read_text(encoding="ascii") if path or self.job.sealed is None else ""
         record = guests.create(
@@ -225,7 +223,7 @@ class Worker:
         self.emit(Notice(cell=self._cell_job.id if self._cell_job else None, message=message))
 
     def _boot_again(self, bench: UnsealedBackend) -> None:
-        """Boot a guest with virtual time for a cell, in place of that of the cell before."""
+        """Boot a guest in virtual time for a cell, after ending the previous cell's guest."""
         self._take_down()
         run_procedure(
             *(self.job.procedure, bench, self._booted),
@@ -233,12 +231,12 @@ class Worker:
         )
 
     def _take_down(self) -> None:
-        """End the guest that the last cell has booted."""
+        """End the guest that the previous cell booted."""
         if errors := self._booted.unwind():
             raise errors[0]
 
     def _bring_up(self, bench: LiveBackend, undo: Undo) -> None:
-        """Run the guest's own procedure; its captures are stored with each cell's raw output."""
+        """Run the guest's procedure; its raw output is stored with each cell's."""
 
         def on_step(step: Step) -> None:
             self._slot.cover(bench.record.pid)
@@ -254,10 +252,11 @@ class Worker:
         )
 
     def _follow(self, bench: LiveBackend | SealedBackend) -> bool:
-        """Follow orders; return whether the guest is to be kept.
+        """Follow orders; return whether to leave the guest running.
 
-        A cell is undone only when the next one begins, so the last array can be kept. Real disks
-        are the exception: the guest returns them blank. A cell that is not done ends the guest.
+        A cell is undone only when the next one begins, so that the last array can be kept. A last
+        cell with real disks is undone too, so that they are returned blank. The guest ends after a
+        cell that is not done.
         """
         boot = self._boot
         while True:
@@ -285,7 +284,7 @@ class Worker:
                     return False
 
     def _give_back(self) -> list[LabError]:
-        """Undo the last cell if it has real disks."""
+        """Undo the previous cell if it has real disks."""
         steps = self._cell_job.procedure.steps if self._cell_job else ()
         if not self._whole or not any(isinstance(s, PassDisk) for s in steps):
             return []
@@ -338,7 +337,7 @@ class Worker:
     def _run(
         self, cell: CellJob, bench: Backend, assembled: Undo, on_step: Callable[[Step], None]
     ) -> None:
-        """Run a cell's procedure; its raw output goes to the cell's directory."""
+        """Run a cell's procedure; write its raw output to the cell's directory."""
         run_procedure(
             cell.procedure,
             bench,
@@ -351,10 +350,10 @@ class Worker:
     def _outcome(
         self, bench: LiveBackend | SealedBackend, cell: CellJob, do: Callable[[], None]
     ) -> tuple[Outcome, str]:
-        """Run a cell with ``do``; return its outcome and the reason. ``FullError`` passes.
+        """Run a cell with ``do``; return its outcome and the reason. ``FullError`` is not caught.
 
-        With a cell that is not done the end of the console, its disks' superblocks and the
-        kernel's log are kept.
+        If the cell is not done, the end of the console log, its disks' superblocks and the kernel
+        log are stored.
         """
         try:
             do()
@@ -371,7 +370,7 @@ class Worker:
         return Outcome.DONE, ""
 
     def _sealed_cell(self, bench: SealedBackend, cell: CellJob) -> CellFinished:
-        """Run a cell in a sealed guest, which reports nothing until it is done."""
+        """Run a cell in a sealed guest; it reports nothing before its end."""
         self.emit(CellStarted(cell=cell.id))
         watch = _Stopwatch()
 
@@ -402,7 +401,7 @@ class Worker:
     def _unsealed_cell(self, bench: UnsealedBackend, cell: CellJob) -> CellFinished:
         """Boot a guest with the cell's disks, run the cell, and suspend the guest.
 
-        It needs no CPU slot: its clock stands still while it waits for a CPU.
+        It needs no CPU slot: the guest's clock stops while the guest waits for a CPU.
         """
         self.emit(CellStarted(cell=cell.id))
         watch = _Stopwatch()
@@ -433,7 +432,7 @@ class Worker:
         )
 
     def _keep(self, bench: LiveBackend) -> None:
-        """Leave the guest up, without an owner."""
+        """Leave the guest running without an owner."""
         bench.release()
         record: GuestRecord = bench.record
         cell = self._cell_job
@@ -444,18 +443,18 @@ class Worker:
 
 @dataclass(slots=True)
 class SlotUse:
-    """Which steps of a cell need a CPU slot (``lab.host.system.cpu_slots``)."""
+    """Tells for each step whether it needs a CPU slot (``lab.host.system.cpu_slots``)."""
 
     under_way: bool = False
     """A workload runs, so a fault does not wait for a slot."""
 
     def at(self, step: Step) -> Literal["release", "acquire", "leave"]:
-        """What to do with the slot before a step."""
+        """Return the change of the slot before a step."""
         waits = Timed | BeginWorkload | Pause | EndWorkload | WaitFor
         begins, ends = isinstance(step, BeginWorkload), isinstance(step, EndWorkload | PowerCycle)
         in_the_middle, self.under_way = self.under_way, begins or (self.under_way and not ends)
         if isinstance(step, waits) or (isinstance(step, GuestCommand) and step.waits):
-            return "release"  # a workload waits for disks, as md's sync does
+            return "release"  # the workload waits for disks, and so does md's sync
         return "leave" if in_the_middle else "acquire"
 
 

@@ -1,4 +1,7 @@
-"""Worker processes of a run: start them, receive their events, end them. Each has one guest."""
+"""Worker processes of a run: start them, receive their events, end them.
+
+Each worker has one guest.
+"""
 
 from __future__ import annotations
 
@@ -36,19 +39,19 @@ class PooledWorker:
     child: Child
     log: Path
     up: bool = False
-    """SSH answered."""
+    """The guest answered on SSH."""
     busy: bool = True
-    """It boots, has a cell, or was told to end."""
+    """It boots, runs a cell, or was ordered to end."""
     plugged: Plugged = field(default_factory=Plugged)
-    """Data disks that its guest has."""
+    """Data disks plugged into its guest."""
     reserved: bool = False
-    """Its array is to stay up, so it gets no other cell."""
+    """Its array is to be left running, so it gets no other cell."""
     kept: bool = False
     unread: bool = False
-    """It ended because the lab was stopped."""
+    """It exited because the lab was stopped for too long."""
     trouble: LabError | None = None
     garbled: bool = False
-    """It printed a line that cannot be read; further events are ignored."""
+    """It printed an unreadable line; later events are ignored."""
 
     @property
     def id(self) -> str:
@@ -56,16 +59,16 @@ class PooledWorker:
         return self.job.guest
 
     def order(self, order: Order) -> None:
-        """Send an order."""
+        """Send an order to the worker."""
         self.busy = True
         self.child.tell(order.model_dump_json())
 
 
 Watch = Callable[[str, Event | None], None]
-"""Receives a guest's id and each event of its worker; ``None``: the worker has ended."""
+"""Receives a guest's id and each event of its worker; ``None``: the worker has exited."""
 Say = Callable[[str], None]
 WorkerEvent = tuple[PooledWorker, Event | None]
-"""An event of a worker; ``None``: its output has closed, and it ends."""
+"""An event of a worker; ``None``: its output has closed, so it is exiting."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,19 +76,19 @@ class WorkerPool:
     """The workers of one run."""
 
     directory: Path
-    """For the workers' logs."""
+    """Directory of the workers' logs."""
     workers: list[PooledWorker] = field(default_factory=list)
     events: SimpleQueue[Any] = field(default_factory=SimpleQueue)
-    """Receives each :data:`WorkerEvent`; others may put more into it."""
+    """Receives each :data:`WorkerEvent`; other threads may add to it."""
 
     def start(self, job: GuestJob, guest: Guest) -> PooledWorker:
-        """Start a worker, whose events go to ``events``."""
+        """Start a worker; its events go to ``events``."""
         log = self.directory / f"worker-{job.guest}.log"
         child = Child(
             [sys.executable, "-m", "lab.run.worker"],
             first_line=job.model_dump_json(),
             log=log,
-            env={"LIBVIRT_LOG_OUTPUTS": "3:stderr"},  # libvirt reads it when it is loaded
+            env={"LIBVIRT_LOG_OUTPUTS": "3:stderr"},  # libvirt reads it when the library is loaded
             silence=wire.SILENCE,
         )
         worker = PooledWorker(job=job, guest=guest, child=child, log=log)
@@ -98,7 +101,7 @@ class WorkerPool:
             for line in worker.child.lines():
                 if not worker.garbled:
                     self._take(worker, line)
-        finally:  # whatever happened, nobody waits for it any longer
+        finally:  # in every case, end the waiting for its events
             self.events.put((worker, None))
 
     def _take(self, worker: PooledWorker, line: str) -> None:
@@ -116,7 +119,7 @@ class WorkerPool:
             self.events.put((worker, event))
 
     def note(self, worker: PooledWorker, event: Event | None) -> None:
-        """Record what an event says about the worker itself; ``None`` collects the ended worker."""
+        """Record what an event says about the worker; ``None`` reaps the exited worker."""
         match event:
             case None:
                 self._ended(worker)
@@ -136,7 +139,7 @@ class WorkerPool:
                 pass
 
     def _ended(self, worker: PooledWorker) -> None:
-        """Collect an ended worker and remove what it left."""
+        """Reap an exited worker and remove its leftovers."""
         self.workers.remove(worker)
         worker.child.hang_up()
         status = worker.child.end(STOP_SECONDS)
@@ -155,7 +158,7 @@ class WorkerPool:
             )
 
     def stop(self) -> list[LabError]:
-        """End all workers within :data:`STOP_SECONDS`; return what could not be removed."""
+        """End all workers within :data:`STOP_SECONDS`; return errors about remaining files."""
         for worker in self.workers:
             worker.child.hang_up(STOP_SECONDS)
         countdown = clock.Countdown(STOP_SECONDS)

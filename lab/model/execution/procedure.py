@@ -219,7 +219,7 @@ class RestoreGuest(HostStep):
     state: str
     """Path of the saved memory."""
     saved_directory: str
-    """Directory of the saved guest. Its paths are replaced with this guest's."""
+    """Directory of the guest that was saved. Its paths are replaced with this guest's."""
     directory: str
     console: str
 

@@ -44,7 +44,7 @@ class ModulesRecipe(Model):
     source: Package
     """A package with the kernel's source (``linux-source``), or one for DKMS (``zfs-dkms``)."""
     packages: tuple[Package, ...] = ()
-    """Packages needed for building, besides compiler, make and headers."""
+    """Packages needed for building, in addition to compiler, make and headers."""
     options: dict[str, str] = {}
     """Kernel options (``CONFIG_MD_LLBITMAP: y``) for these modules."""
     patches: tuple[str, ...] = ()

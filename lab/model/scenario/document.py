@@ -239,7 +239,7 @@ class Workload(Model):
     @model_validator(mode="before")
     @classmethod
     def _gather(cls, value: object) -> object:
-        # Every key besides `name` and `tool` is a parameter of the tool.
+        # Every key except `name` and `tool` is a parameter of the tool.
         if not isinstance(value, dict) or "parameters" in value:
             return value
         own = {k: v for k, v in value.items() if k in ("name", "tool")}
@@ -267,7 +267,7 @@ class Matrix(Model):
     @model_validator(mode="before")
     @classmethod
     def _gather(cls, value: object) -> object:
-        # Every key besides `exclude` is an axis.
+        # Every key except `exclude` is an axis.
         if not isinstance(value, dict) or "axes" in value:
             return value
         axes = {k: v for k, v in value.items() if k != "exclude"}

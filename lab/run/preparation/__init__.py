@@ -1,3 +1,1 @@
-"""What a run needs before its first cell:
-images, jobs of guests, snapshots, real disks, suites.
-"""
+"""Preparation before a run's first cell: images, guest jobs, snapshots, real disks, suites."""

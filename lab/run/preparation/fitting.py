@@ -1,4 +1,4 @@
-"""Whether a scenario's images have what its arrays need, before anything is built on them."""
+"""Checks before the first build: images have the features that the scenario's arrays need."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from lab.plugins import catalog
 from lab.run.preparation import systems
 
 Known = dict[tuple[str, str | None], ImageFacts | None]
-"""What is known of each image with its kernel; ``None``: it is not built."""
+"""Facts of each image with its kernel; ``None``: it is not built."""
 
 
 def check_images(compiled: Compiled, facts: Known) -> None:
-    """Every image that a cell names is here, or can be built, and has what the cell's array needs.
+    """Check every image of the cells: it exists or can be built, and has what its arrays need.
 
-    ``InputError`` names the key. An image that is not built yet is not judged. ``facts`` keeps what
-    was found out, for the next scenario.
+    ``InputError`` names the key. Features of an unbuilt image are not checked. ``facts`` caches the
+    results for the next scenario.
     """
     known = catalog.image_recipes()
     for cell in (compiled.base, *compiled.cells):
@@ -38,7 +38,7 @@ def check_images(compiled: Compiled, facts: Known) -> None:
 
 
 def check_arrays(compiled: Compiled, cells: Sequence[Cell], facts: Known) -> None:
-    """No cell's array needs what its image, where it is built, lacks; ``InputError`` else."""
+    """``InputError``: a built image lacks a feature that a cell's array needs."""
     seen: set[tuple[int, tuple[str, str | None]]] = set()
     for cell in cells:
         array, system = cell.array, cell.guest.system
@@ -64,7 +64,7 @@ def _in_words(facts: ImageFacts | None) -> str:
 
 
 def _who_can(array: Array, problem: Problem) -> str:
-    """Images that are here and can do it, and recipes that ask for what is missing."""
+    """Name the existing images that have the feature, and the recipes that would have it."""
     kind = catalog.array_kind(array.kind)
     able = systems.able(
         here=lambda facts: not list(kind.lacks(array, facts)),

@@ -1,4 +1,4 @@
-"""Jobs that bring guests up: booted, or restored from a snapshot of the same configuration."""
+"""Jobs that start guests: by a boot, or from a snapshot of the same configuration."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from lab.run.preparation.platforms import Platform, site_of
 
 
 def saved(state: Snapshot) -> Saved:
-    """A snapshot as a procedure needs it."""
+    """Return the data of a snapshot that a procedure needs."""
     return Saved(
         key=state.key,
         memory=str(state.memory),
@@ -55,14 +55,15 @@ class GuestJobs:
     platforms: dict[tuple[str, str | None], Platform]
     """By image and kernel."""
     at_once: int
-    """Guests that may boot concurrently."""
+    """Most guests that boot concurrently."""
     wide: Mapping[tuple[Guest, Plugged], Cell] = field(default_factory=dict)
-    """By guest configuration and disks: the cell whose disks the snapshot has."""
+    """Cell whose disks the snapshot has, by guest configuration and disks."""
     cold: bool = False
-    """Sealed guests start from no snapshot."""
+    """Start sealed guests without a snapshot."""
 
     def key(self, guest: Guest) -> str:
-        """Key of the snapshot: all that a restored guest shares with the saved one."""
+        """Return the snapshot's key: a digest of what a restored guest shares with the saved
+        one."""
         place = self.platforms[guest.system]
         site = site_of(place, "/guest", as_root=accelerator.is_root())
         return snapshots.key_of(
@@ -77,7 +78,7 @@ class GuestJobs:
         )
 
     def key_with_disks(self, cell: Cell) -> str:
-        """Key of the snapshot with a cell's disks plugged in; empty if there can be none."""
+        """Return the key of the snapshot with a cell's disks; empty: there cannot be one."""
         disks = lasting(cell)
         if not disks.disks or len(disks.disks) != len(cell.each_disk):
             return ""
@@ -86,9 +87,9 @@ class GuestJobs:
         return snapshots.key_of({"guest": self.key(cell.guest), "disks": plugged})
 
     def for_cell(self, cell: Cell, *, boots: bool, unsealed: bool) -> tuple[GuestJob, Plugged]:
-        """The fastest way to a guest for a cell, and the disks that it comes with.
+        """Return the job that starts a guest for a cell fastest, and the guest's disks.
 
-        ``boots``: without a snapshot. ``unsealed``: with network and SSH under virtual time.
+        ``boots``: without a snapshot. ``unsealed``: with network and SSH in virtual time.
         """
         if cell.guest.clock is Clock.VIRTUAL:
             return self.virtual_job(cell.guest, unsealed=unsealed), Plugged()
@@ -98,7 +99,7 @@ class GuestJobs:
         return self.job(cell.guest, snapshot), Plugged()
 
     def ready(self, cell: Cell) -> tuple[GuestJob, Plugged] | None:
-        """A job that restores a guest with a cell's disks, if there is such a snapshot."""
+        """Return a job that restores a guest with a cell's disks; ``None``: no snapshot."""
         wide = self.wide.get((cell.guest, lasting(cell)), cell)
         key = self.key_with_disks(wide)
         state = snapshots.find(key) if key else None
@@ -107,9 +108,9 @@ class GuestJobs:
         return self.job_with_disks(wide, state), Plugged(disks=lasting(wide).disks)
 
     def job_with_disks(self, cell: Cell, state: Snapshot, save: str = "") -> GuestJob:
-        """A job that restores a guest with a cell's disks; with ``save``, one that saves it so.
+        """Return a job that restores a guest with a cell's disks; ``save``: to make that snapshot.
 
-        ``state`` has the disks already unless ``save`` is given.
+        ``state`` is the snapshot to restore; with ``save`` it does not have the disks yet.
         """
         job = self.job(cell.guest, state)
         place = self.platforms[cell.guest.system]
@@ -122,7 +123,7 @@ class GuestJobs:
         return job.model_copy(update={"procedure": procedure})
 
     def virtual_job(self, guest: Guest, *, unsealed: bool) -> GuestJob:
-        """A guest with virtual time, which each cell boots anew."""
+        """Return a job for a guest in virtual time, which boots again for each cell."""
         place = self.platforms[guest.system]
         name = guests.new_id()
         kit = sealed_kit.prepare(guest, place.image)
@@ -171,7 +172,8 @@ class GuestJobs:
         )
 
     def job(self, guest: Guest, state: Snapshot | None, save: str = "") -> GuestJob:
-        """A job that restores a guest; without ``state`` it boots, with ``save`` for a snapshot."""
+        """Return a job that restores a guest; without ``state`` it boots, with ``save`` for a
+        snapshot."""
         place = self.platforms[guest.system]
         name = guests.new_id()
         site = site_of(place, str(paths.guests() / name), as_root=accelerator.is_root())
@@ -191,7 +193,7 @@ class GuestJobs:
             )
         host_key = keys.make()
         known = _identity(name, host_key)
-        # Booting needs CPU: concurrent boots take longer.
+        # Concurrent boots share the CPUs, so each takes longer.
         slow = scale if save else scale * max(1.0, self.at_once / accelerator.cpus())
         return GuestJob(
             guest=name,

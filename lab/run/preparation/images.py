@@ -1,4 +1,4 @@
-"""Images: what is here, building, bringing and removing them."""
+"""Images: list, build, import and remove them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from lab.model.image.manifest import Image
 
 
 def inventory() -> tuple[list[dict[str, Any]], list[str]]:
-    """Images that are here, then recipes that are not built; and what could not be read."""
+    """Return existing images, then recipes that are not built; and messages about unreadable
+    files."""
     found = images.list_images()
     rows: list[dict[str, Any]] = []
     for image in found.images:
@@ -41,7 +42,7 @@ def inventory() -> tuple[list[dict[str, Any]], list[str]]:
 def build_named(
     name: str, *, refresh: bool, accept_expired: bool, progress: images.Progress
 ) -> Image:
-    """Build the image of a recipe, or say that it is there."""
+    """Build a recipe's image; return the existing one if there is one."""
     known, recipe = image_recipes.load(name)
     recipe = image_recipes.as_accepted(recipe, accept_expired=accept_expired)
     return images.build(recipe, name=known, progress=progress, refresh=refresh)
@@ -50,7 +51,7 @@ def build_named(
 def import_named(
     source: str, *, name: str | None, checksum: str, progress: images.Progress
 ) -> Image:
-    """Bring an image; without a name it gets that of its file, or of the archive."""
+    """Import an image; its default name is that of the file, or of the archive's image."""
     if source.endswith(images.SUFFIX):
         if name is not None:
             raise InputError("--name: an archive has its image's name: leave --name out")
@@ -64,7 +65,7 @@ def import_named(
 
 
 def export_named(name: str, path: Path, *, progress: images.Progress) -> str:
-    """Write the newest image of this name to a tar file, for another host; its SHA-256, in hex."""
+    """Write the newest image of this name to a tar file; return the file's SHA-256 in hex."""
     if path.suffix != images.SUFFIX:
         raise InputError(f"'{path}' does not end with {images.SUFFIX}")
     image = images.find(name)
@@ -76,21 +77,21 @@ def export_named(name: str, path: Path, *, progress: images.Progress) -> str:
 
 
 def remove_named(name: str) -> tuple[list[str], int]:
-    """Remove an image that no live guest stands on: names, and bytes freed."""
+    """Remove an image that no running guest uses; return names, and bytes freed."""
     gone = images.remove(name, in_use=in_use())
     states, freed = _forget_states()
     return [*gone.names, *states], gone.bytes_freed + freed
 
 
 def prune_all() -> tuple[list[str], int]:
-    """Remove old builds and the leftovers of dead builders: names, and bytes freed."""
+    """Remove old builds and leftovers of dead builds; return names, and bytes freed."""
     gone = images.prune(in_use=in_use())
     states, freed = _forget_states()
     return [*gone.names, *states], gone.bytes_freed + freed
 
 
 def _forget_states() -> tuple[list[str], int]:
-    """Remove the snapshots of images that are gone: names, and bytes freed."""
+    """Remove the snapshots of removed images; return names, and bytes freed."""
     left = {i.directory.name for i in images.list_images().images}
     used = {r.warm for r in guests.every() if guests.is_alive(r)}
     names, freed = snapshots.remove_all(images=left, in_use=used)
@@ -98,6 +99,6 @@ def _forget_states() -> tuple[list[str], int]:
 
 
 def in_use() -> set[str]:
-    """Digests of the images that live guests stand on."""
+    """Return the digests of the images that running guests use."""
     names = {r.image for r in guests.every() if guests.is_alive(r)}
     return {i.digest for i in images.list_images().images if i.directory.name in names}

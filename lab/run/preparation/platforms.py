@@ -1,4 +1,4 @@
-"""Image, QEMU and accelerator of a run's guests, found before any is started."""
+"""Image, QEMU and accelerator of a run's guests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Platform:
     image: Image
     emulator: str
     sealed: SealedKit | None = None
-    """What guests with virtual time boot from; ``None``: they have real time."""
+    """Boot files of guests in virtual time; ``None``: real time."""
 
 
 def prepare(
@@ -34,13 +34,13 @@ def prepare(
     accept_expired: bool = False,
     image: Image | None = None,
 ) -> Platform:
-    """Image, QEMU and accelerator; builds a missing image.
+    """Return image, QEMU and accelerator; build a missing image.
 
-    ``accept_expired``: also from an archive whose Release files have expired. ``image``: instead of
-    the current one.
+    ``accept_expired``: also from an archive whose Release files have expired. ``image``: use it
+    instead of the current one.
     """
     emulator = accelerator.emulator()
-    hypervisor.require()  # before a minute is spent on an image
+    hypervisor.require()  # fails before a minute is spent on an image
     image = image or systems.find(guest)
     image = image or systems.build(guest, progress, accept_expired=accept_expired)
     images.verify(image)
@@ -51,7 +51,7 @@ def prepare(
 
 
 def site_of(place: Platform, directory: str, *, as_root: bool) -> Site:
-    """Where a guest will run, for the compiler."""
+    """Return the facts about the guest's host that the compiler needs."""
     image = place.image
     return Site(
         directory=directory,

@@ -1,4 +1,4 @@
-"""A real disk to a profile: measured, fitted, scored, kept."""
+"""Makes a profile of a real disk: measure, fit, score, store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lab.store.runs import now
 
 
 def calibrate(path: str, *, name: str, jumps: int, seed: int) -> tuple[Path, Profile]:
-    """Read a disk for a minute or so; where its profile is, and what it says."""
+    """Read a disk for about a minute; return its profile and the profile's path."""
     kept = profiles.path_of(name)
     facts, found = profiles.read_samples(path, jumps, seed)
     profile = fit(Samples.model_validate(found), hdd.PRESETS[hdd.DEFAULT], ssd.PRESETS[ssd.DEFAULT])

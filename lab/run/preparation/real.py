@@ -1,4 +1,4 @@
-"""Real disks: whether those of a run may be used as it wants, and which this host has."""
+"""Real disks: checks before a run, and the list of this host's disks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from lab.model.scenario.document import Cell, Disk
 
 
 def check_real(cells: Sequence[Cell], erase: Sequence[str]) -> bool:
-    """Refuse what the guard would refuse, before anything is booted; ``InputError`` says why.
+    """Return whether cells have real disks; ``InputError``: the guard refuses one of them.
 
-    It is no more than a word in time: the guard looks again when it opens the disk.
-    Returns whether there are real disks at all.
+    This check fails early. The guard checks again when it opens the disk.
     """
     disks = wanted_disks(cells, erase)
     for device, disk in disks.items():
@@ -26,7 +25,7 @@ def check_real(cells: Sequence[Cell], erase: Sequence[str]) -> bool:
 
 
 def check_offer(devices: Sequence[str]) -> None:
-    """Refuse to offer disks to others that could not be passed now; ``InputError`` says why."""
+    """``InputError``: one of these disks could not be passed to a guest now."""
     for device in devices:
         found = real.known(device)
         if found is None:
@@ -43,7 +42,7 @@ def _refuse(device: str, size: int, serial: str) -> None:
 
 
 def wanted_disks(cells: Sequence[Cell], erase: Sequence[str]) -> dict[str, Disk]:
-    """The real disks of cells, by name; ``InputError``: no disk could be used so."""
+    """Return the real disks of cells by name; ``InputError``: a disk could not be used so."""
     disks = {d.device: d for cell in cells for d in cell.disks if d.device is not None}
     for serial in erase:
         if serial not in (disk.device_serial for disk in disks.values()):
@@ -64,7 +63,7 @@ def wanted_disks(cells: Sequence[Cell], erase: Sequence[str]) -> dict[str, Disk]
 
 
 def _only_read(cell: Cell, disk: Disk) -> None:
-    """Refuse a cell that writes to a disk which may only be read."""
+    """``InputError``: the cell writes to a disk that may only be read."""
     what = "a file system is written to" if cell.filesystem else "its workloads write"
     what = "an array is written to its members" if cell.array else what
     if cell.array is None and cell.filesystem is None and not written(cell):
@@ -77,7 +76,7 @@ def _only_read(cell: Cell, disk: Disk) -> None:
 
 
 def inventory() -> list[dict[str, Any]]:
-    """Each disk and partition with a stable name, and what forbids to pass it."""
+    """Return each disk and partition with a stable name, and why it cannot be passed."""
     return [
         {
             "names": list(names),

@@ -1,4 +1,4 @@
-"""Snapshots of guests, made before a run's first cell."""
+"""Makes snapshots of guests before a run's first cell."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lab.run.worker_pool import PooledWorker, WorkerEvent, WorkerPool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotMaker:
-    """Makes the snapshots that a run will use."""
+    """Makes the snapshots for a run."""
 
     pool: WorkerPool
     jobs: GuestJobs
@@ -27,7 +27,7 @@ class SnapshotMaker:
     """Returns the next event of any worker."""
 
     def guests(self, guests: Iterable[Guest]) -> set[Guest]:
-        """Snapshot each configuration that has none; return those that could not be."""
+        """Make a snapshot of each configuration that has none; return those for which it failed."""
         cold = set()
         for guest in guests:
             key = self.jobs.key(guest)
@@ -54,10 +54,11 @@ class SnapshotMaker:
         return cold
 
     def disks(self, *, cold: Set[Guest]) -> None:
-        """Make snapshots with cells' disks plugged in, when asked for the second time.
+        """Make snapshots with cells' disks plugged in, at the second request.
 
-        One saves each guest 1.5 s under TCG and takes 7 s to make, which does not pay for a single
-        run. Cells whose disks are a subset share one. ``cold`` configurations get none.
+        A snapshot with disks saves 1.5 s per guest under TCG and takes 7 s to make, which does not
+        pay for a single run. Cells whose disks are a subset share one. ``cold`` configurations get
+        none.
         """
         wide = [c for c in self.jobs.wide.values() if c.guest not in cold]
         by_key = {self.jobs.key_with_disks(cell): cell for cell in wide}
@@ -77,13 +78,13 @@ class SnapshotMaker:
                 self.say(f"no snapshot with disks is made: {error.message}")
 
     def _make(self, job: GuestJob, guest: Guest) -> PooledWorker:
-        """Run a job that ends with a snapshot."""
+        """Run a job that ends with a snapshot; return its worker."""
         worker = self.pool.start(job, guest)
         while worker in self.pool.workers:
             _, event = self.receive()
             if isinstance(event, GuestStarted):
                 worker.order(End())
-        snapshots.collect_garbage()  # a killed worker's unfinished file
+        snapshots.collect_garbage()  # removes an unfinished file of a killed worker
         if isinstance(worker.trouble, FullError):
             raise worker.trouble
         return worker

@@ -1,4 +1,4 @@
-"""Whether the directories that a scenario's suites come from are there, and have the tests."""
+"""Checks that directories of suites exist and have the requested tests."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from lab.model.scenario.suite import LARGEST, LEFT_OUT
 
 
 def check_suites(compiled: Compiled, *, all_given: bool = True) -> None:
-    """Every suite's directory can be sent, and is that suite; ``InputError`` names file and key.
+    """Check that every suite's directory can be sent and contains that suite; else ``InputError``.
 
-    ``all_given``: one that is not given is an error too.
+    ``all_given``: a directory that is not given is an error too. The error names file and key.
     """
     seen: set[tuple[str, str]] = set()
     for cell in (compiled.base, *compiled.cells):
@@ -36,7 +36,7 @@ def check_suites(compiled: Compiled, *, all_given: bool = True) -> None:
 
 
 def wanting(compiled: Compiled) -> tuple[str, ...]:
-    """What is to be given before the scenario can be run: sentences."""
+    """Return a sentence for each directory that the user must give before the scenario can run."""
     return tuple(
         f"before it is run, --set workloads.{workload.name}.directory=DIR names a directory of this"
         f" host with {_files(workload)} in it"
@@ -60,7 +60,7 @@ def _path(cell: Cell, index: int, workload: Workload, key: str) -> tuple[str | i
 
 
 def _unknown(workload: Workload) -> str:
-    """Which name or pattern fits no test of the directory; empty: none, or it is no suite."""
+    """Return the name or pattern that matches no test; empty: all match, or it is no suite."""
     suite = suite_of(workload)
     if suite is None or not suite[1].directory:
         return ""
@@ -82,7 +82,7 @@ def _unknown(workload: Workload) -> str:
 
 
 def _problem(workload: Workload, *, all_given: bool) -> str:
-    """What is wrong with a workload's directory; empty: nothing, or it is no suite."""
+    """Return what is wrong with a workload's directory; empty: nothing, or it is no suite."""
     suite = suite_of(workload)
     if suite is None:
         return ""

@@ -1,4 +1,4 @@
-"""What a guest boots: an image, or one with another kernel that ``guest.kernel`` names."""
+"""The image that a guest boots, with the kernel that ``guest.kernel`` names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lab.model.scenario.guest import Guest, is_file
 
 
 def find(guest: Guest) -> Image | None:
-    """The image with its kernel, if it is there; ``InputError``: the kernel's file is not."""
+    """Return the image with its kernel, if it exists; ``InputError``: no such kernel file."""
     if guest.kernel is None:
         return images.find(guest.image)
     if _is_loaded(guest.kernel):
@@ -29,7 +29,7 @@ def find(guest: Guest) -> Image | None:
 
 
 def build(guest: Guest, progress: images.Progress, *, accept_expired: bool = False) -> Image:
-    """Build what is not there, within minutes; ``accept_expired``: also from an expired archive."""
+    """Build an image within minutes. ``accept_expired``: also from an expired archive."""
     if guest.kernel is None or _is_loaded(guest.kernel):
         name, recipe = image_recipes.load(guest.image)
         recipe = image_recipes.as_accepted(recipe, accept_expired=accept_expired)
@@ -41,12 +41,12 @@ def build(guest: Guest, progress: images.Progress, *, accept_expired: bool = Fal
 
 
 def _is_loaded(kernel: str) -> bool:
-    """Whether QEMU loads it from its file, and nothing of it lies in the image."""
+    """Return whether QEMU loads the kernel from its file, so that the image has none of it."""
     return is_file(kernel) and not kernel.endswith(".deb")
 
 
 def _variant(image: str, kernel: str) -> tuple[str, ImageRecipe]:
-    """Name and recipe of the image with another kernel in it."""
+    """Return name and recipe of the image with another kernel installed."""
     if image not in image_recipes.recipes():
         raise InputError(
             f"guest.kernel: the image '{image}' was not built here, and its kernel stays: leave "
@@ -71,7 +71,7 @@ Does = Callable[[ImageFacts], bool]
 
 
 def able(*, here: Does, asked_for: Does) -> list[str]:
-    """Names of images that can do something: those that are here, and recipes that ask for it."""
+    """Return the names of images with a feature: existing ones, and recipes that would have it."""
     built = {i.name: i for i in reversed(images.list_images().images)}
     names = [name for name, image in built.items() if here(facts_of(image.manifest))]
     for name in image_recipes.recipes():

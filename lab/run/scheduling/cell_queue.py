@@ -1,4 +1,4 @@
-"""Cells that arrive while a run is under way."""
+"""Queue of cells that arrive during a run."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from lab.model.scenario.document import Cell
 from lab.run.worker_pool import WorkerEvent
 
 IDLE: Final = 60.0
-"""Seconds without any cell after which the queue counts as closed."""
+"""Seconds without a cell after which the queue counts as closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewCell:
-    """A cell has arrived."""
+    """A cell that has arrived."""
 
     cell: Cell
 
@@ -27,7 +27,7 @@ class Closed:
 
 
 Inbox = SimpleQueue[WorkerEvent | NewCell | Closed]
-"""All that an execution waits for."""
+"""Events of workers and of the queue, in order of arrival."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class CellQueue:
     """Takes cells from any thread."""
 
     finished: Callable[[str], None]
-    """Called with the id of each cell that is finished and stored."""
+    """Called with the id of each finished and stored cell."""
     inbox: Inbox = field(default_factory=SimpleQueue)
 
     def put(self, cell: Cell) -> None:
@@ -43,5 +43,5 @@ class CellQueue:
         self.inbox.put(NewCell(cell))
 
     def close(self) -> None:
-        """Let the run end after the cells that have arrived."""
+        """End the run after the cells that have arrived."""
         self.inbox.put(Closed())

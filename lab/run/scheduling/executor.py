@@ -1,4 +1,4 @@
-"""One run under way on this host: builds the scheduler's state and carries its actions out."""
+"""Executes a run on this host: builds the scheduler's state, and carries out its actions."""
 
 from __future__ import annotations
 
@@ -64,18 +64,18 @@ _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 
 @dataclass(slots=True, kw_only=True)
 class _Attempt:
-    """An attempt that has ended, until it is decided what becomes of its cell."""
+    """An ended attempt at a cell, until the scheduler decides about the cell."""
 
     task: Task
     worker: PooledWorker
     outcome: StoredOutcome
     contended: str
-    """Why it counts as contended; empty: it was not."""
+    """Why the attempt counts as contended; empty: it does not."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Execution:
-    """One run under way."""
+    """Execution of one run."""
 
     store: RunStore
     compiled: Compiled
@@ -84,33 +84,33 @@ class Execution:
     say: Say
     options: RunOptions
     queue: CellQueue | None = None
-    """Where cells arrive while the run is under way; ``None``: all are given to :meth:`run`."""
+    """Source of cells that arrive during the run; ``None``: :meth:`run` gets all of them."""
     _inbox: Inbox = field(init=False)
     _pool: WorkerPool = field(init=False)
     _jobs: GuestJobs = field(init=False)
     _kind: str = field(init=False)
-    """The accelerator's."""
+    """Name of the accelerator."""
     _limit: int = field(init=False)
-    """Cells in real time at once, at most."""
+    """Most concurrent cells in real time."""
     _more: bool = False
     _waiting: list[Task] = field(default_factory=list)
     _running: dict[str, Task] = field(default_factory=dict)
-    """By the id of the guest that runs it."""
+    """By id of the guest that runs the task."""
     _ended: list[_Attempt] = field(default_factory=list)
     _failed: list[PooledWorker] = field(default_factory=list)
-    """Workers that ended unexpectedly, until it is decided what to do."""
+    """Workers that exited unexpectedly, until the scheduler decides about them."""
     _failures: dict[Guest, int] = field(default_factory=dict)
-    """Guests that failed in a row, by configuration."""
+    """Number of consecutive failures, by guest configuration."""
     _cold: set[Guest] = field(default_factory=set)
-    """Guest configurations that boot, since they have no usable snapshot."""
+    """Guest configurations that boot because they have no usable snapshot."""
     _unsealed: set[Guest] = field(default_factory=set)
-    """Guest configurations with virtual time that have network and SSH."""
+    """Guest configurations in virtual time with network and SSH."""
     _states: dict[str, CellState] = field(default_factory=dict)
-    """What the scheduler is told of each cell."""
+    """State of each cell for the scheduler."""
     _base: str = ""
-    """Id of the base cell, if it is one of the cells."""
+    """Id of the base cell; empty: it is not one of the cells."""
     _array: PooledWorker | None = None
-    """The worker that builds the base cell's array, and runs nothing on it."""
+    """Worker that only builds the base cell's array."""
     _kept: str | None = None
 
     def __post_init__(self) -> None:
@@ -121,7 +121,8 @@ class Execution:
         self._pool = WorkerPool(directory=self.store.directory, events=self._inbox)
 
     def run(self, cells: Sequence[Cell]) -> str | None:
-        """Run the cells, or with a queue those of them that arrive; id of the guest left up."""
+        """Run the cells, or with a queue those that arrive; return the id of the guest left
+        running."""
         guests = self._prepare(cells)
         try:
             if not self.options.cold:
@@ -133,7 +134,7 @@ class Execution:
             self._work()
             return self._kept
         finally:
-            # However it ended, every worker cleans up, and what one leaves is removed.
+            # On any exit, every worker cleans up, and leftovers of workers are removed.
             with uninterrupted():
                 for error in self._pool.stop():
                     self.say(str(error))
@@ -142,7 +143,7 @@ class Execution:
                         shutil.rmtree(task.directory, ignore_errors=True)
 
     def _prepare(self, cells: Sequence[Cell]) -> set[Guest]:
-        """Set up what there is to do; the guest configurations that may be needed."""
+        """Set up the tasks; return the guest configurations that may be needed."""
         self._jobs = GuestJobs(
             scenario=self.compiled.name,
             platforms=self.platforms,
@@ -165,7 +166,7 @@ class Execution:
     # -- events
 
     def _work(self) -> None:
-        """Carry out what the scheduler decides, until nothing is left to do."""
+        """Carry out the scheduler's actions until all work is done."""
         self._act()
         while self._waiting or self._running or self._more or self._stays is not None:
             busy = bool(self._waiting or self._running)
@@ -182,7 +183,7 @@ class Execution:
                 self._act()
 
     def _receive(self, timeout: float | None = None) -> WorkerEvent | None:
-        """The next event of a worker; ``None``: of the queue. ``Empty``: none came in time."""
+        """Return a worker's next event; ``None``: the queue's. ``Empty``: none arrived in time."""
         match self._inbox.get(timeout=timeout):
             case NewCell(cell):
                 self._waiting.append(task_of(cell))
@@ -193,7 +194,7 @@ class Execution:
         return None
 
     def _worker_event(self) -> WorkerEvent:
-        """The next event of a worker, while snapshots are made."""
+        """Return the next event of a worker, while snapshots are made."""
         while (received := self._receive()) is None:
             pass
         worker, event = received
@@ -202,7 +203,7 @@ class Execution:
         return worker, event
 
     def _handle(self, worker: PooledWorker, event: Event | None) -> None:
-        """Record what an event changes; ``None``: the worker has ended."""
+        """Apply an event to the state; ``None``: the worker has exited."""
         task = self._running.get(worker.id)
         if task is not None and event is not None and getattr(event, "cell", None) == task.id:
             _log(task.directory / "events.jsonl", event)
@@ -212,26 +213,26 @@ class Execution:
         match event:
             case None:
                 self._worker_ended(worker, task)
-                self._act()  # a cell that runs again is reported before its guest is gone
+                self._act()  # reports a retried cell before its guest's end
                 self.watch(worker.id, None)
             case GuestStarted():
                 worker.up, worker.busy = True, False
             case CellStarted() if task is not None:
                 task.started = True
             case Checked() if task is not None:
-                if event.check not in task.checks:  # each trial of a sealed cell has them
+                if event.check not in task.checks:  # each trial of a sealed cell reports them
                     task.checks.append(event.check)
             case CellFinished() if self._array is worker:
                 self._array_built(worker, event)
             case CellFinished() if task is not None:
-                worker.busy = event.outcome is not Outcome.DONE  # its guest is not used again
+                worker.busy = event.outcome is not Outcome.DONE  # else its guest is not reused
                 self._failures.pop(worker.guest, None)
                 self._attempt_ended(worker, task, event)
             case _:
                 pass
 
     def _attempt_ended(self, worker: PooledWorker, task: Task, event: CellFinished) -> None:
-        """Store an attempt and whether it was contended."""
+        """Store an attempt, and whether it was contended."""
         self._running.pop(worker.id, None)
         checks, contended = list(task.checks), ""
         if event.outcome is Outcome.DONE:
@@ -252,7 +253,7 @@ class Execution:
         self._ended.append(_Attempt(task=task, worker=worker, outcome=outcome, contended=contended))
 
     def _worker_ended(self, worker: PooledWorker, task: Task | None) -> None:
-        """Record a worker's end, as ordered or unexpected."""
+        """Record a worker's expected or unexpected exit."""
         if isinstance(worker.trouble, FullError):
             raise worker.trouble
         if worker.kept:
@@ -273,7 +274,7 @@ class Execution:
 
     @property
     def _stays(self) -> Guest | None:
-        """Configuration of the guest that is still to be left up."""
+        """Configuration of the guest to leave running, while it is not chosen; else ``None``."""
         return self.compiled.base.guest if self.options.keep and self._kept is None else None
 
     def _state(self) -> SchedulerState:
@@ -336,7 +337,7 @@ class Execution:
     # -- actions
 
     def _act(self) -> None:
-        """Carry actions out until the scheduler has no more."""
+        """Carry out actions until the scheduler returns no more."""
         while actions := scheduler.decide(self._state()):
             for action in actions:
                 self._do(action)
@@ -374,7 +375,7 @@ class Execution:
 
     def _assign(self, worker: PooledWorker, task: Task) -> None:
         """Send a cell to a worker."""
-        stays = self.options.keep and task.id == self._base  # with no disks but its own
+        stays = self.options.keep and task.id == self._base  # its guest must have no other disks
         procedure = cell_procedure(
             task.cell,
             str(paths.guests() / worker.id),
@@ -403,16 +404,16 @@ class Execution:
         )
 
     def _inputs(self, worker: PooledWorker, procedure: Procedure, task: Task) -> str:
-        """The digest of a sealed cell's inputs; empty: its guest is not sealed."""
+        """Return the digest of a sealed cell's inputs; empty: its guest is not sealed."""
         job = worker.job
         if job.sealed is None or job.unsealed:
             return ""
         return inputs_of_cell(job.sealed, procedure, task.need.space, cold=job.cold)
 
     def _space(self, cell: Cell, needed: int) -> int:
-        """Bytes that the disks of a guest with virtual time may come to hold.
+        """Return the most bytes that the disks of a guest in virtual time may occupy.
 
-        More in one that stays up, since somebody may fill them.
+        A guest that is left running gets more, since a user may fill its disks.
         """
         if not self.options.keep or cell.guest.clock is Clock.REAL:
             return needed
@@ -420,7 +421,7 @@ class Execution:
         return max(needed, min(whole, VIRTUAL_SPACE, load.free_space() // 4))
 
     def _start(self, cell: Cell) -> None:
-        """Start a guest for a cell, with its disks where a snapshot has them."""
+        """Start a guest for a cell, with its disks if a snapshot has them."""
         guest = cell.guest
         boots = self.options.cold or guest in self._cold
         job, plugged = self._jobs.for_cell(cell, boots=boots, unsealed=guest in self._unsealed)
@@ -431,7 +432,7 @@ class Execution:
         attempt: _Attempt,
         action: scheduler.Finish | scheduler.Retry | scheduler.Repeat,
     ) -> None:
-        """Keep an attempt as its cell's result, or run the cell again."""
+        """Store an attempt as its cell's result, or run the cell again."""
         task, outcome = attempt.task, attempt.outcome
         match action:
             case scheduler.Finish():
@@ -452,7 +453,7 @@ class Execution:
         self.watch(attempt.worker.id, CellAgain(cell=task.id))
 
     def _finish(self, attempt: _Attempt) -> None:
-        """Store a cell, or what a calibration found; other runs use that if it can be relied on."""
+        """Store a cell or a calibration; other runs use the calibration if it is reliable."""
         task, outcome = attempt.task, attempt.outcome
         if task.wish is None:
             self.store.finish_cell(task.id, *task.least_contended(outcome))
@@ -472,7 +473,7 @@ class Execution:
         self.store.save_run(run.model_copy(update=update))
 
     def _remember(self, task: Task) -> None:
-        """Let later runs take a sealed cell's results, but not those of a cluster's run."""
+        """Let later runs take a sealed cell's results; not in a cluster's run."""
         if self.queue is not None or not self.options.remember:
             return
         found = self.store.load_attempt(self.store.cell_directory(task.id)).digest
@@ -489,7 +490,7 @@ class Execution:
         worker: PooledWorker,
         action: scheduler.Tolerate | scheduler.DiscardSnapshot | scheduler.GiveUp,
     ) -> None:
-        """Go on without a guest that failed, or end the run with its error."""
+        """Continue without a failed guest, or end the run with its error."""
         assert worker.trouble is not None
         match action:
             case scheduler.GiveUp():
@@ -510,7 +511,7 @@ class Execution:
                 )
 
     def _build_array(self, worker: PooledWorker) -> None:
-        """Have the base cell's array built in a guest, without workloads."""
+        """Make a guest build the base cell's array, without workloads."""
         cell = self.compiled.base.model_copy(update={"workloads": (), "faults": ()})
         directory = self.store.directory / f".array-{worker.id}"
         directory.mkdir()
