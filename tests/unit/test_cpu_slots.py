@@ -36,13 +36,17 @@ print(LOW, *said, sep=", ")
 """
 
 
-def told(*, session: bool) -> list[str]:
+NICENESS = os.getpriority(os.PRIO_PROCESS, 0)
+"""Of these tests, and of what they start."""
+
+
+def told(*, session: bool, more: int = 0) -> list[str]:
     """Niceness of the session's group and of the thread: before, with a turn, after it.
 
     The session of the first process has no group of its own: its file is there, and is empty.
     """
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
+        ["nice", "-n", str(more), sys.executable, "-c", PROGRAM],
         capture_output=True,
         text=True,
         check=True,
@@ -58,8 +62,16 @@ def test_a_worker_that_computes_steps_back_as_a_session_and_comes_forward_again(
     before, during, after = told(session=True)
     group = Path("/proc/self/autogroup").exists()
     assert before == after
-    assert before.endswith(" 0")
-    assert during == f"{'15' if group else 'none'} {15 if os.geteuid() == 0 else 0}"
+    assert before.endswith(f" {NICENESS}")
+    low = max(15, NICENESS) if os.geteuid() == 0 else NICENESS
+    assert during == f"{'15' if group else 'none'} {low}"
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or NICENESS > 2, reason="changes no niceness")
+@pytest.mark.parametrize(("more", "low"), [(3, 15), (17 - NICENESS, 17)])
+def test_a_worker_that_was_started_with_a_low_priority_gets_it_back(more: int, low: int) -> None:
+    said = [words.split()[1] for words in told(session=True, more=more)]
+    assert said == [str(NICENESS + more), str(low), str(NICENESS + more)]
 
 
 def test_the_session_of_whoever_started_it_is_left_alone() -> None:
@@ -103,9 +115,10 @@ def test_a_guest_that_is_started_during_a_turn_steps_back_as_a_session_too(how: 
     )
     group = Path("/proc/self/autogroup").exists()
     root = os.geteuid() == 0
-    own = 15 if root else 0
+    own = max(15, NICENESS) if root else NICENESS
     new, low, high = (
-        f"{session if group else 'none'} {nice}" for session, nice in ((0, own), (15, own), (0, 0))
+        f"{session if group else 'none'} {nice}"
+        for session, nice in ((0, own), (15, own), (0, NICENESS))
     )
     assert done.stdout.splitlines() == [new, new, low, high]
 
@@ -139,7 +152,10 @@ def test_a_disk_that_is_started_during_a_turn_does_not_step_back(tmp_path: Path)
         start_new_session=True,
         timeout=60,
     )
-    assert done.stdout.split() == ["15" if os.geteuid() == 0 else "0", "0"]
+    assert done.stdout.split() == [
+        str(max(15, NICENESS) if os.geteuid() == 0 else NICENESS),
+        str(NICENESS),
+    ]
 
 
 def test_a_fault_in_the_middle_of_a_workload_waits_for_nobodys_turn() -> None:

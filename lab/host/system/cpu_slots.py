@@ -22,6 +22,8 @@ PATIENCE: Final = 60.0
 LOW: Final = 15
 """Niceness of a guest in a slot: it weighs 36 against the 1024 of one that measures
 (``kernel/sched/core.c: sched_prio_to_weight``)."""
+_NORMAL: Final = os.getpriority(os.PRIO_PROCESS, 0)
+"""Niceness that this process was started with."""
 _GLANCE: Final = 0.05
 
 
@@ -43,7 +45,7 @@ class CpuSlot:
             self.cover(pid)
             return
         self._covered = pid
-        _prefer(pid, LOW)
+        _prefer(pid, low=True)
         countdown = clock.Countdown(clock.limit(PATIENCE))
         while countdown.left() > 0:
             self._file = _free()
@@ -58,19 +60,19 @@ class CpuSlot:
         """
         if pid and pid != self._covered:
             self._covered = pid
-            _prefer(pid, LOW)
+            _prefer(pid, low=True)
 
     def release(self, pid: int = 0) -> None:
-        """Release the slot, and run at normal priority again."""
+        """Release the slot, and run at the priority again that the process was started with."""
         if self._file is not None:
             self._file.close()
             self._file = None
-        _prefer(pid, 0)
+        _prefer(pid, low=False)
 
 
 def never(pid: int) -> None:
     """Restore the priority of a disk's server that was started while a slot was held."""
-    _prefer_tasks(pid, 0)
+    _prefer_tasks(pid, _NORMAL)
 
 
 def _may_raise() -> bool:
@@ -79,12 +81,15 @@ def _may_raise() -> bool:
     return os.geteuid() == 0 or soft >= 20
 
 
-def _prefer(pid: int, niceness: int) -> None:
-    """Set the niceness of this process and of the guest's QEMU."""
+def _prefer(pid: int, *, low: bool) -> None:
+    """Set the niceness of this process and of the guest's QEMU, and of their sessions.
+
+    A session begins with niceness 0, whatever its first process has (``sched(7)``).
+    """
     own = os.getpid()
     for process in {own, pid or own}:
-        _prefer_session(process, niceness)
-        _prefer_tasks(process, niceness)
+        _prefer_session(process, LOW if low else 0)
+        _prefer_tasks(process, max(LOW, _NORMAL) if low else _NORMAL)
 
 
 def _prefer_tasks(pid: int, niceness: int) -> None:
