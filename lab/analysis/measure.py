@@ -8,6 +8,7 @@ from typing import Final
 
 from lab.compile.cell.fault_times import begun, cut_short
 from lab.compile.guest.seeds import of_trial
+from lab.compile.guest.virtual_time import is_sealed
 from lab.core.base import KEPT, Model
 from lab.core.errors import ToolError
 from lab.model.plugin import Keeper, Traced, WorkloadTool
@@ -299,8 +300,13 @@ def guest_cpu(cell: Cell, raw: Mapping[str, str]) -> tuple[Check, ...]:
 
 
 def busy_shares(cell: Cell, raw: Mapping[str, str]) -> dict[str, float]:
-    """The largest share of each workload's trials in which a sealed guest's processor worked."""
-    shares = {}
+    """The largest share of each workload's trials in which a sealed guest's processor worked.
+
+    Empty for a cell in real time.
+    """
+    shares: dict[str, float] = {}
+    if not is_sealed(cell):
+        return shares
     for workload in cell.workloads:
         found = [
             share

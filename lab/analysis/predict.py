@@ -120,11 +120,14 @@ def works(cell: Cell) -> dict[str, theory.SequentialLoad | theory.Load]:
     return found
 
 
-def explanations(cell: Cell) -> tuple[Explanation, ...]:
-    """An explanation of every workload, or why there is none."""
-    known = works(cell)
+def explanations(cell: Cell, busy: Mapping[str, float] | None = None) -> tuple[Explanation, ...]:
+    """An explanation of every workload, or why there is none; ``busy`` as of ``predictions``."""
+    known, shares = works(cell), busy or {}
     return tuple(
-        theory.explain(cell, workload.name, known[workload.name], drives_of(cell))
+        theory.explain(
+            *(cell, workload.name, known[workload.name], drives_of(cell)),
+            shares.get(workload.name, 0.0),
+        )
         if workload.name in known
         else Explanation(
             workload=workload.name,

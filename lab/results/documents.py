@@ -147,12 +147,10 @@ def _cell(
         reused_from=outcome.reused_from,
         checks=(
             *_checks(stored.cell, outcome, raw),
-            *(measure.guest_cpu(stored.cell, raw) if is_sealed(stored.cell) else ()),
+            *measure.guest_cpu(stored.cell, raw),
             *check_of(stored.cell, run.calibrations, outcome.host),
         ),
-        predictions=predictions(
-            stored.cell, measure.busy_shares(stored.cell, raw) if is_sealed(stored.cell) else None
-        ),
+        predictions=predictions(stored.cell, measure.busy_shares(stored.cell, raw)),
     )
     shares: dict[str, float] = {}
     if outcome.outcome is Outcome.DONE:

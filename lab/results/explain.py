@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from statistics import median
 
+from lab.analysis import measure
 from lab.analysis.predict import explanations
 from lab.compile.scenario.document import Compiled
 from lab.compile.scenario.identity import cell_id
 from lab.model.result.document import CellResult, MemberCounters
 from lab.model.result.explanation import CellExplanation, Explanation, MemberBytes
-from lab.model.scenario.document import Cell
 from lab.results.documents import result_of, understood
 from lab.store.runs import RunStore
 
 
 def explanation_of(compiled: Compiled) -> tuple[CellExplanation, ...]:
     """Every cell of a scenario, from theory alone."""
-    return tuple(_explained(cell_id(cell), cell) for cell in compiled.cells)
+    return tuple(
+        CellExplanation(id=cell_id(cell), axes=cell.axes, workloads=explanations(cell))
+        for cell in compiled.cells
+    )
 
 
 @understood
@@ -25,18 +28,11 @@ def explanation_of_run(run: RunStore) -> tuple[CellExplanation, ...]:
     results = {cell.id: cell for cell in result_of(run).cells}
     found = []
     for stored in run.load_run().cells:
-        explained = _explained(stored.id, stored.cell)
         result = results[stored.id]
-        found.append(
-            explained.model_copy(
-                update={"workloads": tuple(beside(e, result) for e in explained.workloads)}
-            )
-        )
+        busy = measure.busy_shares(stored.cell, run.raw(run.cell_directory(stored.id)))
+        explained = tuple(beside(e, result) for e in explanations(stored.cell, busy))
+        found.append(CellExplanation(id=stored.id, axes=stored.cell.axes, workloads=explained))
     return tuple(found)
-
-
-def _explained(name: str, cell: Cell) -> CellExplanation:
-    return CellExplanation(id=name, axes=cell.axes, workloads=explanations(cell))
 
 
 def beside(explanation: Explanation, result: CellResult) -> Explanation:

@@ -75,6 +75,7 @@ def _cell(
 ) -> PageCell:
     directory = store.cell_directory(stored.id)
     raw = store.raw(directory)
+    explained = explanations(stored.cell, measure.busy_shares(stored.cell, raw))
     procedure = store.load_procedure(directory)
     failures = [_attempt(store, path) for path in store.attempts(stored.id)]
     if result.outcome in (Outcome.FAILED, Outcome.LOST):
@@ -90,7 +91,7 @@ def _cell(
     return PageCell(
         result=result,
         cell=stored.cell,
-        explanations=tuple(beside(e, result) for e in explanations(stored.cell)),
+        explanations=tuple(beside(e, result) for e in explained),
         series=measure.series(stored.cell, raw),
         sync=measure.sync_seen(stored.cell, raw),
         commands=cell_script(procedure) if procedure else "",

@@ -17,6 +17,10 @@ from lab.compile.scenario.document import compile_scenario
 from lab.core.yaml import parse_override
 from lab.model.result.explanation import Explanation, MemberBytes
 from lab.plugins import catalog
+from lab.results.documents import result_of
+from lab.results.explain import explanation_of_run
+from lab.results.report import page_of
+from tests.runs import SMALL, theory_run
 
 
 def explained(name: str, workload: str, *sets: str) -> Explanation:
@@ -174,3 +178,25 @@ def test_claims_of_the_random_write_scenario_are_what_theory_expects() -> None:
     ]
     assert all(check() for check in checks)
     assert Path(compiled.path).stem == "raid5-random-write"
+
+
+def test_a_sealed_cell_is_explained_with_its_processors_time_as_it_is_predicted(
+    tmp_path: Path,
+) -> None:
+    run = theory_run(tmp_path, SMALL + "guest: {clock: virtual}\n")
+    (first, other) = (stored.id for stored in run.load_run().cells)
+    raw = run.cell_directory(first) / "raw"
+    for moment, ticks in (("before", "0 0 0 0"), ("after", "30 0 0 70")):
+        file = raw / f"read.1.{moment}.txt"
+        file.write_text(f"cpu  {ticks} 0 0 0 0 0 0\n{file.read_text()}")
+    cells = {cell.id: cell for cell in result_of(run).cells}
+    found = {cell.id: cell.workloads[0].expected for cell in explanation_of_run(run)}
+    for name in (first, other):
+        said = {p.metric: p.value for p in cells[name].predictions}
+        both = said.keys() & found[name].keys()
+        assert {"throughput", "seconds"} <= both
+        assert all(found[name][metric] == said[metric] for metric in both)
+    quiet = explanations(run.load_run().cells[0].cell)[0].expected
+    assert found[first]["throughput"] < 0.999 * quiet["throughput"]
+    (page,) = (cell for cell in page_of(run).cells if cell.result.id == first)
+    assert page.explanations[0].expected == found[first]

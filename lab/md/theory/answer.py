@@ -82,10 +82,15 @@ def _counted(work: Work, found: Found) -> list[tuple[Metric, float]]:
     ]
 
 
-def explain(cell: Cell, name: str, work: Work, drives: Drives | None = None) -> Explanation:
-    """One workload's prediction, its reasons, possible improvements, and bytes per member."""
+def explain(
+    cell: Cell, name: str, work: Work, drives: Drives | None = None, busy: float = 0.0
+) -> Explanation:
+    """One workload's prediction, its reasons, possible improvements, and bytes per member.
+
+    ``busy``: share of its time in which a sealed guest's processor worked.
+    """
     try:
-        setting = setting_of(cell, work, drives)
+        setting = replace(setting_of(cell, work, drives), busy=busy)
         found = follow(setting, work)
     except UnknownError as unknown:
         return Explanation(workload=name, sentences=(f"No prediction: {unknown}.",))
