@@ -1,1 +1,1 @@
-"""The one room with side effects: processes, libvirt, SSH, files, clocks."""
+"""All side effects: processes, libvirt, SSH, files, clocks."""

@@ -26,30 +26,30 @@ PROGRAMS: Final = {
 }
 LIBVIRT: Final = "libvirt-daemon-system libvirt-daemon-driver-qemu"
 HEADERS: Final = "libvirt-dev python3-dev gcc libc6-dev pkgconf"
-"""Without them pip fails to build libvirt-python, of which there are no wheels."""
+"""pip needs them to build libvirt-python, which has no wheels."""
 SPACE: Final = 4 * GIB
 MEMORY: Final = 2 * GIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One check."""
+    """Result of one check."""
 
     name: str
     good: bool
     needed: bool
-    """Whether nothing runs without it."""
+    """Whether no run is possible without it."""
     detail: str
     mend: str = ""
     """The command that fixes it."""
 
     def as_data(self) -> dict[str, Any]:
-        """For ``--json``."""
+        """Return the finding for ``--json``."""
         return asdict(self)
 
 
 def findings() -> list[Finding]:
-    """All checks, most important first."""
+    """Run all checks; return them, most important first."""
     return [
         _qemu(),
         _accelerator(),
@@ -101,7 +101,10 @@ def _libvirt() -> Finding:
 
 
 def install_guests(environment: Path) -> str:
-    """The command that adds the extra ``guests`` to a Python environment, by who made that."""
+    """Return the command that adds the extra ``guests`` to a Python environment.
+
+    It depends on the tool that made the environment.
+    """
     if (environment / ".setup-stamp").exists():
         return "make setup"
     packages = f"sudo apt-get install {LIBVIRT} {HEADERS}"
@@ -155,7 +158,7 @@ def _image() -> Finding:
 
 
 def _archive() -> Finding:
-    """Whether the image could be built: mmdebstrap simulates the installation."""
+    """Check whether the image could be built: mmdebstrap simulates the installation."""
     about = "debian-12 is not built yet; the first run builds it, in about a minute"
     try:
         process.run(

@@ -1,1 +1,1 @@
-"""Matrix runs: the file, its jobs, shards and order; running them."""
+"""Matrix runs: file, jobs, shards, order, execution."""

@@ -1,4 +1,4 @@
-"""A matrix file as jobs: each a scenario compiled for one image and kernel."""
+"""A compiled matrix file: jobs, each a scenario compiled for one image and kernel."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class MatrixJob:
     kernel: str | None
     overrides: tuple[Override, ...]
     seconds: float | None
-    """Its time, if the matrix gives it."""
+    """Expected duration from the matrix file; ``None``: not given."""
     compiled: Compiled | None
     broken: str = ""
-    """Why it cannot be compiled. Other jobs are not affected."""
+    """Why it cannot be compiled; empty: it can. Other jobs are not affected."""
 
     @property
     def cells(self) -> tuple[Cell, ...]:
-        """Its cells; none if it is broken."""
+        """The job's cells; none if it is broken."""
         return self.compiled.cells if self.compiled else ()
 
 
@@ -58,9 +58,9 @@ class CompiledMatrix:
 
 
 def compile_matrix(path: Path, *, clock: str | None = None) -> CompiledMatrix:
-    """Read, validate, expand; ``InputError`` names file, line and key.
+    """Read, validate and expand a matrix file; ``InputError`` names file, line and key.
 
-    An invalid scenario breaks only its own jobs. ``clock`` is every guest's ``guest.clock``.
+    An invalid scenario breaks only its own jobs. ``clock`` sets every guest's ``guest.clock``.
     """
     document = read_file(path)
     if "scenarios" not in document.data and {"question", "workloads"} & document.data.keys():
@@ -81,7 +81,7 @@ def compile_matrix(path: Path, *, clock: str | None = None) -> CompiledMatrix:
 
 
 def _jobs(path: Path, matrix: Matrix, over: Mapping[str, Any]) -> Iterator[MatrixJob]:
-    """The jobs; ``over`` replaces what the file sets."""
+    """Yield the jobs; ``over`` replaces values that the file sets."""
     scenarios = _Scenarios(path.parent)
     points = [
         (s, i.image, k.kernel, {**matrix.set, **s.set, **i.set, **k.set, **over})
@@ -145,7 +145,7 @@ class _Scenarios:
     def _compiled(
         self, path: Path, trials: int | None, overrides: tuple[Override, ...]
     ) -> Compiled:
-        """As of ``compile_scenario``; scenarios that differ only in guests are compiled once."""
+        """As ``compile_scenario``; scenarios that differ only in guests are compiled once."""
         guests = tuple(one for one in overrides if _changes_guest_alone(one))
         others = tuple(one for one in overrides if not _changes_guest_alone(one))
         key = json.dumps([str(path), trials, [one.text for one in others]])
@@ -161,19 +161,19 @@ class _Scenarios:
             return compile_scenario(path, overrides=overrides, trials=trials)
         try:
             return in_other_guests(found, guests)
-        except ValidationError:  # said with the place of what is wrong
+        except ValidationError:  # reported elsewhere, with file and line
             return compile_scenario(path, overrides=overrides, trials=trials)
 
 
 def _changes_guest_alone(one: Override) -> bool:
-    """Whether the fields of disks do not depend on it; the bus of a disk depends on the clock."""
+    """Return whether an override affects only guests. A disk's bus depends on the clock."""
     return one.path[0] == "guest" and one.path[1:] != ("clock",)
 
 
 def in_other_guests(compiled: Compiled, overrides: tuple[Override, ...]) -> Compiled:
-    """The same cells with other guests, as if compiled with these ``--set``.
+    """Return the same cells with other guests, as if compiled with these ``--set``.
 
-    No other field of a cell depends on its guest.
+    A cell's other fields do not depend on its guest.
     """
     update = {one.path[-1]: one.value for one in overrides}
     guests: dict[Guest, Guest] = {}
@@ -197,13 +197,13 @@ def in_other_guests(compiled: Compiled, overrides: tuple[Override, ...]) -> Comp
 
 
 def _override(name: str, value: Any) -> Override:
-    """An override as ``--set`` makes it, with the text to give to it."""
+    """Return an override as ``--set`` makes it, with its text."""
     text = value if isinstance(value, str) else json.dumps(value)
     return Override(text=f"{name}={text}", path=tuple(name.split(".")), value=value)
 
 
 def _distinct(jobs: tuple[MatrixJob, ...]) -> tuple[MatrixJob, ...]:
-    """Parts with different names: of those that share one, the later ones get a number."""
+    """Return jobs with distinct names: a repeated name gets a number."""
     seen: dict[str, int] = {}
     found = []
     for job in jobs:
@@ -238,7 +238,7 @@ def _check_expected(matrix: Matrix, document: Document, jobs: tuple[MatrixJob, .
 
 
 def _tested(claim: str, scenarios: Iterable[str], jobs: tuple[MatrixJob, ...]) -> bool:
-    """Whether one of these scenarios has a test suite that may have this claim."""
+    """Return whether one of these scenarios has a test suite that may have this claim."""
     return any(
         named_by(job.compiled.scenario.workloads, claim)
         for job in jobs

@@ -33,9 +33,9 @@ from lab.store import runs as store
 from lab.store.runs import RunStore, now
 
 SAMPLED: Final = 5
-"""Cells of a scenario whose time is predicted; the others count as their average."""
+"""Number of a scenario's cells whose time is predicted; the average stands for the others."""
 LATEST: Final = 400
-"""Stored runs that are read, the newest first."""
+"""Most stored runs to read, newest first."""
 PAUSE: Final = 600.0
 """Seconds for boots, calibrations and repetitions of a run. A run with a longer gap was resumed."""
 SHARD_GUESTS: Final = 6
@@ -51,7 +51,7 @@ WORDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastRun:
-    """A finished run of the same cells on this host."""
+    """A finished run of a job's cells on this host."""
 
     run: str
     started: str
@@ -61,24 +61,25 @@ class PastRun:
     """Digest, kernel and mdadm."""
     verdicts: Mapping[str, Verdict]
     failed: bool
-    """A cell of it did not finish."""
+    """A cell did not finish."""
 
 
 @dataclass(slots=True, kw_only=True)
 class HostLimits:
-    """Accelerator and limits of this host, and times that were already predicted."""
+    """Accelerator and limits of this host, and a cache of predicted times."""
 
     kind: str
     room: Room
     limit: int
     """Most concurrent guests in real time."""
     virtual_limit: int
-    """The same with virtual time."""
+    """Most concurrent guests in virtual time."""
     facts: Known = field(default_factory=dict)
     _followed: dict[str, tuple[float, float, float]] = field(default_factory=dict)
 
     def cell_seconds(self, job: MatrixJob) -> tuple[float, float, float]:
-        """Seconds of all cells' workloads and of the longest cell; bytes of one cell's disks."""
+        """Return seconds of all workloads and of the longest cell, and bytes of one cell's
+        disks."""
         texts = [o.text for o in job.overrides if ".".join(o.path) not in SYSTEM]
         key = f"{job.compiled and job.compiled.path} {len(job.cells)} {texts}"
         if key not in self._followed:
@@ -96,7 +97,7 @@ class HostLimits:
 
 
 def host_of(jobs: int | None) -> HostLimits:
-    """The limits that runs on this host will have."""
+    """Return this host's limits for runs with this ``--jobs``."""
     try:
         kind = accelerator.find(None).kind
     except HostError:
@@ -119,13 +120,13 @@ def plan_of(
     accept_expired: bool = False,
     runs: Sequence[RunStore] | None = None,
 ) -> MatrixRun:
-    """The jobs in their order, and those that do not fit into the budget.
+    """Return the jobs in their order, and those that do not fit the budget.
 
-    ``InputError``: no such shard. ``runs``: earlier ones, the newest first. ``accept_expired``: a
-    note says that images may be built from an expired archive.
+    ``InputError``: no such shard. ``runs``: earlier ones, newest first. ``accept_expired``: add a
+    note that images may be built from an expired archive.
     """
     number, of = parse_shard(shard) if shard else (1, 1)
-    # Every machine must make the same shards: from the files, not from its own runs.
+    # Every machine must make the same shards. So they depend on the files, and on no stored run.
     cut = shards([Estimate(id=p.id, seconds=_weight(p, host)) for p in compiled.jobs], of)
     mine = [job for job in compiled.jobs if job.id in set(cut[number - 1])]
     past = past_runs(list(store.every()) if runs is None else runs, {p.scenario for p in mine})
@@ -158,7 +159,7 @@ def plan_of(
 
 
 def _notes(jobs: Sequence[MatrixJob], *, accept_expired: bool) -> list[str]:
-    """A note for each image that must be built first."""
+    """Return a note for each image that must be built first."""
     found = {}
     for job in jobs:
         if job.compiled:
@@ -232,7 +233,7 @@ def _time(
 
 
 def _weight(job: MatrixJob, host: HostLimits) -> float:
-    """Estimated seconds from the files alone, the same on every host."""
+    """Return the estimated seconds from the files alone; equal on every host."""
     if job.seconds is not None:
         return job.seconds
     return _by_theory(job, host, "tcg", min(SHARD_GUESTS, max(len(job.cells), 1)))
@@ -250,7 +251,7 @@ def _workloads(cell: Cell) -> float:
 
 
 def _at_once(job: MatrixJob, host: HostLimits) -> int:
-    """Concurrent guests, if all cells are like the first."""
+    """Return the number of concurrent guests, if all cells are like the first."""
     need = need_of(job.cells[0])
     most = host.virtual_limit if need.virtual else host.limit
     beside: list[schedule.Need] = []
@@ -282,7 +283,7 @@ def _reason(job: MatrixJob, past: Sequence[PastRun]) -> Reason:
 
 
 def past_runs(runs: Sequence[RunStore], scenarios: set[str]) -> dict[frozenset[str], list[PastRun]]:
-    """Finished runs by their cells, the newest first."""
+    """Return finished runs by their cells, newest first."""
     found: dict[frozenset[str], list[PastRun]] = {}
     for run in [r for r in runs if r.scenario_name in scenarios][:LATEST]:
         with suppress(InputError):
@@ -310,7 +311,7 @@ def _past(run: RunStore) -> tuple[frozenset[str], PastRun] | None:
 
 
 def _took(started: str, finished: str, result: Result) -> float:
-    """Seconds from start to end; of a resumed run, those of its cells."""
+    """Return seconds from start to end; for a resumed run, the sum over its cells."""
     ended, began = (datetime.fromisoformat(text) for text in (finished, started))
     wall = (ended - began).total_seconds()
     busy = sum(cell.seconds.total for cell in result.cells)

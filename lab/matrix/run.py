@@ -1,4 +1,4 @@
-"""Running a matrix: job by job; a job that breaks does not stop the others."""
+"""Runs a matrix job by job; a broken job does not stop the others."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from lab.store import matrix_runs
 from lab.store.runs import RunStore, every, now
 
 LATEST: Final = 150
-"""Most runs of the same scenarios that trends are made of; each gets a page."""
+"""Most runs of the same scenarios in trends; each gets a report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Follower:
-    """What runs a job, and what follows its progress."""
+    """The executor of a job, and the receivers of its progress."""
 
     hands: Executor
     progress: images.Progress
@@ -43,27 +43,27 @@ class Follower:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """RunOptions jobs are run and followed."""
+    """Options and callbacks for all jobs."""
 
     how: RunOptions
     out: Path | None
     follow: Callable[[JobRecord, Compiled], AbstractContextManager[Follower]]
-    """Entered when a job begins, left when it ends."""
+    """Context manager that is entered when a job begins and left when it ends."""
     ended: Callable[[JobRecord], None]
-    """Called with a job that ended, after the record was saved."""
+    """Called with each ended job, after the record was saved."""
 
 
 def begin(compiled: CompiledMatrix, planned: MatrixRun) -> Path:
-    """A new directory with the planned record."""
+    """Create a directory with the planned record; return its path."""
     directory = matrix_runs.create(compiled.name, compiled.path.read_text(encoding="utf-8"))
     matrix_runs.save(directory, planned.model_copy(update={"id": directory.name}))
     return directory
 
 
 def resume(compiled: CompiledMatrix, directory: Path) -> MatrixRun:
-    """The record of a matrix run to resume: broken jobs wait again, left-out ones do not.
+    """Return the record to resume: broken jobs run again, left-out ones do not.
 
-    ``InputError``: it is of another matrix, or the matrix has lost one of its jobs.
+    ``InputError``: it is of another matrix, or the matrix no longer has one of its jobs.
     """
     record = matrix_runs.load(directory)
     if record.matrix != compiled.name:
@@ -88,7 +88,7 @@ def resume(compiled: CompiledMatrix, directory: Path) -> MatrixRun:
 def run_jobs(
     compiled: CompiledMatrix, directory: Path, record: MatrixRun, options: Options
 ) -> MatrixRun:
-    """Run every waiting job; one that breaks does not stop the others.
+    """Run every waiting job; a broken job does not stop the others.
 
     Jobs that would exceed the budget are left out. A full disk ends the matrix run.
     ``InputError``: another process is running it.
@@ -173,7 +173,7 @@ def _one(
 
 
 def runs_of(record: MatrixRun, known: Sequence[RunStore]) -> list[RunStore]:
-    """Its own runs and the latest ones of its scenarios, the newest first."""
+    """Return the matrix run's own runs and the latest ones of its scenarios, newest first."""
     scenarios = {job.scenario for job in record.jobs if job.run}
     found = [run for run in known if run.scenario_name in scenarios][:LATEST]
     there = {run.directory.absolute() for run in found}
@@ -182,7 +182,7 @@ def runs_of(record: MatrixRun, known: Sequence[RunStore]) -> list[RunStore]:
 
 
 def matrix_result(directory: Path, *, trends: bool = True) -> MatrixResult:
-    """A record with its runs' results; known failures count as of the day on which it began.
+    """Return a record with its runs' results; known failures are those valid on its first day.
 
     ``trends``: compare with earlier runs too.
     """
@@ -222,7 +222,7 @@ def _job(job: JobRecord, record: MatrixRun, today: date) -> JobResult:
 
 
 def exit_status(result: MatrixResult) -> int:
-    """1: a claim or a cell failed; else 3: a job could not be run; else 0."""
+    """Return 1 if a claim or a cell failed, 3 if only a job could not run, else 0."""
     if any(p.failed_cells or any(c.fails for c in p.claims) for p in result.jobs):
         return EXIT_REFUTED
     unfinished = any(p.job.state in (JobState.BROKEN, JobState.WAITING) for p in result.jobs)

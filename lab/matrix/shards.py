@@ -1,4 +1,4 @@
-"""Selection of a matrix' jobs: shards for several machines, and what fits into a budget."""
+"""Selection of a matrix's jobs: shards for several machines, and jobs that fit a budget."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHARD: Final = re.compile(r"([1-9]\d{0,3})/([1-9]\d{0,3})")
 
 
 class Reason(IntEnum):
-    """Why a job runs now; the first reasons run first."""
+    """Why a job runs at its position, in order of priority."""
 
     NEVER = 0
     """No finished run of these cells is stored."""
@@ -23,14 +23,14 @@ class Reason(IntEnum):
     UNCLEAR = 2
     """A verdict of the last run was inconclusive, or a cell of it failed."""
     FLIPPED = 3
-    """A verdict of the last run differs from that of the run before."""
+    """A verdict of the last run differs from that of the previous run."""
     KNOWN = 4
-    """Nothing is new; the oldest run first."""
+    """None of the above; the oldest run comes first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A job's id, and what selects it."""
+    """A job's id, and the values for ordering it."""
 
     id: str
     seconds: float
@@ -41,7 +41,7 @@ class Estimate:
 
 
 def parse_shard(text: str) -> tuple[int, int]:
-    """``(2, 4)`` of ``2/4``; ``InputError`` where there is no such shard."""
+    """Return ``(2, 4)`` for ``2/4``; ``InputError``: no such shard."""
     found = _SHARD.fullmatch(text)
     number, of = (int(found[1]), int(found[2])) if found else (1, 0)
     if number > of:
@@ -50,11 +50,11 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 
 def shards(jobs: Sequence[Estimate], of: int) -> tuple[tuple[str, ...], ...]:
-    """The jobs' ids in ``of`` shards of about equal time.
+    """Distribute the jobs' ids over ``of`` shards of about equal time.
 
-    Longest job first, each to the emptiest shard. The longest shard takes at most a third more than
-    the optimum (Graham 1969, "Bounds on multiprocessing timing anomalies", SIAM Journal on Applied
-    Mathematics 17). Ids keep their order.
+    The longest job goes first, each to the emptiest shard. The longest shard takes at most a third
+    more than the optimum (Graham 1969, "Bounds on multiprocessing timing anomalies", SIAM Journal
+    on Applied Mathematics 17). Ids keep their order.
     """
     loads = [0.0] * of
     shard: dict[str, int] = {}
@@ -66,7 +66,7 @@ def shards(jobs: Sequence[Estimate], of: int) -> tuple[tuple[str, ...], ...]:
 
 
 def informative(jobs: Sequence[Estimate]) -> list[Estimate]:
-    """Jobs by reason, then the shortest first; of `Reason.KNOWN` the oldest first."""
+    """Return jobs by reason, then shortest first; those of `Reason.KNOWN` oldest first."""
 
     def key(job: Estimate) -> tuple[int, str, float, str]:
         last = job.last if job.reason is Reason.KNOWN else ""
@@ -76,7 +76,7 @@ def informative(jobs: Sequence[Estimate]) -> list[Estimate]:
 
 
 def within(jobs: Sequence[Estimate], budget: float) -> tuple[list[str], list[str]]:
-    """Ids that fit into a budget of seconds, in order of `informative`, and the others.
+    """Return ids that fit a budget of seconds, in order of `informative`, and the other ids.
 
     A job that does not fit is skipped; later, shorter ones may fit.
     """

@@ -1,5 +1,4 @@
-"""What a test requests: the marker's arguments as a scenario of one cell, checked like any
-other."""
+"""Converts the arguments of a test's marker to a scenario of one cell, and checks it."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "disks": "disks.count",
     **{word: f"array.{word}" for word in Array.model_fields},
 }
-"""Word of the marker to the scenario's field that it sets: each field of guest, disks and array."""
+"""Argument of the marker to the scenario's field that it sets: all of guest, disks and array."""
 SCOPES: Final = ("function", "class", "module", "session")
 OWN: Final = ("scope", "fresh", "set")
 """Arguments that are not fields of a scenario."""
@@ -30,20 +29,19 @@ OWN: Final = ("scope", "fresh", "set")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A guest, as a test requests it."""
+    """A guest that a test requests."""
 
     compiled: Compiled
     scope: str
     fresh: bool
     words: Mapping[str, Any]
-    """The arguments as given; tests with equal ones may share a guest."""
+    """The arguments as given; tests with equal arguments may share a guest."""
 
 
 def asked_for(words: Mapping[str, Any], *, array: bool, place: str, path: Path) -> Asked:
-    """Check the marker's arguments; ``InputError`` says where, which argument, and what was
-    expected.
+    """Check the marker's arguments; ``InputError`` names test, argument and expected values.
 
-    ``place`` names the test in messages. Without ``array`` only the disks are made.
+    ``place`` names the test in messages. Without ``array`` the guest gets disks only.
     """
     for word in words:
         if word not in FIELDS and word not in OWN:
@@ -102,7 +100,7 @@ def _compiled(words: Mapping[str, Any], place: str, path: Path) -> Compiled:
 
 
 def in_the_markers_words(error: InputError, place: str, words: Mapping[str, Any]) -> InputError:
-    """The same error, with the marker's argument instead of the scenario's field."""
+    """Return the same error with the marker's argument instead of the scenario's field."""
     message = error.message.removeprefix(f"{place}: ")
     field, colon, rest = message.partition(": ")
     for word, name in FIELDS.items():

@@ -1,4 +1,4 @@
-"""The objects that tests get: a guest to run commands in, and an array."""
+"""Objects for tests: a guest that runs commands, and a guest with an array."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ CONSOLE_LINES: Final = 40
 COMMANDS: Final = 10
 """Number of last commands in the report of a failed test."""
 PRINTED_LINES: Final = 5
-"""Lines of each command's output in that report."""
+"""Lines of each command's output in the report of a failed test."""
 MDSTAT_SECONDS: Final = 5.0
-"""Seconds to read /proc/mdstat; the guest may hang."""
+"""Timeout in seconds for reading /proc/mdstat; the guest may hang."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """A command that a test ran in a guest."""
+    """A finished command of a test."""
 
     command: str
     status: int | None
@@ -62,7 +62,7 @@ class LabGuest:
 
     @property
     def name(self) -> str:
-        """Its id, as in `lab ps`."""
+        """The guest's id, as in `lab ps`."""
         return self._loan.visit.record.id
 
     @property
@@ -72,16 +72,16 @@ class LabGuest:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs, and has not panicked."""
+        """Whether the guest runs, and has not panicked."""
         return self._loan.visit.alive()
 
     @property
     def console(self) -> str:
-        """The end of its console; for a restored guest, since it was restored."""
+        """The end of the guest's console log; for a restored guest, since its restore."""
         return self._loan.visit.console(CONSOLE_LINES)
 
     def run(self, command: str, *, timeout: float = 300.0, check: bool = False) -> Output:
-        """Run shell lines in a shell of their own: ``status``, ``stdout``, ``stderr``, ``seconds``.
+        """Run lines in a new shell; return ``status``, ``stdout``, ``stderr``, ``seconds``.
 
         With ``check``, an exit status other than 0 raises ``CommandError``. ``GuestError``: the
         guest died, or the lines took longer than ``timeout`` seconds.
@@ -117,11 +117,11 @@ class LabGuest:
         return Path(target)
 
     def next_test(self) -> None:
-        """Mark the commands so far as those of earlier tests or fixtures."""
+        """Count the commands so far as those of earlier tests or fixtures."""
         self._earlier, self.in_use = len(self._ran), False
 
     def sections(self) -> list[tuple[str, str]]:
-        """Sections of a failed test's report: last commands, /proc/mdstat, console."""
+        """Return the sections of a failed test's report: last commands, /proc/mdstat, console."""
         found = []
         if self._ran:
             lines = [str(ran) for ran in self._ran]
@@ -140,7 +140,8 @@ class LabGuest:
         return found
 
     def _mdstat(self) -> str:
-        """Empty if md is not loaded; the error if the guest does not answer."""
+        """Return the text; empty if md is not loaded, or the error if the guest does not
+        respond."""
         try:
             said = self._loan.visit.run("cat /proc/mdstat", MDSTAT_SECONDS)
         except LabError as error:
@@ -161,19 +162,19 @@ class LabArray(LabGuest):
         return self._loan.target
 
     def detail(self) -> dict[str, str]:
-        """The output of ``mdadm --detail`` by its own keys: ``Raid Level``, ``State``."""
+        """The output of ``mdadm --detail``, by mdadm's keys: ``Raid Level``, ``State``."""
         __tracebackhide__ = True
         return pairs(self.run(f"mdadm --detail {self.device}", check=True).stdout)
 
 
 def pairs(text: str) -> dict[str, str]:
-    """``Key : value`` lines of ``mdadm --detail`` (``Detail.c``); other lines are skipped."""
+    """Parse ``Key : value`` lines of ``mdadm --detail`` (``Detail.c``); skip other lines."""
     found = (re.fullmatch(r" *(\w.*?) : (.*)", line) for line in text.splitlines())
     return {match[1]: match[2].strip() for match in found if match}
 
 
 def _plainly(work: Callable[[], T]) -> T:
-    """The result of ``work``; errors are raised without the lab's frames and causes."""
+    """Return the result of ``work``; re-raise errors without the lab's frames and causes."""
     __tracebackhide__ = True
     try:
         return work()

@@ -1,4 +1,4 @@
-"""The hooks that pytest calls: fixtures, the marker ``lab``, scenario files."""
+"""Hooks for pytest: fixtures, the marker ``lab``, scenario files."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _MARKER = (
     " field of a scenario."
 )
 _GUESTS = pytest.StashKey[list["LabGuest"]]()
-"""Guests that tests have now, and those returned during this test."""
+"""Guests in use by tests, and those returned during this test."""
 _DIRECTORY = pytest.StashKey[str]()
 _MATCHING = pytest.StashKey[frozenset[Path]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``lab_scenarios``: which YAML files are scenarios, besides those on the command line."""
+    """Add ``lab_scenarios``: patterns of YAML files that are scenarios."""
     parser.addini(
         "lab_scenarios",
         "patterns of scenario files, relative to the root directory, whose claims are tests",
@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The marker, for `pytest --markers`."""
+    """Register the marker, for `pytest --markers`."""
     config.addinivalue_line("markers", _MARKER)
     config.stash[_GUESTS] = []
 
@@ -62,7 +62,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """A scenario file: one on the command line that looks like one, or one that matches
+    """Collect a scenario file: a file on the command line that looks like one, or one that matches
     ``lab_scenarios``."""
     if file_path.suffix not in (".yaml", ".yml"):
         return None
@@ -78,7 +78,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def _matching(config: pytest.Config) -> frozenset[Path]:
-    """The files that ``lab_scenarios`` means, looked for once."""
+    """Return the files that match ``lab_scenarios``; they are searched once."""
     if _MATCHING not in config.stash:
         patterns: list[str] = config.getini("lab_scenarios")
         found = (path for pattern in patterns for path in config.rootpath.glob(pattern))
@@ -88,7 +88,7 @@ def _matching(config: pytest.Config) -> frozenset[Path]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """The commands of earlier tests are not this test's."""
+    """Mark the commands so far as earlier tests' commands."""
     guests = item.config.stash[_GUESTS]
     guests[:] = [guest for guest in guests if not guest.given_back]
     for guest in guests:
@@ -99,7 +99,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failed test shows its last commands, /proc/mdstat and the console, for each guest."""
+    """Add each guest's last commands, /proc/mdstat and console to a failed test's report."""
     report = yield
     if report.failed:
         for guest in item.config.stash[_GUESTS]:
@@ -112,7 +112,7 @@ def pytest_runtest_makereport(
 def lab_guests(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Pool]:
-    """Guests for fixtures of one's own: ``with lab_guests.borrow(disks=3) as guest: …``."""
+    """Guests for your own fixtures: ``with lab_guests.borrow(disks=3) as guest: …``."""
     from lab.testing.pool import Pool
 
     pool = Pool(tmp_path_factory.mktemp("lab"), request.config.stash[_GUESTS])
@@ -122,7 +122,7 @@ def lab_guests(
 
 @pytest.fixture
 def lab_guest(request: pytest.FixtureRequest, lab_guests: Pool) -> LabGuest:
-    """A guest with the disks of ``@pytest.mark.lab``; the same as ``lab_array``, beside that."""
+    """A guest with the disks of ``@pytest.mark.lab``. A test with ``lab_array`` gets the same."""
     if "lab_array" in request.fixturenames:
         array: LabArray = request.getfixturevalue("lab_array")
         return array
@@ -131,5 +131,5 @@ def lab_guest(request: pytest.FixtureRequest, lab_guests: Pool) -> LabGuest:
 
 @pytest.fixture
 def lab_array(request: pytest.FixtureRequest, lab_guests: Pool) -> LabArray:
-    """A guest with the array of ``@pytest.mark.lab``, built and read back."""
+    """A guest with the array of ``@pytest.mark.lab``, built and verified."""
     return lab_guests.for_test(request, array=True)

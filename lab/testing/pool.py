@@ -1,4 +1,4 @@
-"""The guests of one pytest process: lent to tests, for as long as their scope lasts."""
+"""The guests of one pytest process; each is in use by tests until their scope ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lab.testing.asked import Asked, asked_for, in_the_markers_words
 from lab.testing.guests import LabArray, LabGuest
 
 Held = tuple[pytest.Item | pytest.Collector, Asked, LabGuest]
-"""The node whose end returns the guest, the request, and the guest."""
+"""The node at whose end the guest is returned, the request, and the guest."""
 
 
 def _silent(*_said: object) -> None:
@@ -24,12 +24,12 @@ def _silent(*_said: object) -> None:
 
 
 class Pool:
-    """Lends guests to tests and takes them back."""
+    """Gives guests to tests, and takes them back."""
 
     def __init__(self, directory: Path, guests: list[LabGuest]) -> None:
         self._lender = GuestPool(directory=directory, say=_silent, progress=_silent)
         self._guests = guests
-        """Guests that tests have, for the reports of failed tests."""
+        """Guests in use by tests, for the reports of failed tests."""
         self._held: list[Held] = []
 
     @overload
@@ -39,8 +39,7 @@ class Pool:
     def for_test(self, request: pytest.FixtureRequest, *, array: Literal[False]) -> LabGuest: ...
 
     def for_test(self, request: pytest.FixtureRequest, *, array: bool) -> LabGuest:
-        """The guest that a test's marker requests; an existing one of its scope, if there is
-        one."""
+        """Return a guest for a test's marker; within its scope, an existing one if there is one."""
         __tracebackhide__ = True
         item: pytest.Item = request.node
         wrong = ""
@@ -54,24 +53,24 @@ class Pool:
             holder = _holder(item, asked.scope)
             guest = self._of(holder, asked)
             if guest is None:
-                # At the end of a test the fixtures that use the guest end before it.
+                # The fixtures that use the guest end before the test's own end.
                 ends = request if holder is item else holder
                 guest = self._lend(holder, asked, ends.addfinalizer)
             guest.in_use = True
             return guest
         except LabError as error:
             wrong = str(error)
-        # Not in the `except` block: pytest would print the original error too.
+        # Outside of the `except` block, so that pytest does not print the original error too.
         pytest.fail(wrong, pytrace=False)
 
     @contextmanager
     def borrow(self, **words: Any) -> Iterator[LabGuest]:
-        """Lend a guest with the marker's arguments while the block runs; with ``level`` an array.
+        """Yield a guest with the marker's arguments while the block runs; with ``level`` an array.
 
         For a fixture of any scope: ``with lab_guests.borrow(disks=5, level=6) as array: yield
         array``. ``InputError`` names the wrong argument; the fixture has its own ``scope``.
         """
-        caller = sys._getframe(2)  # past contextlib's own
+        caller = sys._getframe(2)  # skips contextlib's frames
         path = Path(caller.f_code.co_filename)
         place = f"{path.name}:{caller.f_lineno}"
         asked = asked_for(words, array="level" in words, place=place, path=path)
@@ -88,12 +87,12 @@ class Pool:
     def _loan(self, asked: Asked) -> PooledGuest:
         try:
             return self._lender.acquire(asked.compiled, fresh=asked.fresh)
-        except InputError as error:  # only the image can tell that it lacks something
+        except InputError as error:  # only the image shows that it lacks a feature
             place = asked.compiled.document.source
             raise in_the_markers_words(error, place, asked.words) from None
 
     def _of(self, holder: pytest.Item | pytest.Collector, asked: Asked) -> LabGuest | None:
-        """The guest that tests of the same scope and arguments have; a dead one is replaced."""
+        """Return the guest in use by tests of the same scope and arguments; replace a dead one."""
         for mine, theirs, guest in self._held:
             if mine is holder and dict(theirs.words) == dict(asked.words) and guest.alive:
                 return guest
@@ -113,7 +112,7 @@ class Pool:
         return guest
 
     def _new(self, asked: Asked) -> tuple[LabGuest, Callable[[], None]]:
-        """A guest, and the function that returns it."""
+        """Return a new guest, and the function that returns it to the pool."""
         loan = self._loan(asked)
         guest = LabArray(loan) if asked.compiled.base.array else LabGuest(loan)
         self._guests.append(guest)
@@ -126,7 +125,7 @@ class Pool:
 
 
 def words_of(item: pytest.Item) -> Mapping[str, Any]:
-    """The arguments of a test's markers; nearer markers override others."""
+    """Return the arguments of a test's markers; nearer markers override others."""
     words: dict[str, Any] = {}
     for mark in reversed(list(item.iter_markers("lab"))):
         if mark.args:
@@ -144,8 +143,8 @@ def _place(item: pytest.Item) -> str:
 
 
 def _holder(item: pytest.Item, scope: str) -> pytest.Item | pytest.Collector:
-    """The node at whose end a scope ends; a test outside of a class is its own, as for pytest's
-    fixtures."""
+    """Return the node at whose end a scope ends. As for pytest's fixtures, ``class`` means the test
+    itself outside of a class."""
     if scope == "session":
         return item.session
     kinds: dict[str, type[pytest.Collector]] = {"class": pytest.Class, "module": pytest.Module}

@@ -29,13 +29,13 @@ KEYS: Final = frozenset(
 )
 """Top-level keys of a scenario."""
 ENOUGH: Final = 3
-"""Number of these keys that make a file look like a scenario; other YAML files have none or one."""
+"""Number of these keys in a file that looks like a scenario; other YAML files have none or one."""
 CELLS: Final = "cells"
-"""The test that all cells finished; without it a run that measured nothing would pass."""
+"""Name of the test that all cells finished. Without it a run without measurements would pass."""
 
 
 def looks_like_one(path: Path) -> bool:
-    """Whether a YAML file is meant to be a scenario, valid or not."""
+    """Return whether a YAML file is meant to be a scenario, valid or not."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -44,7 +44,7 @@ def looks_like_one(path: Path) -> bool:
 
 
 class NotSoError(Exception):
-    """A claim was refuted, or a cell failed: a message without a place in code."""
+    """A claim was refuted, or a cell failed. pytest shows the message without a traceback."""
 
 
 class ScenarioFile(pytest.File):
@@ -70,7 +70,7 @@ class ScenarioFile(pytest.File):
         yield CellsItem.from_parent(self, name=CELLS)
 
     def result(self) -> Result:
-        """The result of this process's run, or of another worker of pytest-xdist."""
+        """The result of the run, by this process or another worker of pytest-xdist."""
         if self._result is None and not self._trouble:
             shared: str | None = getattr(self.config, "workerinput", {}).get(SHARED)
             if shared is None:
@@ -84,7 +84,7 @@ class ScenarioFile(pytest.File):
         return self._result
 
     def _run(self) -> str:
-        """Run the scenario; return JSON with its run, or with the error."""
+        """Run the scenario; return JSON with the run's id, or with the error."""
         try:
             done = execute.run_scenario(
                 self.compiled,
@@ -129,7 +129,7 @@ class _ScenarioItem(pytest.Item):
 
 
 class ClaimItem(_ScenarioItem):
-    """A claim: passes if it holds, fails if it is refuted, and is skipped otherwise."""
+    """A claim: passes if it holds, fails if it is refuted, is skipped otherwise."""
 
     def __init__(self, *, claim: Claim, **rest: object) -> None:
         super().__init__(**rest)  # type: ignore[arg-type] # pytest's own, from from_parent
@@ -192,7 +192,7 @@ class SuiteItem(_ScenarioItem):
 
 
 class CellsItem(_ScenarioItem):
-    """All cells finished."""
+    """Passes if all cells finished."""
 
     @override
     def runtest(self) -> None:

@@ -1,1 +1,1 @@
-"""Guests on this host: the register, benches, servers of disks, saved guests, the watchdog."""
+"""Guests on this host: registry, backends, disk servers, snapshots, watchdog."""

@@ -53,7 +53,7 @@ from lab.model.execution.procedure import (
 )
 
 SILENCE: Final = 30.0
-"""Seconds without output after which a running command is checked for a hung guest."""
+"""Seconds without output of a command after which the guest is checked for a hang."""
 PING: Final = 10.0
 """Seconds between two queries of QEMU's monitor while the guest boots."""
 
@@ -63,7 +63,7 @@ def _within(deadline: float) -> float:
 
 
 class LiveBackend:
-    """One guest in real time, and everything of it on this host."""
+    """One guest in real time, with its processes and files on this host."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class LiveBackend:
         self._private_key = private_key
         self._hypervisor = Hypervisor(record.path, scale=scale)
         self._lost: GuestError | None = None
-        """Why the guest hangs; nothing waits for it again."""
+        """Why the guest hangs; later calls fail at once."""
         self._real = RealDisks(self._hypervisor)
         shell.prepare()
         self._shell: Shell | None = None
@@ -88,8 +88,8 @@ class LiveBackend:
         self._restored = False
         self._servers: dict[str, servers.Server] = {}
         self._troubles: list[str] = []
-        """Of servers that had failed when they were ended: a cell is taken apart before its error
-        is explained."""
+        """Errors of servers that failed before they were ended. They are needed after the cell was
+        undone, to explain its error."""
         self._running: dict[str, Running] = {}
         sampler = Sampler(lambda: load.processor(self.record.pid), tell)
         self._tell = tell
@@ -97,8 +97,8 @@ class LiveBackend:
         self._asking = False
 
     def expect_io_within(self, patience: float) -> None:
-        """Set the watchdog's limit: seconds, on a fast host, for requests in flight with none
-        completed."""
+        """Set the watchdog's limit in seconds: longest time without a completed request while
+        requests are in flight."""
         self._watchdog.patience = clock.limit(patience * self._scale)
 
     # -- files and programs of the host
@@ -110,7 +110,7 @@ class LiveBackend:
             raise unwritable(path, error, "made") from error
 
     def write_file(self, path: str, content: str, mode: int) -> None:
-        """Write a small file. Its mode is never wider than ``mode``, not even for a moment."""
+        """Write a small file. At no time is its mode wider than ``mode``."""
         files.write(Path(path), content, mode=mode, durable=False)
 
     def remove(self, path: str) -> None:
@@ -131,7 +131,7 @@ class LiveBackend:
         servers.link(step)
 
     def start_server(self, step: StartServer) -> None:
-        """Start the process, and return when its socket accepts."""
+        """Start the process, and return when its socket accepts a connection."""
         self._servers[step.socket] = servers.Server(step)
 
     def stop_server(self, step: StartServer) -> None:
@@ -143,7 +143,7 @@ class LiveBackend:
             server.stop()
 
     def ask_server(self, step: AskServer) -> str:
-        """Return the server's answer to the line."""
+        """Send the line, and return the server's reply."""
         return servers.ask(step)
 
     # -- the guest's life
@@ -160,16 +160,17 @@ class LiveBackend:
         guests.write(self.record)
 
     def save_guest(self, step: SaveGuest) -> None:
-        """Save the guest as a snapshot. The guest ends."""
+        """Save the guest as a snapshot, which ends the guest."""
         captures = {"environment.txt": self.guest(step.environment, 60).stdout}
         self.guest(step.zero, 60)
-        self._wake()  # so that the programs a restored guest needs first are in its page cache
+        self._wake()  # loads programs that a restored guest needs first into its page cache
         self.close()
         with snapshots.making(step.key) as place:
             self._hypervisor.save(place / snapshots.MEMORY)
             if step.over:
                 root = self.record.path / snapshots.ROOT
-                # A snapshot's root disk depends on its image alone: copy the layers in between.
+                # A snapshot's root disk must depend only on its image: merge the overlays in
+                # between.
                 rebase = ("qemu-img", "rebase", "-f", "qcow2", "-b", step.over, "-F", "qcow2")
                 process.run((*rebase, str(root)), timeout=120)
             snapshots.publish(
@@ -189,10 +190,10 @@ class LiveBackend:
 
     def power_cycle(self, step: PowerCycle) -> str:
         """Kill QEMU, drop the servers' caches, and start the guest again; return the servers'
-        answers.
+        replies.
 
-        A server may write a little more to the medium before its cache is dropped, as a drive does
-        whose power fails a moment after the host's. The guest's record keeps its owner throughout.
+        A server may still write some data to the medium before its cache is dropped, like a drive
+        whose power fails a moment after the host's. The guest's record keeps its owner.
         """
         xml = self._hypervisor.definition()
         guests.kill(self.record.path)
@@ -210,25 +211,25 @@ class LiveBackend:
         self._hypervisor.attach()
 
     def destroy_guest(self) -> None:
-        """End the domain, and make sure that its process is gone."""
+        """End the domain, and wait until its process is gone."""
         self.close()
         try:
             self._hypervisor.destroy()
         except TroubleError:
-            pass  # the next lines kill it by its process id, even if it started only partly
+            pass  # the next lines kill QEMU by its process id, even after a partial start
         finally:
             guests.end_processes(self.record.path)
             self._hypervisor.forget_calls()
             self._real.release()
 
     def close(self) -> None:
-        """Close the connection. The guest continues."""
+        """Close the connection; the guest continues."""
         if self._shell is not None:
             self._shell.close()
             self._shell = None
 
     def release(self) -> None:
-        """Release libvirt and the disks' servers too. The guest continues."""
+        """Also release libvirt and the disks' servers; the guest continues."""
         self.close()
         for server in self._servers.values():
             server.let_go()
@@ -271,12 +272,12 @@ class LiveBackend:
         self._hypervisor.check_limits(step.serial, step.xml)
 
     def pass_disk(self, step: PassDisk) -> None:
-        """Claim a real disk and hand it to the guest; ``HostError`` lists the objections."""
+        """Claim a real disk and pass it to the guest; ``HostError`` lists the objections."""
         self._real.hand_over(step, self.record.pid)
         self._hypervisor.check_limits(step.serial, step.xml)
 
     def return_disk(self, step: PassDisk) -> None:
-        """Take a real disk back, if it was passed."""
+        """Return a real disk to the host, if it was passed."""
         self._real.take_back(step, alive=bool(guests.qemu_pids(self.record.path)))
 
     def limits_of(self, serial: str) -> dict[str, int]:
@@ -284,7 +285,7 @@ class LiveBackend:
         return self._hypervisor.limits(serial)
 
     def wipe_disk(self, step: WipeDisk) -> None:
-        """Zero a disk in QEMU's block layer, and check that no extent of its file holds data."""
+        """Zero a disk through QEMU's block layer, and check that its file has no data extents."""
         self._hypervisor.wipe(step.serial, step.size)
         asked = process.run(("qemu-img", "map", "-U", "--output=json", step.path), timeout=60)
         left = sum(e["length"] for e in json.loads(asked.stdout) if e["data"] or not e["zero"])
@@ -316,14 +317,14 @@ class LiveBackend:
             self._hypervisor.unplug(step.xml, step.serial)
 
     def begin(self, name: str, script: str) -> None:
-        """Start shell lines in a shell of their own."""
+        """Start shell lines in their own shell."""
         if self._shell is None:
             raise GuestError(f"no SSH connection to the guest '{self.record.id}'")
         self._running[name] = self._shell.start(script)
 
     def end(self, name: str, timeout: float, *, cut: bool) -> Output:
-        """Wait until they end. With ``cut`` the guest has ended, and the output so far is
-        returned."""
+        """Wait until they end, and return their output. ``cut``: the guest was killed; return the
+        output so far."""
         running = self._running.pop(name)
         if cut:
             return running.over()
@@ -359,7 +360,7 @@ class LiveBackend:
             self._watchdog.end()
 
     def evidence(self) -> Mapping[str, str]:
-        """Raw output that explains a failure, if the guest still responds."""
+        """Return raw output that explains a failure, if the guest still responds."""
         try:
             return evidence(self.guest(EVIDENCE, 60).stdout)
         except LabError:
@@ -382,10 +383,10 @@ class LiveBackend:
             self._answered = clock.now()
 
     def _in_flight(self) -> dict[str, int]:
-        """Requests that wait, by serial: counted by the guest's kernel while a command runs.
+        """Return the number of waiting requests by serial, from the guest's kernel.
 
-        It does not count flushes (``blk_kick_flush`` makes a request without a partition). So a
-        disk whose server ended or is stopped counts as one with a waiting request.
+        The kernel does not count flushes (``blk_kick_flush`` makes a request without a partition).
+        So a disk whose server ended or is stopped counts as one with a waiting request.
         """
         assert self._shell is not None
         self._asking = True
@@ -396,9 +397,9 @@ class LiveBackend:
         return found | {place: 1 for place, s in self._servers.items() if s.trouble()}
 
     def cause(self, error: LabError) -> GuestError | None:
-        """The guest's or disk server's end that caused an error; ``None``: both still run.
+        """Return the end of the guest or of a disk server that caused an error; ``None``: both run.
 
-        A dead guest makes libvirt and tools fail too: those errors are effects.
+        A dead guest makes calls of libvirt and of tools fail too. Those errors are only effects.
         """
         now = [trouble for s in self._servers.values() if (trouble := s.trouble())]
         if troubles := [*self._troubles, *now]:
@@ -417,13 +418,13 @@ class LiveBackend:
         return guests.dead(self.record, sentence)
 
     def pressure(self) -> Mapping[str, float]:
-        """Seconds that the guest's QEMU ran and waited, and the host's pressure."""
+        """Return the seconds that the guest's QEMU ran and waited, and the host's pressure."""
         return load.pressure(self.record.pid)
 
     # -- time
 
     def now(self) -> float:
-        """Seconds on a monotonic clock."""
+        """Return seconds on a monotonic clock."""
         return clock.now()
 
     def pause(self, seconds: float) -> None:

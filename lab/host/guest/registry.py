@@ -1,7 +1,7 @@
-"""Live guests: a directory and a record for each, and the QEMU process that belongs to it.
+"""Running guests: a directory and a record for each, and its QEMU process.
 
-A guest's directory is created before everything else and removed after everything else. So the
-directory leads to all that a killed lab leaves behind.
+A guest's directory is created first and removed last. So all leftovers of a killed lab can be
+found from the directory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PANIC = "Kernel panic - not syncing"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestRecord:
-    """What later commands need to know about a guest."""
+    """Facts about a guest for later commands."""
 
     id: str
     directory: str
@@ -36,7 +36,7 @@ class GuestRecord:
     created: str
     """ISO 8601, UTC."""
     owner_pid: int
-    """Process id of the worker that owns it; 0: none, it was left running on purpose."""
+    """Process id of the worker that owns it; 0: none, because it was left running on purpose."""
     owner_started: int
     """The worker's start time in clock ticks, ``proc(5)``: process ids are reused."""
     pid: int = 0
@@ -51,7 +51,7 @@ class GuestRecord:
     warm: str = ""
     """Key of the snapshot below its root disk."""
     unsealed: bool = False
-    """It has virtual time, and is suspended while no session is open."""
+    """It has virtual time with network and SSH, and is suspended while no session is open."""
 
     @property
     def path(self) -> Path:
@@ -59,12 +59,12 @@ class GuestRecord:
 
 
 def new_id() -> str:
-    """A random id. It is short because it is part of every socket's path."""
+    """Return a random id. It is short because it is part of every socket's path."""
     return f"g{token_hex(3)}"
 
 
 def directory_of(guest: str) -> Path:
-    """The directory of a guest, whether it exists or not."""
+    """Return the directory of a guest; it may not exist."""
     return paths.guests() / guest
 
 
@@ -79,7 +79,7 @@ def create(
 ) -> GuestRecord:
     """Create the directory and the record of a new guest."""
     directory = directory_of(guest)
-    # The record is written before the directory gets its name: gc must never see one without it.
+    # Write the record before the rename: garbage collection must never see a directory without one.
     fresh = directory.with_name(f".{guest}.{os.getpid()}")
     record = GuestRecord(
         id=guest,
@@ -106,7 +106,7 @@ def create(
 
 
 def write(record: GuestRecord) -> None:
-    """Write the record. Not synced: a power cut ends the guest, and `abandoned` finds the rest."""
+    """Write the record without syncing: after a power cut the guest is gone anyway."""
     files.write(record.path / RECORD, json.dumps(asdict(record), indent=1), durable=False)
     known_hosts = record.path / "known_hosts"
     if record.port:
@@ -114,19 +114,19 @@ def write(record: GuestRecord) -> None:
 
 
 def own(record: GuestRecord, pid: int) -> GuestRecord:
-    """Assign a guest to a worker, or with 0 to nobody."""
+    """Assign a guest to a worker; ``pid`` 0: to no worker."""
     changed = replace(record, owner_pid=pid, owner_started=started_ticks(pid) if pid else 0)
     write(changed)
     return changed
 
 
 def change(record: GuestRecord, *, target: str, cell: str) -> GuestRecord:
-    """The record with the array that the guest holds now."""
+    """Return the record with the guest's new array."""
     return replace(record, target=target, cell=cell)
 
 
 def read(directory: Path) -> GuestRecord | None:
-    """The record in a guest's directory; ``None``: there is no readable one."""
+    """Return the record in a guest's directory; ``None``: there is no readable one."""
     try:
         data = json.loads((directory / RECORD).read_text(encoding="utf-8"))
         return GuestRecord(**{**data, "id": directory.name, "directory": str(directory)})
@@ -135,7 +135,7 @@ def read(directory: Path) -> GuestRecord | None:
 
 
 def every() -> Iterator[GuestRecord]:
-    """Every guest with a readable record, oldest first."""
+    """Yield every guest with a readable record, oldest first."""
     records = [read(d) for d in _directories()]
     yield from sorted((r for r in records if r is not None), key=lambda r: r.created)
 
@@ -148,7 +148,7 @@ def _directories() -> list[Path]:
 
 
 KILLED = 20.0
-"""Seconds for a killed process to end."""
+"""Timeout in seconds for a killed process to end."""
 SERVERS = (b"nbdkit",)
 """Programs that serve a guest's disks."""
 
@@ -162,9 +162,10 @@ def server_pids(directory: Path) -> list[int]:
 
 
 def _pids(directory: Path, programs: tuple[bytes, ...]) -> list[int]:
-    """Processes of this user that run such a program and name the guest's directory.
+    """Return this user's processes that run such a program and have the directory's name as
+    argument.
 
-    The directory's name is random, so no other process names it by accident.
+    The name is random, so no other process has it by accident.
     """
     wanted = os.fsencode(directory) + b"/"
     found = []
@@ -181,17 +182,17 @@ def _pids(directory: Path, programs: tuple[bytes, ...]) -> list[int]:
 
 
 def is_alive(record: GuestRecord) -> bool:
-    """Whether the guest's QEMU runs."""
+    """Return whether the guest's QEMU runs."""
     return bool(record.pid) and record.pid in qemu_pids(record.path)
 
 
 def is_owned(record: GuestRecord) -> bool:
-    """Whether its worker is alive."""
+    """Return whether the guest's worker is alive."""
     return bool(record.owner_pid) and started_ticks(record.owner_pid) == record.owner_started
 
 
 def kill(directory: Path) -> None:
-    """Kill the guest's QEMU as a power cut does, and wait until it has ended."""
+    """Kill the guest's QEMU with SIGKILL, and wait for its end."""
     for pid in qemu_pids(directory):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -203,9 +204,9 @@ def kill(directory: Path) -> None:
 
 
 def end_processes(directory: Path, *, grace: float = 3.0) -> None:
-    """End the guest's QEMU, then its disks' servers: SIGTERM, and SIGKILL after ``grace`` seconds.
+    """End the guest's QEMU, then its disk servers: SIGTERM, and SIGKILL after ``grace`` seconds.
 
-    A guest whose disks end first would write errors to its console.
+    In the other order the guest would write disk errors to its console.
     """
     for programs in ((b"qemu-system",), SERVERS):
         _end(directory, programs, grace)
@@ -219,7 +220,7 @@ def _end(directory: Path, programs: tuple[bytes, ...], grace: float) -> None:
                 os.kill(pid, kind)
         if not pids:
             return
-        # A stopped process takes SIGKILL only. QEMU may still have to write out memory.
+        # A stopped process reacts only to SIGKILL. QEMU may still have to write out memory.
         deadline = clock.now() + (grace if kind == signal.SIGTERM else KILLED)
         while _pids(directory, programs) and clock.now() < deadline:
             clock.pause(0.05)
@@ -258,7 +259,7 @@ def remove(directory: Path) -> None:
 
 
 def find(name: str | None) -> GuestRecord:
-    """The live guest with that id or scenario; without a name, the only one."""
+    """Return the running guest with that id or scenario; without a name, the only one."""
     records = [r for r in every() if is_alive(r)]
     if name is not None:
         records = [r for r in records if name in (r.id, r.scenario)]
@@ -274,11 +275,12 @@ def find(name: str | None) -> GuestRecord:
 
 
 def abandoned() -> list[Path]:
-    """Directories of guests without a live owner that were not left running on purpose."""
+    """Return directories of guests whose owner died; those left running on purpose are not
+    included."""
     found = []
     for directory in _directories():
         if directory.name.startswith("."):
-            maker = directory.suffix[1:]  # .GUEST.PID: a worker is creating it
+            maker = directory.suffix[1:]  # .GUEST.PID: that worker is creating it
             if not (maker.isdecimal() and started_ticks(int(maker))):
                 found.append(directory)
             continue
@@ -314,7 +316,7 @@ def collect_homes() -> list[str]:
 
 
 def console_tail(directory: Path, lines: int = 15) -> str:
-    """The last lines of a guest's console, or those around a panic, without control characters."""
+    """Return the console's last lines, or those around a panic, without control characters."""
     try:
         with (directory / "console.log").open("rb") as file:
             file.seek(0, os.SEEK_END)
@@ -331,7 +333,7 @@ def console_tail(directory: Path, lines: int = 15) -> str:
 
 
 def dead(record: GuestRecord, sentence: str) -> GuestError:
-    """A ``GuestError`` with the sentence and the last lines of the guest's console."""
+    """Return a ``GuestError`` with the sentence and the last lines of the guest's console."""
     tail = console_tail(record.path)
     since = " since it was restored" if record.warm else ""
     where = f"the last lines of its console:\n{tail}" if tail else f"its console is empty{since}"

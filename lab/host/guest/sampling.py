@@ -1,7 +1,7 @@
-"""Samples of a guest's activity, from counters that its worker reads anyway.
+"""Samples of a guest's activity.
 
 The watchdog reads the disks' counters from QEMU. A sample is the difference between two readings,
-with QEMU's CPU time, so it costs no request of its own.
+with QEMU's CPU time. It needs no further request to QEMU.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lab.host.guest.libvirt.drives import DiskCounters
 from lab.model.execution.events import Sample
 
 STALE: Final = 6.0
-"""Seconds after which a reading is too old to begin a sample."""
+"""Age in seconds above which a reading does not start a sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,19 +25,19 @@ class _Seen:
 
 
 class Sampler:
-    """Turns one guest's counters into samples."""
+    """Makes samples from one guest's counters."""
 
     def __init__(self, processor: Callable[[], float], tell: Callable[[Sample], None]) -> None:
         self._processor = processor
-        """Seconds of processor time that QEMU has had so far."""
+        """Returns QEMU's CPU seconds so far."""
         self._tell = tell
         self._last: _Seen | None = None
 
     def take(self, at: float, disks: Mapping[str, DiskCounters]) -> None:
-        """Take the disks' counters at a time; emit a sample if the reading before is fresh.
+        """Take the disks' counters at a time; emit a sample if the previous reading is recent.
 
-        Counters that decreased belong to a new QEMU, after a power cut: they start again. A disk
-        that was plugged in meanwhile counts from the next reading on.
+        Decreased counters belong to a new QEMU after a power cut: they start again. A disk that was
+        plugged in since the previous reading counts from the next one.
         """
         now = _Seen(at=at, processor=self._processor(), disks=disks)
         last, self._last = self._last, now

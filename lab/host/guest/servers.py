@@ -1,7 +1,7 @@
 """Disk servers on the host, and the nbdkit plug-ins that they run.
 
 A server outlives the process that started it, as QEMU does: the guest of ``lab up`` keeps its
-disks. Its command line names the guest's directory, by which it is found again.
+disks. Its command line contains the guest's directory, and later commands find it by that.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from lab.host.system import clock, cpu_slots, files, paths, pids, process
 from lab.model.execution.procedure import AskServer, BuildPlugin, StartServer
 
 PACKAGES: Final = "nbdkit nbdkit-plugin-dev gcc libc6-dev"
-"""Debian packages that build and run a plug-in."""
+"""Debian packages for building and running a plug-in."""
 _SOURCES: Final = Path(lab.__file__).resolve().parents[1]
 _ANSWER: Final = 20.0
-"""Seconds for the answer to one line."""
+"""Timeout in seconds for the reply to one line."""
 
 
 def build(step: BuildPlugin) -> Path:
-    """The compiled plug-in. The cache is keyed by sources, compiler and nbdkit."""
+    """Return the compiled plug-in, from the cache if sources, compiler and nbdkit are unchanged."""
     source = _SOURCES / step.source
     built = paths.plugins() / f"{source.stem}-{_digest(step)}.so"
     if not built.exists():
@@ -51,7 +51,7 @@ def build(step: BuildPlugin) -> Path:
 
 
 def _digest(step: BuildPlugin) -> str:
-    """A digest of everything that decides the compiler's output."""
+    """Return a digest of all inputs of the compiler."""
     missing = missing_programs()
     if missing:
         raise HostError(
@@ -66,7 +66,7 @@ def _digest(step: BuildPlugin) -> str:
 
 
 def missing_programs() -> str:
-    """What modelled disks need and this host lacks, in words; empty: nothing."""
+    """Return what this host lacks for modelled disks, in words; empty: nothing."""
     words = [f"the program '{name}'" for name in ("nbdkit", "gcc") if shutil.which(name) is None]
     if not any((Path(d) / "nbdkit-plugin.h").exists() for d in _include_directories()):
         words.append("the header 'nbdkit-plugin.h'")
@@ -92,7 +92,7 @@ class Server:
     def __init__(self, step: StartServer) -> None:
         self._step = step
         with contextlib.suppress(FileNotFoundError):
-            Path(step.socket).unlink()  # of one that was killed
+            Path(step.socket).unlink()  # of a killed server
         self._process = process.Daemon(step.argv, log=Path(step.log))
         try:
             reason = f"the server of '{step.label}' to answer"
@@ -121,7 +121,7 @@ class Server:
         return self._process.pid
 
     def trouble(self) -> str:
-        """Why the server no longer serves, as a sentence; empty: it runs."""
+        """Return why the server no longer serves, as a sentence; empty: it runs."""
         who = f"the server of the disk '{self._step.label}' (process {self.pid})"
         status = self._process.status()
         if status is not None:
@@ -130,17 +130,18 @@ class Server:
         return f"{who} is stopped" if pids.is_stopped(self.pid) else ""
 
     def failed(self) -> bool:
-        """Whether it has ended otherwise than by itself, or is stopped."""
+        """Return whether it is stopped, or exited with another status than 0."""
         return self._process.status() != 0 and bool(self.trouble())
 
     def stop(self, grace: float = 3.0) -> None:
-        """End it, with SIGKILL after ``grace`` seconds: a stalled disk ignores SIGTERM."""
+        """End it, with SIGKILL after ``grace`` seconds: the server of a stalled disk ignores
+        SIGTERM."""
         self._process.end(grace)
         with contextlib.suppress(FileNotFoundError):
             Path(self._step.socket).unlink()
 
     def let_go(self) -> None:
-        """Detach: the server outlives this process."""
+        """Detach from the server, which continues when this process ends."""
         self._process.let_go()
 
 
@@ -156,12 +157,12 @@ def _connect(path: str, timeout: float) -> socket.socket:
 
 
 def ask(step: AskServer) -> str:
-    """The server's one-line answer."""
+    """Send the step's line, and return the server's reply, one line."""
     return ask_line(step.socket, step.line)
 
 
 def ask_line(socket: str, line: str) -> str:
-    """Send one line to the server behind a socket; return its one-line answer."""
+    """Send one line to the server of a socket; return its reply, one line."""
     try:
         with contextlib.closing(_connect(socket, _ANSWER)) as connection:
             connection.sendall(f"{line}\n".encode())

@@ -1,8 +1,9 @@
-"""Snapshots: booted guests, saved, from which others with the same configuration are restored.
+"""Snapshots of booted guests, from which guests of the same configuration are restored.
 
-A snapshot is a directory. Its name is a digest of all that both guests must share: image, domain,
-QEMU, libvirt, accelerator, the lab's key. So a changed QEMU or image never finds an old snapshot.
-Creating one holds a lock and ends with a rename, so readers never see a partial one.
+A snapshot is a directory. Its name is a digest of everything that both guests must share: image,
+domain, QEMU, libvirt, accelerator, the lab's key. So with another QEMU or image an old snapshot is
+never used. Its maker holds a lock and renames the directory at the end, so readers never see a
+partial one.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ FILES: Final = (MEMORY, ROOT, SEED)
 ABOUT: Final = "warm.json"
 FORMAT: Final = 2
 MAKING: Final = 1200.0
-"""Seconds to wait while another process saves the same guest: a slow boot and the saving."""
+"""Timeout in seconds while another process makes the same snapshot: a slow boot and the saving."""
 KEPT: Final = 12
-"""Snapshots that are kept; one of a guest with 512 MiB takes 160 MB."""
+"""Most snapshots that are kept; one of a guest with 512 MiB takes 160 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A saved guest."""
+    """A snapshot of a guest in real time."""
 
     key: str
     directory: Path
@@ -48,9 +49,9 @@ class Snapshot:
     image: str
     created: str
     boot_seconds: float
-    """How long the boot took, in seconds: what restoring saves."""
+    """Duration of the boot, which a restored guest does not need."""
     captures: dict[str, str]
-    """Raw output that was captured after its boot."""
+    """Raw output of steps after its boot."""
 
     @property
     def memory(self) -> Path:
@@ -58,30 +59,30 @@ class Snapshot:
 
     @property
     def root(self) -> Path:
-        """The root disk at that moment. Restored guests write to overlays on it."""
+        """The root disk when it was saved. Restored guests write to overlays on it."""
         return self.directory / ROOT
 
     @property
     def seed(self) -> Path:
-        """The cloud-init seed, still in the guest's drive."""
+        """The cloud-init seed, which the guest still has as a drive."""
         return self.directory / SEED
 
 
 def key_of(facts: dict[str, Any]) -> str:
-    """The name of the snapshot for these facts."""
+    """Return the name of the snapshot for these facts."""
     text = json.dumps({"format": FORMAT, **facts}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def find(key: str) -> Snapshot | None:
-    """The snapshot of that name, if it is complete. An incomplete one is removed."""
+    """Return the snapshot of that name if it is complete; remove an incomplete one."""
     directory = paths.warm() / key
     state = _read(directory)
     if state is None and directory.is_dir():
         shutil.rmtree(directory, ignore_errors=True)
     if state is not None:
         with suppress(OSError):
-            os.utime(directory / ABOUT)  # for `trim`, which removes the least recently used
+            os.utime(directory / ABOUT)  # `trim` removes the least recently used snapshots
     return state
 
 
@@ -90,7 +91,7 @@ def _read(directory: Path) -> Snapshot | None:
         about = json.loads((directory / ABOUT).read_text(encoding="utf-8"))
         sizes = about.pop("sizes")
         if about.pop("saved_image", ""):
-            return None  # fetched from another host by an older version
+            return None  # an older version fetched it from another host
         if any((directory / name).stat().st_size != size for name, size in sizes.items()):
             return None
         return Snapshot(directory=directory, **about)
@@ -99,7 +100,7 @@ def _read(directory: Path) -> Snapshot | None:
 
 
 def requested_before(key: str) -> bool:
-    """Whether an earlier run asked for this snapshot. Records that this run does."""
+    """Return whether an earlier run requested this snapshot, and record this request."""
     mark = paths.warm() / f".{key}.asked"
     known = mark.exists()
     with suppress(OSError):
@@ -110,7 +111,7 @@ def requested_before(key: str) -> bool:
 
 @contextmanager
 def exclusive(key: str) -> Iterator[None]:
-    """Let one process at a time create the snapshot of that name.
+    """Hold a lock, so that only one process makes the snapshot of that name.
 
     ``LockedError`` after :data:`MAKING`.
     """
@@ -123,7 +124,8 @@ def exclusive(key: str) -> Iterator[None]:
 
 @contextmanager
 def making(key: str) -> Iterator[Path]:
-    """A directory for the parts of a snapshot; removed at the end unless it was published."""
+    """Yield a directory for the parts of a snapshot; remove it at the end unless it was
+    published."""
     place = paths.warm() / f".{key}.{os.getpid()}.{started_ticks(os.getpid())}"
     try:
         paths.warm().mkdir(parents=True, exist_ok=True)
@@ -139,7 +141,8 @@ def making(key: str) -> Iterator[Path]:
 def publish(
     place: Path, key: str, record: GuestRecord, *, boot_seconds: float, captures: dict[str, str]
 ) -> Snapshot:
-    """Move the saved guest's disks to the snapshot, describe it, and rename it into place."""
+    """Move the disks of the guest to its snapshot, write a description, and rename it into
+    place."""
     try:
         for name in (ROOT, SEED):
             shutil.move(record.path / name, place / name)
@@ -170,7 +173,7 @@ def discard(state: Snapshot) -> None:
 
 
 def every() -> list[Snapshot]:
-    """All complete snapshots."""
+    """Return all complete snapshots."""
     found = [_read(d) for d in _entries() if not d.name.startswith(".")]
     return [s for s in found if s is not None]
 
@@ -183,7 +186,7 @@ def _entries() -> list[Path]:
 
 
 def collect_garbage() -> list[str]:
-    """Remove what killed processes left, and incomplete snapshots; return the names."""
+    """Remove leftovers of killed processes and incomplete snapshots; return their names."""
     removed = []
     for entry in _entries():
         if entry.name.startswith("."):
@@ -200,7 +203,7 @@ def collect_garbage() -> list[str]:
 
 
 def _last_used(state: Snapshot) -> int:
-    """When it was last used, in nanoseconds; 0: another process has removed it."""
+    """Return the time of its last use in nanoseconds; 0: another process has removed it."""
     try:
         return (state.directory / ABOUT).stat().st_mtime_ns
     except OSError:
@@ -210,7 +213,7 @@ def _last_used(state: Snapshot) -> int:
 def trim(in_use: set[str], keep: int = KEPT) -> list[str]:
     """Remove the least recently used snapshots beyond ``keep``, except those in use.
 
-    A changed image, QEMU or lab leaves snapshots that nothing will ask for again.
+    After a change of image, QEMU or lab the old snapshots are never requested again.
     """
     used = {state.key: _last_used(state) for state in every()}
     dated = sorted(used.values())
@@ -226,9 +229,9 @@ def trim(in_use: set[str], keep: int = KEPT) -> list[str]:
 
 
 def remove_all(*, images: set[str], in_use: set[str]) -> tuple[list[str], int]:
-    """Remove unused snapshots of images that are gone: names, and bytes freed.
+    """Remove unused snapshots of removed images; return names, and bytes freed.
 
-    ``images``: directory names of the images that stay. ``in_use``: keys below live guests.
+    ``images``: directory names of the remaining images. ``in_use``: keys of running guests.
     """
     names, freed = [], 0
     for state in every():

@@ -1,11 +1,11 @@
-"""A watchdog for guests whose I/O has stopped: QEMU's throttle has failed to wake up before.
+"""Detects guests whose I/O has stopped, as when QEMU's throttle missed a wake-up.
 
-While a command runs in the guest, QEMU's counters of completed requests are read every two seconds.
-If no disk completes a request for too long, the guest is asked whether requests are in flight. A
-workload that only computes has none.
+While a command runs in the guest, the watchdog reads QEMU's counters of completed requests every
+two seconds. If no disk completes a request for too long, it reads from the guest whether requests
+are in flight. A workload that only computes has none.
 
-QEMU is queried in a thread: a stopped QEMU answers only after libvirt's limit. SSH detects such a
-guest sooner.
+QEMU is queried in a thread, because a stopped QEMU does not reply before libvirt's timeout. SSH
+detects such a guest sooner.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from lab.host.system import clock
 GLANCE: Final = 2.0
 """Seconds between two readings of QEMU's counters."""
 ANSWER: Final = 0.5
-"""Seconds that a reading waits for QEMU's answer, which takes a few milliseconds."""
+"""Seconds that a reading waits for QEMU's reply, which takes a few milliseconds."""
 JOIN: Final = 5.0
-"""Seconds for a pending answer once the command has ended."""
+"""Timeout in seconds for a pending reply once the command has ended."""
 
 IN_FLIGHT: Final = """\
 cd /dev/disk/by-id
@@ -39,7 +39,7 @@ links."""
 
 
 def read_in_flight(stdout: str) -> dict[str, int]:
-    """Requests in flight by serial, from the output of :data:`IN_FLIGHT`."""
+    """Return requests in flight by serial, from the output of :data:`IN_FLIGHT`."""
     pairs = (line.rpartition("=") for line in stdout.splitlines())
     return {serial: int(n) for serial, equals, n in pairs if equals}
 
@@ -54,12 +54,12 @@ class Watchdog:
         heard: Callable[[float, Mapping[str, DiskCounters]], None],
     ) -> None:
         self.patience = 0.0
-        """Seconds without a completed request before the guest is asked; 0: off."""
+        """Seconds without a completed request before the guest is queried; 0: off."""
         self._completed = completed
         self._in_flight = in_flight
-        """Requests that the guest's kernel waits for, by disk."""
+        """Returns the requests for which the guest's kernel waits, by disk."""
         self._heard = heard
-        """Receives each answer of QEMU and its time, in the thread that calls `look`."""
+        """Receives each reply of QEMU and its time, in the thread that calls `look`."""
         self._answer: tuple[float, Mapping[str, DiskCounters]] | None = None
         self._asking: threading.Thread | None = None
         self._counters: Mapping[str, DiskCounters] = {}
@@ -67,12 +67,12 @@ class Watchdog:
         self._asked = -math.inf
 
     def begin(self) -> None:
-        """A command begins: earlier silence does not count."""
+        """Begin to watch a command; earlier inactivity does not count."""
         self._moved = clock.now()
         self._asked = -math.inf
 
     def end(self) -> None:
-        """The command has ended: wait for a pending answer."""
+        """Wait for a pending reply after a command."""
         if self._asking is not None:
             self._asking.join(JOIN)
 
@@ -113,7 +113,7 @@ class Watchdog:
         try:
             found = self._completed()
         except GuestError:
-            return  # it has ended or does not answer: other checks report that
+            return  # QEMU has ended or does not reply: other checks report that
         self._answer = (clock.now(), found)
         if found != self._counters:
             self._counters = found

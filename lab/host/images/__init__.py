@@ -39,10 +39,10 @@ __all__ = [
 
 
 def find(name: str, recipe: ImageRecipe | None = None) -> Image | None:
-    """The image for a scenario's ``guest.image``; ``None``: it must be built or imported.
+    """Return the image for a scenario's ``guest.image``; ``None``: it must be built or imported.
 
-    For a recipe (given, or one in ``images/``): the newest that was built from exactly that recipe,
-    so a changed recipe never gets an old image. For any other name: the newest.
+    For a recipe (given, or one in ``images/``): the newest image built from exactly that recipe, so
+    a changed recipe never gets an old image. For any other name: the newest image.
     """
     if recipe is None:
         path = image_recipes.recipes().get(name)

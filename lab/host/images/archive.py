@@ -1,4 +1,4 @@
-"""An image as one file, which gives another host the same bytes and so the same results.
+"""Export and import of an image as one file, so that another host gets the same bytes and results.
 
 Two builds of a recipe differ: the archive has newer packages, and ext4 stores times of the build. A
 tar file holds the image's files, its manifest, and the driver for virtual time if it was built
@@ -26,9 +26,9 @@ from lab.model.image.manifest import Image, ImageManifest, image_at
 
 SUFFIX: Final = ".tar"
 _MOST: Final = 1 * MIB
-"""Bytes of a manifest, at most."""
+"""Most bytes of a manifest."""
 _DRIVER: Final = 64 * MIB
-"""Bytes of each file of the driver, at most."""
+"""Most bytes of each file of the driver."""
 
 
 def export(image: Image, path: Path, progress: Progress) -> str:
@@ -104,7 +104,7 @@ def _opened(tar: tarfile.TarFile, name: str, most: int, source: str) -> IO[bytes
 
 
 def _copy(tar: tarfile.TarFile, name: str, target: Path, most: int, source: str) -> str:
-    """Copy a file; return its SHA-256, in hex."""
+    """Copy a file; return its SHA-256 in hex."""
     with _opened(tar, name, most, source) as file, target.open("xb") as new:
         shutil.copyfileobj(file, new, MIB)
     return image_store.file_sha256(target)

@@ -1,4 +1,4 @@
-"""Building a guest image from Debian's packages, without root."""
+"""Builds a guest image from Debian's packages, without root."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def build(
     refresh: bool = False,
     minimum_free: int = image_build.MINIMUM_FREE,
 ) -> Image:
-    """The image of this recipe: the existing one, or a new one, in about a minute.
+    """Return the image of this recipe: the existing one, or a new one, in about a minute.
 
     ``refresh`` builds even if there is one, for newer packages. ``minimum_free``: bytes that must
-    be free at the start. An interrupted build leaves nothing behind. ``InputError``: a package of
-    the recipe does not exist, or its disk is too small. ``HostError``: a program, a permission,
-    space or the archive is missing. ``ToolError``: a package cannot be installed, or the result
-    does not match the recipe.
+    be free at the start. An interrupted build leaves no files. ``InputError``: a package of the
+    recipe does not exist, or its disk is too small. ``HostError``: a program, a permission, space
+    or the archive is missing. ``ToolError``: a package cannot be installed, or the result does not
+    match the recipe.
     """
     image_store.check_name(name)
     brought = image_recipes.brought(recipe)
@@ -69,7 +69,7 @@ def build(
     began = datetime.now(UTC)
     with image_workspace.exclusive(f"build-{name}-{digest[:12]}", waiting=waiting):
         present = image_store.find_by_recipe(name, digest)
-        # An image that was built while this process waited is new enough for a refresh.
+        # An image that another process built during the wait is new enough for a refresh.
         wanted = present is not None and (not refresh or present.manifest.built > began)
         if present is not None and wanted and _is_whole(present):
             progress(f"'{present.directory.name}' is there", 1.0)
@@ -165,8 +165,8 @@ def _run(argv: tuple[str, ...], work: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """The environment of build tools: mke2fs and debugfs are in ``/usr/sbin``, which may not be on
-    PATH."""
+    """Return the environment of build tools. mke2fs and debugfs are in ``/usr/sbin``, which may not
+    be on PATH."""
     return {"PATH": f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin", "LC_ALL": "C.UTF-8"}
 
 
@@ -184,7 +184,7 @@ def _write(plan: ImageBuild, work: Path) -> None:
 
 
 def _found(recipe: ImageRecipe, work: Path) -> Found:
-    """What the hook and debugfs wrote to ``work/found``."""
+    """Return the facts that the hook and debugfs wrote to ``work/found``."""
     found = work / "found"
     files = {}
     for path in (*recipe.files, "/etc/machine-id"):
@@ -242,7 +242,7 @@ def _check_host(name: str) -> None:
 
 
 def has_subordinates(file: Path, user: str) -> bool:
-    """Whether ``subuid(5)`` gives this user enough subordinate ids for a Debian system."""
+    """Return whether ``subuid(5)`` gives this user enough subordinate ids for a Debian system."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except OSError:

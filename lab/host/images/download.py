@@ -1,8 +1,8 @@
-"""Importing a cloud image from a file or a URL: streamed, checked against its checksum, inspected.
+"""Imports a cloud image from a file or a URL: streamed, checked against its checksum, inspected.
 
 The image is untrusted: its header is read before any tool opens it. A qcow2 file can name other
-files of the host (a backing file, an external data file), which ``qemu-img`` and QEMU would open.
-Such a file is refused (CVE-2024-4467 is one of that kind).
+files of the host (a backing file, an external data file), and ``qemu-img`` and QEMU would open
+them. Such a file is refused (CVE-2024-4467 is of this kind).
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _alone(name: str, progress: Progress) -> Iterator[None]:
 def _fetched(
     source: str, name: str, checksum: str, progress: Progress
 ) -> Iterator[tuple[Path, str]]:
-    """The requested file, in a working directory of its own, and its SHA-256."""
+    """Yield the requested file, in its own working directory, and its SHA-256."""
     algorithm, expected = _parse_checksum(checksum)
     with image_workspace.workspace(name) as work, _opened(source, name) as (body, size):
         fetched = work / "fetched"
@@ -170,7 +170,7 @@ def _is_whole(image: Image) -> bool:
 
 @contextmanager
 def _opened(source: str, name: str) -> Iterator[tuple[_Readable, int | None]]:
-    """The bytes of a file or URL, and their number if known."""
+    """Yield the bytes of a file or URL, and their number if known."""
     scheme = urllib.parse.urlsplit(source).scheme if "://" in source else ""
     if scheme in ("http", "https"):
         with _response(source) as response:
@@ -196,7 +196,7 @@ def _opened(source: str, name: str) -> Iterator[tuple[_Readable, int | None]]:
 
 @contextmanager
 def _response(url: str) -> Iterator[http.client.HTTPResponse]:
-    # Only http and https, on redirections too: no file:, no ftp:.
+    # Only http and https, also after a redirection.
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
@@ -268,7 +268,7 @@ def _copy(
 
 
 def _as_qcow2(fetched: Path, work: Path, source: str) -> Path:
-    """The image as a qcow2 file; a raw disk is converted."""
+    """Return the image as a qcow2 file; convert a raw disk."""
     if _kind(fetched, source) == "qcow2":
         return fetched
     disk = work / "disk.qcow2"
@@ -278,7 +278,8 @@ def _as_qcow2(fetched: Path, work: Path, source: str) -> Path:
 
 
 def _kind(fetched: Path, source: str) -> str:
-    """``qcow2`` or ``raw``; ``InputError`` for anything else, and for files that name others."""
+    """Return ``qcow2`` or ``raw``; ``InputError``: another format, or the file names other
+    files."""
     with fetched.open("rb") as file:
         head = file.read(1024)
     kind = disk_format(head, source=source)
@@ -293,7 +294,7 @@ def _kind(fetched: Path, source: str) -> str:
 
 
 def disk_format(head: bytes, *, source: str) -> str:
-    """``qcow2`` or ``raw``, from a file's first kilobyte; ``InputError`` for anything else."""
+    """Return ``qcow2`` or ``raw`` from a file's first kilobyte; ``InputError``: another format."""
     if head.startswith(_QCOW2):
         if len(head) < 72:
             raise InputError(f"'{source}' ends within its qcow2 header")
@@ -322,7 +323,7 @@ def disk_format(head: bytes, *, source: str) -> str:
 
 
 def _check_info(text: str, source: str) -> None:
-    """The same check with QEMU's own parser, which knows all extensions of the header."""
+    """Repeat the check with QEMU's own parser, which knows all extensions of the header."""
     try:
         info = json.loads(text)
         specific = info.get("format-specific", {}).get("data", {})

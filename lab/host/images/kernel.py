@@ -1,4 +1,4 @@
-"""A kernel of the user's, which QEMU loads instead of the image's.
+"""The user's own kernel, which QEMU loads instead of the image's.
 
 The image's initrd finds the root file system by its label, and skips modules of other kernels. So
 virtio, ext4 and md must be built in.
@@ -15,14 +15,14 @@ from lab.host.system import files, paths
 from lab.model.image.manifest import Image
 
 _MAGIC: Final = b"HdrS"
-"""At 0x202 of a bzImage. The version string begins 0x200 after the offset stored at 0x20e:
-``Documentation/arch/x86/boot.rst`` of Linux."""
+"""Magic number at 0x202 of a bzImage. The version string begins 0x200 after the offset stored at
+0x20e: ``Documentation/arch/x86/boot.rst`` of Linux."""
 
 
 def with_kernel(image: Image, kernel: Path) -> Image:
-    """The image with this kernel. A copy is kept, since the file may change while guests run.
+    """Return the image with this kernel. The kernel is copied, since the file may change later.
 
-    ``InputError``: QEMU cannot load it, or the image has a boot loader of its own.
+    ``InputError``: QEMU cannot load it, or the image has its own boot loader.
     """
     if image.kernel is None:
         raise InputError(
@@ -48,7 +48,7 @@ def with_kernel(image: Image, kernel: Path) -> Image:
 
 
 def version_of(data: bytes, kernel: Path) -> str:
-    """The release in a bzImage: ``6.12.1-mine``."""
+    """Return the release in a bzImage, such as ``6.12.1-mine``."""
     if data[0x202:0x206] != _MAGIC:
         raise InputError(
             f"guest.kernel: '{kernel}' is not a bzImage, the format that QEMU loads",
@@ -60,7 +60,7 @@ def version_of(data: bytes, kernel: Path) -> str:
 
 
 def _kept(data: bytes, digest: str) -> Path:
-    """The stored copy, named by its digest."""
+    """Return the stored copy, named by its digest."""
     path = paths.kernels() / digest
     if path.is_file():
         return path

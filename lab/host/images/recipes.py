@@ -1,4 +1,4 @@
-"""Image recipes: where they are, and reading one."""
+"""Image recipes: their directory, and reading one."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from lab.plugins import catalog
 
 
 def directory() -> Path:
-    """``images/`` of a checkout, or its installed copy."""
+    """Return ``images/`` of a checkout, or its installed copy."""
     package = Path(lab.__file__).parent
     installed = package / "data" / "images"
     return installed if installed.is_dir() else package.parent / "images"
 
 
 def expired_accepted() -> bool:
-    """Whether ``LAB_ACCEPT_EXPIRED`` accepts an archive with expired Release files.
+    """Return whether ``LAB_ACCEPT_EXPIRED`` accepts an archive with expired Release files.
 
     ``InputError``: it is neither 1 nor 0.
     """
@@ -36,27 +36,27 @@ def expired_accepted() -> bool:
 
 
 def as_accepted(recipe: ImageRecipe, *, accept_expired: bool) -> ImageRecipe:
-    """The recipe, with expired Release files accepted by ``accept_expired`` or the environment.
+    """Return the recipe; ``accept_expired`` or the environment accepts expired Release files.
 
-    This does not change the image's identity.
+    This does not change the image's digest.
     """
     accepted = expired_accepted() or accept_expired
     return recipe.model_copy(update={"check_valid_until": False}) if accepted else recipe
 
 
 def recipes() -> dict[str, Path]:
-    """All recipes, by name."""
+    """Return the paths of all recipes, by name."""
     return catalog.image_recipes()
 
 
 def load(name_or_path: str) -> tuple[str, ImageRecipe]:
-    """Name and recipe, from a name in ``images/`` or a YAML file's path."""
+    """Return name and recipe, from a name in ``images/`` or a YAML file's path."""
     path = catalog.image_recipe_path(name_or_path)
     return path.stem, read(path)
 
 
 def read(path: Path) -> ImageRecipe:
-    """The recipe in a file, merged with its base; paths of patches are absolute.
+    """Return the recipe in a file, merged with its base; paths of patches are absolute.
 
     ``InputError`` names file, line and key.
     """
@@ -80,13 +80,13 @@ def _added_up(path: Path, above: tuple[str, ...]) -> Document:
     if name not in known:
         raise document.wrong(("base",), f"there is no image '{name}': known are {', '.join(known)}")
     below = _added_up(known[name], (path.stem, *above))
-    decode.validate(ImageRecipe, below)  # so that an error there names that file
+    decode.validate(ImageRecipe, below)  # checked alone first, so that an error names that file
     return dataclasses.replace(document, data=added(below.data, document.data))
 
 
 def brought(recipe: ImageRecipe) -> Brought:
-    """The files that an image is made from, besides recipe and archive; ``InputError``: one is
-    missing."""
+    """Return the files that an image is made from, in addition to recipe and archive;
+    ``InputError``: one is missing."""
     patches = recipe.modules.patches if recipe.modules else ()
     return Brought(
         hooks={name: (directory() / name).read_text(encoding="utf-8") for name in HOOKS},

@@ -46,7 +46,7 @@ from lab.model.image.manifest import (
 MANIFEST = "manifest.json"
 
 Progress = Callable[[str, float | None], None]
-"""Receives what is being done, and the fraction done (0 to 1) if known."""
+"""Receives a description of the current work, and the fraction done (0 to 1) if known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,24 +63,24 @@ class Inventory:
     """The contents of the images directory."""
 
     images: tuple[Image, ...]
-    """By name, newest first."""
+    """Sorted by name, then newest first."""
     skipped: tuple[Skipped, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """What was removed."""
+    """Result of a removal."""
 
     names: tuple[str, ...]
     """Names of directories."""
     bytes_freed: int
-    """Disk space; holes do not count."""
+    """Disk space; holes in files do not count."""
     skipped: tuple[Skipped, ...] = ()
 
 
 def list_images() -> Inventory:
-    """All images, and other entries; an unreadable entry is reported and does not stop the
-    listing."""
+    """Return all images, and other entries. An unreadable entry is reported, and the listing
+    continues."""
     images: list[Image] = []
     skipped: list[Skipped] = []
     for entry in _entries():
@@ -97,7 +97,7 @@ def list_images() -> Inventory:
 
 
 def find_by_recipe(name: str, digest: str) -> Image | None:
-    """The newest image of this name that was built from exactly this recipe."""
+    """Return the newest image of this name that was built from exactly this recipe."""
     for image in list_images().images:
         if image.name == name and image.manifest.recipe_digest == digest:
             return image
@@ -105,7 +105,7 @@ def find_by_recipe(name: str, digest: str) -> Image | None:
 
 
 def find_newest(name: str) -> Image | None:
-    """The newest image of this name, built or imported."""
+    """Return the newest image of this name, built or imported."""
     return next((image for image in list_images().images if image.name == name), None)
 
 
@@ -167,9 +167,9 @@ def remove(name_or_digest: str, *, in_use: Collection[str] = ()) -> Removed:
 
 
 def prune(*, keep: int = 1, in_use: Collection[str] = ()) -> Removed:
-    """Remove all but the ``keep`` newest images of each name, and what killed builders left.
+    """Remove all but the ``keep`` newest images of each name, and leftovers of killed builds.
 
-    An image whose digest is ``in_use`` stays. Other entries are reported and left alone.
+    An image whose digest is ``in_use`` stays. Other entries are reported and stay.
     """
     if keep < 0:
         raise InputError(f"the number of images to keep is {keep}: give 0 or more")
@@ -194,7 +194,7 @@ def prune(*, keep: int = 1, in_use: Collection[str] = ()) -> Removed:
 
 
 def file_sha256(path: Path) -> str:
-    """The SHA-256 of a file, in hex."""
+    """Return the SHA-256 of a file in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -202,7 +202,7 @@ def file_sha256(path: Path) -> str:
 def publish(made: Path, manifest: ImageManifest) -> Image:
     """Write the manifest into a directory with an image's files, and rename it into place.
 
-    An intact image of the same digest is kept: guests may use it.
+    An intact image of the same digest stays instead, since guests may use it.
     """
     for path in made.iterdir():
         path.chmod(0o444)
@@ -242,7 +242,7 @@ def _entries() -> list[Path]:
 
 
 def _read(directory: Path) -> Image | str:
-    """The image in a directory, or the reason why it is not one."""
+    """Return the image in a directory, or the reason why it is not one."""
     if directory.is_symlink() or not directory.is_dir():
         return "it is not a directory"
     try:
@@ -263,7 +263,7 @@ def _read(directory: Path) -> Image | str:
 
 
 def _disk_usage(directory: Path) -> int:
-    """Bytes that a directory takes on disk."""
+    """Return the bytes that a directory occupies on disk."""
     total = 0
     for parent, _, names in os.walk(directory):
         for name in names:
@@ -275,7 +275,7 @@ def _disk_usage(directory: Path) -> int:
 
 
 def _remove_directory(directory: Path) -> int:
-    """Rename an image away, then delete it, so that nothing sees half an image; return bytes
+    """Rename an image away, then delete it, so that no process sees a partial image; return bytes
     freed."""
     freed = _disk_usage(directory)
     if directory.is_symlink() or not directory.is_dir():

@@ -1,4 +1,4 @@
-"""What sealed guests boot from: an image as a raw file, the driver of their disks, an initramfs.
+"""Boot files of sealed guests: an image as a raw file, the driver of their disks, an initramfs.
 
 Each part is made once and stored under a digest of its inputs.
 """
@@ -32,7 +32,7 @@ BUILT_FROM: Final = (
 )
 BOOT_FILES: Final = ("initramfs", "lab_disk.ko")
 FIRMWARE: Final = ("bios-256k.bin", "linuxboot_dma.bin", "kvmvapic.bin")
-"""What QEMU makes such a guest execute before its kernel."""
+"""Firmware that QEMU runs in such a guest before its kernel."""
 _PLACES: Final = ("/usr/share/qemu", "/usr/share/seabios", "/usr/local/share/qemu")
 SEED: Final = 1
 MAKING: Final = 3600.0
@@ -40,7 +40,8 @@ Say = Callable[[str, float | None], None]
 
 
 def prepare(guest: Guest, image: Image, say: Say = lambda _what, _part: None) -> SealedKit:
-    """The kit of a guest, made if missing; ``InputError``: this image cannot have virtual time."""
+    """Return the kit of a guest; make it if missing. ``InputError``: no virtual time with this
+    image."""
     if image.kernel is None:
         raise InputError(
             f"guest.clock: virtual time needs an image with a separate kernel, and '{image.name}'"
@@ -69,7 +70,7 @@ def prepare(guest: Guest, image: Image, say: Say = lambda _what, _part: None) ->
 
 
 def guest_of(kit: SealedKit, path: Path) -> sealed.Guest:
-    """A sealed guest of this kit over the region ``path``."""
+    """Return a sealed guest of this kit over the region ``path``."""
     return sealed.Guest(
         kernel=Path(kit.kernel),
         initramfs=Path(kit.initramfs),
@@ -83,12 +84,12 @@ def guest_of(kit: SealedKit, path: Path) -> sealed.Guest:
 
 
 def root_disk(kit: SealedKit) -> region.Disk:
-    """The first disk of each region: the image, writable."""
+    """Return the first disk of each region: the image, writable."""
     return region.Disk(serial="root", size=Path(kit.base).stat().st_size, flags=region.BASE)
 
 
 def _base(image: Image, say: Say) -> Path:
-    """The image's disk as a raw file, named by the digest of its bytes."""
+    """Return the image's disk as a raw file, named by the digest of its bytes."""
     known = paths.sealed() / f"image-{image.digest[:20]}"
     if (digest := _text(known)) and (paths.sealed() / f"base-{digest}").is_file():
         return paths.sealed() / f"base-{digest}"
@@ -113,14 +114,16 @@ def _base(image: Image, say: Say) -> Path:
 
 
 def boot_place(image: Image) -> Path:
-    """The directory of :data:`BOOT_FILES`, named by the kernel's version and these sources."""
+    """Return the directory of :data:`BOOT_FILES`, named by the kernel's version and these
+    sources."""
     version = str(image.manifest.kernel_version).encode()
     parts = [version, *((SOURCES / name).read_bytes() for name in BUILT_FROM)]
     return paths.sealed() / f"boot-{hashlib.sha256(bytes(1).join(parts)).hexdigest()[:20]}"
 
 
 def _boot_files(image: Image, say: Say) -> Path:
-    """A directory with driver, init and initramfs for the image's kernel."""
+    """Return a directory with driver, init and initramfs for the image's kernel; make it if
+    missing."""
     place = boot_place(image)
     if place.is_dir():
         return place
@@ -178,7 +181,7 @@ def _build(image: Image, work: Path) -> None:
 
 
 def _firmware() -> str:
-    """One digest of what QEMU runs before the kernel. Files at unusual places are left out."""
+    """Return one digest of the firmware before the kernel. Files in unusual places are left out."""
     total = hashlib.sha256()
     for name in FIRMWARE:
         found = next((p for d in _PLACES if (p := Path(d) / name).is_file()), None)
@@ -195,7 +198,7 @@ def _text(path: Path) -> str:
 
 @contextmanager
 def _making(place: Path, say: Say, what: str) -> Iterator[None]:
-    """Let one process make it; the others wait."""
+    """Let one process make it while others wait."""
     lock = place.with_name(f".{place.name}.lock")
     with lock.open("a") as file:
         locks.take(file.fileno(), lock, seconds=MAKING, what=f"another process that is {what}")

@@ -1,4 +1,4 @@
-"""Working directories and locks for making images. Nothing half-made stays or is visible."""
+"""Working directories and locks for building images. Partial images are never visible."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ WORK: Final = ".work-"
 LOCK: Final = ".lock-"
 REMOVING: Final = ".removing-"
 MAKING: Final = 3600.0
-"""Seconds to wait while another process makes the same image."""
+"""Timeout in seconds while another process makes the same image."""
 
 
 def home() -> Path:
-    """The images directory; created if missing."""
+    """Return the images directory; create it if missing."""
     directory = paths.images()
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def exclusive(task: str, *, waiting: Callable[[], None]) -> Iterator[None]:
 
 
 def _locked(lock: Path, waiting: Callable[[], None]) -> int:
-    """An open descriptor that holds the lock. Closing it releases the lock."""
+    """Return an open descriptor that holds the lock. Closing it releases the lock."""
     while True:
         try:
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -76,10 +76,10 @@ def _locked(lock: Path, waiting: Callable[[], None]) -> int:
 
 @contextmanager
 def workspace(name: str) -> Iterator[Path]:
-    """A directory to make an image in, on the same file system; removed at the end in any case.
+    """Yield a directory to make an image in, on the same file system; remove it at the end.
 
-    Ctrl-C, SIGTERM and SIGHUP end it in order. After ``kill -9``, `prune` finds it, because its
-    lock is free.
+    Ctrl-C, SIGTERM and SIGHUP remove it too. After ``kill -9`` `prune` removes it, because its lock
+    is free.
     """
     with _ended_by_signals():
         work: Path | None = None
@@ -153,7 +153,7 @@ def remove_free_lock(lock: Path) -> None:
 
 
 def disk_full(name: str) -> HostError:
-    """The error for a full disk."""
+    """Return the error for a full disk."""
     return HostError(
         f"the image '{name}' could not be made: the disk of '{paths.images()}' is full",
         hint="free some space, or set LAB_HOME to another disk",
@@ -184,7 +184,7 @@ def _end(number: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the block as Ctrl-C does, with clean-up."""
+    """Make SIGTERM and SIGHUP end the block as Ctrl-C does, with clean-up."""
     replaced = {}
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGHUP):

@@ -1,4 +1,4 @@
-"""Alternatives to passing blocks, and why none is open for a disk.
+"""Why a guest gets a disk's blocks, and neither its SCSI commands nor its controller.
 
 The lab passes the block device that the guard opened. With the SCSI commands of a ``lun``, or with
 the whole controller by VFIO, a guest bypasses that descriptor: it could write to a disk that was
@@ -15,7 +15,7 @@ _GROUPS = Path("/sys/kernel/iommu_groups")
 
 
 def lun(number: Number, *, system: Path | None = None) -> str:
-    """Why the guest cannot have the disk's SCSI commands, as a sentence."""
+    """Return why the guest cannot have the disk's SCSI commands, as a sentence."""
     here = system or directory(whole_of(number))
     kind = _linked(here / "device" / "subsystem")
     if kind != "scsi":
@@ -24,7 +24,7 @@ def lun(number: Number, *, system: Path | None = None) -> str:
 
 
 def vfio(number: Number, *, system: Path | None = None, groups: Path = _GROUPS) -> str:
-    """Why the guest cannot have the disk's NVMe controller, as a sentence."""
+    """Return why the guest cannot have the disk's NVMe controller, as a sentence."""
     here = system or directory(whole_of(number))
     if not here.name.startswith("nvme"):
         return "it is not an NVMe disk"

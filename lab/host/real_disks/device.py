@@ -1,4 +1,4 @@
-"""A block device as the kernel describes it: by an open descriptor, and by its number in ``/sys``.
+"""Facts of a block device from the kernel: by an open descriptor, and by its number in ``/sys``.
 
 While a descriptor is open, its number means this device and no other: the kernel reuses a number
 only after the last close (``block/genhd.c: disk_release``).
@@ -20,11 +20,11 @@ Number = tuple[int, int]
 
 _SYS: Final = Path("/sys/dev/block")
 _BLKROGET: Final = 0x125E
-"""``linux/fs.h``: whether the device is read-only."""
+"""ioctl of ``linux/fs.h``: whether the device is read-only."""
 _BLKGETSIZE64: Final = 0x80081272
-"""``linux/fs.h``: its size in bytes."""
+"""ioctl of ``linux/fs.h``: its size in bytes."""
 _SECTOR: Final = 512
-"""Bytes; the unit of ``/sys/…/size`` for every device."""
+"""Unit of ``/sys/…/size`` in bytes, for every device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class Device:
 
 
 def number_of(descriptor: int) -> Number | None:
-    """The number of an open block device; ``None``: it is something else."""
+    """Return the number of an open block device; ``None``: it is another kind of file."""
     found = os.fstat(descriptor)
     if not stat.S_ISBLK(found.st_mode):
         return None
@@ -60,7 +60,7 @@ def number_of(descriptor: int) -> Number | None:
 
 
 def number_at(path: str | Path) -> Number | None:
-    """The number of the block device at a path now; ``None``: there is none."""
+    """Return the number of the block device at a path; ``None``: there is none."""
     try:
         found = Path(path).stat()
     except OSError:
@@ -71,12 +71,12 @@ def number_at(path: str | Path) -> Number | None:
 
 
 def directory(number: Number) -> Path:
-    """The device's directory in ``/sys``; ``OSError``: the device is gone."""
+    """Return the device's directory in ``/sys``; ``OSError``: the device is gone."""
     return (_SYS / f"{number[0]}:{number[1]}").resolve(strict=True)
 
 
 def name_of(number: Number) -> str:
-    """The kernel's name of a device; its number if it is gone."""
+    """Return the kernel's name of a device; its number if it is gone."""
     try:
         return directory(number).name
     except OSError:
@@ -84,7 +84,7 @@ def name_of(number: Number) -> str:
 
 
 def whole_of(number: Number) -> Number:
-    """The number of a partition's disk; for any other device its own."""
+    """Return the number of a partition's disk; for any other device its own."""
     try:
         here = directory(number)
         return _number_in(here.parent) if (here / "partition").exists() else number
@@ -93,7 +93,7 @@ def whole_of(number: Number) -> Number:
 
 
 def partitions(number: Number) -> Iterator[Number]:
-    """The partitions that the kernel knows on a disk."""
+    """Yield the partitions that the kernel knows on a disk."""
     try:
         below = sorted(directory(number).iterdir())
     except OSError:
@@ -104,7 +104,7 @@ def partitions(number: Number) -> Iterator[Number]:
 
 
 def family(number: Number) -> tuple[Number, ...]:
-    """A disk and its partitions, or a partition and its disk."""
+    """Return a disk and its partitions, or a partition and its disk."""
     whole = whole_of(number)
     if whole != number:
         return number, whole
@@ -112,7 +112,7 @@ def family(number: Number) -> tuple[Number, ...]:
 
 
 def related(number: Number, kind: str) -> tuple[Number, ...]:
-    """Devices directly above (``holders``) or below (``slaves``) one: md, dm, bcache."""
+    """Return devices directly above (``holders``) or below (``slaves``) it: md, dm, bcache."""
     try:
         return tuple(_number_in(entry.resolve()) for entry in (directory(number) / kind).iterdir())
     except OSError:
@@ -120,13 +120,13 @@ def related(number: Number, kind: str) -> tuple[Number, ...]:
 
 
 def backing_file(number: Number) -> str:
-    """The file of a loop device; empty: none."""
+    """Return the path of a loop device's file; empty: none."""
     return _text(number, "loop/backing_file")
 
 
 def assembled(number: Number) -> str:
-    """What builds the device from others (md, device-mapper); empty: it is a disk or a loop
-    device."""
+    """Return the driver that builds the device from others (md, device-mapper); empty: it is a disk
+    or a loop device."""
     try:
         here = directory(whole_of(number))
     except OSError:
@@ -138,7 +138,7 @@ def assembled(number: Number) -> str:
 
 
 def read(descriptor: int) -> Device:
-    """All facts of an open block device; ``OSError``: it is not one, or it is gone."""
+    """Return the facts of an open block device; ``OSError``: it is not one, or it is gone."""
     number = number_of(descriptor)
     if number is None:
         raise OSError("it is not a block device")
@@ -147,14 +147,14 @@ def read(descriptor: int) -> Device:
 
 
 def listed(number: Number) -> Device:
-    """The same from ``/sys`` alone, for a device that may not be opened."""
+    """Return the facts from ``/sys`` alone, for a device that this user may not open."""
     directory(number)
     sectors, read_only = int(_text(number, "size") or 0), int(_text(number, "ro") or 0)
     return describe(number, size=sectors * _SECTOR, read_only=read_only)
 
 
 def describe(number: Number, *, size: int, read_only: int) -> Device:
-    """A device, with the facts in ``/sys`` of its disk."""
+    """Return a device, with the facts of its disk in ``/sys``."""
     whole = whole_of(number)
     return Device(
         number=number,
@@ -170,7 +170,7 @@ def describe(number: Number, *, size: int, read_only: int) -> Device:
 
 
 def serial_of(whole: Number) -> str:
-    """A disk's serial, wherever its driver stores it.
+    """Return a disk's serial, from the place that its driver uses.
 
     virtio and zram: ``serial``; NVMe, MMC: ``device/serial``; SCSI, ATA and USB: page 0x80 of the
     vital product data (SPC-4, 7.8.13), after its 4-byte header.
@@ -187,7 +187,7 @@ def serial_of(whole: Number) -> str:
 
 
 def _ask(descriptor: int, request: int = _BLKROGET, width: int = 4) -> int:
-    """The number that an ioctl returns."""
+    """Return the number that an ioctl returns."""
     answer = array.array("B", bytes(width))
     fcntl.ioctl(descriptor, request, answer, True)
     return int.from_bytes(answer.tobytes(), "little")

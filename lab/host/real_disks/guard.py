@@ -1,9 +1,9 @@
-"""The guard: opens a real disk once, and checks everything on what it opened.
+"""The guard: opens a real disk once, and checks the opened descriptor.
 
 ``O_EXCL`` without ``O_CREAT`` claims a block device (``open(2)``; ``block/bdev.c:
 bd_prepare_to_claim``). It fails if the device, its disk or one of its partitions is mounted, used
-as swap, part of an array, a volume or a pool, or claimed by a program. None of that can begin while
-the descriptor is open, in whatever process. The lock keeps away udev and programs that respect it
+as swap, part of an array, a volume or a pool, or claimed by a program. While the descriptor is open
+no process can begin such a use. The lock keeps away udev and programs that respect it
 (systemd, "Locking Block Device Access").
 """
 
@@ -33,13 +33,13 @@ from lab.host.real_disks.users import (
 )
 
 _UDEV: Final = 3.0
-"""Seconds for udev to finish with the disk; after that its lock counts as another user's."""
+"""Timeout in seconds for udev to release the disk; then its lock counts as another user's."""
 _GLANCE: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """What the guard needs to know of a host."""
+    """Facts about a host that the guard needs."""
 
     names: Path
     """The directory of stable names."""
@@ -53,11 +53,11 @@ class Ground:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
-    """A disk as it was when it was named."""
+    """A disk with the facts that it had when the scenario was read."""
 
     path: str
     size: int
-    """Bytes."""
+    """In bytes."""
     serial: str
     """Empty: it has none."""
 
@@ -89,11 +89,11 @@ class Held:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """The disk and the files of its lease. A process with all of them holds the disk."""
+        """The disk, and the files of its lease. A process with all of them holds the disk."""
         return (self.descriptor, *self._leases)
 
     def objections(self, but: Iterable[int] = ()) -> tuple[Objection, ...]:
-        """All checks again, on the same descriptor. ``but``: processes that may have it open."""
+        """Repeat all checks on the same descriptor. ``but``: processes that may have it open."""
         return _objections(self._ground, self.named, self.descriptor, but)
 
     def release(self) -> None:
@@ -107,10 +107,10 @@ class Held:
 def look(
     ground: Ground, path: str, named: Named | None = None
 ) -> tuple[Device | None, tuple[Objection, ...]]:
-    """The device behind a name, and the objections now; nothing is claimed or locked.
+    """Return the device behind a name, and the present objections; nothing is claimed or locked.
 
-    ``named``: the disk as it was named before. ``None``: there is no block device, or it cannot be
-    opened for reading.
+    ``named``: the disk's earlier facts. ``None``: there is no block device, or it cannot be opened
+    for reading.
     """
     if objection := _stable(ground, path):
         return None, (objection,)
@@ -134,8 +134,7 @@ def look(
 def take(ground: Ground, named: Named, erase: Sequence[str] = ()) -> Held | Refusal:
     """Claim a disk, or refuse it. ``erase``: serials of disks that may be written to.
 
-    A disk whose serial is not among them is opened for reading: no process that gets the descriptor
-    can write to it.
+    Any other disk is opened for reading only, so no process with the descriptor can write to it.
     """
     if objection := _stable(ground, named.path):
         return Refusal(path=named.path, objections=(objection,))
@@ -161,7 +160,7 @@ def take(ground: Ground, named: Named, erase: Sequence[str] = ()) -> Held | Refu
                     _ground=ground,
                     _leases=lease,
                 )
-                # Locked now: udev and other processes have finished what they did before.
+                # The lock is held: udev and other processes have finished earlier work.
                 found = held_.objections()
                 if not found:
                     return held_
@@ -190,7 +189,7 @@ def _stable(ground: Ground, path: str) -> Objection | None:
 def _closed(
     path: str, number: Number, error: OSError
 ) -> tuple[Device | None, tuple[Objection, ...]]:
-    """What ``/sys`` knows of a device that this user may not open."""
+    """Return the facts in ``/sys`` of a device that this user may not open, and the objection."""
     evidence = f"{path} cannot be opened: {error.strerror}"
     try:
         return listed(number), (Objection(rule=Rule.FORBIDDEN, evidence=evidence),)
@@ -199,7 +198,7 @@ def _closed(
 
 
 def _refused(ground: Ground, named: Named, error: OSError) -> Refusal:
-    """Why it could not be claimed: the objections found, and the kernel's error."""
+    """Return why it could not be claimed: the objections, and the kernel's error."""
     _, found = look(ground, named.path, named)
     rule = {
         errno.EBUSY: Rule.OPEN,
@@ -219,7 +218,7 @@ def _refused(ground: Ground, named: Named, error: OSError) -> Refusal:
 def _objections(
     ground: Ground, named: Named, descriptor: int, but: Iterable[int]
 ) -> tuple[Objection, ...]:
-    """All objections to an open device. Signatures come last, since they can change any time."""
+    """Return all objections to an open device. Signatures come last: they can change any time."""
     try:
         device = read(descriptor)
     except OSError as error:
@@ -249,7 +248,7 @@ def _objections(
 
 
 def _changed(named: Named, device: Device) -> Iterable[Objection]:
-    """Objections if it is another disk than was named, or the name leads elsewhere."""
+    """Return objections if the disk differs from the named one, or the name leads elsewhere."""
     for what, before, now in (
         ("its size", named.size, device.size),
         ("its serial", named.serial, device.serial),
@@ -264,7 +263,7 @@ def _changed(named: Named, device: Device) -> Iterable[Objection]:
 
 
 def _leased(ground: Ground, device: Device) -> list[int] | Objection:
-    """The disk's lease; or the objection if another process has it."""
+    """Return the disk's lease, or the objection if another process has it."""
     try:
         return leases.take(ground.leases, device)
     except OSError as error:

@@ -3,7 +3,7 @@
 A disk's lease is an exclusive lock. A partition's is exclusive on itself and shared on its disk, so
 two partitions of one disk can be leased separately, but not together with the disk. A lock belongs
 to an open file: it ends when the last process with that file has ended. The files are never
-removed, since a removed file could be locked twice.
+removed: two processes could then lock different files of the same name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lab.host.real_disks.users import Objection, Rule, holders_of_file
 
 
 def take(place: Path, device: Device) -> list[int] | Objection:
-    """Open files that hold the lease, or an objection that names the holder.
+    """Return open files that hold the lease, or an objection that names the holder.
 
     ``OSError``: the directory cannot be used.
     """
@@ -48,7 +48,7 @@ def take(place: Path, device: Device) -> list[int] | Objection:
 
 
 def release(files: list[int]) -> None:
-    """Release a lease; a process that was given it keeps it."""
+    """Release a lease; other processes that have its files keep it."""
     while files:
         os.close(files.pop())
 
@@ -58,7 +58,7 @@ def _path(place: Path, number: Number) -> Path:
 
 
 def _prepare(place: Path) -> int:
-    """The open directory, in which each user can create files and remove only their own.
+    """Return the open directory. Each user can create files in it and remove only their own.
 
     ``PermissionError``: it belongs to another user, or others may remove its files.
     """
@@ -90,7 +90,7 @@ def _prepare(place: Path) -> int:
 
 
 def _open(place: Path, directory: int, number: Number) -> int:
-    """The lock file, whoever created it; ``PermissionError``: it is not a regular file.
+    """Return the lock file, of any owner; ``PermissionError``: it is not a regular file.
 
     It is opened for writing only, so that QEMU never takes it for the disk in a descriptor set.
     ``O_CREAT`` on another user's file is refused in such a directory (``fs.protected_regular``).
@@ -120,7 +120,7 @@ _KINDS = {stat.S_IFLNK: "a symbolic link", stat.S_IFIFO: "a FIFO", stat.S_IFDIR:
 
 
 def _checked(path: Path, file: int) -> int:
-    """The open file, if it is a lock file and not another file under a second name."""
+    """Return the open file, if it is a lock file and not another file under a second name."""
     there = os.fstat(file)
     wrong = ""
     if not stat.S_ISREG(there.st_mode):

@@ -1,4 +1,4 @@
-"""A disk measured by reading it: rate by position, seeks, random reads, read-ahead.
+"""Measures a disk by reading it: rate by position, seeks, random reads, read-ahead.
 
 The descriptor is open for reading only, without the page cache (``O_DIRECT``). Nothing is claimed:
 a disk in use can be measured, but its other users distort the result.
@@ -29,21 +29,21 @@ _AHEAD: Final = (256 * 1024, 512 * 1024, LARGE, 2 * LARGE, 4 * LARGE, 8 * LARGE)
 
 
 class Readable(Protocol):
-    """A disk to be measured."""
+    """A disk to measure."""
 
     size: int
     """Bytes."""
 
     def read(self, offset: int, length: int) -> None:
-        """Read without any cache but the disk's own."""
+        """Read without the page cache; only the disk's own cache is used."""
 
     def now(self) -> float:
-        """Seconds on the clock to be used."""
+        """Return seconds on the clock for the measurement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How much is read."""
+    """Amounts of data to read."""
 
     stream: int
     """Bytes at each position."""
@@ -63,19 +63,19 @@ class OpenDisk:
 
     @classmethod
     def open(cls, path: str) -> OpenDisk:
-        """Open for reading, without the page cache; ``OSError``: that failed."""
+        """Open a path for reading, without the page cache; ``OSError``: that failed."""
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
         return cls(descriptor, os.lseek(descriptor, 0, os.SEEK_END))
 
     def facts(self) -> Device:
-        """The kernel's facts about it; ``OSError``: it is not a block device."""
+        """Return the kernel's facts about it; ``OSError``: it is not a block device."""
         return read(self._descriptor)
 
     def close(self) -> None:
         os.close(self._descriptor)
 
     def read(self, offset: int, length: int) -> None:
-        """One request. Each thread has a buffer: direct reads need whole pages."""
+        """Do one request. Each thread has its own buffer, since direct reads need whole pages."""
         buffer = getattr(self._buffers, "whole", None)
         if buffer is None:
             buffer = self._buffers.whole = mmap.mmap(-1, LARGE)
@@ -88,7 +88,7 @@ class OpenDisk:
 
 
 def streams(disk: Readable, effort: Effort) -> list[tuple[float, float]]:
-    """Position (fraction of the disk) and bytes per second there; the seek to it does not count."""
+    """Return position (fraction of the disk) and bytes per second there, without the seek to it."""
     found = []
     blocks = max(effort.stream // LARGE, 2)
     last = (disk.size // LARGE - blocks - 1) * LARGE
@@ -103,7 +103,7 @@ def streams(disk: Readable, effort: Effort) -> list[tuple[float, float]]:
 
 
 def seeks(disk: Readable, effort: Effort, draw: random.Random) -> list[tuple[float, list[float]]]:
-    """Read latencies in seconds for each seek distance, in both directions."""
+    """Return read latencies in seconds for each seek distance, in both directions."""
     found = []
     pages = disk.size // SMALL
     for distance in DISTANCES:
@@ -120,7 +120,7 @@ def seeks(disk: Readable, effort: Effort, draw: random.Random) -> list[tuple[flo
 
 
 def adjacent_reads(disk: Readable, effort: Effort, draw: random.Random) -> list[float]:
-    """Latencies in seconds of small reads directly after another, without a seek."""
+    """Return latencies in seconds of small reads directly after another, without a seek."""
     times = []
     for _ in range(max(effort.jumps, 8)):
         place = draw.randrange(disk.size // SMALL - 2) * SMALL
@@ -130,7 +130,7 @@ def adjacent_reads(disk: Readable, effort: Effort, draw: random.Random) -> list[
 
 
 def random_reads(disk: Readable, effort: Effort, draw: random.Random) -> list[float]:
-    """Latencies in seconds of small random reads, one at a time."""
+    """Return latencies in seconds of small random reads, one at a time."""
     pages = disk.size // SMALL
     return [_timed(disk, draw.randrange(pages) * SMALL) for _ in range(effort.random)]
 
@@ -138,7 +138,7 @@ def random_reads(disk: Readable, effort: Effort, draw: random.Random) -> list[fl
 def parallel_reads(
     disk: Readable, depth: int, length: int, count: int, draw: random.Random
 ) -> float:
-    """Reads per second with ``depth`` in flight, each in a thread."""
+    """Return reads per second with ``depth`` requests in flight, each in a thread."""
     places = [draw.randrange(disk.size // length) * length for _ in range(count)]
     lock = threading.Lock()
     failed: list[OSError] = []
@@ -168,7 +168,7 @@ def parallel_reads(
 def read_ahead(
     disk: Readable, quick: float, draw: random.Random, pause: Callable[[float], None]
 ) -> int:
-    """How far the disk reads ahead, in bytes: data in its cache comes as fast as an adjacent read.
+    """Return how many bytes the disk reads ahead: cached data is as fast as an adjacent read.
 
     ``quick``: seconds of an adjacent read.
     """
@@ -195,7 +195,7 @@ def measure(
     queued: bool = True,
     pause: Callable[[float], None] | None = None,
 ) -> dict[str, object]:
-    """All measurements as plain data. Without ``pause`` read-ahead is not measured."""
+    """Return all measurements as plain data. Without ``pause`` read-ahead is not measured."""
     draw = random.Random(seed)  # noqa: S311 - positions are not secret
     found: dict[str, object] = {"size": disk.size, "rotational": rotational}
     found["zones"] = [{"place": p, "rate": r} for p, r in streams(disk, effort)]

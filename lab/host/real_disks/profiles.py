@@ -1,4 +1,4 @@
-"""Real disks measured by reading, and the files of their profiles."""
+"""Measures real disks by reading; finds the files of their profiles."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from lab.model.scenario.profile import Profile
 STREAM: Final = 32 * MIB
 """Bytes of a sequential read at each position."""
 RANDOM: Final = 400
-"""Random reads, one at a time."""
+"""Number of random reads, one at a time."""
 LEAST: Final = 64 * MIB
-"""Bytes: a smaller disk has no zones and seek distances that differ."""
+"""Smallest disk in bytes: zones and seek distances of a smaller one would not differ."""
 
 
 def read_samples(path: str, jumps: int, seed: int) -> tuple[Device, dict[str, Any]]:
-    """A disk's facts and samples; ``InputError``, ``HostError``: it cannot be read.
+    """Return a disk's facts and samples; ``InputError``, ``HostError``: it cannot be read.
 
     It is opened for reading only.
     """
@@ -60,7 +60,7 @@ def read_samples(path: str, jumps: int, seed: int) -> tuple[Device, dict[str, An
 
 
 def path_of(name: str) -> Path:
-    """The file of a profile with that name."""
+    """Return the path of the profile with that name."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,120}", name):
         raise InputError(f"'{name}' is not a file name: use letters, digits, '_', '-' and '.'")
     return paths.profiles() / f"{name}.yaml"

@@ -16,7 +16,7 @@ from lab.host.system import paths, process
 from lab.model.scenario.real import RealDisk
 
 NAMES: Final = Path("/dev/disk/by-id")
-"""udev's names that stay with a disk, by model and serial or by world-wide name."""
+"""udev's permanent names of disks: by model and serial, or by world-wide name."""
 LEASES: Final = Path("/run/lock/lab-disks")
 """Shared by all users of a host (Filesystem Hierarchy Standard 3.0, 3.15), and empty after a boot.
 """
@@ -25,7 +25,7 @@ _LAB: Final = Path(lab.__file__).resolve().parent
 
 
 def ground() -> Ground:
-    """The guard's configuration for this host."""
+    """Return the guard's configuration for this host."""
     own = (paths.images(), paths.runs(), paths.guests(), paths.warm(), paths.host(), _LAB)
     return Ground(
         names=NAMES,
@@ -37,8 +37,7 @@ def ground() -> Ground:
 
 
 def known(device: str) -> RealDisk | None:
-    """The facts that a scenario takes from the host about a disk; ``None``: there is no such
-    disk."""
+    """Return the facts that a scenario takes from the host about a disk; ``None``: no such disk."""
     found, _ = guard.look(ground(), device)
     if found is None:
         return None
@@ -46,14 +45,14 @@ def known(device: str) -> RealDisk | None:
 
 
 def objections(device: str, size: int, serial: str) -> str:
-    """The objections to a named disk, as one sentence; empty: none now."""
+    """Return the objections to a named disk as one sentence; empty: none now."""
     named = Named(path=device, size=size, serial=serial)
     _, found = guard.look(ground(), device, named)
     return Refusal(path=device, objections=found).sentence if found else ""
 
 
 def advice(text: str) -> str:
-    """What to do about a refusal."""
+    """Return what to do about a refusal."""
     if f"{Rule.SIGNATURE.value}:" in text:
         return (
             "if you need none of its data, remove the signatures: `wipefs --all DEVICE`;"
@@ -63,7 +62,7 @@ def advice(text: str) -> str:
 
 
 def every() -> Iterator[tuple[Device, tuple[str, ...], tuple[Objection, ...]]]:
-    """Each disk and partition with a stable name: all its names, and the objections."""
+    """Yield each disk and partition with a stable name: all its names, and the objections."""
     names: dict[tuple[int, int], list[str]] = {}
     for entry in sorted(NAMES.glob("*")):
         if (number := number_at(entry)) is not None:

@@ -67,7 +67,7 @@ class Mount:
 
 
 def mounts() -> Iterator[Mount]:
-    """All mounts, in every mount namespace that can be read."""
+    """Yield all mounts, in every mount namespace that can be read."""
     seen: set[str] = set()
     for process in ("self", *_processes()):
         try:
@@ -158,7 +158,7 @@ def opened(number: Number, but: Iterable[int], mine: Iterable[int] = ()) -> Iter
 
 
 def holders_of_file(descriptor: int) -> str:
-    """The processes that have the same file open, in words; empty: none is visible."""
+    """Return the processes that have the same file open, in words; empty: none is visible."""
     wanted = os.fstat(descriptor)
     found = []
     for process in _processes():
@@ -172,7 +172,7 @@ def holders_of_file(descriptor: int) -> str:
 
 
 def beneath(path: Path) -> dict[Number, str]:
-    """The disks below a path's file system, each with the chain that leads to it.
+    """Return the disks below a path's file system, each with the chain that leads to it.
 
     Follows md, device-mapper and files of loop devices. A file system without a known block device
     (network, RAM disk, ZFS pool) yields nothing: a mounted disk is claimed and cannot be opened
@@ -242,7 +242,7 @@ _AMBIVALENT: Final = 8
 
 
 def _sources(device: Number) -> list[Number]:
-    """The block devices of a file system without its own, as its mounts name them."""
+    """Return the block devices of a file system without its own, as its mounts name them."""
     named = (number_at(m.source) for m in mounts() if m.device == device)
     return list({number for number in named if number is not None})
 
@@ -277,7 +277,7 @@ def _node(number: Number) -> str:
 
 
 def _label(number: Number) -> str:
-    """The name in device-mapper, which includes LVM's."""
+    """Return the name in device-mapper, which includes LVM's."""
     try:
         path = Path(f"/sys/dev/block/{number[0]}:{number[1]}/dm/name")
         return f" ({path.read_text(encoding='utf-8').strip()})"
@@ -286,7 +286,7 @@ def _label(number: Number) -> str:
 
 
 def _plain(text: str) -> str:
-    """A path of ``proc(5)``, where blanks are octal escapes."""
+    """Decode a path of ``proc(5)``, where blanks are octal escapes."""
     for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         text = text.replace(code, character)
     return text

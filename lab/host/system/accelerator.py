@@ -1,10 +1,10 @@
-"""Whether KVM runs guests on this host: tested by running guest code, once per host boot.
+"""Tests once per host boot whether KVM runs guests, by running guest code.
 
 ``/dev/kvm`` may exist, open and create a machine, and still fail: under some outer hypervisors the
 guest's first instruction, or its first mode switch, never completes. So two guests run with a time
-limit, on the CPU model of real guests: 16 bytes of real-mode code that print a letter, and the
-kernel of an image, if there is one, which must print its version. Linux prints that only after it
-has switched to long mode and handled its first page faults.
+limit, on the CPU model of real guests. One runs 16 bytes of real-mode code that print a letter. The
+other boots the kernel of an image, if there is one, and must print its version. Linux prints that
+only after it has switched to long mode and handled its first page faults.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ CPU: Final = {"kvm": "host", "tcg": "qemu64"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accelerator:
-    """What guests run on, and why."""
+    """The accelerator of guests, and the reason for it."""
 
     kind: str
     """``kvm`` or ``tcg``."""
     reason: str
-    """``TCG, because …``; for KVM, what was tested."""
+    """``TCG, because …``; for KVM, the tests that passed."""
 
 
 def emulator() -> str:
-    """Path of QEMU; ``HostError``: it is not installed."""
+    """Return the path of QEMU; ``HostError``: it is not installed."""
     found = shutil.which(EMULATOR)
     if found is None:
         raise HostError(
@@ -55,12 +55,12 @@ def is_root() -> bool:
 
 
 def cpus() -> int:
-    """CPUs that the lab may use."""
+    """Return the number of CPUs that the lab may use."""
     return len(os.sched_getaffinity(0))
 
 
 def cpu_model() -> str:
-    """The CPU's name (``/proc/cpuinfo``)."""
+    """Return the CPU's name (``/proc/cpuinfo``)."""
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
@@ -68,14 +68,14 @@ def cpu_model() -> str:
 
 
 def qemu_identity() -> str:
-    """QEMU's path, size and time: changes with an update."""
+    """Return QEMU's path, size and time; an update changes it."""
     path = Path(emulator()).resolve()
     stat = path.stat()
     return f"{path} {stat.st_size} {stat.st_mtime_ns}"
 
 
 REFERENCE_BOOT: Final = {"kvm": 8.0, "tcg": 25.0}
-"""Seconds of a cold boot on the host for which the time limits were chosen."""
+"""Seconds of a cold boot on the reference host, for which the timeouts were chosen."""
 
 
 def remember_boot(kind: str, seconds: float) -> None:
@@ -86,7 +86,7 @@ def remember_boot(kind: str, seconds: float) -> None:
 
 
 def slowness(kind: str) -> float:
-    """Duration of a boot here relative to the reference; at least 1."""
+    """Return the duration of a boot here relative to the reference host's; at least 1."""
     try:
         text = (paths.host() / f"boot-{kind}.json").read_text(encoding="utf-8")
         return max(1.0, float(json.loads(text)["seconds"]) / REFERENCE_BOOT[kind])
@@ -95,13 +95,13 @@ def slowness(kind: str) -> float:
 
 
 def qemu_version() -> str:
-    """QEMU's version, as ``7.2.22``."""
+    """Return QEMU's version, such as ``7.2.22``."""
     words = process.run([emulator(), "--version"], timeout=20).stdout.split()
     return words[3] if len(words) > 3 else "unknown"
 
 
 def rom() -> bytes:
-    """A 64 KiB BIOS whose reset vector prints one letter and ends QEMU.
+    """Return a 64 KiB BIOS whose reset vector prints one letter and ends QEMU.
 
     Port 0xe9 is QEMU's debug console, port 0xf4 its ``isa-debug-exit``.
     """
@@ -113,7 +113,7 @@ def rom() -> bytes:
 
 
 def try_code(kind: str) -> str | None:
-    """Run the 16 bytes under an accelerator; the failure, or ``None``."""
+    """Run the 16 bytes under an accelerator; return the failure, or ``None``."""
     with TemporaryDirectory(prefix="lab-probe-") as directory:
         bios = Path(directory) / "rom"
         bios.write_bytes(rom())
@@ -127,7 +127,7 @@ def try_code(kind: str) -> str | None:
 
 
 def try_kernel(kind: str, kernel: Path) -> str | None:
-    """Boot a kernel without a root file system until it prints its version; the failure, or
+    """Boot a kernel without a root file system until it prints its version; return the failure, or
     ``None``."""
     argv = [
         *(emulator(), "-machine", "pc", "-accel", kind, "-cpu", CPU[kind], "-m", "256"),
@@ -163,7 +163,7 @@ def _said(argv: list[str], expected: str, what: str) -> str | None:
 
 
 def find(kernel: Path | None = None, *, fresh: bool = False) -> Accelerator:
-    """The accelerator for guests; cached per host boot, QEMU version and kernel."""
+    """Return the accelerator for guests; cached per host boot, QEMU version and kernel."""
     if not DEVICE.exists():
         return Accelerator(kind="tcg", reason=f"TCG, because there is no {DEVICE}")
     if not os.access(DEVICE, os.R_OK | os.W_OK):

@@ -1,4 +1,4 @@
-"""Waiting: always with a limit and a reason."""
+"""Waiting with a limit and a reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VARIABLE: Final = "LAB_LIMITS"
 
 
 def now() -> float:
-    """Seconds on a monotonic clock."""
+    """Return seconds on a monotonic clock."""
     return time.monotonic()
 
 
@@ -27,7 +27,7 @@ def pause(seconds: float) -> None:
 
 
 def limit(seconds: float) -> float:
-    """A limit in seconds, times ``LAB_LIMITS`` if set."""
+    """Return a limit in seconds, times ``LAB_LIMITS`` if set."""
     text = os.environ.get(VARIABLE)
     if not text:
         return seconds
@@ -45,7 +45,7 @@ class Countdown:
 
     Check it at least every :data:`LOOK` seconds. A check that comes much later means that this
     process was stopped (Ctrl-Z, a frozen virtual machine). Other processes may have been stopped
-    too, so the gap does not count. The clock does not count suspend (``CLOCK_MONOTONIC``).
+    too, so the gap does not count. ``CLOCK_MONOTONIC`` itself does not count suspend.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -53,7 +53,7 @@ class Countdown:
         self._left, self._looked = seconds, now()
 
     def left(self) -> float:
-        """Seconds left; 0 or less: the wait is over."""
+        """Return the remaining seconds; 0 or less: the wait is over."""
         moment = now()
         self._left -= min(moment - self._looked, 2 * LOOK)
         self._looked = moment
@@ -67,7 +67,7 @@ class Countdown:
 def wait_until(
     attempt: Callable[[], T | None], *, timeout: float, reason: str, interval: float = 0.05
 ) -> T:
-    """The first result of ``attempt`` that is not ``None``.
+    """Return the first result of ``attempt`` that is not ``None``.
 
     ``reason`` completes the sentence "gave up after N seconds waiting for …". ``interval`` is
     :data:`LOOK` at most.

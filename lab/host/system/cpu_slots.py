@@ -1,9 +1,9 @@
-"""CPU slots: few guests compute at a time, so that timed steps of others get CPU at once.
+"""CPU slots limit how many guests compute at a time, so that timed steps of others get CPU at once.
 
-A guest that is restored, gets its disks or builds its array uses a whole CPU for seconds; a
-throttled guest in a timed step needs a tenth of one, but without delay. So guests are set up in
-slots, one for each CPU but one, and at low priority. A slot is a locked file, which the kernel
-releases when its holder ends. Whoever has waited for :data:`PATIENCE` goes ahead without one.
+A guest that is restored, gets its disks or builds its array uses a whole CPU for seconds. A
+throttled guest in a timed step needs a tenth of a CPU, but without delay. So guests are set up in
+slots, one for each CPU but one, and at low priority. A slot is a locked file, and the kernel
+releases the lock when its holder ends. After :data:`PATIENCE` a guest continues without a slot.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import IO, Final
 from lab.host.system import accelerator, clock, paths
 
 PATIENCE: Final = 60.0
-"""Seconds after which a guest goes on without a slot."""
+"""Seconds after which a guest continues without a slot."""
 LOW: Final = 15
-"""Niceness of a guest in a slot: it weighs 36 against the 1024 of one that measures
+"""Niceness of a guest in a slot. Its scheduling weight is 36; a guest in a timed step has 1024
 (``kernel/sched/core.c: sched_prio_to_weight``)."""
 _NORMAL: Final = os.getpriority(os.PRIO_PROCESS, 0)
 """Niceness that this process was started with."""
@@ -28,7 +28,7 @@ _GLANCE: Final = 0.05
 
 
 def at_once() -> int:
-    """Number of slots."""
+    """Return the number of slots."""
     return max(1, accelerator.cpus() - (0 if _may_raise() else 1))
 
 
@@ -54,9 +54,9 @@ class CpuSlot:
             clock.pause(_GLANCE)
 
     def cover(self, pid: int) -> None:
-        """Lower the priority of a QEMU that was started meanwhile; 0: not known yet.
+        """Lower the priority of a QEMU that was started later; 0: its id is not known yet.
 
-        It has a session of its own, and so a scheduling group with full weight.
+        QEMU has its own session, and so a scheduling group with full weight.
         """
         if pid and pid != self._covered:
             self._covered = pid
@@ -76,7 +76,7 @@ def never(pid: int) -> None:
 
 
 def _may_raise() -> bool:
-    """Whether this user may lower a niceness again (``setpriority(2)``)."""
+    """Return whether this user may lower a niceness again (``setpriority(2)``)."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NICE)
     return os.geteuid() == 0 or soft >= 20
 
@@ -100,11 +100,11 @@ def _prefer_tasks(pid: int, niceness: int) -> None:
 
 
 def _prefer_session(pid: int, niceness: int) -> None:
-    """Set the niceness of a process' autogroup, if the kernel has them (``sched(7)``).
+    """Set the niceness of a process's autogroup, if the kernel has autogroups (``sched(7)``).
 
     With autogroups each session has the same weight, and a thread's niceness counts within its
-    session only. A worker and QEMU have sessions of their own; the user's is left alone. Users
-    other than root may do this ten times a second in total.
+    session only. A worker and QEMU have their own sessions; the user's session is not changed.
+    Users other than root may do this ten times a second in total.
     """
     with contextlib.suppress(OSError):
         if os.getsid(pid) == os.getsid(os.getppid()):
@@ -119,7 +119,7 @@ def _prefer_session(pid: int, niceness: int) -> None:
 
 
 def _free() -> IO[bytes] | None:
-    """Return a locked file, or ``None`` if all are held. Where none can be made, nobody waits."""
+    """Return a locked file; ``None``: all are held. If no file can be created, no guest waits."""
     directory = paths.host() / "cpu-slots"
     try:
         directory.mkdir(parents=True, exist_ok=True)

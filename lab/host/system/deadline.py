@@ -1,8 +1,8 @@
-"""Calls that may hang: each runs in a thread and is abandoned after a limit.
+"""Calls that may hang: each runs in a thread and is abandoned after a timeout.
 
-Threads are reused: a call costs some 20 µs, a new thread 100 µs. The thread of an abandoned call
-stays in it. It is a daemon thread, and :func:`lab.host.system.wire.leave` ends the process without
-it.
+Threads are reused: a call costs some 20 µs, a new thread 100 µs. An abandoned call keeps its
+thread. It is a daemon thread, and :func:`lab.host.system.wire.leave` ends the process without
+waiting for it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lab.host.system import clock
 
 T = TypeVar("T")
 SETTLE: Final = 10.0
-"""Seconds for an interrupted call to finish."""
+"""Timeout in seconds for an interrupted call to finish."""
 
 
 class _Caller(threading.Thread):
@@ -37,7 +37,7 @@ class _Caller(threading.Thread):
         while True:
             try:
                 self.done.put((self.todo.get()(), None))
-            except BaseException as error:  # raised again where the call was made
+            except BaseException as error:  # raised again in the calling thread
                 self.done.put((None, error))
 
 
@@ -54,7 +54,7 @@ def call(
     moved: Callable[[], object] = lambda: None,
     settle: bool = False,
 ) -> T:
-    """The result of ``function``; raises ``error`` if it takes longer than ``seconds``.
+    """Return the result of ``function``; raise ``error`` after ``seconds``.
 
     ``what`` completes "gave up after N s waiting for …". ``glance`` is called every second and may
     raise. The limit starts again whenever ``moved`` returns a new value. With ``settle`` an

@@ -6,7 +6,7 @@ allocation: ext4(5), ``auto_da_alloc``, which helps only if a name is replaced).
 `publish` sync the data, rename, and sync the directory of the name. When they return, it is on
 disk.
 
-Exceptions are `write` with ``durable=False``, and `move`: their readers must expect a file that is
+Exceptions are `write` with ``durable=False``, and `move`: a power cut may leave their files
 missing, empty or cut off. Every function raises ``HostError``; for a full disk ``FullError``.
 """
 
@@ -29,7 +29,7 @@ def write(
     durable: bool = True,
     replace: bool = True,
 ) -> None:
-    """Write a file by rename. Its mode is never wider than ``mode``, not even for a moment.
+    """Write a file by rename. At no time is its mode wider than ``mode``.
 
     Without ``replace`` an existing file stays.
     """
@@ -75,7 +75,7 @@ def sync(directory: Path) -> None:
 
 
 def move(made: Path, place: Path) -> None:
-    """Rename without a sync: for what a power cut ends anyway, such as a guest's directory."""
+    """Rename without a sync: for files that are useless after a power cut, such as a guest's."""
     try:
         made.rename(place)
     except OSError as error:
@@ -94,7 +94,7 @@ def make_directory(path: Path, mode: int = 0o777) -> None:
 
 
 def _below(directory: Path) -> list[Path]:
-    """The regular files below a directory, then its directories, deepest first."""
+    """Return the regular files below a directory, then its directories, deepest first."""
     return [*_files(directory), *(Path(d) for d, _, _ in os.walk(directory, topdown=False))]
 
 
@@ -105,7 +105,7 @@ def _files(directory: Path) -> Iterator[Path]:
 
 
 def _sync(paths: list[Path]) -> None:
-    """Sync each in this order; writing starts for all before the first is waited for.
+    """Sync each in this order; writing starts for all before the first wait.
 
     The file system then commits its journal once and not per file: 30 files of 3 kB on ext4 took 5
     to 8 ms instead of 15 to 110 (``mm/fadvise.c``: ``POSIX_FADV_DONTNEED`` starts writing).

@@ -1,4 +1,4 @@
-"""SSH keys: the lab's own pair, and a host key for each guest, made before the guest exists."""
+"""SSH keys: the lab's own pair, and a host key for each guest, made before the guest is."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class KeyPair:
 
 
 def make() -> KeyPair:
-    """A new key pair."""
+    """Return a new key pair."""
     key = Ed25519PrivateKey.generate()
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
@@ -38,12 +38,12 @@ def lab_key_path() -> Path:
 
 
 def lab_key() -> KeyPair:
-    """The lab's own pair, made on first use. Processes that start at once agree on one pair."""
+    """Return the lab's own pair; made on first use. Concurrent processes get the same pair."""
     path = lab_key_path()
     public = path.with_suffix(".pub")
     if not public.exists():
         files.make_directory(path.parent, mode=0o700)
-        # If another process was first, its key stays.
+        # If another process was faster, its key stays.
         files.write(path, make().private, mode=0o600, replace=False)
         whole = path.read_text(encoding="ascii")
         files.write(public, f"{_public_of(whole)} lab\n")

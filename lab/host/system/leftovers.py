@@ -1,7 +1,7 @@
 """Files that a killed process was writing.
 
-Everything written by rename is first called ``.NAME.PID.part`` or ``.NAME.PID``, with the id of the
-process that writes it.
+A file that is written by rename is first called ``.NAME.PID.part`` or ``.NAME.PID``, with the id of
+the writing process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _IN_THE_MAKING: Final = re.compile(r"\..+\.(\d+)(\.part)?")
 
 
 def abandoned(entries: Iterable[Path]) -> Iterator[Path]:
-    """Those whose process has ended."""
+    """Yield the entries whose process has ended."""
     for entry in entries:
         made = _IN_THE_MAKING.fullmatch(entry.name)
         if made and not started_ticks(int(made[1])):
@@ -26,7 +26,7 @@ def abandoned(entries: Iterable[Path]) -> Iterator[Path]:
 
 
 def remove(entries: Iterable[Path]) -> list[str]:
-    """Remove those whose process has ended; return their names."""
+    """Remove the entries whose process has ended; return their names."""
     removed = []
     for entry in list(abandoned(entries)):
         if entry.is_dir() and not entry.is_symlink():

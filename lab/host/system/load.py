@@ -11,11 +11,11 @@ from typing import Final
 from lab.host.system import clock, files, paths
 
 SAMPLE: Final = 128 * 1024**2
-"""Bytes written and read once per host boot, to find out what the host moves."""
+"""Bytes written and read once per host boot, to measure the host's throughput."""
 
 
 def available_memory() -> int:
-    """Bytes of memory available to programs (``MemAvailable``, ``proc(5)``)."""
+    """Return the bytes of memory available to programs (``MemAvailable``, ``proc(5)``)."""
     for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
@@ -23,7 +23,7 @@ def available_memory() -> int:
 
 
 def free_space() -> int:
-    """Bytes free on the disk of the guests' directory."""
+    """Return the free bytes on the disk of the guests' directory."""
     where = paths.guests()
     while not where.exists():
         where = where.parent
@@ -31,7 +31,7 @@ def free_space() -> int:
 
 
 def throughput() -> float:
-    """Bytes per second through the host's page cache, which guests' disks use.
+    """Return bytes per second through the host's page cache, which guests' disks use.
 
     Measured once per host boot, in about 0.1 s, and stored.
     """
@@ -68,7 +68,7 @@ def _measure() -> float:
 
 
 def processor(pid: int) -> float:
-    """CPU seconds of a process, with its ended threads; 0: it has ended.
+    """Return the CPU seconds of a process with its ended threads; 0: it has ended.
 
     ``utime`` and ``stime`` of ``/proc/PID/stat`` (``proc(5)``), in steps of 10 ms.
     """
@@ -81,7 +81,7 @@ def processor(pid: int) -> float:
 
 
 def pressure(pid: int) -> dict[str, float]:
-    """Counters of waiting; the differences over a timed step are stored with it.
+    """Return counters of waiting time; their differences over a timed step are stored with it.
 
     ``cpu`` and ``wait``: seconds that all threads of the process ran, and were ready without
     running (``/proc/PID/task/*/schedstat``, the kernel's

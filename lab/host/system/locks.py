@@ -1,4 +1,4 @@
-"""Locked files, ``flock(2)``: waiting has a limit, and the error names the holder."""
+"""File locks (``flock(2)``) with a timeout; the error names the holder."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def take(
 
 
 def wait_for_all(descriptor: int) -> None:
-    """Lock an open file once no other process holds it, without a limit."""
+    """Lock an open file once no other process holds it, without a timeout."""
     fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 def holder(descriptor: int) -> str:
-    """The process that holds the lock on an open file, in words; from ``/proc/locks``."""
+    """Return the process that holds the lock on an open file, in words, from ``/proc/locks``."""
     status = os.fstat(descriptor)
     device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
     try:

@@ -1,8 +1,7 @@
-"""The process that writes a run: it locks a file in the run's directory while it lives.
+"""The process that writes a run. It locks a file in the run's directory.
 
-The lock (flock(2)) ends with the process, however that ends, and is not copied with the directory.
-The file names process and host: a lock held by another host on a shared file system is not a
-process of this host.
+The lock (flock(2)) ends with the process, and is not copied with the directory. The file names
+process and host: on a shared file system another host may hold the lock.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Maker:
 
 
 def boot_id() -> str:
-    """An id that changes with each boot of the host."""
+    """Return an id that changes with each boot of the host."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
@@ -50,7 +49,7 @@ def _me() -> Maker:
 
 @contextlib.contextmanager
 def hold(directory: Path) -> Iterator[None]:
-    """Lock a directory as its writer; ``InputError`` if another process has."""
+    """Lock a directory as its writer; ``InputError``: another process has locked it."""
     path = directory / NAME
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -80,7 +79,7 @@ def hold(directory: Path) -> Iterator[None]:
 
 
 def holder(directory: Path) -> Maker | None:
-    """The process of this host that writes the directory; ``None``: none does."""
+    """Return the process of this host that writes the directory; ``None``: none does."""
     try:
         descriptor = os.open(directory / NAME, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -92,7 +91,7 @@ def holder(directory: Path) -> Maker | None:
     except OSError as error:
         if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
             return None
-        found = _read(descriptor)  # a file system without locks: check the process itself
+        found = _read(descriptor)  # the file system has no locks: check the process itself
         if not found.pid or started_ticks(found.pid) != found.started:
             return None
     finally:
@@ -102,7 +101,7 @@ def holder(directory: Path) -> Maker | None:
 
 
 def _lock(descriptor: int, kind: int) -> bool:
-    """Try to lock; never wait."""
+    """Try to lock without waiting; return whether it worked."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -111,7 +110,7 @@ def _lock(descriptor: int, kind: int) -> bool:
 
 
 def _read(descriptor: int) -> Maker:
-    """The file's contents; nothing while its process is writing it."""
+    """Return the file's contents; empty while its process is writing it."""
     try:
         return Maker(**json.loads(os.pread(descriptor, 4096, 0)))
     except (ValueError, TypeError):

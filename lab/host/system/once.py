@@ -1,4 +1,4 @@
-"""Work that several processes request and only the first of them does."""
+"""Work that several processes need, and that one of them does for all."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final
 from lab.host.system import files, locks
 
 WORKING: Final = 4 * 3600.0
-"""Seconds for the first process: its work is a whole run of a scenario."""
+"""Timeout in seconds for the first process: its work is a whole run of a scenario."""
 
 
 def once(directory: Path, name: str, work: Callable[[], str]) -> str:
-    """The result of ``work``, done here or by the process that came first; the others wait.
+    """Return the result of ``work``, done here or by the first process; the others wait.
 
-    Work that raises, or whose process dies, is done by the next process. ``directory`` exists and
-    is shared by the processes. ``LockedError`` after :data:`WORKING`.
+    If the work raises or its process dies, the next process does it. ``directory`` exists and is
+    shared by the processes. ``LockedError`` after :data:`WORKING`.
     """
     done = directory / name
     path = directory / f".{name}.lock"

@@ -1,4 +1,4 @@
-"""Where the lab stores files, by the XDG base directory specification.
+"""Directories of the lab's files, by the XDG base directory specification.
 
 ========  ==============================  ============================================
 what      where                           may be removed by hand
@@ -22,7 +22,7 @@ kernels   ``$XDG_CACHE_HOME/lab/kernels`` yes: copied again; not while guests ru
 sealed    ``$XDG_CACHE_HOME/lab/sealed``  yes: made again; not while guests run
 ========  ==============================  ============================================
 
-``LAB_HOME`` puts all of it below one directory instead; tests and CI use that.
+``LAB_HOME`` replaces them with one directory; tests and CI use that.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _base(variable: str, default: str, sub: str) -> Path:
     if home:
         return Path(home).absolute() / sub
     xdg = os.environ.get(variable, "")
-    # The specification has relative paths ignored.
+    # The specification says to ignore relative paths.
     return (Path(xdg) if xdg.startswith("/") else Path.home() / default) / "lab"
 
 
@@ -49,22 +49,22 @@ def runs() -> Path:
 
 
 def nights() -> Path:
-    """Records of matrix runs."""
+    """Return the directory of matrix runs' records."""
     return _base("XDG_DATA_HOME", ".local/share", "data") / "nights"
 
 
 def site() -> Path:
-    """The report pages of all runs."""
+    """Return the directory of all runs' reports."""
     return _base("XDG_DATA_HOME", ".local/share", "data") / "site"
 
 
 def profiles() -> Path:
-    """Profiles of measured disks."""
+    """Return the directory of measured disks' profiles."""
     return _base("XDG_DATA_HOME", ".local/share", "data") / "profiles"
 
 
 def schema() -> Path:
-    """The JSON Schema that new scenarios name for editors."""
+    """Return the directory of the JSON Schema that new scenarios name for editors."""
     return _base("XDG_DATA_HOME", ".local/share", "data") / "schema"
 
 
@@ -73,51 +73,53 @@ def keys() -> Path:
 
 
 def tls() -> Path:
-    """Certificates of a cluster of several machines."""
+    """Return the directory of certificates for a cluster of several machines."""
     return _base("XDG_DATA_HOME", ".local/share", "data") / "tls"
 
 
 def guests() -> Path:
-    """One directory per live guest."""
+    """Return the directory of running guests; each has a directory in it."""
     return _base("XDG_STATE_HOME", ".local/state", "state") / "guests"
 
 
 def warm() -> Path:
-    """Snapshots of guests in real time."""
+    """Return the directory of snapshots of guests in real time."""
     return _base("XDG_CACHE_HOME", ".cache", "cache") / "warm"
 
 
 def host() -> Path:
-    """Facts about this host that take time to find."""
+    """Return the directory of measured facts about this host."""
     return _base("XDG_CACHE_HOME", ".cache", "cache") / "host"
 
 
 def outposts() -> Path:
-    """Work of cluster workers, one directory each."""
+    """Return the directory of cluster workers' files; each has a directory in it."""
     return _base("XDG_STATE_HOME", ".local/state", "state") / "outposts"
 
 
 def reuse() -> Path:
-    """Which sealed cells ran here, by the digest of their inputs."""
+    """Return the directory of records of sealed cells that ran here, by digest of their inputs."""
     return _base("XDG_STATE_HOME", ".local/state", "state") / "reuse"
 
 
 def clusters() -> Path:
-    """Clusters on this machine, with their hosts' homes. Short, because sockets need short
-    paths."""
+    """Return the directory of clusters on this machine, with their hosts' homes.
+
+    It is short, because paths of sockets must be short.
+    """
     return _base("XDG_STATE_HOME", ".local/state", "state") / "c"
 
 
 def plugins() -> Path:
-    """Compiled disk servers."""
+    """Return the directory of compiled disk servers."""
     return _base("XDG_CACHE_HOME", ".cache", "cache") / "plugins"
 
 
 def sealed() -> Path:
-    """What guests with virtual time boot: raw images, drivers, initramfs, snapshots."""
+    """Return the directory of virtual-time files: raw images, drivers, initramfs, snapshots."""
     return _base("XDG_CACHE_HOME", ".cache", "cache") / "sealed"
 
 
 def kernels() -> Path:
-    """Copies of the user's kernels."""
+    """Return the directory of copies of the user's kernels."""
     return _base("XDG_CACHE_HOME", ".cache", "cache") / "kernels"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def started_ticks(pid: int) -> int:
-    """The start time of a process, in clock ticks since boot; 0: there is none, or a zombie."""
+    """Return a process's start time in clock ticks since boot; 0: there is none, or a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         state, *fields = stat.rpartition(")")[2].split()
@@ -16,7 +16,7 @@ def started_ticks(pid: int) -> int:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process is stopped (SIGSTOP, Ctrl-Z) or traced, ``proc(5)``."""
+    """Return whether a process is stopped (SIGSTOP, Ctrl-Z) or traced, ``proc(5)``."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""The one module that starts processes on the host."""
+"""Starts processes on the host; no other module does."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from lab.core.errors import HostError, ToolError, full
 from lab.host.system import clock
 
 TAKES: Final = 60.0
-"""Seconds for a child to read a command; after that it is killed."""
+"""Timeout in seconds for a child to read a command; then it is killed."""
 _DEATH: Final = 10.0
-"""Seconds for a killed process to end; after that it is abandoned."""
+"""Timeout in seconds for a killed process to end; then it is abandoned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessResult:
-    """A process that ended."""
+    """Result of a process that ended."""
 
     argv: tuple[str, ...]
     status: int
@@ -37,7 +37,7 @@ class ProcessResult:
 
 
 def _kill_group(process: subprocess.Popen[str]) -> None:
-    """End a process and its children; it leads a session of its own."""
+    """Kill a process and its children; it leads its own session."""
     for kind in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, kind)
@@ -48,10 +48,10 @@ def _kill_group(process: subprocess.Popen[str]) -> None:
         except subprocess.TimeoutExpired:
             continue
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=_DEATH)  # one that waits for a device that hangs takes no signal
+        process.wait(timeout=_DEATH)  # a process that waits for a hanging device ignores signals
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
-            with contextlib.suppress(OSError):  # unsent input does not matter now
+            with contextlib.suppress(OSError):  # unsent input does not matter
                 pipe.close()
 
 
@@ -67,11 +67,11 @@ def run(
 ) -> ProcessResult:
     """Run a program to its end, without a shell, and return its output.
 
-    It has a session of its own, so that Ctrl-C reaches the lab first. Whatever interrupts the wait
-    (Ctrl-C, a signal handler's exception, the timeout) ends the whole process group. With ``log``,
-    standard output and error go there as they come, and ``stderr`` is its tail. ``HostError``: the
-    program is missing, or the disk is full. ``ToolError``: it failed (unless ``check`` is off), or
-    took longer than ``timeout`` seconds.
+    It has its own session, so that Ctrl-C reaches the lab first. An interrupted wait (Ctrl-C, a
+    signal handler's exception, the timeout) ends the whole process group. With ``log``, standard
+    output and error go there as they arrive, and ``stderr`` is its tail. ``HostError``: the program
+    is missing, or the disk is full. ``ToolError``: it failed (unless ``check`` is off), or took
+    longer than ``timeout`` seconds.
     """
     words = tuple(os.fspath(a) for a in argv)
     out: int | IO[str] = subprocess.PIPE
@@ -126,7 +126,7 @@ def run(
 
 
 def failure(done: ProcessResult) -> HostError | ToolError:
-    """The error for a failed process; a full disk is ``HostError``, everything else
+    """Return the error for a failed process; a full disk is ``HostError``, all else
     ``ToolError``."""
     tail = "\n".join((done.stderr or done.stdout).strip().splitlines()[-6:])
     if os.strerror(errno.ENOSPC) in done.stderr:
@@ -153,7 +153,7 @@ def uninterrupted() -> Iterator[None]:
 
 
 class Child:
-    """A process that sends output while it runs, and ends when its input closes.
+    """A process that writes output while it runs, and ends when its input closes.
 
     ``silence``: seconds without output after which it is killed; 0: never. Such a child sends signs
     of life (:class:`lab.host.system.wire.Teller`).
@@ -169,11 +169,11 @@ class Child:
         silence: float = 0.0,
     ) -> None:
         self.fate = ""
-        """Why this process killed it, to complete "the process …"; empty: it did not."""
+        """Why this process killed it, to complete "the process …"; empty: it was not killed."""
         self._log = log.open("wb")
         self._silence = clock.Countdown(clock.limit(silence)) if silence else None
         self._grace: clock.Countdown | None = None
-        """Time left to end, once its input was closed."""
+        """Remaining time to end, once its input was closed."""
         self._telling = threading.Lock()
         self._process = subprocess.Popen(
             argv,
@@ -193,7 +193,7 @@ class Child:
         return self._process.pid
 
     def lines(self) -> Iterator[str]:
-        """Its output, line by line, until it closes it; empty lines are signs of life and left out.
+        """Yield its output by line until it closes it; empty lines are heartbeats and are skipped.
 
         An incomplete last line, of a killed process, is dropped.
         """
@@ -230,7 +230,7 @@ class Child:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def tell(self, line: str) -> None:
-        """Write it a line; if it has died, its exit status says so.
+        """Write it a line; if it has died, its exit status shows that.
 
         A child that does not read for :data:`TAKES` is killed.
         """
@@ -250,7 +250,7 @@ class Child:
                         data = data[os.write(stdin.fileno(), data) :]
 
     def hang_up(self, grace: float = 0.0) -> None:
-        """Close its input: it cleans up and ends.
+        """Close its input, so that it cleans up and ends.
 
         With ``grace``, `lines` kills it after so many seconds.
         """
@@ -261,7 +261,7 @@ class Child:
             self._process.stdin.close()
 
     def end(self, grace: float) -> int:
-        """Its exit status; it is killed if it does not end within ``grace`` seconds."""
+        """Return its exit status; kill it if it does not end within ``grace`` seconds."""
         try:
             _wait(self._process, clock.limit(grace))
         except subprocess.TimeoutExpired:
@@ -276,7 +276,7 @@ class Child:
 
 
 def _wait(process: subprocess.Popen[Any], seconds: float) -> None:
-    """Wait until it ends; time for which this process is stopped does not count."""
+    """Wait until it ends; time in which this process was stopped does not count."""
     countdown = clock.Countdown(seconds)
     while True:
         left = countdown.left()
@@ -315,11 +315,11 @@ class Daemon:
         return self._process.pid
 
     def status(self) -> int | None:
-        """Its exit status; ``None`` while it runs."""
+        """Return its exit status; ``None``: it runs."""
         return self._process.poll()
 
     def wait(self, seconds: float) -> int | None:
-        """Its exit status if it ends within so many seconds; ``None``: it runs on."""
+        """Return its exit status if it ends within so many seconds; ``None``: it still runs."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self._process.wait(timeout=seconds)
         return None
@@ -360,7 +360,7 @@ def start_watcher(argv: Sequence[str]) -> None:
                 )
         if not watcher.stdout.read(1):
             raise HostError(f"'{shlex.join(argv)}' ended at once with status {watcher.wait()}")
-        watcher.returncode = 0  # nobody waits for it here
+        watcher.returncode = 0  # no process waits for it here
 
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -397,7 +397,7 @@ def attached(argv: Sequence[str]) -> int:
 
 
 def replace_with(argv: Sequence[str]) -> NoReturn:
-    """Become another program, as ``lab ssh`` does."""
+    """Replace this process with another program, as ``lab ssh`` does."""
     try:
         os.execvp(argv[0], list(argv))  # noqa: S606 - no shell is the point
     except FileNotFoundError:

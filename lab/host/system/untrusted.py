@@ -1,4 +1,4 @@
-"""Reading files that others may have created, and writing new files from their contents.
+"""Reads files that other users may have created, and writes new files with their contents.
 
 Reading follows no link below the directory, opens regular files only, so that it never blocks, and
 has limits of size and number. Writing happens in a new directory, followed by a rename.
@@ -21,11 +21,11 @@ from lab.core.units import MIB, format_size
 from lab.host.system import files
 
 DOCUMENT: Final = 64 * MIB
-"""Bytes of a JSON document, at most; the ``run.json`` of 10 000 cells has 25 MiB."""
+"""Most bytes of a JSON document; the ``run.json`` of 10 000 cells has 25 MiB."""
 ENTRIES: Final = 20_000
-"""Entries of a directory of cells or of raw output, at most."""
+"""Most entries of a directory of cells or of raw output."""
 _NAME: Final = 255
-"""Bytes of a file name, at most, in Linux's file systems."""
+"""Longest file name in bytes, in Linux's file systems."""
 _KINDS: Final = {
     stat.S_IFLNK: "a symbolic link, which is not followed",
     stat.S_IFIFO: "a FIFO and no file",
@@ -38,16 +38,16 @@ _KINDS: Final = {
 
 
 def read(root: Path, *names: str, limit: int = DOCUMENT) -> bytes:
-    """The contents of a file below ``root``; ``OSError`` says why it cannot be read.
+    """Return the contents of a file below ``root``; ``OSError`` says why it cannot be read.
 
-    ``names`` lead to it, one component each. ``limit``: bytes, at most.
+    ``names`` lead to it, one component each. ``limit``: most bytes.
     """
     with _directory(root, names[:-1]) as directory:
         _check_kind(directory, names[-1], stat.S_IFREG)
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         with os.fdopen(os.open(names[-1], flags, dir_fd=directory), "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
-            if not stat.S_ISREG(mode):  # it was replaced since the check
+            if not stat.S_ISREG(mode):  # it was replaced after the check
                 raise OSError(errno.EINVAL, f"it is {_KINDS[stat.S_IFMT(mode)]}")
             size = os.fstat(file.fileno()).st_size
             data = file.read(limit + 1) if size <= limit else b""
@@ -58,7 +58,7 @@ def read(root: Path, *names: str, limit: int = DOCUMENT) -> bytes:
 
 
 def entries(root: Path, *names: str) -> list[str]:
-    """The names in a directory below ``root``, sorted; ``OSError`` says why it cannot be read."""
+    """Return the names in a directory below ``root``, sorted; ``OSError``: it cannot be read."""
     with _directory(root, names) as directory:
         found = os.listdir(directory)  # noqa: PTH208  of an open directory
     if len(found) > ENTRIES:
@@ -68,7 +68,7 @@ def entries(root: Path, *names: str) -> list[str]:
 
 @contextmanager
 def _directory(root: Path, names: tuple[str, ...]) -> Iterator[int]:
-    """An open directory. Links are followed only to ``root`` itself, which the user named."""
+    """Yield an open directory. Only ``root`` itself may be a link, since the user named it."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     opened = os.open(root, flags)
     try:
@@ -92,7 +92,7 @@ def _check_kind(directory: int, name: str, wanted: int) -> None:
 
 
 def wrong_name(name: str) -> str:
-    """Why a name is not valid for a file, or the empty string."""
+    """Return why a name is not valid for a file; empty: it is valid."""
     if name in ("", ".", "..") or "/" in name:
         return "its name is not a file name"
     if printable(name) != name or "\n" in name or "\t" in name:
@@ -134,9 +134,9 @@ def write_text(text: str, path: Path) -> None:
 
 @contextmanager
 def new(path: Path) -> Iterator[Path]:
-    """A temporary path that becomes ``path`` at the end, unless an error occurs.
+    """Yield a temporary path that becomes ``path`` at the end, unless an error occurs.
 
-    It is in a new directory of this user's, in which no other user can have put a link.
+    It is in a new directory of this user, so that no other user can put a link there.
     """
     if path.exists() or path.is_symlink():
         raise InputError(f"'{path}' exists already: remove it, or give another name")

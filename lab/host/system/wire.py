@@ -1,8 +1,8 @@
 """The connection between a process of the lab and its parent: commands in, events out.
 
-Standard input is the lifeline too: when it closes, the parent has gone. Each side notices if the
-other is stopped: an empty line every few seconds is the child's sign of life, and unread lines show
-that the parent does not run.
+Standard input is also the lifeline: when it closes, the parent has ended. Each side detects that
+the other is stopped: the child sends an empty line every few seconds as heartbeat, and unread lines
+show that the parent does not run.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ from lab.core.errors import TroubleError
 from lab.host.system import clock
 
 SILENCE: Final = 60.0
-"""Seconds without a sign of life after which a process of the lab is killed."""
+"""Seconds without a heartbeat after which a process of the lab is killed."""
 BEAT: Final = 2.0
-"""Seconds between signs of life."""
+"""Seconds between heartbeats."""
 UNREAD: Final = 600.0
-"""Seconds for which a process's events may stay unread: long enough for Ctrl-Z and a break."""
+"""Seconds that a process's events may stay unread: long enough for Ctrl-Z and a break."""
 _LAST: Final = 5.0
-"""Seconds to write the last lines."""
+"""Timeout in seconds for writing the last lines."""
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def opened() -> tuple[int, IO[bytes], bytes]:
-    """A descriptor for events, the lifeline, and its first line; one cut off has no newline.
+    """Return a descriptor for events, the lifeline, and its first line; an incomplete one has no
+    newline.
 
-    Standard output carries events only: what a library prints goes to standard error.
+    Standard output carries events only: other output, such as a library's, goes to standard error.
     """
     out = os.dup(1)
     os.dup2(2, 1)
@@ -64,7 +65,7 @@ class Teller:
         self._thread.start()
 
     def tell(self, line: bytes) -> None:
-        """Write a line; a parent that has gone does not stop clean-up."""
+        """Write a line; if the parent has ended, clean-up continues."""
         self._lines.put(line + b"\n")
 
     def close(self) -> None:
@@ -74,7 +75,7 @@ class Teller:
         self._thread.join(_LAST)
 
     def _run(self) -> None:
-        with contextlib.suppress(OSError):  # the parent has gone: the lifeline reports it
+        with contextlib.suppress(OSError):  # the parent has ended: the lifeline reports it
             self._write_all()
 
     def _write_all(self) -> None:
@@ -100,7 +101,7 @@ class Teller:
 
 
 def _unread(out: int) -> int:
-    """Unread bytes in a pipe; 0 for anything else."""
+    """Return the number of unread bytes in a pipe; 0 for anything else."""
     found = array.array("i", [0])
     try:
         fcntl.ioctl(out, termios.FIONREAD, found)
@@ -114,8 +115,8 @@ def follow(
 ) -> None:
     """Pass each complete line to ``take``, and end this process with SIGTERM after the last one.
 
-    ``refuse`` gets the error of an invalid line. The lifeline is read whatever fails: its end means
-    that the parent has gone.
+    ``refuse`` gets the error of an invalid line. Reading continues after any error, because the
+    lifeline's end means that the parent has ended.
     """
     try:
         for line in lifeline:
@@ -135,7 +136,7 @@ def ignore_signals() -> None:
 
 
 def stop_with(stop: type[BaseException]) -> None:
-    """From now on the first signal raises ``stop``, and later ones are ignored."""
+    """Make the first signal raise ``stop``; later signals are ignored."""
 
     def raise_it(_signal: int, _frame: FrameType | None) -> None:
         ignore_signals()

@@ -1,6 +1,6 @@
-"""A cache of libvirt's probe of QEMU, which takes 4 seconds, for the next libvirt root.
+"""A cache of libvirt's probe of QEMU, for new libvirt roots: probing takes 4 seconds.
 
-libvirt itself checks that a cached probe fits QEMU, kernel and libvirt.
+libvirt itself checks that a cached probe matches QEMU, kernel and libvirt.
 """
 
 from __future__ import annotations

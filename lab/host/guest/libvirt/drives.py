@@ -30,13 +30,13 @@ def load() -> Any:
 
 
 def words(error: Exception) -> str:
-    """libvirt's message on one line."""
+    """Return libvirt's message on one line."""
     return str(error).strip().replace("\n", " ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskCounters:
-    """Requests that a disk has completed since it was plugged in, and their bytes, as QEMU counts
+    """Completed requests of a disk since it was plugged in, and their bytes, as QEMU counts
     them."""
 
     reads: int
@@ -63,7 +63,7 @@ class GuestDisk:
 
 
 def drives(domain: Any) -> dict[str, GuestDisk]:
-    """The guest's disks that have a serial, by serial."""
+    """Return the guest's disks that have a serial, by serial."""
     found = {}
     for disk in ET.fromstring(domain.XMLDesc(0)).iter("disk"):
         serial, target, alias = disk.findtext("serial"), disk.find("target"), disk.find("alias")
@@ -84,7 +84,7 @@ def _drive(domain: Any, serial: str) -> GuestDisk:
 
 
 def wipe(domain: Any, serial: str, size: int) -> None:
-    """Zero a disk of ``size`` bytes through QEMU; its limits are lifted meanwhile.
+    """Zero a disk of ``size`` bytes through QEMU, without its limits.
 
     QEMU accepts requests below 2 GiB (``BDRV_REQUEST_MAX_BYTES``) and reports no errors here, so
     the caller checks the file afterwards.
@@ -97,14 +97,14 @@ def wipe(domain: Any, serial: str, size: int) -> None:
 
 
 def spoil(domain: Any, serial: str, offset: int, length: int, pattern: int) -> None:
-    """Fill a range with one byte through QEMU, without the guest's knowledge and without limits."""
+    """Fill a range with one byte through QEMU, without the guest's knowledge or the limits."""
     _write(domain, serial, [f"write -q -P {pattern} {offset} {length}"], "written to")
 
 
 def _write(domain: Any, serial: str, commands: list[str], done: str) -> None:
-    """Run ``qemu-io`` commands, then a flush, with the disk's limits lifted.
+    """Run ``qemu-io`` commands and then a flush, without the disk's limits.
 
-    They use the guest's own device (``qemu-io -d``), since no second writer may open the file.
+    They use the guest's own device (``qemu-io -d``), because only one writer may open the file.
     """
     import libvirt_qemu
 
@@ -128,7 +128,7 @@ def _write(domain: Any, serial: str, commands: list[str], done: str) -> None:
 
 
 def limits(domain: Any, serial: str) -> dict[str, int]:
-    """QEMU's throttle of the disk with that serial, by the names of ``<iotune>``."""
+    """Return QEMU's throttle of the disk with that serial, by the names of ``<iotune>``."""
     libvirt = load()
     drive = _drive(domain, serial)
     try:
@@ -157,7 +157,7 @@ def limit(domain: Any, serial: str, wanted: Mapping[str, int]) -> None:
 
 
 def completed(connection: Any, domain: Any) -> dict[str, DiskCounters]:
-    """Completed requests of each data disk, by serial."""
+    """Return the completed requests of each data disk, by serial."""
     libvirt = load()
     try:
         serials = {drive.name: serial for serial, drive in drives(domain).items()}

@@ -1,9 +1,9 @@
-"""libvirt, isolated: its objects and exceptions stay in this package.
+"""A wrapper of libvirt; libvirt's objects and exceptions are used only in this package.
 
 The embedded driver (``qemu:///embed?root=…``, libvirt's ``drvqemu`` page) needs no daemon and no
-root. A root holds one guest and a process opens one root, so each guest has a worker process. The
-guest outlives that process, and the next process that opens the root finds it again, a moment after
-opening returns.
+root. A root holds one guest, and a process opens one root, so each guest has a worker process. The
+guest outlives that process. The next process that opens the root finds the guest again, shortly
+after the call that opens it returns.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lab.host.guest.libvirt.limited import Limited, Limiter
 from lab.host.system import clock, files, process
 
 SOCKET_LIMIT: Final = 107
-"""Bytes in a unix socket's path, ``unix(7)``."""
+"""Longest path of a unix socket in bytes, ``unix(7)``."""
 _MONITOR: Final = "/lib/qemu/domain-1-lab/monitor.sock"
 
 
@@ -43,14 +43,14 @@ def version() -> int:
 
 
 LOOP_ENDS: Final = 2.0
-"""Seconds for libvirt's event loop to notice that it should stop; it turns every 0.2 s."""
+"""Timeout in seconds for libvirt's event loop to stop; it wakes up every 0.2 s."""
 
 
 class Hypervisor:
     """One embedded libvirt root with one guest.
 
-    Every call has a limit (:mod:`lab.host.guest.libvirt.limited`) that grows with ``scale``; after
-    it, ``GuestError``.
+    Every call has a timeout (:mod:`lab.host.guest.libvirt.limited`) that grows with ``scale``; then
+    ``GuestError``.
     """
 
     def __init__(self, root: Path, name: str = "lab", scale: float = 1.0) -> None:
@@ -60,7 +60,7 @@ class Hypervisor:
         self._connection: Any = None
         self._domain: Any = None
         self._real: set[str] = set()
-        """Serials of real disks, which libvirt does not know."""
+        """Serials of real disks; libvirt does not know these disks."""
         self._stop = threading.Event()
         self._loop: threading.Thread | None = None
 
@@ -91,26 +91,27 @@ class Hypervisor:
             ) from error
 
     def close(self) -> None:
-        """Release libvirt. The guest continues."""
+        """Release libvirt; the guest continues."""
         self._stop.set()
         if self._connection is not None:
             with contextlib.suppress(drives.load().libvirtError, GuestError):
                 self._connection.close()
         self._connection = self._domain = None
         if self._loop is not None:
-            # The loop calls a Python function: not while the interpreter shuts down.
+            # The loop calls a Python function, which must not happen while the interpreter shuts
+            # down.
             self._loop.join(LOOP_ENDS)
             self._loop = None
 
     def forget_calls(self) -> None:
-        """Allow calls again, after QEMU was killed: a call that timed out blocks later ones."""
+        """Allow calls again after QEMU was killed: a call that timed out blocks later ones."""
         self._limiter.forget()
 
     def _limited(self, name: str, function: Callable[[], Any]) -> Limited:
         return Limited(self._limiter.call(name, function), self._limiter)
 
     def _events(self, libvirt: Any) -> None:
-        # A timer keeps the loop turning, so that it notices `_stop`.
+        # The timer wakes the loop up, so that it checks `_stop`.
         libvirt.virEventAddTimeout(200, lambda _timer, _opaque: None, None)
         while not self._stop.is_set():
             libvirt.virEventRunDefaultImpl()
@@ -126,7 +127,7 @@ class Hypervisor:
         capabilities.keep(self.root)
 
     def save(self, path: Path) -> None:
-        """Save the guest's memory and devices to a file. The guest ends."""
+        """Save the guest's memory and devices to a file, which ends the guest."""
         libvirt = drives.load()
         try:
             self._domain.saveFlags(str(path), None, libvirt.VIR_DOMAIN_SAVE_RUNNING)
@@ -135,7 +136,7 @@ class Hypervisor:
         self._domain = None
 
     def restore(self, path: Path, before: str, now: str) -> None:
-        """Start the guest in a file. ``before`` and ``now`` are its directories."""
+        """Start the guest from a file. ``before`` and ``now`` are its old and new directories."""
         self.open()
         libvirt = drives.load()
         try:
@@ -147,7 +148,8 @@ class Hypervisor:
         capabilities.keep(self.root)
 
     def _saved_definition(self, path: Path) -> str:
-        """The domain as it was saved. libvirt takes 30 ms to read it, so it is kept in a file."""
+        """Return the saved domain's XML. It is cached in a file, since libvirt needs 30 ms to read
+        it."""
         kept = path.with_suffix(".xml")
         with contextlib.suppress(OSError):
             return kept.read_text(encoding="utf-8")
@@ -186,7 +188,7 @@ class Hypervisor:
             raise GuestError(f"no process id of the guest's QEMU in '{path}'") from error
 
     def port(self) -> int:
-        """The port of 127.0.0.1 that QEMU forwards to the guest's SSH, from QEMU's table."""
+        """Return the port of 127.0.0.1 that QEMU forwards to the guest's SSH, from QEMU's table."""
         table = self._monitor("info usernet")
         found = re.search(r"HOST_FORWARD\]\s+\d+\s+127\.0\.0\.1\s+(\d+)", table)
         if found is None:
@@ -247,7 +249,7 @@ class Hypervisor:
         self._real.add(ET.fromstring(xml).findtext("serial") or "")
 
     def take_back(self, xml: str) -> None:
-        """Remove a real disk from the guest and from QEMU."""
+        """Remove a real disk from the guest and from QEMU, if it is there."""
         try:
             passthrough.unplug(self._domain, xml)
         except TroubleError as error:
@@ -255,7 +257,7 @@ class Hypervisor:
         self._real.discard(ET.fromstring(xml).findtext("serial") or "")
 
     def wipe(self, serial: str, size: int) -> None:
-        """Zero a disk of ``size`` bytes through QEMU, whatever its limits."""
+        """Zero a disk of ``size`` bytes through QEMU, without its limits."""
         drives.wipe(self._domain, serial, size)
 
     def spoil(self, serial: str, offset: int, length: int, pattern: int) -> None:
@@ -263,7 +265,7 @@ class Hypervisor:
         drives.spoil(self._domain, serial, offset, length, pattern)
 
     def limits(self, serial: str) -> dict[str, int]:
-        """QEMU's throttle of the disk with that serial, by the names of ``<iotune>``."""
+        """Return QEMU's throttle of the disk with that serial, by the names of ``<iotune>``."""
         if serial in self._real:
             return passthrough.limits(self._domain, serial)
         return drives.limits(self._domain, serial)
@@ -283,7 +285,7 @@ class Hypervisor:
         drives.limit(self._domain, serial, limits)
 
     def completed(self) -> dict[str, DiskCounters]:
-        """Completed requests of each data disk, by serial; ``GuestError``: QEMU does not answer."""
+        """Return the completed requests of each data disk, by serial; ``GuestError``: no reply."""
         if self._domain is None:
             raise GuestError(
                 "libvirt does not know the guest: it has ended or belongs to another process"
@@ -292,7 +294,8 @@ class Hypervisor:
         return own | (passthrough.completed(self._domain) if self._real else {})
 
     def definition(self) -> str:
-        """The domain with the disks that it has now, as XML that starts it again."""
+        """Return the domain's XML with its present disks; the guest can be started again from
+        it."""
         libvirt = drives.load()
         try:
             xml: str = self._domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
@@ -301,7 +304,7 @@ class Hypervisor:
         return xml
 
     def forget(self) -> None:
-        """Wait until libvirt has noticed that QEMU has ended, so that the name is free."""
+        """Wait until libvirt has noticed QEMU's end, so that the name can be used again."""
         libvirt = drives.load()
 
         def gone() -> bool | None:
@@ -315,9 +318,10 @@ class Hypervisor:
         self._domain = None
 
     def stopped(self) -> str:
-        """Why QEMU has stopped the guest, or nothing. It does so when a disk's file cannot grow.
+        """Return why QEMU has stopped the guest; empty: it has not.
 
-        ``werror=enospc``, QEMU's default: the request waits, and the whole guest with it.
+        QEMU stops the guest when a disk's file cannot grow (``werror=enospc``, QEMU's default): the
+        request waits, and with it the whole guest.
         """
         libvirt = drives.load()
         if self._domain is None:
@@ -329,7 +333,7 @@ class Hypervisor:
             names = {disk.name: serial for serial, disk in drives.drives(self._domain).items()}
             failed = self._domain.diskErrors()
         except libvirt.libvirtError:
-            return ""  # it has ended: other checks report that
+            return ""  # the guest has ended: other checks report that
         which = ", ".join(f"'{names.get(name, name)}'" for name in sorted(failed))
         return f"QEMU stopped the guest: the file of its disk {which} cannot grow"
 
@@ -363,7 +367,7 @@ class Hypervisor:
 
 
 def iotune_of(xml: str) -> dict[str, str]:
-    """The limits in a ``<disk>``, by the names of ``<iotune>``."""
+    """Return the limits in a ``<disk>``, by the names of ``<iotune>``."""
     tune = ET.fromstring(xml).find("iotune")
     names = {} if tune is None else {limit.tag: limit.text or "" for limit in tune}
     return {k: v for k, v in names.items() if k != "group_name"}

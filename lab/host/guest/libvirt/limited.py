@@ -1,4 +1,4 @@
-"""libvirt's objects with a timeout on every call: libvirt waits for a stopped QEMU forever.
+"""libvirt's objects with a timeout for every call: libvirt itself waits forever for a stopped QEMU.
 
 Only ``lab.host.guest.libvirt.hypervisor`` handles libvirt's objects and exceptions.
 """
@@ -29,14 +29,14 @@ LIMITS: Final[dict[str, tuple[float, str]]] = {
     "setBlockIoTune": (30.0, "set disk limits of the guest"),
     "domainListGetStats": (30.0, "read block statistics of the guest"),
 }
-"""Seconds and words for each call; the seconds grow with the accelerator's scale. A call that is
-not listed here cannot be made. The first start in a new ``LAB_HOME`` took 28 s on a host with
-ten times more runnable processes than CPUs."""
+"""Timeout in seconds and description of each call; the timeout grows with the accelerator's scale.
+Calls that are not listed here are refused. The first start in a new ``LAB_HOME`` took 28 s on a
+host with ten times more runnable processes than CPUs."""
 ENDING: Final[dict[str, tuple[float, str]]] = {
     "destroy": (30.0, "end the guest"),
     "close": (10.0, "close the directory of the guest"),
 }
-"""Calls of the clean-up: these limits do not grow. After them QEMU is killed by its process id.
+"""Calls of the clean-up: their timeouts do not grow. After them QEMU is killed by its process id.
 libvirt itself sends SIGKILL 10 s after SIGTERM (``virProcessKillPainfully``)."""
 
 
@@ -69,7 +69,7 @@ class Limiter:
             raise self._stuck from None
 
     def forget(self) -> None:
-        """QEMU was killed: allow calls again."""
+        """Allow calls again, after QEMU was killed."""
         self._stuck = None
 
 
@@ -78,7 +78,7 @@ class _GivenUpError(GuestError):
 
 
 class Limited:
-    """A connection or a domain of libvirt, with libvirt's own methods."""
+    """A connection or a domain of libvirt; its methods are libvirt's, with timeouts."""
 
     def __init__(self, raw: Any, limiter: Limiter) -> None:
         self.raw = raw
@@ -91,14 +91,14 @@ class Limited:
         return lambda *arguments: self._limiter.call(name, partial(method, *arguments))
 
     def monitor(self, text: str, flags: int) -> Any:
-        """The answer of QEMU's monitor to a command."""
+        """Return the reply of QEMU's monitor to a command."""
         import libvirt_qemu
 
         command = partial(libvirt_qemu.qemuMonitorCommand, self.raw, text, flags)
         return self._limiter.call("monitor", command)
 
     def monitor_with_files(self, text: str, descriptors: Sequence[int]) -> Any:
-        """The answer and descriptors of QEMU's monitor to a command with open descriptors."""
+        """Pass open descriptors with a command; return the monitor's reply and descriptors."""
         import libvirt_qemu
 
         ask = libvirt_qemu.qemuMonitorCommandWithFiles

@@ -1,8 +1,8 @@
 """Real disks in a running guest: passed to QEMU as open descriptors, without libvirt.
 
-libvirt passes descriptors of files only (``formatdomain``, ``fdgroup``). So QEMU is asked through
-libvirt's monitor: ``add-fd`` (``qemu-qmp-ref``) puts what the guard opened into a set, and QEMU's
-block layer duplicates it when it opens ``/dev/fdset/N`` (``monitor/fds.c:
+libvirt passes descriptors of files only (``formatdomain``, ``fdgroup``). So the lab sends QEMU
+commands through libvirt's monitor: ``add-fd`` (``qemu-qmp-ref``) puts the guard's descriptor into a
+set, and QEMU's block layer duplicates it when it opens ``/dev/fdset/N`` (``monitor/fds.c:
 monitor_fdset_dup_fd_add``). libvirt does not know such a disk.
 
 Only ``lab.host.guest.libvirt.hypervisor`` handles libvirt's objects and exceptions.
@@ -56,7 +56,8 @@ def plug(
     writable: bool,
     last_look: Callable[[], None],
 ) -> None:
-    """Give the guest a disk that is open here: the first descriptor, and its lease.
+    """Give the guest a disk that is open here: the first descriptor is the disk, the others its
+    lease.
 
     ``last_look`` is called when QEMU has the disk and the guest does not see it yet. If it raises,
     QEMU releases the disk.
@@ -96,14 +97,14 @@ def unplug(domain: Any, xml: str) -> None:
 
 
 def serials(domain: Any) -> dict[str, str]:
-    """QEMU's real disks: serial to QEMU's name."""
+    """Return QEMU's name of each real disk, by serial."""
     found = _ask(domain, "qom-list", {"path": "/machine/peripheral"})
     names = (entry["name"] for entry in found)
     return {name.removeprefix(_PREFIX): name for name in names if name.startswith(_PREFIX)}
 
 
 def limits(domain: Any, serial: str) -> dict[str, int]:
-    """QEMU's throttle of a real disk, by libvirt's names."""
+    """Return QEMU's throttle of a real disk, by libvirt's names."""
     for entry in _ask(domain, "query-block"):
         if _is(entry, f"{_PREFIX}{serial}"):
             inserted = entry["inserted"]
@@ -112,7 +113,7 @@ def limits(domain: Any, serial: str) -> dict[str, int]:
 
 
 def completed(domain: Any) -> dict[str, DiskCounters]:
-    """Completed requests of each real disk, by serial."""
+    """Return the completed requests of each real disk, by serial."""
     names = serials(domain)
     if not names:
         return {}
@@ -135,7 +136,7 @@ _PREFIX: Final = "real-"
 
 
 def _names(disk: ET.Element) -> tuple[str, int]:
-    """QEMU's name of the disk, and the number of its descriptor set."""
+    """Return QEMU's name of the disk, and the number of its descriptor set."""
     address = disk.find("address")
     assert address is not None
     place = [int(address.get(k, "0"), 0) for k in ("bus", "slot", "target")]
@@ -143,7 +144,7 @@ def _names(disk: ET.Element) -> tuple[str, int]:
 
 
 def _node(disk: ET.Element, name: str, number: int, *, writable: bool) -> dict[str, Any]:
-    """QEMU's block node over the descriptor set."""
+    """Return QEMU's block node over the descriptor set."""
     driver = disk.find("driver")
     assert driver is not None
     cache = {"direct": _CACHE[driver.get("cache", "")][0], "no-flush": False}
@@ -165,13 +166,13 @@ def _node(disk: ET.Element, name: str, number: int, *, writable: bool) -> dict[s
 
 
 def _options(driver: ET.Element, node: str) -> dict[str, str]:
-    """The disk's options in ``<driver>`` that this node of QEMU's takes."""
+    """Return the options in ``<driver>`` that this type of QEMU's node accepts."""
     options = (option for option in DRIVER_OPTIONS.values() if node in option.nodes)
     return {o.qemu: driver.attrib[o.libvirt] for o in options if o.libvirt in driver.attrib}
 
 
 def _device(disk: ET.Element, name: str) -> dict[str, Any]:
-    """The device that the guest sees."""
+    """Return the device that the guest sees."""
     driver, target, address = (disk.find(tag) for tag in ("driver", "target", "address"))
     assert driver is not None
     assert target is not None
@@ -192,7 +193,7 @@ def _device(disk: ET.Element, name: str) -> dict[str, Any]:
 
 
 def _backend(disk: ET.Element, name: str) -> str:
-    """The device that holds the disk's node: for virtio, a device within the plugged one."""
+    """Return the device with the disk's node: for virtio, a device within the plugged one."""
     target = disk.find("target")
     assert target is not None
     virtio = target.get("bus") == "virtio"
@@ -200,7 +201,7 @@ def _backend(disk: ET.Element, name: str) -> str:
 
 
 def _limits(disk: ET.Element) -> dict[str, Any]:
-    """``<iotune>`` for ``block_set_io_throttle``: every rate, zero for none."""
+    """Return ``<iotune>`` for ``block_set_io_throttle``: every rate, 0 for no limit."""
     tune = disk.find("iotune")
     if tune is None:
         return {}
@@ -213,7 +214,7 @@ def _limits(disk: ET.Element) -> dict[str, Any]:
 
 
 def _is(entry: dict[str, Any], name: str) -> bool:
-    """Whether an entry of QEMU's list is about that device; ``qdev`` is its path."""
+    """Return whether an entry of QEMU's list is that device; ``qdev`` is the device's path."""
     return name in entry.get("qdev", "").split("/")
 
 
@@ -227,7 +228,7 @@ def _ask(
     arguments: dict[str, Any] | None = None,
     descriptors: Sequence[int] = (),
 ) -> Any:
-    """The result of one command to QEMU's monitor."""
+    """Send one command to QEMU's monitor, and return its result."""
     import libvirt_qemu
 
     libvirt = load()

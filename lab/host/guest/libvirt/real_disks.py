@@ -18,11 +18,11 @@ class RealDisks:
         self._held: dict[str, Held] = {}
 
     def hand_over(self, step: PassDisk, qemu: int) -> None:
-        """Claim a disk and pass its open descriptor to the guest. It stays claimed while QEMU has
+        """Claim a disk and pass its open descriptor to the guest. The claim lasts while QEMU has
         it.
 
-        ``HostError`` lists every objection, also one that arose after the first check. ``qemu`` is
-        the only other process that may have the disk open.
+        ``HostError`` lists every objection, including one that arose after the first check.
+        ``qemu`` is the only other process that may have the disk open.
         """
         named = Named(path=step.device, size=step.size, serial=step.device_serial)
         found = guard.take(ground(), named, step.erase)
@@ -39,7 +39,7 @@ class RealDisks:
         )
 
     def take_back(self, step: PassDisk, *, alive: bool) -> None:
-        """Take a disk from the guest, if it was passed. A guest that has ended has none."""
+        """Remove a disk from the guest, if it was passed. ``alive``: the guest still runs."""
         held = self._held.pop(step.serial, None)
         if held is None:
             return
@@ -50,7 +50,7 @@ class RealDisks:
             held.release()
 
     def release(self) -> None:
-        """Release all claims. QEMU keeps what it still holds."""
+        """Release all claims. Descriptors in QEMU keep theirs until QEMU closes them."""
         while self._held:
             self._held.popitem()[1].release()
 

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     import paramiko
 
 LIMIT: Final = 60.0
-"""Seconds for the guest to open a channel, or to accept a command or a part of a script. paramiko
-itself waits without limit for answers, and for space in a connection that nothing reads."""
+"""Timeout in seconds for the guest to open a channel, or to accept a command or a part of a script.
+paramiko itself waits without limit for replies, and for space in a connection that nobody reads."""
 CLOSING: Final = 5.0
-"""Seconds for a channel or a connection to close; after that it is abandoned."""
+"""Timeout in seconds for closing a channel or a connection; then it is abandoned."""
 GLANCE: Final = 0.2
 """Seconds between two checks of standard error and the clock."""
 
 
 class Running:
-    """A script that runs concurrently with others; its output is read as it comes."""
+    """A script that runs concurrently with others; its output is read as it arrives."""
 
     def __init__(self, channel: paramiko.Channel, alive: Callable[[], None]) -> None:
         self._channel, self._alive = channel, alive
@@ -49,8 +49,7 @@ class Running:
         self._ended = clock.now()
 
     def end(self, timeout: float) -> Output:
-        """Wait until it ends; ``GuestError``: the guest died, or it took longer than ``timeout``
-        seconds."""
+        """Wait until it ends; ``GuestError``: the guest died, or ``timeout`` seconds are over."""
         while self._reader.is_alive():
             self._reader.join(1.0)
             if self._reader.is_alive():
@@ -69,7 +68,7 @@ class Running:
         return self._output(status)
 
     def over(self) -> Output:
-        """Its output so far, after its guest has ended."""
+        """Return its output so far, after its guest has ended."""
         self._reader.join(5.0)  # the connection ends with QEMU
         close(self._channel.close)
         self._reader.join(5.0)
@@ -87,7 +86,7 @@ class Running:
 def channel(
     transport: paramiko.Transport, still_time: Callable[[], None], limit: float
 ) -> paramiko.Channel:
-    """A new channel; ``still_time`` is called every second and may raise."""
+    """Return a new channel; ``still_time`` is called every second and may raise."""
     return deadline.call(
         lambda: transport.open_session(timeout=limit),
         seconds=limit,

@@ -1,4 +1,4 @@
-"""A second connection to a guest that a worker owns, for the user of a lent guest."""
+"""A pool user's own connection to a guest that a worker owns."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from lab.host.system import keys
 from lab.model.execution.procedure import Output
 
 CONNECT_SECONDS = 60.0
-"""Seconds to connect. The worker is connected already, so this is ample."""
+"""Timeout in seconds for connecting. It is ample, since the worker is connected already."""
 
 
 class GuestConnection:
-    """A connection as root. Each method raises ``GuestError``; a dead guest's has its console."""
+    """A connection as root. Each method raises ``GuestError``; for a dead guest it has the
+    console."""
 
     def __init__(self, record: GuestRecord) -> None:
         self.record = record
@@ -33,7 +34,7 @@ class GuestConnection:
         )
 
     def run(self, script: str, timeout: float) -> Output:
-        """Run shell lines; a failing line does not end them. ``timeout`` in seconds."""
+        """Run shell lines; a failing line does not end the script. ``timeout`` in seconds."""
         try:
             return self._shell.run(script, timeout, stop=False)
         except GuestError as error:
@@ -53,7 +54,7 @@ class GuestConnection:
             raise self._why(error) from error
 
     def alive(self) -> bool:
-        """Whether the guest runs and has not panicked."""
+        """Return whether the guest runs and has not panicked."""
         try:
             guests.require_alive(self.record)
         except GuestError:
@@ -61,15 +62,15 @@ class GuestConnection:
         return True
 
     def console(self, lines: int) -> str:
-        """The last lines of the guest's console, or those around a panic."""
+        """Return the last lines of the guest's console, or those around a panic."""
         return guests.console_tail(self.record.path, lines=lines)
 
     def close(self) -> None:
-        """Close the connection. The guest continues."""
+        """Close the connection; the guest continues."""
         self._shell.close()
 
     def _why(self, error: GuestError) -> GuestError:
-        """The error, or for a dead guest the one with its console."""
+        """Return the error; for a dead guest one with its console."""
         try:
             guests.require_alive(self.record)
         except GuestError as found:

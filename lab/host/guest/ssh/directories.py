@@ -1,4 +1,4 @@
-"""Directories of the user's, packed for a guest. Links are sent as links and not followed."""
+"""Packing of a user's directory for a guest. Symbolic links are sent as links."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from lab.model.execution.procedure import SendDirectory
 
 
 def send(shell: Shell, step: SendDirectory, scratch: Path) -> None:
-    """Pack the directory in ``scratch`` and copy it; ``ToolError``: it has changed since the
-    check."""
+    """Pack the directory in ``scratch`` and copy it; ``ToolError``: it changed after the check."""
     packed = scratch / "suite.tar"
     try:
         _pack(Path(step.source), packed, step.left_out, step.most)
@@ -36,7 +35,7 @@ def check(directory: Path, left_out: Collection[str], most: int) -> None:
 def _members(
     directory: Path, left_out: Collection[str], most: int
 ) -> Iterator[tuple[Path, os.stat_result]]:
-    """Its directories, files and links, in order; ``InputError`` for anything else."""
+    """Yield its directories, files and links, in order; ``InputError`` for anything else."""
     if not directory.is_dir():
         what = "is not a directory" if directory.exists() else "does not exist"
         raise InputError(f"'{directory}' {what}")
@@ -64,7 +63,7 @@ def _unreadable(error: OSError) -> None:
 
 
 def _pack(directory: Path, packed: Path, left_out: Collection[str], most: int) -> None:
-    """Pack into one tar. Everything in it belongs to root in the guest."""
+    """Pack into one tar file. In the guest all entries belong to root."""
     try:
         with tarfile.open(packed, "w") as tar:
             for path, found in _members(directory, left_out, most):

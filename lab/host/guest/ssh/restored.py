@@ -1,5 +1,5 @@
-"""The first command in a restored guest: it sets the time of day and reseeds the kernel's
-randomness."""
+"""First command in a restored guest: sets the time of day and reseeds the kernel's random
+numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lab.compile.guest.steps import ANSWER, ASK, WAITER_ID
 
 
 def script() -> str:
-    """Shell lines, which may run at any time.
+    """Return the shell lines; they may run at any time.
 
     Bytes written to the kernel's pool have no effect until it takes a new key, once a minute
     (``drivers/char/random.c: crng_reseed``). Until then all guests of one snapshot draw the same
@@ -18,9 +18,9 @@ def script() -> str:
     makes it take a key at once. A driver for a generation id would too
     (``drivers/virt/vmgenid.c``), but Debian's cloud kernels have none.
 
-    A guest that was saved with :data:`lab.compile.guest.steps.WAITER` running has that process do
-    it: starting the three programs takes an emulated CPU 0.15 seconds. Perl starts in a tenth of
-    Python's time.
+    If the guest was saved with :data:`lab.compile.guest.steps.WAITER` running, that process does
+    it, because starting the three programs takes an emulated CPU 0.15 seconds. The script is Perl,
+    which starts in a tenth of Python's time.
     """
     seconds, micro = divmod(time.time_ns() // 1000, 1_000_000)
     seed = token_hex(64)

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     import paramiko
 
 BANNER_SECONDS: Final = 5.0
-"""QEMU's user network accepts connections long before sshd runs: without this limit a client waits
-for minutes."""
+"""Timeout in seconds for the SSH banner. QEMU's user network accepts connections long before sshd
+runs, so that without it a client would wait for minutes."""
 _PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
 COPY_SECONDS: Final = 60.0
 """Seconds without progress after which copying a file fails."""
@@ -43,7 +43,7 @@ def prepare() -> None:
 
 
 def reach(port: int, timeout: float = BANNER_SECONDS) -> socket.socket | None:
-    """A connection on which an SSH banner has arrived and is still unread; ``None``: no banner."""
+    """Return a connection with an unread SSH banner; ``None``: no banner arrived in time."""
     with suppress(OSError):
         connection = socket.create_connection(("127.0.0.1", port), timeout=timeout)
         try:
@@ -57,7 +57,7 @@ def reach(port: int, timeout: float = BANNER_SECONDS) -> socket.socket | None:
 
 
 def banner(port: int, timeout: float = BANNER_SECONDS) -> bool:
-    """Whether an SSH server answers on a port of 127.0.0.1 within ``timeout`` seconds."""
+    """Return whether an SSH server answers on a port of 127.0.0.1 within ``timeout`` seconds."""
     connection = reach(port, timeout)
     if connection is None:
         return False
@@ -76,7 +76,7 @@ class Shell:
         self._alive = alive
         """Raises ``GuestError`` if the guest has died; called repeatedly during a command."""
         self._idle: list[paramiko.Channel] = []
-        """Shells that wait for a script; two scripts at once need two."""
+        """Shells that wait for a script; two concurrent scripts need two."""
         self._mark = token_hex(8)
 
     @classmethod
@@ -175,7 +175,7 @@ class Shell:
         *,
         stop: bool = True,
     ) -> tuple[int, bytes, bytes]:
-        """As ``run``: exit status, standard output and standard error, as bytes."""
+        """As ``run``, but return exit status, standard output and standard error as bytes."""
         import paramiko
 
         started = clock.now()
@@ -202,7 +202,7 @@ class Shell:
         return answer
 
     def start(self, script: str) -> Running:
-        """Start a script in a shell of its own, with ``set -e``, and return."""
+        """Start a script in its own shell, with ``set -e``, and return."""
         started = clock.now()
 
         def still_time() -> None:
@@ -238,7 +238,7 @@ class Shell:
         move: Callable[[paramiko.SFTPClient, Callable[[int, int], None]], object],
         failed: str,
     ) -> None:
-        """One SFTP transfer; a guest that makes no progress for :data:`COPY_SECONDS` has died."""
+        """Do one SFTP transfer; ``GuestError``: no progress for :data:`COPY_SECONDS`."""
         import paramiko
 
         passed = [0]
@@ -269,7 +269,7 @@ class Shell:
             raise ToolError(f"{failed}: {error.strerror or error}") from error
 
     def _open(self, still_time: Callable[[], None]) -> paramiko.Channel:
-        """A channel with a shell that waits for scripts."""
+        """Return a channel with a shell that waits for scripts."""
         transport = self._client.get_transport()
         if transport is None or not transport.is_active():
             self._alive()
@@ -287,7 +287,7 @@ class Shell:
         *,
         stop: bool,
     ) -> tuple[int, bytes, bytes]:
-        """Run a script in an open shell: exit status, standard output and error."""
+        """Run a script in an open shell; return exit status, standard output and error."""
         mark = self._mark
         text = (
             f"({'set -e; ' if stop else ''}eval {shlex.quote(script)}) </dev/null\n"

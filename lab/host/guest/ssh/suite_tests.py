@@ -1,4 +1,4 @@
-"""The test of a suite that runs now, from the command's output while it runs."""
+"""Finds the running test of a suite in the command's output."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pydantic import ValidationError
 from lab.model.execution.events import TestStarted
 
 _LINE: Final = re.compile(rb'\n--lab-- (\{"test": .*)\n')
-"""As ``lab/plugins/guest_programs/suite.py`` writes it."""
+"""Line that ``lab/plugins/guest_programs/suite.py`` writes."""
 _LONGEST: Final = 1000
-"""Bytes of such a line."""
+"""Longest such line in bytes."""
 
 
 class SuiteTests:
-    """Turns a command's output into events as it comes."""
+    """Makes events from a command's output as it arrives."""
 
     def __init__(self, tell: Callable[[TestStarted], None]) -> None:
         self._tell = tell
@@ -32,5 +32,5 @@ class SuiteTests:
             try:
                 self._tell(TestStarted.model_validate_json(line[1]))
             except ValidationError:
-                continue  # output of the suite that looks alike
+                continue  # similar output of the suite itself
         self._rest = text[max(end, len(text) - _LONGEST) :]

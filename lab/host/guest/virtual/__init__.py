@@ -1,1 +1,1 @@
-"""Guests with virtual time: sealed ones, their snapshots, and unsealed ones, which keep SSH."""
+"""Guests in virtual time: sealed guests, their snapshots, and unsealed guests with SSH."""

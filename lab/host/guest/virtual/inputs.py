@@ -1,6 +1,6 @@
-"""What decides the results of a sealed guest, as a digest that is known before the guest runs.
+"""Digest of a sealed guest's inputs. It is known before the guest runs.
 
-A snapshot counts by how it is made, not by its bytes. Snapshots made anew by the same commands had
+The digest includes how a snapshot is made, not its bytes. Snapshots made anew by the same commands had
 the same bytes (``snapshot.round_clock``); ``Digest.snapshot`` has them, should that ever not be so.
 """
 
@@ -19,11 +19,11 @@ from lab.model.execution.job import SealedKit
 from lab.model.execution.procedure import Procedure, Verify
 
 BOOTED = "boot"
-"""How a guest without a snapshot starts."""
+"""Value of ``start`` for a guest without a snapshot."""
 
 
 def joined(digests: Sequence[str]) -> str:
-    """The digest of a cell from those of its trials: of one trial, that one."""
+    """Return a cell's digest from those of its trials; for one trial, that trial's digest."""
     if len(digests) == 1:
         return digests[0]
     return hashlib.sha256(" ".join(digests).encode()).hexdigest()
@@ -32,7 +32,8 @@ def joined(digests: Sequence[str]) -> str:
 def inputs_of(
     kit: SealedKit, trial: Procedure, disks: Sequence[region.Disk], *, blocks: int, start: str
 ) -> str:
-    """The digest of a trial's inputs: files, command line, programs, disks, and what is expected.
+    """Return the digest of a trial's inputs: files, command line, programs, disks, expected
+    results.
 
     ``start``: the snapshot's name, or :data:`BOOTED`.
     """
@@ -57,5 +58,5 @@ def inputs_of(
 
 
 def blocks_of(space: int) -> int:
-    """Blocks of a region whose disks may come to hold ``space`` bytes."""
+    """Return the number of blocks of a region whose disks may occupy ``space`` bytes."""
     return -(-(space + ROOT_SPACE) // region.BLOCK)

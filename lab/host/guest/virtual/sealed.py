@@ -1,10 +1,11 @@
-"""The backend of a sealed guest: its cell runs as a whole, then the run loop reads the answers.
+"""The backend of a sealed guest: the guest runs a whole trial, then the step loop reads its
+results.
 
 A guest starts from a snapshot of its kit (:mod:`lab.host.guest.virtual.snapshot`). After a power
 cut, and without a snapshot, it boots.
 
-While the guest runs the host only waits. It reads the memory region for progress, and never writes
-it. QEMU is started without libvirt, which queries the monitor of a running guest.
+While the guest runs, the host only waits. It reads the memory region for progress, and never writes
+to it. QEMU is started without libvirt, because libvirt queries the monitor of a running guest.
 """
 
 from __future__ import annotations
@@ -64,15 +65,15 @@ from lab.model.result.document import Digest, SeedDigest
 SILENCE: Final = 120.0
 """Seconds without CPU use after which QEMU counts as stopped."""
 SLOWEST: Final = 20.0
-"""Seconds of the host per second of the guest, at most. A guest second is 10^9 instructions."""
+"""Most seconds of the host per second of the guest. A guest second is 10^9 instructions."""
 _GLANCE: Final = 0.5
 
 
 class SealedBackend:
-    """A guest that starts anew for each cell, and takes no commands while it runs.
+    """A guest that starts anew for each trial, and accepts no commands while it runs.
 
-    Methods of :class:`lab.model.execution.procedure.Backend` that are missing here belong to
-    steps that :func:`lab.compile.guest.program.programs` refuses.
+    It lacks those methods of :class:`lab.model.execution.procedure.Backend` whose steps
+    :func:`lab.compile.guest.program.programs` refuses.
     """
 
     def __init__(
@@ -85,13 +86,14 @@ class SealedBackend:
         watch: Callable[[GuestTime], None] = lambda _time: None,
         cold: bool = False,
     ) -> None:
-        """``tell`` receives what the guest does, ``notice`` that a snapshot was not usable.
+        """``tell`` receives each step of the guest, ``notice`` a message about an unusable
+        snapshot.
 
-        ``watch`` receives how far its clock is.
+        ``watch`` receives the guest's clock.
         """
         self.record = record
         self._trials: list[Procedure] = []
-        """Trials of the cell that are to come."""
+        """The cell's remaining trials."""
         self._done: list[SeedDigest] = []
         self._snapshots: list[str] = []
         """Digests of the snapshots that its trials started from."""
@@ -100,11 +102,11 @@ class SealedBackend:
         self._notice = notice
         self._watch = watch
         self.guest_seconds = 0.0
-        """Of the guest's clock, in all guests of the last cell so far."""
+        """Seconds of the guest's clock, summed over all guests of the last cell so far."""
         self._taken = clock.now()
         self._cold = cold
         self._instead = False
-        """It boots since there is no usable snapshot."""
+        """It boots because there is no usable snapshot."""
         self._programs = Programs(items=(), boots=(), limits=())
         self._procedure = Procedure(name="", steps=())
         self._space = 0
@@ -112,9 +114,9 @@ class SealedBackend:
         self._next = self._asked = 0
         self._now = 0.0
         self._ended: LabError | None = None
-        """Why there are no more answers."""
+        """Why there are no more results."""
         self._lost_bytes: list[Mapping[str, int]] = []
-        """Of each power cut: bytes that were lost with the disks' caches, by serial."""
+        """For each power cut: bytes in the disks' caches that were lost, by serial."""
         self._statistics: Mapping[str, region.Statistics] = {}
         self._daemon: process.Daemon | None = None
 
@@ -129,7 +131,7 @@ class SealedBackend:
         self._take_trial()
 
     def _take_trial(self) -> None:
-        """Begin the next trial: no answers yet, and a clock at zero."""
+        """Begin the next trial: no results yet, and a clock at zero."""
         self._procedure = self._trials[0] if self._trials else Procedure(name="", steps=())
         self._programs = programs(self._procedure)
         self._answers = {}
@@ -139,7 +141,8 @@ class SealedBackend:
         self._ended = None
 
     def check_inputs(self, planned: str) -> None:
-        """``ToolError`` if the cell had other inputs than were planned, and no reason to boot."""
+        """``ToolError`` if the cell's inputs differ from the planned ones, unless a guest had to
+        boot."""
         found = self.digest
         if planned and found is not None and found.inputs != planned and not self._instead:
             raise ToolError(
@@ -193,7 +196,7 @@ class SealedBackend:
             raise no_room(error) from error
         finally:
             path.unlink(missing_ok=True)
-        self._now = 0.0  # the run loop starts reading at the beginning
+        self._now = 0.0  # the step loop starts reading at the beginning
         self._done.append(SeedDigest(seed=step.seed, inputs=inputs, results=results.hexdigest()))
 
     def _first(
@@ -236,7 +239,7 @@ class SealedBackend:
         return self._inputs(disks, blocks, BOOTED)
 
     def _snapshot(self, size: int) -> SealedSnapshot | None:
-        """The snapshot to start from; ``None``: the guest boots."""
+        """Return the snapshot to start from; ``None``: the guest boots."""
         if self._cold:
             return None
         try:
@@ -318,7 +321,7 @@ class SealedBackend:
         raise error
 
     def _count(self, before: float, start: int, path: Path) -> None:
-        """Add what the guest's clock has advanced since ``start``, and report it."""
+        """Add the guest clock's progress since ``start``, and report it."""
         self.guest_seconds = before + max(region.clock(path) - start, 0) / 1e9
         self._watch(GuestTime(seconds=self.guest_seconds, host_seconds=clock.now() - self._taken))
 
@@ -363,7 +366,7 @@ class SealedBackend:
         elif cut and state.phase is region.Phase.RUNNING:
             return True
         elif cut and state.phase is region.Phase.POWERED_OFF:
-            pass  # a command failed before the cut: its answer has the status
+            pass  # a command failed before the power cut; its result has the status
         elif state.phase is not region.Phase.POWERED_OFF or state.status:
             last = (state.log or state.output.decode(errors="replace")).strip().splitlines()[-4:]
             self._ended = GuestError(
@@ -380,10 +383,10 @@ class SealedBackend:
         if daemon is not None:
             daemon.end(3.0)
 
-    # -- requests of the run loop
+    # -- requests of the step loop
 
     def _answer(self, script: str) -> Answer:
-        """The answer to the next item, which must be the one in ``script``."""
+        """Return the result of the next item, which must be the one in ``script``."""
         if self._next >= len(self._programs.items):
             raise AssertionError(f"the sealed guest's program does not contain {script[:200]!r}")
         item = self._programs.items[self._next]
@@ -401,17 +404,17 @@ class SealedBackend:
         return answer
 
     def guest(self, script: str, timeout: float) -> Output:
-        """The recorded output of shell lines."""
+        """Return the recorded output of shell lines."""
         answer = self._answer(script)
         timed_out(answer, script, timeout)
         return output_of(answer)
 
     def begin(self, name: str, script: str) -> None:
-        # The guest has started it by itself.
+        # The guest has started it itself.
         pass
 
     def end(self, name: str, _timeout: float, *, cut: bool) -> Output:
-        """The recorded output of a workload."""
+        """Return the recorded output of a workload."""
         if not cut:
             return output_of(self._answer(name))
         items = enumerate(self._programs.items)
@@ -422,7 +425,8 @@ class SealedBackend:
         return output_of(answer)
 
     def power_cycle(self, step: PowerCycle) -> str:
-        """Skip the items that the power cut ended: the program has cut the power already."""
+        """Skip the items that the power cut ended: the guest's program did the power cut
+        already."""
         items = self._programs.items
         while items[self._next].script != "the power cut":
             self._next += 1
@@ -432,7 +436,7 @@ class SealedBackend:
         return lost(step, self._lost_bytes.pop(0) if self._lost_bytes else {})
 
     def ask_server(self, step: AskServer) -> str:
-        """What a disk's server would answer: ``ok``, or ``error`` and why."""
+        """Return the reply that a disk's server would give: ``ok``, or ``error`` and the reason."""
         if step.line == STATISTICS:
             return counters(self._statistics[serial_of(step.socket)])
         answer = self._answer(self._programs.items[self._next].script)
@@ -445,14 +449,14 @@ class SealedBackend:
         self._plugged(step.serial)
 
     def evidence(self) -> Mapping[str, str]:
-        """Raw output that explains a failure."""
+        """Return raw output that explains a failure."""
         return evidence(self._answers[FAILED].stdout) if FAILED in self._answers else {}
 
     def attach_disk(self, step: AttachDisk) -> None:
         self._plugged(step.serial)
 
     def detach_disk(self, step: AttachDisk | DetachDisk | UnplugDisk) -> None:
-        # The guest ends with its disks: only a pulled disk has an answer.
+        # The guest ends with its disks: only an unplugged disk has a result.
         if isinstance(step, UnplugDisk):
             self._plugged(step.serial)
 
@@ -462,15 +466,15 @@ class SealedBackend:
             raise ToolError(f"changing the disk '{serial}' failed: {answer.stderr.strip()}")
 
     def now(self) -> float:
-        """Seconds of the guest's clock, at the last answer."""
+        """Return seconds of the guest's clock at the last result."""
         return self._now
 
     def pause(self, seconds: float) -> None:
-        # The guest has paused by itself.
+        # The guest has paused itself.
         pass
 
     def pressure(self) -> Mapping[str, float]:
-        # Nothing waited: the guest's clock stands still while its CPU does.
+        # Nothing waited: the guest's clock stops while its CPU does.
         return {}
 
     def wait_for_ssh(self, timeout: float) -> None:
@@ -478,19 +482,20 @@ class SealedBackend:
         pass
 
     def write_file(self, path: str, content: str, mode: int) -> None:
-        # Files for libvirt are not needed.
+        # The files are for libvirt, which is not used.
         pass
 
     def remove(self, path: str) -> None:
-        # They were not created.
+        # The files were not created.
         pass
 
     def cause(self, error: LabError) -> GuestError | None:
-        """The end of the guest behind an error; ``None``: a step failed, and would fail again."""
+        """Return the guest's end that caused an error; ``None``: a step failed, and would fail
+        again."""
         return error if isinstance(error, GuestError) else None
 
     def expect_io_within(self, patience: float) -> None:
-        # Disks cannot stop: the guest computes them.
+        # Disks cannot hang: the guest computes them.
         pass
 
 
@@ -504,7 +509,7 @@ def timed_out(answer: Answer, script: str, timeout: float) -> None:
 
 
 def output_of(answer: Answer) -> Output:
-    """An answer as the run loop expects it."""
+    """Return a result in the form that the step loop expects."""
     return Output(
         status=answer.status,
         stdout=answer.stdout,
@@ -514,18 +519,18 @@ def output_of(answer: Answer) -> Output:
 
 
 def lost(step: PowerCycle, lost_bytes: Mapping[str, int]) -> str:
-    """What the servers of a power cut's disks would answer."""
+    """Return the replies that the servers of a power cut's disks would give."""
     found = ((socket, lost_bytes.get(serial_of(socket), 0)) for socket in step.lose)
     return "".join(f"{socket} ok {count}\n" for socket, count in found)
 
 
 def counters(statistics: region.Statistics) -> str:
-    """A disk's counters as its server would print them."""
+    """Return a disk's counters as its server would print them."""
     return f"ok {json.dumps(statistics.drive)}"
 
 
 def disk_of(disk: SealedDisk) -> region.Disk:
-    """A cell's disk as the region stores it."""
+    """Return a cell's disk as the region stores it."""
     flags = region.ROTATIONAL if disk.rotational else 0
     return region.Disk(
         serial=disk.serial,
@@ -542,7 +547,7 @@ def disk_of(disk: SealedDisk) -> region.Disk:
 
 
 def no_room(error: region.RegionError) -> HostError:
-    """The error for disks that a region cannot hold."""
+    """Return the error for disks that a region cannot hold."""
     return HostError(
         f"the disks do not fit into a guest with virtual time: {error}",
         hint="use fewer or smaller disks, or set guest.clock to real",
@@ -550,9 +555,9 @@ def no_room(error: region.RegionError) -> HostError:
 
 
 def inputs_of_cell(kit: SealedKit, procedure: Procedure, space: int, *, cold: bool) -> str:
-    """The digest of a cell's inputs, before it runs; ``InputError``: a sealed guest cannot run it.
+    """Return the digest of a cell's inputs before it runs; ``InputError``: it cannot run sealed.
 
-    ``space``: bytes that its disks may come to hold. ``cold``: its guests boot.
+    ``space``: most bytes that its disks may occupy. ``cold``: its guests boot.
     """
     found = []
     blocks = blocks_of(space)

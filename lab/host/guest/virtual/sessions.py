@@ -1,8 +1,9 @@
-"""Sessions in a guest with virtual time: it runs while one is open, and is suspended otherwise.
+"""Sessions in a guest in virtual time: the guest runs while one is open, and is suspended
+otherwise.
 
 Each session holds a shared lock on a file in the guest's directory, and starts a watcher first. The
-watcher waits for the exclusive lock, which it gets when no session is left: the kernel releases the
-locks of a process that ends, however it ends. Then it suspends the guest.
+watcher waits for the exclusive lock, and gets it when no session is left: the kernel releases the
+locks of every process that ends. Then it suspends the guest.
 
 ``python -m lab.host.guest.virtual.sessions DIRECTORY`` is the watcher. It prints a line when it has
 opened the file.
@@ -22,7 +23,7 @@ from lab.host.system import locks, process
 
 LOCK: Final = "sessions"
 SUSPENDING: Final = 60.0
-"""Seconds for which a watcher may hold the lock: QEMU answers within ten or not at all."""
+"""Most seconds that a watcher holds the lock: QEMU replies within ten seconds or not at all."""
 
 
 def run(record: GuestRecord, argv: Sequence[str]) -> int:
@@ -42,7 +43,7 @@ def watch(directory: Path) -> None:
     """Wait until no session is left, and suspend the guest."""
     try:
         file = (directory / LOCK).open("a")
-    except OSError:  # the guest has gone
+    except OSError:  # the guest has ended
         return
     with file:
         sys.stdout.write("watching\n")
@@ -51,7 +52,7 @@ def watch(directory: Path) -> None:
         try:
             suspend.stop(directory)
         except GuestError:
-            return  # it has ended
+            return  # the guest has ended
 
 
 if __name__ == "__main__":

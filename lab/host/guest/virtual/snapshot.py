@@ -1,8 +1,8 @@
-"""Snapshots of booted sealed guests, from which cells start instead of booting.
+"""Snapshots of booted sealed guests, from which cells start without a boot.
 
-A guest with no disk but its root disk boots, is set up, and stops itself. Its memory, QEMU's state
-and its region are kept under a digest of everything that decides them. A cell's region gets the
-saved root disk, and the driver finds the cell's disks in it when the guest continues.
+A guest with only its root disk boots, is set up, and stops itself. Its memory, QEMU's state and its
+region are stored under a digest of all inputs. A cell's region gets the saved root disk, and the
+driver finds the cell's disks in it when the guest continues.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ REGION: Final = "region"
 ABOUT: Final = "snapshot.json"
 FORMAT: Final = 2
 ROOT_SPACE: Final = 512 * MIB
-"""Bytes that a guest may write to its root file system."""
+"""Most bytes that a guest may write to its root file system."""
 BOOT: Final = 600.0
-"""Seconds of the host for a boot and a power-off, at most."""
+"""Timeout for a boot and a power-off, in seconds of the host."""
 KEPT: Final = 6
-"""Snapshots that are kept; each takes about 200 MB."""
+"""Most snapshots that are kept; each takes about 200 MB."""
 _ANSWER: Final = 60.0
-"""Seconds for QEMU to start, and to load a state."""
+"""Timeout in seconds for QEMU to start, and to load a state."""
 _MAKING: Final = 1200.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealedSnapshot:
-    """A saved sealed guest."""
+    """A snapshot of a sealed guest."""
 
     directory: Path
     digests: dict[str, str]
     """SHA-256 of QEMU's state, the guest's memory and its region."""
 
     def restored(self, guest: sealed.Guest) -> sealed.Guest:
-        """The guest that starts from this snapshot, over its own region."""
+        """Return the guest that starts from this snapshot, over its own region."""
         return replace(
             guest, memory_file=self.directory / MEMORY, extra=(*guest.extra, *sealed.STOPPABLE)
         )
@@ -64,7 +64,7 @@ class SealedSnapshot:
 
 
 def name_of(kit: SealedKit, size: int) -> str:
-    """The snapshot's name for regions of ``size`` bytes: a digest of everything that decides it."""
+    """Return the snapshot's name for regions of ``size`` bytes: a digest of all its inputs."""
     guest = guest_of(kit, Path("REGION"))
     facts = {
         "format": FORMAT,
@@ -86,9 +86,11 @@ _COMMANDS: Final = sealed.SETUP + KEEP_ENVIRONMENT + sealed.STOP
 def prepare(
     kit: SealedKit, size: int, *, directory: Path, say: Callable[[str], None]
 ) -> SealedSnapshot:
-    """Find the snapshot for regions of ``size`` bytes, or make it. ``HostError``: making it failed.
+    """Return the snapshot for regions of ``size`` bytes; make it if missing. ``HostError``: that
+    failed.
 
-    ``directory`` belongs to the guest that asks: QEMU's socket and log are there meanwhile.
+    ``directory`` belongs to the guest for which it is made: QEMU's socket and log are there
+    meanwhile.
     """
     place = paths.sealed() / name_of(kit, size)
     if (found := _read(place)) is not None:
@@ -222,9 +224,9 @@ def restore(snapshot: SealedSnapshot, monitor: Monitor) -> None:
 
 @contextmanager
 def connected(path: Path, daemon: process.Daemon, *, timeout: float = _ANSWER) -> Iterator[Monitor]:
-    """A connection to the monitor of a QEMU that was just started.
+    """Yield a connection to the monitor of a QEMU that was just started.
 
-    ``timeout``: seconds for an answer. ``MonitorError``, ``OSError``: no answer.
+    ``timeout``: seconds for a reply. ``MonitorError``, ``OSError``: no reply.
     """
 
     def attempt() -> Monitor | None:
@@ -250,12 +252,12 @@ def _sizes(directory: Path) -> dict[str, int]:
 
 
 def _read(directory: Path) -> SealedSnapshot | None:
-    """The snapshot in a directory; ``None``: none, or an incomplete one."""
+    """Return the snapshot in a directory; ``None``: none, or an incomplete one."""
     try:
         about = json.loads((directory / ABOUT).read_text(encoding="utf-8"))
         if about["sizes"] != _sizes(directory):
             return None
-        os.utime(directory / ABOUT)  # for `_trim`, which removes the least recently used
+        os.utime(directory / ABOUT)  # `_trim` removes the least recently used snapshots
         return SealedSnapshot(directory=directory, digests=dict(about["digests"]))
     except (OSError, ValueError, TypeError, KeyError):
         return None

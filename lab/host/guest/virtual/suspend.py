@@ -1,6 +1,6 @@
-"""Suspending a guest with virtual time: an idle one uses a whole CPU, a suspended one none.
+"""Suspends a guest in virtual time: an idle one uses a whole CPU, a suspended one none.
 
-QEMU has a second QMP socket for it, so libvirt need not be opened.
+QEMU has a second QMP socket for that, so that libvirt need not be opened.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from lab.core.errors import GuestError
 from lab.host.system import clock
 
 SOCKET: Final = "qmp"
-"""The socket's name in the guest's directory."""
+"""Name of the socket in the guest's directory."""
 _ANSWER: Final = 10.0
-"""Seconds for QEMU to answer; another process may be using the socket."""
+"""Timeout in seconds for QEMU's reply; another process may be using the socket."""
 
 
 def stop(directory: Path) -> None:
-    """Stop the guest's CPU and clock; ``GuestError``: QEMU does not answer."""
+    """Stop the guest's CPU and clock; ``GuestError``: QEMU does not reply."""
     _ask(directory, "stop")
 
 
 def go_on(directory: Path) -> None:
-    """Resume the guest; ``GuestError``: QEMU does not answer."""
+    """Resume the guest; ``GuestError``: QEMU does not reply."""
     _ask(directory, "cont")
 
 
 def is_suspended(directory: Path) -> bool:
-    """Whether the guest is stopped; false if QEMU does not answer."""
+    """Return whether the guest is stopped; false if QEMU does not reply."""
     with contextlib.suppress(GuestError):
         return not _ask(directory, "query-status")["running"]
     return False

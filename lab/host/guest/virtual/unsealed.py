@@ -1,8 +1,8 @@
-"""The backend of a guest with virtual time that keeps network and SSH.
+"""The backend of a guest in virtual time with network and SSH.
 
-Its disks are those of a sealed guest. Each command runs as in a sealed guest, with its output in a
-file of the guest. Meanwhile the busy process is stopped, so that the clock jumps when the guest is
-idle, and nothing is sent over the network. Between two commands the busy process runs.
+Its disks are those of a sealed guest. Each command runs as in a sealed guest, and writes its output
+to a file in the guest. During a command the busy process is stopped, so that the clock jumps when
+the guest is idle, and nothing is sent over the network. Between two commands the busy process runs.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ from lab.model.execution.procedure import (
 )
 
 WHOLE: Final = 60.0
-"""Seconds of the host that a command may take beyond its own limit."""
+"""Seconds of the host that a command may take beyond its own timeout."""
 LONGEST: Final = 10**6
-"""Seconds of the guest for a workload that is ended by another step."""
+"""Timeout, in seconds of the guest, for a workload that another step ends."""
 _FUNCTIONS: Final = "/run/lab/functions"
 _ROOT_GROUP: Final = "/sys/fs/cgroup/cgroup.procs"
-"""A sealed guest's processes are all in it. In any other cgroup the kernel accounts each page."""
+"""The cgroup of a sealed guest's processes. In any other cgroup the kernel accounts each page."""
 _BACKGROUND: Final = """\
 begin() { # name limit script; another shell waits for it: the lock is held while it runs
   printf '%s\\n' "$3" >$work/$1.script
@@ -112,26 +112,26 @@ class UnsealedBackend(LiveBackend):
         self._waited: Answer | None = None
         self._slots: dict[str, int] = {}
         self._begun: list[str] = []
-        """Workloads that run."""
+        """Names of the running workloads."""
         self._cut: dict[str, Output] = {}
         """Output of workloads that a power cut ended."""
         self._guest_now = 0.0
         self.boot_seconds = 0.0
-        """Seconds of the host that the last boot took."""
+        """Duration of the last boot, in seconds of the host."""
 
     @property
     def _region(self) -> Path:
         return self.record.path / "region"
 
     def take(self, cell: CellJob) -> None:
-        """Take the next cell."""
+        """Set the next cell."""
         self._space = cell.space
         self._step = self._waited = None
         self._begun, self._cut = [], {}
         self.boot_seconds = 0.0
 
     def at(self, step: Step) -> None:
-        """Note the step that comes next."""
+        """Set the next step."""
         self._step, self._waited = step, None
 
     # -- the guest's life
@@ -139,7 +139,7 @@ class UnsealedBackend(LiveBackend):
     @override
     def seal_disks(self, step: SealDisks) -> None:
         began = clock.now()
-        self.destroy_guest()  # the guest of the previous cell has the old region
+        self.destroy_guest()  # the guest of the previous cell uses the old region
         self._guest_now = 0.0
         disks = [root_disk(self._kit), *map(disk_of, step.disks)]
         self._slots = {disk.serial: number for number, disk in enumerate(step.disks, 1)}
@@ -201,7 +201,7 @@ class UnsealedBackend(LiveBackend):
         return output_of(answer)
 
     def _wait_for(self, step: WaitFor) -> Answer:
-        """Repeat the script in the guest until it matches; the run loop then requests each hit."""
+        """Repeat the script in the guest until it matches; the step loop then requests each hit."""
         if self._waited is None:
             expected = [f"{key}={value}" for key, value in step.expect.items()]
             given = (f"{step.timeout:.0f}", f"{step.interval:g}", str(step.hits), step.script)
@@ -256,7 +256,7 @@ class UnsealedBackend(LiveBackend):
 
     @override
     def detach_disk(self, step: AttachDisk | DetachDisk | UnplugDisk) -> None:
-        # A cell's guest ends with its disks: only a pulled disk is unplugged.
+        # A cell's guest ends with its disks, so only a disk that a fault unplugs is unplugged.
         if isinstance(step, UnplugDisk):
             self._plug(step.serial, detach(self._slots[step.serial]))
 
@@ -293,12 +293,12 @@ class UnsealedBackend(LiveBackend):
 
     @override
     def pressure(self) -> Mapping[str, float]:
-        # Nothing waited: the guest's clock stands still while its CPU does.
+        # Nothing waited: the guest's clock stops while its CPU does.
         return {}
 
     @override
     def expect_io_within(self, patience: float) -> None:
-        # Disks cannot stop: the guest computes them.
+        # Disks cannot hang: the guest computes them.
         pass
 
     @override
