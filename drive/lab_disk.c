@@ -646,11 +646,12 @@ static int lab_attach(u32 index)
 	snprintf(d->disk->disk_name, DISK_NAME_LEN, "lab%u", index);
 	d->disk->fops = &lab_fops;
 	d->disk->private_data = d;
-	if (!(e->flags & LAB_PARTITIONS))
-		d->disk->flags |= GENHD_FL_NO_PART;
+	if (!(e->flags & LAB_PARTITIONS))	/* later it may have partitions */
+		set_bit(GD_SUPPRESS_PART_SCAN, &d->disk->state);
 	set_capacity(d->disk, e->sectors);
 	set_disk_ro(d->disk, e->flags & LAB_READ_ONLY);
 	error = device_add_disk(NULL, d->disk, lab_groups);
+	clear_bit(GD_SUPPRESS_PART_SCAN, &d->disk->state);
 	if (!error)
 		return 0;
 	put_disk(d->disk);
