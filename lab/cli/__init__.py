@@ -1,6 +1,6 @@
 """The command line: parse, call, print, choose the exit status.
 
-A command imports what it needs when it runs, so that ``lab --help`` and completion stay fast.
+A command imports its modules when it runs, so that ``lab --help`` and completion stay fast.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 
 def main() -> None:
-    """Run the command line; tracebacks only with ``--debug``."""
-    gc.set_threshold(50_000)  # most commands end before a collection frees anything
+    """Run the command line; print tracebacks only with ``--debug``."""
+    gc.set_threshold(50_000)  # most commands end before a collection would free anything
     from lab.cli.commands import app
 
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by the caller, as in `lab doctor >&-`
+        if getattr(sys, name) is None:  # the caller has closed it, as in `lab doctor >&-`
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
-        if isinstance(getattr(sys, name), TextIOWrapper):  # file names may be no valid UTF-8
+        if isinstance(getattr(sys, name), TextIOWrapper):  # file names may be invalid UTF-8
             getattr(sys, name).reconfigure(errors="backslashreplace")
         setattr(sys, name, Shown(getattr(sys, name)))
     for kind in (signal.SIGTERM, signal.SIGHUP):
@@ -44,7 +44,7 @@ def main() -> None:
         _tell_notes(error)
         sys.exit(error.exit_status)
     except (KeyboardInterrupt, SystemExit) as end:
-        # typer turns an interrupt and a broken pipe into silent exits
+        # typer turns an interrupt and a broken pipe into silent exits.
         if isinstance(end.__context__, BrokenPipeError):
             _unread()
         if isinstance(end, SystemExit) and end.code != EXIT_STOPPED:
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def _tell_notes(error: BaseException) -> None:
-    """Print the notes of an error: what was kept, and how to resume."""
+    """Print the notes of an error: finished cells, and how to resume."""
     from lab.cli.display.again import notes_of
 
     for note in notes_of(error):

@@ -1,4 +1,4 @@
-"""The commands, their groups, and how help is printed."""
+"""The command groups, and how help is printed."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ IMAGES: Final = "Images"
 DISKS: Final = "Disks"
 CLUSTER: Final = "Cluster"
 SECTIONS: Final = (LOOK, RUN, RESULTS, GUESTS, IMAGES, DISKS, CLUSTER)
-"""What a person wants to do: the order of the sections in ``lab --help``."""
+"""Order of the sections in ``lab --help``."""
 _EXAMPLES: Final = "\n\nExamples:\n"
 
 
 def examples_of(text: str | None) -> tuple[str, list[str]]:
-    """A command's help without its examples, and the examples, one command each."""
+    """Split a command's help into the text without examples, and the examples."""
     about, _, examples = inspect.cleandoc(text or "").partition(_EXAMPLES)
     return about, [line.strip() for line in examples.splitlines() if line.strip()]
 
 
 class Command(TyperCommand):
-    """A command whose examples stand at the end of its help, each on its line."""
+    """A command whose help ends with its examples, one per line."""
 
     @override
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
@@ -67,7 +67,7 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A group whose commands stand in sections, each with what is below it."""
+    """A group whose help lists commands in sections, with their subcommands."""
 
     @override
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -92,13 +92,13 @@ class Group(TyperGroup):
 
 
 def _verbatim(formatter: Any, lines: list[str]) -> None:
-    """Write lines that can be pasted: none is folded."""
+    """Write lines without wrapping, so that they can be pasted."""
     for line in lines:
         formatter.write(f"{'':>{formatter.current_indent}}{line}".rstrip() + "\n")
 
 
 class Commands(typer.Typer):
-    """Commands with this help."""
+    """A typer application with this help format."""
 
     def __init__(self, **how: Any) -> None:
         super().__init__(cls=Group, no_args_is_help=True, rich_markup_mode=None, **how)

@@ -1,7 +1,7 @@
 """Shell completion of names and of the keys of ``--set``.
 
-No model is imported: that would be too slow for a key press. Keys come from the JSON Schema beside
-the scenarios.
+It imports no model, since that would take too long for a key press. Keys come from the JSON Schema
+next to the scenarios.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ _LISTS: Final = ("workloads", "faults")
 
 
 def scenario_names(incomplete: str) -> list[str]:
-    """Names of scenarios; the shell completes files."""
+    """Return names of scenarios. The shell itself completes files."""
     from lab.plugins import catalog
 
     return [name for name in catalog.scenarios() if name.startswith(incomplete)]
 
 
 def matrix_names(incomplete: str) -> list[str]:
-    """Names of matrices."""
+    """Return names of matrices."""
     from lab.plugins import catalog
 
     return [name for name in catalog.matrices() if name.startswith(incomplete)]
 
 
 def image_names(incomplete: str) -> list[str]:
-    """Names of images, built or not."""
+    """Return names of images, built or not."""
     from lab.host.system import paths
     from lab.plugins import catalog
 
     try:
         built = {
-            path.name.rpartition("-")[0]  # from the recipe's digest
+            path.name.rpartition("-")[0]  # without the recipe's digest
             for path in paths.images().iterdir()
             if path.name[0] != "."
         }
@@ -50,7 +50,7 @@ def image_names(incomplete: str) -> list[str]:
 
 
 def guest_names(incomplete: str) -> list[str]:
-    """Ids of guests that are up."""
+    """Return ids of running guests."""
     from lab.host.guest import registry as guests
 
     try:
@@ -60,7 +60,7 @@ def guest_names(incomplete: str) -> list[str]:
 
 
 def run_names(incomplete: str) -> list[str]:
-    """Names of runs: ``last``, ``last~1``, scenarios that were run, and ids, newest first."""
+    """Return names of runs: ``last``, ``last~1``, their scenarios, and ids, newest first."""
     from lab.host.system import paths
     from lab.store import names
 
@@ -76,7 +76,7 @@ def run_names(incomplete: str) -> list[str]:
 
 
 def matrix_run_names(incomplete: str) -> list[str]:
-    """Names of matrix runs: ``last``, matrices that were run, and ids, newest first."""
+    """Return names of matrix runs: ``last``, ``last~1``, their matrices, and ids, newest first."""
     from lab.host.system import paths
     from lab.store import names
 
@@ -90,13 +90,13 @@ def matrix_run_names(incomplete: str) -> list[str]:
 
 
 def export_forms(incomplete: str) -> list[str]:
-    """Export formats."""
+    """Return the export formats."""
     forms = ("csv", "parquet", "fio", "bundle", "junit")
     return [form for form in forms if form.startswith(incomplete)]
 
 
 def set_keys(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """Keys of ``--set`` with descriptions; after ``=``, the values of the key."""
+    """Return keys of ``--set`` with descriptions; after ``=``, the values of the key."""
     from lab.plugins import catalog
 
     try:
@@ -109,14 +109,14 @@ def set_keys(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
         choices = _choices(schema, keys.get(key, {}))
         return [(f"{key}={choice}", "") for choice in choices if choice.startswith(value)]
     found = [(name, _first_line(node)) for name, node in keys.items()]
-    # With an option that has no value yet, click has not assigned the arguments.
+    # After an option without a value so far, click has not assigned the arguments.
     scenario = context.params.get("name") or next(iter(context.args), "")
     found += [(name, "") for name in _named(scenario)]
     return [(name, text) for name, text in found if name.startswith(incomplete)]
 
 
 def _leaves(schema: dict[str, Any], part: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every dotted name below a field, and its schema."""
+    """Yield every dotted name below a field, and its schema."""
     waiting = [(part, schema["properties"][part])]
     while waiting:
         name, node = waiting.pop(0)
@@ -128,7 +128,7 @@ def _leaves(schema: dict[str, Any], part: str) -> Iterator[tuple[str, dict[str, 
 
 
 def _forms(schema: dict[str, Any], node: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The alternatives of a schema node, references resolved."""
+    """Yield the alternatives of a schema node, with references resolved."""
     if "$ref" in node:
         yield from _forms(schema, schema["$defs"][node["$ref"].rpartition("/")[2]])
     elif "anyOf" in node:
@@ -151,7 +151,7 @@ def _first_line(node: dict[str, Any]) -> str:
 
 
 def _named(scenario: object) -> list[str]:
-    """Keys of the workloads and faults of a scenario file."""
+    """Return keys of the workloads and faults in a scenario file."""
     from lab.core.yaml import read_file
     from lab.plugins import catalog
 

@@ -1,4 +1,4 @@
-"""The console of all tables and pages."""
+"""The console for all tables and texts."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from lab.core.printable import printable
 
 
 class ShownConsole(Console):
-    """Escapes control characters, most of which rich prints.
+    """Escapes control characters; rich itself prints most of them.
 
-    No line is cut: only an identifier is longer than a line.
+    It cuts no line. Only an identifier can be longer than a line.
     """
 
     piped: bool = False
-    """Standard output is no terminal: a record stays on its line."""
+    """Standard output is not a terminal: print each record on one line."""
     limit: int | None = None
-    """The width that ``COLUMNS`` gives a pipe."""
+    """Width in ``COLUMNS`` for piped output; ``None``: not set."""
 
     @override
     def print(self, *objects: Any, **how: Any) -> None:

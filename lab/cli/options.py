@@ -1,4 +1,4 @@
-"""Options that several commands share, and how commands print."""
+"""Options that several commands share, and output of commands."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.", s
 def with_clock(
     sets: list[str] | None, clock: str | None, seed: int | None = None, trials: int | None = None
 ) -> list[str]:
-    """Add the overrides that ``--clock`` and ``--seed`` stand for: one trial, unless given."""
+    """Return the overrides with those of ``--clock`` and ``--seed``; a seed implies one trial."""
     given = sets or []
     one = seed is not None and trials is None
     one = one and not any(text.startswith("trials=") for text in given)
@@ -196,14 +196,15 @@ def share_option(name: str, text: str) -> float:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console as wide as ``COLUMNS`` says, or as its terminal; prose in a pipe has 80 columns."""
+    """Return a console with the width of ``COLUMNS`` or its terminal; prose in a pipe: 80
+    columns."""
     from lab.cli.consoles import ShownConsole
 
     stream = sys.stderr if stderr else sys.stdout
     given = os.environ.get("COLUMNS", "")
     columns = int(given) if given.isdecimal() and 0 < int(given) < 10_000 else None
     piped = not stream.isatty()
-    # Titles and reasons are other people's words: their brackets are no markup.
+    # Titles and reasons come from other people, so brackets in them are no markup.
     found = ShownConsole(
         file=getattr(stream, "inner", stream),
         width=columns or (80 if piped else None),
@@ -229,14 +230,14 @@ def _with_nulls(data: Any) -> Any:
 
 
 def home(path: Path | str) -> str:
-    """Shorten the home directory to ``~``."""
+    """Return the path with ``~`` for the home directory."""
     text = str(path)
     base = str(Path.home())
     return "~" + text[len(base) :] if text.startswith(base + "/") else text
 
 
 def own_name() -> str:
-    """What to type for this program: ``lab``, or its path if ``lab`` is not on PATH."""
+    """Return the command for this program: ``lab``, or its path if ``lab`` is not on PATH."""
     mine = Path(sys.argv[0])
     found = shutil.which("lab")
     if mine.name != "lab" or (found and Path(found).resolve() == mine.resolve()):

@@ -1,4 +1,4 @@
-"""Standard output without control characters from untrusted text."""
+"""Escapes control characters of untrusted text on standard output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Shown:
         self.inner = inner
 
     def write(self, text: str) -> int:
-        """Write what can be printed of the text."""
+        """Write the text with control characters escaped."""
         return self.inner.write(printable(text))
 
     def writelines(self, lines: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""The command groups, a file each. To import this is to have them all in `app`."""
+"""The command groups, one file each. Importing this package registers all of them in `app`."""
 
 from lab.cli.app import app
 from lab.cli.commands import (

@@ -1,4 +1,4 @@
-"""``lab ps``, ``ssh``, ``console``, ``down``, ``gc``: live guests."""
+"""``lab ps``, ``ssh``, ``console``, ``down``, ``gc``: running guests."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def ssh(
     from lab.run import guests
 
     given = words or []
-    # The parser drops the "--" between guest and command; the command line still has it.
+    # The parser drops the "--" between guest and command, so it is taken from sys.argv.
     behind = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
     names = given[: len(given) - len(behind)]
     if len(names) > 1:

@@ -257,7 +257,7 @@ def run_matrix(
         if report is not None:
             _write_site(report.absolute(), found)
             written = report
-    finally:  # the outcome is printed even if the pages could not be written
+    finally:  # print the outcome even if the reports could not be written
         _tell(found, directory, written, as_json=as_json)
     raise typer.Exit(running.exit_status(found))
 
@@ -278,7 +278,7 @@ def _run(
     record: MatrixRun,
     options: Options,
 ) -> MatrixResult:
-    """Run the waiting jobs; after a stop print what is kept and how to resume."""
+    """Run the waiting jobs; after an interrupt print the finished ones and how to resume."""
     from lab.cli.display.again import kept_of_matrix, told
     from lab.core.errors import InputError
     from lab.matrix import run as running
@@ -308,7 +308,7 @@ def _seconds(budget: str) -> float:
 
 
 def _reach(where: Door, how: RunOptions) -> None:
-    """Fail now, not once per job, if the cluster cannot be used."""
+    """Raise an error at once, not once per job, if the cluster cannot be used."""
     from lab.cluster.run import joined
 
     def unheard(*_: object) -> None:
@@ -365,7 +365,7 @@ def _write_site(out: Path, found: MatrixResult) -> None:
 
     try:
         write_site(runs_of(found.run, list(store.every())), out, own_name(), say, matrix=found)
-    except InputError as error:  # nothing was run, so there is no page to write
+    except InputError as error:  # no job has run, so there is no report to write
         say(str(error))
 
 

@@ -53,7 +53,7 @@ _NO_RUN = "There is no run yet. Start one with: lab run scenario raid5-parity-la
 
 
 def _tell(broken: Sequence[str]) -> None:
-    """What could not be read, on standard error: everything else was shown."""
+    """Print a sentence per unreadable file to standard error."""
     for sentence in broken:
         sys.stderr.write(f"lab: {sentence}\n")
 
@@ -89,8 +89,10 @@ def show(
 def print_result(
     run: RunStore, result: Result, *, scenario: str | None = None, whole: bool = False
 ) -> None:
-    """The result page of a run, one screen of it or the ``whole``; ``scenario`` is what the user
-    called it, where somebody knows."""
+    """Print a run's result: one screen, or with ``whole`` everything.
+
+    ``scenario``: the scenario's name as the user gave it, if known.
+    """
     from lab.results.documents import understood
 
     understood(_print_result)(run, result, scenario, whole)
@@ -123,7 +125,7 @@ def _print_result(run: RunStore, result: Result, scenario: str | None, whole: bo
 
 
 def tell_damage(run: RunStore) -> None:
-    """Name what is foreign or broken in a run; the rest has been shown."""
+    """Print a run's foreign or corrupt files to standard error."""
     _tell(run.warnings())
 
 

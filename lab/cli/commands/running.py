@@ -196,7 +196,7 @@ def how_of(
     erase: list[str] | None = None,
     fresh: bool = False,
 ) -> RunOptions:
-    """The options as the use case wants them; ``InputError``: a number that is none."""
+    """Return the options of a run; ``InputError``: ``jobs`` is not a number."""
     from lab.core.errors import InputError
     from lab.host.images.recipes import expired_accepted
     from lab.run.options import RunOptions
@@ -218,7 +218,7 @@ def how_of(
 
 
 def where_of(cluster: str | None, tls: Path | None) -> Door | None:
-    """The cluster that runs the cells; ``None``: this host."""
+    """Return the connection data of the cluster that runs the cells; ``None``: this host."""
     from lab.core.errors import InputError
 
     if cluster is None:
@@ -232,7 +232,7 @@ def where_of(cluster: str | None, tls: Path | None) -> Door | None:
 
 @contextmanager
 def hands_of(where: Door | None, how: RunOptions, progress: Progress) -> Iterator[Executor]:
-    """Whoever runs the cells."""
+    """Yield the executor: this host's, or a cluster's."""
     from lab.run.execute import LocalExecutor
 
     if where is None:
@@ -270,7 +270,7 @@ def _go(
     begun_runs: list[RunStore] = []
 
     def kept(error: BaseException) -> str:
-        # Bad input is reported before the run begins: there is nothing to keep.
+        # Bad input is reported before the run begins, so there are no finished cells to mention.
         earlier = [store] if store and not isinstance(error, InputError) else []
         return "".join(kept_of_run(context, one) for one in (begun_runs or earlier))
 
@@ -306,7 +306,7 @@ def _go(
 
 
 def exit_status(done: Done) -> int:
-    """1 if a claim was refuted or a cell did not finish."""
+    """Return 1 if a claim was refuted or a cell did not finish, else 0."""
     from lab.core.errors import EXIT_DONE, EXIT_REFUTED
     from lab.model.result.document import Outcome
     from lab.model.scenario.claim import Verdict

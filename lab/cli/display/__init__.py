@@ -1,1 +1,1 @@
-"""Runs while they run: progress, the live screen, estimates, names of cells."""
+"""Display of a running run: progress, screen, estimates, names of cells."""

@@ -1,4 +1,4 @@
-"""What an interrupted run has kept, and the command that resumes it."""
+"""Notes after an interrupt: the finished cells, and the command that resumes the run."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from lab.store.runs import RunStore
 
 _LEFT_OUT = frozenset({"resume", "plan", "shard", "budget"})
-"""Options that are not repeated with ``--resume``."""
+"""Options that the resume command leaves out."""
 NOTHING = "no cell was finished: nothing is kept"
 
 
 @contextmanager
 def told(kept: Callable[[BaseException], str]) -> Iterator[None]:
-    """Add what ``kept`` says to an error or Ctrl-C, as a note (`notes_of`)."""
+    """Add the text from ``kept`` as a note (`notes_of`) to an error or Ctrl-C in the block."""
     try:
         yield
     except typer.Exit:
@@ -31,7 +31,7 @@ def told(kept: Callable[[BaseException], str]) -> Iterator[None]:
     except BaseException as error:
         from lab.host.system.process import uninterrupted
 
-        with uninterrupted(), suppress(LabError, OSError):  # the first error is the one to report
+        with uninterrupted(), suppress(LabError, OSError):  # report the first error
             said = kept(error) or (NOTHING if isinstance(error, KeyboardInterrupt) else "")
             if said:
                 error.add_note(said)
@@ -39,7 +39,7 @@ def told(kept: Callable[[BaseException], str]) -> Iterator[None]:
 
 
 def notes_of(error: BaseException) -> list[str]:
-    """Notes of an exception and of its causes."""
+    """Return the notes of an exception and of its causes."""
     found: list[str] = []
     at: BaseException | None = error
     while at is not None:
@@ -49,7 +49,7 @@ def notes_of(error: BaseException) -> list[str]:
 
 
 def kept_of_run(context: typer.Context, store: RunStore) -> str:
-    """How many cells are finished, and how to resume."""
+    """Return the number of finished cells, and how to resume."""
     from lab.results.documents import typed_names
 
     cells = store.load_run().cells
@@ -64,7 +64,7 @@ def kept_of_run(context: typer.Context, store: RunStore) -> str:
 
 
 def kept_of_matrix(context: typer.Context, directory: Path) -> str:
-    """How many jobs are done, how many cells of the current one, and how to resume."""
+    """Return the numbers of finished jobs and of the current job's cells, and how to resume."""
     from lab.model.matrix.record import JobState
     from lab.store import matrix_runs
     from lab.store.runs import RunStore
@@ -90,7 +90,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 def command(context: typer.Context, run: str, but: Collection[str]) -> str:
-    """The current command with ``--resume``, without the options in ``but``."""
+    """Return the current command with ``--resume``, without the options in ``but``."""
     at: Any = context
     words, options = [context.info_name or ""], list[str]()
     while at.parent is not None and at.parent.parent is not None:

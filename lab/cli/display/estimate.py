@@ -1,8 +1,9 @@
-"""How long a run should take: theory for its workloads, finished cells for everything else.
+"""Estimates a run's remaining time, from theory for workloads and from finished cells otherwise.
 
-The time left of a running cell falls to 0 as it ends. A cell whose workloads theory does not cover
-has no estimate before the first such cell has finished. Median error over four recorded runs: 2 to
-23 % of the time left; 61 % at worst without the split into before, during and after the workloads.
+The estimate of a running cell reaches 0 at its end. A cell whose workloads theory does not cover
+has no estimate until the first such cell has finished. Median error over four recorded runs: 2 to
+23 % of the remaining time. Worst error without separate times before, during and after the
+workloads: 61 %.
 """
 
 from __future__ import annotations
@@ -19,47 +20,47 @@ from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Clock
 
 FOLLOWED: Final = 100
-"""Theory takes milliseconds for a cell: of more cells than these, the others are an average."""
+"""Most cells to predict, at some milliseconds each; the average stands for the others."""
 OVERDUE: Final = 2.0
-"""Times its expected time after which a step says nothing of when the run ends."""
+"""A step that takes this many times its expected time makes the run's end unknown."""
 AVERAGED: Final = 60.0
-"""Seconds over which cells at once are averaged: how many fit together changes as a run goes on."""
+"""Averaging time in seconds of the number of concurrent cells, which changes during a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """What is left of a run."""
+    """Remaining time of a run."""
 
     seconds: float
-    """Of everything whose time is known."""
+    """Sum of all known times."""
     unknown: int = 0
-    """Cells under way or to come whose time is not known."""
+    """Number of running and waiting cells without an estimate."""
     at_least: bool = False
-    """It may be much more: disks are calibrated first, or a guest's boot is overdue."""
+    """It may be much longer: disks are calibrated first, or a guest's boot is overdue."""
     late: bool = False
-    """What is under way should have ended by now, and nothing is to come."""
+    """The running cells should have ended, and no cell waits."""
     ending: bool = False
-    """No cell is left: guests are being taken down."""
+    """No cell remains: guests are being ended."""
 
 
 @dataclass(slots=True)
 class _Going:
-    """A cell under way."""
+    """A running cell."""
 
     since: float
     step_since: float
     expected: float | None = None
-    """Seconds of the step, where it is a workload that theory knows."""
+    """Expected seconds of the current step, if it is a workload that theory covers."""
     begun: float = 0.0
-    """Seconds by theory, of the workloads that have begun."""
+    """Expected seconds of all workloads that have begun."""
     spent: float = 0.0
-    """Seconds in workloads that have ended."""
+    """Measured seconds of the workloads that have ended."""
     worked: float = 0.0
-    """When the last workload ended; 0: none has."""
+    """End time of the last workload; 0: none has ended."""
 
 
 class Estimate:
-    """What is left of a run, corrected by how long its parts really take."""
+    """Estimates the remaining time of a run, corrected by measured times."""
 
     def __init__(self, cells: Sequence[Cell], kind: str) -> None:
         followed = [_workloads(c) for c in cells[:FOLLOWED]]
@@ -67,51 +68,53 @@ class Estimate:
         average = sum(known) / len(known) if known else None
         times = [*followed, *[average] * (len(cells) - len(followed))]
         self._all = {cell_id(c): seconds for c, seconds in zip(cells, times, strict=True)}
-        """Seconds of each cell's workloads; ``None``: theory is silent."""
+        """Expected seconds of each cell's workloads; ``None``: theory does not cover them."""
         self._virtual = {cell_id(c) for c in cells if c.guest.clock is Clock.VIRTUAL}
-        """Cells for which theory tells guest time."""
+        """Cells in virtual time: theory predicts seconds of the guest's clock for them."""
         self._virtual_took = self._virtual_theory = 0.0
-        """Seconds of those that have ended: whole cells on the host, and their workloads."""
+        """Sums over ended virtual cells: host seconds of the cell, predicted seconds of its
+        workloads."""
         self._cells = dict(self._all)
-        """Those that are not done yet."""
+        """Cells that are not finished."""
         self._guest = GUEST_SECONDS[kind]
         self._before = [CELL_SECONDS[kind]]
-        """Seconds of finished cells outside of their workloads, up to the last workload's end."""
+        """Seconds of finished cells before and between their workloads."""
         self._after = [0.0]
-        """Seconds of finished cells from their last workload to their end."""
+        """Seconds of finished cells from the last workload's end to the cell's end."""
         self._learned = False
-        """Whether a cell has told of both."""
+        """Whether both lists have measured values."""
         self._measured = self._expected = 0.0
-        """Seconds of the workloads that have ended: on the clock, and by theory."""
+        """Sums over ended workloads: measured seconds, predicted seconds."""
         self._whole: list[float] = []
-        """What finished cells took of which theory says nothing."""
+        """Seconds of finished cells that theory does not cover."""
         self._running: dict[str, _Going] = {}
         self._again: set[str] = set()
-        """Cells to be repeated, one at a time."""
+        """Cells that will be repeated, one at a time."""
         self._at_once, self._since, self._first = 0.0, 0.0, 0.0
-        """Cells under way, averaged over the last minute up to ``_since``; when the first began."""
+        """Average number of running cells up to ``_since``, its time, and the first cell's
+        start."""
         self._starting: float | None = None
-        """When the guest that is awaited began to start."""
+        """Start time of the guest that is starting; ``None``: none is."""
         self._guest_seen = False
 
     def guest_starts(self, at: float) -> None:
-        """A guest is being started; said again, it is the same one."""
+        """A guest is starting; repeated calls before `guest_is_up` mean the same guest."""
         if self._starting is None:
             self._starting = at
 
     def guest_restores(self, seconds: float) -> None:
-        """The guest that is awaited comes from a snapshot, which takes at most so long."""
+        """The starting guest is restored from a snapshot, within so many seconds."""
         self._guest = min(self._guest, seconds)
 
     def guest_is_up(self, at: float) -> None:
-        """A guest can be used."""
+        """The guest can be used."""
         if self._starting is not None:
             self._guest = at - self._starting
         self._starting = None
         self._guest_seen = True
 
     def cell_again(self, cell: str) -> None:
-        """A cell that was done is to be repeated."""
+        """A finished cell will be repeated."""
         if cell in self._all:
             self._cells[cell] = self._all[cell]
             self._again.add(cell)
@@ -127,7 +130,7 @@ class Estimate:
         self._running[cell] = _Going(at, at)
 
     def step_starts(self, cell: str, expected: float | None, at: float) -> None:
-        """A step of a cell begins, and ends the one before; ``expected`` in seconds."""
+        """A step of a cell begins, and the previous one ends; ``expected`` in seconds."""
         going = self._running.get(cell)
         if going is None:
             return
@@ -136,7 +139,7 @@ class Estimate:
         going.begun += expected or 0.0
 
     def cell_ends(self, cell: str, at: float, *, whole: bool = True) -> None:
-        """A cell is done, or will not be done; only a ``whole`` one tells of the others' time."""
+        """A cell ended. Only if ``whole``, its duration is used for estimates of other cells."""
         mine = cell in self._cells
         expected = self._cells.pop(cell, None)
         self._again.discard(cell)
@@ -159,7 +162,7 @@ class Estimate:
         self._before.append(max(at - going.since - going.spent - after, 0.0))
 
     def left(self, at: float) -> Left:
-        """What there is to do, shared by as many cells at once as of late."""
+        """Return the remaining time, at the recent average number of concurrent cells."""
         mine = {cell: going for cell, going in self._running.items() if cell in self._cells}
         going = [self._left_of(cell, one, at) for cell, one in mine.items()]
         waiting = [cell for cell in self._cells if cell not in self._running]
@@ -184,7 +187,7 @@ class Estimate:
         )
 
     def _average(self, at: float) -> float:
-        """Cells at once, averaged over the last minute."""
+        """Return the number of concurrent cells, averaged over the last minute."""
         span = min(at - self._first, AVERAGED)
         part = min((at - self._since) / span, 1.0) if span > 0 else 1.0
         return self._at_once + (len(self._running) - self._at_once) * part
@@ -198,11 +201,11 @@ class Estimate:
 
     @property
     def _pace(self) -> float:
-        """How long workloads take, as a multiple of what theory says."""
+        """Measured seconds of workloads divided by predicted seconds."""
         return self._measured / self._expected if self._expected else 1.0
 
     def _time(self, cell: str) -> float | None:
-        """Seconds of a whole cell; ``None``: not known."""
+        """Return the estimated seconds of a whole cell; ``None``: unknown."""
         expected = self._cells[cell]
         if expected is not None and cell in self._virtual:
             theory = self._virtual_theory
@@ -212,7 +215,7 @@ class Estimate:
         return median(self._whole) if self._whole else None
 
     def _left_of(self, cell: str, going: _Going, at: float) -> float | None:
-        """Seconds of a cell under way; ``None``: not known."""
+        """Return the estimated remaining seconds of a running cell; ``None``: unknown."""
         in_step, elapsed = at - going.step_since, at - going.since
         total = self._cells[cell]
         if cell in self._virtual and total is not None:
@@ -235,7 +238,7 @@ class Estimate:
         return max(0.0, self._guest - (at - self._starting if self._starting is not None else 0.0))
 
     def _boot_overdue(self, at: float) -> bool:
-        """Whether no cell can begin, since the guest that is awaited takes far too long."""
+        """Return whether no cell can begin because the starting guest takes far too long."""
         awaited = self._starting is not None and not self._running
         return awaited and at - (self._starting or 0.0) > OVERDUE * self._guest
 
@@ -245,7 +248,7 @@ def _known(seconds: Sequence[float | None]) -> float:
 
 
 def _workloads(cell: Cell) -> float | None:
-    """Seconds that all workloads of a cell should take; ``None`` where theory does not know."""
+    """Return the predicted seconds of a cell's workloads; ``None``: theory does not cover all."""
     known = durations(cell)
     if cell.faults or any(w.name not in known for w in cell.workloads):
         return None

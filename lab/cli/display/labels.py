@@ -1,4 +1,4 @@
-"""Names of cells: the axis values that tell them apart, written as ``--set`` takes them. Pure."""
+"""Names of cells: the axis values that differ between them, in the syntax of ``--set``. Pure."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from lab.report.content.figures import axis_heads, axis_value, telling
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """Labels that fit a width, each at most once."""
+    """Unique labels of cells for a given width."""
 
     head: str
-    """What to write above them."""
+    """Heading of the column."""
     of: Mapping[str, str]
-    """A cell's label, by its id."""
+    """Label by cell id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labels:
-    """Names of a run's cells, by id, in the order of the file; no two are the same."""
+    """Unique names of a run's cells by id, in the order of the file."""
 
     full: Mapping[str, str]
-    """``array.layout=parity-last disks.count=5``."""
+    """With their axes, as in ``array.layout=parity-last disks.count=5``."""
     values: Mapping[str, str]
-    """Below their axes: ``parity-last 5``."""
+    """Without their axes, as in ``parity-last 5``."""
     heads: Sequence[str]
-    """The axes, and their last parts for a narrow column."""
+    """Headings: the axes, and their last parts for a narrow column."""
     _fitted: dict[int, Fitted] = field(default_factory=dict)
 
     def fitted(self, width: int) -> Fitted:
-        """The longest form of which all names fit; beyond that they lose their middle."""
+        """Return the longest form in which all names fit; if none fits, cut the names in the
+        middle."""
         if width not in self._fitted:
             self._fitted[width] = self._fit(max(width, 0))
         return self._fitted[width]
@@ -58,14 +59,14 @@ class Labels:
         )
 
     def named(self, text: str) -> str:
-        """The text with the names of cells in place of their ids."""
+        """Replace ids of cells in the text with their names."""
         for cell, name in self.full.items():
             text = text.replace(cell, name)
         return text
 
 
 def labels_of(cells: Sequence[Cell], scenario: str) -> Labels:
-    """Names of a run's cells; that of the only cell is the scenario's."""
+    """Return names of a run's cells; a single cell has the scenario's name."""
     ids = [cell_id(cell) for cell in cells]
     axes = list(telling([cell.axes for cell in cells]))
     points = [{a: v for a, v in c.axes.items() if v is not None or a in axes} for c in cells]
@@ -79,26 +80,26 @@ def labels_of(cells: Sequence[Cell], scenario: str) -> Labels:
 
 
 def _assignments(point: Mapping[str, AxisValue]) -> str:
-    """What ``--set`` takes for a point of the matrix."""
+    """Return the arguments of ``--set`` for a point of the matrix."""
     return " ".join(shlex.quote(f"{axis}={_written(axis, v)}") for axis, v in point.items())
 
 
 def _written(axis: str, value: AxisValue) -> str:
-    """An axis value as a scenario has it."""
+    """Return an axis value as a scenario writes it."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return axis_value(axis, value)
 
 
 def cut(text: str, width: int) -> str:
-    """The text, and ``…`` where it has to end early."""
+    """Return the text, shortened to the width with ``…`` at its end if necessary."""
     if cell_len(text) <= width:
         return text
     return set_cell_size(text, width - 1).rstrip(" ,") + "…" if width > 1 else "…"[:width]
 
 
 def _without_middle(text: str, width: int, tail: int) -> str:
-    """The text's first characters and its last ``tail``, with ``…`` between."""
+    """Return the text's first characters and its last ``tail``, with ``…`` between."""
     if cell_len(text) <= width:
         return text
     return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"

@@ -1,6 +1,6 @@
-"""A running run as a screen, and as a line of a log. Pure.
+"""Renders a running run as a screen, and as a line of a log. Pure.
 
-Whatever the width, a number is whole or not there.
+A number is never cut. If the width is too small, it is left out.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from lab.model.execution.events import Sample
 from lab.report.content.plain_table import PlainTable
 
 SHORT: Final = 2.0
-"""Seconds from which a step shows its time."""
+"""Seconds after which a step shows its elapsed time."""
 WIDEST: Final = 100
-"""The most columns that are used of a wide terminal."""
+"""Most columns that are used of a wide terminal."""
 NAME: Final = 16
-"""The least that a row's name gets: ``guest g7f4bba``."""
+"""Least width of a row's name, such as ``guest g7f4bba``."""
 LEAST: Final = {"time": 13, "CPU": 4, "read": 9, "write": 9}
-"""Widths that do not change from one second to the next."""
+"""Minimum widths of columns, so that they do not change every second."""
 LEAST_VIRTUAL: Final = {"time": 13, "guest time": 10, "speed": 7}
-"""The same for sealed guests, which keep a CPU busy and whose disks take no time of the host."""
+"""The same for sealed guests, without disk rates, since their disks do no I/O on the host."""
 WIDE: Final = 40
-"""The most that the column of steps takes for itself."""
+"""Most width of the column of steps."""
 LATE: Final = 1.15
-"""Multiple of its expected time after which a step is late."""
+"""A step is late after its expected time multiplied by this."""
 EMPTY: Final = 30.0
-"""Seconds without a sample after which the columns of rates go; each step begins without one."""
+"""Seconds without a sample after which the columns of rates are hidden."""
 NOTE_LINES: Final = 2
 OTHER_LINES: Final = 6 + NOTE_LINES
-"""Heading, bar, column heads, more guests, waiting cells, the cursor, and a notice."""
+"""Lines for heading, bar, column heads, further guests, waiting cells, cursor, and notices."""
 
 
 def clock(seconds: float) -> str:
-    """``1:24``, as a stopwatch shows it."""
+    """Format seconds as ``1:24``."""
     whole = int(seconds)
     if whole < 3600:
         return f"{whole // 60}:{whole % 60:02d}"
@@ -50,7 +50,7 @@ def clock(seconds: float) -> str:
 
 
 def fitting(pieces: Iterable[str], width: int, between: str = ", ") -> str:
-    """As many whole pieces as fit."""
+    """Join as many whole pieces as fit."""
     line = ""
     for piece in pieces:
         longer = f"{line}{between}{piece}" if line else piece
@@ -61,7 +61,7 @@ def fitting(pieces: Iterable[str], width: int, between: str = ", ") -> str:
 
 
 def time_left(left: Left) -> str:
-    """The time left, and how certain it is."""
+    """Return the remaining time in words, with its uncertainty."""
     if left.ending:
         return "ending"
     if left.late:
@@ -73,7 +73,7 @@ def time_left(left: Left) -> str:
 
 
 def counts(watched: Watched) -> list[str]:
-    """``1 of 3 cells done``, and how many run, wait, and did not finish."""
+    """Return numbers of cells by state, beginning with ``1 of 3 cells done``."""
     if not watched.names:
         return ["building the array"]
     lost = len(watched.ended) - watched.done
@@ -84,7 +84,7 @@ def counts(watched: Watched) -> list[str]:
 
 
 def spent(guest: Working, at: float) -> str:
-    """How long the step has taken, and how long it should: ``3 of ~8 s``."""
+    """Return the step's elapsed and expected time, as in ``3 of ~8 s``."""
     seconds = at - guest.since
     if guest.expected is None:
         return f"{seconds:.0f} s" if seconds >= SHORT else ""
@@ -94,18 +94,18 @@ def spent(guest: Working, at: float) -> str:
 
 
 def load_of(pulse: Sample) -> str:
-    """QEMU's CPU use; two busy CPUs are 200 %."""
+    """Return QEMU's CPU use; two busy CPUs are 200 %."""
     return f"{pulse.processor / pulse.seconds:.0%}"
 
 
 def rates_of(pulse: Sample) -> tuple[str, str]:
-    """Read and write rate of the guest's data disks."""
+    """Return read and write rate of the guest's data disks."""
     read, written = (n / pulse.seconds for n in (pulse.read_bytes, pulse.written_bytes))
     return format_rate(read), format_rate(written)
 
 
 def run_speed(watched: Watched, at: float) -> list[str]:
-    """``speed 3.4×``: seconds of all sealed guests per second of the run, if there are any."""
+    """Return ``speed 3.4×``: seconds of all sealed guests per second of the run; none: empty."""
     guest, host = watched.guest_seconds, at - watched.began
     return [f"speed {format_speed(guest, host)}"] if guest > 0 and host > 0 else []
 
@@ -113,7 +113,7 @@ def run_speed(watched: Watched, at: float) -> list[str]:
 def screen(
     watched: Watched, at: float, *, width: int, height: int, note: str = "", stopping: bool = False
 ) -> RenderableType:
-    """The screen: never higher or wider than the terminal."""
+    """Return the screen, which fits the terminal's width and height."""
     width = min(width, WIDEST)
     elapsed, left = at - watched.began, watched.left(at)
     parts: list[RenderableType] = [_heading(watched, at, left, width, stopping=stopping)]
@@ -144,7 +144,7 @@ def screen(
 def _heading(
     watched: Watched, at: float, left: Left, width: int, *, stopping: bool
 ) -> RenderableType:
-    """Cells and time; the time is never cut."""
+    """Return the line of cells and time; the time is never cut."""
     words = "stopping: removing guests" if stopping else time_left(left)
     right = fitting([clock(at - watched.began), words], width)
     room = width - cell_len(right) - 2
@@ -157,7 +157,7 @@ def _heading(
 
 
 def _bar(share: float, width: int) -> Text:
-    """A bar that can be read without colour."""
+    """Return a bar that is readable without colour."""
     done = int(share * width)
     return Text("━" * done, style="green", no_wrap=True).append("─" * (width - done), style="dim")
 
@@ -167,7 +167,7 @@ def _line(text: str, width: int, style: str = "dim") -> Text:
 
 
 def _rows(watched: Watched, guests: Sequence[Working], at: float, width: int) -> PlainTable:
-    """A row per guest. What is too wide goes from the right: rates or speed, CPU use, time."""
+    """Return a row per guest. Columns that do not fit are left out, the right ones first."""
     name = min(max(width // 4, NAME), width)
     labels = watched.labels.fitted(name)
     recent = any(guest.pulse and at - guest.pulsed <= EMPTY for guest in guests)
@@ -207,7 +207,7 @@ def _rates(pulse: Sample | None) -> list[str]:
 
 
 def _waiting(names: list[str], width: int) -> str:
-    """As many names as fit, and the number of the others."""
+    """Return as many names as fit, and the number of the others."""
     line = ""
     for number in range(1, len(names) + 1):
         rest = f"; and {len(names) - number} more" if number < len(names) else ""
@@ -219,7 +219,7 @@ def _waiting(names: list[str], width: int) -> str:
 
 
 def log_line(watched: Watched, at: float) -> str:
-    """The status of the run in one line."""
+    """Return the run's status in one line."""
     said = ", ".join([*counts(watched), *run_speed(watched, at), time_left(watched.left(at))])
     guests = []
     for guest in watched.busy:

@@ -1,4 +1,4 @@
-"""Progress on standard error: what is happening now, and how long it should take.
+"""Progress on standard error: current steps, and their expected time.
 
 On a terminal: a display that is redrawn in place and removed at the end. Elsewhere: one line per
 significant event, at least one a minute. With ``--verbose``: one line per event on both.
@@ -51,11 +51,11 @@ TITLE_WIDTH, CLOCK_WIDTH, BAR_WIDTH = 20, 24, 30
 NOTED: Final = 60.0
 """Seconds for which a notice is shown."""
 ECHO: Final = 2
-"""Columns left free for the ``^C`` that a terminal writes, so that it does not wrap."""
+"""Columns kept free for the terminal's ``^C``, which would make the line wrap."""
 QUIET: Final = 60.0
 """Seconds without a line after which a log gets a status line."""
 CLOSE: Final = 10.0
-"""Seconds between two lines about cells that finished well."""
+"""Least seconds between two lines about successful cells."""
 
 
 class InPlace:
@@ -66,9 +66,9 @@ class InPlace:
         self._render = render
         self._width = self.console.width
         self._lengths: list[int] = []
-        """Of the lines that were drawn last."""
+        """Lengths of the lines on the screen."""
         self._live: Live | None = None
-        # rich takes FORCE_COLOR for a terminal; a CI log is none.
+        # rich treats FORCE_COLOR as a terminal, which a CI log is not.
         self.shown = self.console.file.isatty() and not self.console.is_dumb_terminal
 
     def __enter__(self) -> InPlace:
@@ -92,9 +92,10 @@ class InPlace:
             self._live.stop()
 
     def _drawn(self) -> RenderableType:
-        """The lines to draw. A terminal that became narrower has folded those already there.
+        """Return the lines to draw.
 
-        rich moves up by the lines that it drew: here it learns how many there are now.
+        A terminal that became narrower has wrapped the lines on it. rich moves the cursor up by its
+        number of lines, so that number is corrected here.
         """
         width = self.console.width
         drawn = self._live._live_render if self._live else None
@@ -106,12 +107,12 @@ class InPlace:
 
 
 def folded(lengths: Sequence[int], width: int) -> int:
-    """How many rows lines of these lengths take where each is folded at a width."""
+    """Return the number of rows of lines with these lengths, after wrapping at a width."""
     return sum(max(-(-length // width), 1) for length in lengths)
 
 
 class Display:
-    """Two lines: a task with a bar, and below it its current step."""
+    """Two lines: a task with a bar, and its current step."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._title = "getting ready"
@@ -127,13 +128,13 @@ class Display:
         self._fraction = None
 
     def step(self, text: str, *, fraction: float | None = None) -> None:
-        """The current step, and the share of the task that is done (0 to 1)."""
+        """Set the current step, and the fraction of the task that is done (0 to 1)."""
         if text != self._step:
             self._step, self._step_since = text, time.monotonic()
         self._fraction = fraction
 
     def render(self) -> RenderableType:
-        """Both lines."""
+        """Return both lines."""
         now = time.monotonic()
         elapsed = now - self._since
         fraction = self._fraction
@@ -158,7 +159,7 @@ class Display:
 
 
 class Spinner:
-    """Shows one task that reports its own progress."""
+    """Displays one task that reports its progress."""
 
     def __init__(self, title: str) -> None:
         self._display = Display()
@@ -177,12 +178,12 @@ class Spinner:
         self._display.place.__exit__(kind, error, trace)
 
     def show(self, text: str, fraction: float | None) -> None:
-        """The current step, and the share that is done: 0 to 1, or ``None``."""
+        """Set the current step, and the fraction that is done: 0 to 1, or ``None``."""
         self._display.step(text, fraction=fraction)
 
 
 class Progress:
-    """Shows a run: what is done, what each guest does, what waits."""
+    """Displays a run: finished cells, the step of each guest, waiting cells."""
 
     def __init__(
         self, compiled: Compiled, *, how: RunOptions, verbose: bool, console: Console | None = None
@@ -197,7 +198,7 @@ class Progress:
         self._getting_ready = Display(console)
         self._place = InPlace(self.render, self._getting_ready.place.console)
         self._watched: Watched | None = None
-        self._telling = threading.Lock()  # the display is drawn by a thread of its own
+        self._telling = threading.Lock()  # the display is drawn by another thread
         self._note, self._noted = "", 0.0
         self._stopping = self._building = False
         self._handlers: dict[signal.Signals, Any] = {}
@@ -219,12 +220,12 @@ class Progress:
         self._place.__exit__(kind, error, trace)
 
     def _stop(self, _number: int, _frame: FrameType | None) -> None:
-        """A signal ends the run: say so while guests are removed."""
+        """Handle a signal that ends the run: report it while guests are removed."""
         self._stopping = True
         raise KeyboardInterrupt
 
     def image(self, text: str, fraction: float | None) -> None:
-        """The image is being built."""
+        """Show progress of an image's build."""
         if not self._building:
             self._building = True
             self._getting_ready.begin("building the image")
@@ -232,7 +233,7 @@ class Progress:
         self._getting_ready.step(text, fraction=fraction)
 
     def ready(self, store: RunStore, place: Platform) -> None:
-        """The run has its directory and its accelerator."""
+        """Receive the run's directory and accelerator."""
         kind = place.accelerator.kind
         stored = store.finished_cells() & self._labels.full.keys()
         left = [c for c in self._cells if cell_id(c) not in stored]
@@ -247,7 +248,7 @@ class Progress:
         self._log(f"run {store.id} begins: {self.title()}, {self._left()}")
 
     def watch(self, guest: str, event: Event | None) -> None:
-        """One event of a guest's worker, or its end."""
+        """Receive an event of a guest's worker; ``None``: the worker has exited."""
         watched = self._watched
         if watched is None:  # before `ready`
             return
@@ -285,14 +286,14 @@ class Progress:
             self._log(f"{said}; {self.title()}, {self._left()}")
 
     def title(self) -> str:
-        """The number of finished cells."""
+        """Title of the display: the number of finished cells."""
         return counts(self._watched)[0] if self._watched else ""
 
     def _left(self) -> str:
         return time_left(self._watched.left(time.monotonic())) if self._watched else ""
 
     def render(self) -> RenderableType:
-        """The current screen."""
+        """Return the current screen."""
         if self._watched is None:
             return self._getting_ready.render()
         at = time.monotonic()
@@ -319,7 +320,7 @@ class Progress:
             self._print(text)
 
     def _log(self, text: str) -> None:
-        """Print a line where there is neither a display nor ``--verbose``."""
+        """Print a line if there is neither a display nor ``--verbose``."""
         self._said = time.monotonic()
         if not self._verbose and not self._place.shown:
             self._print(text)

@@ -1,4 +1,5 @@
-"""The state of a run as its workers have reported it: what each guest and cell does."""
+"""State of a running run from its workers' events: the step of each guest, the state of each
+cell."""
 
 from __future__ import annotations
 
@@ -24,36 +25,36 @@ from lab.model.result.document import Outcome
 
 BOOT_SECONDS: Final = {"kvm": 8.0, "tcg": 27.0}
 RESTORE_SECONDS: Final = 3.0
-"""Of a snapshot, until SSH answers; the last two thirds of it are the step ``booting``."""
+"""Seconds from a snapshot to SSH; in the last two thirds the step is ``booting``."""
 FRESH: Final = 5.0
 """Age in seconds up to which a sample is current."""
 OTHERS: Final = {"calibration-": "bare disks", "array": "the base cell"}
-"""What workers run besides cells, by the beginning of its id."""
+"""Names of tasks that are not cells, by the beginning of their id."""
 AT_MOST: Final = 0.5
-"""Seconds of the previous step that a sample may cover."""
+"""Seconds of the previous step that a sample may include."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Working:
-    """A guest, and what it does."""
+    """A guest and its current step."""
 
     guest: str
     cell: str | None = None
     step: str = "starting"
     since: float
-    """When the step began."""
+    """Start time of the step."""
     expected: float | None = None
-    """Seconds that it should take."""
+    """Expected seconds of the step."""
     idle: bool = False
     restored: bool = False
-    """From a snapshot, so that it does not boot."""
+    """It is restored from a snapshot and does not boot."""
     pulse: Sample | None = None
     pulsed: float = 0.0
     guest_time: GuestTime | None = None
-    """In its cell, in a sealed guest."""
+    """Progress of a sealed guest's clock in its cell."""
 
     def now(self, at: float) -> Sample | None:
-        """The last sample, if it is current and of this step alone."""
+        """Return the last sample, if it is current and belongs to this step only."""
         if self.pulse is None or at - self.pulsed > FRESH:
             return None
         return self.pulse if self.pulsed - self.pulse.seconds >= self.since - AT_MOST else None
@@ -61,22 +62,22 @@ class Working:
 
 @dataclass(slots=True, kw_only=True)
 class Watched:
-    """A run under way."""
+    """A running run."""
 
     labels: Labels
-    """Of its cells."""
+    """Names of its cells."""
     kind: str
     """``kvm`` or ``tcg``."""
     began: float
-    """When; on the clock of all other times here."""
+    """Start time, on the clock of all other times here."""
     estimate: Estimate
     guests: dict[str, Working] = field(default_factory=dict)
     ended: dict[str, Outcome] = field(default_factory=dict)
     _guest_seconds: float = 0.0
-    """Of the clocks of sealed guests, in cells that have ended."""
+    """Seconds of sealed guests' clocks, in ended cells."""
 
     def take(self, at: float, guest: str, event: Event | None) -> None:
-        """An event arrives; ``None``: the guest's worker has ended."""
+        """Receive an event; ``None``: the guest's worker has exited."""
         if event is None:
             self.guests.pop(guest, None)
             return
@@ -86,7 +87,7 @@ class Watched:
                 self.estimate.guest_is_up(at)
                 known.idle, known.step, known.since, known.expected = True, "up", at, None
             case CellStarted():
-                self.ended.pop(event.cell, None)  # it is repeated
+                self.ended.pop(event.cell, None)  # it will be repeated
                 self.estimate.cell_starts(event.cell, at)
                 known.cell, known.step = event.cell, "starting"
                 known.idle, known.since, known.expected = False, at, None
@@ -130,33 +131,33 @@ class Watched:
 
     @property
     def names(self) -> Mapping[str, str]:
-        """Names of its cells, by id, in the order of the file."""
+        """Names of its cells by id, in the order of the file."""
         return self.labels.full
 
     @property
     def guest_seconds(self) -> float:
-        """Seconds of the clocks of all sealed guests so far; 0: there was none."""
+        """Seconds of all sealed guests' clocks so far; 0: there was none."""
         running = (g.guest_time.seconds for g in self.guests.values() if g.guest_time)
         return self._guest_seconds + sum(running)
 
     def left(self, at: float) -> Left:
-        """How much longer it should take."""
+        """Return its remaining time."""
         return self.estimate.left(at)
 
     @property
     def busy(self) -> list[Working]:
-        """Guests that are not idle, those with a cell first."""
+        """Return guests that are not idle, those with a cell first."""
         found = [g for g in self.guests.values() if not g.idle]
         return sorted(found, key=lambda g: g.cell is None)
 
     @property
     def running(self) -> list[str]:
-        """Cells under way."""
+        """Return running cells."""
         return [g.cell for g in self.busy if g.cell in self.names and g.cell is not None]
 
     @property
     def waiting(self) -> list[str]:
-        """Cells to come."""
+        """Return waiting cells."""
         under_way = set(self.running)
         return [c for c in self.names if c not in self.ended and c not in under_way]
 
@@ -166,11 +167,11 @@ class Watched:
         return sum(outcome is Outcome.DONE for outcome in self.ended.values())
 
     def name(self, cell: str) -> str:
-        """A cell's name, or that of what else a worker runs."""
+        """Return the name of a cell, or of another task."""
         return self.names.get(cell) or _other(cell)
 
     def row(self, guest: Working, width: int) -> str:
-        """The name of a guest's row; no two rows have the same."""
+        """Return the unique name of a guest's row."""
         if guest.cell is None:
             return f"guest {guest.guest}"
         if label := self.labels.fitted(width).of.get(guest.cell):
