@@ -1,3 +1,1 @@
-"""Workloads, disk models, kinds of arrays and faults:
-one file each; and the catalog that finds them.
-"""
+"""Workloads, disk models, array kinds and faults, one file each; the catalog finds them."""

@@ -1,4 +1,4 @@
-"""Scenarios, matrices, images and plug-ins, each found by its file's name.
+"""Finds scenarios, matrices, images and plug-ins by their files' names.
 
 Nothing is registered. A file ``lab/plugins/workloads/fio.py`` is the workload ``fio``; a file
 ``scenarios/raid5-layouts.yaml`` is the scenario ``raid5-layouts``.
@@ -19,46 +19,46 @@ from typing import TYPE_CHECKING, Any, Final
 import lab
 from lab.core.errors import InputError
 
-if TYPE_CHECKING:  # completion finds names without the models, which take long to import
+if TYPE_CHECKING:  # completion finds names without importing models, which takes long
     from lab.model.plugin import ArrayKind, DiskModel, FaultKind, WorkloadTool
 
 SCHEMA: Final = "scenario.schema.json"
-"""The JSON Schema beside the scenarios; their first line names it for editors."""
+"""The JSON Schema next to the scenarios; their first line names it for editors."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 
 def _directories(kind: str) -> tuple[Path, ...]:
-    """The user's files first, then those that came with the lab."""
+    """Return the user's directory first, then the one that came with the lab."""
     config = os.environ.get("XDG_CONFIG_HOME", "")
     own = (Path(config) if config.startswith("/") else Path.home() / ".config") / "lab" / kind
     return tuple(d for d in (own, _shipped(kind)) if d.is_dir())
 
 
 def _shipped(kind: str) -> Path:
-    """The files that came with the lab."""
+    """Return the directory that came with the lab."""
     package = Path(lab.__file__).parent
     directory = package / "data" / kind
-    # In a checkout they lie beside the package; the wheel copies them into it.
+    # In a checkout it is next to the package; the wheel copies it into the package.
     return directory if directory.is_dir() else package.parent / kind
 
 
 def scenario_directories() -> tuple[Path, ...]:
-    """Where scenarios are looked for, in order."""
+    """Return the directories of scenarios in search order."""
     return _directories("scenarios")
 
 
 def schema_path() -> Path:
-    """The JSON Schema of scenarios that came with the lab."""
+    """Return the path of the JSON Schema of scenarios that came with the lab."""
     return _shipped("scenarios") / SCHEMA
 
 
 def image_directories() -> tuple[Path, ...]:
-    """Where image recipes are looked for, in order."""
+    """Return the directories of image recipes in search order."""
     return _directories("images")
 
 
 def matrix_directories() -> tuple[Path, ...]:
-    """Where matrix files are looked for, in order."""
+    """Return the directories of matrix files in search order."""
     return _directories("matrices")
 
 
@@ -71,32 +71,32 @@ def _files(directories: tuple[Path, ...]) -> dict[str, Path]:
 
 
 def scenarios() -> dict[str, Path]:
-    """All scenarios, by name."""
+    """Return all scenarios by name."""
     return _files(scenario_directories())
 
 
 def matrices() -> dict[str, Path]:
-    """All matrix files, by name."""
+    """Return all matrix files by name."""
     return _files(matrix_directories())
 
 
 def image_recipes() -> dict[str, Path]:
-    """All image recipes, by name."""
+    """Return all image recipes by name."""
     return _files(image_directories())
 
 
 def scenario_path(name: str) -> Path:
-    """The file of a scenario, from its name or a path that ends in ``.yaml``."""
+    """Return the file of a scenario, from its name or a path that ends in ``.yaml``."""
     return _path(name, "scenario", scenarios())
 
 
 def matrix_path(name: str) -> Path:
-    """The file of a matrix, from its name or a path that ends in ``.yaml``."""
+    """Return the file of a matrix, from its name or a path that ends in ``.yaml``."""
     return _path(name, "matrix", matrices())
 
 
 def image_recipe_path(name: str) -> Path:
-    """The file of an image recipe, from its name or a path that ends in ``.yaml``."""
+    """Return the file of an image recipe, from its name or a path that ends in ``.yaml``."""
     return _path(name, "image", image_recipes())
 
 
@@ -123,7 +123,7 @@ def _path(name: str, kind: str, known: dict[str, Path]) -> Path:
 
 @cache
 def plugin_names(package: str) -> tuple[str, ...]:
-    """Names of the plug-ins in ``lab/plugins/workloads``, ``disks``, ``arrays`` or ``faults``."""
+    """Return the plug-ins in ``lab/plugins/workloads``, ``disks``, ``arrays`` or ``faults``."""
     module = import_module(f"lab.plugins.{package}")
     return tuple(sorted(m.name for m in iter_modules(module.__path__) if m.name[0] != "_"))
 
@@ -134,31 +134,31 @@ def _plugin(package: str, name: str, constant: str) -> Any:
 
 
 def workload(name: str) -> WorkloadTool:
-    """The workload of that name, which must be in ``plugin_names("workloads")``."""
+    """Return the workload of that name, which must be in ``plugin_names("workloads")``."""
     tool: WorkloadTool = _plugin("workloads", name, "WORKLOAD")
     return tool
 
 
 def disk_model(name: str) -> DiskModel:
-    """The disk model of that name, which must be in ``plugin_names("disks")``."""
+    """Return the disk model of that name, which must be in ``plugin_names("disks")``."""
     model: DiskModel = _plugin("disks", name, "DISK")
     return model
 
 
 def array_kind(name: str) -> ArrayKind:
-    """The array kind of that name, which must be in ``plugin_names("arrays")``."""
+    """Return the array kind of that name, which must be in ``plugin_names("arrays")``."""
     kind: ArrayKind = _plugin("arrays", name, "ARRAY")
     return kind
 
 
 def fault_kind(name: str) -> FaultKind:
-    """The fault of that name, which must be in ``plugin_names("faults")``."""
+    """Return the fault of that name, which must be in ``plugin_names("faults")``."""
     kind: FaultKind = _plugin("faults", name, "FAULT")
     return kind
 
 
 def missing_plugin(package: str, name: str) -> str | None:
-    """The error for a plug-in that does not exist; ``None``: it exists."""
+    """Return the error for a plug-in that does not exist; ``None``: it exists."""
     names = plugin_names(package)
     if name in names:
         return None
@@ -168,7 +168,7 @@ def missing_plugin(package: str, name: str) -> str | None:
 
 
 def walk_scenarios(names: list[str]) -> Iterator[tuple[str, Path]]:
-    """Name and path of the named scenarios, or of all."""
+    """Yield name and path of the named scenarios, or of all."""
     if names:
         for name in names:
             path = scenario_path(name)

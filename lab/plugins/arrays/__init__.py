@@ -7,14 +7,14 @@ How to add one
 2. Give it a class with the members of ``lab.model.plugin.ArrayKind``, and end the file with
    ``ARRAY: ArrayKind = YourClass()``, so that mypy checks it there:
 
-   * ``problems(array, disks)`` yields a ``Problem`` for everything that the tools or the kernel
+   * ``problems(array, disks)`` yields a ``Problem`` for each value that the tools or the kernel
      would refuse, with the field's dotted name: ``array.chunk``, ``disks.count``. A guest boots
      only if there are none. ``idle_by`` names the field that makes another one unused, such as a
      bitmap's chunk without a bitmap: in a matrix that is not a problem.
-   * ``lacks(array, facts)`` yields one for everything that an image's kernel or programs cannot do,
-     as far as known. The message is about the image: ``it has no ZFS``.
+   * ``lacks(array, facts)`` yields one for each feature that an image's kernel or programs are
+     known to lack. The message is about the image: ``it has no ZFS``.
    * ``target(array)`` is the path in the guest that workloads use.
-   * ``filesystem`` is the type that only this kind can make, or ``None``.
+   * ``filesystem`` is the type of file system that only this kind makes, or ``None``.
    * ``fresh(array)`` and ``state(array)`` are shell lines: drop caches, print the state.
    * ``assemble(array, disks, sizes, filesystem)`` returns the steps that build it: check first that
      the disks are empty; then build, with an undo that is harmless if nothing was built; and end
@@ -22,6 +22,6 @@ How to add one
 
 3. The file only returns data: no processes, files or clocks. Scripts are POSIX sh (dash). Each step
    is a round trip of 0.1 s or more: use few.
-4. What theory needs too (layouts, sizes) belongs into a package of its own, as md's in
+4. Code that theory needs too (layouts, sizes) belongs into its own package, as md's in
    ``lab/md/facts``. The steps of one md array, on any devices, are in ``lab/md/steps``.
 """

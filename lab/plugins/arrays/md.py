@@ -60,7 +60,7 @@ class Md(ArrayKind):
 
 
 def _bitmap_steps(array: Array, disks: Sequence[str]) -> tuple[Step, ...]:
-    """An ext4 for the bitmap's file, fully initialised: nothing writes to it later."""
+    """Make an ext4 for the bitmap's file, fully initialised, so that ext4 writes nothing later."""
     path = bitmap_path(array)
     if array.bitmap_disk is None or path is None:
         return ()

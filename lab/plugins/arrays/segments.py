@@ -1,8 +1,8 @@
 """Disks cut into partitions, an md array across each, and one LVM volume over the arrays.
 
-Arrays resync separately: after a power cut only those that were written to. Each disk gets a GPT
-with ``array.segments`` partitions of one size. The arrays are alike and named ``NAME1``, ``NAME2``.
-The volume is ``lab/NAME``, linear or striped.
+Each array resyncs by itself: after a power cut only the arrays that were being written. Each disk
+gets a GPT with ``array.segments`` partitions of one size. The arrays are alike and named ``NAME1``,
+``NAME2``. The volume is ``lab/NAME``, linear or striped.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from lab.model.plugin import ArrayKind, Problem
 from lab.model.scenario.document import Array, Disk, Filesystem
 
 GROUP: Final = "lab"
-"""The volume group. LVM reads and writes only the devices that the commands name."""
+"""Name of the volume group. LVM uses only the devices that the commands name."""
 RULE: Final = "/run/udev/rules.d/99-lab-volume.rules"
-"""udev re-reads a device whenever a program that could write to it closes it. fio opens it to get
-its size, and would share its first second with udev."""
+"""Stops udev from re-reading the volume: udev reads a device whenever a program that could write to
+it closes it. fio opens it to get its size, so these reads would overlap fio's first second."""
 
 
 class Segments(ArrayKind):
@@ -81,9 +81,9 @@ class Segments(ArrayKind):
 
 
 def _partitions(disks: Sequence[str], sizes: Sequence[int], count: int) -> GuestCommand:
-    """A partition table for each disk; at the end udev's names for all partitions exist.
+    """Make a partition table on each disk; at the end udev's names of all partitions exist.
 
-    The undo makes the kernel forget the partitions, since the next cell wipes the disks.
+    The undo makes the kernel forget the partitions, because the next cell wipes the disks.
     """
     lines = ["set -eu"]
     for disk, size in zip(disks, sizes, strict=True):
@@ -115,7 +115,7 @@ def _partitions(disks: Sequence[str], sizes: Sequence[int], count: int) -> Guest
 
 
 def _volume(array: Array, shape: Geometry, devices: Sequence[str]) -> GuestCommand:
-    """The group and the volume, with every option given."""
+    """Create the group and the volume, with every option given."""
     seen = [word for device in devices for word in ("--devices", device)]
     group = [
         *("vgcreate", *seen, "--yes", "--quiet", "--physicalextentsize", f"{EXTENT // KIB}k"),

@@ -121,7 +121,7 @@ class Zfs(ArrayKind):
 
 
 def _made_volume(array: Array, path: str) -> tuple[Step, ...]:
-    """A sparse volume: it reserves no space."""
+    """Make a sparse volume, which reserves no space."""
     size, zfs = array.zfs.volume_size, array.zfs
     room = (
         f"size={size}"
@@ -164,7 +164,7 @@ def _made_volume(array: Array, path: str) -> tuple[Step, ...]:
 
 
 def _dataset(array: Array, filesystem: Filesystem) -> tuple[Step, ...]:
-    """A dataset; ZFS mounts it."""
+    """Make a dataset, which ZFS mounts."""
     dataset = f"{array.name}/data"
     create = words("zfs", "create", "-o", f"mountpoint={MOUNT}", *filesystem.options, dataset)
     return (
@@ -192,7 +192,7 @@ def _members(array: Array, disks: int) -> int:
 
 
 def _width(array: Array, members: int) -> int:
-    """Disks of each vdev."""
+    """Return the number of disks of each vdev."""
     if array.level == "stripe":
         return 1
     if array.zfs.width is not None:
@@ -262,7 +262,8 @@ _FIRST_NAMES: Final = {"gzip-6": "gzip", "zstd-fast-1": "zstd-fast"}
 
 
 def _properties(zfs: ZfsParameters) -> dict[str, str]:
-    """What every dataset of the pool inherits, as ``zfs get -p`` prints it."""
+    """Return the properties that every dataset of the pool inherits, as ``zfs get -p`` prints
+    them."""
     return {
         "recordsize": str(zfs.recordsize),
         "compression": _FIRST_NAMES.get(zfs.compression, zfs.compression),
@@ -273,7 +274,7 @@ def _properties(zfs: ZfsParameters) -> dict[str, str]:
 
 
 def create_command(array: Array, disks: Sequence[str]) -> str:
-    """The ``zpool create`` command, with every property given."""
+    """Return the ``zpool create`` command, with every property given."""
     members = len(disks) - array.spares
     width = _width(array, members)
     options = ["-f", "-o", f"ashift={array.zfs.ashift}", "-o", "cachefile=none"]
@@ -293,8 +294,10 @@ _ARC_MAX: Final = "/sys/module/zfs/parameters/zfs_arc_max"
 
 
 def _create(array: Array, disks: Sequence[str]) -> str:
-    """Create the pool. The ARC's limit comes first: 0 is ZFS's default and resets an earlier
-    cell's."""
+    """Return the lines that create the pool, after setting the ARC's limit.
+
+    0 is ZFS's default, and resets an earlier cell's limit.
+    """
     return (
         f"set -eu\nmodprobe zfs\necho {array.zfs.arc_max or 0} > {_ARC_MAX}\n"
         f"{create_command(array, disks)} 2>&1\nzpool status {array.name}\n"
@@ -302,7 +305,7 @@ def _create(array: Array, disks: Sequence[str]) -> str:
 
 
 def _take_apart(array: Array, disks: Sequence[str]) -> str:
-    """Destroy the pool, and make the kernel forget the partitions that ZFS made."""
+    """Return lines that destroy the pool, and make the kernel forget ZFS's partitions."""
     name = array.name
     parts = words(*(f"{disk}-part{number}" for disk in disks for number in (1, 9)))
     return (
@@ -322,7 +325,7 @@ def _take_apart(array: Array, disks: Sequence[str]) -> str:
 
 
 def _read(array: Array, disks: Sequence[str]) -> str:
-    """Shell lines that print all facts about the pool as ``key=value``, in bytes."""
+    """Return shell lines that print all facts about the pool as ``key=value``, in bytes."""
     name = array.name
     properties = ",".join(_properties(array.zfs))
     return (
@@ -351,7 +354,7 @@ def _read(array: Array, disks: Sequence[str]) -> str:
 
 
 def _expected(array: Array, disks: Sequence[str]) -> dict[str, str]:
-    """The facts that ZFS must report for the requested pool."""
+    """Return the facts that ZFS must report for the requested pool."""
     members = len(disks) - array.spares
     width = _width(array, members)
     level = "raidz1" if array.level == "raidz" else array.level

@@ -1,11 +1,10 @@
 """Hard disks: an arm, rotating platters, a queue and a volatile cache.
 
 Each disk has a server (``drive/nbdkit_disk.c``, run by nbdkit) with a model of its timing
-(``drive/drive.h``): seeks by a
-curve over the full stroke, onto which a disk of any size is mapped; rotation; transfer by zone; a
-short distance ahead is waited for instead of sought; read-ahead; a queue served by shortest
-positioning time; a write cache that is written in the background, drained by FLUSH and bypassed by
-FUA. Faults are commands on its control socket.
+(``drive/drive.h``). The model has seeks by a curve over the full stroke, which a disk of any size
+is mapped onto; rotation; transfer by zone; read-ahead; a queue served by shortest positioning time;
+and a write cache, written in the background, drained by FLUSH and bypassed by FUA. It waits for a
+sector a short distance ahead instead of seeking. Faults are commands on its control socket.
 
 A preset is a drive's data sheet; ``disks.hdd`` changes single values.
 """
@@ -37,7 +36,7 @@ from lab.plugins.disks._shared import (
 DEFAULT: Final = "hdd_7200"
 _AGEING: Final = 0.03
 """The lab's choice: after 0.3 s of waiting a request counts as one revolution nearer. At depth 16
-it costs little throughput, and no request starves."""
+this costs little throughput, and no request starves."""
 _ZONES: Final = 16
 """The lab's choice: drives have 15 to 30."""
 
@@ -105,7 +104,7 @@ PRESETS: Final = {
 
 
 def drive_of(disk: Disk) -> HardDrive:
-    """The drive of a scenario: preset, then changed values."""
+    """Return the drive of a scenario: preset, then changed values."""
     changed = disk.hdd.model_dump(exclude_none=True, exclude={"slower"})
     return replace(PRESETS[disk.preset or DEFAULT], **changed)
 

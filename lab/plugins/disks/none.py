@@ -13,7 +13,7 @@ from lab.plugins.disks._shared import as_text, create_file, drive_element, drive
 
 
 class Unlimited(DiskModel):
-    """It measures the host: useful for functional tests, not for claims about disks."""
+    """A disk that measures the host: useful for functional tests, not for claims about disks."""
 
     @override
     def problems(self, disk: Disk) -> Iterable[Problem]:
@@ -36,7 +36,7 @@ class Unlimited(DiskModel):
 
     @override
     def rotational(self, disk: Disk) -> bool | None:
-        # A file: None, whatever the bus implies.
+        # A file has None, whatever the bus implies.
         return disk.device_rotational
 
 

@@ -53,7 +53,7 @@ PRESETS: Final = {
 
 
 def drive_of(disk: Disk) -> SolidStateDrive:
-    """The drive of a scenario: preset, then changed values."""
+    """Return the drive of a scenario: preset, then changed values."""
     changed = disk.ssd.model_dump(exclude_none=True, exclude={"slower"})
     return replace(PRESETS[disk.preset or DEFAULT], **changed)
 

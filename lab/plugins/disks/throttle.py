@@ -23,14 +23,14 @@ from lab.plugins.disks._shared import as_text, create_file, drive_element, drive
 LARGEST_VALUE: Final = 10**15
 """QEMU's ``THROTTLE_VALUE_MAX``, for a rate and for a burst's rate times its length."""
 LONGEST_BURST: Final = 2**32 - 1
-"""Seconds: a C ``unsigned int``."""
+"""QEMU's longest burst in seconds: a C ``unsigned int``."""
 
 PROBE_SECONDS: Final = 3.0
 """Seconds of the sequential probe against each limit."""
 
 _DIRECTIONS: Final = ("total", "read", "write")
 _UNITS: Final = {"bytes": "bytes_sec", "operations": "iops_sec"}
-"""Our units to libvirt's."""
+"""The lab's units to libvirt's."""
 
 
 def _field(direction: str, unit: str, suffix: str = "") -> str:
@@ -38,7 +38,7 @@ def _field(direction: str, unit: str, suffix: str = "") -> str:
 
 
 def _iotune_names() -> dict[str, str]:
-    """Our names to libvirt's, in libvirt's order."""
+    """Return the lab's names to libvirt's, in libvirt's order."""
     names = {}
     for ours, theirs in (("", ""), ("_max", "_max")):
         for unit, spelling in _UNITS.items():
@@ -57,7 +57,7 @@ IOTUNE: Final = _iotune_names()
 
 
 def throttle_problems(throttle: Throttle) -> Iterable[Problem]:
-    """QEMU's rules, ``throttle_is_valid``, with the lab's names; keys begin ``throttle.``"""
+    """Apply QEMU's rules, ``throttle_is_valid``, to the lab's names; keys begin ``throttle.``"""
     limits: dict[str, int] = throttle.model_dump(exclude={"group"}, exclude_none=True)
     for name, value in limits.items():
         yield from _range_problems(name, value)
@@ -146,8 +146,8 @@ def _burst_problems(limits: dict[str, int], direction: str, unit: str) -> Iterab
 
 
 def _streams(disk: Disk, way: str) -> Iterable[Probe]:
-    """Sequential dd without the page cache: large blocks for limits in bytes, pages for
-    operations."""
+    """Yield probes with sequential dd without the page cache: large blocks for limits in bytes,
+    pages for operations."""
     blocks = (("bytes", 256 * 1024, 1), ("operations", 4096, 4096))
     for unit, block, weight in blocks:
         limits = [getattr(disk.throttle, _field(d, unit)) for d in ("total", way)]
@@ -178,7 +178,7 @@ class Throttled(DiskModel):
 
     @override
     def probes(self, disk: Disk) -> tuple[Probe, ...]:
-        # Not on a real disk: it would be written to, and may be slower than its limits.
+        # Not on a real disk: the probe would write to it, and it may be slower than its limits.
         if disk.device is not None:
             return ()
         return tuple(probe for way in ("write", "read") for probe in _streams(disk, way))

@@ -1,16 +1,16 @@
-"""Faults: what goes wrong with a guest or its disks, or a command to md. One file each; the file's
-name is the fault's name.
+"""Faults of a guest or its disks, and commands to md. One file each; the file's name is the fault's
+name.
 
 How to add one
 --------------
 1. Write ``lab/plugins/faults/NAME.py``. Scenarios then use ``fault: NAME``. Nothing is registered.
-2. Declare its parameters as a ``lab.core.base.Model``. A disk is ``disk: Position``, its place in
-   the cell, from 1. ``name``, ``before``, ``after``, ``during``, ``at`` and ``check`` belong to
+2. Declare its parameters as a ``lab.core.base.Model``. A disk is ``disk: Position``, its position
+   in the cell, from 1. ``name``, ``before``, ``after``, ``during``, ``at`` and ``check`` belong to
    every fault.
 3. Give the file a class with the members of ``lab.model.plugin.FaultKind``, and end it with
    ``FAULT: FaultKind = YourClass()``, so that mypy checks it there:
 
-   * ``problems(parameters, scene)`` yields a ``Problem`` for everything that is impossible there.
+   * ``problems(parameters, scene)`` yields a ``Problem`` for each impossible parameter.
    * ``steps(parameters, scene)`` runs on the host; ``script(parameters, scene)`` runs in the guest,
      by ``sh -e``. Members' counters are read between the two. ``key=value`` lines that the script
      prints are in ``outputs.stdout``; raw output that a step captures under

@@ -1,4 +1,4 @@
-"""What faults share: shell lines about md, positions of disks, common checks and metrics."""
+"""Code for several faults: shell lines about md, positions of disks, common checks and metrics."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from lab.model.scenario.fault import Fault
 from lab.plugins import catalog
 
 Position = Annotated[int, Field(ge=1, le=64)]
-"""A disk's place in the cell, from 1: ``disks`` in order, the array's spares last."""
+"""A disk's position in the cell, from 1: ``disks`` in order, the array's spares last."""
 
 
 def counted(name: str, unit: str = "1", better: str = "lower") -> Metric:
-    """A metric that the host's speed does not affect."""
+    """Return a metric that the host's speed does not affect."""
     return Metric(name=name, unit=unit, better=better, kind=MetricKind.COUNTED)
 
 
@@ -61,19 +61,20 @@ whether none is missing.
 POLL: Final = 0.1
 """Seconds between two readings of md's state."""
 QUIET: Final = 5
-"""Consecutive readings that must find md idle: its thread starts a recovery a moment after the
+"""Consecutive readings that must find md idle: its thread starts a recovery shortly after the
 cause (``md.c: md_check_recovery``)."""
 
 FIND: Final = "d=$(readlink -f {device})\nmd=/sys/block/${{d##*/}}/md\n"
 
 
 def find(device: str) -> str:
-    """Shell lines that set ``$md`` to the array's directory in sysfs, whatever its number."""
+    """Return shell lines that set ``$md`` to the array's directory in sysfs, whatever its
+    number."""
     return FIND.format(device=device)
 
 
 def mark(tag: str) -> str:
-    """The line in the kernel's log at which the fault begins."""
+    """Return the shell line that marks the fault's beginning in the kernel's log."""
     return f"lab: fault {tag}"
 
 
@@ -82,11 +83,11 @@ BEGAN: Final = "read -r began idle < /proc/uptime\n"
 
 
 def settle(device: str, limit: float) -> str:
-    """Shell lines that wait until md is idle, at most ``limit`` seconds, and print how long it was
-    busy.
+    """Return shell lines that wait until md is idle, at most ``limit`` seconds, and print how long
+    md was busy.
 
-    ``sync_action`` says whether it is busy, ``md.rst``. Under emulation each process costs 0.01 s,
-    so the shell uses builtins where it can.
+    ``sync_action`` shows whether md is busy, ``md.rst``. Under emulation each process costs 0.01 s,
+    so the shell uses builtins if possible.
     """
     return (
         f"{find(device)}"
@@ -110,8 +111,11 @@ def settle(device: str, limit: float) -> str:
 
 
 def state(device: str, tag: str) -> str:
-    """Shell lines that print md's state of the array and each member, the superblocks if there is
-    no array, and the kernel's log of the fault."""
+    """Return shell lines that print md's state of array and members, and the kernel's log of the
+    fault.
+
+    If there is no array, they print the superblocks.
+    """
     return (
         f"{find(device)}"
         "if [ -e $md/array_state ]; then\n"
@@ -134,7 +138,7 @@ def state(device: str, tag: str) -> str:
 
 
 def check(device: str, limit: float, action: str = "check") -> str:
-    """Shell lines that make md compare all members, and print what it counted.
+    """Return shell lines that make md compare all members, and print the number of mismatches.
 
     With a member missing there is nothing to compare: md skips such stripes (``raid5.c:
     raid5_sync_request``), and nothing is printed.
@@ -156,11 +160,10 @@ def check(device: str, limit: float, action: str = "check") -> str:
 
 
 def assemble(scene: Scene, gone: Iterable[int] = ()) -> str:
-    """One list of commands that assembles the array from its members, by udev's names, without
-    udev.
+    """Return one list of commands that assembles the array from its members, without udev.
 
     Debian starts arrays as ``auto-read-only`` (``md_mod.start_ro``), which delays a resync until
-    the first write: it is made writable.
+    the first write. So the commands make it writable.
     """
     left = [disk(scene, n).path for n in members(scene) if n not in set(gone)]
     file = bitmap_path(scene.array)
@@ -175,7 +178,7 @@ def assemble(scene: Scene, gone: Iterable[int] = ()) -> str:
 
 
 def bitmap_mounted(scene: Scene) -> str:
-    """Beginning of a list of commands that mounts the bitmap's file system, as after a boot."""
+    """Return the commands that mount the bitmap's file system, as after a boot."""
     number = scene.array.bitmap_disk
     if number is None or bitmap_path(scene.array) is None:
         return ""
@@ -184,7 +187,7 @@ def bitmap_mounted(scene: Scene) -> str:
 
 
 def settings(scene: Scene) -> str:
-    """Shell lines that set the scenario's sysfs values again, which an assembled array has lost."""
+    """Return shell lines that set the scenario's sysfs values, which a new assembly resets."""
     lines = [f"  printf '%s\\n' {words(v)} > $md/{k}" for k, v in scene.array.sysfs.items()]
     if not lines:
         return ""
@@ -192,14 +195,14 @@ def settings(scene: Scene) -> str:
 
 
 def geometry(scene: Scene) -> Geometry:
-    """Where md puts data on the members."""
+    """Return the array's geometry, with the members' data offsets."""
     sizes = [d.disk.size for d in scene.disks]
     return geometry_of(scene.array, without_bitmap_disk(scene.array, sizes))
 
 
 def members(scene: Scene) -> tuple[int, ...]:
-    """Disks of the array, from 1: without the bitmap's disk, and without a missing member unless it
-    was added earlier."""
+    """Return disks of the array, from 1: without the bitmap's disk, and without a missing member
+    unless an earlier fault added it."""
     numbers = range(1, len(scene.disks) + 1)
     found = present(scene.array, without_bitmap_disk(scene.array, numbers))
     added = {f.parameters["disk"] for f in scene.earlier if _kind(f).plugs}
@@ -207,12 +210,12 @@ def members(scene: Scene) -> tuple[int, ...]:
 
 
 def data_offset(scene: Scene) -> int:
-    """First byte of a member's data; 0 on a bare disk."""
+    """Return the first byte of a member's data; 0 on a bare disk."""
     return geometry(scene).data_offset if scene.device else 0
 
 
 def unplugged(scene: Scene) -> frozenset[int]:
-    """Disks that an earlier fault has unplugged, and none has put back."""
+    """Return the disks that earlier faults unplugged, and none plugged in again."""
     gone: set[int] = set()
     for fault in scene.earlier:
         if _kind(fault).unplugs:
@@ -227,7 +230,7 @@ def _kind(fault: Fault) -> FaultKind:
 
 
 def disk(scene: Scene, position: int) -> Standing:
-    """The disk at a place, from 1."""
+    """Return the disk at a position, from 1."""
     return scene.disks[position - 1]
 
 
@@ -239,7 +242,7 @@ def disk_problems(
     member: bool = True,
     unplugged_too: bool = False,
 ) -> Iterable[Problem]:
-    """Problems unless there is such a disk, and it is plugged in.
+    """Yield a problem unless the disk exists and is plugged in.
 
     ``member``: it must belong to the array. ``unplugged_too``: it may be unplugged, or missing in
     the array.
@@ -265,7 +268,7 @@ def _is_absent(scene: Scene, position: int) -> bool:
 
 
 def array_problems(scene: Scene) -> Iterable[Problem]:
-    """A problem unless the cell has a redundant md array."""
+    """Yield a problem unless the cell has a redundant md array."""
     kinds = ("0", "linear", "raid0", "stripe", "-1")
     if not scene.device or scene.array.kind != "md" or scene.array.level in kinds:
         yield Problem(
@@ -276,18 +279,18 @@ def array_problems(scene: Scene) -> Iterable[Problem]:
 
 
 def served(standing: Standing) -> bool:
-    """Whether the disk has a disk server, which accepts commands."""
+    """Return whether the disk has a disk server, which accepts commands."""
     return standing.disk.model in SERVED
 
 
 def pairs(text: str) -> dict[str, str]:
-    """``key=value`` lines as a mapping."""
+    """Parse ``key=value`` lines."""
     found = (line.partition("=") for line in text.splitlines())
     return {key: value.strip() for key, equals, value in found if equals and key.isidentifier()}
 
 
 def number(text: str, key: str) -> float:
-    """A number that a script must have printed; ``ToolError``: it is missing."""
+    """Return a number that a script must have printed; ``ToolError``: it is missing."""
     try:
         return float(pairs(text)[key])
     except (KeyError, ValueError):
@@ -300,12 +303,12 @@ _BEGUN: Final = re.compile(
 _DONE: Final = re.compile(
     r"^\[ *([\d.]+)\] md: \S+: (?:resync|recovery|requested-resync) done", re.MULTILINE
 )
-"""``md.c: md_do_sync``, in every kernel since 2.6; a check is called ``data-check``."""
+"""Message of ``md.c: md_do_sync``, in every kernel since 2.6; a check is called ``data-check``."""
 _MEMBER: Final = re.compile(r"member (\S+) (\S+) (\d+) (\S*)")
 
 
 def common(stdout: str, files: Mapping[str, str]) -> dict[str, float]:
-    """Metrics of every fault on an array, except bytes and acknowledged writes."""
+    """Return the metrics of every fault on an array, except bytes and acknowledged writes."""
     found: dict[str, float] = {}
     found["seconds"] = round(number(stdout, "ended") - number(stdout, "began"), 3)
     found["degraded_most"] = number(stdout, "degraded_most")

@@ -14,7 +14,7 @@ from lab.plugins.faults._shared import Position, array_problems, disk, disk_prob
 
 
 class FailParameters(Model):
-    """Which disk."""
+    """The member, and whether it is removed."""
 
     disk: Position
     remove: bool = False
@@ -36,8 +36,7 @@ class Fail(FaultKind):
 
     @override
     def script(self, parameters: Any, scene: Scene) -> str:
-        # md releases a failed member a moment later, when its requests have ended: removal is tried
-        # again.
+        # md releases a failed member only when its requests have ended, so removal is retried.
         p = checked(FailParameters, parameters)
         path = disk(scene, p.disk).path
         script = words("mdadm", scene.device, "--fail", path) + " 2>&1\n"

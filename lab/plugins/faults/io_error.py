@@ -22,7 +22,7 @@ from lab.plugins.faults._shared import Position, counted, data_offset, disk, dis
 
 
 class IoErrorParameters(Model):
-    """Which disk, and where on it."""
+    """The disk, and the range on it."""
 
     disk: Position
     direction: Literal["read", "write"] = "read"
@@ -31,7 +31,7 @@ class IoErrorParameters(Model):
     length: Size = 4096
     """Bytes."""
     times: int | None = Field(default=None, ge=1)
-    """How many requests fail; ``None``: all that touch the range."""
+    """Number of requests that fail; ``None``: all that touch the range."""
 
     @field_validator("length")
     @classmethod
@@ -42,7 +42,7 @@ class IoErrorParameters(Model):
 
 
 class IoError(FaultKind):
-    """EIO on command."""
+    """The disk server replies EIO for the range."""
 
     @property
     @override
@@ -90,7 +90,7 @@ class IoError(FaultKind):
 
     @override
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        # raid5.c and raid1.c log the same words.
+        # raid5.c and raid1.c log the same message.
         return {
             "corrected": float(outputs.files.get("state.txt", "").count("read error corrected"))
         }

@@ -36,11 +36,11 @@ from lab.plugins.faults._shared import (
 )
 
 _LOST: Final = re.compile(r" ok (\d+)$", re.MULTILINE)
-"""The servers' answers: bytes that were in their caches."""
+"""The servers' replies: bytes in their caches."""
 
 
 class PowerCutParameters(Model):
-    """What is lost, and how the array is started again."""
+    """Loss of caches, and how the array is started again."""
 
     lose_cache: bool = False
     """Modelled disks lose their volatile cache."""
@@ -49,7 +49,7 @@ class PowerCutParameters(Model):
 
 
 class PowerCut(FaultKind):
-    """SIGKILL, and a boot."""
+    """SIGKILL of QEMU, then a boot."""
 
     @property
     @override

@@ -28,13 +28,13 @@ from lab.plugins.faults._shared import (
 
 
 class PullParameters(Model):
-    """Which disk."""
+    """The disk."""
 
     disk: Position
 
 
 class Pull(FaultKind):
-    """The device disappears, with its requests in flight."""
+    """The device disappears with its requests in flight."""
 
     @property
     @override

@@ -1,7 +1,7 @@
 """A member that was failed, removed or pulled comes back, ``mdadm --re-add``.
 
-With a bitmap md recovers what was written meanwhile. Without one it does not accept the disk as the
-former member (``Manage.c: attempt_re_add``; ``md.c: md_add_new_disk``).
+With a bitmap md recovers only regions that were written since. Without one it does not accept the
+disk as the former member (``Manage.c: attempt_re_add``; ``md.c: md_add_new_disk``).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from lab.plugins.faults._shared import (
 )
 
 _LEFT: Final = ("failed", "detached")
-"""mdadm's words for failed members, and for those whose disk is gone."""
+"""mdadm's names for failed members, and for members whose disk is gone."""
 
 
 class ReAddParameters(Model):
-    """Which disk."""
+    """The disk, and whether it may be added as a new one."""
 
     disk: Position
     add: bool = False
@@ -75,7 +75,7 @@ class ReAdd(FaultKind):
 
     @override
     def script(self, parameters: Any, scene: Scene) -> str:
-        # Its failed or detached entry in the array is removed first.
+        # Its failed or detached entry in the array must be removed first.
         p = checked(ReAddParameters, parameters)
         path = disk(scene, p.disk).path
         lines = [

@@ -18,7 +18,7 @@ from lab.plugins.faults._shared import Position, array_problems, disk, disk_prob
 
 
 class ReplaceParameters(Model):
-    """Which disk, and its replacement."""
+    """The member, and its replacement."""
 
     disk: Position
     with_: Position = Field(alias="with")
@@ -39,7 +39,7 @@ class Replace(FaultKind):
         yield from array_problems(scene)
         yield from disk_problems(scene, p.disk)
         yield from disk_problems(scene, p.with_, "with")
-        if scene.earlier:  # earlier faults change which disks are spares: mdadm checks it
+        if scene.earlier:  # earlier faults change which disks are spares, so mdadm checks it
             return
         members = len(scene.disks) - scene.array.spares
         if p.disk > members:

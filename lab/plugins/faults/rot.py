@@ -1,9 +1,9 @@
 """Corruption: bytes of a member change while the array is stopped, without an error.
 
-md does not verify reads: corrupted data is read as it is. ``check`` counts the stripe, 8 sectors
-per page, and ``repair`` computes parity from the data it finds (``raid5.c:
-handle_parity_checks5``). md's layout decides what a member holds where: the first chunk of the last
-member of a left-symmetric RAID 5 is parity.
+md does not verify reads: it returns corrupted data. ``check`` counts the stripe, 8 sectors per
+page, and ``repair`` computes parity from the data it finds (``raid5.c: handle_parity_checks5``).
+md's layout decides the contents of a member: the first chunk of the last member of a left-symmetric
+RAID 5 is parity.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from lab.plugins.faults._shared import (
 )
 
 PATTERN: Final = 0xA5
-"""What a plain disk's bytes become; a modelled disk's are inverted by it (exclusive or)."""
+"""New value of a plain disk's bytes; a modelled disk's bytes are changed by exclusive or."""
 
 
 class RotParameters(Model):
-    """Which disk, and where on it."""
+    """The disk, and the range on it."""
 
     disk: Position
     offset: Size = 0
@@ -51,7 +51,7 @@ class RotParameters(Model):
 
 
 class Rot(FaultKind):
-    """The array is stopped, bytes change, and it is assembled again."""
+    """Stop the array, change bytes, and assemble it again."""
 
     @property
     @override
@@ -84,7 +84,7 @@ class Rot(FaultKind):
 
     @override
     def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
-        # The array is stopped first, so that the guest caches no copy of the bytes.
+        # Stop the array first, so that the guest caches no copy of the bytes.
         p = checked(RotParameters, parameters)
         rotten, first = disk(scene, p.disk), geometry(scene).data_offset + p.offset
         stop = GuestCommand(

@@ -19,7 +19,7 @@ from lab.plugins.faults._shared import Position, disk, disk_problems, served
 
 
 class SlowParameters(Model):
-    """Which disk, and its new limits."""
+    """The disk, and its new limits."""
 
     disk: Position
     total_bytes_per_second: Rate | None = Field(default=None, ge=1)
@@ -33,7 +33,7 @@ class SlowParameters(Model):
 
     @property
     def limits(self) -> dict[str, int]:
-        """The given limits, by libvirt's names (``<iotune>``)."""
+        """Return the given limits, by libvirt's names (``<iotune>``)."""
         given = self.model_dump(exclude={"disk", "stall"}, exclude_none=True)
         return {
             k.replace("_operations_per_second", "_iops_sec").replace("_per_second", "_sec"): v

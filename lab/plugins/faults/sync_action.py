@@ -19,7 +19,7 @@ from lab.plugins.faults._shared import array_problems, counted, find, number
 
 
 class SyncActionParameters(Model):
-    """What md is to do."""
+    """The action."""
 
     action: Literal["check", "repair"]
 

@@ -37,7 +37,7 @@ _NUMBER: Final = re.compile(r"-?\d+[kmgtp]?(,-?\d+[kmgtp]?){0,2}", re.IGNORECASE
 
 
 def unknown(key: str) -> str:
-    """The error for an option that fio does not have."""
+    """Return the error for an option that fio does not have."""
     if key in ("output", "output-format", "output_format", "name"):
         return f"{key!r} is set by the lab: remove it"
     near = get_close_matches(key, {*OPTIONS, *OTHER_NAMES}, n=1)
@@ -46,7 +46,7 @@ def unknown(key: str) -> str:
 
 
 def normal(name: str, given: object) -> Value:
-    """The value of one option in the lab's spelling."""
+    """Return the value of one option in the lab's spelling."""
     if isinstance(given, list | tuple | dict):
         raise ValueError(
             f"{name} takes one value, found {as_yaml(given)}: write it as on fio's command line"
@@ -75,7 +75,7 @@ def _switch(name: str, given: object) -> int:
 
 
 def _size(name: str, given: object) -> Value:
-    """Bytes; percentages and ranges stay text."""
+    """Return bytes; percentages and ranges stay text."""
     text = str(given).strip()
     if text.endswith("%") and text[:-1].replace(".", "", 1).isdigit():
         return text
@@ -98,7 +98,7 @@ def _bytes(name: str, text: str) -> int:
 
 
 def _microseconds(name: str, given: object) -> str:
-    """With its unit: a plain number means microseconds here, and seconds elsewhere."""
+    """Return the value with its unit: a plain number means microseconds here, seconds elsewhere."""
     match = _FIO_TIME.fullmatch(str(given).strip())
     alone = match is not None and not match[2]
     return f"{round(float(str(given)) if alone else _time(name, given) * 1e6)}us"

@@ -1,4 +1,4 @@
-"""How the lab runs a guest program: its source on the command line of python3."""
+"""Runs a guest program by passing its source on the command line of python3."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def _source(program: str) -> str:
 
 
 def command(program: str, arguments: dict[str, Any]) -> str:
-    """A shell command that runs ``PROGRAM.py`` of this package with these arguments."""
+    """Return a shell command that runs ``PROGRAM.py`` of this package with these arguments."""
     return words("python3", "-c", _source(program), json.dumps(arguments))

@@ -1,5 +1,5 @@
-"""Workloads: what is done to a target, and how its output is read. One file each; the file's name
-is the tool's name.
+"""Workloads: commands on a target, and parsers of their output. One file each; the file's name is
+the tool's name.
 
 How to add one
 --------------

@@ -1,4 +1,4 @@
-"""What workloads share: paths of the target, JSON of the lab's own programs."""
+"""Code for several workloads: paths of the target, JSON of the lab's own programs."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from lab.plugins.guest_programs._shared import command
 TARGET: Final = "{target}"
 """Placeholder of the target in a tool's parameters."""
 LARGEST_SMALL_FILE: Final = 64 * 1024**2
-"""Bytes of a file in a tree, at most: the guest program creates each in memory."""
+"""Most bytes of a file in a tree: the guest program creates each file in memory."""
 
 P = TypeVar("P", bound=BaseModel)
 
 
 def aimed(path: str, advice: str) -> str:
-    """A path that contains the target; ``ValueError`` with the advice if it does not."""
+    """Check that a path contains the target; else ``ValueError`` with the advice."""
     if TARGET not in path:
         raise ValueError(f"does not contain {TARGET}: {advice}")
     return path
 
 
 def read_json(kind: type[P], tool: str, outputs: Outputs) -> P:
-    """The JSON that a guest program printed; ``ToolError``: it is something else."""
+    """Parse the JSON that a guest program printed; ``ToolError``: it is something else."""
     try:
         return kind.model_validate_json(outputs.stdout)
     except ValidationError:
@@ -36,14 +36,14 @@ def read_json(kind: type[P], tool: str, outputs: Outputs) -> P:
 
 
 def small(size: int) -> int:
-    """Bytes of a small file; ``ValueError``: it is too large."""
+    """Check the size of a small file in bytes; ``ValueError``: it is too large."""
     if size > LARGEST_SMALL_FILE:
         raise ValueError("expected 64MiB or less: use dd or fio for large files")
     return size
 
 
 def tree_command(directory: str, phases: Sequence[str], tree: Mapping[str, int]) -> str:
-    """The command that runs these phases on a tree of files, ``guest_programs/tree.py``."""
+    """Return the command that runs these phases on a tree of files, ``guest_programs/tree.py``."""
     arguments = {
         "directory": directory,
         "phases": list(phases),

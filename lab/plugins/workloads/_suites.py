@@ -1,4 +1,4 @@
-"""What suites of tests share: the command, its output, and the results of their tests."""
+"""Code for test suites: the command, its output, and the results of their tests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ENDED: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteCall:
-    """How a suite is called and how it reports its tests: ``guest_programs/suite.py``."""
+    """Command line and output format of a suite: ``guest_programs/suite.py``."""
 
     folder: str
     find: str
@@ -43,7 +43,7 @@ class SuiteCall:
 
 
 def suite_command(mode: str, p: SuiteParameters, tests: Sequence[str], call: SuiteCall) -> str:
-    """The command that lists a suite's tests, or runs them."""
+    """Return the command that lists a suite's tests, or runs them."""
     arguments: dict[str, Any] = {
         "mode": mode,
         "directory": p.place,
@@ -66,15 +66,15 @@ COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 KERNEL: Final = "kernel"
 """Name of the kernel's messages among a test's logs (``lab/plugins/guest_programs/suite.py``)."""
 LONGEST_REASON: Final = 300
-"""Characters of a suite's reason for a result."""
+"""Longest reason for a result, in characters."""
 _MARKED: Final = re.compile(r"\n--lab-- (.*)\n")
-"""A line of the lab's own. It begins with a newline, since the suite may have printed half a
-line."""
+"""A line of the lab's program. It begins with a newline, since the suite may have printed a part of
+a line."""
 
 
 @dataclass(slots=True)
 class SuiteOutput:
-    """What a suite printed, and what the lab added, as far as it goes."""
+    """The suite's output and the lab's lines in it, possibly cut off."""
 
     text: str = ""
     """The suite's own output."""
@@ -82,16 +82,17 @@ class SuiteOutput:
     hung: dict[str, float] = field(default_factory=dict)
     """Tests that reached their time limit, with the limit in seconds."""
     logs: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
-    """Test to log files and their contents; ``KERNEL`` has the kernel's messages of that time."""
+    """Log files of each test, name and contents; ``KERNEL`` is the kernel's messages of that
+    time."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Duration of each test that has ended."""
     ends: dict[str, int | None] = field(default_factory=dict)
-    """The last test that had started, or nothing, to the status with which the suite ended then."""
+    """Exit status of each call of the suite, by the last test that had started; empty: none had."""
     over: bool = False
     """The output is complete."""
 
     def log(self, test: str, name: str = "") -> str:
-        """A test's log of that name, or its first one; empty: it has none."""
+        """Return a test's log of that name, or its first one; empty: it has none."""
         found = self.logs.get(test, ())
         return next((text for file, text in found if name in ("", file.rpartition("/")[2])), "")
 
@@ -137,7 +138,7 @@ def suite_output(stdout: str) -> SuiteOutput:
             found.seconds[told.ended] = told.seconds
         elif told.last is not None:
             before = next((piece for piece in reversed(own) if piece), "\n")
-            own.append("" if before.endswith("\n") else "\n")  # it broke off within a line
+            own.append("" if before.endswith("\n") else "\n")  # the suite stopped within a line
             found.ends[told.last] = told.status
             if told.hung:
                 found.hung[told.hung] = told.limit
@@ -166,13 +167,13 @@ def _listed(text: str) -> _Listed:
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """The tests that were listed before the first one ran; empty: the list cannot be read."""
+    """Return the tests listed before the first one ran; empty: the list cannot be read."""
     return _listed(text).tests
 
 
 def tested_version(text: str) -> str:
-    """The mdadm version when tests were listed: ``v4.4`` of ``mdadm - v4.4 - 2024-11-07``; empty:
-    unknown."""
+    """Return the mdadm version when tests were listed, such as ``v4.4`` of ``mdadm - v4.4 -
+    2024-11-07``; empty: unknown."""
     said = _listed(text).version
     return said.removeprefix("mdadm - ").partition(" - ")[0] if said.startswith("mdadm - ") else ""
 
@@ -183,7 +184,7 @@ def endings(
     begun: Sequence[str],
     found: Mapping[str, tuple[Ending, str]],
 ) -> tuple[Tested, ...]:
-    """The result of every requested test; ``found`` has those that the suite itself reported."""
+    """Return the result of every requested test; ``found`` has those that the suite reported."""
     tests = out.tests if out.tests is not None else meant
     return tuple(
         _ending(name, out, begun, found).model_copy(
@@ -210,13 +211,13 @@ def _ending(
 
 
 def _plain(text: str) -> str:
-    """Its printable part, at most :data:`LONGEST_REASON` characters."""
+    """Return its printable characters, at most :data:`LONGEST_REASON`."""
     shown = "".join(c if c.isprintable() else " " for c in COLOUR.sub("", text))
     return shown.strip()[:LONGEST_REASON]
 
 
 def _over(out: SuiteOutput, test: str = "") -> str:
-    """How the suite ended; with a test, how it ended when that was its last one."""
+    """Return how the suite ended; with a test, how it ended if that was the last one."""
     if test not in out.ends and (test or not out.over):
         return "the suite's output is cut off"
     status = out.ends.get(test, next(reversed(out.ends.values()), None))
@@ -228,7 +229,7 @@ def _over(out: SuiteOutput, test: str = "") -> str:
 
 
 def counted(suite: str, out: SuiteOutput, tests: Sequence[Tested]) -> dict[str, float]:
-    """Number of tests by result; ``ToolError``: the output is incomplete, or no test ran."""
+    """Return the number of tests by result; ``ToolError``: output incomplete, or no test ran."""
     if not out.over or not tests:
         said = out.text.strip()[-300:]
         raise ToolError(f"{suite} did not finish, or ran nothing: {said!r}")
@@ -244,6 +245,6 @@ def counted(suite: str, out: SuiteOutput, tests: Sequence[Tested]) -> dict[str, 
 
 
 def last_line(text: str) -> str:
-    """The last line that is not blank."""
+    """Return the last line that is not blank."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else ""

@@ -8,8 +8,8 @@ Without ``column``, of Debian's ``bsdextrautils``, ``check`` prints errors and c
 
 ``common/rc`` reads the kernel's version as three numbers, and cannot parse those of Debian's newer
 kernels: ``7.3.4+deb13-amd64`` becomes ``7.3.4deb13`` (``_have_kver``). So the suite, and no other
-program in the guest, gets a ``uname`` that prints ``7.3.4-deb13-amd64``; the kernel's modules and
-its configuration have links of that name meanwhile.
+program in the guest, gets a ``uname`` that prints ``7.3.4-deb13-amd64``. During the suite the
+kernel's modules and its configuration have links of that name.
 
 Tests that need programs of ``src/`` need them built in the directory, for a libc no newer than the
 guest's: images have no compiler.
@@ -52,7 +52,7 @@ _LINE: Final = re.compile(
     r"(?: \(.*\))? *(?:\[(?P<ending>passed|failed|not run)\])?$"
 )
 _FACT: Final = re.compile(r"^ {4}\w+( |$).*\.\.\.")
-"""A value of the test, now and the last time."""
+"""A value of the test, now and in the previous run."""
 _WORDS: Final[dict[str, Ending]] = {
     "passed": "passed",
     "failed": "failed",
@@ -73,14 +73,14 @@ if [ "$readable" != "$release" ]; then
   PATH={place}/lab-bin:$PATH
 fi
 """
-"""Shell lines before the suite's: a kernel release that it can parse."""
+"""Shell lines before the suite's: they give it a kernel release that it can parse."""
 _WORST: Final[tuple[Ending, ...]] = ("failed", "passed", "skipped")
-"""Worst first: the result of a test that ran several times, on each disk or under each
+"""Results in order, worst first, for a test that ran several times: on each disk or under each
 condition."""
 
 
 class BlktestsParameters(SuiteParameters):
-    """Which tests."""
+    """Requested tests, and parameters of every suite."""
 
     tests: tuple[str, ...] = Field(default=("md",), min_length=1, validate_default=True)
     """Groups, tests (``md/001``), or shell patterns of a group's tests (``md/00[1-4]``)."""
@@ -88,7 +88,7 @@ class BlktestsParameters(SuiteParameters):
     @field_validator("tests")
     @classmethod
     def _of_groups(cls, tests: tuple[str, ...]) -> tuple[str, ...]:
-        """A group stands for all its tests."""
+        """Replace a group with all its tests."""
         for test in tests:
             if not re.fullmatch(r"[a-z0-9_]+(/[^/\s]+)?", test):
                 raise ValueError(f"{test!r} is not a group, such as md, or a test, such as md/001")
@@ -150,8 +150,8 @@ class Blktests(WorkloadTool, Suite):
 
     @override
     def endings(self, parameters: Any, listed_: str, outputs: Outputs) -> tuple[Tested, ...]:
-        # A line of a whole group counts for each of its tests. A test during which the suite
-        # stopped may have had more disks to come.
+        # A line about a group counts for each of its tests. If the suite stopped during a test,
+        # some disks of that test may be missing.
         checked(BlktestsParameters, parameters)
         out = suite_output(outputs.stdout)
         meant = out.tests if out.tests is not None else listed(listed_)
@@ -186,7 +186,7 @@ class Blktests(WorkloadTool, Suite):
 
 
 def _lines(text: str) -> Iterator[tuple[re.Match[str], list[str]]]:
-    """Each line about a test, and the indented ones below it."""
+    """Yield each line about a test, and the indented lines below it."""
     about: re.Match[str] | None = None
     below: list[str] = []
     for line in text.splitlines():
@@ -202,7 +202,7 @@ def _lines(text: str) -> Iterator[tuple[re.Match[str], list[str]]]:
 
 
 def _reason(match: re.Match[str], below: Sequence[str]) -> str:
-    """The first line that differs from the expected output; for other reasons all lines."""
+    """Return the first line that differs from the expected output; for other reasons all lines."""
     kept = (line for line in below if line.strip() and not _FACT.match(line))
     said = [line[4:].rstrip() for line in kept if "run blktests " not in line]
     differs = [s for s in said if s[0] in "+-" and not s.startswith(("+++ ", "--- "))]

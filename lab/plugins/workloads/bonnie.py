@@ -1,10 +1,9 @@
 """bonnie++ 2: a large file written, rewritten, read and seeked in, and many files created and
 removed.
-
-Options are bonnie++'s letters, their parts have the names of its CSV. Reads come from the page
-cache if the file fits into it: bonnie++ requires twice the memory, and ``r: 0`` switches that check
-off. For a test that took less than half a second it prints ``+++++``: that metric is left out. Its
-K are KiB.
+Options are bonnie++'s letters; their parts have the names of its CSV. If the file fits into the
+page cache, reads come from there: bonnie++ requires twice the memory, and ``r: 0`` disables that
+check. For a test of less than half a second it prints ``+++++``: that metric is left out. Its K are
+KiB.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ class BonnieParameters(Model):
 
 
 def metric(test: str) -> Metric:
-    """Rates of data in bytes per second, others in operations per second."""
+    """Return a test's rate: of data in bytes per second, else in operations per second."""
     names = {"put_block": "write_throughput", "get_block": "read_throughput"}
     if test in BLOCKS or test in CHARACTERS:
         return Metric(name=names.get(test, f"{test}_throughput"), unit="B/s")
@@ -121,7 +120,7 @@ def metric(test: str) -> Metric:
 
 
 def longest(test: str) -> Metric:
-    """The longest time of one operation of a test."""
+    """Return the longest time of one operation of a test."""
     words_ = {"put_block": "write", "get_block": "read"}
     return Metric(name=f"{words_.get(test, test)}_max_latency", unit="s", better="lower")
 
@@ -147,7 +146,7 @@ class Bonnie(WorkloadTool):
 
     @override
     def script(self, parameters: Any, target: str) -> str:
-        # bonnie++ runs as root only if told so by name; with -q it prints only the CSV.
+        # bonnie++ runs as root only with a user's name; with -q it prints only the CSV.
         p = checked(BonnieParameters, parameters)
         directory = p.d.replace(TARGET, target)
         file = f"{p.s // MIB}:{p.io_chunk_size}:{p.seeks}:{p.seek_proc_count}" if p.s else "0"
@@ -223,7 +222,7 @@ class Bonnie(WorkloadTool):
 
 
 def _asked(p: BonnieParameters) -> Iterator[tuple[str, tuple[int, int]]]:
-    """The tests that run, and their fields."""
+    """Yield the tests that run, and their fields."""
     if p.s != 0:
         yield from BLOCKS.items()
         yield from SEEKS.items()
@@ -234,7 +233,7 @@ def _asked(p: BonnieParameters) -> Iterator[tuple[str, tuple[int, int]]]:
 
 
 def _check_asked(p: BonnieParameters, fields: Sequence[str]) -> None:
-    """``ToolError`` if it ran with other sizes."""
+    """``ToolError`` if it ran with other sizes than requested."""
     wanted = {"file_size": (5, f"{p.s // MIB}M" if p.s else ""), "seed": (4, str(p.z))}
     wanted["num_files"] = (21, str(p.n) if p.n else "")
     for name, (index, value) in wanted.items():
@@ -243,7 +242,7 @@ def _check_asked(p: BonnieParameters, fields: Sequence[str]) -> None:
 
 
 def _same_size(found: str, wanted: str) -> bool:
-    """``1G`` is ``1024M``."""
+    """Return whether two sizes are equal: ``1G`` is ``1024M``."""
     return found[-1:] == "G" and found[:-1].isdigit() and f"{int(found[:-1]) * 1024}M" == wanted
 
 

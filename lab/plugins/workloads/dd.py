@@ -77,7 +77,7 @@ class DdParameters(Model):
 
     @model_validator(mode="after")
     def _one_target(self) -> DdParameters:
-        """Exactly one operand must name the target, which decides the direction."""
+        """Check that exactly one operand names the target; it decides the direction."""
         reads, writes = TARGET in (self.if_ or ""), TARGET in (self.of or "")
         if reads == writes:
             found = "both if and of name" if reads else "neither if nor of names"
@@ -105,7 +105,7 @@ def _known(text: str | None, known: frozenset[str]) -> str | None:
 
 
 def bytes_moved(parameters: DdParameters) -> int | None:
-    """Bytes that a complete run moves; ``None``: depends on the target's size."""
+    """Return the bytes that a complete run moves; ``None``: depends on the target's size."""
     return None if parameters.count is None else parameters.bs * parameters.count
 
 

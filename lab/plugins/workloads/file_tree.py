@@ -102,7 +102,7 @@ class FileTree(WorkloadTool):
 
     @override
     def script(self, parameters: Any, target: str) -> str:
-        # One Python program: starting a process per file would be measured too.
+        # One Python program, because starting a process per file would be measured too.
         p = checked(FileTreeParameters, parameters)
         tree = p.model_dump(exclude={"directory", "phases"})
         return tree_command(p.directory.replace(TARGET, target), p.phases, tree)

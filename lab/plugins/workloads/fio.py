@@ -26,14 +26,14 @@ from lab.plugins.fio_options.values import LOGS, Value, normal, unknown
 from lab.plugins.workloads._shared import TARGET, aimed
 
 CUT: Final = "--8<-- fio log --8<--"
-"""Begins a line before each log file, with its name, and the last line, with ``end``."""
+"""Line before each log file, followed by its name; the last line is followed by ``end``."""
 
 DIRECTIONS: Final = ("read", "write", "trim")
 PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9)
 
 
 def metric_names(direction: str) -> Iterator[str]:
-    """Metrics of one of ``DIRECTIONS``, or with ``""`` of all together."""
+    """Yield metrics of one of ``DIRECTIONS``; ``""``: of all together."""
     tag = f"{direction}_" if direction else ""
     yield from (f"{tag}{name}" for name in ("throughput", "iops", "latency"))
     yield from (f"{tag}clat_p{_digits(p)}" for p in PERCENTILES)
@@ -77,7 +77,7 @@ class FioParameters(Model):
     @classmethod
     @override
     def _known_keys(cls, value: object) -> object:
-        # Known options under one name each, with values in one spelling.
+        # Store options under their main names, with values in one spelling.
         if not isinstance(value, dict):
             return value
         found: dict[str, Value] = {}
@@ -98,7 +98,7 @@ class FioParameters(Model):
 
     @model_validator(mode="after")
     def _seed_counts(self, info: ValidationInfo) -> Self:
-        """fio would ignore it silently; stored runs that have it can still be read."""
+        """Refuse a seed that fio would silently ignore; stored runs with one are still readable."""
         idle = "randseed" in self.options and self.options.get("randrepeat") != 0
         if idle and info.context != KEPT:
             raise ValueError(
@@ -108,7 +108,7 @@ class FioParameters(Model):
 
 
 def _check(options: Mapping[str, Value]) -> None:
-    """Refuse what fio would accept and the lab could not interpret."""
+    """Refuse options that fio accepts and the lab cannot interpret."""
     named = [str(options[key]) for key in ("filename", "directory") if key in options]
     if named:
         aimed(" ".join(named), "leave filename out to aim at the array")
@@ -204,8 +204,8 @@ class Fio(WorkloadTool):
         return found
 
     def series(self, parameters: Any, outputs: Outputs) -> Mapping[tuple[str, str], Trace]:
-        """Throughput of all jobs from ``write_bw_log``, else operations from ``write_iops_log``,
-        per second."""
+        """Return bytes per second of all jobs from ``write_bw_log``, else operations per second
+        from ``write_iops_log``."""
         options = checked(FioParameters, parameters).options
         kinds = [k for k in ("bw", "iops") if options.get(f"write_{k}_log")]
         if not kinds:
@@ -241,7 +241,7 @@ def _as_text(name: str, value: Value) -> str:
 
 
 def document(stdout: str, stderr: str = "") -> dict[str, Any]:
-    """fio's JSON, with one job, without notes before it and logs after it."""
+    """Return fio's JSON, with one job, without messages before it and logs after it."""
     report = stdout.partition(CUT)[0]
     start = report.find("{\n")
     try:
@@ -274,7 +274,7 @@ def _number(side: Any, *path: str) -> float:
 
 
 def _percentiles(side: Mapping[str, Any], options: Mapping[str, Value]) -> Iterator[Any]:
-    """Completion latencies in seconds; without those missing in a ``percentile_list``."""
+    """Yield completion latencies in seconds; without those missing in a ``percentile_list``."""
     if options.get("clat_percentiles", 1) == 0:
         return
     for percentile in PERCENTILES:
@@ -285,7 +285,7 @@ def _percentiles(side: Mapping[str, Any], options: Mapping[str, Value]) -> Itera
 
 
 def _check_done(options: Mapping[str, Value], moved: float, seconds: float) -> None:
-    """``ToolError`` if the job ended early, and so measured something else."""
+    """``ToolError`` if the job ended early, so that its values mean something else."""
     asked = options.get("runtime")
     if options.get("time_based") and isinstance(asked, float) and seconds < 0.98 * asked:
         raise ToolError(f"fio ended after {seconds:.1f} s, expected {asked:g} s")
@@ -303,7 +303,8 @@ def _count(options: Mapping[str, Value], name: str) -> int:
 
 
 def logs(stdout: str) -> dict[str, tuple[tuple[int, int, int, int], ...]]:
-    """fio's log files by name: milliseconds, value, direction (0 reads), bytes of the request.
+    """Return fio's log files by name: milliseconds, value, direction (0: read), bytes of the
+    request.
 
     Values are KiB/s, operations per second or nanoseconds, as in fio's manual.
     """
@@ -328,8 +329,11 @@ def logs(stdout: str) -> dict[str, tuple[tuple[int, int, int, int], ...]]:
 def _traced(
     files: Iterable[tuple[tuple[int, int, int, int], ...]], kind: str, span: int
 ) -> dict[tuple[str, str], Trace]:
-    """Sums over all jobs' logs: averages of ``span`` milliseconds from fio, or, if fio logged every
-    request, the bytes or requests of each second."""
+    """Return sums over all jobs' logs.
+
+    fio's averages over ``span`` milliseconds; if fio logged every request, bytes or requests per
+    second.
+    """
     sums: dict[str, dict[int, float]] = {}
     for rows in files:
         for at, value, direction, size in rows:

@@ -1,9 +1,10 @@
-"""Durable writes with a ledger: known blocks, each reported to the host once it is on the disks.
+"""Durable writes with a ledger: each block is reported to the host once the disks have acknowledged
+it.
 
-One block is written without the page cache and flushed; then its number goes to the host, one line
-per block. So the host knows what the disks have acknowledged, whenever the guest ends, and what
-must be there afterwards. After a fault that comes during or after it, every block is read and
-compared; the fault's metrics ``acknowledged``, ``lost`` and ``intact`` have the result.
+The program writes one block without the page cache, flushes it, and sends its number to the host,
+one line per block. So at any time the host knows which blocks must survive the end of the guest.
+After a fault during or after the workload, every block is read and compared. The fault's metrics
+``acknowledged``, ``lost`` and ``intact`` have the result.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class LedgerParameters(Model):
     size: Size
     """Bytes of that range; the blocks are spread over it."""
     flush: bool = True
-    """Flush after each block; without, a block is reported while a volatile cache may still hold
-    it."""
+    """Flush after each block. Otherwise a block may still be in a volatile cache when it is
+    reported."""
     seed: int = Field(default=1, ge=0)
     """Decides contents, and the first block's place."""
 
@@ -86,7 +87,7 @@ class _Found(BaseModel):
 
 
 class Ledger(WorkloadTool, Keeper):
-    """Durable writes, and whether they survive."""
+    """Durable writes that are verified after faults."""
 
     @property
     @override
@@ -151,7 +152,7 @@ class Ledger(WorkloadTool, Keeper):
 
     @override
     def seeded(self, parameters: Any, seed: int) -> Model:
-        # Places are those of the seed before, moved by the difference: 7919 blocks.
+        # A seed uses the previous seed's positions, moved by 7919 blocks.
         p = checked(LedgerParameters, parameters)
         return p.model_copy(update={"seed": p.seed + 7919 * (seed - 1)})
 
@@ -161,7 +162,7 @@ class Ledger(WorkloadTool, Keeper):
 
 
 def acknowledged(told: str) -> int:
-    """Number of blocks reported, in order from 0; an incomplete last line does not count."""
+    """Return the number of reported blocks, in order from 0, without an incomplete last line."""
     whole, _, _ = told.rpartition("\n")
     numbers = [line for line in whole.splitlines() if line.isdecimal()]
     if [int(n) for n in numbers] != list(range(len(numbers))):

@@ -56,14 +56,14 @@ _BROKEN: Final = re.compile(r"\(KNOWN BROKEN TEST: (.*?)\)")
 _SKIPPED: Final = re.compile(r"^\s*SKIPPING, REASON: (.*)", re.MULTILINE)
 _SKIPPING: Final = re.compile(r"^skipping\.\.\. ", re.MULTILINE)
 _KERNEL_ERROR: Final = re.compile(r"error|call trace|segfault", re.IGNORECASE)
-"""What the suite looks for in the kernel's messages after a test (``do_test``)."""
+"""The suite's own pattern for errors in the kernel's messages after a test (``do_test``)."""
 _OF_KERNEL: Final = "dmesg prints errors"
 _CALLED: Final = re.compile(r"^\++ \S*/mdadm (--quiet )?(.*)")
 _STATUS: Final = re.compile(r"^\++ rv=(\d+)$")
 _LACKS: Final = re.compile(r": ([\w./+-]+): command not found$")
 _MEANT: Final = " check opposite_result"
 _LONGEST_CALL: Final = 90
-"""Characters of a command in a reason."""
+"""Longest command in a reason, in characters."""
 _WORDS: Final[dict[str, Ending]] = {
     "succeeded": "passed",
     "FAILED": "failed",
@@ -72,7 +72,7 @@ _WORDS: Final[dict[str, Ending]] = {
 
 
 class MdadmTestsParameters(SuiteParameters):
-    """Which tests, and which mdadm."""
+    """Requested tests, and the mdadm to test."""
 
     tests: tuple[str, ...] = Field(default=("0[0-7]*",), min_length=1)
     """Names of tests, or shell patterns of names: files in ``tests/``. The default creates,
@@ -158,17 +158,16 @@ class MdadmTests(WorkloadTool, Suite):
 
 
 def _path(p: MdadmTestsParameters) -> str:
-    """Shell lines that make both kinds of suite use the chosen mdadm."""
+    """Return shell lines that make both versions of the suite use the chosen mdadm."""
     if p.mdadm == "directory":
         return f"PATH={p.place}:$PATH\n"
     return f'for name in mdadm mdmon; do ln -sf "$(command -v $name)" {p.place}/$name; done\n'
 
 
 def _judged(name: str, ending: Ending, said: str, out: SuiteOutput) -> tuple[Ending, str]:
-    """A result and its reason: the first error in the log, or else its last line.
+    """Return a result and its reason: the first error in the log, or else its last line.
 
-    A test that lacks kernel support may report that in its log only; for the suite it has
-    succeeded.
+    A test without kernel support may report that in its log only; the suite counts it as succeeded.
     """
     log = out.log(name, f"{name}.log").partition("\n## ")[0]
     if ending == "passed":
@@ -186,7 +185,7 @@ def _judged(name: str, ending: Ending, said: str, out: SuiteOutput) -> tuple[End
 
 
 def _why(name: str, log: str, said: str, out: SuiteOutput) -> str:
-    """The first error, and the one at which the suite stopped the test."""
+    """Return the first error, and the one at which the suite stopped the test."""
     lines = log.splitlines()
     ends = [n for n, line in enumerate(lines) if line.strip().startswith("ERROR")]
     told = [line.strip() for line in (*(lines[n] for n in ends), *said.splitlines())]
@@ -202,12 +201,12 @@ def _why(name: str, log: str, said: str, out: SuiteOutput) -> str:
 
 
 def _first_error(lines: Sequence[str]) -> str:
-    """The error of the first mdadm call that failed unexpectedly, or the program that the guest
-    lacks; empty: no error.
+    """Return the error of the first mdadm call that failed unexpectedly, or the program that the
+    guest lacks; empty: no error.
 
-    ``bash -x`` shows each call of mdadm, its status (``rv=1``) and, up to the end of the suite's
-    function for it, its standard error. Tests also call mdadm where it may fail (``-I`` of a first
-    member): a failing call that printed nothing counts only if it is the last one.
+    ``bash -x`` shows each call of mdadm, its status (``rv=1``) and its standard error, up to the
+    end of the suite's function for it. Some calls may fail (``-I`` of a first member). So a failing
+    call without output counts only if it is the last one.
     """
     silent = call = quiet = ""
     for number, line in enumerate(lines):
@@ -232,7 +231,7 @@ def _first_error(lines: Sequence[str]) -> str:
 
 
 def _at(line: str) -> str:
-    """The command at which a test stopped without an error; ``bash -x`` shows it."""
+    """Return the command at which a test stopped without an error; ``bash -x`` shows it."""
     return f"it ended at: {line.lstrip('+ ')}" if line.startswith("+") else line
 
 

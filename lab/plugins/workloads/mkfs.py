@@ -25,7 +25,7 @@ _FORCE: Final = {"ext2": "-F", "ext3": "-F", "ext4": "-F", "xfs": "-f"}
 
 
 class MkfsParameters(Model):
-    """Which program, and its options."""
+    """The program, and its options."""
 
     type: Literal["ext2", "ext3", "ext4", "xfs"]
     """``mkfs.TYPE`` is run."""
@@ -56,7 +56,7 @@ class Mkfs(WorkloadTool):
     @property
     @override
     def programs(self) -> Sequence[str]:
-        # mkfs.TYPE depends on the parameters.
+        # The list cannot depend on the parameters, so it has no mkfs.TYPE.
         return ("python3", "wipefs", "blkid")
 
     @property

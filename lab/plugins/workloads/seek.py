@@ -1,11 +1,11 @@
 """seekmark's measurement, done by fio: one thread, one random request after the other, seeks per
 second.
 
-``iops`` is what seekmark calls seeks per second. seekmark uses any byte offset, through the page
-cache, which reads whole pages; with its ``-w`` each write is on the disks before the next. Here
-that is ``O_DIRECT``, offsets that are multiples of a page (``blockalign``) and ``sync``. The offset
-decides how often a request crosses from one chunk, and so from one disk, to the next: with
-``blockalign`` as large as ``bs`` it never does, and small chunks cost nothing.
+``iops`` is seekmark's seeks per second. seekmark uses any byte offset, through the page cache,
+which reads whole pages. With its ``-w`` each write is on the disks before the next. Here that is
+``O_DIRECT``, offsets that are multiples of a page (``blockalign``) and ``sync``. The offset decides
+how often a request crosses from one chunk, and so from one disk, to the next: with ``blockalign``
+as large as ``bs`` it never does, and small chunks cost nothing.
 
 On a file system the target is a file: give its ``size``, and fio writes it before it measures.
 """
@@ -36,17 +36,17 @@ class SeekParameters(Model):
     bs: Size = 512
     """Bytes of each request: seekmark's ``-i``, and its default."""
     number_ios: int = Field(default=1000, ge=1)
-    """How many requests: seekmark's ``-s``."""
+    """Number of requests: seekmark's ``-s``."""
     blockalign: Size = 4096
-    """Requests begin at multiples of this."""
+    """Requests start at multiples of this."""
     size: Size | None = None
-    """Bytes of the target that the requests are spread over; ``None``: all."""
+    """Bytes of the target that the requests are distributed over; ``None``: all."""
     direct: bool = True
     """``O_DIRECT``: without the guest's page cache."""
     sync: bool = True
     """``O_SYNC``, for writes."""
     randseed: int = Field(default=1, ge=1)
-    """The same offsets in every trial and every cell."""
+    """Seed of the offsets of the first trial; the same in every cell."""
 
     @model_validator(mode="after")
     def _possible(self) -> SeekParameters:
@@ -102,7 +102,7 @@ class Seek(WorkloadTool):
 
     @override
     def script(self, parameters: Any, target: str) -> str:
-        # io_size: with number_ios fio would end once `size` bytes were moved.
+        # io_size: otherwise, with number_ios, fio would end after `size` bytes.
         p = checked(SeekParameters, parameters)
         options: dict[str, str | int | None] = {
             "name": "seek",
@@ -113,7 +113,7 @@ class Seek(WorkloadTool):
             "bs": p.bs,
             "blockalign": p.blockalign,
             "norandommap": 1,
-            "randrepeat": 0,  # fio 3.33 uses the seed only then
+            "randrepeat": 0,  # otherwise fio 3.33 ignores the seed
             "randseed": p.randseed,
             "size": p.size,
             "io_size": p.bs * p.number_ios,
@@ -162,7 +162,7 @@ class Seek(WorkloadTool):
 
     @override
     def destroys(self, parameters: Any) -> bool:
-        # A file next to the target is only added.
+        # A write to a file next to the target only adds that file.
         p = checked(SeekParameters, parameters)
         return p.rw == "randwrite" and p.filename == TARGET
 
