@@ -260,7 +260,7 @@ def test_errors_hit_their_range_and_as_often_as_they_are_told(tmp_path: Path) ->
 
 
 def test_a_lost_cache_loses_what_was_not_flushed_and_nothing_else(tmp_path: Path) -> None:
-    slow = replace(HDD["hdd_7200"], average_seek=0.4, full_stroke=0.8)
+    slow = replace(HDD["hdd_7200"], average_seek=1.0, full_stroke=2.0)
     with running(tmp_path, slow, size=SPAN) as server:  # the arm is on its way meanwhile
         client = server.client()
         client.write(0, b"a" * 4096, flags=FUA)
