@@ -10,7 +10,7 @@ from lab.model.scenario.document import Cell, Disk
 from lab.model.scenario.guest import Clock
 from lab.plugins import catalog
 
-VIRTUAL_SPACE = 16 * GIB
+VIRTUAL_SPACE = 8 * GIB
 """Bytes that the disks of a guest with virtual time may come to hold, at most."""
 UNKNOWN_SECONDS = 60.0
 """Assumed seconds of a workload without a prediction."""
