@@ -9,11 +9,10 @@ from datetime import datetime
 from typing import Final
 
 from lab.analysis.known_failures import expired
-from lab.analysis.predict import durations
 from lab.compile import schedule
 from lab.compile.guest.steps import memory_of
 from lab.compile.scenario.identity import cell_id, digest_of
-from lab.compile.schedule import CELL_SECONDS, GUEST_SECONDS, UNKNOWN_SECONDS, Room
+from lab.compile.schedule import CELL_SECONDS, GUEST_SECONDS, Room
 from lab.core.errors import HostError, InputError
 from lab.host.system import accelerator
 from lab.matrix.file import CompiledMatrix, MatrixJob
@@ -22,13 +21,12 @@ from lab.model.matrix.file import SYSTEM
 from lab.model.matrix.record import JobRecord, JobState, MatrixRun
 from lab.model.result.document import Outcome, Result
 from lab.model.scenario.claim import Verdict
-from lab.model.scenario.document import Cell
 from lab.results.documents import understood
 from lab.run.preparation import systems
 from lab.run.preparation.fitting import Known, check_images
 from lab.run.preparation.suites import check_suites
 from lab.run.scheduling import admission
-from lab.run.task import need_of
+from lab.run.task import need_of, seconds_of
 from lab.store import runs as store
 from lab.store.runs import RunStore, now
 
@@ -85,7 +83,7 @@ class HostLimits:
         if key not in self._followed:
             step = max(1, len(job.cells) // SAMPLED)
             some = job.cells[::step][:SAMPLED]
-            times = [_workloads(cell) for cell in some]
+            times = [seconds_of(cell) for cell in some]
             spaces = [need_of(cell).space for cell in some]
             average = sum(times) / max(len(times), 1)
             self._followed[key] = (
@@ -241,13 +239,9 @@ def _weight(job: MatrixJob, host: HostLimits) -> float:
 
 def _by_theory(job: MatrixJob, host: HostLimits, kind: str, at_once: int) -> float:
     total, longest, _ = host.cell_seconds(job)
-    around = CELL_SECONDS[kind]
+    sealed = any(need_of(cell).virtual for cell in job.cells[:1])
+    around = 0.0 if sealed else CELL_SECONDS[kind]
     return GUEST_SECONDS[kind] + max((total + around * len(job.cells)) / at_once, longest + around)
-
-
-def _workloads(cell: Cell) -> float:
-    known = durations(cell)
-    return cell.trials * sum(known.get(w.name, UNKNOWN_SECONDS) for w in cell.workloads)
 
 
 def _at_once(job: MatrixJob, host: HostLimits) -> int:

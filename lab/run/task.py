@@ -8,12 +8,13 @@ from pathlib import Path
 
 from lab.analysis import measure
 from lab.analysis.calibration import unjudged
+from lab.analysis.host_time import GUEST, host_seconds
 from lab.analysis.predict import durations, predictions, written
 from lab.compile import schedule
 from lab.compile.guest.steps import memory_of
 from lab.compile.scenario.identity import cell_id
 from lab.model.result.document import Outcome
-from lab.model.result.measurement import UNCONTENDED, Check, Prediction
+from lab.model.result.measurement import UNCONTENDED, Check
 from lab.model.scenario.document import Cell
 from lab.model.scenario.guest import Clock, Guest
 from lab.run.calibration import Wanted
@@ -29,8 +30,6 @@ class Task:
     seconds: float
     """Expected duration of its workloads."""
     need: schedule.Need
-    expected: tuple[Prediction, ...]
-    """Predictions for its workloads."""
     wish: Wanted | None = None
     """Calibration to make; ``None``: the task is a cell of the scenario."""
     alone: bool = False
@@ -54,7 +53,8 @@ class Task:
         """
         if self.need.virtual or unjudged(self.cell):
             return ()
-        return measure.contention(self.cell, raw, self.expected)
+        expected = self.wish.expected() if self.wish else predictions(self.cell)
+        return measure.contention(self.cell, raw, expected)
 
     def remember(self, outcome: StoredOutcome) -> None:
         """Keep a contended attempt if it is the least contended one so far."""
@@ -80,15 +80,18 @@ def task_of(cell: Cell) -> Task:
         id=cell_id(cell),
         seconds=seconds_of(cell),
         need=need_of(cell),
-        expected=predictions(cell),
     )
 
 
 def seconds_of(cell: Cell) -> float:
-    """Return the expected duration of a cell's workloads in seconds."""
-    known = durations(cell)
+    """Return the expected duration of a cell's workloads in seconds of this host.
+
+    That of a sealed cell includes its guests.
+    """
+    virtual = cell.guest.clock is Clock.VIRTUAL
+    known = host_seconds(cell) if virtual else durations(cell)
     seconds = sum(known.get(w.name, schedule.UNKNOWN_SECONDS) for w in cell.workloads)
-    return seconds * cell.trials
+    return cell.trials * (seconds + (GUEST if virtual else 0.0))
 
 
 def need_of(cell: Cell) -> schedule.Need:
@@ -101,7 +104,7 @@ def need_of(cell: Cell) -> schedule.Need:
 def calibration_of(wish: Wanted) -> Task:
     """Return the task of a calibration."""
     task = task_of(wish.cell)
-    task.id, task.wish, task.expected = wish.id, wish, wish.expected()
+    task.id, task.wish = wish.id, wish
     return task
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
+from lab.analysis.host_time import GUEST, host_seconds
 from lab.analysis.predict import durations
 from lab.compile.scenario.identity import cell_id
 from lab.compile.schedule import CELL_SECONDS, GUEST_SECONDS
@@ -68,12 +69,12 @@ class Estimate:
         average = sum(known) / len(known) if known else None
         times = [*followed, *[average] * (len(cells) - len(followed))]
         self._all = {cell_id(c): seconds for c, seconds in zip(cells, times, strict=True)}
-        """Expected seconds of each cell's workloads; ``None``: theory does not cover them."""
+        """Expected seconds of each cell's workloads, of a sealed cell with its guests; ``None``:
+        theory does not cover them."""
         self._virtual = {cell_id(c) for c in cells if c.guest.clock is Clock.VIRTUAL}
-        """Cells in virtual time: theory predicts seconds of the guest's clock for them."""
+        """Cells in virtual time."""
         self._virtual_took = self._virtual_theory = 0.0
-        """Sums over ended virtual cells: host seconds of the cell, predicted seconds of its
-        workloads."""
+        """Sums over ended virtual cells: measured host seconds, predicted host seconds."""
         self._cells = dict(self._all)
         """Cells that are not finished."""
         self._guest = GUEST_SECONDS[kind]
@@ -209,7 +210,7 @@ class Estimate:
         expected = self._cells[cell]
         if expected is not None and cell in self._virtual:
             theory = self._virtual_theory
-            return expected * self._virtual_took / theory if theory else None
+            return expected * (self._virtual_took / theory if theory else 1.0)
         if expected is not None:
             return median(self._before) + expected * self._pace + median(self._after)
         return median(self._whole) if self._whole else None
@@ -219,8 +220,7 @@ class Estimate:
         in_step, elapsed = at - going.step_since, at - going.since
         total = self._cells[cell]
         if cell in self._virtual and total is not None:
-            whole = self._time(cell)
-            return max(whole - elapsed, 0.0) if whole is not None else None
+            return max((self._time(cell) or 0.0) - elapsed, 0.0)
         if total is None:
             return max(median(self._whole) - elapsed, 0.0) if self._whole else None
         after, to_come = median(self._after), max(total - going.begun, 0.0)
@@ -249,7 +249,8 @@ def _known(seconds: Sequence[float | None]) -> float:
 
 def _workloads(cell: Cell) -> float | None:
     """Return the predicted seconds of a cell's workloads; ``None``: theory does not cover all."""
-    known = durations(cell)
+    virtual = cell.guest.clock is Clock.VIRTUAL
+    known = host_seconds(cell) if virtual else durations(cell)
     if cell.faults or any(w.name not in known for w in cell.workloads):
         return None
-    return cell.trials * sum(known[w.name] for w in cell.workloads)
+    return cell.trials * (sum(known[w.name] for w in cell.workloads) + (GUEST if virtual else 0.0))
