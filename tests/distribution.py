@@ -7,14 +7,16 @@ from typing import Any
 from xdist.scheduler import LoadScopeScheduling
 
 GUESTS = "guests"
-"""Guests in real time. One process has all of them, since they share a snapshot and a guest."""
+"""Guests in real time, and tests that look at who holds a disk. One process has all of them: they
+share a snapshot, and would see each other's disks."""
 SEALED = "sealed"
 """Guests in virtual time. One process has all of them, since they share a snapshot."""
 ALONE = "alone"
-"""Tests that measure on the host's clock or look at who holds a disk: after all others."""
+"""Tests that measure on the host's clock: after all others."""
 
-_SEALED = ("test_reproduce.py",)
-_ALONE = ("test_main_job.py", "test_quick.py", "test_real_disks.py", "test_realdisks")
+_SEALED = ("test_reproduce.py", "test_sealed_cells.py", "test_virtual")
+_DISKS = ("test_real_disks.py", "test_realdisks")
+_ALONE = ("test_main_job.py", "test_quick.py")
 LONG = (
     *("test_cluster.py", "test_damage.py", "test_report_page.py", "test_pictures.py"),
     *("test_docs.py", "test_pytest_plugin.py", "test_suites.py"),
@@ -28,6 +30,8 @@ def group(nodeid: str) -> str:
     name = file.rpartition("/")[2]
     if name.startswith(_ALONE):
         return ALONE
+    if name.startswith(_DISKS):
+        return GUESTS
     if "/guest/" not in file:
         return file
     return SEALED if name.startswith(_SEALED) else GUESTS

@@ -256,6 +256,7 @@ for line in sys.stdin:
                 os.environ.update(job["env"])
                 os.chdir(job["cwd"])
                 sys.argv = ["lab", *job["args"]]
+                exec(job["before"], {"__name__": "before"})
                 lab.cli.main()
                 code = 0
             except SystemExit as ended:
@@ -287,10 +288,13 @@ class LabServer:
             text=True,
         )
 
-    def run(self, args: Sequence[str], *, env: Mapping[str, str], cwd: Path) -> Ended:
+    def run(
+        self, args: Sequence[str], *, env: Mapping[str, str], cwd: Path, before: str = ""
+    ) -> Ended:
+        """Run a command line; ``before``: Python that its process runs first."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        job = {"args": list(args), "env": dict(env), "cwd": str(cwd)}
+        job = {"args": list(args), "env": dict(env), "cwd": str(cwd), "before": before}
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
         status, stdout, stderr, cpu = json.loads(self._process.stdout.readline())
@@ -319,8 +323,8 @@ class Cli:
     def home(self) -> Path:
         return self.base / "h"
 
-    def __call__(self, *args: str) -> Ended:
-        return self.server.run(args, env=self.env, cwd=self.base)
+    def __call__(self, *args: str, before: str = "") -> Ended:
+        return self.server.run(args, env=self.env, cwd=self.base, before=before)
 
     def file(self, text: str, name: str = "question.yaml") -> str:
         (self.base / name).write_text(text, encoding="utf-8")

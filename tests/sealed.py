@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -178,8 +178,10 @@ class Benched:
     notices: list[str]
 
 
-def benched(kit: SealedKit, work: Path, procedure: Procedure, *, cold: bool = False) -> Benched:
-    """Run a cell in a sealed guest of the lab's."""
+def backend(
+    kit: SealedKit, work: Path, *, notice: Callable[[str], object], cold: bool = False
+) -> SealedBackend:
+    """A backend as a worker has it, with a directory of its own below ``work``."""
     directory = work / "guest"
     directory.mkdir(exist_ok=True)
     record = GuestRecord(
@@ -191,8 +193,13 @@ def benched(kit: SealedKit, work: Path, procedure: Procedure, *, cold: bool = Fa
         owner_pid=0,
         owner_started=0,
     )
+    return SealedBackend(record, kit, tell=lambda _: None, notice=notice, cold=cold)
+
+
+def benched(kit: SealedKit, work: Path, procedure: Procedure, *, cold: bool = False) -> Benched:
+    """Run a cell in a sealed guest of the lab's."""
     notices: list[str] = []
-    bench = SealedBackend(record, kit, tell=lambda _: None, notice=notices.append, cold=cold)
+    bench = backend(kit, work, notice=notices.append, cold=cold)
     bench.take(CellJob(id="c", procedure=procedure, directory="", target="", space=1 << 30))
     began = time.monotonic()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -234,6 +234,11 @@ class ArrayKind(Protocol):
         """The type of file system that only this kind makes; ``assemble`` makes and mounts it."""
         return None
 
+    @property
+    def partitions(self) -> bool:
+        """Whether it partitions the disks. Others' disks are not searched for a partition table."""
+        return False
+
     def fresh(self, array: Array) -> str:
         """Shell lines that flush and drop the kind's own caches; empty: it has none."""
         return ""

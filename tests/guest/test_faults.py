@@ -43,14 +43,6 @@ workloads:
   - {name: more, tool: ledger, offset: 4MiB, size: 64MiB, count: MORE}
 faults:
 """
-TOLD = """\
-  - {name: replaced, fault: replace, after: dense, disk: 1, with: 5}
-  - {name: failed, fault: fail, before: more, disk: 2, remove: true}
-  - {name: returned, fault: re_add, after: more, disk: 2, check: true}
-  - {name: parity_rot, fault: rot, after: more, disk: 4, check: true}
-  - {name: repaired, fault: sync_action, after: more, action: repair, check: true}
-  - {name: data_rot, fault: rot, after: more, disk: 3, check: true}
-"""
 CUT = "  - {name: cut, fault: power_cut, during: more, at: 3s, check: true}\n"
 
 
@@ -76,26 +68,6 @@ def attempts(home: Home, document: dict[str, Any]) -> list[Path]:
     assert directory.is_dir()
     found = [p for p in directory.glob("cells/.*") if (p / "outcome.json").exists()]
     return [p for p in found if "calibration" not in p.name]
-
-
-def test_md_does_what_it_says_of_members_that_go_come_and_rot(
-    lab_home: Home, image: str, tmp_path: Path
-) -> None:
-    document = lab_home.json("run", "scenario", scenario(tmp_path, TOLD))
-    found = figures(document)
-    print(json.dumps(found, indent=1))
-    assert found["replaced"]["degraded_most"] == 0
-    assert found["replaced"]["written_bytes"] == pytest.approx(32 * 1024**2, rel=0.05)
-    assert (found["failed"]["degraded"], found["failed"]["in_sync"]) == (1, 3)
-    assert found["failed"]["intact"] == 1
-    assert (found["returned"]["re_added"], found["returned"]["degraded"]) == (1, 0)
-    assert found["returned"]["written_bytes"] < 8 * 1024**2
-    assert found["returned"]["acknowledged"] == 64
-    assert (found["parity_rot"]["mismatch_cnt"], found["parity_rot"]["lost"]) == (8, 0)
-    assert found["repaired"]["mismatch_cnt"] == 0
-    assert (found["data_rot"]["mismatch_cnt"], found["data_rot"]["lost"]) == (8, 1)
-    assert attempts(lab_home, document) == []
-    assert lab_home.left() == []
 
 
 @pytest.fixture(scope="module")

@@ -191,10 +191,13 @@ def test_a_scsi_disk_is_what_its_rotation_rate_says(
     lab_home: Home, image: str, tmp_path: Path
 ) -> None:
     """Through a run of its own, since the guest is restored: the disk is plugged into it."""
-    for model in ("hdd", "ssd"):
-        words = ("--set", f"disks.model={model}", "--set", "workloads=[]")
-        done = lab_home.run("run", "scenario", scenario(tmp_path, bus="scsi", count=1), *words)
-        assert done.returncode == 0, done.stdout + done.stderr
+    disks = ", ".join(f"{{size: 1GiB, model: {model}, bus: scsi}}" for model in ("hdd", "ssd"))
+    path = tmp_path / "scsi.yaml"
+    path.write_text(
+        f"title: Two SCSI disks\nquestion: Do they turn?\ndisks: [{disks}]\narray: none\n"
+    )
+    done = lab_home.run("run", "scenario", str(path))
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_killed_worker_leaves_no_server(lab_home: Home, image: str, tmp_path: Path) -> None:

@@ -103,36 +103,6 @@ def test_guests_are_lent_used_again_and_their_deaths_are_shown(
     assert lab_home.left() == []
 
 
-SCENARIO = """\
-title: A small question
-question: Do three disks write?
-disks: {count: 3, size: 256MiB, throttle: {total_bytes_per_second: 4MiB}}
-array: {level: 5, chunk: 64KiB, component_size: 64MiB}
-workloads:
-  - {name: write, tool: dd, of: '{target}', bs: 128KiB, count: 120, oflag: direct}
-claims:
-  - {id: Q-1, says: They do, expect: {kind: bound, value: {workload: write}, at_least: 1MB/s}}
-  - {id: Q-2, says: Far too much, expect: {kind: bound, value: {workload: write}, at_least: 1GB/s}}
-"""
-
-
-def test_a_scenario_is_run_once_by_two_processes_and_each_claim_is_a_test(
-    lab_home: Home, image: str, pytester: pytest.Pytester
-) -> None:
-    (pytester.path / "asked.yaml").write_text(SCENARIO)
-    found = pytester.runpytest_subprocess(*PLUGIN, "-n", "2", "-rs", "asked.yaml")
-    assert len(list(lab_home.path.glob("data/runs/asked-*"))) == 1
-    assert lab_home.left() == []
-    if "was contended" in found.stdout.str():
-        found.assert_outcomes(passed=1, skipped=2)
-        pytest.skip("the host was too busy for a verdict")
-    found.assert_outcomes(passed=2, failed=1)
-    found.stdout.fnmatch_lines(
-        ["refuted: Far too much", "  * was measured*", "  expected: at least*"]
-    )
-    found.stdout.no_fnmatch_line("*Traceback*")
-
-
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
 def test_a_pytest_that_is_stopped_leaves_no_guest(
     lab_home: Home, image: str, tmp_path: Path, ending: signal.Signals

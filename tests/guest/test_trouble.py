@@ -68,7 +68,7 @@ def writing(home: Home, since: float) -> bool:
 
 @pytest.mark.parametrize(
     ("moment", "kind"),
-    [("image checked", signal.SIGINT), ("booting", signal.SIGINT), ("booting", signal.SIGTERM)],
+    [("image checked", signal.SIGINT), ("booting", signal.SIGTERM)],
 )
 def test_ctrl_c_leaves_nothing_running(
     lab_home: Home, image: str, lab_process: Starter, moment: str, kind: signal.Signals

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lab.cluster import tls as cluster_tls
 from lab.host.system import paths
-from tests.fakes import Ended, clean_environment, with_matrix
+from tests.fakes import Cli, Ended, with_matrix
 
 TEXT = with_matrix("  array.layout: [left-symmetric, parity-last, left-asymmetric]\n")
 MATRIX = "title: T\nimages: [debian-12]\nscenarios: [{name: ./question.yaml}]\n"
 LAB = """
 import json, os, signal, sys, time
+how, cells = HOW, CELLS
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
-from lab.cluster import run as cluster
 from lab.run import execute
-from lab.cli import main
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import full
 from lab.host.system.accelerator import Accelerator
@@ -33,9 +30,6 @@ from lab.run.preparation.platforms import Platform
 from lab.model.execution.procedure import Procedure
 from lab.model.result.document import Outcome
 from lab.store.runs import RunStore, StoredOutcome
-
-how, cells = sys.argv[1], int(sys.argv[2])
-sys.argv = ["lab", *sys.argv[3:]]
 
 def run(compiled, *, texts, out, resume, ready, **_):
     if how == "tell":
@@ -62,34 +56,34 @@ def joined(*_):
     yield SimpleNamespace()
 
 execute.run_scenario = run
-cluster.joined = joined
-main()
+if "--cluster" in sys.argv:
+    from lab.cluster import run as cluster
+    cluster.joined = joined
 """
+
+Lab = Callable[..., Ended]
 
 
 @pytest.fixture
-def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "question.yaml").write_text(TEXT)
-    (tmp_path / "m.yaml").write_text(MATRIX)
-    monkeypatch.setenv("LAB_HOME", str(tmp_path / "h"))
-    return tmp_path
+def base(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Path:
+    cli.file(TEXT)
+    cli.file(MATRIX, "m.yaml")
+    monkeypatch.setenv("LAB_HOME", str(cli.home))
+    return cli.base
 
 
-def lab(base: Path, how: str, cells: int, *words: str) -> Ended:
+@pytest.fixture
+def lab(cli: Cli) -> Lab:
     """A command whose run ends in some way after so many cells; -1: before it has a directory."""
-    done = subprocess.run(
-        [sys.executable, "-c", LAB, how, str(cells), *words],
-        cwd=base,
-        env={**clean_environment(base), "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        stdin=subprocess.DEVNULL,
-    )
-    return Ended(status=done.returncode, stdout=done.stdout, stderr=done.stderr)
+
+    def run(how: str, cells: int, *words: str) -> Ended:
+        before = LAB.replace("HOW", repr(how)).replace("CELLS", str(cells))
+        return cli(*words, before=before)
+
+    return run
 
 
-def again(base: Path, ended: Ended) -> list[str]:
+def again(ended: Ended) -> list[str]:
     """The words of the command that is printed, on a line of its own; it resumes the run."""
     before, _, line = ended.stderr.rstrip("\n").rpartition("\n")
     assert before.endswith("Resume with:"), ended.stderr
@@ -107,73 +101,75 @@ def again(base: Path, ended: Ended) -> list[str]:
     ],
 )
 def test_however_it_ends_what_is_kept_is_told_and_how_to_go_on(
-    base: Path, how: str, status: int, first: str
+    base: Path, lab: Lab, how: str, status: int, first: str
 ) -> None:
     words = ("run", "scenario", "./question.yaml", "--set", "disks.size=2 GiB", "--trials", "2")
-    ended = lab(base, how, 2, *words)
+    ended = lab(how, 2, *words)
     assert ended.status == status
     assert ended.stderr.index(first) < ended.stderr.index("2 of 3 cells finished and kept in")
     (run,) = paths.runs().iterdir()
-    command = again(base, ended)
+    command = again(ended)
     assert command == [*words, "--resume", run.name]
-    resumed = lab(base, "tell", 0, *command)
+    resumed = lab("tell", 0, *command)
     assert resumed.json == {"resume": str(run), "texts": ["disks.size=2 GiB", "trials=2"]}
 
 
-def test_with_json_it_is_on_standard_error_and_a_run_elsewhere_goes_by_its_path(base: Path) -> None:
+def test_with_json_it_is_on_standard_error_and_a_run_elsewhere_goes_by_its_path(
+    base: Path, lab: Lab
+) -> None:
     ended = lab(
-        *(base, "SIGINT", 1, "run", "scenario", "./question.yaml", "--json", "--out", "a place"),
+        *("SIGINT", 1, "run", "scenario", "./question.yaml", "--json", "--out", "a place"),
         *("--junit", "j.xml", "-j", "2", "--cold"),
     )
     assert ended.stdout == ""
     (run,) = (base / "a place").iterdir()
-    command = again(base, ended)
+    command = again(ended)
     head, options = command[:3], command[3:]
     assert head == ["run", "scenario", "./question.yaml"]
     assert options[-2:] == ["--resume", str(run)]
     assert {"--json", "--cold", "--junit", "--jobs"} <= set(options)
     assert "--out" not in options
-    assert lab(base, "tell", 0, *command).json["resume"] == str(run)
+    assert lab("tell", 0, *command).json["resume"] == str(run)
     # Stopped once more, it prints the same.
-    assert again(base, lab(base, "SIGINT", -1, *command)) == command
+    assert again(lab("SIGINT", -1, *command)) == command
 
 
-def test_up_and_a_cluster_have_their_own_commands(base: Path) -> None:
-    up = again(base, lab(base, "SIGINT", 1, "up", "scenario", "./question.yaml"))
+def test_up_and_a_cluster_have_their_own_commands(base: Path, lab: Lab) -> None:
+    up = again(lab("SIGINT", 1, "up", "scenario", "./question.yaml"))
     assert up[:3] == ["up", "scenario", "./question.yaml"]
-    assert lab(base, "tell", 0, *up).json["resume"].endswith(up[-1])
+    assert lab("tell", 0, *up).json["resume"].endswith(up[-1])
     cluster_tls.make(base / "tls")
     words = ("run", "scenario", "./question.yaml", "--cluster", "127.0.0.1:8786")
     words += ("--tls", str(base / "tls"))
-    assert again(base, lab(base, "SIGTERM", 1, *words))[: len(words)] == [*words]
+    assert again(lab("SIGTERM", 1, *words))[: len(words)] == [*words]
 
 
 @pytest.mark.parametrize("cells", [-1, 0])
-def test_that_there_is_nothing_to_keep_is_told(base: Path, cells: int) -> None:
-    ended = lab(base, "SIGINT", cells, "run", "scenario", "./question.yaml")
+def test_that_there_is_nothing_to_keep_is_told(base: Path, lab: Lab, cells: int) -> None:
+    ended = lab("SIGINT", cells, "run", "scenario", "./question.yaml")
     assert ended.status == 130
     assert "no cell was finished: nothing is kept" in ended.stderr
     assert "--resume" not in ended.stderr
-    ended = lab(base, "SIGINT", 0, "up", "scenario", "./question.yaml", "--no-run")
+    ended = lab("SIGINT", 0, "up", "scenario", "./question.yaml", "--no-run")
     assert "no cell was finished: nothing is kept" in ended.stderr
 
 
-def test_bad_input_says_nothing_of_what_is_kept(base: Path) -> None:
-    ended = lab(base, "SIGINT", 1, "run", "scenario", "./question.yaml", "--set", "disks.sice=1")
+def test_bad_input_says_nothing_of_what_is_kept(base: Path, lab: Lab) -> None:
+    ended = lab("SIGINT", 1, "run", "scenario", "./question.yaml", "--set", "disks.sice=1")
     assert ended.status == 2
     assert "keep" not in ended.stderr
 
 
-def test_a_matrix_goes_on_with_the_job_that_was_under_way(base: Path) -> None:
+def test_a_matrix_goes_on_with_the_job_that_was_under_way(base: Path, lab: Lab) -> None:
     words = ("run", "matrix", "./m.yaml", "--report", "site")
-    ended = lab(base, "SIGINT", 2, *words, "--shard", "1/1", "--out", "place")
+    ended = lab("SIGINT", 2, *words, "--shard", "1/1", "--out", "place")
     assert "0 of 1 job done, with 2 cells finished of others, kept in" in ended.stderr
-    command = again(base, ended)
+    command = again(ended)
     (directory,) = paths.nights().iterdir()
     assert sorted(command[:-2]) == sorted([*words, "--out", "place"])
     assert command[-2:] == ["--resume", directory.name]
-    resumed = lab(base, "tell", 0, *command)
+    resumed = lab("tell", 0, *command)
     (run,) = (base / "place").iterdir()
     assert json.loads(resumed.stdout.splitlines()[0])["resume"] == str(run)
-    none = lab(base, "SIGINT", 0, "run", "matrix", "./m.yaml")
+    none = lab("SIGINT", 0, "run", "matrix", "./m.yaml")
     assert "no cell was finished: nothing is kept" in none.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,8 @@ Attacked = Callable[[int], tuple[list[str], Iterator[str]]]
 """Does what a seed says: what was changed in its run, and what goes wrong with it."""
 
 SEEDS = 300
-FEW = range(0, SEEDS, 23)  # more than half of the changes
+FEW = (0, 9, 12, 40, 41, 61, 64, 103, 132, 136)
+"""Seeds that make every change together."""
 ROUNDS = 20
 """Seeds of one kind that are tried until one of them shows that a protection is gone."""
 
@@ -82,7 +83,7 @@ def attacked(
     return tried
 
 
-def attacked_by(attacked: Attacked, seeds: range) -> set[str]:
+def attacked_by(attacked: Attacked, seeds: Iterable[int]) -> set[str]:
     hit: set[str] = set()
     wrong = []
     for seed in seeds:
@@ -97,7 +98,7 @@ def attacked_by(attacked: Attacked, seeds: range) -> set[str]:
 def test_nothing_that_a_run_holds_does_harm(
     attacked: Attacked,
 ) -> None:
-    attacked_by(attacked, FEW)
+    assert attacked_by(attacked, FEW) == set(hostile.CHANGES)
 
 
 @pytest.mark.slow

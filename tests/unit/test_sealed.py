@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from drive import region
 from drive.drive import Kind, Parameters
 from lab.analysis import measure
 from lab.compile.cell.procedure import cell_procedure
@@ -139,3 +140,14 @@ def test_what_lab_up_leaves_and_what_needs_the_network_is_not_sealed() -> None:
     assert not RunOptions(keep=True).unseals(real)
     suite = compiled(VIRTUAL, name="mdadm-tests").base
     assert RunOptions().unseals(suite)
+
+
+@pytest.mark.parametrize(("kind", "partitions"), [("segments", True), ("md", False)])
+def test_only_disks_that_are_partitioned_are_searched_for_a_table(
+    kind: str, partitions: bool
+) -> None:
+    (cell,) = compiled("matrix={}", f"array.kind={kind}", "array.segments=2", VIRTUAL).cells
+    (step,) = (s for s in cell_procedure(cell, "/g").steps if isinstance(s, SealDisks))
+    assert {disk.partitions for disk in step.disks} == {partitions}
+    flags = {disk_of(disk).flags & region.PARTITIONS for disk in step.disks}
+    assert flags == ({region.PARTITIONS} if partitions else {0})

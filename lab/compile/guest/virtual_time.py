@@ -94,6 +94,7 @@ def seal(cell: Cell, seed: int = 1) -> SealDisks:
     """A cell's disks, in the order of their numbers in the guest; ``seed``: of the trial."""
     names: list[str] = []
     disks = []
+    partitions = cell.array is not None and catalog.array_kind(cell.array.kind).partitions
     for serial, disk in cell.each_disk:
         given, model = disk.throttle, catalog.disk_model(disk.model)
         drive = model.drive(disk)
@@ -107,6 +108,7 @@ def seal(cell: Cell, seed: int = 1) -> SealDisks:
                 size=disk.size,
                 rotational=model.rotational(disk) is not False,
                 write_back=disk.cache not in THROUGH,
+                partitions=partitions,
                 group=group,
                 operation_size=given.operation_size or 0,
                 limits=dict(_limits(disk)),

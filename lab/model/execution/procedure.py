@@ -730,6 +730,8 @@ class SealedDisk(Model):
     rotational: bool = True
     write_back: bool = True
     """It announces a volatile cache, so the kernel sends flushes."""
+    partitions: bool = False
+    """The kernel reads its partition table when the disk appears."""
     group: int = 0
     """Disks with the same number share their limits; 0: the disk has its own."""
     operation_size: int = 0

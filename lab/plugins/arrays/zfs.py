@@ -43,6 +43,11 @@ class Zfs(ArrayKind):
     def filesystem(self) -> str | None:
         return "zfs"
 
+    @property
+    @override
+    def partitions(self) -> bool:
+        return True
+
     @override
     def problems(self, array: Array, disks: Sequence[Disk]) -> Iterable[Problem]:
         strange = [

@@ -531,11 +531,12 @@ def counters(statistics: region.Statistics) -> str:
 
 def disk_of(disk: SealedDisk) -> region.Disk:
     """Return a cell's disk as the region stores it."""
-    flags = region.ROTATIONAL if disk.rotational else 0
     return region.Disk(
         serial=disk.serial,
         size=disk.size,
-        flags=flags | (region.WRITE_BACK if disk.write_back else 0),
+        flags=(region.ROTATIONAL if disk.rotational else 0)
+        | (region.WRITE_BACK if disk.write_back else 0)
+        | (region.PARTITIONS if disk.partitions else 0),
         group=disk.group,
         op_size=disk.operation_size,
         limits={

@@ -1,0 +1,318 @@
+"""Arrays, file systems and faults in sealed guests: each is built, read back and used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.compile.cell.procedure import cell_procedure
+from lab.compile.scenario.document import compile_scenario
+from lab.core.yaml import parse_override
+from lab.host import images
+from lab.host.guest.virtual.sealed import SealedBackend
+from lab.host.images import virtual_time
+from lab.model.execution.job import CellJob, SealedKit
+from lab.model.execution.procedure import Procedure, Verify
+from lab.model.result.measurement import Check
+from lab.model.scenario.document import Cell
+from lab.plugins import catalog
+from lab.run.steps import CheckFailedError, Undo, run_procedure
+from tests import sealed
+from tests.fakes import PLUGIN
+
+from .conftest import Home
+
+pytestmark = [pytest.mark.guest, pytest.mark.timeout(3600)]
+pytest_plugins = ["pytester"]
+
+GUEST = "guest: {image: debian-12, cpus: 1, memory: 512MiB, clock: virtual}\n"
+
+SEGMENTS = f"""\
+title: Segments
+question: Is a volume over four arrays built, and as fast as theory says?
+{GUEST}disks: {{count: 4, size: 512MiB, throttle: {{total_bytes_per_second: 5MiB}}}}
+array: {{kind: segments, segments: 4, level: 5, chunk: 64KiB, bitmap: none}}
+workloads:
+  - {{name: write, tool: dd, of: '{{target}}', bs: 768KiB, count: 20, oflag: direct}}
+  - {{name: read, tool: dd, if: '{{target}}', bs: 768KiB, count: 20, iflag: direct}}
+matrix:
+  array.kind: [segments, md]
+  array.volume: [linear, striped]
+  exclude: [{{array.kind: md, array.volume: striped}}]
+"""
+
+EXTERNAL = f"""\
+title: A bitmap's file
+question: Is it where it should be, and are its bits those that were asked for?
+{GUEST}disks:
+  - {{count: 3, size: 256MiB, throttle: {{total_operations_per_second: 200}}}}
+  - {{count: 1, size: 64MiB, serial: fast, model: none}}
+array: {{level: 5, chunk: 64KiB, bitmap: external, bitmap_disk: 4}}
+workloads:
+  - {{name: write, tool: fio, rw: randwrite, bs: 4KiB, direct: true, ioengine: libaio,
+     iodepth: 8, number_ios: 400}}
+matrix:
+  array.bitmap: [external, none]
+  array.bitmap_chunk: [null, 64KiB]
+  exclude: [{{array.bitmap: none, array.bitmap_chunk: 64KiB}}]
+"""
+
+FILESYSTEMS = f"""\
+title: File systems
+question: Are all of them made and mounted, on an array and on a volume?
+{GUEST}disks: {{count: 4, size: 512MiB, throttle: {{total_bytes_per_second: 60MiB}}}}
+array: {{kind: md, segments: 2, level: 5, chunk: 64KiB, bitmap: none}}
+filesystem: {{type: ext4}}
+workloads:
+  - {{name: tree, tool: file_tree, files: 100}}
+matrix:
+  filesystem.type: [ext3, ext4, xfs]
+  array.kind: [md, segments]
+  exclude:
+    - {{filesystem.type: ext3, array.kind: segments}}
+    - {{filesystem.type: ext4, array.kind: md}}
+    - {{filesystem.type: xfs, array.kind: md}}
+"""
+
+DISKS = 64
+SIXTY_FOUR = f"""\
+title: Sixty-four disks
+question: Does one guest build a RAID 6 over all of them?
+{GUEST}disks: {{count: {DISKS}, size: 64MiB, model: none}}
+array:
+  level: 6
+  layout: left-symmetric
+  chunk: 64KiB
+  component_size: 16MiB
+  bitmap: none
+  consistency_policy: resync
+  initial_sync: assume_clean
+workloads:
+  - {{name: write, tool: dd, of: '{{target}}', bs: 3968KiB, count: 20, oflag: direct,
+     iflag: fullblock}}
+  - {{name: read, tool: dd, if: '{{target}}', bs: 3968KiB, count: 20, iflag: direct}}
+"""
+
+
+def run(home: Home, text: str, tmp_path: Path) -> list[dict[str, Any]]:
+    """The cells of the result, which are all done."""
+    path = tmp_path / "question.yaml"
+    path.write_text(text)
+    result = home.json("run", "scenario", str(path), timeout=3600)
+    cells: list[dict[str, Any]] = result["cells"]
+    assert [(c["outcome"], c["reason"]) for c in cells] == [("done", "")] * len(cells)
+    assert home.left() == []
+    return cells
+
+
+def checks(cell: dict[str, Any]) -> dict[str, str]:
+    return {c["name"]: c["detail"] for c in cell["checks"] if c["passed"]}
+
+
+def moved(cell: dict[str, Any]) -> dict[tuple[str, str], int]:
+    """Bytes that each disk moved in each workload."""
+    return {
+        (c["serial"], c["workload"]): c["written_bytes"] + c["read_bytes"] for c in cell["counters"]
+    }
+
+
+@pytest.mark.usefixtures("image")
+def test_segments_are_built_and_read_back(lab_home: Home, tmp_path: Path) -> None:
+    linear, striped, whole = run(lab_home, SEGMENTS, tmp_path)
+    assert {"array1", "array2", "array3", "array4", "volume"} <= checks(linear).keys()
+    assert "kinds=linear linear linear linear" in checks(linear)["volume"]
+    assert "kinds=striped," in checks(striped)["volume"]
+    assert "volume" not in checks(whole)
+    assert moved(linear) == pytest.approx(moved(whole), rel=0.01)
+    assert linear["predictions"]
+    assert not striped["predictions"]
+
+
+@pytest.mark.usefixtures("image")
+def test_a_bitmap_in_a_file_is_on_its_own_disk(lab_home: Home, tmp_path: Path) -> None:
+    default, given, without = run(lab_home, EXTERNAL, tmp_path)
+    for cell, chunk in ((default, 4096), (given, 65536)):
+        assert "on_its_disk=yes" in checks(cell)["bitmap_disk"]
+        assert "bitmap=external" in checks(cell)["array"]
+        assert f"bitmap_chunk={chunk}" in checks(cell)["array"]
+        fast = next(c for c in cell["counters"] if c["serial"] == "fast")
+        assert fast["writes"] > 100
+    assert "bitmap_disk" not in checks(without)
+    assert all(c["writes"] == 0 for c in without["counters"] if c["serial"] == "fast")
+
+
+@pytest.mark.usefixtures("image")
+def test_file_systems_are_whole_before_they_are_used(lab_home: Home, tmp_path: Path) -> None:
+    cells = run(lab_home, FILESYSTEMS, tmp_path)
+    for cell in cells:
+        kind = cell["axes"]["filesystem.type"]
+        assert f"type={kind}" in checks(cell)["filesystem"]
+        assert ("left_to_zero=0" in checks(cell)["filesystem"]) is (kind != "xfs")
+
+
+@pytest.mark.usefixtures("image")
+def test_one_guest_builds_a_raid_6_over_64_disks(lab_home: Home, tmp_path: Path) -> None:
+    (cell,) = run(lab_home, SIXTY_FOUR, tmp_path)
+    found = checks(cell)
+    assert {"disks", "array"} <= found.keys()
+    assert f"raid_disks={DISKS}" in found["array"]
+    assert "level=raid6" in found["array"]
+    for number in range(1, DISKS + 1):
+        assert f"disk{number}.slot={number - 1}" in found["array"]
+    assert {m["workload"] for m in cell["measurements"]} == {"write", "read"}
+
+
+@pytest.mark.usefixtures("image")
+def test_md_does_what_it_says_of_members_that_go_come_and_rot(lab_home: Home) -> None:
+    document = lab_home.json("run", "scenario", "faults", "--clock", "virtual", timeout=3600)
+    assert {c["outcome"] for c in document["cells"]} == {"done"}
+    assert {c["id"]: c["verdict"] for c in document["claims"]} == {
+        c["id"]: "holds" for c in document["claims"]
+    }
+    directory = lab_home.path / "data" / "runs" / document["run"]["id"] / "cells"
+    assert list(directory.glob(".*/outcome.json")) == [], "a power cut is not a lost guest"
+
+
+ASKED = f"""\
+title: A small question
+question: Do three disks write?
+{GUEST}disks: {{count: 3, size: 256MiB, throttle: {{total_bytes_per_second: 4MiB}}}}
+array: {{level: 5, chunk: 64KiB, component_size: 64MiB}}
+workloads:
+  - {{name: write, tool: dd, of: '{{target}}', bs: 128KiB, count: 120, oflag: direct}}
+claims:
+  - {{id: Q-1, says: They do, expect: {{kind: bound, value: {{workload: write}},
+     at_least: 1MB/s}}}}
+  - {{id: Q-2, says: Far too much, expect: {{kind: bound, value: {{workload: write}},
+     at_least: 1GB/s}}}}
+"""
+
+
+def test_a_scenario_is_run_once_by_two_processes_and_each_claim_is_a_test(
+    lab_home: Home, image: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.delenv("CI", raising=False)  # pytest's summary has every line there
+    (pytester.path / "asked.yaml").write_text(ASKED)
+    found = pytester.runpytest_subprocess(*PLUGIN, "-n", "2", "-rs", "asked.yaml")
+    assert len(list(lab_home.path.glob("data/runs/asked-*"))) == 1
+    assert lab_home.left() == []
+    found.assert_outcomes(passed=2, failed=1)
+    found.stdout.fnmatch_lines(
+        ["refuted: Far too much", "  * was measured*", "  expected: at least*"]
+    )
+    found.stdout.no_fnmatch_line("*Traceback*")
+
+
+# --- kinds of arrays -----------------------------------------------------------------------------
+
+SMALL = (
+    "disks.size=256MiB",
+    "array.component_size=32MiB",
+    "array.consistency_policy=null",
+    "disks.throttle={total_bytes_per_second: 200MiB}",
+    "workloads=[{name: write, tool: dd, if: /dev/urandom, of: '{target}', bs: 1MiB, count: 16,"
+    " oflag: direct, iflag: fullblock}]",
+)
+
+KINDS = {
+    "raid0": (
+        *("array.level=0", "array.layout=null", "disks.count=3", "array.data_offset=null"),
+        "array.component_size=null",
+    ),
+    "raid1, waited for": (
+        *("array.level=1", "array.layout=null", "array.chunk=null", "disks.count=2"),
+        *("array.initial_sync=wait", "array.data_offset=null"),
+    ),
+    "raid5 with a spare, bitmap": (
+        *("array.level=5", "array.layout=right-asymmetric", "disks.count=5", "array.spares=1"),
+        *("array.bitmap=internal", "array.bitmap_chunk=64KiB", "array.data_offset=1MiB"),
+        "array.component_size=64MiB",
+    ),
+    "raid5, sync left running": (
+        *("array.level=5", "array.layout=left-symmetric", "disks.count=3"),
+        *("array.initial_sync=none", "disks.throttle={total_bytes_per_second: 20MiB}"),
+    ),
+    "raid5, sync waited for, defaults": (
+        *("array.level=5", "array.layout=null", "array.chunk=null", "disks.count=3"),
+        *("array.initial_sync=wait", "array.data_offset=null", "array.component_size=null"),
+        "disks.size=96MiB",
+    ),
+    "raid10, far": ("array.level=10", "array.layout=f2", "disks.count=4", "array.data_offset=null"),
+    "raid10, near and failfast": (
+        *("array.level=10", "array.layout=n2", "disks.count=3", "array.failfast=true"),
+        "array.data_offset=null",
+    ),
+    "raid1, one member to be read last": (
+        *("array.level=1", "array.layout=null", "array.chunk=null", "disks.count=2"),
+        *("array.write_mostly=[2]", "array.bitmap=internal", "array.write_behind=64"),
+        "array.data_offset=null",
+    ),
+}
+
+
+def cell_of(*sets: str) -> Cell:
+    overrides = [parse_override(s) for s in ("matrix={}", "guest.clock=virtual", *sets)]
+    path = catalog.scenario_path("raid5-parity-last")
+    return compile_scenario(path, overrides=overrides).cells[0]
+
+
+@pytest.fixture(scope="module")
+def kit(lab_home: Home, image: str) -> SealedKit:
+    found = images.find(image)
+    assert found is not None
+    return virtual_time.prepare(cell_of().guest, found)
+
+
+@pytest.fixture
+def bench(kit: SealedKit, tmp_path: Path) -> Iterator[SealedBackend]:
+    """One guest at a time, as a worker has it."""
+    live = sealed.backend(kit, tmp_path, notice=pytest.fail)
+    yield live
+    live.destroy_guest()
+
+
+def run_cell(bench: SealedBackend, procedure: Procedure) -> tuple[dict[str, str], list[Check]]:
+    """Raw output and checks of a cell."""
+    raw: dict[str, str] = {}
+    checks: list[Check] = []
+    bench.take(CellJob(id="c", procedure=procedure, directory="", target="", space=1 << 30))
+    run_procedure(procedure, bench, Undo(), raw.__setitem__, lambda _s: None, checks.append)
+    return raw, checks
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_array_is_built_and_read_back(bench: SealedBackend, kind: str) -> None:
+    raw, checks = run_cell(
+        bench, cell_procedure(cell_of(*SMALL, *KINDS[kind]), bench.record.directory)
+    )
+    assert {c.name for c in checks} >= {"disks", "array"}
+    assert all(c.passed for c in checks)
+    assert "16 MiB" in raw["write.1.stderr.txt"]
+
+
+def test_an_array_that_is_not_what_was_asked_for_is_caught_before_it_is_measured(
+    bench: SealedBackend,
+) -> None:
+    """The negative control of the read-back: the real array, and expectations that are wrong."""
+    procedure = cell_procedure(cell_of(*SMALL, "disks.count=3"), bench.record.directory)
+    wrong = {"layout": "2", "chunk_size": "65536", "raid_disks": "4", "disk1.slot": "1"}
+    steps = tuple(
+        s.model_copy(update={"expect": {**s.expect, **wrong}})
+        if isinstance(s, Verify) and s.name == "array"
+        else s
+        for s in procedure.steps
+    )
+    changed = procedure.model_copy(update={"steps": steps})
+    with pytest.raises(CheckFailedError, match="the check 'array' failed") as caught:
+        run_cell(bench, changed)
+    for said in (
+        "layout is '5', not '2'",
+        "chunk_size is '524288', not '65536'",
+        "raid_disks is '3', not '4'",
+        "disk1.slot is '0', not '1'",
+    ):
+        assert said in caught.value.message
