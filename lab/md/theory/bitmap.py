@@ -32,8 +32,10 @@ class Bitmap:
     """Bytes per bit."""
     time_base: float = 5.0
     """Seconds between the daemon's scans for bits to clear."""
-    whole_rows: bool = True
-    """Whether a write to RAID 4, 5 or 6 marks whole rows of chunks."""
+    looked: float = 0.0
+    """How many seconds before the load the daemon scanned last."""
+    whole_rows: bool | None = None
+    """Whether a write to RAID 4, 5 or 6 marks whole rows of chunks; ``None``: unknown."""
 
 
 class BitmapState:
@@ -95,8 +97,8 @@ class BitmapState:
         left = self._left.get(region)
         if left is None:
             return True
-        base = self._bitmap.time_base
-        return now // base - left // base >= 2
+        base, looked = self._bitmap.time_base, self._bitmap.looked
+        return (now + looked) // base - (left + looked) // base >= 2
 
     def _regions(self, offset: int, size: int) -> range:
         chunk = self._bitmap.chunk
@@ -105,7 +107,7 @@ class BitmapState:
         width = self._geometry.data_members * self._geometry.chunk
         first, last = divmod(offset, width), divmod(offset + size - 1, width)
         rows = self._geometry.chunk
-        if self._bitmap.whole_rows or last[0] > first[0] or size > rows:
+        if self._bitmap.whole_rows is not False or last[0] > first[0] or size > rows:
             return range(first[0] * rows // chunk, ((last[0] + 1) * rows - 1) // chunk + 1)
         low = first[0] * rows + first[1] % rows
         return range(low // chunk, (low + size - 1) // chunk + 1)

@@ -38,6 +38,10 @@ write."""
 PLUGS = {"debian-12": True, "debian-12-zfs": True, "debian-13": False}
 """Whether an image's own kernel (6.1, 6.12) plugs each write to a block device."""
 
+WHOLE_ROWS = {"debian-12": False, "debian-12-zfs": False}
+"""Whether a write marks whole rows of chunks in the bitmap (``raid5.c: raid5_bitmap_sector``, not
+in a trace of Debian's 6.1)."""
+
 Work = SequentialLoad | Load
 """A workload in theory's terms."""
 
@@ -227,9 +231,8 @@ def _follow_load(setting: Setting, load: Load) -> LoadPrediction:
         raise UnknownError("it takes too many requests until the rate is steady") from None
     if found.doubt > MOST_ORDER_DOUBT:
         raise UnknownError(
-            "the guest's kernel decides how many writes share one bitmap write, which changes the "
-            "rate "
-            f"by ±{found.doubt:.0%}"
+            "the guest's kernel decides when it writes the bitmap, which changes the rate by "
+            f"±{found.doubt:.0%}"
         )
     return found
 
@@ -318,7 +321,8 @@ def setting_of(cell: Cell, work: Work, drives: Drives | None = None) -> Setting:
         reads_only = only_reads(work)
         _check_array(array, geometry, reads_only=reads_only)
         rules = _rules(array)
-        bitmap = None if reads_only else _bitmap(array, geometry)
+        own = cell.guest.image if cell.guest.kernel is None else ""
+        bitmap = None if reads_only else _bitmap(array, geometry, WHOLE_ROWS.get(own))
     for disk in members:
         if disk.device is not None:
             raise UnknownError("theory has no rules for real disks")
@@ -382,7 +386,7 @@ def _check_array(array: Array, geometry: Geometry, *, reads_only: bool) -> None:
         raise UnknownError("with write-behind a write ends before every copy is written")
 
 
-def _bitmap(array: Array, geometry: Geometry) -> Bitmap | None:
+def _bitmap(array: Array, geometry: Geometry, whole_rows: bool | None) -> Bitmap | None:
     """An internal one; an external one is on a disk without a limit, and costs nothing."""
     if array.bitmap != "internal":
         return None
@@ -390,7 +394,7 @@ def _bitmap(array: Array, geometry: Geometry) -> Bitmap | None:
         base = float(array.sysfs.get("bitmap/time_base", Bitmap(chunk=PAGE).time_base))
     except ValueError:
         raise UnknownError("the bitmap's time_base is not a number") from None
-    return Bitmap(chunk=geometry.bitmap_chunk, time_base=base)
+    return Bitmap(chunk=geometry.bitmap_chunk, time_base=base, whole_rows=whole_rows)
 
 
 def _rules(array: Array) -> StripeRules:

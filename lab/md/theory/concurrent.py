@@ -29,9 +29,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lab.md.facts.geometry import Geometry
+from lab.md.facts.levels import Level
 from lab.md.theory.bitmap import Bitmap, BitmapState
 from lab.md.theory.bucket import Direction, Limits, Meter
 from lab.md.theory.fio_random import draws
+from lab.md.theory.md_thread import REPLY, Raid5d
 from lab.md.theory.mechanism import PAGE, Channels, Mechanism, ModelledDrive, server_of
 from lab.md.theory.paths import BIO_LIMIT, Extent, Load, Work
 from lab.md.theory.placement import entrances, offsets
@@ -47,14 +49,24 @@ half."""
 FOLLOWED_SLOWLY = 6000
 """The same for a load that changes: bits are set over time, or a long burst ends."""
 
-FOLLOWED_PARTS = 16_000
+FOLLOWED_PARTS = 60_000
 """The same for modelled drives, in requests to members: the rate of a drive depends on the places
 of its requests. One or two seconds. With 1500 requests to the array, the reads of a bare drive at
 depth 4 came out 2.5 % too slow; 10,000 of them are followed to the end."""
 
-MOST_PARTS = 150_000
-"""Requests to members in one simulation of modelled drives: several seconds. The lab's scenarios
-need far fewer."""
+FOLLOWED_CACHED = 150_000
+"""The same for writes into caches: their rate grows until the arm has gone over the disk once, and
+20 s of a RAID 10 at depth 32 came out 20 % too slow with 16,000. Four seconds."""
+
+MOST_PARTS = 250_000
+"""Requests to members in one simulation of modelled drives. The lab's scenarios need far fewer."""
+
+REACTION = 14e-6
+"""Seconds from a request's end to fio's next one, of a guest in virtual time (Linux 6.1, fio 3.33):
+what reads of a bare drive, one at a time, take longer than the drive."""
+
+NEXT = 10e-6
+"""The same from one request to the next, if fio may send several (from a trace of RAID 5)."""
 
 SEED = 20201224
 """Seed of the choice between reads and writes."""
@@ -75,11 +87,11 @@ def _filling(geometry: Geometry, drives: Sequence[ModelledDrive]) -> int:
     return pages // _writes_each(geometry)
 
 
-def _steady(geometry: Geometry, load: Load) -> int:
+def _steady(geometry: Geometry, load: Load, *, cached: bool) -> int:
     """Requests to follow on modelled drives, once their caches are full."""
     writes = _writes_each(geometry) * (2 if geometry.has_parity else 1)
     parts = load.read_share + (1 - load.read_share) * writes
-    return max(round(FOLLOWED_PARTS / parts), 8 * load.depth)
+    return max(round((FOLLOWED_CACHED if cached else FOLLOWED_PARTS) / parts), 8 * load.depth)
 
 
 class TooLongError(Exception):
@@ -141,7 +153,7 @@ class _Request:
 class _Task:
     """A part of a request's work, or (without a request) a bitmap write."""
 
-    __slots__ = ("left", "request", "stages", "threaded")
+    __slots__ = ("_computed", "left", "request", "stages", "threaded")
 
     def __init__(self, request: _Request | None, work: Work, *, threaded: bool) -> None:
         self.request = request
@@ -151,6 +163,19 @@ class _Task:
         self.left = 0
         """Operations of the current stage under way."""
         self.threaded = threaded
+        self._computed = False
+
+    @property
+    def heads(self) -> int:
+        """Number of stripe heads."""
+        sizes = [extent.size for _, extents in self.stages for extent in extents]
+        return max(sizes, default=PAGE) // PAGE
+
+    def computes(self) -> bool:
+        """Whether parity is computed now; it is not computed twice."""
+        due = bool(self.stages) and self.stages[-1][0] is _WRITE and not self._computed
+        self._computed |= due
+        return due
 
 
 class Simulation:
@@ -192,6 +217,10 @@ class Simulation:
         """Requests that the drives' write caches take before the rate is steady."""
         self._offsets = offsets(load, geometry.size)
         self._choices = draws(SEED)
+        self._thread: Raid5d | None = None
+        if geometry.has_parity and drives:
+            parities = geometry.members - geometry.data_members
+            self._thread = Raid5d(self, self._events, parities=parities)
         self._arrived: deque[_Task] = deque()
         self._ready: deque[_Task] = deque()
         self._waiting: list[_Task] = []
@@ -201,6 +230,8 @@ class Simulation:
         self._count = -(-load.total // load.block) if load.total is not None else _NEVER
         self._free = load.depth
         """Number of requests that may be sent."""
+        self._ready_at = 0.0
+        """When fio can send its next request."""
         self._ended = 0
         self._begun = 0
         self._latency = 0.0
@@ -229,12 +260,14 @@ class Simulation:
         load, events = self._load, self._events
         end = load.rest + load.seconds if load.seconds is not None else _NEVER
         if self._drives:
-            steady = _steady(self._geometry, load)
+            cached = bool(self._filling) and self._bitmap is None
+            steady = _steady(self._geometry, load, cached=cached)
         else:
             steady = max(FOLLOWED_SLOWLY if self._changes else FOLLOWED, 8 * load.depth)
         enough = self._filling + steady
         start = self._mark() if load.rest <= 0 else None
         half = None
+        self._awake()
         while self._settle(min(self._count, enough)):
             if half is None and self._ended >= enough - steady / 2:
                 half = self._mark()
@@ -250,6 +283,22 @@ class Simulation:
             pass
         return self._result(start or stop, half, stop, end)
 
+    def _awake(self) -> None:
+        """The first write to an idle array waits for the superblock, and the bitmap's.
+
+        ``md.c: md_write_start``, ``md_update_sb``. To a throttle they are two requests of many.
+        """
+        members = [m for m in range(self._geometry.members) if m not in self._geometry.failed]
+        redundant = self._geometry.level is not Level.RAID0 and self._geometry.members > 1
+        if not (self._drives and redundant and self._load.read_share < 1):
+            return
+        for _ in range(2 if self._bitmap is not None else 1):
+            for member in reversed(members):
+                self._throttles[member].arrive(_WRITE, PAGE, None, -1)
+            while len(self._events.passed) < len(members):
+                self._events.next(_NEVER)
+            self._events.passed.clear()
+
     def _settle(self, enough: float) -> bool:
         """Process everything at this moment; whether the simulation continues."""
         events = self._events
@@ -262,6 +311,7 @@ class Simulation:
                 while self._may_send():
                     self._free -= 1
                     self._send()
+                    self._busy(NEXT)
                     if self._eager:
                         break
             elif not events.passed:
@@ -270,8 +320,17 @@ class Simulation:
 
     def _may_send(self) -> bool:
         """Whether fio may send a request and does not wait in the previous one."""
-        held = self._by_sender and self._blocked
+        held = (self._by_sender and self._blocked) or self._events.now < self._ready_at
         return self._open and self._free > 0 and self._begun < self._count and not held
+
+    def _busy(self, seconds: float) -> None:
+        """fio, in a guest with modelled drives, needs its processor before the next request."""
+        if self._drives:
+            self._ready_at = max(self._ready_at, self._events.now + seconds)
+            self._events.set(self._ready_at, self, None)
+
+    def fire(self, what: object) -> None:
+        """fio can send its next request."""
 
     def _send(self) -> None:
         """fio sends its next request."""
@@ -288,8 +347,8 @@ class Simulation:
             self._writes += 1
             if self._bitmap is not None:
                 request.regions = self._bitmap.start(self._events.now, offset, load.block)
-                threaded = True
-        elif self._bitmap is not None:
+            threaded = self._bitmap is not None or self._thread is not None
+        elif self._bitmap is not None or self._thread is not None:
             threaded = self._geometry.has_parity and bool(self._geometry.failed)
         request.left = len(works)
         jobs = [_Task(request, work, threaded=threaded) for work in works]
@@ -298,16 +357,24 @@ class Simulation:
             self._flush_or_go()
             return
         for job in jobs:
-            if threaded:
+            if threaded and self._thread is not None:
+                (self._thread.arrive if direction is _WRITE else self._thread.release)(job)
+            elif threaded:
                 self._arrived.append(job)
             else:
-                self._advance(job)
+                self.advance(job)
 
-    def _advance(self, job: _Task) -> None:
-        """Start the task's next stage, or end it."""
+    def replace(self) -> None:
+        """Let fio send a request for each that has ended."""
+        while self._may_send():
+            self._free -= 1
+            self._send()
+
+    def advance(self, job: _Task) -> bool:
+        """Start the task's next stage; ``False`` if it has none, and ends."""
         if not job.stages:
             self._finish(job)
-            return
+            return False
         direction, extents = job.stages.pop()
         parts = []
         for extent in extents:
@@ -322,25 +389,42 @@ class Simulation:
         if self._drives and self._parts > MOST_PARTS:
             raise TooLongError
         for part in parts:
-            operation = (job, direction, part)
-            self._throttles[part.member].arrive(direction, part.size, operation, part.start)
+            if job.threaded and self._thread is not None:
+                self._thread.plug(job, direction, part)
+            else:
+                self.submit(job, direction, part)
+        return True
 
-    def _passed(self, job: _Task, direction: Direction, extent: Extent) -> None:
+    def submit(self, job: _Task | None, direction: Direction, extent: Extent) -> None:
+        """Send a request to a member; without a task it is the bitmap's."""
+        operation = (job, direction, extent)
+        self._throttles[extent.member].arrive(direction, extent.size, operation, extent.start)
+
+    def _passed(self, job: _Task | None, direction: Direction, extent: Extent) -> None:
+        if self._thread is not None:
+            self._thread.interrupt()
         self._operations[extent.member] += 1
         self._moved[direction][extent.member] += extent.size
         if self._mirrors is not None and direction is _READ:
             self._mirrors.ended(extent)
+        if job is None:
+            assert self._thread is not None, "others make a task of a bitmap write"
+            self._thread.written()
+            return
         job.left -= 1
         if job.left:
             return
         if job.request is None:
             self._blocked = False
+            self._busy(REPLY)
             self._ready.extend(self._waiting)
             self._waiting.clear()
+        elif job.threaded and self._thread is not None:
+            self._thread.release(job)
         elif job.threaded and self._geometry.has_parity:
             self._ready.append(job)
         else:
-            self._advance(job)
+            self.advance(job)
 
     def _finish(self, job: _Task) -> None:
         request = job.request
@@ -353,10 +437,12 @@ class Simulation:
         self._ended += 1
         self._latency += self._events.now - request.begun
         self._free += 1
+        if self._thread is None:
+            self._busy(REACTION)
 
     def _run_thread(self) -> bool:
-        """Run md's thread once; whether it did anything."""
-        if self._blocked or self._bitmap is None:
+        """Run md's thread once, if it is not ``_thread``; whether it did anything."""
+        if self._blocked or self._bitmap is None or self._thread is not None:
             return False
         if self._arrived:
             self._waiting.extend(self._arrived)
@@ -366,22 +452,25 @@ class Simulation:
         if not self._ready:
             return False
         for _ in range(len(self._ready)):
-            self._advance(self._ready.popleft())
+            self.advance(self._ready.popleft())
         return True
+
+    def bitmap_writes(self) -> list[Extent]:
+        """Writes of the bitmap's dirty pages to every member; the pages are clean afterwards."""
+        sizes = self._bitmap.take_dirty() if self._bitmap is not None else ()
+        members = [m for m in range(self._geometry.members) if m not in self._geometry.failed]
+        return [Extent(m, -1, size) for size in sizes for m in reversed(members)]
 
     def _flush_or_go(self) -> bool:
         """Write the dirty part of the bitmap to every member, or release the waiting writes."""
-        assert self._bitmap is not None, "only where there is one"
-        sizes = self._bitmap.take_dirty()
-        if not sizes:
+        writes = self.bitmap_writes()
+        if not writes:
             self._ready.extend(self._waiting)
             self._waiting.clear()
             return False
         self._flushes += 1
         self._blocked = True
-        members = [m for m in range(self._geometry.members) if m not in self._geometry.failed]
-        extents = tuple(Extent(m, -1, size) for m in members for size in sizes)
-        self._advance(_Task(None, Work((), extents), threaded=True))
+        self.advance(_Task(None, Work((), tuple(writes)), threaded=True))
         return True
 
     def _mark(self, now: float | None = None) -> _Progress:
@@ -428,7 +517,7 @@ class Simulation:
             members=tuple(members),
             operations=operations,
             used=tuple(throttle.meter.idle_bound[0] * whole for throttle in self._throttles),
-            flushes=self._flushes * whole,
+            flushes=(self._thread.flushes if self._thread else self._flushes) * whole,
             sets=(self._bitmap.sets if self._bitmap else 0) * whole,
             writes=self._writes * whole,
             tally=self._tally,

@@ -64,8 +64,11 @@ def predict_load(
     ``drives``: the members' drives, instead of ``limits``.
 
     With a bitmap, the mean of the two orders in which md's thread and the sender may run; ``doubt``
-    is half their difference. ``plugged``: whether the kernel plugs each write to a block device;
-    ``None``: unknown, and both are simulated. ``UnlimitedError`` if no throttle delays a request.
+    is half their difference. Of RAID 4, 5 and 6 on modelled drives the order is known. There
+    ``doubt`` is what it matters that md looks for idle regions a second earlier: one bit that is
+    set again empties all caches. ``plugged``: whether the kernel plugs each write to a block
+    device; ``None``: unknown, and both are simulated. ``UnlimitedError`` if no throttle delays a
+    request.
     """
     rules = rules or StripeRules()
 
@@ -88,15 +91,20 @@ def predict_load(
     kernels = (False, True) if plugged is None else (plugged,)
     if not writes or geometry.has_parity:
         kernels = (False,)
+    known = bool(drives) and geometry.has_parity
     for plugs in kernels:
         crowds.append(follow(bitmap, eager=False, plugs=plugs))
-        if writes and not plugs:
+        if writes and not (plugs or known):
             crowds.append(follow(bitmap, eager=True, plugs=plugs))
     paces = [crowd.requests / crowd.seconds for crowd in crowds]
     iops = sum(paces) / len(paces)
     doubt = (max(paces) - min(paces)) / 2 / iops
-    if writes and bitmap and geometry.has_parity and bitmap.chunk < geometry.chunk:
+    unknown = bitmap is not None and bitmap.whole_rows is None and bitmap.chunk < geometry.chunk
+    if writes and bitmap and geometry.has_parity and unknown:
         other = follow(replace(bitmap, whole_rows=False), eager=False, plugs=False)
+        doubt = max(doubt, abs(other.requests / other.seconds - paces[0]) / iops)
+    if writes and bitmap and drives:
+        other = follow(replace(bitmap, looked=1.0), eager=False, plugs=kernels[0])
         doubt = max(doubt, abs(other.requests / other.seconds - paces[0]) / iops)
     crowd = crowds[0]
     limit = _busiest(crowd) if drives else _bottleneck(crowd, limits)

@@ -16,6 +16,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import chain
 from math import sqrt
 from typing import Any
 
@@ -300,7 +301,7 @@ class Mechanism(_Server):
 
     def _next_page(self, start: int, before: int) -> int:
         at = bisect_left(self._pages, start)
-        for index in (*range(at, len(self._pages)), *range(at)):
+        for index in chain(range(at, len(self._pages)), range(at)):
             page: int = self._pages[index]
             if self._stamps[page] < before:
                 return page

@@ -1,0 +1,187 @@
+"""md's thread of RAID 4, 5 and 6, ``raid5d``, with a bitmap, on a guest's only processor.
+
+Source: kernel ``drivers/md/raid5.c`` (``raid5d``, ``handle_active_stripes``,
+``do_release_stripe``, ``activate_bit_delay``). The thread handles stripes in the order in which
+they became ready, ``BATCH`` at a time. Before each batch it looks for new writes; if there are any,
+it writes the bitmap and waits for it, and stripes that are ready wait too. Parity is computed when
+a stripe's reads have ended, and written when its turn comes again. Requests to members are sent
+once the thread waits (``blk_start_plug``).
+
+A request that ends wakes fio, which needs less processor time than the thread. So the scheduler
+lets fio go first (``kernel/sched/fair.c: check_preempt_wakeup``): its next request is there before
+the next batch. This was seen in traces of Linux 6.1 in virtual time.
+
+What the processor needs for each step decides how many stripes are ready at the next one, since
+drives with a cache end writes a few microseconds apart.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from lab.md.theory.bucket import Direction
+from lab.md.theory.paths import Extent
+from lab.md.theory.throttle import EventQueue
+
+BATCH = 8
+"""Stripe heads of one batch (``MAX_STRIPE_BATCH``)."""
+
+WAKE = 4e-6
+"""Seconds from a request's end to the thread's first step; these times are means of traces of
+Linux 6.1 in virtual time, in which an instruction takes 1 ns, less 1 µs for each traced event."""
+INTERRUPT = 3.5e-6
+"""Seconds that the end of a member's request takes from the thread."""
+STEP = 5e-6
+"""Seconds to make a stripe's requests."""
+SEND = 1.7e-6
+"""Seconds to send one of them."""
+PARITY = 5e-6
+"""Seconds to compute parity, for each parity block."""
+REPLY = 18e-6
+"""Seconds to end a request and to take in fio's next one."""
+FLUSH = 9e-6
+"""Seconds to send one member a page of the bitmap."""
+
+
+class Stripes(Protocol):
+    """A part of a request's work on a run of stripe heads."""
+
+    @property
+    def heads(self) -> int:
+        """Number of stripe heads."""
+
+    def computes(self) -> bool:
+        """Whether parity is computed now; it is not computed twice."""
+
+
+class Array(Protocol):
+    """What the thread works for."""
+
+    def bitmap_writes(self) -> list[Extent]:
+        """Writes of the bitmap's dirty pages, which are clean afterwards."""
+
+    def submit(self, job: Any, direction: Direction, extent: Extent) -> None:
+        """Send a request to a member; without a job it is the bitmap's."""
+
+    def advance(self, job: Any) -> bool:
+        """Start the next stage of a job; ``False`` if that was its end."""
+
+    def replace(self) -> None:
+        """Let fio send a request for each that has ended."""
+
+
+class Raid5d:
+    """The thread."""
+
+    def __init__(self, array: Array, events: EventQueue, *, parities: int) -> None:
+        """``parities``: parity blocks of a stripe."""
+        self._array, self._events = array, events
+        self._parity = parities * PARITY
+        self._new: list[Stripes] = []
+        self._released: list[Stripes] = []
+        self._plug: list[tuple[Stripes, Direction, Extent]] = []
+        self._writing = 0
+        """Requests of the bitmap write under way."""
+        self._sleeps = True
+        self._runs = False
+        self._taken = 0.0
+        """Seconds that interrupts took from the step under way."""
+        self._steps = self._run()
+        self.flushes = 0
+        """Bitmap writes."""
+
+    def arrive(self, job: Stripes) -> None:
+        """A new write: it waits for the bitmap."""
+        self._new.append(job)
+        self._wake()
+
+    def release(self, job: Stripes) -> None:
+        """All requests of a job's stage have ended."""
+        self._released.append(job)
+        self._wake()
+
+    def plug(self, job: Stripes, direction: Direction, extent: Extent) -> None:
+        """A request to a member, to be sent once the thread waits."""
+        self._plug.append((job, direction, extent))
+
+    def written(self) -> None:
+        """A request of the bitmap write has ended."""
+        self._writing -= 1
+        if not (self._writing or self._runs):
+            self._begin()
+
+    def interrupt(self) -> None:
+        """A request to a member has ended."""
+        if self._runs:
+            self._taken += INTERRUPT
+
+    def fire(self, what: object) -> None:  # noqa: ARG002
+        """Take the next step, unless interrupts delayed the one before."""
+        seconds, self._taken = self._taken or next(self._steps), 0.0
+        if seconds is None:
+            self._runs = False
+        else:
+            self._events.set(self._events.now + seconds, self, None)
+
+    def _wake(self) -> None:
+        if self._sleeps:
+            self._sleeps = False
+            self._begin()
+
+    def _begin(self) -> None:
+        self._runs = True
+        self._events.set(self._events.now + WAKE, self, None)
+
+    def _run(self) -> Iterator[float | None]:
+        """The processor time of each step; ``None`` where the thread waits."""
+        ready: deque[Stripes] = deque()
+        while True:
+            ready.extend(self._released)
+            self._released.clear()
+            if self._new:
+                waiting, self._new = self._new, []
+                yield from self._flush()
+                ready.extend(waiting)
+            if ready:
+                yield from self._batch(ready)
+                continue
+            yield from self._unplug()
+            if not (self._released or self._new):
+                self._sleeps = True
+                yield None
+
+    def _flush(self) -> Iterator[float | None]:
+        writes = self._array.bitmap_writes()
+        if not writes:
+            return
+        self.flushes += 1
+        self._writing = len(writes)
+        for extent in writes:
+            yield FLUSH
+            self._array.submit(None, Direction.WRITE, extent)
+        yield from self._unplug()
+        if self._writing:
+            yield None
+
+    def _batch(self, ready: deque[Stripes]) -> Iterator[float]:
+        heads, computed = 0, []
+        while ready and heads < BATCH:
+            job = ready.popleft()
+            heads += job.heads
+            if job.computes():
+                computed.append(job)
+                yield self._parity
+            elif self._array.advance(job):
+                yield STEP
+            else:
+                yield REPLY
+                self._array.replace()
+        ready.extend(computed)
+
+    def _unplug(self) -> Iterator[float]:
+        sent, self._plug = self._plug, []
+        for job, direction, extent in sent:
+            self._array.submit(job, direction, extent)
+            yield SEND
