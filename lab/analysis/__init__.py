@@ -1,3 +1,1 @@
-"""From raw output to verdicts:
-measure, predict, judge, compare. Pure; imports plug-ins and below.
-"""
+"""From raw output to verdicts: measure, predict, judge, compare. Pure."""

@@ -1,4 +1,4 @@
-"""Whether a cell's disks had their speed: calibrated, or in virtual time."""
+"""Checks of a cell's disk speeds: calibrated, or in virtual time."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _IN_VIRTUAL_TIME: Final = (
 
 
 def unjudged(cell: Cell) -> bool:
-    """Whether a cell has modelled drives in real time, where they are not judged."""
+    """Return whether a cell has modelled drives in real time, whose values are not judged."""
     drives = (catalog.disk_model(d.model).drive(d) for d in cell.disks if d.device is None)
     return cell.guest.clock is Clock.REAL and any(drive is not None for drive in drives)
 
 
 def check_of(cell: Cell, known: Sequence[Calibration], host: str = "") -> tuple[Check, ...]:
-    """Whether a cell's disks had their speed on its host; empty if there is nothing to check.
+    """Return the check that a cell's disks had their speed on its host; empty: nothing to check.
 
-    Earlier versions calibrated modelled drives too; their runs are judged by that.
+    Earlier versions calibrated modelled drives too. Their runs are judged by these calibrations.
     """
     kinds = [kind_of(d) for d in cell.disks if d.count]
     found = [c for c in known if c.disk in kinds and c.host == host]

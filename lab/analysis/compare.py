@@ -1,4 +1,4 @@
-"""Two runs, cell by cell: what changed, and what may be noise. Pure."""
+"""Compares two runs cell by cell, and separates changes from noise. Pure."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from lab.model.result.noise import NoiseFloor
 from lab.model.scenario.document import Cell, Disk
 
 CERTAIN: Final = 0.99
-"""Confidence in everything that one comparison calls changed, taken together."""
+"""Confidence in all changes that one comparison reports, together."""
 
 LEAST: Final = 0.05
-"""The smallest change that matters, where nobody says another."""
+"""Default of the smallest change that matters, as a fraction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +54,10 @@ class Side:
 
 
 def compare(first: Side, second: Side, least: float = LEAST) -> Comparison:
-    """What differs between two runs; ``least`` is the smallest change that matters.
+    """Return the differences between two runs; ``least`` is the smallest change that matters.
 
-    Cells are paired by their id, and where that differs by their axes. Those that are still to come
-    in a run that is under way are left out, with the claims that wait for them.
+    Cells are paired by id; if the ids differ, by axes. Cells that have not run yet in a running run
+    are left out, with the claims about them.
     """
     every = _pairs(first.result, second.result)
     pairs = [pair for pair in every if not any(cell.pending for cell in pair)]
@@ -81,10 +81,11 @@ def compare(first: Side, second: Side, least: float = LEAST) -> Comparison:
 
 
 def each(level: float, count: int) -> float:
-    """Level of each of so many statements that are all true at ``level`` (Bonferroni).
+    """Return the level of each of ``count`` statements that together hold at ``level``
+    (Bonferroni).
 
     Dunn 1961, "Multiple comparisons among means", Journal of the American Statistical Association
-    56:52. The figures of one workload stand and fall together, and count once.
+    56:52. The values of one workload depend on each other, and count once.
     """
     return 1 - (1 - level) / max(count, 1)
 
@@ -94,7 +95,7 @@ def _workloads(first: CellResult, second: CellResult) -> set[str]:
 
 
 def _contended(*cells: CellResult) -> set[str]:
-    """Workloads that were contended in one of these cells: their values say nothing of a change."""
+    """Return workloads that were contended in one of these cells: their values show no change."""
     return {m.workload for c in cells for m in c.measurements if contended(c.checks, m.workload)}
 
 
@@ -162,7 +163,7 @@ def _fidelity(figures: Sequence[FigureChange]) -> float | None:
 
 
 TIMED: Final = ("B/s", "1/s", "s")
-"""Units of what a clock had a part in."""
+"""Units of values that depend on a clock."""
 
 
 def figure_change(
@@ -173,10 +174,10 @@ def figure_change(
     level: float = CERTAIN,
     least: float = LEAST,
 ) -> FigureChange | None:
-    """How a figure changed; ``None`` where one is 0, and no share of it can be told.
+    """Return how a value changed; ``None`` if one of both is 0, so that there is no ratio.
 
-    ``noise`` is by which share each run's figure may be off at that level; 0: nothing is known of
-    it. A time or a rate that was measured once is not called changed then.
+    ``noise``: relative error of each run's value at that level; 0: unknown. If it is unknown, a
+    time or a rate with one measurement never counts as changed.
     """
     if min(*first.values, *second.values) <= 0:
         return None
@@ -221,9 +222,9 @@ def _doubts(which: str, cell: CellResult) -> Iterator[str]:
 
 
 def _apart(first: Side, second: Side, pair: tuple[CellResult, CellResult]) -> Iterator[str]:
-    """Why figures of two hosts cannot be held against each other: one has not calibrated the bare
-    disks, or they differ there by more than a calibration may be off. Sealed cells' disks do not
-    depend on the host."""
+    """Return why values of two hosts are not comparable: one has not calibrated the bare disks, or
+    the calibrations differ by more than their tolerance. Sealed cells' disks do not depend on the
+    host."""
     a, b = pair
     if a.clock is CellClock.SEALED and b.clock is CellClock.SEALED:
         return
@@ -249,7 +250,7 @@ def _apart(first: Side, second: Side, pair: tuple[CellResult, CellResult]) -> It
 
 
 def _calibration(side: Side, disk: Disk, host: str) -> Calibration | None:
-    """What a disk did bare on the host that the cell ran on."""
+    """Return the bare disk's calibration on the host of the cell; ``None``: there is none."""
     for found in side.calibrations:
         if found.disk == kind_of(disk) and found.host in ("", host) and not found.problem:
             return found
@@ -259,7 +260,7 @@ def _calibration(side: Side, disk: Disk, host: str) -> Calibration | None:
 def _points(
     first: Calibration | None, second: Calibration | None
 ) -> Iterator[tuple[CalibrationPoint, CalibrationPoint]]:
-    """What was measured of both."""
+    """Yield the points that both calibrations have."""
     there = {(p.name, p.metric): p for p in second.points} if second else {}
     for point in first.points if first else ():
         other = there.get((point.name, point.metric))
@@ -268,7 +269,7 @@ def _points(
 
 
 def _facts(result: Result) -> dict[str, Any]:
-    """What a run was made with; not what it measured of disks and noise."""
+    """Return facts of a run's environment, without its calibrations and noise."""
     own = {k: v for k, v in result.environment.items() if k not in ("calibrations", "noise")}
     return dict(_leaves("", own))
 
@@ -278,7 +279,7 @@ def _flat(cell: Cell) -> dict[str, Any]:
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Every value by its dotted name; members of a list by their name or number."""
+    """Yield every value by its dotted name; items of a list by their name or number."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _leaves(f"{name}.{key}" if name else key, inner)
@@ -291,7 +292,7 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[Difference]:
-    """Names whose values differ; ``None`` stands for one that is not there."""
+    """Yield names whose values differ; ``None`` stands for a missing value."""
     for name in dict.fromkeys((*first, *second)):
         if first.get(name) != second.get(name):
             yield Difference(name=name, first=first.get(name), second=second.get(name))

@@ -1,4 +1,4 @@
-"""Known failures of a matrix: which refuted claims are expected, and which fail the run."""
+"""Known failures of a matrix: refuted claims that are expected, and those that fail the run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lab.model.scenario.claim import Verdict
 
 
 def systems(result: Result) -> tuple[str | None, str | None]:
-    """Versions of the guest's Linux and of mdadm; ``None`` if unknown."""
+    """Return versions of the guest's Linux and of mdadm; ``None``: unknown."""
     guest, image = (result.environment.get(name) or {} for name in ("guest", "image"))
     words = str(guest.get("mdadm") or "").removeprefix("mdadm - v").split()
     return guest.get("kernel") or image.get("kernel"), image.get("mdadm") or next(iter(words), None)
@@ -22,9 +22,9 @@ def systems(result: Result) -> tuple[str | None, str | None]:
 def endings(
     job: JobRecord, result: Result, expected: Sequence[Expected], today: date
 ) -> tuple[ClaimEnding, ...]:
-    """Each claim of a job's run, and whether it fails the matrix run.
+    """Return each claim of a job's run, and whether it fails the matrix run.
 
-    A claim that is inconclusive or not tested never fails it.
+    An inconclusive or untested claim never fails it.
     """
     return tuple(
         _ending(claim, _entries(job, result, claim.id, expected), today) for claim in result.claims
@@ -34,7 +34,7 @@ def endings(
 def _entries(
     job: JobRecord, result: Result, claim: str, expected: Sequence[Expected]
 ) -> list[Expected]:
-    """The matrix's known failures that match this claim."""
+    """Return the matrix's known failures that match this claim."""
     kernel, mdadm = systems(result)
     return [
         entry
@@ -75,7 +75,7 @@ def _ending(claim: ClaimResult, entries: Sequence[Expected], today: date) -> Cla
 
 
 def expired(expected: Sequence[Expected], today: date) -> tuple[str, ...]:
-    """A message for each expired known failure."""
+    """Return a message for each expired known failure."""
     return tuple(
         f"the known failure of {', '.join(entry.claims)} expired on {entry.until}: renew or remove"
         f" it ({entry.reason})"

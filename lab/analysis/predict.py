@@ -20,16 +20,16 @@ from lab.model.scenario.guest import Clock
 from lab.plugins import catalog
 
 GUEST_SHARE: Final = 0.08
-"""Relative doubt of a drive's values: an emulated guest adds a millisecond to each request."""
+"""Relative uncertainty of a drive's values: an emulated guest adds a millisecond per request."""
 
 
 def predictions(cell: Cell, busy: Mapping[str, float] | None = None) -> tuple[Prediction, ...]:
-    """Every metric that theory predicts and the tool or the disks measure.
+    """Return a prediction for each metric that theory covers and the tool or the disks measure.
 
-    ``busy``: ``measure.busy_shares`` of a sealed cell, whose processor time delays requests.
+    ``busy``: ``measure.busy_shares`` of a sealed cell, whose CPU time delays requests.
 
-    In virtual time each value is the mean over the seeds of the cell's trials, since theory then
-    follows the requests that are measured.
+    In virtual time theory follows the measured requests, so each value is the mean over the seeds
+    of the cell's trials.
     """
     counted = {m.name for m in COUNTERS}
     measured = {
@@ -41,7 +41,7 @@ def predictions(cell: Cell, busy: Mapping[str, float] | None = None) -> tuple[Pr
 
 
 def _seeds(cell: Cell) -> list[Cell]:
-    """The cell as its trials draw it, without those that are alike in theory."""
+    """Return the cell with each trial's seed, without cells that are equal for theory."""
     trials = cell.trials if cell.guest.clock is Clock.VIRTUAL else 1
     drawn = [of_trial(cell, trial) for trial in range(1, trials + 1)]
     alike = {(*works(one).items(), *drives_of(one).items()): one for one in reversed(drawn)}
@@ -56,7 +56,7 @@ def _of_a_seed(cell: Cell, busy: Mapping[str, float] | None) -> list[Prediction]
 
 
 def _means(each: Sequence[Sequence[Prediction]]) -> Iterator[Prediction]:
-    """The mean of each value that all seeds have, with the largest doubt."""
+    """Yield the mean of each value that all seeds have, with the largest uncertainty."""
     others = [{(p.workload, p.metric): p for p in said} for said in each]
     for first in each[0]:
         alike = [said.get((first.workload, first.metric)) for said in others]
@@ -67,7 +67,7 @@ def _means(each: Sequence[Sequence[Prediction]]) -> Iterator[Prediction]:
 
 
 def drives_of(cell: Cell) -> dict[str, theory.ModelledDrive]:
-    """The cell's modelled drives, by serial."""
+    """Return the cell's modelled drives by serial."""
     found = {}
     for serial, disk in cell.each_disk:
         drive = catalog.disk_model(disk.model).drive(disk)
@@ -78,7 +78,7 @@ def drives_of(cell: Cell) -> dict[str, theory.ModelledDrive]:
 
 
 def _with_guest(cell: Cell, said: Sequence[Prediction]) -> Iterator[Prediction]:
-    """Predictions of drives with the doubt that a guest in real time adds."""
+    """Yield predictions of drives with the uncertainty that a guest in real time adds."""
     real = cell.guest.clock is Clock.REAL and bool(drives_of(cell))
     for each in said:
         doubt = max(each.doubt, GUEST_SHARE) if real else each.doubt
@@ -86,7 +86,7 @@ def _with_guest(cell: Cell, said: Sequence[Prediction]) -> Iterator[Prediction]:
 
 
 def _of_the_drive(cell: Cell) -> Iterator[Prediction]:
-    """Predicted sequential reads of one bare modelled drive from its start."""
+    """Yield predictions of sequential reads of one bare modelled drive from its start."""
     if cell.array is not None or cell.filesystem is not None or len(cell.each_disk) != 1:
         return
     drive = catalog.disk_model(cell.disks[0].model).drive(cell.disks[0])
@@ -110,7 +110,7 @@ def _of_the_drive(cell: Cell) -> Iterator[Prediction]:
 
 
 def works(cell: Cell) -> dict[str, theory.SequentialLoad | theory.Load]:
-    """The workloads in theory's terms, by name; without those that theory does not know."""
+    """Return the workloads as theory's loads by name, without those that theory does not cover."""
     found: dict[str, theory.SequentialLoad | theory.Load] = {}
     for workload in undisturbed(cell):
         tool = catalog.workload(workload.tool)
@@ -121,7 +121,7 @@ def works(cell: Cell) -> dict[str, theory.SequentialLoad | theory.Load]:
 
 
 def explanations(cell: Cell, busy: Mapping[str, float] | None = None) -> tuple[Explanation, ...]:
-    """An explanation of every workload, or why there is none; ``busy`` as of ``predictions``."""
+    """Return an explanation of every workload, or why there is none. ``busy``: see `predictions`."""
     known, shares = works(cell), busy or {}
     return tuple(
         theory.explain(
@@ -138,7 +138,7 @@ def explanations(cell: Cell, busy: Mapping[str, float] | None = None) -> tuple[E
 
 
 def durations(cell: Cell) -> dict[str, float]:
-    """Predicted or configured seconds of workloads, by name."""
+    """Return predicted or configured seconds of workloads, by name."""
     known = works(cell)
     timed = {
         name: work.rest + work.seconds
@@ -151,9 +151,9 @@ def durations(cell: Cell) -> dict[str, float]:
 
 
 def bitmap_updates(cell: Cell, seconds: Mapping[str, float]) -> dict[str, float]:
-    """The most bitmap bits that each workload can set in its measured seconds.
+    """Return the most bitmap bits that each workload can set in its measured seconds.
 
-    Without workloads that only read; empty without a bitmap.
+    Workloads that only read are left out; empty without a bitmap.
     """
     known = works(cell)
     found = {}
@@ -168,9 +168,9 @@ def bitmap_updates(cell: Cell, seconds: Mapping[str, float]) -> dict[str, float]
 
 
 def written(cell: Cell) -> int:
-    """Bytes that all workloads write at most in one trial; 0 if unknown.
+    """Return the most bytes that all workloads write in one trial; 0: unknown.
 
-    Random writes use more of a disk's file than their bytes, so they are unknown.
+    Random writes use more of a disk's file than their bytes, so for them it is unknown.
     """
     known = works(cell)
     if len(known) < len(cell.workloads):
@@ -185,7 +185,7 @@ def written(cell: Cell) -> int:
 
 
 def work_of(stream: Stream) -> theory.SequentialLoad | theory.Load:
-    """A workload in theory's terms: one request at a time, or many."""
+    """Return the workload as one of theory's loads: one request at a time, or many."""
     plain = not stream.random and stream.depth == 1 and stream.direction != "mixed"
     if plain and stream.total is not None and stream.seconds is None:
         return theory.SequentialLoad(
@@ -212,7 +212,7 @@ def work_of(stream: Stream) -> theory.SequentialLoad | theory.Load:
 
 
 def silences(cell: Cell) -> dict[str, str]:
-    """Why there is no prediction, for each workload without one."""
+    """Return why there is no prediction, for each workload without one."""
     known = works(cell)
     said = {p.workload for p in predictions(cell)}
     found = {}

@@ -1,7 +1,7 @@
-"""Values that got worse, and the first version of Linux or mdadm where they did. Pure.
+"""Finds values that got worse, and the first version of Linux or mdadm with the worse value. Pure.
 
-Sightings of a value are sorted by version, not by date. Versions that differ from the newest by
-more than noise are good; the first version after the last good one is the first bad one.
+Values are sorted by version, not by date. Versions that differ from the newest by more than noise
+are good. The first version after the last good one is the first bad one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Sighting:
     noise: Sequence[NoiseFloor]
     verdict: Verdict
     facts: Mapping[str, str] = field(default_factory=dict)
-    """QEMU, libvirt, the lab, the accelerator: other possible reasons."""
+    """Other possible reasons: QEMU, libvirt, the lab, the accelerator."""
 
     @property
     def subject(self) -> tuple[str, ...]:
@@ -53,11 +53,12 @@ class Sighting:
 
 
 def regressions(sightings: Iterable[Sighting], since: str = "") -> tuple[Regression, ...]:
-    """Values that are worse with the newest version than with an older one, by more than noise.
+    """Return values that are worse with the newest version than with an older one, by more than
+    noise.
 
-    Reported if the change is ``compare.LEAST`` or more, or if the claim held and is now refuted.
-    Not reported if runs of the same version differ: the version is then not the reason. Those
-    first seen from ``since`` (ISO 8601) on are new.
+    A change is reported if it is ``compare.LEAST`` or more, or if the claim held and is now
+    refuted. It is not reported if runs of the same version differ, since the version is not the
+    reason then. A regression first seen at ``since`` (ISO 8601) or later is new.
     """
     subjects: dict[tuple[str, ...], list[Sighting]] = {}
     for one in sightings:
@@ -74,7 +75,7 @@ def regressions(sightings: Iterable[Sighting], since: str = "") -> tuple[Regress
 
 
 def _by_version(sightings: Sequence[Sighting]) -> list[list[Sighting]]:
-    """Groups of one version each, oldest first; runs in order of time."""
+    """Return groups of one version each, oldest version first; runs in order of time."""
     groups: dict[tuple[str, str], list[Sighting]] = {}
     for one in sorted(sightings, key=lambda s: (s.started, s.run)):
         groups.setdefault((one.kernel, one.mdadm), []).append(one)
@@ -82,7 +83,7 @@ def _by_version(sightings: Sequence[Sighting]) -> list[list[Sighting]]:
 
 
 def _questions(histories: Mapping[tuple[str, ...], Sequence[Sequence[Sighting]]]) -> int:
-    """Number of comparisons; claims that use the same value count once."""
+    """Return the number of comparisons; claims that use the same value count once."""
     asked = {subject[:1] + subject[2:-1]: groups for subject, groups in histories.items()}
     return sum(
         len(groups) - 1 + sum(len(group) * (len(group) - 1) // 2 for group in groups)
@@ -130,7 +131,7 @@ def _regression(
 
 
 def _change(first: Sighting, second: Sighting, level: float) -> FigureChange | None:
-    """The change of a value; ``None`` also if its noise is unknown."""
+    """Return the change of a value; ``None``: none, or its noise is unknown."""
     name, pair = first.figure.metric, (first, second)
     if any(spread_of(one.noise, one.disks, name) is None for one in pair):
         return None
@@ -139,7 +140,7 @@ def _change(first: Sighting, second: Sighting, level: float) -> FigureChange | N
 
 
 def _side(change: FigureChange | None, better: str) -> str:
-    """``good`` if the newest value is worse than this older one, else ``bad``."""
+    """Return ``good`` if the newest value is worse than this older one, else ``bad``."""
     if change is None or change.verdict is Change.UNCLEAR:
         return "unclear"
     worse = change.second < change.first if better == "higher" else change.second > change.first
@@ -147,7 +148,7 @@ def _side(change: FigureChange | None, better: str) -> str:
 
 
 def _steady(group: Sequence[Sighting], level: float) -> bool:
-    """Whether runs of one version agree."""
+    """Return whether runs of one version agree."""
     found = (_change(a, b, level) for a, b in combinations(group, 2))
     return all(c is None or c.verdict is not Change.CHANGED for c in found)
 

@@ -1,4 +1,4 @@
-"""The first difference between two runs of a sealed cell. Pure."""
+"""Finds the first difference between two runs of a sealed cell. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lab.model.result.reproduction import FirstDifference
 from lab.model.result.stored import StoredOutcome
 
 AROUND: Final = 24
-"""Bytes before and after the first one that differs, for display."""
+"""Displayed bytes before and after the first difference."""
 
 
 def first_difference(
@@ -30,9 +30,10 @@ def first_difference(
     stored: tuple[StoredOutcome, Mapping[str, str]],
     here: tuple[StoredOutcome, Mapping[str, str]],
 ) -> FirstDifference | None:
-    """Where outcome, raw output or digest of two runs differ first; ``None``: nowhere.
+    """Return the first difference in outcome, raw output or digest; ``None``: there is none.
 
-    Each run is its outcome and its raw output. Raw output is compared in the order of the steps.
+    A run is given as its outcome and its raw output. Raw output is compared in the order of the
+    steps.
     """
     (old, before), (new, after) = stored, here
     for step, name, seed in _ordered(procedure, before, after):
@@ -67,7 +68,8 @@ def _of_digests(old: Digest | None, new: Digest | None) -> FirstDifference | Non
 def _ordered(
     procedure: Procedure | None, before: Mapping[str, str], after: Mapping[str, str]
 ) -> Iterator[tuple[int | None, str, int | None]]:
-    """Each raw output with its step and the trial's seed: in the order of steps, others last."""
+    """Yield each raw output with its step and the trial's seed: in the order of steps, others
+    last."""
     left = sorted({*before, *after})
     seed = None
     for number, step in enumerate(procedure.steps if procedure else ()):
@@ -119,7 +121,7 @@ def _of_file(
 
 
 def _shown(text: str | None, at: int | None) -> str:
-    """The text around a byte; line feeds as ``\\n``."""
+    """Return the text around a byte; line feeds as ``\\n``."""
     if text is None:
         return "(no such file)"
     data = text.encode()

@@ -1,7 +1,7 @@
-"""Test results of a run's suites as claims of the result, from the raw output.
+"""Claims from the test results of a run's suites.
 
-A passed test holds, a failed one is refuted, a skipped one is not tested. A test that was
-interrupted is inconclusive, and one that was never started is not tested.
+A passed test holds, a failed one is refuted, a skipped one is not tested. An interrupted test is
+inconclusive, and one that was never started is not tested.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ VERDICTS: Final[Mapping[Ending, Verdict]] = {
     "not_run": Verdict.NOT_TESTED,
 }
 _ORDER: Final[tuple[Ending, ...]] = ("failed", "unfinished", "not_run", "skipped", "passed")
-"""The worst first: the result of several trials is the first of these that occurs."""
+"""Worst first: a test's result over several trials is the first of these that occurs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,18 +44,18 @@ class SuiteTest:
     """A test's worst result over all trials."""
 
     claim: str
-    """Id of the claim that the test passes."""
+    """Id of the claim that this test's result decides."""
     cell: str
     """Id of its cell."""
     test: Tested
     trial: int | None
-    """``None`` if there is only one."""
+    """``None``: there is only one."""
 
 
 def claims_of(cells: Sequence[SuiteCell]) -> tuple[ClaimResult, ...]:
-    """One claim per test: ``WORKLOAD.TEST``; with several cells ``…@AXES``.
+    """Return one claim per test: ``WORKLOAD.TEST``; with several cells ``…@AXES``.
 
-    Cells' ids replace axes that are not unique.
+    If axes are not unique, the cells' ids replace them.
     """
     return tuple(
         claim
@@ -65,14 +65,14 @@ def claims_of(cells: Sequence[SuiteCell]) -> tuple[ClaimResult, ...]:
 
 
 def tests_of(cells: Sequence[SuiteCell]) -> tuple[SuiteTest, ...]:
-    """Every test of each suite, with its claim's id."""
+    """Return every test of each suite, with its claim's id."""
     return tuple(
         test for one, workload, where in _workloads(cells) for test in _worst(one, workload, where)
     )
 
 
 def _workloads(cells: Sequence[SuiteCell]) -> Iterator[tuple[SuiteCell, Workload, str]]:
-    """Each suite of each cell, with the suffix of its claims' ids."""
+    """Yield each suite of each cell, with the suffix of its claims' ids."""
     slugs = [slug(one.cell) for one in cells]
     names = slugs if len(set(slugs)) == len(slugs) else [cell_id(one.cell) for one in cells]
     for one, name in zip(cells, names, strict=True):
@@ -121,7 +121,8 @@ def _tests(one: SuiteCell, workload: Workload, trial: int) -> tuple[Tested, ...]
 
 
 def _claim(id_: str, one: SuiteCell, name: str, test: Tested, in_trial: str) -> ClaimResult:
-    """One test as a claim; in a failed cell, unfinished and unstarted tests are inconclusive."""
+    """Return one test as a claim; in a failed cell, unfinished and unstarted tests are
+    inconclusive."""
     verdict, reason = VERDICTS[test.ending], f"{in_trial}{test.reason}" or "it passed"
     broken = _broken(one.result)
     if broken and test.ending in ("unfinished", "not_run"):
@@ -132,7 +133,7 @@ def _claim(id_: str, one: SuiteCell, name: str, test: Tested, in_trial: str) -> 
 
 
 def _broken(result: CellResult) -> str:
-    """Why a cell is not done; empty if it is."""
+    """Return why a cell is not done; empty: it is."""
     if result.outcome is Outcome.DONE:
         return ""
     if result.pending:
