@@ -1,3 +1,1 @@
-"""What everything else may import:
-units, errors, versions, YAML, statistics. Imports nothing of the lab.
-"""
+"""Units, errors, versions, YAML, statistics. Imports nothing of the lab."""

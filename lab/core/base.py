@@ -1,4 +1,4 @@
-"""What every model shares: frozen, strict about unknown keys, sizes as people write them."""
+"""The base of all models: frozen, strict about unknown keys; sizes may have units."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from pydantic_core import PydanticCustomError
 from lab.core.units import parse_rate, parse_seconds, parse_size
 
 AT_KEY: Final = "at_key"
-"""Type of the errors that ``wrong_key`` makes."""
+"""Type of the errors from ``wrong_key``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Says:
-    """What a field takes, in words, for messages: ``a size such as 64KiB``."""
+    """Describes a field's values in messages: ``a size such as 64KiB``."""
 
     text: str
 
 
 def wrong_key(message: str, *keys: str | int) -> PydanticCustomError:
-    """An error at these keys below the model that is validated; raised by its validators."""
+    """Return an error at these keys below the validated model, for its validators to raise."""
     return PydanticCustomError(AT_KEY, "{message}", {"message": message, "keys": keys})
 
 
 KEPT: Final = {"kept": True}
-"""Validation's context for what a run was made with: rules that came later do not hold there."""
+"""Validation context for data of stored runs: rules that are newer than the run are skipped."""
 
 
 class Model(BaseModel):
-    """A frozen record; a key that it does not know, or a number that is none, is an error."""
+    """A frozen record. Unknown keys and numbers that are not finite are errors."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", populate_by_name=True, defer_build=True, allow_inf_nan=False
@@ -41,7 +41,7 @@ class Model(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _known_keys(cls, value: object) -> object:
-        """Name the first unknown key, and the known one that is nearest to it."""
+        """Raise an error for the first unknown key, with the most similar known key."""
         if not isinstance(value, dict):
             return value
         known = [field.alias or name for name, field in cls.model_fields.items()]
@@ -56,15 +56,14 @@ class Model(BaseModel):
 
 
 NAMED: Final = Says("a name such as write_1m: a small letter, then small letters, digits, _ or -")
-"""Of workloads and faults."""
+"""Names of workloads and faults."""
 
-# What an editor may accept: lab.core.units has the last word. A pattern has no lookahead in all of
-# them.
+# The pattern for editors; lab.core.units decides. Not all editors support lookahead in patterns.
 _AMOUNT = r"^\s*\d+(\.\d+)?\s*"
 _UNIT = r"([kMGT]B|[KMGT]iB|B)?"
 _SizeText = Annotated[str, StringConstraints(pattern=rf"{_AMOUNT}{_UNIT}\s*$")]
 RateText = Annotated[str, StringConstraints(pattern=rf"{_AMOUNT}{_UNIT}\s*(/\s*s)?\s*$")]
-"""A rate as it is written, for JSON Schema."""
+"""A rate with its unit, for JSON Schema."""
 _SecondsText = Annotated[str, StringConstraints(pattern=rf"{_AMOUNT}(ms|s|min|h)?\s*$")]
 
 Size = Annotated[

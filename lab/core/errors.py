@@ -1,4 +1,4 @@
-"""The error tree, by who must act.
+"""The tree of errors. The class says who must act: the user, or the operator of the host.
 
 ::
 
@@ -26,17 +26,17 @@ EXIT_REFUTED = 1
 EXIT_INPUT = 2
 EXIT_TROUBLE = 3
 EXIT_DIFFERENT = 4
-"""A stored run was reproduced, and a cell differs."""
+"""Exit status: a stored run was reproduced, and a cell differs."""
 EXIT_STOPPED = 130
-"""Ctrl-C: 128 + SIGINT."""
+"""Exit status after Ctrl-C: 128 + SIGINT."""
 EXIT_UNREAD = 141
-"""The reader of stdout closed the pipe: 128 + SIGPIPE."""
+"""Exit status: the reader of stdout closed the pipe, 128 + SIGPIPE."""
 PRINTED_LINES = 20
-"""Lines of a failed command's stdout, and of its stderr, that its error shows."""
+"""Lines of a failed command's stdout, and of its stderr, in its error."""
 
 
 class LabError(Exception):
-    """A sentence that names the problem, and a hint that says what to do."""
+    """A sentence with the problem, and a hint with the remedy."""
 
     exit_status = EXIT_TROUBLE
 
@@ -73,7 +73,7 @@ class GuestError(TroubleError):
 
 
 class ToolError(TroubleError):
-    """A tool ended with an error, or printed something that cannot be read."""
+    """A tool failed, or its output cannot be read."""
 
 
 class CommandError(ToolError):
@@ -94,20 +94,20 @@ class CommandError(ToolError):
 
 
 def first_line(script: str) -> str:
-    """A script's first non-blank line, with ``…`` if there are more."""
+    """Return a script's first non-blank line, with ``…`` if there are more."""
     lines = script.strip().splitlines() or [""]
     return f"{lines[0]} …" if len(lines) > 1 else lines[0]
 
 
 def last_lines(text: str, lines: int) -> str:
-    """The last lines of a text; one line counts those left out."""
+    """Return the last lines of a text, and before them the number of those left out."""
     found = text.strip("\n").splitlines()
     left_out = len(found) - lines
     return "\n".join([f"(… {left_out} lines)", *found[-lines:]] if left_out > 0 else found)
 
 
 def full(what: str) -> FullError:
-    """The error for a full disk; ``what`` could not be done."""
+    """Return the error for a full disk; ``what`` could not be done."""
     return FullError(
         f"the disk is full: {what}",
         hint="free some space, or move the lab with LAB_HOME; what is finished is kept,"
@@ -116,12 +116,12 @@ def full(what: str) -> FullError:
 
 
 def is_full(error: OSError) -> bool:
-    """Whether the disk or the user's quota is full."""
+    """Return whether the disk or the user's quota is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def unwritable(path: object, error: OSError, done: str = "written") -> HostError:
-    """The error for a path that could not be written (or ``done``)."""
+    """Return the error for a path that could not be written (or ``done``)."""
     if is_full(error):
         return full(f"'{path}' cannot be {done}")
     return HostError(f"'{path}' cannot be {done}: {error.strerror}")

@@ -1,6 +1,6 @@
-"""Statistics of few, slow measurements: closed forms, no random numbers.
+"""Statistics of few, slow measurements.
 
-A stored run therefore gives the same verdict each time it is judged.
+All formulas are closed and use no random numbers, so a stored run gets the same verdict each time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Interval:
     high: float
 
     def widened(self, share: float) -> Interval:
-        """The interval with each limit moved outward by ``share`` of its value."""
+        """Return the interval with each limit moved outward by ``share`` of its value."""
         return Interval(
             middle=self.middle,
             low=self.low - share * abs(self.low),
@@ -34,18 +34,19 @@ class Interval:
         )
 
     def within(self, low: float, high: float) -> bool | None:
-        """``True``: wholly between two limits; ``False``: wholly outside; ``None``: in part."""
+        """Return ``True``: wholly between two limits; ``False``: wholly outside; ``None``:
+        partly."""
         if low <= self.low and self.high <= high:
             return True
         return False if self.high < low or self.low > high else None
 
 
 def median_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
-    """The median and its interval, by order statistics.
+    """Return the median and its confidence interval, by order statistics.
 
     Exact for every distribution (Conover 1999, "Practical Nonparametric Statistics", section 3.2):
-    the number of values below the true median is binomial with chance 1/2. Five values or fewer
-    cannot reach 95 %; their interval is all of them.
+    the number of values below the true median is binomial with probability 1/2. Five values or
+    fewer cannot reach 95 %; their interval is their range.
     """
     ordered = sorted(values)
     size = len(ordered)
@@ -56,7 +57,7 @@ def median_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
 
 
 def t_quantile(chance: float, freedom: int) -> float:
-    """The quantile of Student's t with ``freedom`` degrees of freedom; ``chance`` above 1/2.
+    """Return the quantile of Student's t with ``freedom`` degrees of freedom; ``chance`` above 1/2.
 
     Bisection on the finite series of Abramowitz and Stegun 1964, 26.7.3 and 26.7.4.
     """
@@ -75,7 +76,7 @@ def t_quantile(chance: float, freedom: int) -> float:
 
 
 def _between(value: float, freedom: int) -> float:
-    """The probability that t lies between ``-value`` and ``value``."""
+    """Return the probability that t lies between ``-value`` and ``value``."""
     angle = math.atan(value / math.sqrt(freedom))
     square = math.cos(angle) ** 2
     odd = freedom % 2
@@ -97,7 +98,7 @@ class Spread:
 
 
 def pooled(groups: Sequence[Sequence[float]]) -> Spread:
-    """The pooled standard deviation within groups; groups of one do not count.
+    """Return the pooled standard deviation within groups; groups of one do not count.
 
     Bland and Altman 1996, "Measurement error", BMJ 312:1654: the root of the mean variance,
     weighted by degrees of freedom.
@@ -111,7 +112,7 @@ def pooled(groups: Sequence[Sequence[float]]) -> Spread:
 
 
 def reach(spread: Spread, level: float = LEVEL) -> float:
-    """Half the width of the confidence interval of one repetition.
+    """Return half the width of the confidence interval of one repetition.
 
     Times √2 it is the repeatability of Bland and Altman 1996 (2.77 deviations), with Student's t
     instead of 1.96, because the deviation is estimated from few repetitions.
@@ -120,7 +121,7 @@ def reach(spread: Spread, level: float = LEVEL) -> float:
 
 
 def difference(first: Interval, second: Interval) -> Interval:
-    """``first - second`` for two intervals of the same level.
+    """Return ``first - second`` for two intervals of the same level.
 
     The method of variance estimates recovery: Zou and Donner 2008, "Construction of confidence
     limits about effect measures", Statistics in Medicine 27:1693, after Newcombe 1998.
@@ -132,7 +133,8 @@ def difference(first: Interval, second: Interval) -> Interval:
 
 
 def ratio(first: Interval, second: Interval) -> Interval:
-    """``first / second``: the difference of logarithms. ``ValueError`` unless both are positive."""
+    """Return ``first / second`` by the difference of logarithms; ``ValueError``: one is not
+    positive."""
     apart = difference(_logarithm(first), _logarithm(second))
     middle = first.middle / second.middle
     return Interval(

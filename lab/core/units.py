@@ -1,9 +1,9 @@
-"""Sizes, rates and times as people write them, and back.
+"""Parses and formats sizes, rates and times with units.
 
 Inside the lab a size is an ``int`` of bytes, a rate a number of bytes per second, a time a
-``float`` of seconds. Decimal (``kB``, ``MB``) and binary (``KiB``, ``MiB``) prefixes are told
-apart as in IEC 80000-13; a bare ``K`` or ``M`` is refused, because mdadm and dd read it as binary
-and disk vendors as decimal.
+``float`` of seconds. Decimal (``kB``, ``MB``) and binary (``KiB``, ``MiB``) prefixes follow IEC
+80000-13. A bare ``K`` or ``M`` is refused, because mdadm and dd read it as binary and disk vendors
+as decimal.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SECONDS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
 
 
 def as_yaml(value: object) -> str:
-    """A value as YAML has it, on one line: ``null``, ``true``, ``[1, two]``."""
+    """Return a value as YAML on one line: ``null``, ``true``, ``[1, two]``."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, Mapping):
@@ -56,7 +56,7 @@ _RATE_WORDS: Final = ("a rate", "8MiB/s, 8MB/s or 100")
 
 
 def parse_size(value: object) -> int:
-    """Bytes of ``"5MiB"``, ``"250MB"``, ``4096``; ``ValueError`` says what was expected."""
+    """Return bytes of ``"5MiB"``, ``"250MB"``, ``4096``; ``ValueError`` has the expected form."""
     return _amount(value, *_SIZE_WORDS)
 
 
@@ -80,14 +80,14 @@ def _amount(value: object, what: str, examples: str) -> int:
         raise ValueError(f"{value!r} has the unknown unit {unit!r}: write {hint}")
     if len(number) > 30:
         raise ValueError(f"'{number[:30]}…' is more than any disk holds: write it as {examples}")
-    size = Fraction(number) * _FACTORS[unit]  # a float has but 53 bits
+    size = Fraction(number) * _FACTORS[unit]  # a float has only 53 bits
     if size.denominator != 1:
         raise ValueError(f"{value!r} is not a whole number of bytes: write it as {examples}")
     return int(size)
 
 
 def same_value(one: object, other: object) -> bool:
-    """Whether two values of a field are the same; ``512KiB`` and ``524288`` are."""
+    """Return whether two values of a field are equal; ``512KiB`` and ``524288`` are."""
     if one == other:
         return True
     try:
@@ -97,7 +97,7 @@ def same_value(one: object, other: object) -> bool:
 
 
 def readings(text: str) -> Iterator[float]:
-    """What a word may stand for in a scenario: a size or a rate, fio's ``4k``, a time."""
+    """Yield possible values of a word in a scenario: a size or a rate, fio's ``4k``, a time."""
     ways: tuple[Callable[[str], float], ...] = (
         parse_rate,
         lambda word: parse_size(f"{word.upper()}iB"),
@@ -109,18 +109,18 @@ def readings(text: str) -> Iterator[float]:
 
 
 def parse_rate(value: object) -> int:
-    """Bytes (or operations) per second of ``"5MiB/s"``, ``"5MiB"``, ``100``."""
+    """Return bytes (or operations) per second of ``"5MiB/s"``, ``"5MiB"``, ``100``."""
     match = _RATE.fullmatch(value) if isinstance(value, str) else None
     try:
         return _amount(match[1] if match else value, *_RATE_WORDS)
     except ValueError as error:
-        if match and match[1] != value:  # as it was written, with its /s
+        if match and match[1] != value:  # shows the user's text, with its /s
             raise ValueError(str(error).replace(repr(match[1]), repr(value), 1)) from None
         raise
 
 
 def parse_seconds(value: object) -> float:
-    """Seconds of ``90``, ``"90s"``, ``"1.5min"``, ``"200ms"``."""
+    """Return seconds of ``90``, ``"90s"``, ``"1.5min"``, ``"200ms"``."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         seconds = float(value)
     else:
@@ -134,7 +134,7 @@ def parse_seconds(value: object) -> float:
 
 
 def shortened(text: str, most: int) -> str:
-    """The text; of a longer one beginning and end, and between them how much was left out."""
+    """Return the text; cut a longer one in the middle, with the number of characters left out."""
     if len(text) <= most:
         return text
     half = most // 2
@@ -143,7 +143,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def format_size(size: int) -> str:
-    """The shortest exact spelling: ``524288`` is ``512KiB``, ``250000000`` is ``250MB``."""
+    """Return the shortest exact spelling: ``524288`` is ``512KiB``, ``250000000`` is ``250MB``."""
     if size == 0:
         return "0"
     for unit in ("TiB", "GiB", "MiB", "KiB", "TB", "GB", "MB", "kB"):
@@ -153,7 +153,7 @@ def format_size(size: int) -> str:
 
 
 def format_rate(rate: float) -> str:
-    """Bytes per second with three digits, in decimal units, as dd and disk vendors print them."""
+    """Return bytes per second with three digits, in decimal units like dd and disk vendors."""
     mega = rate / 10**6
     if mega >= 1000:
         return f"{mega / 1000:.2f} GB/s"
@@ -165,7 +165,7 @@ def format_rate(rate: float) -> str:
 
 
 def format_amount(size: float) -> str:
-    """Bytes with three digits, in the units in which sizes are given: ``769 MiB``, ``54 KiB``."""
+    """Return bytes with three digits, in binary units: ``769 MiB``, ``54 KiB``."""
     for factor, unit in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
         if size >= factor:
             return f"{_digits(size / factor, 3)} {unit}"
@@ -173,17 +173,17 @@ def format_amount(size: float) -> str:
 
 
 def format_times(quotient: float) -> str:
-    """One figure by another: ``0.568``, ``1.000``, ``2.63``, ``60``."""
+    """Return a ratio: ``0.568``, ``1.000``, ``2.63``, ``60``."""
     return f"{quotient:.3f}" if quotient < 2 else _digits(quotient, 3)
 
 
 def format_speed(guest: float, host: float) -> str:
-    """A guest's seconds per second of the host, both > 0: ``13×``, ``3.4×``, ``0.05×``."""
+    """Return a guest's seconds per second of the host, both > 0: ``13×``, ``3.4×``, ``0.05×``."""
     return f"{_digits(guest / host, 2)}×"
 
 
 def format_figure(metric: str, value: float) -> str:
-    """A metric's figure, in the unit that people expect of one of that name."""
+    """Return a metric's value in the usual unit for its name."""
     if metric.endswith("throughput"):
         return format_rate(value)
     if metric.endswith("seconds"):
@@ -204,14 +204,14 @@ def _milliseconds(seconds: float) -> str:
 
 
 def _digits(value: float, count: int) -> str:
-    """So many digits that count, and all of those before the point."""
+    """Return ``count`` significant digits, and all digits before the point."""
     if abs(value) < 10 ** (count - 1):
         return f"{value:.{count}g}"
     return f"{value:.0f}" if abs(value) < 10**4 else f"{value:,.0f}"
 
 
 def format_seconds(seconds: float) -> str:
-    """``0.4 s``, ``26 s``, ``3 min 12 s``."""
+    """Return ``0.4 s``, ``26 s``, ``3 min 12 s``."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     whole = round(seconds)

@@ -18,7 +18,7 @@ _HOLDS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 
 def age(version: str) -> tuple[tuple[int, int, str], ...]:
-    """A sort key of versions, oldest first, in the order of ``deb-version(7)``.
+    """Return a sort key of versions, oldest first, in the order of ``deb-version(7)``.
 
     ``~`` sorts before the end, and ``-rc`` counts as ``~rc``.
     """
@@ -31,7 +31,7 @@ def age(version: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def parse_range(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """The bounds of ``">=6.12 <6.18"``; ``ValueError`` says what was expected."""
+    """Return the bounds of ``">=6.12 <6.18"``; ``ValueError`` has the expected form."""
     bounds = _BOUND.findall(text)
     if not bounds or _BOUND.sub("", text).replace(",", "").strip():
         raise ValueError(
@@ -42,7 +42,7 @@ def parse_range(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
 
 
 def in_range(version: str | None, text: str) -> bool:
-    """Whether all bounds hold, each with its own precision: 6.12.57 is ``==6.12``.
+    """Return whether all bounds hold, each with its own precision: 6.12.57 is ``==6.12``.
 
     ``False`` for an unknown version.
     """

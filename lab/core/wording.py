@@ -1,7 +1,7 @@
-"""What pydantic finds wrong, as sentences: what was expected, what was found, what to type.
+"""Turns pydantic's findings into sentences: expected value, found value, what to type.
 
-Nothing of pydantic's own messages is shown. What a field takes is read from its annotation, or from
-a ``Says`` beside it.
+pydantic's own messages are not shown. The expected values come from the field's annotation, or from
+a ``Says`` in it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from lab.core.base import AT_KEY, Says
 from lab.core.units import as_yaml
 
 Field_ = tuple[Any, tuple[Any, ...]]
-"""An annotation, and what stands beside it: limits, ``Says``."""
+"""An annotation and its metadata: limits, ``Says``."""
 Finding = Mapping[str, Any]
-"""One of ``ValidationError.errors()``."""
+"""One item of ``ValidationError.errors()``."""
 
 
 def sentence(kind: Any, one: Finding) -> str:
-    """What is wrong with the value at the finding's place; ``kind`` is what was validated."""
+    """Return the error in the value at the finding's place; ``kind`` is the validated type."""
     found, field = one.get("input"), field_at(kind, one["loc"])
     context = one.get("ctx", {})
     match one["type"]:
@@ -52,7 +52,7 @@ def sentence(kind: Any, one: Finding) -> str:
 
 
 def place(one: Finding) -> tuple[str | int, ...]:
-    """Where the finding is, with the key that it is about."""
+    """Return the location of the finding, with its key."""
     context = one.get("ctx", {})
     if one["type"] == AT_KEY:
         return (*one["loc"], *context["keys"])
@@ -62,26 +62,26 @@ def place(one: Finding) -> tuple[str | int, ...]:
 
 
 def reason(error: ValidationError, kind: Any) -> str:
-    """The first thing that is wrong with data which has no file: ``KEY: SENTENCE``."""
+    """Return the first error in data without a file, as ``KEY: SENTENCE``."""
     one: Any = error.errors(include_url=False)[0]
     key = ".".join(str(part) for part in place(one))
     return f"{key}: {sentence(kind, one)}" if key else sentence(kind, one)
 
 
 def choice(found: object, options: Iterable[object]) -> str:
-    """What to say of a value that is none of the options."""
+    """Return the error for a value that is none of the options."""
     words = [as_yaml(option) for option in options]
     return f"expected {_one_of(words)}, found {shown(found)}{guess(found, words)}"
 
 
 def guess(found: object, words: Iterable[str]) -> str:
-    """``: did you mean 'WORD'?``; empty where no word is like what was found."""
+    """Return ``: did you mean 'WORD'?``; empty: no word is similar."""
     near = get_close_matches(str(found), list(words), n=1)
     return f": did you mean '{near[0]}'?" if near else ""
 
 
 def shown(value: object) -> str:
-    """A value as it was written, with its kind where that is not plain: ``a list ([1, 2])``."""
+    """Return a value as written, with its type unless it is plain: ``a list ([1, 2])``."""
     if value is None:
         return "nothing (null)"
     text = as_yaml(value)
@@ -94,7 +94,7 @@ def shown(value: object) -> str:
 
 
 def phrase(kind: Any, beside: Sequence[Any] = ()) -> str:
-    """What a field takes: ``a whole number from 1 to 64``."""
+    """Return the description of a field's values: ``a whole number from 1 to 64``."""
     kind, beside = _plain(kind, beside)
     for one in beside:
         if isinstance(one, Says):
@@ -127,7 +127,7 @@ def phrase(kind: Any, beside: Sequence[Any] = ()) -> str:
 
 
 def field_at(kind: Any, loc: Sequence[str | int]) -> Field_:
-    """The field at a place that pydantic names; tags of unions in it are passed over."""
+    """Return the field at one of pydantic's locations; tags of unions in it are skipped."""
     field: Field_ = (kind, ())
     for part in loc:
         field = _below(field, part)
@@ -156,7 +156,7 @@ def _below(field: Field_, part: str | int) -> Field_:
 
 
 def _plain(kind: Any, beside: Sequence[Any]) -> Field_:
-    """Without ``Annotated``, and without the ``None`` of an optional field."""
+    """Return the type without ``Annotated`` and without the ``None`` of an optional field."""
     found = tuple(beside)
     while True:
         if get_origin(kind) is Annotated:
@@ -176,7 +176,7 @@ def _members(kind: Any) -> list[Field_]:
 
 
 def _tag(kind: Any) -> object:
-    """The ``kind`` by which a model is told from the others of its union."""
+    """Return the ``kind`` that identifies a model in its union."""
     if isinstance(kind, type) and issubclass(kind, BaseModel) and "kind" in kind.model_fields:
         return next(iter(get_args(kind.model_fields["kind"].annotation)), None)
     return None
@@ -192,7 +192,7 @@ def _options(kind: Any) -> tuple[object, ...]:
 
 
 def _tags(field: Field_) -> list[str]:
-    """Every ``kind`` of a union's models."""
+    """Return every ``kind`` of a union's models."""
     return [str(tag) for member, _ in _members(_plain(*field)[0]) if (tag := _tag(member))]
 
 
@@ -215,7 +215,7 @@ def _plural(kind: Any) -> str:
 
 
 def _keys(model: type[BaseModel]) -> str:
-    """Keys of a mapping: those that it needs, else the first ones that it may have."""
+    """Return keys of a mapping: the required ones, else the first allowed ones."""
     fields = {f.alias or name: f for name, f in model.model_fields.items()}
     needed = [name for name, field in fields.items() if field.is_required()]
     if needed:
@@ -239,7 +239,7 @@ def _limits(beside: Sequence[Any]) -> str:
 
 
 def _advice(kind: Any, found: object) -> str:
-    """What to type instead, where that is plain from what was found."""
+    """Return what to type instead, if that is clear from the found value."""
     kind, _ = _plain(kind, ())
     if found is None:
         return ": give one, or remove the key"

@@ -1,8 +1,7 @@
-"""YAML text to validated models, with the file, line and key of everything that is wrong.
+"""Converts YAML text to validated models; errors name file, line and key.
 
-The text is read once into plain data and a table of lines; ``--set`` overrides change the data and
-remember themselves as the place their value came from; a model validates the data; what it finds
-is told with the place.
+The text is parsed once into plain data and a table of lines. ``--set`` overrides change the data,
+and are recorded as the source of their values. A model validates the data.
 """
 
 from __future__ import annotations
@@ -48,20 +47,20 @@ class Override:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """Plain data read from one file, and where each part of it stands."""
+    """Plain data from one file, and the line of each value."""
 
     source: str
-    """The file, as messages name it."""
+    """Name of the file in messages."""
     data: dict[str, Any]
     lines: Mapping[Path_, int] = field(default_factory=dict)
     """Line, from 1, of each key and list item."""
     overrides: Mapping[Path_, str] = field(default_factory=dict)
-    """Paths that a ``--set`` gave their value, with its text."""
+    """Text of each ``--set`` by the path that it sets."""
 
     def place(self, path: Path_) -> str:
-        """``FILE:LINE`` of a path, or of the nearest part of it that the file has."""
+        """Return ``FILE:LINE`` of a path, or of its nearest part in the file."""
         parts = [path[:end] for end in range(len(path), -1, -1)]
-        for part in parts:  # first: what a --set replaced has no line in the file any more
+        for part in parts:  # first, because a value from --set has no line in the file
             if part in self.overrides:
                 return f"--set {self.overrides[part]}"
         for part in parts:
@@ -70,13 +69,14 @@ class Document:
         return f"{self.source}:1" if self.lines else self.source
 
     def with_disks(self, filled: Callable[[Any], Any]) -> Document:
-        """The scenario with each entry of its ``disks``, one or a list, as ``filled`` has it."""
+        """Return the scenario with each entry of ``disks``, one or a list, replaced by
+        ``filled``."""
         disks = self.data.get("disks")
         found = [filled(d) for d in disks] if isinstance(disks, list) else filled(disks)
         return self if found == disks else replace(self, data={**self.data, "disks": found})
 
     def wrong(self, path: Path_, message: str) -> InputError:
-        """One sentence: place, key and what is wrong there."""
+        """Return the error: place, key and problem in one sentence."""
         key = dotted(path)
         return InputError(
             f"{self.place(path)}: {key}: {message}" if key else f"{self.place(path)}: {message}"
@@ -84,7 +84,7 @@ class Document:
 
 
 def dotted(path: Path_) -> str:
-    """A path as people write it: ``claims[2].expect.near``."""
+    """Return a path such as ``claims[2].expect.near``."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -92,7 +92,7 @@ def dotted(path: Path_) -> str:
 
 
 def read_file(path: Path, *, shown: str | None = None, first: str = "title") -> Document:
-    """Read a YAML file whose top is a mapping; ``first`` is a key that such a file begins with."""
+    """Read a YAML file that contains a mapping; ``first`` is the usual first key of such a file."""
     source = shown or str(path)
     try:
         if path.stat().st_size > MAX_BYTES:
@@ -106,7 +106,7 @@ def read_file(path: Path, *, shown: str | None = None, first: str = "title") -> 
 
 
 def read_text(text: str, *, source: str, first: str = "title") -> Document:
-    """Read YAML text whose top is a mapping."""
+    """Read YAML text that contains a mapping."""
     root = _compose(text, source)
     expected = f"expected a mapping that begins with a key such as `{first}: …`"
     if root is None or root.tag == f"{_CORE}null":
@@ -121,12 +121,12 @@ def read_text(text: str, *, source: str, first: str = "title") -> Document:
 
 
 def _compose(text: str, source: str) -> Node | None:
-    """The text's nodes, which hold no copies yet and know their lines; ``None`` of no text."""
+    """Return the text's nodes with their lines, without expanded aliases; ``None``: empty text."""
     depth = deepest = 0
     for bracket in re.finditer(r"[\[\]{}]", text):
         depth += 1 if bracket.group() in "[{" else -1
         deepest = max(deepest, depth)
-    if deepest > 4 * MAX_DEPTH:  # some of them may be in quotes
+    if deepest > 4 * MAX_DEPTH:  # some brackets may be in quotes
         raise InputError(f"{source}: its brackets lie deeper than {MAX_DEPTH}")
     try:
         root = _nodes(text)
@@ -144,14 +144,14 @@ def _compose(text: str, source: str) -> Node | None:
 
 
 def _nodes(text: str) -> Node | None:
-    """libyaml's parser, where it is there, takes a sixth of the time of ruamel's own.
+    """Parse with libyaml if it exists: it takes a sixth of the time of ruamel's own parser.
 
-    ruamel's words what is wrong. It reads what the two read differently (tabs, tags, directives),
-    and what is nested so deep that C would leave its stack: a block is to the right of the one that
-    it is in, or begins with its dash.
+    ruamel's parser reports errors. It also reads text that both parse differently (tabs, tags,
+    directives), and text nested so deep that libyaml would overflow the stack. A nested block is
+    further to the right than its parent, or begins with its dash.
     """
     with warnings.catch_warnings():
-        # An anchor's name may come again: the last before an alias is meant (YAML 1.2, 7.1).
+        # An anchor's name may be repeated: the last one before an alias counts (YAML 1.2, 7.1).
         warnings.simplefilter("ignore", ReusedAnchorWarning)
         if not _SLOW.search(text):
             with contextlib.suppress(YAMLError):
@@ -172,7 +172,7 @@ _PROBLEMS: Final = {
 
 
 def _problem(said: str) -> str:
-    """What the YAML reader found, with what to do about it."""
+    """Return the YAML reader's error, with the remedy."""
     known = next((text for part, text in _PROBLEMS.items() if part in said), "")
     return known or f"{said.splitlines()[0]}; check quotes, brackets and indentation here and above"
 
@@ -182,7 +182,7 @@ def _at(source: str, node: Node) -> str:
 
 
 def _refuse_bomb(root: Node, source: str) -> None:
-    """Aliases share nodes; count what they would grow to before anything walks the copies."""
+    """Refuse aliases that expand to too many nodes. Count before any code walks the copies."""
     grown: dict[int, int] = {}
     open_nodes: set[int] = set()
 
@@ -213,7 +213,8 @@ def _refuse_bomb(root: Node, source: str) -> None:
 
 
 def _plain(node: Node, path: Path_, lines: dict[Path_, int], source: str) -> Any:
-    """The node's data in Python's own types; the line of each key and item goes into ``lines``."""
+    """Return the node's data in Python's types; store the line of each key and item in
+    ``lines``."""
     if isinstance(node, MappingNode):
         plain: dict[str, Any] = {}
         for name, (key, value) in _pairs(node, source, path).items():
@@ -243,13 +244,13 @@ def _plain(node: Node, path: Path_, lines: dict[Path_, int], source: str) -> Any
 
 @functools.cache
 def _scalars() -> SafeConstructor:
-    """One for all files: to make a reader for each number takes longer than to read the file."""
+    """Return one reader for all files: making one per number takes longer than reading the file."""
     constructor: SafeConstructor = YAML(typ="safe", pure=True).constructor
     return constructor
 
 
 def _pairs(node: MappingNode, source: str, path: Path_) -> dict[str, tuple[Node, Node]]:
-    """Key and value by name; what ``<<`` merges in stands behind, and gives way."""
+    """Return key and value by name; keys that ``<<`` merges in do not replace others."""
     own: dict[str, tuple[Node, Node]] = {}
     merged: dict[str, tuple[Node, Node]] = {}
     if node.tag != f"{_CORE}map":
@@ -274,7 +275,7 @@ def _pairs(node: MappingNode, source: str, path: Path_) -> dict[str, tuple[Node,
 
 
 def parse_override(text: str) -> Override:
-    """``array.chunk=256KiB``; the value is YAML."""
+    """Parse ``array.chunk=256KiB``; the value is YAML."""
     path, equals, value = text.partition("=")
     names = tuple(path.strip().split("."))
     if not equals or not all(re.fullmatch(r"[A-Za-z0-9_/-]+", n) for n in names):
@@ -289,7 +290,7 @@ def parse_override(text: str) -> Override:
 
 
 def override(document: Document, overrides: Sequence[Override]) -> Document:
-    """The document with each ``--set`` done, in order; the original is not touched."""
+    """Return the document with each ``--set`` applied in order; the original is unchanged."""
     data = document.data
     places: dict[Path_, str] = dict(document.overrides)
     for one in overrides:
@@ -299,7 +300,7 @@ def override(document: Document, overrides: Sequence[Override]) -> Document:
 
 
 def _put(document: Document, data: dict[str, Any], one: Override) -> tuple[Path_, dict[str, Any]]:
-    """Set one value; list items go by their ``name`` or by their number from 0."""
+    """Set one value; a list item is selected by its ``name`` or by its number from 0."""
     walked: list[str | int] = []
 
     def put(node: Any, rest: tuple[str, ...]) -> Any:
@@ -341,7 +342,7 @@ def _item(items: list[Any], head: str) -> int | None:
 
 
 def validate(model: type[M], document: Document) -> M:
-    """The document as a model; ``InputError`` names file, line and key of what is wrong."""
+    """Return the document as a model; ``InputError`` names file, line and key of an error."""
     try:
         return model.model_validate(document.data)
     except ValidationError as error:
@@ -356,16 +357,16 @@ def first_wrong(
     below: Path_ = (),
     moved: Callable[[Path_], Path_] = lambda path: path,
 ) -> InputError:
-    """The first thing pydantic found, in a sentence; ``below`` is where its data stands.
+    """Return the error for pydantic's first finding; ``below`` is the path of its data.
 
-    ``kind`` is what it was validated as.
-    ``moved`` maps a path of the data to the path in the file that gave it its value.
+    ``kind`` is the validated type. ``moved`` maps a path of the data to the path in the file that
+    gave it its value.
     """
     one: Any = error.errors(include_url=False)[0]
     path = _written((*below, *wording.place(one)), document.data)
-    direct = path == (*below, *one["loc"])  # and not at a key below it
+    direct = path == (*below, *one["loc"])  # not at a key below it
     if direct and (found := _value(document.data, path)) is not _ABSENT:
-        one = {**one, "input": found}  # as it was written: 0s, and not 0.0
+        one = {**one, "input": found}  # as written: 0s, and not 0.0
     return document.wrong(moved(path), wording.sentence(kind, one))
 
 
@@ -381,7 +382,7 @@ def _value(data: Any, path: Path_) -> Any:
 
 
 def _written(loc: Iterable[str | int], data: Any) -> Path_:
-    """The part of pydantic's location that stands in the file; the last part may be missing."""
+    """Return the part of pydantic's location that is in the file; the last part may be missing."""
     parts = tuple(loc)
     path: list[str | int] = []
     for number, part in enumerate(parts):
