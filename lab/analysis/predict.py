@@ -121,7 +121,7 @@ def works(cell: Cell) -> dict[str, theory.SequentialLoad | theory.Load]:
 
 
 def explanations(cell: Cell, busy: Mapping[str, float] | None = None) -> tuple[Explanation, ...]:
-    """Return an explanation of every workload, or why there is none. ``busy``: see `predictions`."""
+    """Return an explanation of every workload, or why not. ``busy``: see `predictions`."""
     known, shares = works(cell), busy or {}
     return tuple(
         theory.explain(

@@ -1,1 +1,1 @@
-"""From stored runs to documents: result, comparison, history, noise, reports, exports."""
+"""Documents from stored runs: result, comparison, history, noise, reports, exports."""

@@ -1,4 +1,4 @@
-"""A bundle: one cell with everything to run it again on a host without the lab."""
+"""A bundle: one cell with all files to run it again on a host without the lab."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DIRECTORY: Final = "@DIRECTORY@"
 _QEMU: Final = "@QEMU@"
 _IMAGE: Final = f"{_DIRECTORY}/image"
 _HERE: Final = f"{_DIRECTORY}/bundle"
-"""Placeholders for paths in ``steps.sh``; image and bundle are linked there."""
+"""Placeholder in ``steps.sh`` for the directory with links to image and bundle."""
 
 _RUN: Final = """\
 #!/bin/sh
@@ -81,7 +81,7 @@ steps.sh ("kvm" for KVM, "qemu" for software emulation).
 
 @understood
 def bundle_of(run: RunStore, stored: StoredCell) -> dict[str, str]:
-    """Text by file name; ``InputError``: the cell is not finished."""
+    """Return text by file name; ``InputError``: the cell is not finished."""
     files = run.texts(stored.id)
     if "outcome.json" not in files:
         raise InputError(f"the cell '{stored.id}' of '{run.id}' has not finished: it has no output")
@@ -134,14 +134,14 @@ def bundle_of(run: RunStore, stored: StoredCell) -> dict[str, str]:
 
 
 def _line(text: str) -> str:
-    """A text of the run on one line: a second line in ``run.sh`` would be a command."""
+    """Return a text of the run on one line: a second line in ``run.sh`` would be a command."""
     return " ".join(printable(text).split())
 
 
 def _plan(stored: StoredCell, about: StoredRun) -> tuple[Plan, tuple[str, ...]]:
-    """A plan of the cell in a guest of its own, and the files of its image."""
+    """Return a plan of the cell in its own guest, and the files of its image."""
     image = about.environment.get("image") or {}
-    direct = image.get("kernel") is not None  # an imported image boots from its disk
+    direct = image.get("kernel") is not None  # an imported image has its own boot loader
     site = Site(
         directory=_DIRECTORY,
         accelerator=about.environment.get("accelerator", "tcg"),

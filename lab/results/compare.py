@@ -10,7 +10,7 @@ from lab.store.runs import RunStore
 
 
 def comparison_of(first: RunStore, second: RunStore, least: float) -> Comparison:
-    """What changed; ``InputError``: the runs have no cell in common."""
+    """Compare two runs; ``InputError``: they have no cell in common."""
     found = compare(_side(first), _side(second), least)
     if not found.cells:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Result documents, made from run directories."""
+"""Makes result documents from run directories."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _ABSURD: Final = (
 
 @understood
 def result_of(store: RunStore) -> Result:
-    """The result, measured and judged from the raw output."""
+    """Return the result, measured and judged from the raw output."""
     run, state = store.load_state()
     reason = _MISSING[state]
     judged, suites = [], []
@@ -111,7 +111,7 @@ _MISSING: Final = {
 
 
 def tests_of_run(store: RunStore, result: Result) -> tuple[SuiteTest, ...]:
-    """Every test of the run's suites with its logs; empty if it has no suite."""
+    """Return every test of the run's suites with its logs; empty: it has no suite."""
     run = store.load_run()
     if not any(suite_of(w) for stored in run.cells for w in stored.cell.workloads):
         return ()
@@ -127,7 +127,7 @@ def tests_of_run(store: RunStore, result: Result) -> tuple[SuiteTest, ...]:
 def _cell(
     store: RunStore, stored: StoredCell, run: StoredRun, missing: str
 ) -> tuple[JudgedCell, Mapping[str, str]]:
-    """A cell's result, and its raw output."""
+    """Return a cell's result, and its raw output."""
     finished = store.load_cell(stored.id)
     if finished is None:
         outcome = StoredOutcome(outcome=Outcome.SKIPPED, reason=missing)
@@ -185,10 +185,10 @@ def _cell(
 
 
 def _checks(cell: Cell, outcome: StoredOutcome, raw: Mapping[str, str]) -> tuple[Check, ...]:
-    """A cell's stored checks.
+    """Return a cell's stored checks.
 
-    Earlier versions stored one contention check per cell. If it failed, it is replaced by checks
-    per workload from the raw output, unless these find no contended workload.
+    Earlier versions stored one contention check per cell. A failed one is replaced by checks per
+    workload from the raw output, unless these find no contended workload.
     """
     old = [c for c in outcome.checks if c.name == UNCONTENDED and not (c.passed or c.workload)]
     again = measure.contention(cell, raw, predictions(cell)) if old else ()
@@ -205,7 +205,7 @@ def _host_of(outcome: StoredOutcome, run: StoredRun) -> str:
 
 
 def _bitmap_of(cell: Cell) -> tuple[str, ...]:
-    """What the bitmap's cost depends on; empty without a bitmap."""
+    """Return the fields that the bitmap's cost depends on; empty: there is no bitmap."""
     array = cell.array
     if array is None or array.bitmap == "none":
         return ()
@@ -214,7 +214,7 @@ def _bitmap_of(cell: Cell) -> tuple[str, ...]:
 
 
 def predicted(cell_id: str, cell: Cell) -> CellResult:
-    """A cell that was not run, with theory's predictions."""
+    """Return the result of a cell that was not run, with theory's predictions."""
     expected: tuple[Prediction, ...] = predictions(cell)
     return CellResult(
         id=cell_id, axes=cell.axes, outcome=Outcome.SKIPPED, reason="", predictions=expected
@@ -222,7 +222,8 @@ def predicted(cell_id: str, cell: Cell) -> CellResult:
 
 
 def typed_names(store: RunStore) -> tuple[str, str]:
-    """What to type for a run's scenario and for the run: names, or paths if a name is not found."""
+    """Return what to type for a run's scenario and for the run: names, or paths if there is no
+    name."""
     scenario, directory = store.load_run().scenario, store.directory.absolute()
     if scenario not in catalog.scenarios():
         scenario = shlex.quote(str(directory / "scenario.yaml"))
@@ -232,7 +233,7 @@ def typed_names(store: RunStore) -> tuple[str, str]:
 
 @understood
 def summary(store: RunStore) -> dict[str, Any]:
-    """A run's entry in a list, from its stored result if there is one."""
+    """Return a run's entry for a list, from its stored result if there is one."""
     run, state = store.load_state()
     result = (store.load_result() if state is RunState.FINISHED else None) or result_of(store)
     verdicts = [c.verdict for c in result.claims]

@@ -15,7 +15,7 @@ from lab.store.runs import RunStore
 
 
 def explanation_of(compiled: Compiled) -> tuple[CellExplanation, ...]:
-    """Every cell of a scenario, from theory alone."""
+    """Explain every cell of a scenario, from theory alone."""
     return tuple(
         CellExplanation(id=cell_id(cell), axes=cell.axes, workloads=explanations(cell))
         for cell in compiled.cells
@@ -24,7 +24,7 @@ def explanation_of(compiled: Compiled) -> tuple[CellExplanation, ...]:
 
 @understood
 def explanation_of_run(run: RunStore) -> tuple[CellExplanation, ...]:
-    """Every cell of a run, with measured values and the members' counters."""
+    """Explain every cell of a run, with measured values and the members' counters."""
     results = {cell.id: cell for cell in result_of(run).cells}
     found = []
     for stored in run.load_run().cells:
@@ -36,7 +36,7 @@ def explanation_of_run(run: RunStore) -> tuple[CellExplanation, ...]:
 
 
 def beside(explanation: Explanation, result: CellResult) -> Explanation:
-    """Theory's sentences with the cell's values and counters."""
+    """Add the cell's values and counters to theory's sentences."""
     measured = {
         m.metric: m.median for m in result.measurements if m.workload == explanation.workload
     }

@@ -30,7 +30,7 @@ class Form(StrEnum):
 
 
 def export(run: RunStore, form: Form, out: Path, cell: str | None) -> list[Path]:
-    """Write a run, or one cell of it, to a new file or directory; the written files.
+    """Write a run, or one cell of it, to a new file or directory; return the written files.
 
     ``InputError``: ``out`` exists, or the run has nothing in this format.
     """
@@ -63,7 +63,7 @@ def _ids(cells: tuple[StoredCell, ...]) -> str:
 
 
 def _rows(result: Result, cells: dict[str, Cell]) -> Iterator[dict[str, Any]]:
-    """A row for each trial of each metric; one without a metric for a cell without values."""
+    """Yield a row for each trial of each metric; for a cell without values one without a metric."""
     axes = list(dict.fromkeys(name for cell in cells.values() for name in cell.axes))
     guest = result.environment.get("guest", {})
     common = {

@@ -6,8 +6,8 @@
     TARGET/MODEreads/BLOCKSIZE/MODE-IODEPTH-NUMJOBS.json     generate_output_directory)
     …/run-TRIAL/…                                        if there are several trials
 
-TARGET is made of the cell's axes other than fio's options: cells that differ only in depth or jobs
-share a directory, as fio-plot's charts need.
+TARGET consists of the cell's axes that are not fio's options: cells that differ only in depth or
+jobs share a directory, as fio-plot's charts need.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ MIXED = ("rw", "readwrite", "randrw")
 
 @understood
 def fio_tree(run: RunStore, cells: Sequence[StoredCell]) -> dict[str, str]:
-    """Text by path; ``InputError``: no cell has output of fio; ``ToolError``: it is unreadable."""
+    """Return text by path; ``InputError``: no cell used fio; ``ToolError``: output is
+    unreadable."""
     found: dict[str, str] = {}
     for stored in cells:
         finished = run.load_cell(stored.id)
@@ -54,7 +55,7 @@ def fio_tree(run: RunStore, cells: Sequence[StoredCell]) -> dict[str, str]:
 
 
 def _target(cell: Cell) -> str:
-    """A directory's name for a cell, from its axes that are not fio's."""
+    """Return a directory's name for a cell, from its axes that are not fio's."""
     own = {f"workloads.{w.name}." for w in cell.workloads if w.tool == "fio"}
     words = [
         f"{name.rpartition('.')[2]}-{value}"
@@ -84,7 +85,7 @@ def _files(target: str, workload: Workload, trials: Sequence[str]) -> Iterator[t
 
 
 def _options(document: dict[str, Any]) -> dict[str, str]:
-    """The job's options, with fio's defaults written out where fio-plot looks for them."""
+    """Return the job's options, including fio's defaults that fio-plot needs."""
     job = document["jobs"][0]
     given = {**document.get("global options", {}), **job.get("job options", {})}
     defaults = {"rw": "read", "bs": "4096", "iodepth": "1", "numjobs": "1"}
@@ -94,7 +95,7 @@ def _options(document: dict[str, Any]) -> dict[str, str]:
 
 
 def _size(text: str) -> str:
-    """Bytes as bench-fio writes them: ``4k``, ``1m``."""
+    """Return bytes as bench-fio writes them: ``4k``, ``1m``."""
     if not (text.isascii() and text.isdigit()):
         return as_name(text.replace(".", "-"))
     size = int(text)

@@ -15,7 +15,7 @@ from lab.store.runs import RunStore
 
 
 def history_of(metric: str, scenario: str | None) -> History:
-    """Values of a metric in every run, stopped ones too.
+    """Return values of a metric in every run, including stopped ones.
 
     ``InputError``: no such metric, or no run of that scenario.
     """
@@ -46,7 +46,7 @@ def history_of(metric: str, scenario: str | None) -> History:
 
 @understood
 def _points(run: RunStore) -> list[Point]:
-    """A run's values."""
+    """Return a run's values."""
     stored = run.load_run()
     result = run.load_result() or result_of(run)
     disks = {cell.id: disks_of(cell.cell) for cell in stored.cells}
@@ -68,9 +68,9 @@ def _points(run: RunStore) -> list[Point]:
 
 
 def _with_changes(points: list[Point]) -> tuple[Point, ...]:
-    """Each beside the last one before it of the same cell; all of it certain together.
+    """Add to each point its change from the same cell's previous point, at one level for all.
 
-    Contended values are kept and take no part in any change.
+    Contended values are kept. No change is computed from or to them.
     """
     last: dict[tuple[str, str, str], Point] = {}
     pairs: list[tuple[Point | None, Point]] = []

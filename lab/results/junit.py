@@ -1,4 +1,4 @@
-"""Runs and matrix runs as JUnit XML for CI servers: a suite for each run, a case for each claim.
+"""Runs and matrix runs as JUnit XML for CI servers: a suite per run, a case per claim.
 
 There is no standard. The narrowest format in use is that of Jenkins' xUnit plug-in
 (``junit-10.xsd``): a case has a name, a class name and a time; facts about the run belong to its
@@ -46,12 +46,12 @@ class Case:
     name: str
     ending: CaseEnding = "passed"
     kind: str = ""
-    """How it ended, in the lab's words; empty: it passed."""
+    """Result other than passed, in the lab's words; empty: it passed."""
     reason: str = ""
-    """Why; CI servers show its first line with the name."""
+    """Reason of the result; CI servers show its first line with the name."""
     seconds: float = 0.0
     out: str = ""
-    """Its evidence."""
+    """Evidence: values and commands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,20 +81,20 @@ _UNENDED: Final[Mapping[RunState, str]] = {
     RunState.FINISHED: "",
 }
 THE_RUN: Final = "the run"
-"""Case of a run that did not finish."""
+"""Name of the case for a run that did not finish."""
 
 
 def junit_of(store: RunStore, trouble: str = "") -> str:
-    """The document of a run so far; ``trouble``: what ended it early."""
+    """Return the document of a run so far; ``trouble``: the error that ended it early."""
     return junit_xml(suite_of(store, trouble))
 
 
 @contextmanager
 def written(path: Path | None, compiled: Compiled) -> Iterator[Callable[[RunStore], None]]:
-    """Write a run's document to ``path`` (``None``: nowhere), however the run ends.
+    """Write a run's document to ``path`` (``None``: nowhere) after the run, even after an error.
 
-    Call what is yielded with the run's directory: it writes a first document, which remains if the
-    lab is killed. ``InputError``: no file can be made there.
+    Call the yielded function with the run's directory: it writes a first document, which remains if
+    the lab is killed. ``InputError``: no file can be made there.
     """
     if path is None:
         yield lambda _store: None
@@ -109,7 +109,7 @@ def written(path: Path | None, compiled: Compiled) -> Iterator[Callable[[RunStor
     try:
         yield begun
     except BaseException as error:
-        with uninterrupted(), suppress(LabError):  # the first error is reported
+        with uninterrupted(), suppress(LabError):  # report the first error
             why = _sentence(error)
             text = junit_of(told[0], why) if told else junit_xml(_nothing_run(compiled, why))
             files.write(path, text)
@@ -118,7 +118,7 @@ def written(path: Path | None, compiled: Compiled) -> Iterator[Callable[[RunStor
 
 
 def check_file(path: Path) -> None:
-    """``InputError`` if no file can be made there."""
+    """``InputError``: no file can be made there."""
     if path.is_dir():
         raise InputError(f"--junit {path}: is a directory, and the name of a file is needed")
     if not path.absolute().parent.is_dir():
@@ -134,7 +134,7 @@ def _sentence(error: BaseException) -> str:
 
 
 def _nothing_run(compiled: Compiled, why: str) -> Suite:
-    """The suite of a run that ended before it had a directory."""
+    """Return the suite of a run that ended before it had a directory."""
     claims = [
         Case(
             name=f"{claim.id}: {claim.says}",
@@ -155,7 +155,7 @@ def _broken(why: str) -> Case:
 
 @understood
 def suite_of(store: RunStore, trouble: str = "") -> Suite:
-    """A run's test cases; ``trouble``: what ended it early."""
+    """Return a run's test cases; ``trouble``: the error that ended it early."""
     run = store.load_run()
     ended = run.finished is not None and not trouble
     result = (store.load_result() if ended else None) or result_of(store)
@@ -201,7 +201,7 @@ def suite_of(store: RunStore, trouble: str = "") -> Suite:
 
 
 def _cells_of(claim: Claim, run: StoredRun) -> list[str]:
-    """Ids of the cells that a claim is about, in the run's order."""
+    """Return ids of the cells of a claim, in the run's order."""
     return [
         cell.id
         for cell in run.cells
@@ -218,11 +218,11 @@ class _Commands:
 
     @property
     def whole(self) -> str:
-        """All commands; empty if the cell was not run."""
+        """Return all commands; empty if the cell was not run."""
         return f"# ---- cell {self._id}\n{cell_script(self._procedure)}" if self._procedure else ""
 
     def of(self, workload: str) -> str:
-        """A workload's command in the guest."""
+        """Return a workload's command in the guest."""
         for step in self._procedure.steps if self._procedure else ():
             if isinstance(step, Timed | BeginWorkload) and step.workload == workload:
                 return f"# {workload} in the cell {self._id}\n{step.script.rstrip()}\n"
@@ -230,7 +230,8 @@ class _Commands:
 
 
 def _evidence(found: ClaimResult, claim: Claim | None, cells: Sequence[_Commands]) -> str:
-    """The claim's values and its workloads' commands; those of whole cells belong to the suite.
+    """Return the claim's values and its workloads' commands. The suite has the commands of whole
+    cells.
 
     ``claim``: the scenario's; ``None``: a test of a suite.
     """
@@ -249,7 +250,7 @@ def _evidence(found: ClaimResult, claim: Claim | None, cells: Sequence[_Commands
 
 
 def _logs(test: Tested | None) -> str:
-    """Logs and kernel messages of a test that failed or did not finish."""
+    """Return logs and kernel messages of a test that failed or did not finish."""
     if test is None or test.ending not in ("failed", "unfinished"):
         return ""
     return "".join(
@@ -259,7 +260,7 @@ def _logs(test: Tested | None) -> str:
 
 
 def _cell_case(store: RunStore, cell: CellResult) -> Case:
-    """The case of a cell that failed, with its console if it was kept."""
+    """Return the case of a cell that failed, with its console log if it was stored."""
     axes = ", ".join(f"{name}: {value}" for name, value in cell.axes.items())
     console = store.raw(store.cell_directory(cell.id)).get("console.txt", "")
     return Case(
@@ -273,7 +274,7 @@ def _cell_case(store: RunStore, cell: CellResult) -> Case:
 
 
 def _wall(run: StoredRun, busy: float) -> float:
-    """Seconds from start to end; of an unfinished run, ``busy``: those of its cells."""
+    """Return seconds from start to end; for an unfinished run ``busy``, the sum over its cells."""
     if run.finished is None:
         return busy
     ended, began = (datetime.fromisoformat(text) for text in (run.finished, run.started))
@@ -293,7 +294,7 @@ def _properties(run: StoredRun, result: Result) -> dict[str, str]:
 
 
 def _flat(facts: Mapping[str, Any], above: str) -> Iterator[tuple[str, str]]:
-    """Dotted names and values; a list is one value, as JSON."""
+    """Yield dotted names and values; a list is one value, as JSON."""
     for name, value in facts.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{above}{name}.")
@@ -304,12 +305,12 @@ def _flat(facts: Mapping[str, Any], above: str) -> Iterator[tuple[str, str]]:
 
 
 def matrix_junit(result: MatrixResult) -> str:
-    """The document of a matrix run so far."""
+    """Return the document of a matrix run so far."""
     return junit_xml(*(_job_suite(job, result.run.started) for job in result.jobs))
 
 
 def _job_suite(found: JobResult, started: str) -> Suite:
-    """A suite with the job's claims, and what the matrix expects of them."""
+    """Return a suite with the job's claims, and the results that the matrix expects of them."""
     job = found.job
     whole = Suite(name=job.id, started=started, host="", seconds=job.took or 0.0, cases=())
     if job.run is not None:
@@ -320,7 +321,8 @@ def _job_suite(found: JobResult, started: str) -> Suite:
             return dataclasses.replace(whole, cases=(_broken_job(str(error)),))
         claims = {claim.id: claim for claim in found.claims}
         cases = tuple(_expected(c, claims.get(c.name.partition(":")[0])) for c in run.cases)
-        # Without the commands of every cell: they are in the runs, and would hide the rest here.
+        # Leave out the commands of every cell: the runs have them, and they would hide the other
+        # text.
         return dataclasses.replace(run, name=job.id, cases=cases, out="")
     if job.state is JobState.LEFT_OUT:
         case = Case(name=THE_RUN, ending="skipped", kind=job.state.value, reason=job.reason)
@@ -333,7 +335,7 @@ def _broken_job(reason: str) -> Case:
 
 
 def _expected(case: Case, claim: ClaimEnding | None) -> Case:
-    """The case of a claim as the matrix judges it."""
+    """Return the case of a claim with the matrix's verdict on it."""
     if claim is None or not claim.remark:
         return case
     reason = "\n".join(filter(None, (claim.remark, case.reason)))
@@ -345,7 +347,7 @@ def _expected(case: Case, claim: ClaimEnding | None) -> Case:
 
 
 def junit_xml(*suites: Suite) -> str:
-    """The document of these suites."""
+    """Return the document of these suites."""
     time = _time(sum(suite.seconds for suite in suites))
     root = ET.Element("testsuites", {"name": "lab", **_counts(*suites), "time": time})
     root.extend(_suite_element(suite) for suite in suites)

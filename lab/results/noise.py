@@ -1,4 +1,4 @@
-"""What this host's noise is, from the runs that lie here."""
+"""This host's noise, from the stored runs."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from lab.store import runs as store
 from lab.store.runs import RunStore, StoredRun
 
 SHORTEST: Final = 3.0
-"""Seconds of a step from which on it tells how far others scatter: what a guest and its host add
-by chance is a larger share of a shorter one."""
+"""Shortest step in seconds whose values count: chance effects of guest and host are a larger
+fraction of a shorter step."""
 
 LATEST: Final = 40
-"""Runs that are looked at, the newest first: a run may not wait long for this."""
+"""Most runs to read, newest first, so that a run does not wait long for it."""
 
 _FACTS: Final = ("accelerator", "qemu", "libvirt", "lab")
 _OF_THE_HOST: Final = ("name", "machine", "cpu", "cpus", "kernel")
 
 
 def place_of(environment: Mapping[str, Any]) -> str:
-    """Everything of a host that may change a figure; A/A comparisons have it in common."""
+    """Return all facts of a host that may change a value; only runs with equal facts are
+    compared."""
     host = environment.get("host") or {}
     whole = {name: environment.get(name) for name in _FACTS}
     whole |= {f"host.{name}": host.get(name) for name in _OF_THE_HOST}
@@ -37,19 +38,19 @@ def place_of(environment: Mapping[str, Any]) -> str:
 
 
 def noise_of(environment: Mapping[str, Any]) -> tuple[NoiseFloor, ...]:
-    """How far cells came out differently that were run more than once on this host."""
+    """Return the noise floors of this host, from cells that ran more than once."""
     return noise_here(environment)[0]
 
 
 def noise_here(environment: Mapping[str, Any]) -> tuple[tuple[NoiseFloor, ...], int]:
-    """The noise, and how many runs of this host, as it is, were looked at."""
+    """Return the noise floors, and the number of runs of this host with the same facts."""
     runs = list(_runs(place_of(environment)))
     found = floors(one for _, repetitions in runs for one in repetitions)
     return found, len(runs)
 
 
 def _runs(here: str) -> Iterator[tuple[RunStore, list[Repetition]]]:
-    """Runs that ended, on such a host; unreadable ones are skipped."""
+    """Yield finished runs of such a host; skip unreadable ones."""
     for run in islice(store.every(), LATEST):
         with suppress(InputError):
             if (repetitions := _if_here(run, here)) is not None:
@@ -70,7 +71,8 @@ def _of_run(run: RunStore, stored: StoredRun) -> Iterator[Repetition]:
     image = json.dumps(stored.environment.get("image"), sort_keys=True)
     for cell in result.cells if result else ():
         if cell.clock is CellClock.REAL and cell.id in cells and cell.outcome is Outcome.DONE:
-            # After a fault md's own pace is measured, and a short step scatters more than others.
+            # After a fault a value depends on md's own speed, and short steps vary more than
+            # others.
             names = {workload.name for workload in cells[cell.id].workloads}
             short = {
                 one.workload
@@ -79,7 +81,7 @@ def _of_run(run: RunStore, stored: StoredRun) -> Iterator[Repetition]:
             }
             for one in cell.measurements:
                 if one.workload not in names - short or cell.doubts(one.workload):
-                    continue  # what a check has already explained is no noise
+                    continue  # a failed check explains the value, so it is not noise
                 yield Repetition(
                     what=(cell.id, image, one.workload, one.metric),
                     disks=disks_of(cells[cell.id]),

@@ -1,4 +1,4 @@
-"""Reports: from stored runs to pages, charts and a site; needs neither libvirt nor QEMU."""
+"""Reports from stored runs: pages, charts and a site. Needs neither libvirt nor QEMU."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from lab.results.trend import regressions_of
 from lab.store.runs import RunStore, StoredCell
 
 LINES: Final = 400
-"""Last lines of each file of evidence: a report must stay small enough to send."""
+"""Most lines of each file of evidence, from its end, so that a report is small enough to send."""
 LOG_SHOWN: Final = 64 * 1024
-"""Characters of each log of a failed test; the middle of a longer one is left out."""
+"""Most characters of each log of a failed test; a longer one is cut in its middle."""
 
 
 @understood
 def page_of(store: RunStore, lab: str = "lab") -> Page:
-    """The data of a run's report; ``lab``: what to type for the program."""
+    """Return the data of a run's report; ``lab``: the command to type for the program."""
     run, result = store.load_run(), result_of(store)
     scenario, name = typed_names(store)
     results = {cell.id: cell for cell in result.cells}
@@ -100,7 +100,7 @@ def _cell(
 
 
 def _failed(found: SuiteTest) -> Attempt:
-    """A failed or unfinished test of a suite, with its logs."""
+    """Return a failed or unfinished test of a suite, with its logs."""
     test = found.test
     after = f" after {format_seconds(test.seconds)}" if test.seconds is not None else ""
     return Attempt(
@@ -130,7 +130,7 @@ def _contention(checks: Sequence[Check]) -> str:
 
 
 def _evidence(raw: dict[str, str]) -> tuple[Evidence, ...]:
-    """Console and kernel messages, then output of the tools; without counters."""
+    """Return console and kernel messages, then output of the tools; without counters."""
     first = ("console.txt", "end.txt", "mdadm-create.txt")
     names = [n for n in first if n in raw]
     names += [n for n in raw if n.endswith(("stderr.txt", "stdout.txt")) and raw[n].strip()]
@@ -140,12 +140,12 @@ def _evidence(raw: dict[str, str]) -> tuple[Evidence, ...]:
 
 
 def _readable(text: str) -> list[str]:
-    """Lines without those that the lab's programs add to the output of suites."""
+    """Return lines without those that the lab's programs add to the output of suites."""
     return [line for line in text.splitlines() if not line.startswith("--lab-- {")]
 
 
 def write_report(store: RunStore, out: Path | None, lab: str) -> Path:
-    """Write a run's report into the run directory or to ``out``; its path."""
+    """Write a run's report into the run directory or to ``out``; return its path."""
     text = _page(store, page_of(store, lab))
     if out is None:
         return store.save_report(text)
@@ -163,7 +163,7 @@ def _page(_store: RunStore, page: Page, *, index: str = "") -> str:
 
 @understood
 def write_charts(store: RunStore, directory: Path) -> tuple[Path, ...]:
-    """Write each chart of a run as SVG and PNG; their paths."""
+    """Write each chart of a run as SVG and PNG; return their paths."""
     from lab.report.charts.render import png, svg
     from lab.report.html.page import charts_of
 
@@ -180,7 +180,7 @@ def write_charts(store: RunStore, directory: Path) -> tuple[Path, ...]:
 
 
 def check_directory(path: Path) -> None:
-    """``InputError`` if no directory can be made there."""
+    """``InputError``: no directory can be made there."""
     nearest = path.absolute()
     while not nearest.exists():
         nearest = nearest.parent
@@ -198,11 +198,11 @@ def write_site(
     *,
     matrix: MatrixResult | None = None,
 ) -> Path:
-    """Write a page for each run, an index with verdicts and trends, and a badge.
+    """Write a page for each run, an index with verdicts and trends, and a badge; return the index.
 
-    With ``matrix`` index and badge are of that matrix run; else the badge is of each scenario's
-    last run on each image. Unreadable runs are named in the index and through
-    ``say``. ``InputError``: no run can be read.
+    With ``matrix``, index and badge show that matrix run. Otherwise the badge shows each scenario's
+    last run on each image. The index and ``say`` report unreadable runs. ``InputError``: no run can
+    be read.
     """
     from lab.report.html.site import index_page
 
@@ -211,7 +211,7 @@ def write_site(
     for store in runs:
         try:
             name = f"{store.id}.html"
-            link = quote(os.fsencode(name))  # its colon too: no name is a scheme
+            link = quote(os.fsencode(name))  # also colons, which would end a scheme
             page = page_of(store, lab).model_copy(update={"link": link})
             text = _page(store, page, index="index.html")
         except InputError as error:
@@ -249,7 +249,7 @@ def _badge(pages: Sequence[Page], matrix: MatrixResult | None) -> str:
 
 
 def _write(path: Path, page: str | bytes) -> None:
-    """Write a page or a chart; bytes of file names that are no text become escapes."""
+    """Write a page or a chart; bytes of file names that are not UTF-8 become escapes."""
     data = page.encode(errors="backslashreplace") if isinstance(page, str) else page
     files.make_directory(path.parent)
     files.write(path, data)

@@ -16,7 +16,7 @@ from lab.plugins import catalog
 
 
 def scenario_schema() -> dict[str, Any]:
-    """Of a scenario file."""
+    """Return the schema of a scenario file."""
     document()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -25,7 +25,7 @@ def scenario_schema() -> dict[str, Any]:
 
 
 def matrix_schema() -> dict[str, Any]:
-    """Of a matrix file."""
+    """Return the schema of a matrix file."""
     document()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -34,12 +34,12 @@ def matrix_schema() -> dict[str, Any]:
 
 
 def as_text(document: dict[str, Any]) -> str:
-    """A document as it is printed and stored."""
+    """Return a document as text, for printing and for files."""
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
 def install_scenario_schema() -> Path:
-    """Store the scenarios' schema where new scenarios expect it; its path."""
+    """Store the scenarios' schema where new scenarios expect it; return its path."""
     place = paths.schema() / catalog.SCHEMA
     text = as_text(scenario_schema())
     try:
@@ -53,10 +53,10 @@ def install_scenario_schema() -> Path:
 
 
 def first_line(scenario: Path) -> str:
-    """The comment by which editors find the schema of a scenario in that file.
+    """Return the comment that names the schema of the scenario in that file, for editors.
 
-    It has the schema's name if that is in the same directory, as in a checkout; else the URI of the
-    stored one, which is written.
+    It has the schema's name if that is in the same directory, as in a checkout. Otherwise it has
+    the URI of the stored schema, which is written if missing.
     https://github.com/redhat-developer/yaml-language-server, "Using inlined schema".
     """
     if (scenario.parent / catalog.SCHEMA).is_file():
@@ -67,7 +67,7 @@ def first_line(scenario: Path) -> str:
 
 
 def result_schema() -> dict[str, Any]:
-    """Of ``lab.result/1``."""
+    """Return the schema of ``lab.result/1``."""
     document()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

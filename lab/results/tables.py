@@ -1,4 +1,4 @@
-"""Rows as CSV or Parquet, written by duckdb."""
+"""Writes rows as CSV or Parquet, with duckdb."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from lab.host.system import untrusted
 
 
 def write_table(rows: Sequence[Mapping[str, Any]], path: Path, form: str) -> None:
-    """Write rows as ``csv`` or ``parquet``; every row has the same keys, and ``None`` is empty.
+    """Write rows as ``csv`` or ``parquet``; all rows have the same keys, and ``None`` is empty.
 
-    No text of a CSV file is a formula for a spreadsheet.
+    No text in a CSV file is a formula for a spreadsheet.
     """
     import duckdb
 
@@ -45,7 +45,7 @@ def _shown(value: Any) -> Any:
 
 
 def _shape(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """A type for each column that fits all its values."""
+    """Return a type for each column that fits all its values."""
     return {name: _type([row[name] for row in rows]) for name in rows[0]} if rows else {}
 
 

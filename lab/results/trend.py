@@ -1,4 +1,4 @@
-"""Regressions over stored runs: what got worse, and with which version."""
+"""Regressions over stored runs: values that got worse, and the version that made them worse."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FACTS: Final = ("accelerator", "qemu", "libvirt", "lab")
 
 
 def regressions_of(runs: Sequence[RunStore], since: str = "") -> tuple[Regression, ...]:
-    """What got worse over these runs with a version; those first seen after ``since`` are new.
+    """Return regressions over these runs; those first seen after ``since`` are new.
 
     Unreadable runs are skipped: commands that list runs report them.
     """
