@@ -1,1 +1,1 @@
-"""Disks for guests with virtual time: the guest's driver (C), the host's side (Python)."""
+"""Disks for guests in virtual time: the guest's driver (C) and the host's side (Python)."""

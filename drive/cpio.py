@@ -1,4 +1,4 @@
-"""The initramfs of a guest with virtual time."""
+"""The initramfs of a guest in virtual time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 
 def initramfs(files: Mapping[str, tuple[int, bytes]]) -> bytes:
-    """A cpio archive (newc) of files by path with their modes; the same bytes each time."""
+    """Return a cpio archive (newc) of files by path, with their modes. Equal files give equal
+    bytes."""
 
     def member(number: int, name: str, mode: int, data: bytes) -> bytes:
         raw = name.encode() + b"\0"

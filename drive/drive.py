@@ -13,9 +13,9 @@ from typing import Final
 
 CACHE_MAX: Final = 256 << 20
 TIME_MAX: Final = 1 << 50
-"""Of a parameter in nanoseconds: 13 days."""
+"""Largest parameter in nanoseconds: 13 days."""
 WHOLE_MAX: Final = 1 << 61
-"""Nanoseconds that a transfer of the whole disk may take: 70 years."""
+"""Longest transfer of the whole disk in nanoseconds: 70 years."""
 LIMIT_ONE: Final = 1 << 62
 """``seek_limit`` of the full stroke."""
 TIMES: Final = (
@@ -36,7 +36,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """A drive as ``drive.h`` takes it. The fields are in the header's order."""
+    """A drive in the form that ``drive.h`` takes. The fields are in the header's order."""
 
     kind: int = Kind.NONE
     seed: int = 0
@@ -65,11 +65,12 @@ class Parameters:
     gc_stall: int = 0
 
     def pack(self) -> bytes:
-        """The struct's bytes, little-endian."""
+        """Return the struct's bytes, little-endian."""
         return PARAMETERS.pack(*astuple(self))
 
     def out_of_range(self, size: int) -> Iterator[tuple[str, str]]:
-        """Fields beyond the core's integers on a disk of ``size`` bytes, each with a reason."""
+        """Yield fields beyond the core's integers on a disk of ``size`` bytes, each with a
+        reason."""
         if self.cache > CACHE_MAX:
             yield "cache", f"expected {CACHE_MAX >> 20}MiB or less"
         for name in TIMES:
@@ -81,5 +82,5 @@ class Parameters:
                 yield name, f"the whole disk takes more than 70 years at {rate} bytes per second"
 
     def words(self) -> tuple[str, ...]:
-        """``NAME=VALUE``, as the disk server takes them on its command line."""
+        """Return ``NAME=VALUE`` arguments for the disk server's command line."""
         return tuple(f"{field.name}={int(getattr(self, field.name))}" for field in fields(self))

@@ -1,6 +1,7 @@
-"""Snapshots of sealed guests, through QEMU's monitor (QMP): saved where the guest stopped itself.
+"""Saves and restores sealed guests through QEMU's monitor (QMP).
 
-Nothing is said to QEMU while the guest's processor runs: a query is a disturbance in host time.
+A guest is saved where it stopped itself. While the guest's CPU runs, no command is sent to QEMU,
+since a query would disturb the guest at a host-dependent time.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from types import TracebackType
 from typing import Any, Self
 
 CAPABILITIES = ("x-ignore-shared", "events")
-"""What lies in shared files stays there: regions, and the memory of a guest that is saved."""
+"""Capabilities: shared files (regions, memory of a guest to save) are not part of the state."""
 
 
 class MonitorError(RuntimeError):
-    """QEMU refused a command, failed at it, or has ended."""
+    """QEMU refused a command, failed to do it, or has ended."""
 
 
 class Monitor:
-    """A connection to QEMU started with ``arguments``; ``timeout``: seconds for an answer."""
+    """A connection to QEMU started with ``arguments``; ``timeout``: seconds for a reply."""
 
     def __init__(self, path: Path, timeout: float) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -37,7 +38,7 @@ class Monitor:
 
     @staticmethod
     def arguments(path: Path) -> list[str]:
-        """QEMU's options; it does not start the guest before ``cont``."""
+        """Return QEMU's options; the guest does not start before ``cont``."""
         return ["-S", "-qmp", f"unix:{path},server=on,wait=off"]
 
     def __enter__(self) -> Self:
@@ -53,7 +54,7 @@ class Monitor:
         self._socket.close()
 
     def ask(self, command: str, **arguments: Any) -> Any:
-        """Return QEMU's answer."""
+        """Send a command, and return QEMU's reply."""
         self._file.write(json.dumps({"execute": command, "arguments": arguments}) + "\n")
         self._file.flush()
         return self._answer(command)
@@ -69,7 +70,7 @@ class Monitor:
                 return answer["return"]
 
     def wait_for(self, name: str) -> dict[str, Any]:
-        """Return the data of the next event of this name, one reported already or one to come."""
+        """Return the data of the next event of this name; an unread earlier one counts."""
         while True:
             event = self._events.pop(0) if self._events else self._next()
             if event["event"] == name:
@@ -88,7 +89,7 @@ class Monitor:
             self._migrate("migrate", file.fileno())
 
     def restore(self, path: Path) -> None:
-        """Load a state; QEMU was started with ``-incoming defer``."""
+        """Load a state into a QEMU that was started with ``-incoming defer``."""
         with path.open("rb") as file:
             self._migrate("migrate-incoming", file.fileno())
 
@@ -102,7 +103,7 @@ class Monitor:
                 raise MonitorError(f"{command} failed")
 
     def _pass(self, name: str, descriptor: int) -> None:
-        """Give QEMU an open file."""
+        """Pass an open file to QEMU."""
         command = {"execute": "getfd", "arguments": {"fdname": name}}
         socket.send_fds(self._socket, [json.dumps(command).encode()], [descriptor])
         self._answer("getfd")

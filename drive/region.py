@@ -1,7 +1,8 @@
 """The memory region that a sealed guest and the host share.
 
-The host writes it before the guest starts and reads it when the guest has ended. The layout is
-``region.h``'s; a test compares both. The file is sparse: an empty disk of 12 TiB takes no space.
+The host writes it before the guest starts, and reads it when the guest has ended. The layout is
+that of ``region.h``; a test compares both. The file is sparse: an empty disk of 12 TiB takes no
+space.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from drive.drive import PARAMETERS, Parameters
 MAGIC: Final = 0x316B7369442D6261
 VERSION: Final = 2
 MAX_DISKS: Final = 65
-"""64, and the root file system's."""
+"""64 disks, and the root file system's."""
 BLOCK: Final = 1 << 16
 MAP_ENTRIES: Final = 1 << 10
-"""Blocks for which one bit of ``present`` stands."""
+"""Number of blocks for each bit of ``present``."""
 PAGE: Final = 4096
 ENTRY: Final = 2048
 ALIGNMENT: Final = 2 << 20
 LARGEST_DISK: Final = 12 << 40
 SMALLEST: Final = 64 << 30
-"""Bytes of a region at least. A snapshot fits one size, and takes 15 s of CPU to make: the disks of
-nearly all cells fit this one. A larger one costs a restored guest nothing."""
+"""Smallest region in bytes. A snapshot fits one size, and takes 15 s of CPU to make. The disks of
+nearly all cells fit this size. A larger one does not slow a restored guest down."""
 LARGEST: Final = 512 << 30
-"""A guest has 1 TiB of addresses in all, and 4 GiB of them come before the region."""
+"""Largest region in bytes. A guest has 1 TiB of addresses, and 4 GiB of them precede the region."""
 BUCKETS: Final = (
     "bytes_total",
     "bytes_read",
@@ -60,7 +61,7 @@ COUNTERS: Final = (
     *("media_reads", "media_writes", "destages", "skips", "queue_peak", "collections", "losses"),
     *("lost_bytes", "busy"),
 )
-"""``struct lab_drive_statistics``; ``busy`` in nanoseconds."""
+"""Fields of ``struct lab_drive_statistics``; ``busy`` in nanoseconds."""
 DRIVE_STATISTICS: Final = struct.Struct(f"<{len(COUNTERS)}Q")
 DRIVE_STATISTICS_AT: Final = UNDO_AT + UNDO_PLACE.size
 UNDO: Final = struct.Struct("<QQII")
@@ -71,11 +72,11 @@ BAD_READ, BAD_WRITE, BAD_DATA = 1, 2, 4
 
 
 class RegionError(ValueError):
-    """A region cannot be made as asked, or a file is not one."""
+    """A region cannot be made as requested, or a file is not a region."""
 
 
 class Phase(IntEnum):
-    """How far the guest has come, ``enum lab_phase``."""
+    """Progress of the guest, ``enum lab_phase``."""
 
     NOT_LOADED = 0
     RUNNING = 1
@@ -87,7 +88,7 @@ class Phase(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One of QEMU's leaky buckets: ``avg``, ``max`` per second; ``seconds`` a burst may last."""
+    """A leaky bucket of QEMU: ``avg`` and ``max`` per second; ``seconds``: longest burst."""
 
     avg: int
     max: int = 0
@@ -96,10 +97,10 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """What happens to requests that touch these bytes.
+    """A faulty range of bytes.
 
-    ``BAD_READ``, ``BAD_WRITE``: so many fail, 0: all. ``BAD_DATA``: reads get the bytes changed,
-    exclusive or with ``argument``.
+    ``BAD_READ``, ``BAD_WRITE``: so many requests fail, 0: all. ``BAD_DATA``: reads return the bytes
+    after exclusive or with ``argument``.
     """
 
     offset: int
@@ -110,7 +111,7 @@ class Bad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disk:
-    """One disk as the guest finds it; ``size`` in bytes. ``group`` 0: limits of its own."""
+    """A disk for the guest; ``size`` in bytes. ``group`` 0: it has its own limits."""
 
     serial: str
     size: int
@@ -126,13 +127,13 @@ class Disk:
 
     @property
     def slots(self) -> int:
-        """Pages of the drive's cache."""
+        """Number of pages of the drive's cache."""
         return self.drive.cache // PAGE if self.drive else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """What the guest asked of one disk; ``waited`` in nanoseconds."""
+    """Counters of the guest's requests to one disk; ``waited`` in nanoseconds."""
 
     requests: dict[str, int]
     bytes: dict[str, int]
@@ -140,12 +141,12 @@ class Statistics:
     errors: int
     waited: int
     drive: dict[str, int]
-    """:data:`COUNTERS` of its drive."""
+    """Counters of its drive, by the names in :data:`COUNTERS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What the guest left; ``status``: exit status of its commands, ``clock`` in nanoseconds."""
+    """Results in the region; ``status``: exit status of its commands, ``clock`` in nanoseconds."""
 
     phase: Phase
     status: int | None
@@ -219,9 +220,9 @@ def create(
     output_size: int = AREAS[1],
     log_size: int = AREAS[2],
 ) -> None:
-    """Write a new region of ``size`` bytes; ``blocks``: most that may be in use.
+    """Write a new region of ``size`` bytes; ``blocks``: most blocks in use.
 
-    Contents take ``blocks`` × 64 KiB at most, and all that fits where it is ``None``.
+    Contents take at most ``blocks`` × 64 KiB; ``None``: as much as fits.
     """
     _check(disks)
     if size % ALIGNMENT or not size:
@@ -258,7 +259,7 @@ def create(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Offsets of what belongs to a disk."""
+    """Offsets of a disk's parts."""
 
     map: int
     present: int
@@ -269,9 +270,9 @@ class _Place:
 def _layout(
     disks: Sequence[Disk], lengths: Sequence[int]
 ) -> tuple[list[tuple[int, int]], list[_Place], int]:
-    """Areas as offsets and lengths; where the parts of each disk lie; what follows.
+    """Return areas as offsets and lengths, offsets of each disk's parts, and the offset after all.
 
-    All undo logs come last, next to the blocks, with which :func:`reserve` gives them space.
+    All undo logs come last, next to the blocks, so that :func:`reserve` allocates both together.
     """
     at = _up(2 * PAGE + MAX_DISKS * ENTRY, PAGE)
     areas, maps, places = [], [], []
@@ -291,14 +292,14 @@ def _layout(
 
 
 def undo_size(disks: Sequence[Disk]) -> int:
-    """Bytes of the undo logs of all drives."""
+    """Return the bytes of all drives' undo logs."""
     return sum(_up(disk.slots * UNDO.size, PAGE) + disk.slots * PAGE for disk in disks)
 
 
 def size_for(disks: Sequence[Disk], blocks: int) -> int:
-    """Bytes of a region in which these disks may have ``blocks`` blocks in use: a power of two.
+    """Return the bytes of a region for these disks with ``blocks`` blocks in use: a power of two.
 
-    A snapshot fits regions of its own region's size only, so there are few sizes. The file is
+    A snapshot fits only regions of its own region's size, so there are few sizes. The file is
     sparse. ``RegionError``: there is no such size.
     """
     _, _, at = _layout(disks, AREAS)
@@ -310,7 +311,7 @@ def size_for(disks: Sequence[Disk], blocks: int) -> int:
 
 
 def reserve(path: Path) -> None:
-    """Give the blocks and undo logs of a new region their space; ``OSError``: there is none."""
+    """Allocate space for the blocks and undo logs of a new region; ``OSError``: there is none."""
     with path.open("r+b") as file:
         header = _header(file, path)
         entries = [_undo_place(file, header, n) for n in range(header.disks)]
@@ -320,7 +321,7 @@ def reserve(path: Path) -> None:
 
 
 def again(path: Path, commands: bytes) -> None:
-    """Prepare a region for the next boot: other commands, nothing printed; contents stay."""
+    """Prepare a region for the next boot: new commands and empty output; contents stay."""
     with path.open("r+b") as file:
         header = _header(file, path)
         state = list(STATE.unpack(_at(file, header.state, STATE.size)))
@@ -335,9 +336,9 @@ def again(path: Path, commands: bytes) -> None:
 
 
 def graft(source: Path, target: Path) -> None:
-    """Give a new region what the memory of a guest over ``source`` relies on.
+    """Copy into a new region the parts of ``source`` on which its guest's memory depends.
 
-    That are the contents of its disks, the free list, state, output and messages. The first disks
+    These are the contents of its disks, the free list, state, output and messages. The first disks
     of ``target`` must be those of ``source``; ``target`` may have more. ``RegionError``: it does
     not fit.
     """
@@ -365,7 +366,7 @@ def graft(source: Path, target: Path) -> None:
 
 
 def _same_disk(ours: bytes, theirs: bytes, name: str) -> list[tuple[int, int, int]]:
-    """Where the map and ``present`` of a disk lie in two regions, and their lengths."""
+    """Return offsets of the map and ``present`` of a disk in two regions, and their lengths."""
     was, now = ENTRY_HEAD.unpack_from(theirs), ENTRY_HEAD.unpack_from(ours)
     if was[:3] + was[5:] != now[:3] + now[5:]:
         raise RegionError(f"{name} is not the saved guest's")
@@ -374,7 +375,7 @@ def _same_disk(ours: bytes, theirs: bytes, name: str) -> list[tuple[int, int, in
 
 
 def output(path: Path) -> bytes:
-    """What the guest has printed so far; empty where it has not begun."""
+    """Return the guest's output so far; empty: it has not begun."""
     with path.open("rb") as file:
         header = _header(file, path)
         used = STATE.unpack(_at(file, header.state, STATE.size))[7]
@@ -382,13 +383,13 @@ def output(path: Path) -> bytes:
 
 
 def clock(path: Path) -> int:
-    """The guest's clock, in nanoseconds; the driver writes it down at each request."""
+    """Return the guest's clock in nanoseconds, as of its last request to a disk."""
     with path.open("rb") as file:
         return int(STATE.unpack(_at(file, _header(file, path).state, STATE.size))[11])
 
 
 def set_clock(path: Path, nanoseconds: int) -> None:
-    """Write what :func:`clock` returns until the guest's next request."""
+    """Set the value that :func:`clock` returns until the guest's next request."""
     with path.open("r+b") as file:
         header = _header(file, path)
         state = list(STATE.unpack(_at(file, header.state, STATE.size)))
@@ -441,7 +442,7 @@ def _text(raw: bytes) -> str:
 
 
 def read(path: Path) -> State:
-    """What the guest left. Also while it runs: it never notices, and each number is whole."""
+    """Return the state. The guest may be running: it is not disturbed, and each number is whole."""
     with path.open("rb") as file:
         header = _header(file, path)
         numbers = STATE.unpack(_at(file, header.state, STATE.size))
@@ -494,7 +495,7 @@ def set_commands(path: Path, commands: bytes) -> None:
 def _places(
     file: BinaryIO, path: Path, number: int, position: int, size: int
 ) -> Iterator[tuple[int | None, int]]:
-    """Where in the file a disk's bytes lie, and how many; ``None``: nowhere, they are zeros."""
+    """Yield offsets and lengths of a disk's bytes in the file; offset ``None``: they are zeros."""
     file.seek(0)
     header = _header(file, path)
     entry = ENTRY_HEAD.unpack(_at(file, header.table + number * ENTRY, ENTRY_HEAD.size))
@@ -511,14 +512,14 @@ def _places(
 
 
 def contents(path: Path, number: int, position: int, size: int) -> bytes:
-    """Bytes of disk ``number`` as the guest would read them; the base is not looked at."""
+    """Return bytes of disk ``number`` as the guest would read them, without the base image's."""
     with path.open("rb") as file:
         places = list(_places(file, path, number, position, size))
         return b"".join(bytes(n) if at is None else _at(file, at, n) for at, n in places)
 
 
 def overwrite(path: Path, number: int, position: int, data: bytes) -> None:
-    """Change bytes of disk ``number`` that the guest has written before: a fault of the medium."""
+    """Change bytes that the guest has written to disk ``number``: a fault of the medium."""
     with path.open("r+b") as file:
         for at, part in list(_places(file, path, number, position, len(data))):
             if at is None:
@@ -529,16 +530,16 @@ def overwrite(path: Path, number: int, position: int, data: bytes) -> None:
 
 
 def _undo_place(file: BinaryIO, header: _Header, number: int) -> tuple[int, int, int]:
-    """Offsets of a disk's undo log and of its pages, and how many slots they have."""
+    """Return offsets of a disk's undo log and of its pages, and their number of slots."""
     raw = _at(file, header.table + number * ENTRY + UNDO_AT, UNDO_PLACE.size)
     undo, data, slots, _ = UNDO_PLACE.unpack(raw)
     return undo, data, slots
 
 
 def lose_cache(path: Path) -> dict[str, int]:
-    """Undo what the drives had in their volatile caches when the guest ended.
+    """Undo writes that were only in the drives' volatile caches when the guest ended.
 
-    Returns how many bytes each disk has lost, by serial. It may be repeated after a crash.
+    Return the number of lost bytes by the disk's serial. It may be repeated after a crash.
     """
     lost = {}
     with path.open("r+b") as file:
@@ -577,7 +578,7 @@ def lose_cache(path: Path) -> dict[str, int]:
 def _undo(
     file: BinaryIO, path: Path, number: int, page: int, sectors: int, zeros: int, old: bytes
 ) -> None:
-    """Give sectors of a page what the undo log has of them."""
+    """Restore sectors of a page from the undo log."""
     ((place, _),) = _places(file, path, number, page * PAGE, SECTOR)  # a page is in one block
     if place is None:  # zeros were written over zeros
         return
@@ -587,7 +588,7 @@ def _undo(
 
 
 def keep_cache(path: Path) -> dict[str, int]:
-    """Let all that the drives had in their caches be on their media; no disk has lost any."""
+    """Write the drives' caches to their media, so that no disk loses data."""
     with path.open("r+b") as file:
         header = _header(file, path)
         for number in range(header.disks):
@@ -599,11 +600,11 @@ def keep_cache(path: Path) -> dict[str, int]:
 
 
 def _extents(descriptor: int, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """Begin and end of what is no hole between two offsets."""
+    """Yield begin and end of each range with data between two offsets."""
     while begin < end:
         try:
             begin = os.lseek(descriptor, begin, os.SEEK_DATA)
-        except OSError:  # ENXIO: only holes from here on
+        except OSError:  # ENXIO: only holes follow
             return
         hole = min(os.lseek(descriptor, begin, os.SEEK_HOLE), end)
         if begin < hole:
@@ -614,15 +615,15 @@ def _extents(descriptor: int, begin: int, end: int) -> Iterator[tuple[int, int]]
 def _filled(
     file: BinaryIO, unit: int, begin: int = 0, end: int | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """Aligned units that are not all zeros, with their offsets; ``begin`` is aligned.
+    """Yield aligned units that are not all zeros, with their offsets; ``begin`` is aligned.
 
-    Holes and zeros cannot be told apart.
+    Holes and zeros are treated alike.
     """
     descriptor = file.fileno()
     at, end = begin, os.fstat(descriptor).st_size if end is None else end
     zeros = bytes(unit)
-    # All of them before anything is read: reading caches pages of zeros of space that is reserved
-    # only, which are no holes for SEEK_DATA. 1.1 GiB would be read for each region, not 2 MiB.
+    # Find all extents before reading: reading caches zero pages of allocated but unwritten space,
+    # and SEEK_DATA then reports them as data. Each region would need 1.1 GiB of reads, not 2 MiB.
     for first, last in list(_extents(descriptor, begin, end)):
         at = max(at, first // unit * unit)
         while at < last:
@@ -633,7 +634,7 @@ def _filled(
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of everything in the region: commands, output, messages, counters, contents."""
+    """Return the SHA-256 of the region: commands, output, messages, counters, contents."""
     total = hashlib.sha256()
     with path.open("rb") as file:
         for at, data in _filled(file, BLOCK):
@@ -642,7 +643,7 @@ def digest(path: Path) -> str:
 
 
 def copy(source: Path, target: Path) -> None:
-    """Copy a region, with its holes."""
+    """Copy a region as a sparse file."""
     with source.open("rb") as file, target.open("wb") as new:
         new.truncate(os.fstat(file.fileno()).st_size)
         for at, data in _filled(file, PAGE):
