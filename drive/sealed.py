@@ -1,7 +1,7 @@
-"""A guest with virtual time: QEMU's command line. All else lies in its region.
+"""QEMU's command line for a guest in virtual time. All other settings are in its region.
 
-``command`` is that of a sealed guest. An unsealed guest is libvirt's; ``unsealed`` returns what of
-its command line libvirt has no words for.
+``command`` returns that of a sealed guest. libvirt starts an unsealed guest; ``unsealed`` returns
+the arguments that libvirt does not support.
 """
 
 from __future__ import annotations
@@ -12,75 +12,75 @@ from pathlib import Path
 from typing import Final
 
 MACHINE_TYPE: Final = "pc-i440fx-7.1"
-"""Of QEMU 7.2's machine types the newest that gives the kernel no random seed (SETUP_RNG_SEED)."""
+"""The newest machine type of QEMU 7.2 that gives the kernel no random seed (SETUP_RNG_SEED)."""
 _WITHOUT: Final = "usb=off,vmport=off,smbus=off,i8042=off,hpet=off,nvdimm=on"
 MACHINE: Final = f"{MACHINE_TYPE},{_WITHOUT}"
 CPU: Final = "Nehalem-v1,-vme"
-"""A model without RDRAND, that TCG has in full; the same in all versions of QEMU."""
+"""A model without RDRAND that TCG emulates completely; the same in all versions of QEMU."""
 UNRECORDED: Final = "shift=0,sleep=off"
 ICOUNT: Final = f"{UNRECORDED},rr=record,rrfile=/dev/null"
 """One instruction is 1 ns, and the clock of an idle guest jumps to the next timer.
 
-The recording is thrown away. It is there for its mutex: without it, QEMU's main loop may move the
-clock (``icount_start_warp_timer``) after the processor has halted and before the instructions that
-it executed are counted (``icount_process_data`` runs without the global lock). One of nine
-restores on a busy host was 8 ns off at its end. A guest that is saved has no recording: QEMU's
-migration thread reads the host's clock without the mutex, and would abort (``replay_save_clock``).
+The recording is discarded. It is enabled for its mutex: without it, QEMU's main loop may move the
+clock (``icount_start_warp_timer``) after the CPU has halted and before its instructions are counted
+(``icount_process_data`` runs without the global lock). One of nine restores on a busy host was 8 ns
+off at its end. A guest to be saved has no recording: QEMU's migration thread reads the host's clock
+without the mutex, and would abort (``replay_save_clock``).
 """
 START: Final = 1767225600
-"""2026-01-01T00:00:00Z: what each guest's clock says first, in seconds since 1970."""
+"""First value of each guest's clock: 2026-01-01T00:00:00Z, in seconds since 1970."""
 GIB: Final = 1 << 30
 UNSEALED_REGION: Final = 80 * GIB
-"""Bytes of an unsealed guest's region, which libvirt has to be told before its disks are known.
+"""Bytes of an unsealed guest's region. libvirt needs the size before the disks are known.
 
 The maps of 64 disks of 12 TiB take 48 GiB. The file is sparse.
 """
 FIRST_ADDRESS: Final = 4 * GIB
-"""Where QEMU's memory slots begin in a guest with less than 3 GiB; the same in each guest."""
+"""Address of QEMU's memory slots in a guest with less than 3 GiB; equal in all guests."""
 KERNEL_ARGUMENTS: Final = (
-    # The clock counts instructions, 1 ns each: it need not be measured, nor doubted.
+    # The clock counts instructions, 1 ns each: Linux need neither measure it nor check it.
     "tsc_early_khz=1000000 tsc=reliable clocksource=tsc lpj=4000000 no_timer_check "
-    # Self-tests of ciphers: a second of processor time.
+    # Self-tests of ciphers take a second of CPU time.
     "cryptomgr.notests "
-    # Nothing random, nothing that only fires because time passes.
+    # No random numbers, and no watchdog timers.
     "nokaslr random.trust_cpu=off random.trust_bootloader=off nowatchdog "
     "rcupdate.rcu_cpu_stall_suppress=1 "
-    # Page tables that change with each system call, and programs at another address each time,
-    # cost QEMU a third more: it translates code for each address that it is found at.
+    # Page tables that change with each system call, and random addresses of programs, cost QEMU a
+    # third more: it translates code again for each address.
     "mitigations=off norandmaps "
     # A panic ends QEMU (-no-reboot).
     "panic=-1 oops=panic "
-    # The reset register at once. Linux tries the keyboard controller first, which is not there, for
-    # 2.6 s of the guest's time that its processor is busy: a minute of the host's at a power cut.
+    # Use the reset register at once. Linux first tries the keyboard controller, which is missing,
+    # and is busy for 2.6 s of guest time: a minute of host time at each power cut.
     "reboot=pci"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guest:
-    """What a sealed guest is made of."""
+    """Files and settings of a sealed guest."""
 
     kernel: Path
     initramfs: Path
     region: Path
     base: Path
-    """Image of the root file system. It is never written to."""
+    """Image of the root file system; never written."""
     memory: int = 512
-    """MiB."""
+    """In MiB."""
     memory_file: Path | None = None
-    """The guest's own memory. A restored guest sees the file and never changes it."""
+    """The guest's own memory. A restored guest maps the file privately and never changes it."""
     saves: bool = False
-    """It is to be saved: it writes its memory to the file, and QEMU records nothing."""
+    """The guest will be saved: it writes its memory to the file, and QEMU records nothing."""
     seed: int = 1
     arguments: str = ""
-    """More of the kernel's."""
+    """Further kernel arguments."""
     extra: Sequence[str] = ()
-    """More of QEMU's."""
+    """Further QEMU arguments."""
     emulator: str = "qemu-system-x86_64"
 
 
 STOPPABLE: Final = ("-device", "pvpanic", "-action", "panic=pause")
-"""For guests that are saved, and when they are restored: ``stop`` of the driver stops QEMU."""
+"""For a guest that is saved, also when it is restored: the driver's ``stop`` stops QEMU."""
 
 
 SETTLE: Final = "udevadm settle --timeout=60\n"
@@ -96,22 +96,22 @@ done
 mdadm --version >/dev/null 2>&1
 dmesg >/dev/null
 """
-"""Shell lines before a guest's commands: udev, on which mdadm and LVM rely, md's modules, and a
-first read of the programs that every cell runs."""
+"""Shell lines before a guest's commands: start udev, which mdadm and LVM need, load md's modules,
+and read the programs that every cell runs."""
 STOP: Final = f"""\
 sync
 echo 1 > /sys/module/lab_disk/parameters/stop || exit 1
 {SETTLE}\
 exec sh /dev/lab_io
 """
-"""Shell lines that stop a guest for a snapshot. When it goes on, it waits until udev knows the
-disks of its new region, and runs the commands that it finds there."""
+"""Shell lines that stop a guest for a snapshot. After a restore they wait until udev knows the
+disks of the new region, and run the commands in it."""
 
 
 def command(guest: Guest, region_size: int | None = None) -> list[str]:
-    """QEMU's command line. The guest ends QEMU by powering off.
+    """Return QEMU's command line. The guest ends QEMU by powering off.
 
-    ``region_size``: bytes of a region that does not exist yet.
+    ``region_size``: size in bytes of a region that does not exist yet.
     """
 
     machine, memory = MACHINE, []
@@ -141,19 +141,19 @@ def command(guest: Guest, region_size: int | None = None) -> list[str]:
 
 
 def unsealed(region: str, base: str, base_size: int, monitor: str, seed: int = 1) -> list[str]:
-    """Arguments after libvirt's; ``monitor``: path of a socket for QMP, beside libvirt's own."""
+    """Return arguments after libvirt's; ``monitor``: path of a second QMP socket."""
     memory, room = _nvdimms(region, UNSEALED_REGION, base, base_size)
     return [
-        # QEMU merges these with what libvirt has given; the last -cpu counts.
+        # QEMU merges these with libvirt's; the last -cpu is used.
         *("-machine", _WITHOUT, "-cpu", CPU, "-m", room),
-        *("-icount", UNRECORDED, "-seed", str(seed)),  # nor can QEMU record the network
+        *("-icount", UNRECORDED, "-seed", str(seed)),  # QEMU cannot record the network
         *("-qmp", f"unix:{monitor},server=on,wait=off"),
         *memory,
     ]
 
 
 def _nvdimms(region: str, size: int, base: str, base_size: int) -> tuple[list[str], str]:
-    """The region and the image as NVDIMMs, and what ``-m`` must say for them."""
+    """Return the region and the image as NVDIMMs, and the arguments of ``-m`` for them."""
     at = FIRST_ADDRESS
     memory = []
     for name, path, length, backend, device in (
