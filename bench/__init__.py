@@ -1,4 +1,4 @@
-"""The lab compared with hand-written QEMU (run), and its published tables (claims, theory).
+"""Measures the lab from outside: against hand-written QEMU (run), and its tables (claims, theory).
 
-`run` uses the lab's command line only; the tables read stored runs through the lab's own modules.
+`run` uses only the lab's command line. The tables read stored runs through the lab's modules.
 """

@@ -1,4 +1,4 @@
-"""The published claims: run every scenario, and write what became of each claim to docs/claims.md.
+"""The published claims: run every scenario, and write each claim's verdict to docs/claims.md.
 
   python -m bench.claims run DIRECTORY     every scenario without a finished run there; with
                                            --clock virtual also those that are real by default
@@ -42,18 +42,18 @@ POSTS = {
         tuple(str(number) for number in range(1, 12)),
     ),
 }
-"""The five posts, and the numbers of their claims; ``m`` is the lab's own addition."""
+"""The five posts, and the numbers of their claims; ``m`` is the lab's own claim."""
 ROWS = tuple(f"{post}-{number}" for post, (_, numbers) in POSTS.items() for number in numbers)
 TESTED = (Verdict.HOLDS, Verdict.REFUTED)
 
 Reasons = dict[str, dict[str, str]]
-"""Claim to verdict to sentence."""
+"""Sentence by claim and verdict."""
 Claims = Sequence[tuple[str, ClaimResult]]
 """Claims with their scenarios."""
 
 
 def reasons_in(path: Path) -> Reasons:
-    """The sentences of a file; ``ValueError`` names the file and the claim."""
+    """Return the sentences in a file; ``ValueError`` names the file and the claim."""
     data = yaml.read_file(path, first=ROWS[0]).data if path.exists() else {}
     for claim, said in data.items():
         if not isinstance(said, dict) or not set(said) <= {v.value for v in Verdict}:
@@ -62,12 +62,12 @@ def reasons_in(path: Path) -> Reasons:
 
 
 def row_of(claim: str) -> str:
-    """The row of a claim, by its id: ``S003-3-read`` is a part of ``S003-3``; empty: of none."""
+    """Return a claim's row by its id: ``S003-3-read`` belongs to ``S003-3``; empty: to no row."""
     return next((row for row in ROWS if f"{claim}-".startswith(f"{row}-")), "")
 
 
 def unexplained(claims: Claims, reasons: Reasons) -> list[str]:
-    """Numbered claims that are refuted or inconclusive without a sentence that says why."""
+    """Return numbered claims that are refuted or inconclusive and have no explaining sentence."""
     return [
         f"{claim.id} ({_plain(claim.verdict)})"
         for _, claim in claims
@@ -78,7 +78,7 @@ def unexplained(claims: Claims, reasons: Reasons) -> list[str]:
 
 
 def untested(claims: Claims) -> dict[str, str]:
-    """Rows without a part that holds or is refuted, each with the reason."""
+    """Return rows without a part that holds or is refuted, each with the reason."""
     missing = {}
     for row in ROWS:
         own = [claim for _, claim in claims if row_of(claim.id) == row]
@@ -89,7 +89,7 @@ def untested(claims: Claims) -> dict[str, str]:
 
 
 def page(results: Sequence[Result], reasons: Reasons) -> str:
-    """The whole document."""
+    """Return the whole document."""
     claims = [(result.run.scenario, claim) for result in results for claim in result.claims]
     counts = Counter(_plain(claim.verdict) for _, claim in claims if row_of(claim.id))
     parts = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counts.items()))
@@ -178,7 +178,7 @@ def _cell(text: str) -> str:
 
 
 def main(words: Sequence[str] | None = None, lab: Command = LAB) -> int:
-    """Do what the command line says; the exit status."""
+    """Run the command line; return the exit status."""
     given = arguments(__doc__).parse_args(words)
     try:
         if given.command == "run":

@@ -1,8 +1,8 @@
 """``python -m bench.run``: measure the lab and hand-written QEMU, and write docs/benchmarks.md.
 
 A *unit* is one cell by hand, or one command of the lab. The units of all arms are interleaved, so
-that a machine that becomes slower does so for all of them. Each unit is stored once it is measured:
-``--resume`` continues.
+that a machine that becomes slower affects all of them. Each unit is stored once it is measured, so
+``--resume`` can continue.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ FILE = ROOT / "docs" / "benchmarks.json"
 SCHEMA = "lab.bench/1"
 QUICK_CELLS = ("left-symmetric-3", "left-symmetric-5")
 REPEATS = {"lab-warm": 3, "up-warm": 5, "up-cold": 2}
-"""Units of an arm in a round, if not 1; by hand: one for each cell."""
+"""Units of an arm per round, if not 1; by hand there is one per cell."""
 HELP_TIMES = 20
 WARM_UP_RUNS = 5
-"""Limit of runs until the lab saves no more snapshots; it took three."""
+"""Most runs until the lab saves no more snapshots; it took three."""
 ABANDONED_SECONDS = 10.0
-"""From a kill until what is left is counted: the time that workers get to notice."""
+"""Seconds from a kill until leftovers are counted: workers need time to notice."""
 UP = re.compile(r"guest (\S+) is up after")
-"""What ``-v`` prints once a guest has answered its first SSH command."""
+"""Output of ``-v`` once a guest has answered its first SSH command."""
 
 
 class BenchError(Exception):
@@ -50,7 +50,7 @@ class BenchError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class Bench:
-    """A work directory with the lab's state and cache, and how to run commands there."""
+    """A work directory with the lab's state and cache, which runs commands."""
 
     work: Path
     lab: tuple[str, ...] = (sys.executable, "-m", "lab")
@@ -58,23 +58,24 @@ class Bench:
     """Cells by hand."""
     quick: bool = False
     image: str = ""
-    """Directory of the image's files."""
+    """Directory of the image."""
     accelerator: str = "tcg"
     cpu: float = 0.0
     """CPU seconds of all commands so far."""
 
     @property
     def runs(self) -> str:
-        """Where the lab keeps runs."""
+        """The lab's directory of runs."""
         return str(self.work / "runs")
 
     def environment(self) -> dict[str, str]:
-        """Variables that keep guests, snapshots and temporary files in the work directory."""
+        """Environment variables that keep guests, snapshots and temporary files in the work
+        directory."""
         env = {k: v for k, v in os.environ.items() if not k.startswith("LAB_")}
         for variable, name in (("STATE_HOME", "state"), ("CACHE_HOME", "cache"), ("", "tmp")):
             (self.work / name).mkdir(parents=True, exist_ok=True)
             env[f"XDG_{variable}" if variable else "TMPDIR"] = str(self.work / name)
-        if home := os.environ.get("LAB_HOME"):  # with the images that are there
+        if home := os.environ.get("LAB_HOME"):  # with its images
             (self.work / "data").mkdir(exist_ok=True)
             if not (self.work / "data" / "lab").exists():
                 (self.work / "data" / "lab").symlink_to(Path(home).absolute() / "data")
@@ -82,7 +83,7 @@ class Bench:
         return env | {"ACCEL": self.accelerator}
 
     def run(self, *argv: str, wanted: Iterable[int] = (0,)) -> watch.Ended:
-        """Run a command; ``BenchError`` for another exit status than wanted."""
+        """Run a command; ``BenchError``: its exit status is not wanted."""
         ended = watch.run(argv, work=self.work, cwd=ROOT, env=self.environment())
         self.cpu += ended.cpu
         if ended.status not in wanted:
@@ -91,7 +92,7 @@ class Bench:
         return ended
 
     def ask(self, *arguments: str) -> tuple[dict[str, Any], watch.Ended]:
-        """Run a command of the lab that prints a document; a refuted claim is one too."""
+        """Run a command of the lab that prints a document, even if a claim is refuted."""
         ended = self.run(*self.lab, *arguments, "--json", wanted=(0, 1))
         try:
             return dict(json.loads(ended.stdout)), ended
@@ -99,7 +100,7 @@ class Bench:
             raise BenchError(f"`lab {arguments[0]}` printed no document: {error}") from error
 
     def snapshots(self) -> set[tuple[str, int]]:
-        """Name and inode of what the lab keeps with its snapshots, hidden notes included."""
+        """Return name and inode of the files next to the lab's snapshots, including hidden ones."""
         place = self.work / "cache" / "lab" / "warm"
         return {(e.name, e.stat().st_ino) for e in place.iterdir()} if place.exists() else set()
 
@@ -108,7 +109,7 @@ class Bench:
 
 
 def by_hand(bench: Bench, unit: Unit) -> dict[str, Any]:
-    """One cell by the script."""
+    """Run one cell with the script."""
     ended = bench.run(*_script(bench, unit["cell"], unit["arm"]))
     try:
         marks = {k: float(v) for k, v in (line.split("=") for line in ended.stdout.splitlines())}
@@ -139,7 +140,7 @@ def _sampled(ended: watch.Ended) -> dict[str, Any]:
 
 
 def lab_run(bench: Bench, unit: Unit) -> dict[str, Any]:
-    """All cells by the lab."""
+    """Run all cells with the lab."""
     more = ["--cold"] if unit["arm"] == "lab-cold" else []
     if unit["arm"] == "lab-alone":
         matrix = {"array.layout": ["left-symmetric"], "disks.count": [3, 5]}
@@ -165,18 +166,18 @@ def lab_run(bench: Bench, unit: Unit) -> dict[str, Any]:
 
 
 def name_of(cell: dict[str, Any]) -> str:
-    """A cell's name here, as ``left-symmetric-3``."""
+    """Return a cell's name in this benchmark, such as ``left-symmetric-3``."""
     return f"{cell['axes']['array.layout']}-{cell['axes']['disks.count']}"
 
 
 def ideal_of(cell: dict[str, Any]) -> float:
-    """Predicted seconds of a cell's workloads."""
+    """Return the predicted seconds of a cell's workloads."""
     found = [float(p["value"]) for p in cell["predictions"] if p["metric"] == "seconds"]
     return round(sum(found), 3)
 
 
 def lab_up(bench: Bench, unit: Unit) -> dict[str, Any]:
-    """One guest, until it answers its first SSH command."""
+    """Start one guest, and wait until it answers its first SSH command."""
     cold = ["--cold"] if unit["arm"] == "up-cold" else []
     one = ("up", "scenario", str(SCENARIO), "--no-run", "--set", "matrix={}", "--verbose")
     try:
@@ -198,13 +199,13 @@ def lab_up(bench: Bench, unit: Unit) -> dict[str, Any]:
 
 
 def lab_help(bench: Bench, _unit: Unit) -> dict[str, Any]:
-    """`lab --help`, many times."""
+    """Run `lab --help` many times."""
     runs = [bench.run(*bench.lab, "--help") for _ in range(HELP_TIMES)]
     return {"each_seconds": [round(ended.seconds, 3) for ended in runs]}
 
 
 def killed(bench: Bench, _unit: Unit) -> dict[str, Any]:
-    """What is left after kill -9 of each, and of the lab after `lab gc`."""
+    """Return what is left after kill -9 of script and lab, and of the lab after `lab gc`."""
     before = watch.there(bench.work)
     _kill(bench, [*bench.lab, "run", "scenario", str(SCENARIO), "--out", bench.runs])
     found = {"lab": watch.left(bench.work, before)}
@@ -237,14 +238,14 @@ def _kill(bench: Bench, argv: Sequence[str]) -> None:
 
 
 ACTIONS = {"by": by_hand, "lab": lab_run, "up": lab_up, "help": lab_help, "killed": killed}
-"""By the first word of an arm's name."""
+"""Function by the first word of an arm's name."""
 
 
-# -- the order, and one after the other
+# -- the order of units
 
 
 def one_round(number: int, arms: Sequence[str], cells: Sequence[str]) -> list[Unit]:
-    """The units of a round, those of each arm evenly spread; another arm is first each round."""
+    """Return the units of a round, each arm's evenly spread; each round starts with another arm."""
     turn = number % len(arms)
     placed = []
     for order, arm in enumerate([*arms[turn:], *arms[:turn]]):
@@ -257,18 +258,18 @@ def one_round(number: int, arms: Sequence[str], cells: Sequence[str]) -> list[Un
 
 
 def key_of(unit: Unit) -> tuple[Any, ...]:
-    """Identifies a unit in a file."""
+    """Return the key that identifies a unit in a file."""
     return unit["arm"], unit["round"], unit["repeat"], unit["cell"]
 
 
 def missing(document: Document, units: Iterable[Unit]) -> list[Unit]:
-    """The units that the file lacks; failed ones are measured again."""
+    """Return the units that the file lacks; failed ones are measured again."""
     done = {key_of(unit) for unit in document["units"] if "error" not in unit}
     return [unit for unit in units if key_of(unit) not in done]
 
 
 def measure(bench: Bench, unit: Unit) -> Unit:
-    """Measure a unit: its results, what it left, and how busy the machine was with other work."""
+    """Measure a unit: its results, its leftovers, and the machine's load by other processes."""
     stored = {**unit, "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
     before, machine, clock = watch.there(bench.work), watch.machine(), watch.now()
     own, commands = time.process_time(), bench.cpu
@@ -280,7 +281,7 @@ def measure(bench: Bench, unit: Unit) -> Unit:
     elapsed = (watch.now() - clock) * len(os.sched_getaffinity(0))
     busy, steal = (after - was for after, was in zip(watch.machine(), machine, strict=True))
     used = bench.cpu - commands + stored.get("qemu_cpu_seconds", 0.0) + time.process_time() - own
-    # What was killed was not waited for, so its CPU time is not known.
+    # Killed processes were not waited for, so their CPU time is unknown.
     known = unit["arm"] != "killed"
     stored["busy_elsewhere"] = round(max(0.0, busy - used) / elapsed, 4) if known else None
     stored["stolen"] = round(steal / elapsed, 4)
@@ -290,7 +291,8 @@ def measure(bench: Bench, unit: Unit) -> Unit:
 
 
 def prepare(bench: Bench) -> tuple[dict[str, Any], dict[str, float], dict[str, Any]]:
-    """Boot once and run cells until no snapshot is saved: facts, ideal seconds, seconds it took."""
+    """Boot and run cells until no snapshot is saved; return facts, ideal seconds, and its
+    seconds."""
     print("bench: getting ready: a guest is booted and saved", file=sys.stderr)
     up = ("up", "scenario", str(SCENARIO), "--no-run", "--set", "matrix={}", "--out", bench.runs)
     result, first = bench.ask(*up)
@@ -325,7 +327,7 @@ def prepare(bench: Bench) -> tuple[dict[str, Any], dict[str, float], dict[str, A
 
 
 def warm_up(bench: Bench) -> list[float]:
-    """Run two cells until the lab's snapshots stay as they are; the seconds of each run."""
+    """Run two cells until the lab's snapshots no longer change; return the seconds of each run."""
     matrix = f"matrix={json.dumps({'disks.count': [3, 5]})}"
     taken = []
     for number in range(1, WARM_UP_RUNS + 1):
@@ -339,7 +341,8 @@ def warm_up(bench: Bench) -> list[float]:
 
 
 def commit() -> str:
-    """The checkout's commit, and whether more than the bench's own results has changed."""
+    """Return the checkout's commit, and whether other files than the bench's results have
+    changed."""
     git = ["git", "-c", f"safe.directory={ROOT}", "-C", str(ROOT)]
     name = subprocess.run([*git, "describe", "--always"], capture_output=True, text=True)
     only = ("--", ":(exclude)docs/benchmarks.*")
@@ -367,7 +370,7 @@ def save(document: Document, path: Path) -> None:
 
 
 def run(bench: Bench, document: Document, units: Sequence[Unit], path: Path) -> int:
-    """Measure the units and store each at once; how many failed."""
+    """Measure the units and store each at once; return the number of failed ones."""
     facts, ideal, taken = prepare(bench)
     others = {k for k in facts if document["facts"].get(k) != facts[k]}
     others |= {"prediction"} if document["ideal"] != ideal else set()
@@ -390,7 +393,7 @@ def run(bench: Bench, document: Document, units: Sequence[Unit], path: Path) -> 
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Do what the command line says; the exit status."""
+    """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__)
     parser.add_argument("--arm", action="append", choices=ARMS, help="only this; repeatable")
     parser.add_argument("--rounds", type=int, help="default 2; quick: 1")

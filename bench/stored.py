@@ -1,4 +1,4 @@
-"""Stored runs behind a table: the finished ones, and running what is missing."""
+"""Finds stored runs for a table, and runs the missing ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAB: Command = (sys.executable, "-m", "lab")
 
 
 def finished(directories: Iterable[Path]) -> dict[str, store.RunStore]:
-    """The newest finished run of each scenario, from directories that `run_missing` wrote."""
+    """Return each scenario's newest finished run, from directories that `run_missing` wrote."""
     newest: dict[str, tuple[str, store.RunStore]] = {}
     for run in store.every([each / "runs" for each in directories]):
         try:
@@ -65,7 +65,7 @@ def run_missing(
 
 
 def _of(path: Path, directory: Path, clock: str | None) -> list[store.RunStore]:
-    """The runs of the cells that a scenario file has now, newest first."""
+    """Return the runs of a scenario file's present cells, newest first."""
     overrides = [parse_override(f"guest.clock={clock}")] if clock else []
     cells = compile_scenario(path, overrides=overrides).cells
     found = []
@@ -80,7 +80,7 @@ def _of(path: Path, directory: Path, clock: str | None) -> list[store.RunStore]:
 
 
 def _status(command: Command) -> int:
-    """The exit status of a command; Ctrl-C reaches it too, and it cleans up before it ends."""
+    """Return a command's exit status. After Ctrl-C it waits for the command's clean-up."""
     with subprocess.Popen(command, cwd=ROOT) as process:
         while True:
             try:
@@ -90,7 +90,7 @@ def _status(command: Command) -> int:
 
 
 def arguments(description: str | None, *more: str) -> argparse.ArgumentParser:
-    """A parser for the commands ``run`` and ``table`` (and ``more``) on a directory."""
+    """Return a parser for the commands ``run`` and ``table`` (and ``more``) on a directory."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""From the units of a benchmark to docs/benchmarks.md; pure."""
+"""Makes docs/benchmarks.md from the units of a benchmark. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAYOUTS = (
     *("parity-first", "parity-last"),
 )
 CELLS = tuple(f"{layout}-{disks}" for layout in LAYOUTS for disks in (3, 5))
-"""Those of ``bench/layouts.yaml``."""
+"""The cells of ``bench/layouts.yaml``."""
 ARMS = {
     "by-hand-sync": "by_hand.sh, a cell each, waiting for mdadm's own initial sync",
     "by-hand-clean": "by_hand.sh, a cell each, with --assume-clean",
@@ -35,9 +35,9 @@ HEADER = ("", "by hand, sync", "by hand, clean", "lab, cold", "lab, warm", "lab,
 MARKS = {"qemu_at", "ssh_at", "array_at", "end_at"} | {
     f"{name}_bytes_per_second" for name in ("write", "read")
 }
-"""What the script prints."""
+"""Keys that the script prints."""
 NOISY = 0.05
-"""Share of the machine that other work may use before the page says so."""
+"""Fraction of CPU use by other processes above which the page mentions it."""
 
 HOW = """\
 Each value is the median, in brackets the range and the number of samples. Targets are this
@@ -65,7 +65,7 @@ project's own; they compare medians.
 
 
 def page(document: Document) -> str:
-    """The whole document."""
+    """Return the whole document."""
     rows = [*_rows(document)]
     return "\n".join(
         [
@@ -168,7 +168,7 @@ def _rows(document: Document) -> Iterator[tuple[str, ...]]:
 GC = "lab, after lab gc"
 QEMU = "qemu_cpu_seconds"
 UPS = {"lab-cold": "up-cold", "lab-warm": "up-warm"}
-"""Arms of one guest, by the columns that show them."""
+"""Arms that start one guest, by the columns that show them."""
 
 
 def _row(
@@ -179,7 +179,7 @@ def _row(
 
 
 def told(sample: Sequence[float], unit: str) -> str:
-    """As ``9.80 s (9.61 s to 10.1 s; 6)``: median, range and number of samples."""
+    """Return ``9.80 s (9.61 s to 10.1 s; 6)``: median, range and number of samples."""
     if not sample:
         return "–"
     show = _shown(unit)
@@ -234,7 +234,7 @@ def _left(found: Sequence[dict[str, list[str]]]) -> str:
 
 
 def good(document: Document, arm: str) -> list[Unit]:
-    """The units of an arm that did not fail."""
+    """Return the units of an arm that did not fail."""
     return [u for u in document["units"] if u["arm"] == arm and not u.get("error")]
 
 
@@ -245,7 +245,7 @@ def _each(document: Document, arm: str, value: Callable[[Unit], float]) -> list[
 
 
 def answer_seconds(unit: Unit) -> float:
-    """To the first SSH command."""
+    """Return the seconds to the first SSH command."""
     if "marks" in unit:
         return float(unit["marks"]["ssh_at"] - unit["marks"]["qemu_at"])
     return float(unit["worker_to_answer"])
@@ -263,17 +263,17 @@ ONE_GUEST = (answer_seconds, _command_seconds, _array_seconds)
 
 
 def memory_per_guest(unit: Unit) -> float:
-    """Megabytes of the lab's processes for each running guest, at their peak."""
+    """Return megabytes of the lab's processes for each running guest, at their peak."""
     return float(unit["peak_bytes"]["lab"] / max(unit["peak_bytes"]["guests"], 1) / 1e6)
 
 
 def cells_of(document: Document, arm: str) -> list[dict[str, Any]]:
-    """The cells of the lab's runs that finished."""
+    """Return the cells of the lab's runs that finished."""
     return [c for unit in good(document, arm) for c in unit["cells"] if c["outcome"] == "done"]
 
 
 def beyond_ideal(document: Document, arm: str, *, waiting: bool = True) -> list[float]:
-    """Seconds of each cell beyond the predicted time of its workloads."""
+    """Return seconds of each cell beyond the predicted time of its workloads."""
     if arm in BY_HAND:
         ideal = document["ideal"]
         return [u["marks"]["end_at"] - ideal[u["cell"]] for u in good(document, arm)]
@@ -284,9 +284,9 @@ def beyond_ideal(document: Document, arm: str, *, waiting: bool = True) -> list[
 
 
 def makespans(document: Document, arm: str) -> list[float]:
-    """Seconds for all cells, of each round.
+    """Return the seconds of all cells, for each round.
 
-    By hand: from the mean, if not every cell was run. The lab: runs in which all cells finished.
+    By hand: from the mean, if some cells were not run. The lab: runs in which all cells finished.
     """
     if arm not in BY_HAND:
         return [
@@ -301,7 +301,7 @@ def makespans(document: Document, arm: str) -> list[float]:
 
 
 def off_alone(document: Document, arm: str) -> list[tuple[str, float]]:
-    """By what share each throughput differs from the median of the same cell alone."""
+    """Return each throughput's relative difference from the median of the same cell alone."""
     alone: dict[str, list[float]] = {}
     for name, value in _throughputs(document, "lab-alone"):
         alone.setdefault(name, []).append(value)
@@ -343,7 +343,7 @@ def _machine(document: Document) -> Iterator[str]:
 
 
 def _remarks(document: Document) -> Iterator[str]:
-    """What a reader must know before believing the values."""
+    """Yield what a reader must know before using the values."""
     for prepared in document["prepared"]:
         runs = ", ".join(f"{seconds:.0f} s" for seconds in prepared["run_seconds"]) or "none"
         yield (

@@ -4,7 +4,7 @@
   python -m bench.theory run DIRECTORY               those without a finished run there
   python -m bench.theory table DIRECTORY             the table, from the runs there
 
-A draw that theory says nothing about is drawn again and counted.
+Draws that theory does not cover are repeated and counted.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from lab.results.explain import explanation_of_run
 
 KIB, MIB = 1024, 1024**2
 SECONDS = 5.0
-"""How long each sequential workload should take."""
+"""Seconds that each sequential workload should take."""
 
 SHORTEST, LONGEST = 2, 12
 WHOLE = 6
-"""MiB: a whole number of every block that is drawn."""
+"""MiB: a multiple of every drawn block size."""
 
 ROTATING = ("left-asymmetric", "right-asymmetric", "left-symmetric", "right-symmetric")
 RAID5 = (*ROTATING, "parity-first", "parity-last")
@@ -50,7 +50,7 @@ LEVELS: dict[int, tuple[str | None, ...]] = {
 
 
 def shape(dice: Random, levels: tuple[int, ...], chunks: tuple[int, ...]) -> dict[str, Any]:
-    """An array and its disks."""
+    """Return a random array with its disks."""
     level = dice.choice(levels)
     layout = dice.choice(LEVELS[level])
     least = {0: 2, 1: 2, 4: 3, 5: 3, 6: 4, 10: 3}[level]
@@ -68,7 +68,8 @@ def shape(dice: Random, levels: tuple[int, ...], chunks: tuple[int, ...]) -> dic
 
 
 def sequential(dice: Random, _number: int) -> dict[str, Any]:
-    """One array, two block sizes, two rates: four cells of a write and a read."""
+    """Return a scenario: one array, two block sizes, two rates; four cells of a write and a
+    read."""
     found = shape(dice, (0, 1, 4, 5, 5, 5, 6, 6, 10, 10), (32, 64, 128, 256, 512))
     blocks = sorted(dice.sample((64, 128, 192, 256, 384, 512, 768, 1024, 2048, 3072), 2))
     slow = dice.randint(3, 6)
@@ -87,7 +88,7 @@ def sequential(dice: Random, _number: int) -> dict[str, Any]:
 
 
 def random(dice: Random, number: int) -> dict[str, Any]:
-    """One array under a limit on operations, at two depths; every other one with a bitmap."""
+    """Return a scenario: one array with a limit on operations, two depths; half with a bitmap."""
     bitmap = number % 2 == 1
     levels = (1, 5, 5, 5, 6, 10) if bitmap else (0, 1, 4, 5, 5, 5, 6, 10)
     found = shape(dice, levels, (64,))
@@ -111,7 +112,7 @@ KINDS: dict[str, Callable[[Random, int], dict[str, Any]]] = {
 
 
 def draw(directory: Path, seed: int, counts: dict[str, int]) -> None:
-    """Write so many files of each kind."""
+    """Write the wanted number of files of each kind."""
     directory.mkdir(parents=True, exist_ok=True)
     redrawn: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
     for kind, make in KINDS.items():
@@ -143,7 +144,7 @@ def write(path: Path, document: dict[str, Any]) -> None:
 
 
 def fit(path: Path, document: dict[str, Any]) -> None:
-    """Have each workload take about as long as it should, by theory's own figures."""
+    """Set sizes so that each workload takes about `SECONDS` by theory."""
     try:
         cells = compile_scenario(path).cells
     except InputError:
@@ -158,7 +159,8 @@ def fit(path: Path, document: dict[str, Any]) -> None:
 
 
 def refused(path: Path) -> str:
-    """Why a draw is no use: mdadm would refuse it, theory is silent, or it takes too long."""
+    """Return why a draw is unusable: mdadm would refuse it, theory does not cover it, or too
+    long."""
     try:
         compiled = compile_scenario(path)
     except InputError:
@@ -174,7 +176,7 @@ def refused(path: Path) -> str:
 
 
 def scenarios(directory: Path) -> list[Path]:
-    """The drawn files, in order."""
+    """Return the drawn files in order."""
     found = sorted(directory.glob("theory-*.yaml"))
     if not found:
         sys.exit(f"'{directory}' has no theory-*.yaml: `draw` writes them")
@@ -182,7 +184,7 @@ def scenarios(directory: Path) -> list[Path]:
 
 
 def figures(directory: Path, kind: str) -> Iterator[dict[str, Any]]:
-    """Every predicted and measured value of a kind's runs; throughput in MB/s."""
+    """Yield every predicted and measured value of a kind's runs; throughput in MB/s."""
     metric, unit, scale = ("iops", "/s", 1.0) if kind == "random" else ("throughput", " MB/s", 1e6)
     done = finished([directory])
     for run in [done[p.stem] for p in scenarios(directory) if p.stem in done]:
@@ -211,7 +213,7 @@ def figures(directory: Path, kind: str) -> Iterator[dict[str, Any]]:
 
 
 def _what(cell: Any, workload: str) -> str:
-    """A cell in a few words."""
+    """Return a short description of a cell."""
     array, disk = cell.array, cell.disks[0]
     words = [f"RAID {array.level} {array.layout or ''}".strip(), f"{disk.count} disks"]
     if array.chunk:
@@ -231,7 +233,7 @@ def _what(cell: Any, workload: str) -> str:
 
 
 def page(directory: Path) -> str:
-    """The whole document."""
+    """Return the whole document."""
     lines = [
         "# Theory against measurement",
         "",
@@ -273,7 +275,7 @@ def page(directory: Path) -> str:
 
 
 def main() -> int:
-    """Do what the command line says; the exit status."""
+    """Run the command line; return the exit status."""
     parser = arguments(__doc__, "draw")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--sequential", type=int, default=16, help="draw: files of four cells each")

@@ -1,6 +1,6 @@
-"""The processes of a benchmark: timing a command, memory, CPU time, and what a command leaves.
+"""The processes of a benchmark: time, memory and CPU time of a command, and its leftovers.
 
-A process belongs to a benchmark if its arguments (QEMU) or its environment (all others) name the
+A process belongs to a benchmark if its arguments (QEMU) or its environment (all others) contain the
 benchmark's work directory.
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 
 LIMIT_SECONDS = 1800.0
-"""For one command: ten times the slowest so far."""
+"""Timeout of one command: ten times the slowest so far."""
 SAMPLE_SECONDS = 0.5
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -45,7 +45,7 @@ class Process:
 
 
 def processes(work: Path) -> list[Process]:
-    """The live processes of a benchmark; zombies are left out."""
+    """Return the live processes of a benchmark, without zombies."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -55,7 +55,7 @@ def processes(work: Path) -> list[Process]:
                 if process.pid == os.getpid() or not any(str(work) in text for text in texts):
                     continue
                 cpu = process.cpu_times()
-                # psutil's own start time is rounded to a whole second of the host's boot time.
+                # psutil rounds its start time to a whole second of the host's boot time.
                 stat = Path(f"/proc/{process.pid}/stat").read_text(errors="replace")
                 found.append(
                     Process(
@@ -69,7 +69,7 @@ def processes(work: Path) -> list[Process]:
                 )
         except (psutil.Error, OSError):  # it has ended, or belongs to another user
             continue
-    # A child of a worker that still looks like a worker is about to call execve.
+    # A worker's child that still looks like a worker has not called execve yet.
     workers = {p.pid for p in found if p.role == "worker"}
     return [p for p in found if p.role != "worker" or p.parent not in workers]
 
@@ -86,7 +86,7 @@ class Sampler:
 
     work: Path
     command: int
-    """Process id of the command: the lab's orchestrator, or the script."""
+    """Process id of the command: the lab's main process, or the script."""
     peak: dict[str, int] = field(default_factory=dict)
     """Largest resident bytes of the ``orchestrator``, of a ``worker``, and of both together
     (``lab``); ``guests``: QEMU processes at the last of these."""
@@ -126,7 +126,7 @@ class Sampler:
 
 @dataclass(slots=True, kw_only=True)
 class Ended:
-    """A command that has ended."""
+    """Result of a command that has ended."""
 
     status: int
     started: float
@@ -141,12 +141,12 @@ class Ended:
 
     @property
     def last_words(self) -> str:
-        """The last line on standard error."""
+        """Return the last line on standard error."""
         return next((line for _, line in reversed(self.stderr) if line.strip()), "nothing")
 
 
 def run(argv: Sequence[str], *, work: Path, cwd: Path, env: dict[str, str]) -> Ended:
-    """Run a command to its end, in a session of its own; after the limit it gets SIGTERM."""
+    """Run a command in its own session to its end; after the timeout it gets SIGTERM."""
     with (
         tempfile.TemporaryFile("w+", errors="replace") as out,
         selectors.DefaultSelector() as ready,
@@ -173,7 +173,7 @@ def run(argv: Sequence[str], *, work: Path, cwd: Path, env: dict[str, str]) -> E
                     ready.unregister(child.stderr)
                 if now() - started > LIMIT_SECONDS:
                     os.killpg(child.pid, signal.SIGTERM)
-            # Not Popen.wait: the kernel adds up what the command and its children used.
+            # Popen.wait would not return the CPU use of the command and its children.
             _, status, usage = os.wait4(child.pid, 0)
             seconds = now() - started
         _read(child.stderr.fileno(), lines)
@@ -193,7 +193,7 @@ def run(argv: Sequence[str], *, work: Path, cwd: Path, env: dict[str, str]) -> E
 
 
 def _read(file: int, lines: list[tuple[float, str]]) -> bool:
-    """Append the lines that a pipe holds now; whether it has come to its end."""
+    """Append the lines that a pipe holds; return whether it is at its end."""
     while True:
         try:
             text = os.read(file, 65536)
@@ -205,7 +205,7 @@ def _read(file: int, lines: list[tuple[float, str]]) -> bool:
 
 
 def sweep(work: Path) -> None:
-    """Kill the processes of a benchmark, by their ids."""
+    """Kill the processes of a benchmark by their ids."""
     for _ in range(50):
         found = processes(work)
         if not found:
@@ -220,9 +220,9 @@ def sweep(work: Path) -> None:
 
 
 def there(work: Path) -> Left:
-    """Processes, sockets, listening ports and files of a benchmark.
+    """Return processes, sockets, listening ports and files of a benchmark.
 
-    Runs, snapshots and facts about the host are kept on purpose and left out.
+    Runs, snapshots and facts about the host are kept on purpose and not included.
     """
     found: Left = {"processes": set(), "sockets": set(), "ports": set(), "files": set()}
     for process in processes(work):
@@ -244,17 +244,17 @@ def there(work: Path) -> Left:
 
 
 def left(work: Path, before: Left) -> dict[str, list[str]]:
-    """What is there now and was not before; kinds without any are left out."""
+    """Return new entries since ``before``; kinds without any are left out."""
     new = {kind: sorted(names - before[kind]) for kind, names in there(work).items()}
     return {kind: names for kind, names in new.items() if names}
 
 
 def now() -> float:
-    """Seconds on CLOCK_BOOTTIME, by which the kernel counts the start of processes."""
+    """Return seconds on CLOCK_BOOTTIME, which the kernel uses for start times of processes."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def machine() -> tuple[float, float]:
-    """CPU seconds that the machine was busy, and that its own host took (steal)."""
+    """Return CPU seconds that the machine was busy, and that its own host took (steal)."""
     times = psutil.cpu_times()
     return sum(times[:7]) - times.idle - times.iowait, times.steal

@@ -1,1 +1,1 @@
-"""What people read, and the programs that make the parts of it that could go stale."""
+"""Documents, and the programs that generate some of them."""

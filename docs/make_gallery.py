@@ -1,4 +1,4 @@
-"""The scenario gallery: an index by source, and a page for each scenario."""
+"""Makes the scenario gallery: an index by source, and a page for each scenario."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ACCELERATORS: Final = {"kvm": "with KVM", "tcg": "without KVM"}
 
 
 def gallery(claims: str) -> dict[str, str]:
-    """Pages by file name, ``index.md`` first; ``claims`` is the text of docs/claims.md."""
+    """Return pages by file name, ``index.md`` first; ``claims`` is the text of docs/claims.md."""
     root = catalog.schema_path().parent
     paths = [path for path in catalog.scenarios().values() if path.parent == root]
     compiled = [compile_scenario(path) for path in paths]
@@ -94,14 +94,14 @@ def _page(one: Compiled, time: str, verdicts: Mapping[str, str]) -> str:
 
 
 def _about(source: Source) -> str:
-    """Title with its link, author, date."""
+    """Return title with its link, author, date."""
     title = _plain(source.title)
     words = [f"[{title}]({source.url})" if source.url else title, source.author, source.date]
     return ", ".join(word for word in words if word)
 
 
 def _details(source: Source) -> str:
-    """What the title leaves out."""
+    """Return details that the title does not have."""
     link = f"[{urlsplit(source.url).netloc}]({source.url})" if source.url else ""
     return ", ".join(word for word in (source.author, source.date, link) if word)
 
@@ -116,14 +116,14 @@ def _how(run: re.Match[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """The text on one line; outside code spans nothing is markup."""
+    """Return the text on one line, with markup characters escaped outside code spans."""
     words = re.split(r"(`[^`]*`)", " ".join(text.split()))
     words[::2] = [re.sub(r"([\[\]<>*_|])", r"\\\1", part) for part in words[::2]]
     return "".join(words)
 
 
 def _value(value: Any) -> str:
-    """A value of an axis as it is written in YAML."""
+    """Return a value of an axis as YAML."""
     if isinstance(value, bool):
         return str(value).lower()
     return "null" if value is None else str(value)

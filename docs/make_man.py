@@ -1,4 +1,4 @@
-"""The manual page ``lab(1)`` from the commands' help."""
+"""Makes the manual page ``lab(1)`` from the commands' help."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lab import __version__
 
 
 def man_page(command: Any, statuses: dict[int, str]) -> str:
-    """The page in roff, of a click command and the meaning of its exit statuses."""
+    """Return the page in roff, from a click command and the meaning of its exit statuses."""
     about, _, rest = inspect.cleandoc(command.help).partition("\n\n")
     parts = [
         f'.TH LAB 1 "" "lab {__version__}" "User Commands"',
@@ -41,7 +41,7 @@ def _all(command: Any, path: str = "lab") -> Iterator[tuple[str, Any]]:
 
 
 def metavar(option: Any) -> str:
-    """What stands for the option's value; empty for a flag."""
+    """Return the placeholder of the option's value; empty for a flag."""
     flag = option.is_flag or option.count
     return option.metavar or ("" if flag else option.name.upper().replace("_", "-"))
 
@@ -64,7 +64,7 @@ def _options(command: Any) -> str:
 
 
 def _paragraphs(text: str | None) -> str:
-    """Text with a paragraph for each; indented lines stay as they are."""
+    """Return roff with a paragraph for each paragraph of text; indented lines are not filled."""
     made = []
     for part in inspect.cleandoc(text or "").split("\n\n"):
         words, _, listed = f"\n{part}".partition("\n  ")
@@ -76,18 +76,18 @@ def _paragraphs(text: str | None) -> str:
 
 
 def _examples(epilog: str | None) -> str:
-    """The commands of the first part."""
+    """Return the commands of the first part."""
     return _lines(inspect.cleandoc(epilog or "").partition("\n\n")[0].partition("\n")[2])
 
 
 def _lines(text: str) -> str:
-    """Lines that are not filled; the shell continues those too long for 80 columns."""
+    """Return lines that are not filled; the shell continues those too long for 80 columns."""
     broken = [textwrap.wrap(line.strip(), 66, break_on_hyphens=False) for line in text.splitlines()]
     return "\n".join([".nf", *(_roff(" \\\n  ".join(line)) for line in broken), ".fi"])
 
 
 def _roff(text: str) -> str:
-    """ASCII text in which roff sees no request and prints hyphens that can be copied."""
+    """Return ASCII text without roff requests, with hyphens that can be copied."""
     plain = text.replace("``", "`").replace("\\", "\\e").replace("-", "\\-")
     plain = "".join(c if c.isascii() else f"\\[u{ord(c):04X}]" for c in plain)
     return "\\&" + plain if plain[:1] in (".", "'") else plain

@@ -1,7 +1,7 @@
-"""Draw the README's picture of the run that tests keep: ``python -m docs.make_picture``.
+"""Draw the README's chart of the run in the tests: ``python -m docs.make_picture``.
 
-The picture is what `lab results show RUN` prints, as an SVG that needs nothing from the network:
-rich's own template names a web font, so this one leaves the font to whoever shows it.
+It shows the output of `lab results show RUN`, as an SVG that needs nothing from the network. rich's
+own template uses a web font; this one uses the viewer's font.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TEMPLATE = """\
 
 
 def picture(run: RunStore) -> str:
-    """The SVG of a run."""
+    """Return the SVG of a run."""
     stored = run.load_run()
     page = result_page(
         result_of(run),
@@ -67,7 +67,7 @@ def picture(run: RunStore) -> str:
         emoji=False,
     )
     console.print(page)
-    console.print()  # the last line keeps clear of the frame
+    console.print()  # keeps the last line away from the frame
     return console.export_svg(
         title=f"lab up scenario {stored.scenario}", code_format=TEMPLATE, unique_id="lab"
     )

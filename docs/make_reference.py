@@ -54,13 +54,13 @@ LIMITS: Final = (("ge", "at least"), ("gt", "more than"), ("le", "at most"), ("l
 
 
 def plain(text: str | None) -> str:
-    """A docstring as Markdown, on one line; nothing is ``null`` in YAML."""
+    """Return a docstring as Markdown on one line, with YAML's ``null`` for ``None``."""
     words = inspect.cleandoc(text or "").replace("``", "`").replace("`None`", "`null`")
     return " ".join(words.split())
 
 
 def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Every model that a type speaks of."""
+    """Yield every model in a type."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):
@@ -68,7 +68,7 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def kind(annotation: Any, metadata: Iterable[Any] = ()) -> str:
-    """A type in words; allowed values where there are but some."""
+    """Return a type in words, with the allowed values if there are few."""
     for one in metadata:
         if (name := KINDS.get(getattr(one, "func", None))) is not None:
             return name
@@ -92,7 +92,7 @@ def kind(annotation: Any, metadata: Iterable[Any] = ()) -> str:
 
 
 def limits(metadata: Iterable[Any]) -> str:
-    """What a value must be in addition to its type."""
+    """Return the limits of a value, in addition to its type."""
     found = []
     for one in metadata:
         for name, words in LIMITS:
@@ -106,7 +106,7 @@ def limits(metadata: Iterable[Any]) -> str:
 
 
 def default(field: FieldInfo, words: str) -> str:
-    """The default as it would be written; empty: there is none to write."""
+    """Return the default as in a file; empty: there is none to write."""
     value = field.get_default(call_default_factory=True)
     if field.is_required():
         return "**required**"
@@ -122,7 +122,7 @@ def default(field: FieldInfo, words: str) -> str:
 
 
 def table(model: type[BaseModel], hidden: Iterable[str] = ()) -> str:
-    """The fields of a model, a line each."""
+    """Return the fields of a model, one line each."""
     documented.document()
     lines = ["| key | type | default | |", "|---|---|---|---|"]
     for name, field in model.model_fields.items():
@@ -141,7 +141,7 @@ def table(model: type[BaseModel], hidden: Iterable[str] = ()) -> str:
 
 
 def chapters(first: type[BaseModel], hidden: Mapping[type[BaseModel], Iterable[str]]) -> str:
-    """A model, and every model that it leads to, once."""
+    """Return the tables of a model and of every model that it uses, each once."""
     waiting, seen, text = [first], {first}, ""
     while waiting:
         model = waiting.pop(0)
@@ -156,7 +156,7 @@ def chapters(first: type[BaseModel], hidden: Mapping[type[BaseModel], Iterable[s
 
 
 def scenario_page() -> str:
-    """Every field of a scenario file."""
+    """Return the page with every field of a scenario file."""
     hidden: dict[type[BaseModel], tuple[str, ...]] = {
         Workload: ("parameters",),
         Fault: ("parameters",),
@@ -174,7 +174,7 @@ def scenario_page() -> str:
 
 
 def matrix_page() -> str:
-    """Every field of a matrix of scenarios."""
+    """Return the page with every field of a matrix file."""
     about = (
         "A file in `matrices/`, run by `lab run matrix NAME`. A scenario, image or kernel is a"
         " name, or a mapping with a `set`. Budgets, shards and exit statuses:"
@@ -184,7 +184,7 @@ def matrix_page() -> str:
 
 
 def about_file(package: str, name: str) -> str:
-    """What a plug-in's file says of itself."""
+    """Return the docstring of a plug-in's file."""
     module = inspect.getmodule(type(_plugin(package, name)))
     assert module is not None
     return re.sub(r"``", "`", inspect.cleandoc(module.__doc__ or ""))
@@ -201,13 +201,13 @@ def _plugin(package: str, name: str) -> Any:
 
 
 def metrics(found: Iterable[measurement.Metric]) -> str:
-    """Metrics with their units, a line each."""
+    """Return metrics with their units, one line each."""
     lines = [f"- `{m.name}`: {m.unit}, {m.better} is better, {m.kind.value}" for m in found]
     return "\n".join(lines) + "\n" if lines else "None of its own.\n"
 
 
 def workloads_page() -> str:
-    """Tools, their parameters and their metrics."""
+    """Return the page of tools, their parameters and their metrics."""
     text = f"# Workloads\n\n{HEAD}{UNITS}"
     for name in catalog.plugin_names("workloads"):
         tool = catalog.workload(name)
@@ -218,7 +218,7 @@ def workloads_page() -> str:
 
 
 def faults_page() -> str:
-    """Kinds of fault, their parameters and their metrics."""
+    """Return the page of faults, their parameters and their metrics."""
     text = f"# Faults\n\n{HEAD}{UNITS}\nEvery fault has these:\n\n{table(Fault, ('parameters',))}"
     text += f"\nMetrics of every fault, as far as it has them:\n\n{metrics(COMMON)}"
     for name in catalog.plugin_names("faults"):
@@ -235,7 +235,7 @@ PRESETS: Final = {
 
 
 def disks_page() -> str:
-    """Disk models, and the presets of those that have any."""
+    """Return the page of disk models and their presets."""
     text = f"# Disk models\n\n{HEAD}\nTheir fields are in [scenario files](scenario.md#disk).\n"
     for name in catalog.plugin_names("disks"):
         text += f"\n## {name}\n\n{about_file('disks', name)}\n"
@@ -254,7 +254,7 @@ def disks_page() -> str:
 
 
 def arrays_page() -> str:
-    """Kinds of array."""
+    """Return the page of array kinds."""
     text = f"# Array kinds\n\n{HEAD}\nTheir fields are in [scenario files](scenario.md#array).\n"
     for name in catalog.plugin_names("arrays"):
         text += f"\n## {name}\n\n{about_file('arrays', name)}\n"
@@ -262,7 +262,7 @@ def arrays_page() -> str:
 
 
 def result_page() -> str:
-    """The result document."""
+    """Return the page of the result document."""
     about = (
         "`lab run scenario … --json`, `lab results show RUN --json` and `lab scenario predict "
         "NAME --json` print this document; `lab schema result` prints its JSON Schema. Times are "
@@ -283,7 +283,7 @@ STATUSES: Final = (
 
 
 def commands_page() -> str:
-    """Every command with its options, and exit statuses."""
+    """Return the page of every command with its options, and of exit statuses."""
     text = f"# Commands\n\n{HEAD}\n## Exit statuses\n\n| status | means |\n|---|---|\n"
     text += "".join(f"| {status} | {words} |\n" for status, words in STATUSES)
     for path, command in commands(typer.main.get_command(app), "lab"):
@@ -302,7 +302,7 @@ def commands_page() -> str:
 
 
 def commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Every command below one, with what to type for it."""
+    """Yield every command below one, with the words to type for it."""
     below = getattr(command, "commands", None)
     if below is None:
         yield path, command
@@ -312,7 +312,7 @@ def commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def pages() -> dict[Path, str]:
-    """Every file that is made from the models."""
+    """Return the text of every generated file by path."""
     place = ROOT / "docs" / "reference"
     made = {
         "commands": commands_page,
@@ -331,7 +331,7 @@ def pages() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Write them."""
+    """Write all files."""
     for path, text in pages().items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")

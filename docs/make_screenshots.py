@@ -1,6 +1,6 @@
-"""Screenshots of report pages: ``python -m docs.make_screenshots``, of the runs that tests keep.
+"""Screenshots of reports: ``python -m docs.make_screenshots``, of the runs in the tests.
 
-Each run gives ``docs/report-SCENARIO.png``, the top of its page on a desk, and
+Each run gives ``docs/report-SCENARIO.png``, the top of its report on a desktop, and
 ``docs/report-SCENARIO-phone.png``. Needs Chromium with its driver: ``WITH_BROWSER=1 make setup``.
 """
 
@@ -21,7 +21,7 @@ from tests.kept import unpacked
 PLACE: Final = Path(__file__).parent
 RUNS: Final = ("raid5-parity-last", "raid5-layouts", "bitmap-chunk-raid10", "bitmap-random-write")
 SIZES: Final = {"": (1280, 2000, 0.7), "-phone": (390, 1100, 1.0)}
-"""Width and height in CSS pixels, and how many pixels the picture has for each."""
+"""Width and height in CSS pixels, and screenshot pixels per CSS pixel."""
 OPTIONS: Final = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -30,7 +30,7 @@ OPTIONS: Final = (
 
 
 def screenshots(run: RunStore, driver: webdriver.Chrome, directory: Path) -> None:
-    """Both pictures of a run."""
+    """Make both screenshots of a run."""
     page = write_report(run, directory / f"{run.id}.html", "lab")
     for ending, (width, height, scale) in SIZES.items():
         driver.execute_cdp_cmd(
@@ -42,7 +42,7 @@ def screenshots(run: RunStore, driver: webdriver.Chrome, directory: Path) -> Non
 
 
 def main() -> None:
-    """Start one browser for all runs."""
+    """Make all screenshots in one browser."""
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or "chromium"
     with TemporaryDirectory() as directory:

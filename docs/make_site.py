@@ -1,7 +1,7 @@
-"""Make what mkdocs builds the site from: pages, navigation and gallery, in ``build/docs``.
+"""Writes the input of mkdocs, pages, navigation and gallery, to ``build/docs``.
 
 Pages are those of ``docs/`` and the Markdown files of the checkout's root. A link to another file
-of the checkout leads to a page that shows that file. mkdocs reports a link that leads nowhere.
+of the checkout leads to a page that shows that file. mkdocs reports broken links.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from docs.make_gallery import gallery
 ROOT: Final = Path(__file__).resolve().parents[1]
 BUILT: Final = ROOT / "build" / "docs"
 HOME: Final = "README.md"
-"""The first page, unless there is docs/index.md."""
+"""The first page, unless docs/index.md exists."""
 SKIPPED: Final = ("docs/site/*",)
 DOCUMENTS: Final = "documents.md"
-"""The page of docs/README.md; mkdocs would take that name for a second start page."""
+"""The page of docs/README.md; mkdocs would treat README.md as a second start page."""
 ASSETS: Final = (".png", ".svg", ".json", ".1")
 NAVIGATION: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("Home", ("index.md",)),
@@ -39,7 +39,7 @@ NAVIGATION: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("Decisions", ("decisions/*",)),
     ("Project", ("*",)),
 )
-"""Sections in their order; a page goes into the first one that one of its patterns matches."""
+"""Sections in their order; a page goes into the first section with a matching pattern."""
 FIRST: Final = ("index", "README")
 """Names of pages that come first in their section."""
 CODE: Final = re.compile(r"^(```|~~~).*?^\1[^\n]*$|(?<!`)(`+)(?!`).+?(?<!`)\2(?!`)", re.M | re.S)
@@ -48,14 +48,14 @@ REFERENCE: Final = re.compile(
     r"(?m)(?<=^\[)(?P<name>[^\]\n]+)\]: +(?P<path>[^\s#:]+)(?P<anchor>#\S*)?$"
 )
 WIDE: Final = ("claims.md",)
-"""Pages that are their whole section, with tables that need its width."""
+"""Pages that are a section of their own, with wide tables."""
 WITHOUT_LIST: Final = "---\nhide: [navigation]\n---\n\n"
 CELL: Final = re.compile(r"(?<=\| )[\w-]+(?= \|)")
 LANGUAGES: Final = {".py": "python", ".sh": "sh", ".yaml": "yaml", ".yml": "yaml", ".c": "c"}
 
 
 class Site:
-    """The pages by their path in the site, and what links from them need beside."""
+    """The pages by their path in the site, and the files that they link to."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -65,10 +65,10 @@ class Site:
         text = listing.read_text(encoding="utf-8") if listing.exists() else ""
         self._listed = [link["path"] for link in LINK.finditer(text)]
         self._paths: dict[str, str] = {}
-        """Files of the checkout to their pages."""
+        """Page by file of the checkout."""
 
     def add_documents(self) -> None:
-        """The Markdown files of the root and of docs, and the pictures beside them."""
+        """Add the Markdown files of the root and of docs, and their images."""
         sources = [*self._root.glob("*.md"), *(self._root / "docs").rglob("*")]
         own_home = (self._root / "docs" / "index.md").exists()
         for path in sorted(sources):
@@ -83,7 +83,7 @@ class Site:
                 self.assets[_place(name)] = path
 
     def add_gallery(self) -> None:
-        """A page for each scenario."""
+        """Add a page for each scenario."""
         claims = self._root / "docs" / "claims.md"
         text = claims.read_text(encoding="utf-8") if claims.exists() else ""
         for name, page in gallery(text).items():
@@ -92,7 +92,7 @@ class Site:
         self._paths["scenarios"] = "scenarios/index.md"
 
     def link(self) -> None:
-        """Read the documents, and have their links lead to pages."""
+        """Read the documents, and make their links lead to pages."""
         for name, page in list(self._paths.items()):
             if name.endswith(".md") and page not in self.pages and (self._root / name).exists():
                 text = (self._root / name).read_text(encoding="utf-8")
@@ -101,7 +101,7 @@ class Site:
             self.pages["claims.md"] = CELL.sub(self._scenario, self.pages["claims.md"])
 
     def _scenario(self, cell: re.Match[str]) -> str:
-        """A table's cell, which leads to the scenario that it names."""
+        """Return a table's cell with a link to the scenario that it names."""
         page = f"scenarios/{cell[0]}.md"
         return f"[{cell[0]}]({page})" if page in self.pages else cell[0]
 
@@ -118,7 +118,7 @@ class Site:
         return lambda text: REFERENCE.sub(target, LINK.sub(target, text))
 
     def _show(self, name: str) -> str | None:
-        """The page of a file or directory that is no document; ``None``: there is no such file."""
+        """Return the page of a file or directory that is no document; ``None``: there is none."""
         path = (self._root / name).resolve()
         if not path.exists() or not path.is_relative_to(self._root) or path == self._root:
             return None
@@ -138,7 +138,7 @@ class Site:
         return page
 
     def navigation(self) -> list[dict[str, Any]]:
-        """The sections that have pages."""
+        """Return the sections that have pages."""
         left = sorted((p for p in self.pages if not p.startswith("files/")), key=self._order)
         sections: list[dict[str, Any]] = []
         for title, patterns in NAVIGATION:
@@ -151,13 +151,14 @@ class Site:
         return sections
 
     def _order(self, page: str) -> tuple[bool, int, str]:
-        """First pages, then those that docs/README.md links to, in its order, then by name."""
+        """Return a sort key: first pages, then the order of links in docs/README.md, then by
+        name."""
         listed = self._listed.index(page) if page in self._listed else len(self._listed)
         return posixpath.basename(page).removesuffix(".md") not in FIRST, listed, page
 
 
 def _named(page: str) -> str | dict[str, str]:
-    """A scenario goes by its name; every other page by its heading."""
+    """Return the entry of a page: a scenario has its name, every other page its heading."""
     short = page.startswith("scenarios/") and not page.endswith("/index.md")
     return {posixpath.basename(page).removesuffix(".md"): page} if short else page
 
@@ -167,7 +168,7 @@ def _place(name: str) -> str:
 
 
 def _outside_code(text: str, change: Callable[[str], str]) -> str:
-    """The text with everything changed but code blocks and code spans."""
+    """Change the text except in code blocks and code spans."""
     parts, end = [], 0
     for code in CODE.finditer(text):
         parts += [change(text[end : code.start()]), code[0]]
@@ -176,7 +177,7 @@ def _outside_code(text: str, change: Callable[[str], str]) -> str:
 
 
 def site(root: Path = ROOT) -> Site:
-    """The whole site."""
+    """Return the whole site."""
     made = Site(root)
     made.add_documents()
     made.add_gallery()
@@ -185,7 +186,7 @@ def site(root: Path = ROOT) -> Site:
 
 
 def write(made: Site, directory: Path) -> None:
-    """Write pages and mkdocs' file, and nothing else: what was there is removed."""
+    """Write pages and mkdocs' file; remove all other files."""
     shutil.rmtree(directory, ignore_errors=True)
     for name, text in made.pages.items():
         path = directory / "pages" / name
@@ -208,7 +209,7 @@ def write(made: Site, directory: Path) -> None:
 
 
 def main(arguments: Iterable[str]) -> None:
-    """Write it to ``build/docs``, or to the directory that is named."""
+    """Write the site to ``build/docs``, or to the given directory."""
     [directory] = arguments or [str(BUILT)]
     write(site(), Path(directory).resolve())
 

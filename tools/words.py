@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Report words that texts for people do not use: ``tools/words.py [--all] [--count] [FILE...]``.
+"""Report words that texts for people must not use: ``tools/words.py [--all] [--count] [FILE...]``.
 
-It reads help texts, messages, field descriptions, documents and scenarios' texts; with ``--all``
-every docstring and comment too. What is code (spans, blocks, options, paths, names in quotes) is no
-text. ``tools/words.txt`` lists the words.
-Exit status: 0 nothing found, 1 words found, 2 a wrong line in the list.
+It checks help texts, messages, field descriptions, documents and texts in scenarios; with ``--all``
+every docstring and comment too. It skips code (spans, blocks, options, paths, quoted names).
+``tools/words.txt`` lists the words.
+Exit status: 0 no word found, 1 words found, 2 an invalid line in the list.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 LIST: Final = ROOT / "tools" / "words.txt"
 GENERATED: Final = "docs/reference/"
-"""Made from help texts and field descriptions, which are read where they are written."""
+"""Made from help texts and field descriptions, which are checked in their source files."""
 TEXT_KEYS: Final = ("title", "question", "notes", "says", "source", "reason", "description")
 DESCRIBED: Final = (
     *("lab/model/scenario/", "lab/model/matrix/", "lab/model/result/"),
@@ -43,12 +43,12 @@ CODE: Final = re.compile(
 
 
 class ListError(Exception):
-    """A line of the list that nobody can read."""
+    """An invalid line in the list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A piece of a file that people read, from its first line on."""
+    """A text in a file, with the number of its first line."""
 
     file: str
     line: int
@@ -57,7 +57,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A word where it stands."""
+    """A listed word at its place."""
 
     file: str
     line: int
@@ -66,20 +66,20 @@ class Finding:
 
     @property
     def line_of_text(self) -> str:
-        """The finding as compilers write theirs."""
+        """The finding in the format of compilers' messages."""
         return f"{self.file}:{self.line}: '{self.word}': write {self.instead}"
 
 
 @dataclass(slots=True)
 class Words:
-    """The list: one pattern for all words, and what is right."""
+    """The list: one pattern for all words, the replacements, and the exceptions."""
 
     pattern: re.Pattern[str]
     instead: dict[str, str]
     allowed: list[tuple[str, re.Pattern[str]]]
 
     def find(self, piece: Text) -> Iterator[Finding]:
-        """The words in one text; what is code or is allowed is blank."""
+        """Yield the words in one text, except in code and in exceptions."""
         text = CODE.sub(_blank, piece.text)
         for files, pattern in self.allowed:
             if fnmatch(piece.file, files):
@@ -95,14 +95,15 @@ def _blank(found: re.Match[str]) -> str:
 
 
 def _pattern(words: Iterable[str]) -> re.Pattern[str]:
-    """Whole words, on one line or over several; a part of a name or path is none."""
+    """Return a pattern of whole words, also across a line break; parts of names and paths don't
+    match."""
     longest = sorted(words, key=len, reverse=True)
     either = "|".join(r"\s+".join(map(re.escape, word.split())) for word in longest)
     return re.compile(rf"(?<![\w/.=$@-])(?:{either})(?![\w/=(]|[-.:]\w)", re.IGNORECASE)
 
 
 def read(path: Path = LIST) -> Words:
-    """The list; ``ListError`` names the line."""
+    """Read the list; ``ListError`` names an invalid line."""
     instead: dict[str, str] = {}
     allowed = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -121,7 +122,7 @@ def read(path: Path = LIST) -> Words:
 
 
 def texts(file: str, text: str, *, everything: bool = False) -> Iterator[Text]:
-    """What people read of a file; with ``everything`` also what only developers read."""
+    """Yield the texts for users in a file; with ``everything`` also those for developers."""
     suffix = file.rpartition(".")[2]
     if suffix == "py":
         yield from _python(file, text, everything=everything)
@@ -140,7 +141,7 @@ def texts(file: str, text: str, *, everything: bool = False) -> Iterator[Text]:
 
 
 def _python(file: str, text: str, *, everything: bool) -> Iterator[Text]:
-    """Strings of several words; of docstrings those of commands, and those that describe fields."""
+    """Yield strings of several words, and docstrings of commands and described fields."""
     tree = ast.parse(text)
     nodes = () if everything else ast.walk(tree)
     hidden = {id(part) for node in nodes for part in _docstrings(node, file)}
@@ -160,7 +161,7 @@ def _python(file: str, text: str, *, everything: bool) -> Iterator[Text]:
 
 
 def _at_its_lines(file: str, text: str, node: ast.expr, words: str) -> Iterator[Text]:
-    """A string of several source lines with their line breaks, so that lines are right."""
+    """Yield a string with the line breaks of its source, so that line numbers are right."""
     if "\n" in words or node.end_lineno == node.lineno:
         yield Text(file, node.lineno, words.replace("\0", "0"))
         return
@@ -171,7 +172,7 @@ def _at_its_lines(file: str, text: str, node: ast.expr, words: str) -> Iterator[
 
 
 def _docstrings(node: ast.AST, file: str) -> Iterator[ast.expr]:
-    """Docstrings that nobody but the reader of the code sees."""
+    """Yield docstrings that only readers of the code see."""
     body = getattr(node, "body", None)
     if not isinstance(body, list):
         return
@@ -186,7 +187,7 @@ def _docstrings(node: ast.AST, file: str) -> Iterator[ast.expr]:
 
 
 def _yaml(file: str, text: str) -> Iterator[Text]:
-    """Values of keys that hold text, with their continuation lines, and comments."""
+    """Yield values of text keys, with their continuation lines, and comments."""
     kept, indent, keeping = [], 0, False
     lines = text.splitlines()
     for number, line in enumerate(lines):
@@ -208,12 +209,12 @@ def _yaml(file: str, text: str) -> Iterator[Text]:
 
 
 def _foreign(before: list[str], key: str, indent: int) -> bool:
-    """Whether this is the title of somebody else's text."""
+    """Return whether this is the title of another author's text."""
     return key == "title" and indent > 0 and "source:" in before[-3:]
 
 
 def files(root: Path = ROOT) -> Iterator[str]:
-    """Every file with text for people."""
+    """Yield the names of all files with text for users."""
     patterns = (
         *("*.md", "Makefile", "docs/**/*.md", "drive/*.md", "lab/**/*.py", "lab/**/*.j2"),
         *("scenarios/*.yaml", "matrices/*.yaml", "images/*.yaml", "docs/*.yaml"),
@@ -226,7 +227,7 @@ def files(root: Path = ROOT) -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Report them; ``--count`` prints one line per file."""
+    """Report the words; ``--count`` prints one line per file."""
     count, everything = "--count" in arguments, "--all" in arguments
     named = [Path(name).resolve() for name in arguments if not name.startswith("--")]
     try:

@@ -1,4 +1,4 @@
-"""What mkdocs calls while it builds the site."""
+"""Hooks for mkdocs."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ OPTION: Final = re.compile(r"(?<![^\s>])-[\w=-]{2,30}")
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """The page, in which no line breaks inside a command's option."""
+    """Return the page with options of commands that are never broken over lines."""
     return CODE.sub(lambda code: OPTION.sub(r'<span class="option">\g<0></span>', code[0]), html)
