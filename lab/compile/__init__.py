@@ -1,1 +1,1 @@
-"""From a scenario to what will be done: matrix, procedures, XML. Pure; policy-free in the XML."""
+"""Compiles scenarios to cells, procedures and libvirt's XML. Pure."""

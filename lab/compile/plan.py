@@ -14,7 +14,7 @@ from lab.model.scenario.guest import Guest
 
 
 def planned_guest(guest: Guest, cells: Sequence[Cell], site: Site) -> PlannedGuest:
-    """A guest that boots, with its cells; its keys are variables of the plan's script."""
+    """Return a guest that boots, with its cells; its keys are variables of the plan's script."""
     identity = Identity(
         guest="gplan",
         host_name="lab",

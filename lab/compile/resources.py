@@ -13,9 +13,9 @@ from lab.model.scenario.document import Cell
 
 CPUS, MEMORY, SPACE = "cpus", "memory", "space"
 VIRTUAL = "virtual"
-"""Guests with virtual time, each of which keeps a CPU busy."""
+"""Number of guests in virtual time, each of which keeps a CPU busy."""
 IMAGE = "image:"
-"""Prefix of an image's directory, for a host that has it already."""
+"""Prefix of an image's directory, for a host that has it."""
 DISK = "disk:"
 """Prefix of a real disk's stable name; its serial is also that of its partitions."""
 
@@ -33,11 +33,11 @@ def offered(
     disks: Iterable[str],
     share: int,
 ) -> Amounts:
-    """The resources of a host that ``share`` labs use; sizes in bytes.
+    """Return the resources of a host that ``share`` labs use; sizes in bytes.
 
-    ``guests`` is the number of concurrent guests of one CPU each in real time, ``virtual`` that of
-    those with virtual time. All of them may use the
-    accelerator and the images at once; a real disk belongs to one cell.
+    ``guests``: number of concurrent guests of one CPU each in real time; ``virtual``: of those in
+    virtual time. All of them may use the accelerator and the images at once; a real disk belongs to
+    one cell.
     """
     amounts = {
         accelerator: float(guests),
@@ -51,7 +51,7 @@ def offered(
 
 
 def wanted(cell: Cell, need: Need, accelerator: str, image: str = "") -> Amounts:
-    """The resources that a running cell needs; ``image``: one that its host must have already."""
+    """Return the resources of a running cell; ``image``: one that its host must have already."""
     amounts = {
         accelerator: 1.0,
         **({VIRTUAL: 1.0} if need.virtual else {CPUS: float(cell.guest.cpus)}),
@@ -63,9 +63,10 @@ def wanted(cell: Cell, need: Need, accelerator: str, image: str = "") -> Amounts
 
 
 def lacking(wants: Amounts, offers: Mapping[str, Amounts]) -> str:
-    """The needs of a cell that no host can meet, with what each host has; empty if one can.
+    """Return the needs of a cell that no host meets, with each host's values; empty: a host meets
+    all.
 
-    ``offers`` has each host's resources by name.
+    ``offers``: each host's resources by name.
     """
     if any(all(has.get(k, 0.0) >= v for k, v in wants.items()) for has in offers.values()):
         return ""

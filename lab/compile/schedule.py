@@ -19,12 +19,12 @@ GUEST_SECONDS = {"kvm": 10.0, "tcg": 40.0}
 CELL_SECONDS = {"kvm": 4.0, "tcg": 12.0}
 """Assumed seconds of a cell without its workloads, until the first was measured."""
 RESERVE = GIB
-"""Bytes of memory and of disk space that are left to the host."""
+"""Bytes of memory and of disk space that are left for the host."""
 LARGEST_REQUEST = 1280 * KIB
-"""Bytes of a guest's request at most (``include/linux/blkdev.h: BLK_DEF_MAX_SECTORS_CAP``), which a
-limit on operations counts."""
+"""Largest request of a guest in bytes (``include/linux/blkdev.h: BLK_DEF_MAX_SECTORS_CAP``), for a
+limit on operations."""
 SHARE = 0.5
-"""Largest share of the host's measured throughput for the limits of all running disks."""
+"""Largest fraction of the host's measured throughput for the limits of all running disks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,16 +32,16 @@ class Need:
     """Resources that a running cell needs."""
 
     memory: int
-    """Bytes of the guest and QEMU; 0 for a guest that runs already."""
+    """Bytes of the guest and QEMU; 0: the guest already runs."""
     space: int
-    """Bytes that its disks may use."""
+    """Most bytes that its disks use."""
     rate: float
-    """Bytes per second that its disks' limits allow together; 0 if a disk has none."""
+    """Bytes per second that its disks' limits allow together; 0: a disk has no limit."""
     cores: float = 0.0
     """Peak CPU use of its guest."""
     virtual: bool = False
-    """Its clock is the guest's own: load does not change what it measures, so that only memory and
-    space count. ``rate`` and ``cores`` are of cells in real time."""
+    """Its clock is the guest's own, so load does not change its values: only memory and space
+    count. ``rate`` and ``cores`` are for cells in real time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Room:
 
 
 def need_of(cell: Cell, memory: int, written: int) -> Need:
-    """The needs of a cell; ``written``: bytes that the workloads write at most, 0 if unknown."""
+    """Return the needs of a cell; ``written``: most bytes that its workloads write, 0: unknown."""
     disks = [disk for _, disk in cell.each_disk]
     files = [disk for disk in disks if disk.device is None]
     whole = sum(disk.size for disk in files)
@@ -69,7 +69,7 @@ def need_of(cell: Cell, memory: int, written: int) -> Need:
 
 
 def rate_of(disk: Disk) -> float:
-    """Most bytes per second that a disk's limits allow; 0 without limits."""
+    """Return the most bytes per second that a disk's limits allow; 0: no limits."""
     t = disk.throttle
     bounds = [
         float(limit * size)
@@ -87,15 +87,16 @@ def rate_of(disk: Disk) -> float:
 
 
 def _least(bytes_: int | None, operations: int | None) -> float:
-    """The smaller of two limits on one direction; 0 without any."""
+    """Return the smaller of two limits on one direction; 0: no limits."""
     given = [float(bytes_ or 0), float((operations or 0) * LARGEST_REQUEST)]
     return min((g for g in given if g), default=0.0)
 
 
 def fits(need: Need, running: Sequence[Need], room: Room) -> bool:
-    """Whether a cell may start with the running ones; a single cell always may.
+    """Return whether a cell may start with the running ones; a single cell always may.
 
-    Cells of the two clocks do not run at once: a guest with virtual time uses a whole CPU.
+    Cells in real time and in virtual time do not run at once: a guest in virtual time uses a whole
+    CPU.
     """
     if not running:
         return True

@@ -9,7 +9,7 @@ from lab.plugins.faults._shared import COMMON
 
 
 def metrics_of(named: Workload | Fault) -> tuple[str, list[str]]:
-    """The plug-in of a workload or a fault, and its metrics; none if it does not exist."""
+    """Return the plug-in of a workload or a fault, and its metrics; none if it does not exist."""
     if isinstance(named, Workload):
         if catalog.missing_plugin("workloads", named.tool):
             return named.tool, []
@@ -20,7 +20,7 @@ def metrics_of(named: Workload | Fault) -> tuple[str, list[str]]:
 
 
 def in_order(cell: Cell) -> list[Fault]:
-    """A cell's faults in order: by workload; before, during (by seconds), after."""
+    """Return a cell's faults in order: by workload; before, during (by seconds), after."""
     order = {w.name: n for n, w in enumerate(cell.workloads)}
     sides = {"before": 0, "during": 1, "after": 2}
     return sorted(
@@ -29,19 +29,19 @@ def in_order(cell: Cell) -> list[Fault]:
 
 
 def cut_short(cell: Cell) -> set[str]:
-    """Workloads that a fault ends early; they have no results."""
+    """Return workloads that a fault ends early; they have no results."""
     return {f.during for f in cell.faults if f.during and catalog.fault_kind(f.fault).cuts}
 
 
 def begun(cell: Cell, fault: Fault) -> tuple[Workload, ...]:
-    """The workloads that have started when a fault happens."""
+    """Return the workloads that have started when a fault happens."""
     names = [w.name for w in cell.workloads]
     last = names.index(fault.workload) + (fault.moment != "before")
     return cell.workloads[:last]
 
 
 def undisturbed(cell: Cell) -> tuple[Workload, ...]:
-    """The workloads that end before the first fault; theory has no rules for faults."""
+    """Return the workloads that end before the first fault; theory has no rules for faults."""
     order = in_order(cell)
     if not order:
         return cell.workloads

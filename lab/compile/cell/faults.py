@@ -33,7 +33,7 @@ BOOT: Final = (
 def scene_of(
     cell: Cell, fault: Fault, guest_directory: str, *, device: str, trial: int, mount: str
 ) -> Scene:
-    """The context of a fault; ``device`` is the array's path, ``mount`` the mount command."""
+    """Return the context of a fault; ``device``: path of the array, ``mount``: command to mount."""
     order = in_order(cell)
     return Scene(
         fault=fault,
@@ -48,7 +48,7 @@ def scene_of(
 
 
 def fault_problems(cell: Cell) -> Iterator[tuple[int, Problem]]:
-    """Problems of a cell's faults, each with the fault's index."""
+    """Yield problems of a cell's faults, each with the fault's index."""
     if not cell.faults:
         return
     names = [w.name for w in cell.workloads]
@@ -62,7 +62,7 @@ def fault_problems(cell: Cell) -> Iterator[tuple[int, Problem]]:
         if fault.name in [*names, *(f.name for f in cell.faults[:index])]:
             message = f"'{fault.name}' is already the name of a workload or fault: write another"
             yield index, Problem(key="name", message=message)
-    if cell.trials > 1 and not is_sealed(cell):  # there each trial has an array of its own
+    if cell.trials > 1 and not is_sealed(cell):  # in a sealed guest each trial has its own array
         message = (
             f"a cell with faults has one trial, and trials is {cell.trials}: set it to 1, because a"
             " second trial would start on the faulty array"
@@ -96,7 +96,7 @@ def fault_problems(cell: Cell) -> Iterator[tuple[int, Problem]]:
 def fault_steps(
     cell: Cell, scene: Scene, trial: int, counters: str
 ) -> tuple[list[Step], list[Step]]:
-    """Steps of the fault until md is idle, and steps after its workload has ended."""
+    """Return steps of the fault until md is idle, and steps after its workload has ended."""
     fault = scene.fault
     kind = catalog.fault_kind(fault.fault)
     parameters = kind.parameters.model_validate(fault.parameters)
@@ -112,7 +112,7 @@ def fault_steps(
             workload=fault.name,
             trial=trial,
             before=counters,
-            script=(marked if kind.cuts else "")  # after a power cut the kernel log is new
+            script=(marked if kind.cuts else "")  # a power cut empties the kernel log
             + BEGAN
             + kind.script(parameters, scene)
             + (settle(scene.device, cell.timeout) if scene.device else ""),
@@ -156,7 +156,7 @@ def _afterwards(cell: Cell, scene: Scene) -> Iterator[Step]:
 
 
 def target_in(cell: Cell, scene: Scene) -> str:
-    """The workloads' target."""
+    """Return the workloads' target."""
     if cell.filesystem is not None:
         return FILE
     return scene.device or scene.disks[0].path

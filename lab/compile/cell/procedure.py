@@ -49,8 +49,8 @@ def cell_procedure(
     ``plugged`` are disks that an earlier cell left in the guest. ``keep_spare`` leaves those that
     this cell does not need. ``erase`` are serials of real disks that may be overwritten.
 
-    In virtual time each trial has a guest of its own, and so all steps: the next begins with the
-    next :class:`lab.model.execution.procedure.SealDisks`.
+    In virtual time each trial has its own guest, and so all steps: a trial begins with
+    :class:`lab.model.execution.procedure.SealDisks`.
     """
     expected = expected_seconds or {}
     if is_sealed(cell):
@@ -68,7 +68,7 @@ def cell_procedure(
 
 
 def _of_trial(step: Step, trial: int) -> Step:
-    """The step with a raw output of its own: each trial of a sealed cell has all steps."""
+    """Return the step with its own raw output: each trial of a sealed cell has all steps."""
     if trial == 1 or not isinstance(step, GuestCommand) or not step.capture:
         return step
     return step.model_copy(update={"capture": f"{step.capture}.{trial}"})
@@ -77,7 +77,7 @@ def _of_trial(step: Step, trial: int) -> Step:
 def _on_disks(
     cell: Cell, trials: Sequence[int], guest_directory: str, expected: Mapping[str, float]
 ) -> Iterator[Step]:
-    """All steps after those of the disks: the array, and these trials of the workloads on it."""
+    """Yield all steps after those of the disks: the array, and these trials of the workloads."""
     if is_sealed(cell):  # the guest runs only this cell, so its versions are read here
         label = "versions in the guest"
         yield GuestCommand(label=label, script=KEPT_ENVIRONMENT, capture="environment")
@@ -110,7 +110,7 @@ def _on_disks(
 def _timed(
     cell: Cell, workload: Workload, trial: int, target: str, expected: float | None
 ) -> Timed:
-    """One workload, with counters before and after it."""
+    """Return one workload, with counters before and after it."""
     tool = catalog.workload(workload.tool)
     return Timed(
         workload=workload.name,
@@ -124,7 +124,7 @@ def _timed(
 
 
 def _with_faults(cell: Cell, timed: Timed, guest_directory: str) -> Iterator[Step]:
-    """A workload, and the faults before, during and after it."""
+    """Yield a workload, and the faults before, during and after it."""
     faults = [f for f in in_order(cell) if f.workload == timed.workload]
     device = target_of(cell) if cell.array is not None else ""
     mount = _mount(cell, target_of(cell)) if cell.filesystem is not None else ""
@@ -162,7 +162,7 @@ def _with_faults(cell: Cell, timed: Timed, guest_directory: str) -> Iterator[Ste
 
 
 def target_of(cell: Cell) -> str:
-    """The workloads' target in the guest without a file system; for suites, all disks."""
+    """Return the workloads' target without a file system; for suites, all disks."""
     if cell.array is not None:
         return catalog.array_kind(cell.array.kind).target(cell.array)
     paths = [guest_path(disk, serial) for serial, disk in cell.each_disk]
@@ -170,7 +170,7 @@ def target_of(cell: Cell) -> str:
 
 
 def patience_of(cell: Cell) -> float:
-    """Seconds without completed I/O after which disks count as stopped.
+    """Return the seconds without completed I/O after which disks count as stopped.
 
     The largest of: a minute; four times the slowest limit's time for a full bucket and its largest
     request; twice a modelled disk's time to write its full cache, because a flush waits for that.
@@ -195,9 +195,9 @@ def _programs(cell: Cell) -> Verify:
 
 
 def _counters(cell: Cell) -> str:
-    """A script that prints each disk's device and the kernel's I/O counters.
+    """Return a script that prints each disk's device and the kernel's I/O counters.
 
-    In a sealed guest also its CPU time: the first line of ``/proc/stat``, ``proc(5)``.
+    In a sealed guest it also prints CPU time: the first line of ``/proc/stat``, ``proc(5)``.
     """
     serials = " ".join(serial for serial, _ in cell.each_disk)
     paths = " ".join(guest_path(disk, serial) for serial, disk in cell.each_disk)
@@ -225,7 +225,7 @@ def _before(cell: Cell, target: str) -> str:
 
 
 def _drain(throttle: Throttle) -> float:
-    """Seconds until QEMU's slowest bucket is empty: its size and one request of 1 MiB.
+    """Return seconds until QEMU's slowest bucket is empty: its size and one request of 1 MiB.
 
     ``util/throttle.c``: without a maximum a bucket holds 0.1 s of the limit, with one ``max *
     seconds``; a request is admitted while the bucket is not over its size.
@@ -245,7 +245,7 @@ def _drain(throttle: Throttle) -> float:
 
 
 def _mkfs_options(filesystem: Filesystem) -> list[str]:
-    """The scenario's options and ``lazy_init``; mke2fs accepts only one ``-E``."""
+    """Return the scenario's options and ``lazy_init``; mke2fs accepts only one ``-E``."""
     options = list(filesystem.options)
     if filesystem.type == "xfs":
         return options
@@ -262,7 +262,7 @@ def _mkfs_options(filesystem: Filesystem) -> list[str]:
 
 
 def _mount(cell: Cell, target: str) -> str:
-    """The command that mounts the file system."""
+    """Return the command that mounts the file system."""
     filesystem = cell.filesystem
     assert filesystem is not None
     options = ("-o", ",".join(filesystem.mount_options)) if filesystem.mount_options else ()

@@ -1,1 +1,1 @@
-"""A guest's life as steps, its domain's XML, and programs for sealed guests. Pure."""
+"""A guest's procedure, its domain's XML, and programs for sealed guests. Pure."""

@@ -1,4 +1,4 @@
-"""The NoCloud seed: what cloud-init in the guest is told, and nothing that costs it time.
+"""The NoCloud seed with cloud-init's settings for the guest; slow modules are left out.
 
 Source: cloud-init's documentation of the NoCloud data source and of the modules ``ssh``,
 ``users-groups`` and ``set_hostname``. JSON is YAML, so the user data is written as JSON.
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who the guest is, and who may come in; made on the host before the guest exists."""
+    """A guest's name and keys; made on the host before the guest."""
 
     guest: str
-    """The guest's id, which is its instance id too."""
+    """The guest's id, also used as instance id."""
     host_name: str
     host_key_private: str
     """The guest's SSH host key, OpenSSH PEM."""
@@ -26,11 +26,11 @@ class Identity:
 
 
 USER = "lab"
-"""The user for people; the lab itself works as root, which spares a sudo for each command."""
+"""The user for people. The lab itself logs in as root, to save a sudo per command."""
 
 
 def user_data(identity: Identity) -> str:
-    """``user-data``: users, host key, name."""
+    """Return ``user-data``: users, host key, name."""
     keys = [identity.authorized_key.strip()]
     config = {
         "disable_root": False,
@@ -44,7 +44,7 @@ def user_data(identity: Identity) -> str:
             {
                 "name": USER,
                 "shell": "/bin/bash",
-                # No password fits "*"; a locked account could not come in by key without PAM.
+                # "*" matches no password. A locked account would need PAM for a login by key.
                 "lock_passwd": False,
                 "passwd": "*",
                 "sudo": "ALL=(ALL) NOPASSWD:ALL",
@@ -57,6 +57,6 @@ def user_data(identity: Identity) -> str:
 
 
 def meta_data(identity: Identity) -> str:
-    """``meta-data``: instance id and host name."""
+    """Return ``meta-data``: instance id and host name."""
     data = {"instance-id": identity.guest, "local-hostname": identity.host_name}
     return json.dumps(data) + "\n"

@@ -1,8 +1,8 @@
-"""A cell's disks as steps: fresh files plugged in, or those of the cell before, blank again.
+"""A cell's disks as steps: new files, or the previous cell's disks, wiped.
 
-Unplugging five disks costs an emulated guest 1.2 seconds of its processor and plugging five others
-in 1.3, wiping them 0.2 (measured, TCG, one virtual CPU). A wiped disk is asked
-twice whether it is blank: its file on the host, and both its ends in the guest.
+In an emulated guest, unplugging five disks costs 1.2 s of CPU time, plugging five in 1.3 s, wiping
+them 0.2 s (measured, TCG, one virtual CPU). A wiped disk is checked twice: its file on the host,
+and both its ends in the guest.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from lab.plugins.disks._shared import control_path, guest_path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plugged:
-    """The data disks that a guest has at this moment."""
+    """Data disks plugged into a guest."""
 
     disks: tuple[tuple[int, str, Disk], ...] = ()
-    """The slot of each, from 1; its serial; what it is."""
+    """Slot from 1, serial and configuration of each."""
     written: frozenset[str] = frozenset()
-    """Serials of those that somebody may have written to."""
+    """Serials of disks that may have been written to."""
 
 
 NO_DISKS: Final = Plugged()
 SPARE: Final = 8
-"""Disks beyond its own that a cell's guest may be saved with: each costs 0.03 s whenever it is
-restored, and 0.45 s of an emulated processor where it is plugged in for a later cell."""
+"""Most spare disks in a cell's snapshot. Each costs 0.03 s per restore, and 0.45 s of emulated CPU
+time if it has to be plugged in for a later cell."""
 
 
 def disk_files(plugged: Plugged, guest_directory: str) -> tuple[HostCommand, ...]:
-    """The files of disks that a guest will find plugged in as it wakes up."""
+    """Return the steps that make the files of disks that a restored guest has."""
     directory = PurePosixPath(guest_directory) / "disks"
     return tuple(
         command.model_copy(update={"lasting": True})
@@ -68,12 +68,12 @@ def disk_steps(
     keep_spare: bool = False,
     seed: int = 1,
 ) -> tuple[Step, ...]:
-    """From the disks that are there to those of the cell, all blank, and read back.
+    """Replace the plugged disks with the cell's, all blank, and verify them.
 
-    ``plugged`` is ``None``: the guest has none, and the cell's are unplugged with it. Otherwise
-    they stay for the cell after it; with ``keep_spare`` other cells' disks stay too, blank.
-    ``erase``: serials of real disks that may be written to; the others are as they are, and never
-    stay. ``seed``: of the trial, in virtual time.
+    ``plugged`` is ``None``: the guest has none, and the cell's are unplugged at its end. Otherwise
+    they stay for the next cell; with ``keep_spare`` other cells' disks stay too, blank. ``erase``:
+    serials of real disks that may be written to; other real disks keep their data. Real disks never
+    stay. ``seed``: seed of the trial, in virtual time.
     """
     if is_sealed(cell):
         return (seal(cell, seed), _read_back("disks", cell.each_disk, blank=True))
@@ -108,7 +108,7 @@ def _changes(
     staying = of(spare.disks)
     wanted = of(_slots(cell))
     fitting = {s for s in there.keys() & wanted.keys() if _alike(there[s], wanted[s])}
-    if cell.faults:  # who knows what becomes of them: they go with the cell
+    if cell.faults:  # a fault may change its disks, so they are removed with the cell
         fitting = set()
     for serial, (_, path, xml) in there.items():
         if serial not in fitting and serial not in staying:
@@ -137,12 +137,12 @@ def _changes(
 
 
 def _alike(there: tuple[Disk, str, str], wanted: tuple[Disk, str, str]) -> bool:
-    """The same disk in the same slot: size and preallocation are not in libvirt's XML."""
+    """Return whether a disk can be reused; size and preallocation are not in libvirt's XML."""
     return there == wanted
 
 
 def lasting(cell: Cell) -> Plugged:
-    """The disks of its own that a cell leaves plugged in."""
+    """Return the cell's own disks that it leaves plugged in."""
     if cell.faults or is_sealed(cell):
         return NO_DISKS
     files = (slot for slot in _slots(cell) if slot[2].device is None)
@@ -151,10 +151,10 @@ def lasting(cell: Cell) -> Plugged:
 
 
 def spares(cell: Cell, plugged: Plugged) -> Plugged:
-    """Other cells' disks that may stay in a guest while a cell runs that does not look at them.
+    """Return other cells' disks that may stay plugged in during a cell that does not use them.
 
-    Not beside faults and other people's suites, which may look for disks themselves; and no disk
-    of a throttle group, whose limits are those of the last one that was plugged in.
+    None with faults and suites, which may search for disks. None of a throttle group either: its
+    limits are those of the disk that was plugged in last.
     """
     if cell.faults or takes_all_disks(cell.workloads):
         return NO_DISKS
@@ -168,16 +168,16 @@ def spares(cell: Cell, plugged: Plugged) -> Plugged:
 
 
 def left_by(cell: Cell, plugged: Plugged) -> Plugged:
-    """What a guest has after a cell: the cell's own disks, and the spare ones, which are blank."""
+    """Return the disks in a guest after a cell: the cell's own and the spare, blank ones."""
     own = lasting(cell)
     return Plugged(disks=own.disks + spares(cell, plugged).disks, written=own.written)
 
 
 def widest(cells: Iterable[Cell]) -> dict[tuple[Guest, Plugged], Cell]:
-    """For each sort of cells, by guest and disks, the one whose disks its guest is saved with.
+    """Return for each guest and set of disks the cell whose disks its snapshot has.
 
-    It has all disks of the cell's own and the most beyond them, up to ``SPARE``; one of the sort
-    itself, where no other has them all.
+    That cell has all disks of the set and the most others, up to ``SPARE``. If no other cell has
+    them all, it is one with exactly that set.
     """
     sorts: dict[tuple[Guest, Plugged], Cell] = {}
     for cell in cells:
@@ -197,7 +197,7 @@ def widest(cells: Iterable[Cell]) -> dict[tuple[Guest, Plugged], Cell]:
 
 
 def _slots(cell: Cell) -> list[tuple[int, str, Disk]]:
-    """The slot of each disk, its serial, and what it is: one of its kind."""
+    """Return each disk's slot, its serial, and its configuration with count 1."""
     return [
         (index, serial, disk if disk.count == 1 else disk.model_copy(update={"count": 1}))
         for index, (serial, disk) in enumerate(cell.each_disk, 1)
@@ -205,7 +205,7 @@ def _slots(cell: Cell) -> list[tuple[int, str, Disk]]:
 
 
 def standing(cell: Cell, guest_directory: str) -> tuple[Standing, ...]:
-    """Each of a cell's disks as a fault finds it, in order."""
+    """Return each of a cell's disks for faults, in order."""
     directory = PurePosixPath(guest_directory) / "disks"
     found = []
     for index, serial, disk in _slots(cell):
@@ -236,13 +236,12 @@ def _read_back(
     but: Sequence[str] = (),
     wiped: Plugged = NO_DISKS,
 ) -> Verify:
-    """Every disk is there under its serial, with its size and the scheduler it should have.
+    """Verify that every disk exists by its serial, with its size and scheduler.
 
-    With ``blank`` there is nothing on it, ``but`` for some: real disks that are only read. What
-    the guest's cache still has of others that were ``wiped`` is dropped.
+    With ``blank`` also that the disks are blank, except those in ``but``: real disks that are only
+    read. Cached pages of disks in ``wiped`` are dropped.
 
-    Under software emulation each process costs a hundredth of a second or more, so the shell does
-    by itself whatever it can.
+    Under emulation each process costs 0.01 s or more, so the shell uses builtins if possible.
     """
     paths = [guest_path(disk, serial) for serial, disk in disks]
     emptied = [guest_path(disk, serial) for serial, disk in disks if blank and serial not in but]
@@ -272,7 +271,7 @@ def _read_back(
         rotational = catalog.disk_model(disk.model).rotational(disk)
         if rotational is None:
             continue
-        # virtio-blk calls every disk rotational, and md reads differently from those that are.
+        # virtio-blk reports every disk as rotational, and md reads rotational disks differently.
         lines += [
             f"device=$(readlink -f {path}); queue=/sys/block/${{device##*/}}/queue",
             f'echo {int(rotational)} > "$queue/rotational"; read -r found < "$queue/rotational"',
@@ -291,11 +290,11 @@ _WRITE_CACHE: Final = {
     CacheMode.WRITETHROUGH: "write through",
     CacheMode.DIRECTSYNC: "write through",
 }
-"""What the guest's kernel is told of the disk's cache; it flushes those that write back."""
+"""Cache type that the guest's kernel sees; it sends flushes to those that write back."""
 
 
 def report_steps(cell: Cell, guest_directory: str) -> Iterator[Step]:
-    """What the disks' models have counted, after the workloads."""
+    """Yield the steps that store the disk models' counters after the workloads."""
     directory = PurePosixPath(guest_directory) / "disks"
     for serial, disk in cell.each_disk:
         path = str(directory / f"{serial}.{disk.format.value}")
@@ -303,10 +302,10 @@ def report_steps(cell: Cell, guest_directory: str) -> Iterator[Step]:
 
 
 def _leftovers(disks: Sequence[str], wiped: Sequence[str]) -> list[str]:
-    """Count the bytes at both ends of all disks that are not zero, past the guest's page cache.
+    """Return lines that count nonzero bytes at both ends of all disks, without the page cache.
 
-    Two requests of a quarter MiB to a disk: the shortest of throttles lets them pass. Pages that
-    the guest still has of an earlier use are dropped (``BLKFLSBUF``).
+    Each disk gets only two requests of 256 KiB, which low limits let pass too. Pages that the guest
+    cached during an earlier use are dropped (``BLKFLSBUF``).
     """
     if not disks:
         return []

@@ -1,9 +1,9 @@
-"""libvirt's domain XML for a guest. Objects to XML and nothing else: policy comes from outside.
+"""libvirt's domain XML for a guest. It has no policy: all values are arguments.
 
-The data disks are not part of it: they are plugged in while the guest runs, so that one guest
-serves cells with any number of disks. Three PCI bridges hold up to 93 of them
-(``lab.plugins.disks`` gives each its slot), and the network card, which libvirt does not know of,
-keeps to a slot of the root bus that libvirt is never asked to fill.
+Data disks are not part of it. They are plugged in while the guest runs, so that one guest serves
+cells with any number of disks. Three PCI bridges hold up to 93 of them (``lab.plugins.disks`` gives
+each its slot). libvirt does not know the network card, which uses a slot of the root bus that
+libvirt never fills.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 NAME: Final = "lab"
-"""Every guest's domain name: each has an embedded libvirt of its own."""
+"""Name of every guest's domain: each guest has its own embedded libvirt."""
 UUID: Final = "6c616221-6d64-4000-8000-000000000001"
-"""The same for all: libvirt restores a saved guest under its own name and UUID only. ``genid``
-beside it is new at each restore, and tells the guest's kernel to seed its random numbers anew."""
+"""UUID of every guest's domain: libvirt restores a guest only with its own name and UUID. The
+``genid`` next to it is new at each restore, and makes the guest's kernel reseed its random
+numbers."""
 NIC_SLOT: Final = "0x1d"
 BRIDGES: Final = 3
 QEMU_NAMESPACE: Final = "http://libvirt.org/schemas/domain/qemu/1.0"
@@ -24,17 +25,17 @@ QEMU_NAMESPACE: Final = "http://libvirt.org/schemas/domain/qemu/1.0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Virtual:
-    """What a guest with virtual time has that others have not. Its root disk is the driver's."""
+    """Additional settings of a guest in virtual time. Its root disk is on the lab's driver."""
 
     start: int
-    """What its clock says first: seconds since 1970."""
+    """First value of its clock: seconds since 1970."""
     arguments: tuple[str, ...]
-    """QEMU's, after libvirt's."""
+    """QEMU's arguments after libvirt's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Everything that a domain's XML says."""
+    """All values of a domain's XML."""
 
     accelerator: str
     """``kvm`` or ``tcg``."""
@@ -42,7 +43,7 @@ class Machine:
     machine_type: str
     cpus: int
     memory: int
-    """Bytes."""
+    """In bytes."""
     root_disk: str
     """Path of the overlay on the image."""
     seed: str
@@ -50,17 +51,18 @@ class Machine:
     console: str
     """Path of the console log."""
     kernel: str | None
-    """``None``: the image boots from its own disk."""
+    """``None``: the image has its own boot loader."""
     initrd: str | None
     kernel_arguments: tuple[str, ...]
     translation_cache_mib: int = 256
-    """TCG only; QEMU's own default of a quarter of the memory up to 1 GiB starves a small host."""
+    """TCG only. QEMU's default, a quarter of the memory up to 1 GiB, is too large for a small
+    host."""
     virtual: Virtual | None = None
-    """``None``: its clock is the host's."""
+    """``None``: real time."""
 
 
 def domain_xml(machine: Machine) -> str:
-    """The domain, as text that ``virsh create`` takes."""
+    """Return the domain's XML for ``virsh create``."""
     ET.register_namespace("qemu", QEMU_NAMESPACE)
     root = ET.Element("domain", type="kvm" if machine.accelerator == "kvm" else "qemu")
     _text(root, "name", NAME)
@@ -137,7 +139,8 @@ def _devices(root: ET.Element, machine: Machine) -> None:
 
 
 def _disk(devices: ET.Element, path: str, *, kind: str, target: str, cache: str) -> ET.Element:
-    """A disk of the guest's own; its flushes cost nothing, for it is thrown away with the guest."""
+    """Add a disk of the guest itself; it ignores flushes, since the disk is removed with the
+    guest."""
     disk = ET.SubElement(devices, "disk", type="file", device="disk")
     ET.SubElement(disk, "driver", name="qemu", type=kind, cache=cache)
     ET.SubElement(disk, "source", file=path)
@@ -146,11 +149,12 @@ def _disk(devices: ET.Element, path: str, *, kind: str, target: str, cache: str)
 
 
 def _network(root: ET.Element, machine: Machine) -> None:
-    """User-mode network that reaches nothing, and one port of 127.0.0.1, which the kernel picks.
+    """Add a user-mode network without outside access, and forward one port of 127.0.0.1 to SSH.
 
     libvirt's own user network has neither ``restrict`` nor forwarding (``qemu-system(1)``,
-    ``-netdev user``); port 0 lets the host's kernel choose, so that no two guests can collide.
-    A guest with virtual time has no IPv6: QEMU would send router advertisements by its clock.
+    ``-netdev user``). Port 0 lets the host's kernel choose the port, so that two guests cannot
+    collide. A guest in virtual time has no IPv6: QEMU would send router advertisements by its
+    clock.
     """
     ipv6 = "" if machine.virtual is None else ",ipv6=off"
     command = ET.SubElement(root, f"{{{QEMU_NAMESPACE}}}commandline")
@@ -165,11 +169,11 @@ def _network(root: ET.Element, machine: Machine) -> None:
 
 
 def _capabilities(root: ET.Element) -> None:
-    """Have libvirt ask QEMU for its processor's features in one question instead of 390.
+    """Make libvirt query QEMU's CPU features with one request instead of 390.
 
-    libvirt's ``qemu_process.c: qemuProcessFetchGuestCPU`` asks for each feature by name where it
-    knows QEMU to have ``unavailable-features``, at each start, which takes a fifth of a second; it
-    compares the answer with a definition in which the lab names none.
+    libvirt's ``qemu_process.c: qemuProcessFetchGuestCPU`` queries each feature by name if it knows
+    that QEMU has ``unavailable-features``. That takes 0.2 s at each start. libvirt compares the
+    result with a CPU definition, and the lab's definition names no features.
     """
     element = ET.SubElement(root, f"{{{QEMU_NAMESPACE}}}capabilities")
     ET.SubElement(element, f"{{{QEMU_NAMESPACE}}}del", capability="cpu-unavailable-features")

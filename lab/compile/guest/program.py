@@ -62,14 +62,14 @@ POSSIBLE: Final = (
 )
 """Steps that a sealed guest supports."""
 _BEFORE: Final = 120.0
-"""Seconds for reading counters."""
+"""Timeout in seconds for reading counters."""
 _PLUG: Final = 60.0
 STATISTICS: Final = "stats"
-"""What a server is asked for its counters; in virtual time the host reads them in the region."""
+"""Command that requests a server's counters; in virtual time the host reads them in the region."""
 PARAMETERS: Final = "/sys/module/lab_disk/parameters"
-"""Where the driver takes commands (``drive/README.md``)."""
+"""Directory of the driver's command files (``drive/README.md``)."""
 FOREVER: Final = 2**64 - 1
-"""Nanoseconds of a stall that lasts until it is released."""
+"""Nanoseconds of a stall without end; a command releases it."""
 LIMITS: Final = (
     *("total_bytes_sec", "read_bytes_sec", "write_bytes_sec"),
     *("total_iops_sec", "read_iops_sec", "write_iops_sec"),
@@ -80,13 +80,13 @@ EVIDENCE: Final = f"{SUPERBLOCKS}echo\necho '{CUT}'\ndmesg || true\n"
 
 
 def evidence(text: str) -> Mapping[str, str]:
-    """The output of :data:`EVIDENCE` as raw output by name; empty: there is none."""
+    """Return the output of :data:`EVIDENCE` as raw output by name; empty: there is none."""
     superblocks, found, log = text.partition(f"\n{CUT}\n")
     return {"superblocks.txt": superblocks, "kernel.txt": log} if found else {}
 
 
 def timed_script(step: Timed) -> str:
-    """A workload and its counters as one command; ``cut`` splits the output."""
+    """Return a workload and its counters as one command; ``cut`` splits the output."""
     lines = [
         step.before or ":",
         f"echo '{CUT}'",
@@ -99,7 +99,7 @@ def timed_script(step: Timed) -> str:
 
 
 def cut(text: str) -> tuple[str, str, str]:
-    """The counters before, the workload's output, the counters after."""
+    """Return the counters before, the workload's output, the counters after."""
     before, _, rest = text.partition(f"{CUT}\n")
     stdout, _, after = rest.rpartition(f"\n{CUT}\n")
     return before, stdout, after
@@ -107,16 +107,16 @@ def cut(text: str) -> tuple[str, str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """One command of a program, in the order of the run loop's requests."""
+    """One command of a program, in the order of the step loop's requests."""
 
     script: str
-    """Shell lines that the run loop requests, or a name if the item is no command."""
+    """Shell lines that the step loop requests, or a name if the item is no command."""
     step: int
     """Number of the step in its procedure."""
     lines: tuple[str, ...]
     """Lines of the program; ``%d`` is the item's number."""
     asked: int = 1
-    """Number of requests for it by the run loop."""
+    """Number of requests for it by the step loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +127,7 @@ class Programs:
     boots: tuple[str, ...]
     """The program of each boot; all but the last end with a power cut."""
     limits: tuple[float, ...]
-    """Seconds of guest time that each boot may take."""
+    """Timeout of each boot, in seconds of guest time."""
     loses: tuple[bool, ...] = ()
     """Whether each power cut loses the disks' volatile caches."""
 
@@ -215,7 +215,7 @@ finish() { # number name: wait for what was begun
 
 
 def trials(procedure: Procedure) -> tuple[Procedure, ...]:
-    """A procedure's trials: each begins with :class:`SealDisks` and has a guest of its own."""
+    """Return a procedure's trials: each begins with :class:`SealDisks` and has its own guest."""
     starts = [n for n, step in enumerate(procedure.steps) if isinstance(step, SealDisks)]
     ends = [*starts[1:], len(procedure.steps)]
     return tuple(
@@ -225,7 +225,7 @@ def trials(procedure: Procedure) -> tuple[Procedure, ...]:
 
 
 def programs(procedure: Procedure) -> Programs:
-    """The programs of a procedure. ``InputError`` for a step that a sealed guest cannot do."""
+    """Return the programs of a procedure; ``InputError``: a sealed guest cannot do a step."""
     builder = _Builder()
     for number, step in enumerate(procedure.steps):
         builder.add(number, step)
@@ -245,7 +245,7 @@ class _Builder:
 
     def add(self, number: int, step: Step) -> None:
         match step:
-            case SealDisks():  # 0 is the root file system's
+            case SealDisks():  # 0 is the root file system's disk
                 self._seed = step.seed
                 self._slots = {disk.serial: n for n, disk in enumerate(step.disks, 1)}
             case GuestCommand():
@@ -327,7 +327,7 @@ class _Builder:
     def _end(self, number: int, step: EndWorkload) -> None:
         tag = f"{step.workload}.{step.trial}"
         if tag not in self._running:
-            return  # the power cut ended it, and its output was kept then
+            return  # the power cut ended it, and its output was stored then
         self._running.remove(tag)
         self._item(number, tag, (f"finish %d {tag}",), step.timeout)
         if step.after:
@@ -348,7 +348,7 @@ class _Builder:
 
 
 def attach(slot: int) -> str:
-    """Shell lines that attach a disk of the lab's driver and wait for udev."""
+    """Return shell lines that attach a disk of the lab's driver and wait for udev."""
     return (
         f"[ -e /sys/block/lab{slot} ] || echo {slot} > {PARAMETERS}/attach\n"
         "udevadm settle --timeout=30"
@@ -356,17 +356,18 @@ def attach(slot: int) -> str:
 
 
 def detach(slot: int) -> str:
-    """A shell line that detaches a disk of the lab's driver."""
+    """Return a shell line that detaches a disk of the lab's driver."""
     return f"echo {slot} > {PARAMETERS}/detach"
 
 
 def serial_of(socket: str) -> str:
-    """The serial of the disk whose server would have this control socket."""
+    """Return the serial of the disk whose server would have this control socket."""
     return PurePosixPath(socket).stem
 
 
 def order(slot: int, step: AskServer) -> str:
-    """A shell line that has the driver do what a disk's server does (``nbdkit_disk.c: command``).
+    """Return a shell line that makes the driver do a disk server's command (``nbdkit_disk.c:
+    command``).
 
     ``InputError``: the driver cannot.
     """
@@ -392,13 +393,14 @@ def order(slot: int, step: AskServer) -> str:
 
 
 def limit(slot: int, step: LimitDisk) -> str:
-    """A shell line that gives a throttled disk of the driver other limits."""
+    """Return a shell line that sets other limits of a throttled disk of the driver."""
     values = " ".join(str(step.limits.get(name, 0)) for name in LIMITS)
     return f"echo {slot} {values} > {PARAMETERS}/limit"
 
 
 def spoil(slot: int, step: SpoilDisk) -> str:
-    """A shell line that changes bytes of a disk of the driver: exclusive or with the pattern."""
+    """Return a shell line that changes bytes of the driver's disk: exclusive or with the
+    pattern."""
     return f"echo {slot} {step.offset} {step.length} {step.pattern} > {PARAMETERS}/rot"
 
 
@@ -415,13 +417,13 @@ class Answer:
 
 
 def begun(output: bytes) -> int | None:
-    """The number of the current item, from the output so far."""
+    """Return the number of the current item, from the output so far."""
     numbers = [n for kind, n, _ in _marks(output) if kind == "begin"]
     return numbers[-1] if numbers else None
 
 
 def answers(output: bytes) -> Mapping[int, Answer]:
-    """Answers by item number; items that were not reached are missing."""
+    """Return results by item number, without items that were not reached."""
     found: dict[int, Answer] = {}
     began: dict[int, float] = {}
     for kind, number, rest in _marks(output):
@@ -442,8 +444,8 @@ def answers(output: bytes) -> Mapping[int, Answer]:
 
 
 def _marks(output: bytes) -> Iterator[tuple[str, int, Sequence[str | bytes]]]:
-    """Frames in order: ``begin`` with the clock; ``end`` with status, clock, text and the length of
-    standard output. An incomplete frame ends them: the guest ended there."""
+    """Yield frames in order: ``begin`` with the clock; ``end`` with status, clock, text and the
+    length of standard output. An incomplete frame is the last: the guest ended there."""
     at = 0
     while (stop := output.find(b"\n", at)) >= 0:
         words = output[at:stop].decode(errors="replace").split()

@@ -13,9 +13,9 @@ from lab.model.scenario.document import CacheMode, Disk, DiskFormat
 from lab.model.scenario.real import RealDisk
 
 EDGE: Final = 256 * KIB
-"""Bytes at each end of a disk that are checked before an array is created. All superblocks
-are there (``md(4)``: 1.1 at 0, 1.2 at 4 KiB, 1.0 and 0.90 in the last 128 KiB), the
-bitmap of 1.2, partition tables, and the signatures of file systems."""
+"""Bytes at each end of a disk that are checked before an array is created. They include all
+superblocks (``md(4)``: 1.1 at 0, 1.2 at 4 KiB, 1.0 and 0.90 in the last 128 KiB), the bitmap of
+1.2, partition tables, and the signatures of file systems."""
 
 PASSED: Final = ("throttle", "none")
 """Models of a real disk: with limits, and without."""
@@ -25,12 +25,12 @@ Known = Callable[[str], RealDisk | None]
 
 
 def nobody(_device: str) -> RealDisk | None:
-    """No real disks, for reading a scenario without a host."""
+    """Return no real disk, for reading a scenario without a host."""
     return None
 
 
 def with_real(document: Document, known: Known) -> Document:
-    """The scenario with each real disk's size, serial and rotation, unless given.
+    """Return the scenario with each real disk's size, serial and rotation, unless given.
 
     The disk is refused later if they no longer match.
     """
@@ -54,7 +54,7 @@ def _filled(entry: Any, known: Known) -> Any:
 
 
 def real_problems(disk: Disk) -> Iterable[Problem]:
-    """Fields that conflict with a real disk, or that need one."""
+    """Yield fields that conflict with a real disk, or that need one."""
     if disk.device is None:
         for name in ("device_serial", "device_rotational"):
             if getattr(disk, name) is not None:
@@ -87,12 +87,12 @@ def real_problems(disk: Disk) -> Iterable[Problem]:
 
 
 def erasable(disk: Disk, erase: Sequence[str]) -> bool:
-    """Whether a real disk may be overwritten: the user has given its serial."""
+    """Return whether a real disk may be overwritten: the user has given its serial."""
     return bool(disk.device_serial) and disk.device_serial in erase
 
 
 def pass_step(disk: Disk, serial: str, xml: str, erase: Sequence[str]) -> PassDisk:
-    """The step that claims a real disk and passes it to the guest."""
+    """Return the step that claims a real disk and passes it to the guest."""
     assert disk.device is not None
     return PassDisk(
         serial=serial,
@@ -105,7 +105,7 @@ def pass_step(disk: Disk, serial: str, xml: str, erase: Sequence[str]) -> PassDi
 
 
 def blank_step(paths: Sequence[str]) -> GuestCommand:
-    """The step with which the guest zeroes both ends of the disks, before the cell and after it.
+    """Return the step that zeroes both ends of the disks in the guest, before and after the cell.
 
     Otherwise superblocks of one cell would disturb the next.
     """

@@ -1,8 +1,8 @@
-"""Seeds of trials: the cell as one of its trials draws it.
+"""Seeds of trials.
 
 In virtual time trial k of a cell has seed ``cell.seed + k - 1``. It decides the angles of drives,
-the places that workloads draw, and where processes have their memory. Seed 1 changes nothing. The
-boot is the same for all seeds, so that all trials start from one snapshot.
+the places that workloads draw, and memory addresses of processes. Seed 1 changes nothing. The boot
+is the same for all seeds, so that all trials start from one snapshot.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from lab.model.scenario.document import SERVED, Cell, Disk, Workload
 from lab.plugins import catalog
 
 STRIDE: Final = 100_003
-"""Distance of the drives' seeds of two trials: each disk adds up to 100,000 for its serial."""
+"""Difference between the drives' seeds of two trials: a serial adds up to 100,000 to a seed."""
 FIRST: Final = 1
 
 
 def of_trial(cell: Cell, trial: int) -> Cell:
-    """The cell with the parameters that the trial's seed gives its drives and workloads."""
+    """Return the cell with the parameters that the trial's seed gives its drives and workloads."""
     seed = cell.seed_of(trial)
     if seed == FIRST:
         return cell
@@ -53,14 +53,15 @@ def _workload(workload: Workload, seed: int) -> Workload:
 
 
 def addresses(seed: int) -> str:
-    """Shell lines after which programs have other addresses, and ``/dev/urandom`` other numbers.
+    """Return shell lines that change addresses of later programs, and numbers from
+    ``/dev/urandom``.
 
-    The kernel places nothing at random in a guest with virtual time (``norandmaps``): that would
-    cost QEMU a third more, which translates code for each address that it is found at. These
-    addresses are others for each seed and the same for all programs of a trial. Mapped memory
-    and libraries begin below the stack's limit (``arch/x86/mm/mmap.c: mmap_base``; less than 128
-    MiB count as 128 MiB), and the stack below the environment: T. Mytkowicz et al., "Producing
-    wrong data without doing anything obviously wrong", ASPLOS 2009.
+    The kernel of a guest in virtual time uses no random addresses (``norandmaps``): they would cost
+    QEMU a third more, since it translates code again for each address. These lines choose other
+    addresses for each seed, the same for all programs of a trial. Mapped memory and libraries begin
+    below the stack's limit (``arch/x86/mm/mmap.c: mmap_base``; less than 128 MiB count as 128 MiB),
+    and the stack below the environment: T. Mytkowicz et al., "Producing wrong data without doing
+    anything obviously wrong", ASPLOS 2009.
     """
     if seed == FIRST:
         return ""

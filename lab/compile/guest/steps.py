@@ -1,4 +1,4 @@
-"""A guest's life as steps: boot, restore from a snapshot, or boot and save a snapshot.
+"""A guest's procedure: boot, restore from a snapshot, or boot and save a snapshot.
 
 Pure: paths, accelerator and keys are arguments.
 """
@@ -42,10 +42,10 @@ mdadm --version >/dev/null 2>&1 || true
 udevadm --version >/dev/null 2>&1 || true
 wipefs --version >/dev/null 2>&1 || true
 dmesg >/dev/null"""
-"""SSH answers in the middle of a boot: a guest saved then has seconds of it left to do, each time
-that it is restored. And what every cell runs is read from the disk once, here; md's modules too,
-of which raid6 and xor try all their algorithms when they are loaded (0.5 s of an emulated
-processor, ``lib/raid6/algos.c: raid6_select_algo``)."""
+"""Shell lines that complete the boot before a snapshot. SSH answers in the middle of a boot, so
+without them each restored guest would spend seconds on the rest of it. They also read the programs
+that every cell runs, and load md's modules: raid6 and xor then try all their algorithms (0.5 s of
+emulated CPU time, ``lib/raid6/algos.c: raid6_select_algo``)."""
 
 WAITER_ID: Final = "/run/lab-waiter.pid"
 ASK: Final = "/run/lab-waiter.ask"
@@ -63,11 +63,10 @@ perl -e '
     syswrite(ANSWER, $done ? "done\\n" : "failed\\n");
   }}' </dev/null >/dev/null 2>&1 &
 echo $! > {WAITER_ID}"""
-"""Perl that waits in a guest as it is saved, and in each that is restored from it takes the time
-and a seed from ``ASK``, as :func:`lab.host.guest.ssh.restored.script` writes them. 164 is
-``settimeofday`` of x86-64 (``arch/x86/entry/syscalls/syscall_64.tbl``), ``0x5207`` is
-``RNDRESEEDCRNG``. A pipe that is open for both is never waited for and never at its end
-(``fifo(7)``)."""
+"""Starts Perl in a guest before it is saved. In each restored guest Perl takes the time and a seed
+from ``ASK``, as :func:`lab.host.guest.ssh.restored.script` writes them. 164 is ``settimeofday`` of
+x86-64 (``arch/x86/entry/syscalls/syscall_64.tbl``), ``0x5207`` is ``RNDRESEEDCRNG``. A pipe that is
+open for reading and writing opens at once and never reaches its end (``fifo(7)``)."""
 
 ZERO: Final = """\
 sync
@@ -77,8 +76,8 @@ mount -t tmpfs -o size=100% zero /run/zero
 dd if=/dev/zero of=/run/zero/memory bs=64K count=$((free / 64 - 256)) 2>/dev/null || true
 umount /run/zero
 rmdir /run/zero"""
-"""Free memory is full of what the boot left there, and would all be saved and read back. QEMU
-writes a page of zeros as one byte (``migration/ram.c: save_zero_page``)."""
+"""Zeroes free memory, which the boot filled: it would all be saved and restored. QEMU writes a page
+of zeros as one byte (``migration/ram.c: save_zero_page``)."""
 
 ENVIRONMENT: Final = """\
 echo "kernel=$(uname -r)"
@@ -93,20 +92,22 @@ sed -n 's/^PRETTY_NAME="\\(.*\\)"/os=\\1/p' /etc/os-release"""
 
 _KEPT: Final = "/run/lab-environment"
 KEEP_ENVIRONMENT: Final = f"(\n{ENVIRONMENT}\n) >{_KEPT}\n"
-"""Shell lines for a guest that is saved: these programs cost a restored one 1.7 s of host CPU."""
+"""Shell lines that store these values in a guest to be saved: a restored one saves 1.7 s of host
+CPU."""
 KEPT_ENVIRONMENT: Final = f"if [ -e {_KEPT} ]; then cat {_KEPT}; else\n{ENVIRONMENT}\nfi"
-"""What :data:`ENVIRONMENT` prints, from the snapshot that the guest comes from if it has it."""
+"""Prints :data:`ENVIRONMENT`, from the snapshot's stored values if it has them."""
 
 
 BOOT_TIMEOUT: Final = {"kvm": 60.0, "tcg": 240.0}
-"""Seconds until a cold guest must answer; under TCG a boot takes 24 to 40 on an idle host."""
+"""Timeout in seconds for a cold guest to answer; under TCG a boot takes 24 to 40 on an idle
+host."""
 
 UNSEALED_BOOT_TIMEOUT: Final = 600.0
-"""Seconds until a guest with virtual time must answer. It boots in 13 s of its clock; those took
-up to 220 s on a host with three times as many busy processes as processors."""
+"""Timeout in seconds for a guest in virtual time to answer. Its boot takes 13 s of its clock. That
+took up to 220 s on a host with three times as many busy processes as CPUs."""
 
 RESTORE_TIMEOUT: Final = 60.0
-"""Seconds until a restored guest must answer; it does within 2 on an idle host."""
+"""Timeout in seconds for a restored guest to answer; on an idle host it does within 2."""
 
 KERNEL_ARGUMENTS: Final = (
     "root=LABEL=root",
@@ -123,8 +124,8 @@ KERNEL_ARGUMENTS: Final = (
 TCG_ARGUMENTS: Final = (
     "nokaslr",
     "no_timer_check",
-    # QEMU translates code anew for each address that it is found at: with a program at the same
-    # place every time, the second run of it costs half of the first.
+    # QEMU translates code again for each address. With a program at the same address every time,
+    # its second run costs half of the first.
     "norandmaps",
 )
 UNSEALED_ARGUMENTS: Final = (
@@ -134,17 +135,17 @@ UNSEALED_ARGUMENTS: Final = (
     "net.ifnames=0",
     "systemd.show_status=0",
     "module_blacklist=nfit",  # it would make disks of the region and of the image
-    "noautogroup",  # the busy process yields to every other, whatever session that is in
+    "noautogroup",  # makes the busy process yield to processes of every session
     "LAB_INIT=/sbin/init",
 )
-"""Of a guest with virtual time that has systemd and SSH, beside those of a sealed one."""
+"""Kernel arguments of a guest in virtual time with systemd and SSH, after those of a sealed one."""
 
 BUSY: Final = "/run/lab-busy.pid"
-"""Process id of the busy process, as ``drive/init.c`` writes it."""
+"""File with the process id of the busy process; ``drive/init.c`` writes it."""
 
 UNSEALED_REST: Final = 60
-"""Seconds of the guest's clock, which jumps: what the boot has started ends in them. Without them
-the first workload took 35 ms longer than in a sealed guest, after one of three boots."""
+"""Seconds of the guest's clock, which jumps, for work that the boot has started. Without them the
+first workload took 35 ms longer than in a sealed guest, after one of three boots."""
 
 UNSEALED: Final = f"""\
 systemctl is-system-running --wait >/dev/null || true
@@ -156,17 +157,17 @@ sysctl -q -w net.ipv4.tcp_retries2=255 net.ipv4.tcp_keepalive_intvl=32767 \\
 kill -STOP $(cat {BUSY})
 sleep {UNSEALED_REST}
 kill -CONT $(cat {BUSY})"""
-"""What such a guest is told after its boot.
+"""Commands for such a guest after its boot.
 
-In the root control group the busy process yields to all others (``SCHED_IDLE``); elsewhere it would
-have its group's share. Timers would fire whenever the clock jumps. TCP keeps a connection on which
-nothing comes for an hour of the guest's clock: that may be four seconds of the host's. The rest is
-for what the boot has left, such as udev's workers."""
+In the root control group the busy process yields to all others (``SCHED_IDLE``). In another group
+it would get that group's share. Timers are stopped, since they would fire whenever the clock jumps.
+TCP must keep a connection without traffic for an hour of the guest's clock, which may be four
+seconds of the host's. The last lines wait for other work of the boot, such as udev's workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """The host's paths and machine for a guest."""
+    """A guest's paths on the host, and its machine."""
 
     directory: str
     """The guest's directory, with all its files on the host."""
@@ -177,11 +178,11 @@ class Site:
     kernel: str | None
     initrd: str | None
     as_root: bool
-    """Whether the lab runs as root; libvirt must then not change the user."""
+    """Whether the lab runs as root. Then libvirt must not change the user."""
 
 
 def qemu_conf(*, as_root: bool) -> str:
-    """libvirt's ``qemu.conf`` for an embedded root: no daemon, no cgroups, no other user."""
+    """Return libvirt's ``qemu.conf`` for an embedded root: no daemon, no cgroups, no other user."""
     lines = [
         'stdio_handler = "file"',
         'security_driver = "none"',
@@ -195,7 +196,7 @@ def qemu_conf(*, as_root: bool) -> str:
 
 
 def machine_of(guest: Guest, site: Site) -> Machine:
-    """The domain of a guest that boots."""
+    """Return the domain of a guest that boots."""
     directory = PurePosixPath(site.directory)
     arguments = (
         *KERNEL_ARGUMENTS,
@@ -234,7 +235,7 @@ def unsealed_procedure(
     arguments: str,
     scale: float = 1.0,
 ) -> Procedure:
-    """Make the files of a guest with virtual time and SSH, start it, and wait for SSH.
+    """Make the files of a guest in virtual time with SSH, start it, and wait for SSH.
 
     ``arguments``: the kernel arguments of a sealed guest. The memory region exists already.
     """
@@ -393,5 +394,5 @@ def _start(site: Site, machine: Machine, timeout: float) -> tuple[Step, ...]:
 
 
 def memory_of(guest: Guest) -> int:
-    """Host memory that a guest may use, in bytes: its own, QEMU's and the TCG cache."""
+    """Return the host memory in bytes that a guest may use: its own, QEMU's and the TCG cache."""
     return guest.memory + 400 * MIB

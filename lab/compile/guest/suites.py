@@ -21,7 +21,7 @@ LISTED = "tests"
 
 
 def suite_of(workload: Workload) -> tuple[Suite, SuiteParameters] | None:
-    """The suite of a workload and its parameters; ``None`` if the tool is no suite."""
+    """Return the suite of a workload and its parameters; ``None``: the tool is no suite."""
     tool = catalog.workload(workload.tool)
     if not isinstance(tool, Suite):
         return None
@@ -31,8 +31,10 @@ def suite_of(workload: Workload) -> tuple[Suite, SuiteParameters] | None:
 
 
 def with_directories(document: Document, beside: Path) -> Document:
-    """The scenario with absolute suite directories: relative to the file, or for ``--set`` to the
-    working directory."""
+    """Return the scenario with absolute suite directories.
+
+    Relative paths begin at the scenario's file, or for ``--set`` at the working directory.
+    """
     workloads, matrix = (document.data.get(key) for key in ("workloads", "matrix"))
     if not isinstance(workloads, list):
         return document
@@ -68,7 +70,7 @@ def with_directories(document: Document, beside: Path) -> Document:
 
 
 def _is_suite(entry: Any) -> bool:
-    """Whether a workload as written is a suite."""
+    """Return whether a workload as written is a suite."""
     tool = entry.get("tool") if isinstance(entry, dict) and "name" in entry else None
     if not isinstance(tool, str) or catalog.missing_plugin("workloads", tool):
         return False
@@ -78,7 +80,7 @@ def _is_suite(entry: Any) -> bool:
 def suite_problems(
     workloads: Sequence[Workload], array: Array | None, filesystem: Filesystem | None
 ) -> Iterator[Problem]:
-    """Sections that conflict with suites, which make their own arrays."""
+    """Yield sections that conflict with suites, which make their own arrays."""
     names = [w.name for w in workloads if isinstance(catalog.workload(w.tool), Suite)]
     if not names:
         return
@@ -90,12 +92,12 @@ def suite_problems(
 
 
 def takes_all_disks(workloads: Sequence[Workload]) -> bool:
-    """Whether every workload is a suite: suites use all bare disks, other workloads one."""
+    """Return whether every workload is a suite: suites use all bare disks, other workloads one."""
     return bool(workloads) and all(isinstance(catalog.workload(w.tool), Suite) for w in workloads)
 
 
 def named_by(workloads: Sequence[Workload], claim: str) -> bool:
-    """Whether a claim's id is that of one of these suites or of one of its tests."""
+    """Return whether a claim's id is that of one of these suites or of one of its tests."""
     names = [w.name for w in workloads if suite_of(w) is not None]
     return any(claim == n or claim.startswith((f"{n}.", f"{n}@")) for n in names)
 

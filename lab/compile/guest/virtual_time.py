@@ -1,7 +1,7 @@
-"""Guests with virtual time: which cells can have one, and their disks as the lab's driver has them.
+"""Guests in virtual time: cells that can run in them, and their disks on the lab's driver.
 
-A sealed guest's disks are all there from its start. What completes a request is the guest's own
-timer, by QEMU's rules for limits (``drive/throttle.h``) or as a drive does (``drive/drive.h``).
+A sealed guest has all its disks from its start. The guest's own timer completes requests, by QEMU's
+rules for limits (``drive/throttle.h``) or by a drive's model (``drive/drive.h``).
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from lab.plugins import catalog
 from lab.plugins.disks.throttle import IOTUNE
 
 LARGEST: Final = 12 << 40
-"""Bytes; the limit of a disk's block map."""
+"""Largest disk in bytes: the limit of its block map."""
 THROUGH: Final = (CacheMode.WRITETHROUGH, CacheMode.DIRECTSYNC)
 """Cache modes in which a disk announces no volatile cache."""
 
 
 def is_sealed(cell: Cell) -> bool:
-    """Whether a cell runs in a guest with virtual time.
+    """Return whether a cell runs in a guest in virtual time.
 
-    That is a sealed one, unless it needs the network or somebody asks for SSH.
+    That guest is sealed, unless the cell needs the network or the user requests SSH.
     """
     return cell.guest.clock is Clock.VIRTUAL
 
 
 def on_the_labs_bus(guest: Guest, disks: tuple[Disk, ...]) -> tuple[Disk, ...]:
-    """The disks of a guest with virtual time have the lab's own driver."""
+    """Return the disks with the lab's driver, if the guest has virtual time."""
     if guest.clock is Clock.REAL:
         return disks
     return tuple(disk.model_copy(update={"bus": DiskBus.LAB}) for disk in disks)
 
 
 def guest_problems(guest: Guest) -> Iterator[Problem]:
-    """Problems of a guest with virtual time."""
+    """Yield problems of a guest in virtual time."""
     if guest.clock is Clock.REAL:
         return
     if guest.cpus != 1:
@@ -53,7 +53,7 @@ def guest_problems(guest: Guest) -> Iterator[Problem]:
 
 
 def disk_problems(guest: Guest, disk: Disk) -> Iterator[Problem]:
-    """Problems of a disk of a guest with virtual time; ``bus`` is as written."""
+    """Yield problems of a disk of a guest in virtual time; ``bus`` is as written."""
     if guest.clock is Clock.REAL:
         if disk.bus is DiskBus.LAB:
             yield Problem(
@@ -86,12 +86,12 @@ def disk_problems(guest: Guest, disk: Disk) -> Iterator[Problem]:
 
 
 def needs_network(cell: Cell) -> bool:
-    """Whether a cell has suites, which are copied into the guest over SSH."""
+    """Return whether a cell has suites, which are copied into the guest over SSH."""
     return any(isinstance(catalog.workload(w.tool), Suite) for w in cell.workloads)
 
 
 def seal(cell: Cell, seed: int = 1) -> SealDisks:
-    """A cell's disks, in the order of their numbers in the guest; ``seed``: of the trial."""
+    """Return a cell's disks, in the order of their numbers in the guest; ``seed``: the trial's."""
     names: list[str] = []
     disks = []
     partitions = cell.array is not None and catalog.array_kind(cell.array.kind).partitions

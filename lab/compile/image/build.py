@@ -1,10 +1,11 @@
-"""From an image's recipe to the commands that build it, and what must be found in the result. Pure.
+"""Compiles an image's recipe to commands that build it, and checks of the result. Pure.
 
-Where a recipe has modules of its own, ``mmdebstrap`` first fills a directory with compiler,
-headers and sources, and ``images/modules.sh`` builds them there; the directory is removed.
-``mmdebstrap`` then fills the image's own and runs ``images/customize.sh`` in it; ``mke2fs -d``
-makes a file system of it, ``qemu-img`` a qcow2 file of that, and ``debugfs`` reads it back. All but
-``qemu-img`` run in a namespace whose root is the builder, so that no step needs to be root.
+If a recipe has its own modules, ``mmdebstrap`` first fills a directory with compiler, headers and
+sources, and ``images/modules.sh`` builds the modules there; then the directory is removed.
+``mmdebstrap`` then fills the image's directory, and runs ``images/customize.sh`` in it. ``mke2fs
+-d`` makes a file system from it, ``qemu-img`` a qcow2 file, and ``debugfs`` reads files for
+verification. All except ``qemu-img`` run in a namespace whose root is the builder, so no step needs
+to be root.
 """
 
 from __future__ import annotations
@@ -29,41 +30,42 @@ from lab.model.image.recipe import (
 )
 
 KILLED_WITH_US: Final = ("setpriv", "--pdeathsig", "KILL")
-"""The namespace ends even when the lab is killed with ``kill -9``."""
+"""Ends the namespace even after ``kill -9`` of the lab."""
 
 NAMESPACE: Final = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
-"""No mount is seen outside, and no process outlives the first one."""
+"""The host sees no mount, and no process outlives the first one."""
 
 AS_USER: Final = ("--user", "--map-root-user", "--map-auto")
 """The user is root inside, and owns the other users' files through ``/etc/subuid``."""
 
 ENVIRONMENT: Final = {"INITRD": "No", "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
-"""``INITRD=No``: the kernel's package makes no initrd; ``customize.sh`` does, once, at the end."""
+"""``INITRD=No``: the kernel's package makes no initrd, since ``customize.sh`` makes it at the
+end."""
 
 MINIMUM_FREE: Final = 2500 * MIB
-"""Bytes that must be free before a build begins."""
+"""Bytes that must be free before a build."""
 MODULES_FREE: Final = 2000 * MIB
-"""Bytes that must be free beside them where modules are built."""
+"""Further bytes that must be free if modules are built."""
 
 
 def namespaced(argv: tuple[str, ...], *, root: bool) -> tuple[str, ...]:
-    """Run a command in a namespace of its own; ``root``: the lab itself runs as root."""
+    """Return the command with a namespace of its own; ``root``: the lab itself runs as root."""
     return (*KILLED_WITH_US, *NAMESPACE, *(() if root else AS_USER), "--", *argv)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageBuild:
-    """Everything a build does, in this order."""
+    """Files and commands of a build, in this order."""
 
     files: Mapping[str, str]
     """Text by path below the working directory, written before the first command."""
     modules: tuple[str, ...]
-    """What builds the recipe's modules and leaves them below ``modules/``; empty without any."""
+    """Command that builds the recipe's modules and leaves them in ``modules/``; empty: none."""
     remove_modules_root: tuple[str, ...]
     bootstrap: tuple[str, ...]
     make_disk: tuple[str, ...]
     remove_root: tuple[str, ...]
-    """The directory is not needed once the file system is made of it."""
+    """Removes the directory once the file system is made from it."""
     read_back: tuple[str, ...]
     convert: tuple[str, ...]
 
@@ -71,9 +73,9 @@ class ImageBuild:
 def compile_build(
     recipe: ImageRecipe, *, brought: Brought, work: Path, root: bool = False
 ) -> ImageBuild:
-    """The commands that build this recipe below ``work``; ``root`` as in `namespaced`.
+    """Return the commands that build this recipe below ``work``; ``root`` as in `namespaced`.
 
-    A kernel of one's own is expected at ``work/kernel.deb``.
+    The user's own kernel is expected at ``work/kernel.deb``.
     """
     files = {f"files{path}": text for path, text in recipe.files.items()}
     files |= brought.hooks
@@ -106,7 +108,7 @@ def compile_build(
             root=root,
         ),
         remove_root=namespaced(("rm", "-rf", f"{work}/{IMAGE.root}"), root=root),
-        # debugfs splits its commands at blanks: only names relative to the working directory
+        # debugfs splits its commands at blanks, so names are relative to the working directory
         read_back=namespaced(("debugfs", "-f", "read_back", "disk.raw"), root=root),
         convert=(
             *("qemu-img", "convert", "-f", "raw", "-O", "qcow2"),
@@ -121,7 +123,7 @@ class RootFilesystem:
 
     root: str
     hook: str
-    """The lab's script that is run in it when all packages are there."""
+    """Script of the lab that is run in it once all packages are installed."""
 
 
 IMAGE: Final = RootFilesystem(root="root", hook="customize.sh")
@@ -132,7 +134,7 @@ HOOKS: Final = (IMAGE.hook, MODULES.hook)
 def _bootstrap(
     recipe: ImageRecipe, packages: tuple[str, ...], tree: RootFilesystem, work: Path
 ) -> tuple[str, ...]:
-    """mmdebstrap's command line for a tree with these packages of the recipe's archive."""
+    """Return mmdebstrap's command line for a tree with these packages of the recipe's archive."""
     hook = shlex.join(["sh", f"{work}/{tree.hook}"]) + f' "$1" {shlex.quote(str(work))}'
     releases = (
         f'{_RELEASES} "$1"/var/lib/apt/lists/*Release > {shlex.quote(str(work))}/{RELEASES} || :'
@@ -158,12 +160,12 @@ def _bootstrap(
 
 
 RELEASES: Final = "found/releases"
-"""Below the working directory: what the archive's Release files say of their age."""
+"""File below the working directory with the dates of the archive's Release files."""
 _RELEASES: Final = "grep -ahE '^(Suite|Codename|Date|Valid-Until):'"
 
 
 def _further_suite(recipe: ImageRecipe) -> str:
-    """Shell lines that add the kernel's suite, from the same archive as the image's own suite.
+    """Return shell lines that add the kernel's suite, from the archive of the image's own suite.
 
     ``sources.list`` is mmdebstrap's, ``deb [OPTIONS] URI SUITE COMPONENTS`` on each line.
     """
@@ -173,12 +175,12 @@ def _further_suite(recipe: ImageRecipe) -> str:
 
 
 def _of_kernel_suite(recipe: ImageRecipe, package: str) -> str:
-    """The package as apt is to be asked for it; without ``/SUITE`` it takes the image's own."""
+    """Return the package as an argument for apt; without ``/SUITE`` apt takes the image's own."""
     return f"{package}/{recipe.kernel_suite}" if recipe.kernel_suite else package
 
 
 def _needed(recipe: ImageRecipe, modules: ModulesRecipe) -> tuple[str, ...]:
-    """What must be in the tree that modules are built in; the headers bring their compiler."""
+    """Return the packages for building modules; the headers depend on their compiler."""
     headers = f"linux-headers-{recipe.kernel_package.removeprefix(KERNEL_PREFIX)}"
     tools = () if modules.dkms else ("make", "patch", "xz-utils")
     source = modules.source if modules.dkms else _of_kernel_suite(recipe, modules.source)
@@ -186,7 +188,7 @@ def _needed(recipe: ImageRecipe, modules: ModulesRecipe) -> tuple[str, ...]:
 
 
 def _module_files(modules: ModulesRecipe, brought: Brought) -> dict[str, str]:
-    """What ``modules.sh`` reads."""
+    """Return the files that ``modules.sh`` reads."""
     return {
         "source": f"{modules.source}\n",
         "options": _lines(tuple(f"{k}={v}" for k, v in modules.options.items())),
@@ -208,16 +210,16 @@ def _flat(path: str) -> str:
 
 
 def read_back_at(path: str) -> str:
-    """Where below ``found/`` the read-back leaves this file of the image."""
+    """Return the path below ``found/`` with a copy of this file of the image."""
     return path.lstrip("/") if path.startswith("/etc/") else _flat(path)
 
 
-# --- what was built ---------------------------------------------------------------------------
+# --- the result -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What was read back from a built image."""
+    """Facts from a built image."""
 
     packages: Mapping[str, str]
     """Version by name."""
@@ -225,22 +227,22 @@ class Found:
     kernel_config: str
     """The kernel's ``.config``."""
     releases: tuple[ArchiveRelease, ...]
-    """The Release files of the archive that it was built from."""
+    """The Release files of its archive."""
     own_modules: tuple[str, ...]
     """Names of the modules that were built for the image."""
     module_files: tuple[str, ...]
-    """The file from which each of them would be loaded."""
+    """File from which the kernel would load each of them."""
     initrd: frozenset[str]
     """Paths in the initrd, without a leading slash."""
     files: Mapping[str, str]
-    """Content by absolute path, of those that the recipe names and of ``/etc/machine-id``."""
+    """Content by absolute path, of the recipe's files and of ``/etc/machine-id``."""
     links: Mapping[str, str]
     """Target of each symbolic link in ``/etc/systemd/system``, by its name."""
     ssh_host_keys: tuple[str, ...]
 
 
 def parse_packages(text: str) -> dict[str, str]:
-    """Version by name, of ``dpkg-query``'s lines ``name TAB version``."""
+    """Return versions by name, from ``dpkg-query``'s lines ``name TAB version``."""
     packages = {}
     for line in text.splitlines():
         name, tab, version = line.partition("\t")
@@ -253,7 +255,7 @@ def parse_packages(text: str) -> dict[str, str]:
 
 
 def recorded_options(recipe: ImageRecipe, config: str) -> dict[str, str]:
-    """The kernel's options that the lab keeps with an image, as its modules see them."""
+    """Return the kernel options to record with an image, as its modules see them."""
     options = dict(re.findall(r"^(CONFIG_\w+)=(.+)$", config, flags=re.MULTILINE))
     if not options:
         raise ToolError("the kernel's configuration in the image's /boot is empty")
@@ -263,7 +265,7 @@ def recorded_options(recipe: ImageRecipe, config: str) -> dict[str, str]:
 
 
 def differences(recipe: ImageRecipe, found: Found) -> list[str]:
-    """What the image has otherwise than its recipe asks; empty when all is as it should be."""
+    """Return differences of the image from its recipe; empty: none."""
     wrong = [
         f"the package '{name}' is not installed"
         for name in (*(() if recipe.kernel_file else (recipe.kernel_package,)), *recipe.packages)

@@ -12,7 +12,7 @@ from lab.core.errors import HostError, InputError, LabError, ToolError
 from lab.model.image.manifest import ArchiveRelease
 
 STAGES: Final = (
-    # what mmdebstrap prints, what the user reads, and the part of the build done by then
+    # mmdebstrap's output, text for the user, and fraction of the build done
     ("I: running apt-get update", "reading the archive's package lists", 0.02),
     ("I: downloading packages", "fetching the essential packages", 0.07),
     ("I: extracting archives", "unpacking the essential packages", 0.12),
@@ -23,7 +23,7 @@ STAGES: Final = (
 )
 BOOTSTRAPPED: Final = 0.90
 EXPECTED_SECONDS: Final = 60.0
-"""Typical build on two cores with a fast archive; not a limit."""
+"""Typical duration on two cores with a fast archive; not a limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,18 +32,18 @@ class Stage:
 
     says: str
     begins: float
-    """Share of the build that is done at its start, 0 to 1."""
+    """Fraction of the build that is done at its start, 0 to 1."""
     ends: float
 
     def after(self, seconds: float) -> float:
-        """The share of the build that is done so many seconds after the stage began; below
-        ``ends``."""
+        """Return the fraction of the build that is done so many seconds after the stage began;
+        below ``ends``."""
         share = min(seconds / (EXPECTED_SECONDS * (self.ends - self.begins)), 0.95)
         return self.begins + share * (self.ends - self.begins)
 
 
 def stage_of(line: str) -> Stage | None:
-    """The stage that starts with this line of the log."""
+    """Return the stage that starts with this line of the log; ``None``: none does."""
     ends = (*(begins for _, _, begins in STAGES[1:]), BOOTSTRAPPED)
     for (prefix, says, begins), end in zip(STAGES, ends, strict=True):
         if line.startswith(prefix):
@@ -58,11 +58,11 @@ class BuildFailure:
     says: str
     hint: str
     error: type[LabError] = HostError
-    """Who must act."""
+    """Class of the error, by who must act."""
 
 
 def reason_of(log: str, *, suite: str, name: str) -> BuildFailure | None:
-    """The reason of a failed build; ``None`` if the log shows no known one.
+    """Return the reason of a failed build; ``None``: the log shows no known one.
 
     ``suite`` is the recipe's own, ``name`` the image's.
     """
@@ -82,7 +82,7 @@ def reason_of(log: str, *, suite: str, name: str) -> BuildFailure | None:
             + (f", {since} ago" if since else ""),
             hint="an old copy of the archive is taken with --accept-expired, or with"
             f" {ACCEPT_EXPIRED}=1 in the environment: "
-            # an image with another kernel (NAME+KERNEL) is built by the run that asks for it
+            # the run that needs an image with another kernel (NAME+KERNEL) builds it
             + (f"lab image build {name} --accept-expired" if "+" not in name else "add it to this"),
         )
     if re.search(r"NO_PUBKEY|public key is not available|is not signed", log):
@@ -123,13 +123,13 @@ _EXPIRED: Final = re.compile(
     r"Release file for \S*?/dists/(\S+?)/(?:In)?Release is (?:expired|not valid anymore)"
     r"(?: \(invalid since (\d+d|\d+h|\d+min|\d+s))?"
 )
-"""Suite, and since when: ``… dists/sid/InRelease is expired (invalid since 3d 2h 1min 5s)``."""
+"""Suite, and time since: ``… dists/sid/InRelease is expired (invalid since 3d 2h 1min 5s)``."""
 ACCEPT_EXPIRED: Final = "LAB_ACCEPT_EXPIRED"
-"""Variable of the environment that stands for ``--accept-expired``."""
+"""Environment variable with the meaning of ``--accept-expired``."""
 
 
 def parse_releases(text: str) -> tuple[ArchiveRelease, ...]:
-    """What each Release file said; each begins with ``Suite:`` or ``Codename:``, in any order."""
+    """Parse the Release files; each begins with ``Suite:`` or ``Codename:``, in any order."""
     found: list[dict[str, str]] = []
     for line in text.splitlines():
         match = re.fullmatch(r"(Suite|Codename|Date|Valid-Until): (.+)", line)
@@ -151,7 +151,7 @@ def parse_releases(text: str) -> tuple[ArchiveRelease, ...]:
 
 
 def _day(text: str) -> datetime:
-    """``Fri, 06 Nov 2026 08:08:01 UTC``."""
+    """Parse a date such as ``Fri, 06 Nov 2026 08:08:01 UTC``."""
     try:
         return parsedate_to_datetime(text.replace("UTC", "+0000"))
     except ValueError:

@@ -1,1 +1,1 @@
-"""From a scenario's file to its checked cells. Pure."""
+"""Compiles a scenario's file to its checked cells. Pure."""

@@ -31,7 +31,7 @@ class Checks:
         self._document = document
         self._chosen = {*scenario.matrix.axes, *(dotted(path) for path in document.overrides)}
         self._checked: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-        """The sections of each check; keeping them keeps their ids unique."""
+        """The checked sections; a reference keeps their ``id()`` unique."""
 
     def refuse(self, parts: dict[str, Any], point: dict[str, AxisValue]) -> None:
         """Raise the first problem of a cell, with the line of the axis or field."""
@@ -112,7 +112,7 @@ def _workload_problems(
 
 
 def _filesystem_problems(filesystem: Filesystem | None, array: Array | None) -> _Found:
-    """File systems that only one kind of array makes, on another kind."""
+    """Yield a problem if this kind of array cannot make the file system."""
     if filesystem is None:
         return
     for name in catalog.plugin_names("arrays"):
@@ -140,7 +140,7 @@ def wrong_at(
     point: dict[str, AxisValue],
     below: tuple[str | int, ...] = (),
 ) -> InputError:
-    """The error for a problem, with the line of the axis or field."""
+    """Return the error for a problem, with the line of the axis or field."""
     named = (*below, *problem.key.split("."))
     axis = ".".join(str(p) for p in named if not isinstance(p, int))
     if axis in point:

@@ -1,4 +1,4 @@
-"""Claims against the scenario's own cells: each of their values must be that of one cell."""
+"""Checks of claims: each of their values must select one cell of the scenario."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from lab.model.scenario.document import AxisValue, Cell, Scenario, Workload
 from lab.model.scenario.fault import Fault
 
 DEFAULT: Final = "default"
-"""The word in tables for a field without a value; ``where`` accepts it too."""
+"""Word in tables for a field without a value; ``where`` accepts it too."""
 
 
 def with_defaults(scenario: Scenario, cells: Sequence[Cell]) -> Scenario:
-    """The scenario with ``null`` for each ``default`` in a ``where``, but for fields that really
-    have that value in a cell."""
+    """Return the scenario with ``null`` for each ``default`` in a ``where``, except for fields that
+    have the value ``default`` in a cell."""
     names = {k for c in scenario.claims for v in c.values for k in v.where if v.where[k] == DEFAULT}
     if not names:
         return scenario
@@ -46,8 +46,8 @@ def with_defaults(scenario: Scenario, cells: Sequence[Cell]) -> Scenario:
 
 
 def check_claims(scenario: Scenario, document: Document, cells: Sequence[Cell]) -> None:
-    """Raise ``InputError`` for the first claim that no run of these cells could test: a name that
-    is not there, or a ``where`` that picks no cell, or several."""
+    """Raise ``InputError`` for the first claim that no run of these cells could test: it uses an
+    unknown name, or its ``where`` selects no cell or several."""
     if not scenario.claims:
         return
     check = _Check(scenario, document, cells)
@@ -57,7 +57,7 @@ def check_claims(scenario: Scenario, document: Document, cells: Sequence[Cell]) 
 
 
 def _places(claim: Claim) -> Iterator[tuple[Path_, Value]]:
-    """Each value of a claim, and where in its ``expect`` it stands."""
+    """Yield each value of a claim, and its path in ``expect``."""
     match claim.expect:
         case Bound() | Monotonic():
             yield ("value",), claim.expect.value
@@ -82,7 +82,7 @@ class _Check:
         return [*self._axes, *(name for name in names if name not in self._axes)]
 
     def value(self, at: Path_, value: Value, claim: Claim) -> None:
-        """Raise what is wrong with one value of a claim; ``at`` is where it stands."""
+        """Raise the error in one value of a claim; ``at`` is its path."""
         for key in value.where:
             if key not in self._axes and not is_field(key, self._scenario):
                 guess = _guess(key, self._known) or f"the axes are {_listed(self._axes)}"
@@ -96,7 +96,7 @@ class _Check:
             self._names(at, value, self._cells[number])
 
     def _picked(self, at: Path_, value: Value) -> list[int]:
-        """Numbers of the cells that ``where`` picks."""
+        """Return the numbers of the cells that ``where`` selects."""
         fitting: dict[str, set[AxisValue]] = {}
         for key, wanted in value.where.items():
             there = list(dict.fromkeys(fields[key] for fields in self._fields))
@@ -137,7 +137,8 @@ class _Check:
         )
 
     def _along(self, at: Path_, along: str, picked: Sequence[int]) -> None:
-        """A monotonic claim needs two cells or more, each at its own place of an axis."""
+        """Check that a monotonic claim has two or more cells, each with its own value on the
+        axis."""
         if along not in self._axes:
             others = f"the axes are {_listed(self._axes)}" if self._axes else "add it to matrix"
             guess = _guess(along, list(self._axes)) or others
@@ -155,7 +156,7 @@ class _Check:
         raise self._wrong(at, message)
 
     def _names(self, at: Path_, value: Value, cell: Cell) -> None:
-        """The workload or fault, metric and disk that a value names, in a cell that it picks."""
+        """Check workload or fault, metric and disk of a value, in a cell that it selects."""
         named: tuple[Workload | Fault, ...] = (*cell.workloads, *cell.faults)
         names = {one.name: metrics_of(one) for one in named}
         if value.workload not in names:
@@ -193,7 +194,7 @@ class _Check:
         return ", ".join(f"{key}: {self._text(key, value)}" for key, value in where.items())
 
     def _text(self, name: str, value: AxisValue) -> str:
-        """A value as the scenario writes it on its axis; ``default`` for none."""
+        """Return a value as the scenario writes it on its axis; ``default``: none."""
         if value is None:
             return DEFAULT
         written = (one for one in self._axes.get(name, ()) if same_field(value, one))
@@ -205,7 +206,7 @@ def _scalar(value: Any) -> AxisValue:
 
 
 def _like(wanted: AxisValue, text: str) -> str:
-    """Bytes as a size, where the claim gives a size."""
+    """Return bytes as a size, if the claim gives a size."""
     if not (isinstance(wanted, str) and text.isdecimal()):
         return text
     try:

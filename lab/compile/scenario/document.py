@@ -1,4 +1,4 @@
-"""From a scenario's file to its cells, every one of them checked before anything is booted."""
+"""Compiles a scenario's file to its cells, and checks every cell before any boot."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _ADAPTERS: Final[dict[str, TypeAdapter[Any]]] = {k: TypeAdapter(v) for k, v in _
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """A scenario, its cells, and the identities that its claims speak of."""
+    """A scenario, its cells, and the identities that its claims use."""
 
     name: str
     path: Path
@@ -61,11 +61,11 @@ class Compiled:
     document: Document
     cells: tuple[Cell, ...]
     base: Cell
-    """The cell of the file's own fields, without the matrix."""
+    """The cell with the file's own fields, without the matrix."""
     published: frozenset[str]
-    """Identities of the cells of the file as it stands, without any ``--set``."""
+    """Identities of the cells without any ``--set``."""
     warnings: tuple[str, ...] = ()
-    """What it has that means nothing any more: place, key and what to do."""
+    """Settings that no longer have a meaning: line, key and what to do."""
 
 
 def compile_scenario(
@@ -75,9 +75,9 @@ def compile_scenario(
     trials: int | None = None,
     known: Known = nobody,
 ) -> Compiled:
-    """Read, override, validate, and expand; ``InputError`` names file, line and key.
+    """Read, override, validate, and expand a file; ``InputError`` names file, line and key.
 
-    ``known`` tells of the real disks that the scenario names.
+    ``known`` returns facts about the real disks that the scenario names.
     """
     return compile_document(path, read_file(path), overrides=overrides, trials=trials, known=known)
 
@@ -90,7 +90,7 @@ def compile_document(
     trials: int | None = None,
     known: Known = nobody,
 ) -> Compiled:
-    """The same, of a document that was read, or made; ``path`` is where it comes from."""
+    """Compile a document that was read or made; ``path`` is its source."""
     if "scenarios" in original.data:
         raise InputError(
             f"{original.place(('scenarios',))}: scenarios: this is a matrix of scenarios, and no"
@@ -118,7 +118,7 @@ def compile_document(
 
 
 def _needless(document: Document) -> Iterator[str]:
-    """Each time scale of a drive; what is not 1 or null was refused."""
+    """Yield each time scale of a drive; values other than 1 or null were refused."""
     disks = document.data.get("disks") or {}
     many = isinstance(disks, list)
     for number, disk in enumerate(disks if many else [disks]):
@@ -159,7 +159,7 @@ def _expand(
             axes = ", ".join(f"{k}: {v}" for k, v in cell.axes.items())
             raise document.wrong(("matrix",), f"makes the same cell twice, with {axes}")
         seen.add(point)
-    if not overrides:  # a --set may take away what a claim speaks of: it is not tested then
+    if not overrides:  # with --set a claim may lose its cell: it is then not tested
         scenario = with_defaults(scenario, cells)
         check_claims(scenario, document, cells)
     return cells, scenario, document
@@ -172,7 +172,7 @@ def _whole_throttle(disk: Any) -> Any:
 
 
 def collapse(document: Document, overrides: Sequence[Override]) -> Document:
-    """Take the axes that a ``--set`` fixes out of the matrix, and out of its excludes."""
+    """Remove the axes that a ``--set`` fixes from the matrix and from its excludes."""
     matrix = document.data.get("matrix")
     if not isinstance(matrix, dict):
         return document
@@ -200,7 +200,7 @@ def _axis_name(axis: object, document: Document) -> str:
 
 
 def _by_name(path: tuple[str, ...], document: Document) -> str:
-    """A dotted name in which a workload goes by its name, where its number was written."""
+    """Return a dotted name that selects a workload by its name instead of its number."""
     items = document.data.get(path[0])
     if len(path) > 1 and isinstance(items, list) and path[1].isdigit():
         item = items[int(path[1])] if int(path[1]) < len(items) else None
@@ -210,7 +210,7 @@ def _by_name(path: tuple[str, ...], document: Document) -> str:
 
 
 def expand(name: str, scenario: Scenario, document: Document) -> Iterator[Cell]:
-    """Every cell of the matrix, in the order of its axes, the last one changing fastest."""
+    """Yield every cell of the matrix, in the order of its axes, the last one changing fastest."""
     axes = scenario.matrix.axes
     total = 1
     for values in axes.values():
@@ -228,18 +228,19 @@ def expand(name: str, scenario: Scenario, document: Document) -> Iterator[Cell]:
 
 
 class _Cells:
-    """The cells of a scenario; a section that no axis touches is validated once and shared."""
+    """The cells of a scenario; a section without axes is validated once and shared."""
 
     def __init__(self, name: str, scenario: Scenario, document: Document) -> None:
         self._name, self._scenario, self._document = name, scenario, document
         self._checks = Checks(scenario, document)
         self._known: dict[tuple[Any, ...], tuple[Any, dict[str, AxisValue]]] = {}
-        """A section by its name and the values of its axes, and how these were understood."""
+        """Validated section, and parsed axis values, by its name and the values of its axes."""
         axes = scenario.matrix.axes
         self._axes = {s: [a for a in axes if a.split(".", 1)[0] == s] for s in SECTIONS}
 
     def at(self, point: dict[str, AxisValue]) -> Cell:
-        """The cell with these values of the axes; none of them: that of the file's own fields."""
+        """Return the cell with these axis values; without any, the cell of the file's own
+        fields."""
         parts: dict[str, Any] = {}
         written: dict[str, AxisValue] = dict.fromkeys(point, 0)
         for section, axes in self._axes.items():
@@ -270,7 +271,7 @@ class _Cells:
         return cell
 
     def _on_their_bus(self, guest: Guest, disks: tuple[Disk, ...]) -> tuple[Disk, ...]:
-        """Cells with the same disks share them."""
+        """Return the disks with their bus; cells with the same disks share them."""
         key = ("bus", guest.clock, id(disks))
         if key not in self._known:
             self._known[key] = on_the_labs_bus(guest, disks), {}
@@ -281,7 +282,7 @@ class _Cells:
 def _section(
     section: str, scenario: Scenario, document: Document, own: dict[str, AxisValue]
 ) -> Any:
-    """One section with its axis values put in, validated; errors name the axis that did it."""
+    """Return a validated section with its axis values; errors name the axis."""
     value = getattr(scenario, section)
     if own:
         chosen = [
@@ -314,7 +315,7 @@ def _section(
 
 
 def _moved(path: tuple[str | int, ...], own: dict[str, AxisValue]) -> tuple[str | int, ...]:
-    """Where a wrong value came from: the axis, if it is one."""
+    """Return the path of a wrong value's source: the axis, if it is one."""
     name = ".".join(str(p) for p in path if not isinstance(p, int))
     return ("matrix", name) if name in own else path
 
@@ -322,7 +323,7 @@ def _moved(path: tuple[str | int, ...], own: dict[str, AxisValue]) -> tuple[str 
 def _check_workload(
     workload: Workload, index: int, document: Document, own: dict[str, AxisValue]
 ) -> Workload:
-    """The workload with its tool's parameters validated, sizes as numbers, defaults filled in."""
+    """Return the workload with validated parameters, sizes as numbers, and defaults."""
     missing = catalog.missing_plugin("workloads", workload.tool)
     if missing:
         raise document.wrong(("workloads", index, "tool"), missing)
@@ -331,7 +332,7 @@ def _check_workload(
 
 
 def _check_fault(fault: Fault, index: int, document: Document, own: dict[str, AxisValue]) -> Fault:
-    """The fault with its kind's parameters validated."""
+    """Return the fault with validated parameters."""
     missing = catalog.missing_plugin("faults", fault.fault)
     if missing:
         raise document.wrong(("faults", index, "fault"), missing)
@@ -349,7 +350,8 @@ def _with_parameters(
     document: Document,
     own: dict[str, AxisValue],
 ) -> _Named:
-    """The plug-in's own parameters, which stand beside the name, checked by the plug-in's model."""
+    """Check the plug-in's parameters, which are written next to its name, with the plug-in's
+    model."""
     section, index = at
     try:
         parameters = model.model_validate(named.parameters)
@@ -371,7 +373,7 @@ def _with_parameters(
 
 
 def _value_at(parts: dict[str, Any], axis: str, document: Document) -> AxisValue:
-    """The validated value that an axis gave: sizes as numbers of bytes, the others as words."""
+    """Return the validated value that an axis gave: sizes as bytes, others as words."""
     value = look_up(parts, axis)
     last = axis.rpartition(".")[2]
     if value is None and axis.startswith("workloads.") and last in OTHER_NAMES:

@@ -1,4 +1,4 @@
-"""A cell's fields by their dotted names: their values, and which names there are."""
+"""A cell's fields by dotted name: values, and the list of names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SECTIONS: Final[dict[str, type[BaseModel]]] = {
 
 
 def look_up(parts: dict[str, Any], dotted: str) -> Any:
-    """A validated field by its dotted name; ``None`` where there is none."""
+    """Return a validated field by its dotted name; ``None``: there is none."""
     node: Any = parts
     for name in dotted.split("."):
         if isinstance(node, dict):
@@ -36,7 +36,7 @@ def look_up(parts: dict[str, Any], dotted: str) -> Any:
                 node = named or numbered
             elif name.isdigit():
                 node = node[int(name)] if int(name) < len(node) else None
-            else:  # one kind of disk, written as a mapping
+            else:  # one configuration of disks, written as a mapping
                 node = getattr(node[0], name, None) if len(node) == 1 else None
         elif isinstance(node, Workload | Fault):
             node = node.parameters.get(name, getattr(node, name, None))
@@ -48,12 +48,12 @@ def look_up(parts: dict[str, Any], dotted: str) -> Any:
 
 
 def fields_of(cell: Cell, claims: Iterable[Claim]) -> dict[str, AxisValue]:
-    """The cell's axes, and its value of every other dotted name that a claim uses."""
+    """Return the cell's axes, and its value of every other dotted name that a claim uses."""
     return values_of(cell, {name for c in claims for value in c.values for name in value.where})
 
 
 def values_of(cell: Cell, names: Iterable[str]) -> dict[str, AxisValue]:
-    """The cell's axes, and its values of these other dotted names."""
+    """Return the cell's axes, and its values of these other dotted names."""
     parts = {
         "guest": cell.guest,
         "disks": cell.disks,
@@ -67,7 +67,7 @@ def values_of(cell: Cell, names: Iterable[str]) -> dict[str, AxisValue]:
 
 
 def is_field(name: str, scenario: Scenario) -> bool:
-    """Whether cells of the scenario have such a field, be it without a value."""
+    """Return whether cells of the scenario have such a field, even if it has no value."""
     section, _, rest = name.partition(".")
     if section == "disks":
         number, _, below = rest.partition(".")
@@ -79,7 +79,7 @@ def is_field(name: str, scenario: Scenario) -> bool:
 
 
 def field_names(scenario: Scenario) -> Iterator[str]:
-    """Every dotted name of a cell's fields; ``NAME.*`` where any key may follow."""
+    """Yield every dotted name of a cell's fields; ``NAME.*`` if any key may follow."""
     for section, model in _SECTIONS.items():
         yield from _names_of(model, section)
     for workload in scenario.workloads:

@@ -1,4 +1,4 @@
-"""Ids of cells: the name of a cell, and the identity that claims refer to."""
+"""Ids of cells: a cell's name, and the identity that claims use."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from lab.model.scenario.suite import Suite
 from lab.plugins import catalog
 
 _SPOKEN: Final = ("array", "disks", "faults", "filesystem", "workloads")
-"""Sections that a claim refers to, by name."""
+"""Sections that a claim may refer to by name."""
 
 
 def cell_id(cell: Cell) -> str:
-    """A readable slug and 8 hex digits of everything that can change a number."""
+    """Return a readable slug and 8 hex digits of a digest of all fields that affect values."""
     without = {"timeout", "axes"} | (set() if cell.faults else {"faults"})
     return f"{slug(cell)}-{_digest(cell.model_dump(mode='json', exclude=without))}"
 
 
 def digest_of(cell_id: str) -> str:
-    """The hex digits of a cell's id. Earlier versions made another slug before them."""
+    """Return the hex digits of a cell's id. Earlier versions made another slug before them."""
     return cell_id.rpartition("-")[2]
 
 
 def slug(cell: Cell) -> str:
-    """The cell's axis values, readable in a name; those that it leaves out are left out."""
+    """Return the cell's axis values as a readable name, without omitted ones."""
     values = [str(value) for value in cell.axes.values() if value is not None]
     words = [re.sub(r"[^A-Za-z0-9]+", "-", value).strip("-") for value in values]
     named = "-".join(word for word in words if word)[:60].strip("-")
@@ -36,16 +36,16 @@ def slug(cell: Cell) -> str:
 
 
 def identity(cell: Cell) -> str:
-    """A digest of disks, array, file system, workloads and faults, without the guest.
+    """Return a digest of disks, array, file system, workloads and faults, without the guest.
 
     A cell that ``--set`` changed has another identity, and no published value. A suite's directory
-    does not count.
+    is not included.
     """
     return next(identities([cell]))
 
 
 def identities(cells: Iterable[Cell]) -> Iterator[str]:
-    """The identity of each cell; shared sections are serialised once."""
+    """Yield the identity of each cell; shared sections are serialised once."""
     written: dict[int, tuple[object, str]] = {}
     for cell in cells:
         texts = []

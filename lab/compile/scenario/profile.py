@@ -1,4 +1,4 @@
-"""``disks.model: profile:FILE``: replaces the model by a measured disk's values."""
+"""``disks.model: profile:FILE``: replaces the model with a measured disk's values."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ PREFIX: Final = "profile:"
 
 
 def with_profiles(document: Document, beside: Path) -> Document:
-    """The scenario with each profile's model and values; the scenario's own values override them.
+    """Return the scenario with each profile's model and values; the scenario's own values override
+    them.
 
-    ``beside``: the directory of relative paths. ``InputError`` if it is missing or no profile.
+    ``beside``: the directory of relative paths. ``InputError``: the file is missing or no profile.
     """
     return document.with_disks(lambda entry: _filled(entry, beside))
 
