@@ -1,1 +1,1 @@
-"""Verdicts and results to text. Pure: what is printed can be made again from a stored run."""
+"""Verdicts and results as text, HTML and charts. Pure: a stored run gives the same output again."""

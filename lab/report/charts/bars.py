@@ -25,13 +25,13 @@ STEP: Final = 26
 LINE: Final = 15
 """Pixels of each further line of a label."""
 LABEL: Final = 27
-"""Letters in a line of a label: half of the width is left to the bars."""
+"""Most letters in a line of a label, so that half of the width is left for the bars."""
 ROOM: Final = 1.42
-"""Length of the axis, by that of the longest bar: its value stands behind it."""
+"""Length of the axis divided by that of the longest bar: its value is printed after it."""
 
 
 class Bar(Model):
-    """One bar. All numbers are on the axis' scale."""
+    """One bar. All numbers are on the axis's scale."""
 
     label: str
     group: str = ""
@@ -40,20 +40,20 @@ class Bar(Model):
     text: str
     """The value at the bar's end."""
     tip: str
-    """Shown when the bar is pointed at."""
+    """Text that appears when the pointer is on the bar."""
     doubted: bool = False
     low: float | None = None
     high: float | None = None
     predicted: float | None = None
     published: float | None = None
     allowed: tuple[float, float | None] | None = None
-    """Where a claim holds; ``None`` as its end: no upper bound."""
+    """Range in which a claim holds; ``None`` as its end: no upper bound."""
     limits: tuple[float, ...] = ()
-    """What the disks' limits allow."""
+    """Values that the disks' limits allow."""
 
     @property
     def end(self) -> float:
-        """The farthest thing that is drawn in the bar's row."""
+        """The farthest position of all marks in the bar's row."""
         marks = (self.low, self.high, self.predicted, self.published, *self.limits)
         allowed = self.allowed or ()
         return max(sum(self.parts.values()), *(v or 0.0 for v in (*marks, *allowed)))
@@ -67,10 +67,10 @@ def bar_chart(
     limits: str = "",
     top: float = 0.0,
 ) -> dict[str, Any]:
-    """The specification; ``title`` is the axis', ``series`` the colour of each.
+    """Return the specification; ``title`` is the axis's, ``series`` the colour of each.
 
-    ``limits``: what `Bar.limits` are. ``top``: a value that the axis reaches at least, so that
-    charts can be compared.
+    ``limits``: meaning of `Bar.limits`. ``top``: the axis reaches at least this value, so that
+    charts are comparable.
     """
     end = max(top, *(bar.end for bar in bars)) * ROOM or 1.0
     labels, rows, headings = _rows(bars)
@@ -125,7 +125,8 @@ def bar_chart(
 
 
 def _rows(bars: Sequence[Bar]) -> tuple[list[list[str]], list[tuple[int, Bar]], list[int]]:
-    """Each row's label in lines; the bars with their rows; the rows that are headings."""
+    """Return each row's label in lines, the bars with their rows, and the rows that are
+    headings."""
     labels: list[list[str]] = []
     rows: list[tuple[int, Bar]] = []
     headings: list[int] = []

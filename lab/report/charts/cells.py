@@ -18,12 +18,12 @@ from lab.report.content.document import Page, PageCell
 from lab.report.content.figures import axes_text, figure, rows_of
 
 CELLS: Final = 12
-"""Most cells that get charts of their own; the values of all are in the tables."""
+"""Most cells with charts of their own; the tables have the values of all."""
 _METRICS: Final = {"B/s": "throughput", "1/s": "iops"}
 
 
 def cell_charts(page: Page) -> tuple[Chart, ...]:
-    """Charts of the shown cells: bytes by disk, then speed over time."""
+    """Return charts of the shown cells: bytes by disk, then speed over time."""
     found: list[Chart] = []
     for cell in shown_cells(page)[0]:
         chart = disk_chart(cell)
@@ -33,7 +33,7 @@ def cell_charts(page: Page) -> tuple[Chart, ...]:
 
 
 def shown_cells(page: Page) -> tuple[tuple[PageCell, ...], str]:
-    """The cells that get charts, and what they have in common if others get none."""
+    """Return the cells that get charts, and their common axis values if other cells get none."""
     if len(page.cells) <= CELLS:
         return page.cells, ""
     rows = [row for cell in page.result.cells for row in rows_of(cell)]
@@ -43,7 +43,7 @@ def shown_cells(page: Page) -> tuple[tuple[PageCell, ...], str]:
 
 
 def disk_chart(cell: PageCell) -> Chart | None:
-    """Bytes by disk and workload: it shows a parity disk's load. ``None``: nothing was counted."""
+    """Return bytes by disk and workload, which show a parity disk's load. ``None``: no counters."""
     expected = {
         (e.workload, m.serial): (m.read_bytes + m.written_bytes) / MIB
         for e in cell.explanations
@@ -89,7 +89,7 @@ def _disk(workload: str, serial: str, trials: list[MemberCounters], expected: fl
 
 
 def time_charts(cell: PageCell) -> Iterator[Chart]:
-    """A chart for each workload that kept a log; a panel for each direction."""
+    """Yield a chart for each workload with a log; a panel for each direction."""
     for workload in dict.fromkeys(s.workload for s in cell.series):
         yield _over_time(cell, [s for s in cell.series if s.workload == workload])
 
@@ -139,7 +139,7 @@ def _over_time(cell: PageCell, series: list[Series]) -> Chart:
 
 
 def sync_words(sync: SyncSeen | None) -> str:
-    """What was seen of a resync, in words; empty: nothing."""
+    """Return a resync's progress in words; empty: there was none."""
     if sync is None:
         return ""
     if sync.before is None:

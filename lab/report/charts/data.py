@@ -23,7 +23,7 @@ from lab.report.content.figures import (
 Axes = Mapping[str, AxisValue]
 DISKS: Final = "disks.count"
 LIMITS: Final = (("N·B", 0), ("(N-1)·B", 1))
-"""Limits of N disks: their names, and how many disks do not count. (N-1)·B: one holds parity."""
+"""Limits of N disks: names, and numbers of disks to subtract. (N-1)·B: one disk holds parity."""
 
 _UNITS: Final = {
     "B/s": ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")),
@@ -41,22 +41,22 @@ class Scale:
     title: str
 
     def of(self, value: float) -> float:
-        """A value on this scale."""
+        """Return a value on this scale."""
         return value / self.factor
 
     def maybe(self, value: float | None) -> float | None:
-        """A value on this scale; ``None`` stays ``None``."""
+        """Return a value on this scale; ``None`` stays ``None``."""
         return None if value is None else self.of(value)
 
     def short(self, value: float) -> str:
-        """A value in few characters; the unit is in the axis' title."""
+        """Return a value in few characters; the unit is in the axis's title."""
         scaled = self.of(value)
         digits = 0 if abs(scaled) >= 99.95 else 1 if abs(scaled) >= 9.995 else 2
         return f"{scaled:,.{digits}f}"
 
 
 def scale(metric: str, unit: str, values: Iterable[float], better: str = "") -> Scale:
-    """The largest unit of which the greatest value is at least one."""
+    """Return a scale with the largest unit in which the greatest value is at least one."""
     most = max((abs(v) for v in values), default=0.0)
     known = _UNITS.get(unit, ((1.0, unit),))
     factor, name = next(((f, n) for f, n in known if most >= f), known[-1])
@@ -66,7 +66,7 @@ def scale(metric: str, unit: str, values: Iterable[float], better: str = "") -> 
 
 
 def scale_of(rows: Sequence[Row], page: Page | None = None, more: Iterable[float] = ()) -> Scale:
-    """The scale of rows of one metric; ``page`` knows which direction is better."""
+    """Return the scale of rows of one metric; ``page`` has the better direction."""
     first = rows[0]
     unit = next((r.measurement.unit for r in rows if r.measurement), "")
     values = [v for r in rows for v in (r.measured, r.predicted, r.published) if v is not None]
@@ -75,12 +75,12 @@ def scale_of(rows: Sequence[Row], page: Page | None = None, more: Iterable[float
 
 
 def varying(rows: Sequence[Row]) -> dict[str, tuple[AxisValue, ...]]:
-    """Axes that tell the rows' cells apart."""
+    """Return axes whose values differ between the rows' cells."""
     return telling([row.cell.axes for row in rows])
 
 
 def longest(rows: Sequence[Row], axis: str, axes: Iterable[str]) -> int:
-    """Most values along an axis of cells that agree in the other ``axes``."""
+    """Return the most values along an axis of cells that agree in the other ``axes``."""
     apart = [a for a in axes if a != axis]
     counts = Counter(
         tuple(row.cell.axes[a] for a in apart) for row in rows if row.cell.axes[axis] is not None
@@ -89,14 +89,14 @@ def longest(rows: Sequence[Row], axis: str, axes: Iterable[str]) -> int:
 
 
 def is_numeric(values: Sequence[AxisValue]) -> bool:
-    """Whether there are two numbers or more, and nothing else but omitted values."""
+    """Return whether there are two numbers or more, and otherwise only omitted values."""
     given = [v for v in values if v is not None]
     numbers = [v for v in given if isinstance(v, int | float) and not isinstance(v, bool)]
     return len(numbers) > 1 and len(numbers) == len(given)
 
 
 def ordered(values: Iterable[AxisValue]) -> list[AxisValue]:
-    """Distinct values: numbers by size after omitted ones, others in the given order."""
+    """Return distinct values: omitted ones, then numbers by size, others in the given order."""
     distinct = list(dict.fromkeys(values))
     if not is_numeric(distinct):
         return distinct
@@ -104,28 +104,28 @@ def ordered(values: Iterable[AxisValue]) -> list[AxisValue]:
 
 
 def at(row: Row, fixed: Axes) -> bool:
-    """Whether the row's cell has these axis values."""
+    """Return whether the row's cell has these axis values."""
     return all(row.cell.axes.get(axis) == value for axis, value in fixed.items())
 
 
 def short_name(axis: str) -> str:
-    """An axis' name for a heading."""
+    """Return an axis's name for a heading."""
     return axis_heads([axis])[0]
 
 
 def label(row: Row, axes: Sequence[str]) -> str:
-    """A row's values of these axes, else its workload."""
+    """Return a row's values of these axes, else its workload."""
     return axes_text({a: row.cell.axes[a] for a in axes}) or row.workload
 
 
 def text(row: Row) -> str:
-    """The measured value, with ``?`` if it is doubtful."""
+    """Return the measured value, with ``?`` if it is doubtful."""
     said = "" if row.measured is None else figure(row.metric, row.measured)
     return f"{said} ?" if row.doubted else said
 
 
 def marks(row: Row, measure: Scale) -> dict[str, Any]:
-    """What bars and points have in common: theory, publication, claim, interval."""
+    """Return the common data of bars and points: theory, published value, claim, interval."""
     found: dict[str, Any] = {
         "predicted": measure.maybe(row.predicted),
         "published": measure.maybe(row.published),
@@ -142,7 +142,7 @@ def marks(row: Row, measure: Scale) -> dict[str, Any]:
 
 
 def tip(row: Row) -> str:
-    """A row in words."""
+    """Return a row in words."""
     where = axes_text(row.cell.axes) or row.cell.id
     parts = [f"{where}: {row.workload} {metric_words(row.metric)}"]
     if row.measured is not None:
@@ -160,7 +160,7 @@ def tip(row: Row) -> str:
 
 
 def disk_limit(cell: Cell, metric: str) -> float | None:
-    """The limit of one disk in the metric's unit; ``None`` if the disks have no common one."""
+    """Return the limit of one disk in the metric's unit; ``None``: the disks have no common one."""
     found: set[float] = set()
     for disk in cell.disks:
         kind = {"throughput": "bytes", "iops": "operations"}.get(metric)
@@ -173,7 +173,7 @@ def disk_limit(cell: Cell, metric: str) -> float | None:
 
 
 def limits(rows: Sequence[Row], cells: Mapping[str, Cell]) -> list[tuple[str, int, float]]:
-    """Name, number of disks and value of each limit.
+    """Return name, number of disks and value of each limit.
 
     Empty if the number of disks is no axis, or the disks' limits differ.
     """
@@ -186,6 +186,6 @@ def limits(rows: Sequence[Row], cells: Mapping[str, Cell]) -> list[tuple[str, in
 
 
 def slug(*words: object) -> str:
-    """A file name made of words."""
+    """Return a file name made of words."""
     text = "-".join(str(w) for w in words if w not in ("", None))
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:120]

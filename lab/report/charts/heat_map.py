@@ -1,4 +1,4 @@
-"""Heat maps: two axes, a value in each square and its difference from theory."""
+"""Heat maps: a square for each pair of axis values, with its value and difference from theory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lab.report.charts.render import WIDTH
 ROW: Final = 38
 """Pixels of a row."""
 DARK: Final = 0.65
-"""Share of the greatest value above which a square's text is white."""
+"""Fraction of the greatest value above which a square's text is white."""
 
 
 class Square(Model):
@@ -33,7 +33,7 @@ def heat_map(
     down: tuple[str, Sequence[str]],
     title: str,
 ) -> dict[str, Any]:
-    """The specification; ``across`` and ``down``: an axis' title and its values in order.
+    """Return the specification; ``across`` and ``down``: an axis's title and its values in order.
 
     ``title`` is that of the colours.
     """

@@ -21,29 +21,30 @@ from lab.report.charts.render import (
 
 HEIGHT: Final = 200
 SMALL: Final = 120
-"""Pixels of a panel's height where there are several."""
+"""Height of a panel in pixels if there are several."""
 INNER: Final = (375, 178)
-"""Pixels of a panel's width: alone, and one of two columns."""
+"""Width of a panel in pixels: alone, and in one of two columns."""
 LEAST: Final = 3
-"""Points of a line: two always lie on one."""
+"""Fewest points of a line."""
 NAME: Final = 25
 """Letters of a line's name that fit above a panel in one of two columns."""
 TEXTS: Final = (9, 5)
-"""Points of a line that have room for their values: alone, and in one of two columns."""
+"""Most points of a line whose values are printed: alone, and in one of two columns."""
 
 
 FALL: Final = 0.1
-"""Share of the axis by which a line falls to a point whose value stands below it."""
+"""Fraction of the axis; after a steeper fall the second point's value is printed below it."""
 
 
 class Point(Model):
-    """One point of a line. All numbers but ``x`` are on the axis' scale."""
+    """One point of a line. All numbers except ``x`` are on the axis's scale."""
 
     line: str
     x: float | str
     y: float
     part: int = 0
-    """Points of one line with different parts are not joined, as those of different trials."""
+    """Points of one line with different parts, such as those of different trials, are not
+    joined."""
     text: str = ""
     tip: str
     doubted: bool = False
@@ -52,11 +53,11 @@ class Point(Model):
     predicted: float | None = None
     published: float | None = None
     allowed: tuple[float, float | None] | None = None
-    """Where a claim holds; ``None`` as its end: no upper bound."""
+    """Range in which a claim holds; ``None`` as its end: no upper bound."""
 
     @property
     def top(self) -> float:
-        """The highest thing that is drawn for it."""
+        """The highest position of all its marks."""
         marks = (self.y, self.high, self.predicted, self.published, *(self.allowed or ()))
         return max(v or 0.0 for v in marks)
 
@@ -90,10 +91,10 @@ def line_chart(
     limits: Sequence[Limit] = (),
     shaded: str = "",
 ) -> dict[str, Any]:
-    """The specification; ``x`` is the horizontal axis as Vega-Lite takes it.
+    """Return the specification; ``x`` is the horizontal axis in Vega-Lite's form.
 
-    The vertical axis has no title: the chart's subtitle has it, once for all panels.
-    ``shaded``: what the shaded background means; empty: it is not shaded.
+    The vertical axis has no title: the chart's subtitle names it once for all panels.
+    ``shaded``: meaning of the shaded background; empty: it is not shaded.
     """
     names = list(dict.fromkeys(p.line for p in points))
     several = len(names) > 1
@@ -102,7 +103,7 @@ def line_chart(
     top = max([*ends, *(y for limit in limits for _, y in limit.points)], default=0.0) * 1.1 or 1.0
     shown = max(counts.values(), default=0) <= TEXTS[several]
     values = [_value(p, top, joined=counts[p.line, p.part] >= LEAST) for p in points]
-    for before, value in pairwise(values):  # a falling line would run through a text above it
+    for before, value in pairwise(values):  # a falling line would cross a text above it
         same = before["line"] == value["line"]
         value["below"] = same and before["y"] - value["y"] > top * FALL
     y: dict[str, Any] = {
@@ -150,7 +151,7 @@ def _behind(
     several: bool,
     shaded: bool,
 ) -> list[dict[str, Any]]:
-    """What stands behind a panel's own line: shading, the other lines, levels and limits."""
+    """Return the layers behind a panel's own line: shading, the other lines, levels and limits."""
     found: list[dict[str, Any]] = []
     if shaded:
         end = max(v["x"] for v in values)
@@ -193,7 +194,7 @@ def _behind(
 
 
 def _lines(x: dict[str, Any], y: dict[str, Any], *, shown: bool) -> list[dict[str, Any]]:
-    """A panel's own line, with theory, intervals, claims and values."""
+    """Return a panel's own line, with theory, intervals, claims and values."""
     tip = {"field": "tip", "type": "nominal"}
     part = {"field": "part", "type": "nominal"}
 

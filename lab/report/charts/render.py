@@ -1,7 +1,7 @@
 """A chart: a Vega-Lite specification with title, style and legend, drawn as SVG and PNG.
 
-vl-convert runs Vega's JavaScript in an engine of its own, without a network. The first chart takes
-half a second, each further one some 30 ms, so vl-convert is imported when it is needed.
+vl-convert runs Vega's JavaScript in its own engine, without a network. The first chart takes half a
+second, each further one about 30 ms. So vl-convert is imported when the first chart is drawn.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from lab.core.base import Model
 from lab.core.printable import printable
 
 WIDTH: Final = 440
-"""Pixels: two charts fit side by side on a desktop, and one is readable on a telephone."""
+"""Pixels: two charts fit next to each other on a desktop, and one is readable on a telephone."""
 
 LETTERS: Final = 62
-"""Letters in a line of that width."""
+"""Most letters in a line of that width."""
 SYMBOL: Final = 4
 """Width of a legend's symbol, in letters."""
 
@@ -31,8 +31,8 @@ PUBLISHED: Final = "#d55e00"
 READS: Final = "#56b4e9"
 WRITES: Final = "#e69f00"
 ALLOWED: Final = "#b9e3d3"
-"""Background where a claim holds. All colours but greys are from Okabe and Ito's palette, which
-colour-blind people can tell apart; this one is its green, paler."""
+"""Background of the range in which a claim holds: a paler green. All colours except greys are from
+Okabe and Ito's palette, which colour-blind people can distinguish."""
 
 SHAPES: Final = {
     "square": "square",
@@ -45,7 +45,7 @@ SHAPES: Final = {
     "dots": "M-1,-.2L-.6,-.2L-.6,.2L-1,.2ZM-.2,-.2L.2,-.2L.2,.2L-.2,.2ZM.6,-.2L1,-.2L1,.2L.6,.2Z",
     "whisker": "M-1,-.6L-.8,-.6L-.8,-.1L.8,-.1L.8,-.6L1,-.6L1,.6L.8,.6L.8,.1L-.8,.1L-.8,.6L-1,.6Z",
 }
-"""Symbols of the legend, as Vega names them, or as SVG paths between -1 and 1."""
+"""Symbols of the legend: Vega's names, or SVG paths between -1 and 1."""
 
 _TIED: Final = "\N{NO-BREAK SPACE}"
 _FONT: Final = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
@@ -88,7 +88,7 @@ _CONFIG: Final[dict[str, Any]] = {
 
 
 def lines(text: str, letters: int) -> list[str]:
-    """A label in lines of at most ``letters``, broken between words, after a comma if possible."""
+    """Split a label into lines of at most ``letters``, between words, after a comma if possible."""
     parts = [p.replace(" ", _TIED) if len(p) < letters else p for p in text.split(", ")]
     found = wrap(", ".join(parts), letters, break_long_words=False, break_on_hyphens=False)
     return [line.replace(_TIED, " ") for line in found] or [""]
@@ -104,7 +104,7 @@ class Key(Model):
 
 
 def legend(keys: Sequence[Key]) -> dict[str, Any]:
-    """A layer that draws nothing but the legend of the other layers."""
+    """Return a layer that draws only the legend of the other layers."""
     names = [key.name for key in keys]
     longest = max(map(len, names), default=0) + SYMBOL
     columns = max(1, min(3, LETTERS // longest))
@@ -127,21 +127,21 @@ def legend(keys: Sequence[Key]) -> dict[str, Any]:
 
 
 class Chart(Model):
-    """One chart: its names, what it shows in words, and how it is drawn."""
+    """One chart: its names, its values in words, and its specification."""
 
     name: str
-    """Of its files, without the suffix."""
+    """Name of its files, without the suffix."""
     title: str
     subtitle: str
     """Notes below the title; the legend explains the marks."""
     caption: str
-    """Its values, for screen readers."""
+    """Its values in words, for screen readers."""
     spec: dict[str, Any]
-    """Vega-Lite, without title and style."""
+    """Vega-Lite specification, without title and style."""
 
 
 def specification(chart: Chart) -> dict[str, Any]:
-    """The complete Vega-Lite specification, with title and style."""
+    """Return the complete Vega-Lite specification, with title and style."""
     subtitle = [x for line in chart.subtitle.split("\n") for x in wrap(line, LETTERS)]
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
@@ -155,14 +155,14 @@ def specification(chart: Chart) -> dict[str, Any]:
 
 
 def svg(chart: Chart) -> str:
-    """A complete SVG document; pointing at a mark shows its values."""
+    """Return a complete SVG document; pointing at a mark shows its values."""
     import vl_convert
 
     return with_titles(vl_convert.vegalite_to_svg(_shown(specification(chart))), chart)
 
 
 def _shown(spec: Any) -> Any:
-    """The specification with control characters escaped: vl-convert aborts the process on them."""
+    """Escape control characters in the specification: vl-convert aborts the process on them."""
     if isinstance(spec, dict):
         return {_shown(name): _shown(value) for name, value in spec.items()}
     if isinstance(spec, list | tuple):
@@ -171,14 +171,14 @@ def _shown(spec: Any) -> Any:
 
 
 def png(drawn: str) -> bytes:
-    """An SVG as PNG, two pixels for each of its own."""
+    """Return an SVG as PNG, with two pixels per SVG pixel."""
     import vl_convert
 
     return bytes(vl_convert.svg_to_png(drawn, scale=2))
 
 
 def with_titles(drawn: str, chart: Chart) -> str:
-    """The SVG with a ``<title>`` per mark, which browsers show, and the chart's own description."""
+    """Add a ``<title>`` per mark, which browsers show, and the chart's description to the SVG."""
     ElementTree.register_namespace("", _SVG)
     root = ElementTree.fromstring(drawn)  # noqa: S314  Vega's own output
     for element in root.iter():

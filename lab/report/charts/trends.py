@@ -21,9 +21,9 @@ _AXIS: Final = {
 
 
 def trends(pages: Sequence[Page]) -> Iterator[Chart]:
-    """A chart for each workload and metric over runs of one scenario, the oldest first.
+    """Yield a chart for each workload and metric over runs of one scenario, oldest first.
 
-    It has a panel for each of the newest cells; the others are in the table.
+    It has a panel for each of the newest cells; the table has the others.
     """
     found: dict[tuple[str, str], list[tuple[Page, Row]]] = {}
     for page in pages:
@@ -41,9 +41,9 @@ def _image(page: Page) -> str:
 
 
 def _lines(rows: Sequence[tuple[Page, Row]]) -> list[str]:
-    """The line of each row: its cell's axes, with the image's name if there are several.
+    """Return the line of each row: its cell's axes, with the image's name if there are several.
 
-    Different cells with the same axes get their ids: ``--set`` changed something else.
+    Different cells with the same axes get their ids, since ``--set`` changed another field.
     """
     several = len({_image(page) for page, _ in rows}) > 1
     names = [

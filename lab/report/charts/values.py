@@ -1,4 +1,4 @@
-"""Charts of a run's values, chosen by the axes that its cells differ in.
+"""Charts of a run's values, chosen by the axes in which its cells differ.
 
 Depth and jobs, or two axes with twelve values together: a heat map. An axis of three numbers or
 more: lines along it. Anything else: bars. By the number of disks, lines and bars show the limits
@@ -46,11 +46,11 @@ from lab.report.content.figures import (
 )
 
 BARS: Final = 24
-"""Most bars of a chart; beyond, further axes are held at the first cell's values."""
+"""Most bars of a chart; with more, further axes are fixed at the first cell's values."""
 PANELS: Final = 8
 """Most lines of a chart, each in a panel."""
 CHARTS: Final = 4
-"""Most charts of one kind for one workload; beyond, one at the first cell's axes."""
+"""Most charts of one kind for one workload; with more, one at the first cell's axes."""
 
 ONE_DISK: Final = "B: the limit of one disk"
 
@@ -59,7 +59,7 @@ _Values = Mapping[str, tuple[AxisValue, ...]]
 
 
 def value_charts(page: Page) -> tuple[Chart, ...]:
-    """Charts of measured values, by workload and metric."""
+    """Return charts of measured values, by workload and metric."""
     rows = [
         row
         for cell in page.result.cells
@@ -81,7 +81,7 @@ def _cells(page: Page) -> dict[str, Cell]:
 
 
 def _single(rows: Sequence[Row], page: Page) -> Iterator[Chart]:
-    """One cell: a bar for each workload."""
+    """Yield a chart of one cell with a bar for each workload."""
     for metric in dict.fromkeys(row.metric for row in rows):
         own = [row for row in rows if row.metric == metric]
         yield _bar_chart(own, (), page, title=metric_words(metric), beside=own)
@@ -92,7 +92,8 @@ def _title(rows: Sequence[Row]) -> str:
 
 
 def _bars(rows: Sequence[Row], all_: Sequence[Row], page: Page) -> Iterator[Chart]:
-    """One workload's cells, on the scale that all workloads of that metric share."""
+    """Yield charts of one workload's cells, on the scale that all workloads of that metric
+    share."""
     axes = varying(rows)
     words = [a for a in axes if not is_numeric(axes[a])]
     numbers = _lined(rows, axes)
@@ -116,9 +117,9 @@ def _bar_chart(
     beside: Sequence[Row],
     most: Sequence[tuple[str, int, float]] = (),
 ) -> Chart:
-    """Rows of one metric; ``axes`` name the bars, ``fixed`` is what all of them share.
+    """Return a chart of rows of one metric; ``axes`` name the bars, ``fixed`` is common to all.
 
-    The scale has room for the rows ``beside`` them too.
+    The scale also covers the rows in ``beside``.
     """
     measure = scale_of(beside, page)
     made = [
@@ -148,7 +149,7 @@ def _bar_chart(
 
 
 def _along_axes(rows: Sequence[Row], page: Page) -> Iterator[Chart]:
-    """One workload's cells as heat maps of two axes, and as lines along axes of numbers."""
+    """Yield one workload's cells as heat maps of two axes, and as lines along axes of numbers."""
     axes = varying(rows)
     pair = _pair(axes)
     if pair:
@@ -199,9 +200,9 @@ def _axis_texts(rows: Sequence[Row], axis: str) -> list[str]:
 def _line_chart(
     rows: Sequence[Row], along: str, apart: Sequence[str], page: Page, *, fixed: str
 ) -> Chart:
-    """A line along an axis for each combination of the axes ``apart``.
+    """Return a line along an axis for each combination of the axes ``apart``.
 
-    A cell that has no value on the axis is a level across all panels.
+    A cell without a value on the axis is a level across all panels.
     """
     disks = along == DISKS
     most = limits(rows, _cells(page)) if disks else []
@@ -254,7 +255,7 @@ def _point(line: str, row: Row, along: str, measure: Scale) -> Point:
 
 
 def _x_axis(along: str, rows: Sequence[Row]) -> dict[str, Any]:
-    """Disks stand by their number; other values at equal distances."""
+    """Return the horizontal axis: disks by number; other values at equal distances."""
     values = ordered(row.cell.axes[along] for row in rows)
     title = short_name(along)
     if along == DISKS and is_numeric(values):
@@ -273,7 +274,7 @@ def _x_axis(along: str, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _lined(rows: Sequence[Row], axes: _Values) -> list[str]:
-    """Axes of numbers with enough values for a line."""
+    """Return axes of numbers with enough values for a line."""
     if _is_depth(_pair(axes)):
         return []
     numbers = [a for a, values in axes.items() if is_numeric(values)]
@@ -285,7 +286,7 @@ def _is_depth(pair: tuple[str, str] | None) -> bool:
 
 
 def _pair(axes: _Values) -> tuple[str, str] | None:
-    """The two axes of a heat map: numbers across, the others down."""
+    """Return the two axes of a heat map: numbers across, the others down; ``None``: none fit."""
     depth = [a for end in _DEPTH for a in axes if a.endswith(f".{end}")]
     if len(depth) == 2:
         return depth[0], depth[1]
@@ -298,7 +299,7 @@ def _pair(axes: _Values) -> tuple[str, str] | None:
 
 
 def _apart(axes: _Values) -> tuple[str, ...]:
-    """Axes whose values get a panel each, words before numbers, while `PANELS` are enough."""
+    """Return axes whose values get a panel each, words before numbers, up to `PANELS` panels."""
     chosen: list[str] = []
     count = 1
     for axis in sorted(axes, key=lambda a: is_numeric(axes[a])):
@@ -311,7 +312,7 @@ def _apart(axes: _Values) -> tuple[str, ...]:
 def _groups(
     rows: Sequence[Row], axes: _Values, inside: Sequence[str]
 ) -> Iterator[tuple[str, list[Row]]]:
-    """Rows of each chart, by the axes that are not in it, and what they have in common."""
+    """Yield rows of each chart, by the axes that it does not show, and their common values."""
     outside = [a for a in axes if a not in inside]
     points = [dict(zip(outside, p, strict=True)) for p in product(*(axes[a] for a in outside))]
     if len(points) > CHARTS:
@@ -323,9 +324,9 @@ def _groups(
 
 
 def narrowed(rows: Sequence[Row], axes: _Values, most: int) -> tuple[list[Row], str]:
-    """At most ``most`` cells' rows, with further axes held at the first one's values; and these.
+    """Return rows of at most ``most`` cells, and the axes fixed at the first cell's values.
 
-    Axes of numbers are held first, the number of disks last.
+    Axes of numbers are fixed first, the number of disks last.
     """
     kept, held = list(rows), dict[str, AxisValue]()
     order = sorted(axes, key=lambda a: (a == DISKS, not is_numeric(axes[a]), -len(axes[a])))

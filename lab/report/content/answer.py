@@ -25,8 +25,9 @@ CONCLUSIONS: Final = 3
 
 
 def answer(result: Result, claims: Sequence[Claim] = ()) -> tuple[str, ...]:
-    """Sentences: the verdicts, what was refuted, and the differences from published values and
-    theory."""
+    """Return sentences: the verdicts, refuted claims, and differences from published values and
+    theory.
+    """
     pending = sum(c.pending for c in result.cells)
     unfinished = sum(c.outcome is not Outcome.DONE for c in result.cells) - pending
     missing = f"{unfinished} of {len(result.cells)} cells did not finish: their values are unknown."
@@ -40,7 +41,7 @@ def answer(result: Result, claims: Sequence[Claim] = ()) -> tuple[str, ...]:
 
 
 def _conclusions(found: Sequence[ClaimResult], claims: Sequence[Claim]) -> Iterator[str]:
-    """Refuted claims, and claims that hold and compare values."""
+    """Yield refuted claims, and claims that hold and compare values."""
     for claim in found:
         if claim.verdict is Verdict.REFUTED:
             yield f"Refuted: {_sentence(claim.says)} ({claim.id}; {claim.reason})."
@@ -81,14 +82,14 @@ def _verdicts(claims: Sequence[ClaimResult], every: Sequence[ClaimResult]) -> It
 
 
 def _sentence(text: str) -> str:
-    """A text on one line, without its full stop."""
+    """Return a text on one line, without its full stop."""
     return " ".join(text.split()).rstrip(".")
 
 
 def _nearness(result: Result, claims: Sequence[Claim]) -> Iterator[str]:
-    """Greatest difference from published values, and from theory.
+    """Yield the greatest difference from published values, and from theory.
 
-    Claims with a limit are left out: a value beyond it may be far away.
+    Claims with a limit are left out: a value beyond it may differ much.
     """
     limits = {c.id for c in claims if not isinstance(c.expect, Bound) or c.expect.near is None}
     beside = [
@@ -115,7 +116,8 @@ def _nearness(result: Result, claims: Sequence[Claim]) -> Iterator[str]:
 def reliability(
     result: Result, *, notes: str = "", overrides: Sequence[str] = ()
 ) -> Iterator[tuple[str, str]]:
-    """Headings and texts: overrides, notes, an expired archive, doubtful values, failed checks."""
+    """Yield headings and texts: overrides, notes, an expired archive, doubtful values, failed
+    checks."""
     if overrides:
         yield "changed", "by --set " + ", ".join(overrides)
     yield from _origins(result)
@@ -145,7 +147,7 @@ def reliability(
 
 
 def _origins(result: Result) -> Iterator[tuple[str, str]]:
-    """Cells whose results come from other runs, and values that no seed changes."""
+    """Yield cells with results from other runs, and values that no seed changes."""
     runs: dict[str, int] = {}
     for cell in result.cells:
         if cell.reused_from is not None:
@@ -183,7 +185,7 @@ def steps(
     overrides: Sequence[str] = (),
     reported: bool = False,
 ) -> tuple[tuple[str, str], ...]:
-    """Commands for next steps, and what each is for.
+    """Return commands for next steps, each with its purpose.
 
     ``lab``, ``scenario`` and ``run``: what to type for them. ``overrides``: those of the run.
     """

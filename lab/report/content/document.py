@@ -25,7 +25,7 @@ class Attempt(Model):
     name: str
     outcome: Outcome
     words: str = ""
-    """How it ended, if the outcome does not say it."""
+    """How it ended, if the outcome does not say so."""
     reason: str
     evidence: tuple[Evidence, ...]
     """Console, kernel messages, and output of the tools."""
@@ -62,7 +62,7 @@ class Page(Model):
     warnings: tuple[str, ...] = ()
     """One warning about unreadable files, if any."""
     steps: tuple[tuple[str, str], ...] = ()
-    """Commands for next steps, and what each is for."""
+    """Commands for next steps, each with its purpose."""
 
     @property
     def judged(self) -> tuple[Claim, ...]:
@@ -71,6 +71,6 @@ class Page(Model):
 
 
 def judged(result: Result, claims: Sequence[Claim]) -> tuple[Claim, ...]:
-    """Claims without those that were not tested, as when ``--set`` made other cells."""
+    """Return claims without those that were not tested, as when ``--set`` made other cells."""
     left = {claim.id for claim in result.claims if claim.verdict is Verdict.NOT_TESTED}
     return tuple(claim for claim in claims if claim.id not in left)

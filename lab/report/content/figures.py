@@ -12,45 +12,45 @@ from lab.model.scenario.claim import Bound, Claim, matches
 from lab.model.scenario.document import AxisValue
 
 figure: Final = format_figure
-"""A value with its unit, by the name of its metric."""
+"""Formats a value with its unit, by the name of its metric."""
 
 SHOWN: Final = ("throughput", "iops", "seconds")
 """Metrics that reports show; all are in the JSON."""
 
 SMALL: Final = 128 * 1024
-"""Bytes of a request below which IOPS are shown instead of throughput."""
+"""Requests below this size in bytes show IOPS instead of throughput."""
 
 _SIZES: Final = ("chunk", "size", "offset", "bytes_per_second", ".bs")
 
 
 def axis_value(name: str, value: object) -> str:
-    """An axis value as text; sizes with their unit."""
+    """Return an axis value as text; sizes with their unit."""
     if isinstance(value, int) and not isinstance(value, bool) and f".{name}".endswith(_SIZES):
         return format_size(value)
     return "default" if value is None else str(value)
 
 
 def axis_names(axes: Sequence[str]) -> list[str]:
-    """The last part of each dotted name if that is unique, else all of it."""
+    """Return the last part of each dotted name if it is unique, else the whole name."""
     short = [name.rpartition(".")[2] for name in axes]
     return [s if short.count(s) == 1 else a for s, a in zip(short, axes, strict=True)]
 
 
 def axis_heads(axes: Sequence[str]) -> list[str]:
-    """The axes' names for headings."""
+    """Return the axes' names for headings."""
     named = zip(axes, axis_names(axes), strict=True)
     return ["disks" if axis == "disks.count" else _words(name) for axis, name in named]
 
 
 def _words(name: str) -> str:
-    """A field's name in words; names of files below ``/sys`` stay."""
+    """Return a field's name in words; names of files below ``/sys`` stay."""
     return name if "/" in name else name.replace("_", " ")
 
 
 def telling(points: Sequence[Mapping[str, AxisValue]]) -> dict[str, tuple[AxisValue, ...]]:
-    """Axes that distinguish the cells, with their values in the scenario's order.
+    """Return axes that distinguish the cells, with their values in the scenario's order.
 
-    An axis whose value follows from the axes before it is left out.
+    An axis whose value follows from earlier axes is left out.
     """
     kept: dict[str, tuple[AxisValue, ...]] = {}
     for axis in dict.fromkeys(a for axes in points for a in axes):
@@ -62,7 +62,7 @@ def telling(points: Sequence[Mapping[str, AxisValue]]) -> dict[str, tuple[AxisVa
 
 
 def axes_text(axes: Mapping[str, AxisValue]) -> str:
-    """A point of the matrix in one line: ``parity-last, 5 disks, chunk 64KiB``.
+    """Return a point of the matrix on one line: ``parity-last, 5 disks, chunk 64KiB``.
 
     Omitted values are left out, unless all are omitted.
     """
@@ -72,7 +72,7 @@ def axes_text(axes: Mapping[str, AxisValue]) -> str:
 
 
 def _axis_text(axis: str, name: str, value: AxisValue) -> str:
-    """One axis value in words, with the axis' name if the value alone is unclear."""
+    """Return one axis value in words, with the axis's name if the value alone is unclear."""
     words = _words(name)
     if value is None:
         return f"{words} default"
@@ -91,17 +91,17 @@ _METRICS: Final = {"iops": "IOPS", "seconds": "time"}
 
 
 def metric_words(metric: str) -> str:
-    """A metric's name in words: ``IOPS``, ``read throughput``, ``sync time``."""
+    """Return a metric's name in words: ``IOPS``, ``read throughput``, ``sync time``."""
     return " ".join(_METRICS.get(word, word) for word in metric.split("_"))
 
 
 def figure_name(workload: str, metric: str) -> str:
-    """A workload's name, with the metric's if the unit does not show it."""
+    """Return a workload's name, with the metric's if the unit does not show it."""
     return workload if metric in SHOWN else f"{workload} {metric_words(metric)}"
 
 
 def claim_figure(claim: Claim | None, value: float | None) -> str:
-    """A claim's value, or ratio of values, as text; empty if it has none."""
+    """Return a claim's value, or ratio of values, as text; empty: it has none."""
     if value is None:
         return ""
     if claim is None or claim.expect.kind == "ratio":
@@ -110,18 +110,18 @@ def claim_figure(claim: Claim | None, value: float | None) -> str:
 
 
 def percent(share: float) -> str:
-    """A difference with its sign: ``+1.3%``; without one if it is 0: ``0.0%``."""
+    """Return a difference with its sign: ``+1.3%``; without one if it is 0: ``0.0%``."""
     return f"{share:+.1%}" if abs(share) >= 0.0005 else "0.0%"
 
 
 def interval(measurement: CellMeasurement) -> tuple[float, float]:
-    """The interval of a measurement's median, with the host's noise: its error bar."""
+    """Return the interval of a measurement's median, with the host's noise: its error bar."""
     found = measurement.interval
     return found.low, found.high
 
 
 def spread(measurement: CellMeasurement) -> str:
-    """Distance of the interval's farther end from the median; empty if it is 0."""
+    """Return the distance of the interval's farther end from the median; empty if it is 0."""
     low, high = interval(measurement)
     if low == high or not measurement.median:
         return ""
@@ -131,7 +131,7 @@ def spread(measurement: CellMeasurement) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One value of one workload in one cell, with prediction, publication and claim."""
+    """One value of one workload in one cell, with prediction, published value and claim."""
 
     cell: CellResult
     workload: str
@@ -140,7 +140,8 @@ class Row:
     predicted: float | None = None
     published: float | None = None
     allowed: tuple[float | None, float | None] | None = None
-    """Where a claim about this value alone holds; ``None`` within: no bound on that side."""
+    """Range in which a claim about this value alone holds; ``None`` in it: no bound on that
+    side."""
 
     @property
     def measured(self) -> float | None:
@@ -154,14 +155,14 @@ class Row:
 
     @property
     def off(self) -> float | None:
-        """Difference from the prediction, as a share of it."""
+        """Relative difference from the prediction."""
         if self.measured is None or not self.predicted:
             return None
         return self.measured / self.predicted - 1
 
 
 def rows_of(cell: CellResult, claims: Sequence[Claim] = (), *, all_: bool = False) -> list[Row]:
-    """The main values of a cell, or all; seconds only if there is nothing better."""
+    """Return the main values of a cell, or all; seconds only if there is no better one."""
     expected = {(p.workload, p.metric): p.value for p in cell.predictions}
     found = {(m.workload, m.metric): m for m in cell.measurements}
     figures = {key: m.median for key, m in found.items()} or expected
@@ -182,7 +183,7 @@ def rows_of(cell: CellResult, claims: Sequence[Claim] = (), *, all_: bool = Fals
 
 
 def _metrics(figures: Mapping[tuple[str, str], float], workload: str, *, all_: bool) -> list[str]:
-    """Throughput or IOPS, else seconds, else the tool's own metrics."""
+    """Return throughput or IOPS, else seconds, else the tool's own metrics."""
     own = [m for w, m in figures if w == workload]
     if all_:
         return own
@@ -191,7 +192,7 @@ def _metrics(figures: Mapping[tuple[str, str], float], workload: str, *, all_: b
 
 
 def _spoken(figures: Mapping[tuple[str, str], float], workload: str) -> str:
-    """IOPS for small requests, else throughput."""
+    """Return IOPS for small requests, else throughput."""
     operations = figures.get((workload, "iops"), 0.0)
     small = figures.get((workload, "throughput"), 0.0) < SMALL * operations
     return "iops" if small else "throughput"
@@ -200,7 +201,7 @@ def _spoken(figures: Mapping[tuple[str, str], float], workload: str) -> str:
 def published(
     cell: CellResult, workload: str, metric: str, claims: Sequence[Claim]
 ) -> float | None:
-    """The published value that a claim names for this one."""
+    """Return the published value of a claim about this value."""
     found = (c.published for c, _ in _bounds(cell, workload, metric, claims))
     return next((value for value in found if value is not None), None)
 
@@ -208,7 +209,7 @@ def published(
 def allowed(
     cell: CellResult, workload: str, metric: str, claims: Sequence[Claim]
 ) -> tuple[float | None, float | None] | None:
-    """The bounds within which a claim about this value holds."""
+    """Return the bounds within which a claim about this value holds."""
     for _, bound in _bounds(cell, workload, metric, claims):
         if bound.near is not None:
             return bound.near * (1 - bound.within), bound.near * (1 + bound.within)
@@ -229,7 +230,7 @@ def _bounds(
 
 
 def contended(cells: Sequence[CellResult]) -> Iterator[str]:
-    """A sentence for each check that makes a cell doubtful."""
+    """Yield a sentence for each check that makes a cell doubtful."""
     for cell in cells:
         for check in cell.checks:
             if check.name in DOUBTS and not check.passed:
@@ -237,7 +238,7 @@ def contended(cells: Sequence[CellResult]) -> Iterator[str]:
 
 
 def clock_words(result: Result) -> str:
-    """The clock of a run in words; empty: the host's."""
+    """Return the clock of a run in words; empty: the host's."""
     clocks = {cell.clock for cell in result.cells}
     if CellClock.VIRTUAL in clocks:
         return "virtual time, unsealed"

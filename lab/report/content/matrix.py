@@ -1,4 +1,4 @@
-"""A matrix for a terminal: its plan, and its results on one screen."""
+"""A matrix for a terminal: its plan, or its results on one screen."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LINES: Final = 12
 
 
 def plan_page(record: MatrixRun) -> RenderableType:
-    """The jobs in their order with their times, and those that are not run."""
+    """Return the jobs in their order with their times, and those that are left out."""
     table = plain_table("job", "cells", "time", "by", "why now")
     waiting = [job for job in record.jobs if job.state is JobState.WAITING]
     for job in waiting:
@@ -53,7 +53,7 @@ def plan_page(record: MatrixRun) -> RenderableType:
 
 
 def totals(record: MatrixRun) -> str:
-    """Cells, time, memory and space of the waiting jobs, in a sentence."""
+    """Return cells, time, memory and space of the waiting jobs, in a sentence."""
     waiting = [job for job in record.jobs if job.state is JobState.WAITING]
     time = format_seconds(sum(job.seconds for job in waiting))
     memory = _rounded(max((job.memory for job in waiting), default=0))
@@ -83,7 +83,7 @@ def _others(jobs: Sequence[JobRecord], state: JobState, what: str) -> Iterator[R
 
 
 def matrix_page(found: MatrixResult) -> RenderableType:
-    """``lab run matrix``: scenarios by images, failures, regressions."""
+    """Return the page of ``lab run matrix``: scenarios by images, failures, regressions."""
     lines = [Text(line, style=style) for line, style in remarkable(found)]
     shown: list[RenderableType] = [*lines[:LINES]]
     if len(lines) > LINES:
@@ -99,12 +99,12 @@ def matrix_page(found: MatrixResult) -> RenderableType:
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """How each job ended: scenarios by images, or a line per job where that is too wide."""
+    """Results of all jobs: scenarios by images, or a line per job if that is too wide."""
 
     jobs: Sequence[JobResult]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The form that fits."""
+        """Render the form that fits."""
         systems = list(dict.fromkeys(system_of(p.job) for p in self.jobs))
         table = plain_table("scenario", *systems)
         for name in dict.fromkeys(p.job.scenario for p in self.jobs):
@@ -122,12 +122,12 @@ class Outcomes:
 
 
 def system_of(job: JobRecord) -> str:
-    """Image and kernel, for a column's heading."""
+    """Return image and kernel, for a column's heading."""
     return job.image + (f" + {job.kernel}" if job.kernel else "")
 
 
 def summary(found: JobResult) -> str:
-    """A job's state and verdicts in a few characters."""
+    """Return a job's state and verdicts in a few characters."""
     if found.job.state is not JobState.DONE:
         return found.job.state.value
     counts = Counter(claim.ending for claim in found.claims)
@@ -138,7 +138,7 @@ def summary(found: JobResult) -> str:
 
 
 def remarkable(found: MatrixResult) -> Iterator[tuple[str, str]]:
-    """Sentences with their styles, the worst first."""
+    """Yield sentences with their styles, worst first."""
     for job in found.jobs:
         name = job.job.id
         for claim in job.claims:
@@ -169,7 +169,7 @@ def _what(claim: ClaimEnding) -> str:
 
 
 def regression_sentence(one: Regression) -> str:
-    """The first bad version, and of which value."""
+    """Return the first bad version, with its values."""
     where = axes_text(one.axes)
     before, after = (figure(one.metric, value) for value in (one.before, one.after))
     also = f"; but {', '.join(one.also)}" if one.also else ""
@@ -182,7 +182,7 @@ def regression_sentence(one: Regression) -> str:
 
 
 def sentence(found: MatrixResult) -> str:
-    """The whole matrix run in a sentence."""
+    """Return the whole matrix run in a sentence."""
     counts = Counter(claim.ending for job in found.jobs for claim in job.claims)
     states = Counter(job.job.state for job in found.jobs)
     said = ", ".join(f"{n} {ending.value}" for ending in Ending if (n := counts[ending]))

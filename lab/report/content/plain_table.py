@@ -1,4 +1,4 @@
-"""Tables without lines: a record is a line, whatever the width."""
+"""Tables without lines: each record is on one line at every width."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ NUMBERS: Final = frozenset(
         *("reads", "writes", "disk read", "disk wrote", "off by", "CPU", "read", "write"),
     )
 )
-"""Columns that stand to the right, and are never shortened."""
+"""Columns that are right-aligned, and are never shortened."""
 IDENTIFIERS: Final = frozenset(
     ("run", "cell", "guest", "image", "scenario", "matrix", "part", "job", "host", "disk")
 )
-"""Columns that are neither shortened nor dropped; the first one never is."""
+"""Columns that are neither shortened nor dropped, except that the first column always stays."""
 LEAST: Final = 16
-"""Columns of text that a shortened column keeps; then the last column goes instead."""
+"""Least width of a shortened column; then the last column is dropped instead."""
 NARROWEST: Final = 24
-"""Room below which a column of prose stands below its record."""
+"""Least width for a column of prose; below it the prose is printed below its record."""
 GAP: Final = "  "
 
 
 class PlainTable:
-    """A table whose columns give way at a narrow terminal: text is shortened, columns are dropped.
+    """A table that fits a narrow terminal: text is shortened, columns are dropped.
 
-    Columns without a value are left out. ``prose``: the last column is folded on a terminal; in a
-    pipe it stays on its line. ``least``: widths that columns have at least, by heading. A console
-    with ``piped`` is a pipe, and ``limit`` its width.
+    Columns without a value are left out. ``prose``: the last column is wrapped on a terminal; in a
+    pipe it stays on its line. ``least``: minimum widths of columns, by heading. A console with
+    ``piped`` is a pipe, and ``limit`` its width.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class PlainTable:
 
     @property
     def width(self) -> int:
-        """Columns of text that all of it takes."""
+        """Width of the complete table, in columns of text."""
         return _total(self._widths())
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Headings, then a line for each record."""
+        """Render headings, then a line for each record."""
         piped = getattr(console, "piped", False)
         room = getattr(console, "limit", None) if piped else options.max_width
         last = len(self.headings) - 1 if self._prose else -1
@@ -80,7 +80,7 @@ class PlainTable:
                 yield line
 
     def _widths(self) -> dict[int, int]:
-        """By the column's number; columns without a value are left out."""
+        """Return widths by the column's number, without columns that have no value."""
         found = {}
         for number, heading in enumerate(self.headings):
             widest = max((_width(row[number]) for row in self.rows), default=0)
@@ -105,7 +105,7 @@ class PlainTable:
 
 
 def plain_table(*headings: str) -> PlainTable:
-    """A table with these headings."""
+    """Return a table with these headings."""
     return PlainTable(*headings)
 
 
@@ -122,7 +122,7 @@ def _total(widths: dict[int, int]) -> int:
 
 
 def _fitted(headings: Sequence[str], natural: dict[int, int], room: int) -> dict[int, int]:
-    """Widths for this room; identifiers keep theirs, even where there is not enough of it."""
+    """Return widths that fit; identifiers keep theirs even if there is not enough space."""
     columns = dict(natural)
     while True:
         widths = dict(columns)
@@ -139,13 +139,13 @@ def _fitted(headings: Sequence[str], natural: dict[int, int], room: int) -> dict
 
 
 def _folded(console: Console, line: Text, prose: Text, before: int, width: int) -> Iterator[Text]:
-    """The record, its prose beside it or, where there is no room, below it."""
+    """Yield the record with its prose next to it, or below it if there is no space."""
     indent = before + len(GAP)
     if width - indent < NARROWEST:
         yield line
         indent, line = len(GAP) * 2, Text()
     for part in prose.split("\n"):
-        whole = " " not in part.plain  # a name, which is longer than a line rather than broken
+        whole = " " not in part.plain  # a name is not broken, even if it is longer than a line
         for wrapped in [part] if whole else part.wrap(console, max(width - indent, 1)):
             wrapped.rstrip()
             yield (

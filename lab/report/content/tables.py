@@ -47,12 +47,12 @@ class Table(Model):
 
 
 def columns(words: Sequence[str], numbers: Sequence[str]) -> tuple[Column, ...]:
-    """Headings of texts, then of numbers."""
+    """Return headings of texts, then of numbers."""
     return (*(Column(name=w) for w in words), *(Column(name=n, number=True) for n in numbers))
 
 
 def figures_table(page: Page) -> Table:
-    """Measured, predicted and published values, a row for each."""
+    """Return measured, predicted and published values, one row each."""
     axes = list(telling([cell.axes for cell in page.result.cells]))
     lines = []
     for cell in page.result.cells:
@@ -73,7 +73,7 @@ def figures_table(page: Page) -> Table:
 
 
 def _filled(table: Table) -> Table:
-    """The table without empty columns."""
+    """Return the table without empty columns."""
     kept = [n for n, _ in enumerate(table.columns) if any(row.values[n] for row in table.rows)]
     rows = (r.model_copy(update={"values": tuple(r.values[n] for n in kept)}) for r in table.rows)
     return table.model_copy(
@@ -102,7 +102,7 @@ def _line(own: Sequence[str], row: Row) -> Line:
 
 
 def metrics_table(cell: CellResult) -> Table:
-    """Every metric of a cell, with every trial."""
+    """Return every metric of a cell, with every trial."""
     lines = []
     for row in rows_of(cell, all_=True):
         if row.measurement is None:
@@ -119,7 +119,7 @@ def metrics_table(cell: CellResult) -> Table:
 
 
 def members_table(page: Page) -> Table:
-    """Each disk's counters in each trial, from the guest's kernel."""
+    """Return each disk's counters in each trial, from the guest's kernel."""
     lines = [
         Line(
             values=(
@@ -147,7 +147,7 @@ def members_table(page: Page) -> Table:
 
 
 def series_table(page: Page) -> Table:
-    """Each sample of each log."""
+    """Return each sample of each log."""
     lines = [
         Line(
             values=(
@@ -166,7 +166,7 @@ def series_table(page: Page) -> Table:
 
 
 def checks_table(cell: CellResult) -> Table:
-    """The checks of a cell."""
+    """Return the checks of a cell."""
     lines = [
         Line(
             values=(c.name, "yes" if c.passed else "NO", c.detail),
@@ -178,7 +178,7 @@ def checks_table(cell: CellResult) -> Table:
 
 
 def calibrations_table(environment: Mapping[str, Any]) -> Table:
-    """Measured and expected values of the disks' calibrations."""
+    """Return measured and expected values of the disks' calibrations."""
     lines = []
     for found in environment.get("calibrations", ()):
         disk = found.get("disk", {})
@@ -202,7 +202,7 @@ def calibrations_table(environment: Mapping[str, Any]) -> Table:
 
 
 def facts(environment: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """The environment as names and values."""
+    """Yield the environment as names and values."""
     for name, value in environment.items():
         if name == "calibrations":
             continue
@@ -221,14 +221,14 @@ def facts(environment: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[st
 
 
 def _noise(found: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Noise of the host's earlier runs, by number of disks and metric."""
+    """Yield noise of the host's earlier runs, by number of disks and metric."""
     for each in found:
         words = f"noise of {metric_words(each['metric'])}, {each['disks']} disks"
         yield words, f"{each['deviation']:.1%} from run to run, by {each['runs']} earlier runs"
 
 
 def time_of(cell: CellResult) -> str:
-    """A cell's time by phase, in words."""
+    """Return a cell's time by phase, in words."""
     if cell.outcome is Outcome.SKIPPED:
         return ""
     parts = [

@@ -1,1 +1,1 @@
-"""Runs in the form of other programs: plans and cells as shell scripts. Pure."""
+"""Plans and cells as shell scripts. Pure."""

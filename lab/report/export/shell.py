@@ -1,4 +1,4 @@
-"""Plans and cells as shell scripts that can be read, and pasted in pieces."""
+"""Plans and cells as shell scripts; any part of them can be pasted into a shell."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lab.model.execution.procedure import Procedure, plain
 
 
 def as_script(plan: Plan) -> str:
-    """The plan as a script; guest commands go through the shell function ``guest``."""
+    """Return the plan as a script; guest commands go through the shell function ``guest``."""
     return "\n".join(_lines(plan)) + "\n"
 
 
@@ -59,7 +59,7 @@ def _lines(plan: Plan) -> Iterator[str]:
 
 
 def cell_script(procedure: Procedure) -> str:
-    """A cell's commands as they were run, and how they were undone."""
+    """Return a cell's commands as they were run, and the commands that undid them."""
     lines = [line for step in procedure.steps for line in step.shell()]
     undone = [line for step in reversed(procedure.steps) for line in step.shell_undo()]
     return "\n".join([*lines, *(["# and back:", *undone] if undone else [])]) + "\n"

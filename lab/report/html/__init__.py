@@ -1,1 +1,1 @@
-"""Pages of runs and their site. Pure."""
+"""HTML reports of runs, and their site. Pure."""

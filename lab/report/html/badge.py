@@ -16,12 +16,12 @@ COLOURS: Final[Mapping[str, str]] = {
     "empty": "#5f6368",
 }
 WIDTH: Final = 6.6
-"""Pixels of a character of 11 px Verdana, on average; the text is stretched to fit."""
+"""Average width in pixels of a character of 11 px Verdana; the text is stretched to fit."""
 PADDING: Final = 10.0
 
 
 def badge(label: str, words: str, mood: str) -> str:
-    """An SVG of two fields; ``mood`` is a key of `COLOURS`."""
+    """Return an SVG of two fields; ``mood`` is a key of `COLOURS`."""
     left, right = (len(text) * WIDTH + 2 * PADDING for text in (label, words))
     return render(
         "badge.svg.j2",
@@ -35,7 +35,7 @@ def badge(label: str, words: str, mood: str) -> str:
 
 
 def verdicts_badge(label: str, verdicts: Iterable[Verdict]) -> str:
-    """The badge of verdicts."""
+    """Return the badge of verdicts."""
     found = list(verdicts)
     held, refuted = found.count(Verdict.HOLDS), found.count(Verdict.REFUTED)
     if not found:
@@ -51,7 +51,7 @@ def verdicts_badge(label: str, verdicts: Iterable[Verdict]) -> str:
 
 
 def matrix_badge(label: str, endings: Iterable[Ending], fails: int, broken: int) -> str:
-    """The badge of a matrix run; known failures count as neither good nor bad."""
+    """Return the badge of a matrix run; known failures count as neither good nor bad."""
     found = list(endings)
     held = found.count(Ending.PASSED) + found.count(Ending.UNEXPECTED)
     said = [f"{held} hold"]

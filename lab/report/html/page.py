@@ -1,4 +1,4 @@
-"""A run as one HTML page with its charts in it; it needs no network and no JavaScript."""
+"""A run as one HTML page with its charts; it needs no network and no JavaScript."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ MARKS: Final = {
     Verdict.INCONCLUSIVE: "?",
     Verdict.NOT_TESTED: "–",
 }
-"""With the words and colours, for readers who see no colours."""
+"""Marks next to words and colours, for readers who see no colours."""
 WORST: Final = (Verdict.REFUTED, Verdict.INCONCLUSIVE, Verdict.NOT_TESTED, Verdict.HOLDS)
 
 
 def run_page(page: Page, *, index: str = "") -> str:
-    """The report of one run; ``index``: link to the page of all runs."""
+    """Return the report of one run; ``index``: link to the page of all runs."""
     result = page.result
     shown_here, shared = shown_cells(page)
     these = f"those with {shared} are here" if shared else f"{len(shown_here)} of them are here"
@@ -73,18 +73,18 @@ def run_page(page: Page, *, index: str = "") -> str:
 
 
 def charts_of(page: Page) -> tuple[Chart, ...]:
-    """Every chart of a run: values, then single cells."""
+    """Return every chart of a run: values, then single cells."""
     return (*value_charts(page), *cell_charts(page))
 
 
 def render(template: str, **what: object) -> str:
-    """A filled template."""
+    """Return a rendered template."""
     return str(templates().get_template(template).render(what))
 
 
 @cache
 def templates() -> Environment:
-    """The templates of this package; values are escaped."""
+    """Return the templates of this package; values are escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -103,21 +103,21 @@ def templates() -> Environment:
 
 
 def _shown(value: object) -> object:
-    """A value as templates print it: without control characters."""
+    """Return a value for templates, without control characters."""
     from markupsafe import Markup
 
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def drawn(charts: Sequence[Chart]) -> list[dict[str, Any]]:
-    """Charts with their SVG, which is markup."""
+    """Return charts with their SVG, which is markup."""
     from markupsafe import Markup
 
     return [{"name": c.name, "svg": Markup(svg(c))} for c in charts]  # noqa: S704  Vega escapes
 
 
 def when(text: str) -> str:
-    """An ISO 8601 time in short form."""
+    """Return an ISO 8601 time in short form."""
     try:
         return datetime.fromisoformat(text).strftime("%Y-%m-%d %H:%M UTC")
     except ValueError:
@@ -125,7 +125,7 @@ def when(text: str) -> str:
 
 
 def where(result: Result) -> str:
-    """Accelerator, kernel, mdadm and clock in a line."""
+    """Return accelerator, kernel, mdadm and clock on one line."""
     guest = result.environment.get("guest", {})
     words = [str(result.environment.get("accelerator", "")).upper()]
     words += [f"Linux {guest['kernel']}"] if guest.get("kernel") else []
@@ -136,7 +136,7 @@ def where(result: Result) -> str:
 
 
 def mood(result: Result) -> str:
-    """The worst verdict, for the colour of the answer."""
+    """Return the worst verdict, for the colour of the answer."""
     found = {claim.verdict for claim in result.claims}
     worst = next((v for v in WORST if v in found), Verdict.HOLDS)
     if result.run.state is RunState.RUNNING and worst is Verdict.HOLDS:
@@ -148,7 +148,7 @@ def mood(result: Result) -> str:
 
 
 def _source(page: Page) -> dict[str, str]:
-    """The source's title, its link if it is an address of the web, and author and date."""
+    """Return the source's title, its link if it is a web address, and author and date."""
     source = page.source
     if source is None:
         return {}
@@ -175,7 +175,7 @@ def _claims(result: Result, claims: Sequence[Claim]) -> Iterator[dict[str, str]]
 
 
 def _grounds(result: Result) -> Iterator[tuple[str, str]]:
-    """Number of finished cells and of passed checks."""
+    """Yield the numbers of finished cells and of passed checks."""
     done = [c for c in result.cells if c.outcome is Outcome.DONE]
     yield "cells", f"{len(done)} of {len(result.cells)} done"
     checks = [check for cell in done for check in cell.checks]

@@ -23,9 +23,9 @@ def index_page(
     regressions: Sequence[Regression] = (),
     matrix: MatrixResult | None = None,
 ) -> str:
-    """The index; ``pages`` have the newest run first, ``broken`` names unreadable runs.
+    """Return the index; ``pages`` have the newest run first, ``broken`` names unreadable runs.
 
-    ``matrix``: the matrix run that the page is of.
+    ``matrix``: the matrix run of the page.
     """
     names = dict.fromkeys(page.result.run.scenario for page in pages)
     own = {n: [p for p in pages if p.result.run.scenario == n] for n in names}
@@ -41,7 +41,7 @@ def index_page(
 
 
 def _jobs(matrix: MatrixResult) -> Table:
-    """The jobs of a matrix run, and how each ended."""
+    """Return the jobs of a matrix run, with their results."""
     lines = [
         Line(
             values=(
@@ -91,7 +91,7 @@ def _scenario(name: str, pages: Sequence[Page]) -> dict[str, Any]:
 
 
 def _table(pages: Sequence[Page]) -> Table:
-    """The main values of every run."""
+    """Return the main values of every run."""
     lines = [
         Line(
             values=(

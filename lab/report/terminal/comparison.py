@@ -1,4 +1,4 @@
-"""What changed between runs, for a terminal of 80 columns."""
+"""Differences between runs, for a terminal of 80 columns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STYLES: Mapping[Change, str] = {
 
 
 def comparison_page(found: Comparison) -> RenderableType:
-    """``lab results compare``: environment, cells, claims."""
+    """Return the page of ``lab results compare``: environment, cells, claims."""
     title = f"{found.first.id} → {found.second.id}"
     parts: list[RenderableType] = [Text(title, style="bold")]
     parts.append(_differences("The environment", found.environment))
@@ -70,7 +70,7 @@ def _said(value: Any) -> str:
 
 
 def _rows(cell: CellChange, least: float) -> list[tuple[str | Text, ...]]:
-    """A row for the main metric of each workload, and for each other metric that changed."""
+    """Return a row for the main metric of each workload, and for each other metric that changed."""
     found: list[tuple[str | Text, ...]] = []
     spoken: set[str] = set()
     for one in sorted(cell.figures, key=_rank):
@@ -116,7 +116,7 @@ def _summary(found: Comparison) -> str:
 
 
 def history_page(found: History) -> RenderableType:
-    """``lab results history``: a table for each scenario, the oldest run first."""
+    """Return the page of ``lab results history``: a table per scenario, the oldest run first."""
     parts: list[RenderableType] = []
     for scenario in dict.fromkeys(point.scenario for point in found.points):
         points = [point for point in found.points if point.scenario == scenario]
@@ -144,7 +144,8 @@ def _point(point: Point) -> tuple[str | Text, ...]:
 
 
 def noise_page(floors: Sequence[NoiseFloor], runs: int) -> RenderableType:
-    """``lab results noise``: error of one value, and of the difference of two."""
+    """Return the page of ``lab results noise``: error of one value, and of the difference of
+    two."""
     table = plain_table("disks", "metric", "one run ±", "two runs ±", "of")
     for floor in floors:
         spread = Spread(deviation=floor.deviation, freedom=floor.freedom)

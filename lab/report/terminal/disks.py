@@ -14,7 +14,7 @@ from lab.report.content.plain_table import PlainTable, plain_table
 
 
 def disk_table(rows: Sequence[dict[str, Any]]) -> PlainTable:
-    """``lab disk list``: names of each disk, and why it cannot be passed through."""
+    """Return the table of ``lab disk list``: names of each disk, and why it cannot be passed."""
     table = PlainTable("disk", "model", "size", "allowed", "names and reasons", prose=True)
     for row in rows:
         serial = [f"serial {row['serial']}"] if row["serial"] else []
@@ -28,7 +28,7 @@ def disk_table(rows: Sequence[dict[str, Any]]) -> PlainTable:
 
 
 def profile_page(profile: Profile) -> RenderableType:
-    """``lab disk calibrate``: measured and modelled values, and the parameters of the model."""
+    """Return the page of ``lab disk calibrate``: measured and modelled values, and parameters."""
     table = plain_table("read", "measured", "predicted", "off by")
     for point in profile.points:
         table.add_row(

@@ -1,4 +1,4 @@
-"""``lab scenario explain``: sentences, and a line per member disk."""
+"""The page of ``lab scenario explain``: sentences, and a line per member disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lab.report.content.plain_table import PlainTable, plain_table
 def explanation_page(
     title: str, cells: Sequence[CellExplanation], workload: str | None = None
 ) -> RenderableType:
-    """All workloads of all cells, or one workload."""
+    """Return the page of all workloads of all cells, or of one workload."""
     parts: list[RenderableType] = [Text(title, style="bold")]
     for cell in cells:
         axes = ", ".join(f"{k} {axis_value(k, v)}" for k, v in cell.axes.items())

@@ -1,8 +1,8 @@
 """A run on one screen: the question, the answer, values, verdicts and notes.
 
-Readable at 50 columns and without colour. Long runs are summarised; ``whole`` prints everything.
-No line ends inside a value. These tables choose another form where `PlainTable` drops a column:
-a result must not lose a value.
+Readable at 50 columns and without colour. Long runs are summarised; ``whole`` prints everything. No
+line ends inside a value. If a table does not fit, it takes another form instead of dropping a
+column as `PlainTable` does, because a result must not lose a value.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ STYLES: Final = {
     Verdict.NOT_TESTED: "dim",
 }
 FIGURES: Final = 16
-"""Values that have a line each; more are summarised."""
+"""Most values with a line each; more are summarised."""
 CLAIMS: Final = 9
-"""Claims that are printed with reasons; of more, those that hold are only named."""
+"""Most claims with reasons; if there are more, only the names of those that hold are printed."""
 UNFINISHED: Final = 4
-"""Unfinished cells that are printed with their reasons."""
+"""Most unfinished cells with their reasons."""
 WORDS: Final = 320
-"""Characters after which a note is cut, at the end of a sentence or an item."""
+"""Most characters of a note; a longer one is cut at the end of a sentence or an item."""
 NARROW: Final = 60
 """Width below which columns are printed below each other."""
 NAMES: Final = 7
-"""Share of the width that claim ids may take; a longer id gets a line of its own."""
+"""Fraction of the width that claim ids may take; a longer id gets its own line."""
 GAP: Final = 2
 
 _JOINT: Final = "\ue000"
-"""A no-break space for rich, which breaks lines at U+00A0 too; from a private use area."""
+"""No-break space from a private use area: rich breaks lines at U+00A0 too."""
 _INSIDE: Final = re.compile(
     r"(?<=\d) (?=(?:[kMGT]?B(?:/s)?|[KMGT]iB(?:/s)?|ms|min|s|h|%|disks?)\b)|(?<=\S) (?=±)"
 )
@@ -81,7 +81,7 @@ class Unparted:
     inner: RenderableType
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The content, with spaces."""
+        """Render the content, with spaces."""
         for part in console.render(self.inner, options):
             yield Segment(part.text.replace(_JOINT, " "), part.style, part.control)
 
@@ -97,7 +97,7 @@ def result_page(
     overrides: Sequence[str] = (),
     whole: bool = True,
 ) -> RenderableType:
-    """Question, answer, cells, verdicts and notes."""
+    """Return question, answer, cells, verdicts and notes."""
     parts: list[RenderableType] = [Text(title, style="bold")]
     if question:
         parts.append(Padding(_text(question.strip()), (0, 2)))
@@ -122,7 +122,7 @@ def result_page(
 
 
 def abridged(result: Result, *, notes: str = "", overrides: Sequence[str] = ()) -> bool:
-    """Whether a screen leaves something out."""
+    """Return whether one screen omits some of the result."""
     unfinished = sum(c.outcome is not Outcome.DONE and not c.pending for c in result.cells)
     return (
         sum(len(rows_of(cell)) for cell in result.cells) > FIGURES
@@ -144,7 +144,7 @@ def _answer(sentences: Sequence[str]) -> RenderableType:
     return Padding(grid, (1, 2, 0, 2))
 
 
-# -- figures
+# -- values
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class Cells:
     measured: bool
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """The first form that fits."""
+        """Render the first form that fits."""
         axes = list(telling([cell.axes for cell in self.cells]))
         heads = self._heads()
         right = len(heads)
@@ -213,7 +213,7 @@ class Cells:
 
 
 def measured_text(row: Row) -> str:
-    """A median and its error bar; ``?`` if it is doubtful."""
+    """Return a median and its error bar; ``?`` if it is doubtful."""
     if row.measurement is None:
         return ""
     found = f"{figure(row.metric, row.measurement.median)} {spread(row.measurement)}".rstrip()
@@ -221,7 +221,8 @@ def measured_text(row: Row) -> str:
 
 
 def _laid(form: Sequence[Sequence[str]], right: int) -> list[str]:
-    """Lines of a table; the last ``right`` columns are right-aligned, a row of one is a heading."""
+    """Return lines of a table; the last ``right`` columns are right-aligned, a row of one is a
+    heading."""
     full = [row for row in form if len(row) > 1]
     widths = [max(cell_len(row[n]) for row in full) for n in range(len(full[0]))]
     left = len(widths) - right
@@ -245,7 +246,7 @@ class Summed:
     found: Overview
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Tables if they fit, else sentences."""
+        """Render tables if they fit, else sentences."""
         found, width = self.found, options.max_width
         yield _text(f"{found.figures} values of {found.cells} cells; from each workload:", "bold")
         for each in found.extremes:
@@ -267,7 +268,7 @@ class Summed:
             yield Padding(_text(f"{median.name}: {said}" if said else median.name), (0, 0, 0, 2))
 
 
-# -- verdicts, and what bears on them
+# -- verdicts and notes
 
 
 def _unfinished(cells: Sequence[CellResult], *, whole: bool) -> Iterator[RenderableType]:
@@ -283,7 +284,8 @@ def _unfinished(cells: Sequence[CellResult], *, whole: bool) -> Iterator[Rendera
 
 
 def _claims(claims: Sequence[ClaimResult], said: str, *, whole: bool) -> Iterator[RenderableType]:
-    """Claims with verdict and reason; of too many, those that do not hold, the others by name."""
+    """Yield claims with verdict and reason; if there are too many, only names of those that
+    hold."""
     if not claims:
         return
     yield Text()
@@ -306,7 +308,7 @@ def _claims(claims: Sequence[ClaimResult], said: str, *, whole: bool) -> Iterato
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A claim and its verdict: side by side, or below each other."""
+    """A claim and its verdict: next to each other, or below each other."""
 
     claim: ClaimResult
     name: int
@@ -316,7 +318,7 @@ class Judged:
     """The answer above states its reason."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """As the width allows."""
+        """Render the form that fits the width."""
         claim = self.claim
         words = claim.verdict.value.replace("_", " ")
         verdict = Text(words, style=STYLES[claim.verdict])
@@ -346,7 +348,7 @@ def _point(head: str, text: str) -> RenderableType:
 
 
 def _short(head: str, text: str) -> tuple[str, str]:
-    """A note cut to its limit; of the author's notes, the sentences about scaling come first."""
+    """Return a note cut to its limit; of the author's notes, sentences about scaling come first."""
     if len(text) <= WORDS:
         return head, text
     if head != "notes":
@@ -357,7 +359,7 @@ def _short(head: str, text: str) -> tuple[str, str]:
 
 
 def _whole_parts(parts: Sequence[str], between: str) -> str:
-    """As many parts as fit, at least one."""
+    """Return as many parts as fit, at least one."""
     said = parts[0]
     for part in parts[1:]:
         if len(said) + len(between) + len(part) > WORDS:
@@ -377,7 +379,7 @@ def _where(result: Result) -> RenderableType:
 
 
 def next_steps(steps: Sequence[tuple[str, str]], directory: str) -> RenderableType:
-    """The run's directory and the next commands, one per line, to be printed without folding."""
+    """Return the run's directory and the next commands, one per line, to be printed unwrapped."""
     lines = [Text(f"Kept in {directory}", style="dim")]
     for command, what in steps:
         lines += [Text(f"{what}:", style="dim"), Text(f"  {command}")]

@@ -21,9 +21,9 @@ from lab.report.content.figures import (
 )
 
 VALUES: Final = 8
-"""Values of an axis that are printed; of more, the first and the last."""
+"""Most printed values of an axis; if there are more, only the first and the last."""
 WORKLOADS: Final = 6
-"""Workloads that are summarised."""
+"""Most workloads in a summary."""
 
 Key = tuple[str, str]
 """A workload and its metric."""
@@ -79,7 +79,7 @@ def overview(cells: Sequence[CellResult], rows: Sequence[Sequence[Row]]) -> Over
 
 
 def _extremes(rows: Sequence[Row], axes: Sequence[str]) -> tuple[tuple[str, str, str], ...]:
-    """Lowest, median, highest, and largest difference from theory."""
+    """Return lowest, median, highest, and largest difference from theory."""
     ordered = sorted(rows, key=lambda row: row.measured or 0.0)
     low, high = ordered[0], ordered[-1]
     middle = figure(low.metric, median(row.measured or 0.0 for row in rows))

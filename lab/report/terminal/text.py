@@ -1,4 +1,4 @@
-"""What a person reads in a terminal: readable at 80 columns and without colour."""
+"""Tables and pages for a terminal: readable at 80 columns and without colour."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def scenario_table(rows: Sequence[Mapping[str, Any]]) -> PlainTable:
-    """``lab scenario list``."""
+    """Return the table of ``lab scenario list``."""
     table = plain_table("scenario", "question", "cells", "claims")
     for row in rows:
         table.add_row(row["name"], row["title"], str(row["cells"]), str(row["claims"]))
@@ -32,7 +32,7 @@ def scenario_table(rows: Sequence[Mapping[str, Any]]) -> PlainTable:
 
 
 def scenario_page(compiled: Compiled, file: str) -> RenderableType:
-    """``lab scenario show``."""
+    """Return the page of ``lab scenario show``."""
     scenario = compiled.scenario
     base = compiled.base
     parts: list[RenderableType] = [
@@ -90,17 +90,17 @@ def scenario_page(compiled: Compiled, file: str) -> RenderableType:
 
 
 def guest_table(rows: Sequence[Mapping[str, Any]]) -> PlainTable:
-    """``lab ps``."""
+    """Return the table of ``lab ps``."""
     table = plain_table("guest", "state", "scenario", "array", "port", "since")
     for row in rows:
         since = datetime.fromisoformat(row["created"]).astimezone().strftime("%d %b %H:%M")
-        port = str(row["port"] or "–")  # QEMU has not said it yet
+        port = str(row["port"] or "–")  # QEMU has not reported it yet
         table.add_row(row["id"], row["state"], row["scenario"], row["array"] or "–", port, since)
     return table
 
 
 def cluster_table(rows: Sequence[Mapping[str, Any]]) -> PlainTable:
-    """``lab cluster status``."""
+    """Return the table of ``lab cluster status``."""
     table = plain_table("host", "accelerator", "guests", "memory", "space", "images, disks")
     for row in rows:
         if "problem" in row:
@@ -121,7 +121,7 @@ def cluster_table(rows: Sequence[Mapping[str, Any]]) -> PlainTable:
 
 
 def image_table(rows: Sequence[Mapping[str, Any]]) -> PlainTable:
-    """``lab image list``."""
+    """Return the table of ``lab image list``."""
     table = plain_table("image", "state", "kernel", "mdadm", "digest")
     for row in rows:
         digest = str(row["digest"])[:12] if row["digest"] else ""
@@ -132,7 +132,7 @@ def image_table(rows: Sequence[Mapping[str, Any]]) -> PlainTable:
 
 
 def run_table(rows: Sequence[Mapping[str, Any]]) -> PlainTable:
-    """``lab results list``."""
+    """Return the table of ``lab results list``."""
     table = plain_table("run", "cells", "holds", "refuted", "other", "state")
     for row in rows:
         table.add_row(
@@ -149,7 +149,7 @@ def run_table(rows: Sequence[Mapping[str, Any]]) -> PlainTable:
 
 
 def doctor_table(findings: Sequence[Any]) -> PlainTable:
-    """``lab doctor``."""
+    """Return the table of ``lab doctor``."""
     table = PlainTable("state", "what", "detail", prose=True, heads=False)
     for found in findings:
         mark = Text("good", style="green")
