@@ -2,9 +2,9 @@
 
 ::
 
-        c/.l.PID/cluster.json     its address; PID is the process that manages it
-        c/.l.PID/tls/             its certificates, new for each cluster
-        c/.l.PID/1/…              home of the first host: LAB_HOME of its worker
+    c/.l.PID/cluster.json     its address; PID is the process that manages it
+    c/.l.PID/tls/             its certificates, new for each cluster
+    c/.l.PID/1/…              home of the first host: LAB_HOME of its worker
 
 All processes are children of that process and share its lifeline. When it exits for any reason,
 they end their guests and exit. `lab gc` removes files that are left after a crash.

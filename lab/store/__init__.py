@@ -1,1 +1,1 @@
-"""Directories of runs and of matrix runs: the only reader and writer of them."""
+"""Directories of runs and of matrix runs. No other package reads or writes them."""

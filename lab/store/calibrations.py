@@ -14,7 +14,7 @@ from lab.model.result.calibration import Calibration
 
 
 def key_of(facts: dict[str, Any]) -> str:
-    """Digest of a disk and of everything on this host that changes its speed."""
+    """Return a digest of a disk and of all facts of this host that change its speed."""
     whole = {
         **facts,
         "host": platform.node(),
@@ -26,11 +26,11 @@ def key_of(facts: dict[str, Any]) -> str:
 
 
 DOUBTED: Final = 24 * 3600
-"""Seconds for which a failed calibration counts; then it is repeated."""
+"""Seconds after which a failed calibration is repeated."""
 
 
 def find(key: str) -> Calibration | None:
-    """A stored calibration; ``None``: there is none, or it is unreadable."""
+    """Return a stored calibration; ``None``: there is none, or it is unreadable."""
     path = _path(key)
     try:
         found = Calibration.model_validate_json(path.read_bytes())

@@ -1,4 +1,4 @@
-"""A run's files as texts and documents; unreadable ones are skipped and remembered."""
+"""Reads a run's files as texts and documents; skips and records unreadable ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lab.core.errors import InputError
 from lab.host.system import untrusted
 
 RAW: Final = 256 << 20
-"""Most bytes that are read of a cell's raw output."""
+"""Most bytes of a cell's raw output that are read."""
 M = TypeVar("M", bound=Model)
 
 
@@ -26,7 +26,7 @@ class RunFiles:
         self._unread: dict[str, str] = {}
 
     def require(self, model: type[M], name: str, what: str) -> M:
-        """A required document of a ``what``; ``InputError``: it is missing or invalid."""
+        """Return a required document of a ``what``; ``InputError``: it is missing or invalid."""
         try:
             data = untrusted.read(self.root, name)
         except OSError as error:
@@ -42,7 +42,7 @@ class RunFiles:
             raise InputError(f"'{self.root / name}' {why}") from None
 
     def document(self, model: type[M], *names: str, instead: str = "") -> M | None:
-        """A document; ``None``: it is missing or unreadable.
+        """Return a document; ``None``: it is missing or unreadable.
 
         ``instead``: what the lab does if it is unreadable, for the warning.
         """
@@ -61,11 +61,11 @@ class RunFiles:
         return None
 
     def is_unread(self, *names: str) -> bool:
-        """Whether the file exists and could not be read."""
+        """Return whether the file exists and could not be read."""
         return "/".join(names) in self._unread
 
     def texts(self, *names: str) -> dict[str, str]:
-        """Every file of a directory by name, without hidden ones."""
+        """Return every file of a directory by name, without hidden ones."""
         left, found = RAW, dict[str, str]()
         for name in self.entries(*names):
             if not name.startswith("."):
@@ -76,7 +76,8 @@ class RunFiles:
         return found
 
     def text(self, *names: str, limit: int = untrusted.DOCUMENT) -> str | None:
-        """A file, with U+FFFD for bytes that are not UTF-8; ``None``: missing or unreadable."""
+        """Return a file, with U+FFFD for bytes that are not UTF-8; ``None``: missing or
+        unreadable."""
         try:
             data = untrusted.read(self.root, *names, limit=limit)
         except FileNotFoundError:
@@ -91,7 +92,7 @@ class RunFiles:
             return data.decode(errors="replace")
 
     def entries(self, *names: str) -> list[str]:
-        """The names in a directory; empty if it is missing or unreadable."""
+        """Return the names in a directory; empty: it is missing or unreadable."""
         try:
             return untrusted.entries(self.root, *names)
         except FileNotFoundError:
@@ -101,7 +102,7 @@ class RunFiles:
             return []
 
     def warnings(self) -> tuple[str, ...]:
-        """One warning: the first file that could not be read, and how many more."""
+        """Return one warning: the first unreadable file, and the number of others."""
         if not self._unread:
             return ()
         name, why = next(iter(self._unread.items()))
@@ -112,7 +113,7 @@ class RunFiles:
 
 
 def _other_form(data: bytes, model: type[Model]) -> str:
-    """Why the document is of another version; empty: it is not, or does not say."""
+    """Return why the document is of another version; empty: it is not, or does not say."""
     mine = model.model_fields.get("schema_")
     if mine is None:
         return ""

@@ -2,8 +2,8 @@
 
 ::
 
-    MATRIX-TIME/night.json    the jobs, and how each ended; lab.night/1
-    MATRIX-TIME/matrix.yaml   the matrix file as it was
+    MATRIX-TIME/night.json    the jobs and their results; lab.night/1
+    MATRIX-TIME/matrix.yaml   a copy of the matrix file
     MATRIX-TIME/JOB.log       traceback of a job that a bug of the lab broke
 
 The runs themselves are stored with all others.
@@ -22,7 +22,7 @@ from lab.store.files import RunFiles
 
 
 def create(matrix: str, text: str) -> Path:
-    """Make a directory for a new matrix run."""
+    """Make a directory for a new matrix run; return its path."""
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     for number in range(1000):
         directory = paths.nights() / (f"{matrix}-{stamp}" + (f"-{number}" if number else ""))
@@ -40,23 +40,23 @@ def create(matrix: str, text: str) -> Path:
 
 
 def save(directory: Path, record: MatrixRun) -> None:
-    """Write the record as it is so far."""
+    """Write the record in its present state."""
     files.write(directory / "night.json", record.model_dump_json(by_alias=True, indent=1))
 
 
 def load(directory: Path) -> MatrixRun:
-    """The record; ``InputError``: it is missing or invalid."""
+    """Return the record; ``InputError``: it is missing or invalid."""
     return RunFiles(directory).require(MatrixRun, "night.json", "matrix run")
 
 
 def every() -> list[Path]:
-    """Every directory, the newest first."""
+    """Return every directory, newest first."""
     found = [d for d in paths.nights().glob("*") if (d / "night.json").exists()]
     return sorted(found, key=lambda directory: names.age(directory.name), reverse=True)
 
 
 def find(name: str) -> Path:
-    """A directory by its path, or by a name that `names.resolve` knows."""
+    """Return a directory by its path, or by a name that `names.resolve` accepts."""
     if "/" in name or Path(name, "night.json").exists():
         return Path(name)
     runs = {directory.name: directory for directory in every()}

@@ -1,4 +1,4 @@
-"""Names of runs, and of matrix runs: ids, and what may be typed instead of one. Pure."""
+"""Names of runs and of matrix runs: ids, and their short forms. Pure."""
 
 from __future__ import annotations
 
@@ -10,31 +10,32 @@ from lab.core.errors import InputError
 
 LAST: Final = "last"
 SHOWN: Final = 5
-"""Ids that the error for an ambiguous prefix names."""
+"""Most ids in the error for an ambiguous prefix."""
 
 
 def parts(id_: str) -> tuple[str, str, int]:
-    """Scenario (or matrix), time and number of an id; an id of another form is all scenario."""
+    """Split an id into scenario (or matrix), time and number; an unknown form is all scenario."""
     match = re.fullmatch(r"(.+)-(\d{8}-\d{6})(?:-(\d+))?", id_)
     return (match[1], match[2], int(match[3] or 0)) if match else (id_, "", 0)
 
 
 def age(id_: str) -> tuple[str, int, str]:
-    """A key that sorts ids by age, the oldest first."""
+    """Return a key that sorts ids by age, oldest first."""
     _, time, number = parts(id_)
     return time, number, id_
 
 
 def is_last(name: str) -> bool:
-    """Whether the name is ``last``, or ``last~N``."""
+    """Return whether the name is ``last``, or ``last~N``."""
     return name.partition("~")[0] == LAST
 
 
 def resolve(name: str, ids: Sequence[str], *, what: str, hint: str) -> str:
-    """The id that a name stands for; ``ids`` come newest first.
+    """Return the id that a name stands for; ``ids`` are sorted newest first.
 
-    A name is an id, ``last``, a scenario for its last run, either of them with ``~N`` for the N-th
-    run before that one, or the beginning of one id. ``InputError``: none, or several.
+    A name is an id; ``last``; a scenario, for its last run; either of these with ``~N``, for the
+    N-th run before that one; or a unique prefix of an id. ``InputError``: no id matches, or several
+    do.
     """
     if name in ids:
         return name

@@ -1,11 +1,11 @@
-"""Where the results of sealed cells are that ran on this host, by the digest of their inputs.
+"""Finds results of sealed cells that ran on this host, by the digest of their inputs.
 
-One small file per digest, ``STATE/reuse/INPUTS.json``, replaced by rename: of two writers the last
-one wins, and a killed one changes nothing. An entry is a hint. Nothing is taken from a run unless
-the stored cell still has these inputs, these results, and raw output with the same digest.
+There is one small file per digest, ``STATE/reuse/INPUTS.json``, replaced by rename: of two writers
+the last one wins, and a killed one changes nothing. An entry is only a hint: results are taken only
+if the stored cell still has these inputs, these results, and raw output with the same digest.
 
-Only what ran here gets an entry, so a run that was copied from elsewhere never has one before it
-was reproduced.
+Only cells that ran here get entries. So a run that was copied from another host has none before it
+was reproduced here.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from lab.model.result.document import SHA256, CellClock, Outcome
 from lab.store.runs import FinishedCell, RunStore, StoredOutcome
 
 ENTRY: Final = 1 << 16
-"""Bytes of an entry, at most."""
+"""Most bytes of an entry."""
 
 
 class Entry(Model):
-    """A cell that ran here."""
+    """A cell that ran on this host."""
 
     schema_: Literal["lab.reuse/1"] = Field(default="lab.reuse/1", alias="schema")
     inputs: str = Field(pattern=SHA256)
@@ -37,13 +37,13 @@ class Entry(Model):
     raw: str = Field(pattern=SHA256)
     """Digest of its raw output."""
     directory: str = Field(pattern=r"^/")
-    """Of its run."""
+    """Directory of its run."""
     cell: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A stored cell that has the inputs."""
+    """A stored cell with the inputs."""
 
     store: RunStore
     cell: str
@@ -51,17 +51,17 @@ class Found:
 
     @property
     def run(self) -> str:
-        """The run in which it ran."""
+        """Id of the run in which it ran."""
         return self.finished.outcome.reused_from or self.store.id
 
 
 def raw_digest(raw: Mapping[str, str]) -> str:
-    """SHA-256 of raw output by name."""
+    """Return the SHA-256 of raw output by name."""
     return hashlib.sha256(json.dumps(dict(raw), sort_keys=True).encode()).hexdigest()
 
 
 def add(store: RunStore, cell: str) -> None:
-    """Remember a finished cell; nothing, if it is not a sealed one that is done."""
+    """Add an entry for a finished cell; does nothing unless it is sealed and done."""
     finished = store.load_cell(cell)
     if finished is None or not _counts(finished.outcome):
         return
@@ -79,7 +79,7 @@ def add(store: RunStore, cell: str) -> None:
 
 
 def entry_of(inputs: str) -> Entry | None:
-    """What is remembered of these inputs; ``None``: nothing, or it cannot be read."""
+    """Return the entry for these inputs; ``None``: there is none, or it cannot be read."""
     try:
         data = untrusted.read(paths.reuse(), f"{inputs}.json", limit=ENTRY)
         found = Entry.model_validate_json(data)
@@ -89,7 +89,8 @@ def entry_of(inputs: str) -> Entry | None:
 
 
 def find(inputs: str) -> Found | None:
-    """The cell that ran here with these inputs; ``None``: none, or its files were changed."""
+    """Return the cell that ran here with these inputs; ``None``: none, or its files were
+    changed."""
     entry = entry_of(inputs)
     if entry is None or untrusted.wrong_name(entry.cell):
         return None
@@ -115,7 +116,7 @@ def _counts(outcome: StoredOutcome) -> bool:
 
 
 def collect_garbage() -> list[str]:
-    """Remove entries whose cell is gone, and unreadable ones; return their names."""
+    """Remove unreadable entries and those without a cell; return their names."""
     if not paths.reuse().is_dir():
         return []
     removed = leftovers.remove(paths.reuse().glob(".*"))

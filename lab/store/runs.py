@@ -1,16 +1,16 @@
-"""Run directories: their only reader and writer.
+"""Run directories. No other module reads or writes them.
 
 ::
 
-    RUN/.maker                         the process that makes the run, and its lock
+    RUN/.maker                         the process that writes the run, and its lock
     RUN/run.json                       environment, overrides, cells and claims; lab.run/1
-    RUN/scenario.yaml                  the file as it was
+    RUN/scenario.yaml                  a copy of the scenario's file
     RUN/cells/ID/cell.json             the cell, everything fixed
     RUN/cells/ID/procedure.json        every command, as run
-    RUN/cells/ID/events.jsonl          what the worker reported
-    RUN/cells/ID/outcome.json          outcome, reason, seconds, checks, digests; where reused from
-    RUN/cells/ID/raw/…                 exactly what the tools printed: the primary record
-    RUN/cells/.ID.N/                   an attempt that is not the cell: evidence
+    RUN/cells/ID/events.jsonl          the worker's events
+    RUN/cells/ID/outcome.json          outcome, reason, seconds, checks, digests; source if reused
+    RUN/cells/ID/raw/…                 exact output of the tools: the primary record
+    RUN/cells/.ID.N/                   an attempt that is not the cell's result: evidence
     RUN/result.json                    lab.result/1, made from the above
     RUN/report.html                    its report, if `lab report` made one
 
@@ -52,7 +52,7 @@ class FinishedCell:
 
 
 def now() -> str:
-    """The current time, ISO 8601, UTC."""
+    """Return the current time, ISO 8601, UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
@@ -75,7 +75,7 @@ class RunStore:
 
     @classmethod
     def create(cls, scenario: str, text: str, out: Path | None = None) -> RunStore:
-        """Make a run directory, below ``out`` or where all runs are."""
+        """Make a run directory, below ``out`` or in the directory of all runs."""
         parent = out or paths.runs()
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         for number in range(1000):
@@ -96,12 +96,12 @@ class RunStore:
 
     @property
     def id(self) -> str:
-        """The run's id is its directory's name."""
+        """The run's id, its directory's name."""
         return self.directory.name
 
     @property
     def scenario_name(self) -> str:
-        """The scenario's name, taken from the run's id: no file is read."""
+        """The scenario's name, from the run's id: no file is read."""
         return names.parts(self.id)[0]
 
     @property
@@ -114,11 +114,11 @@ class RunStore:
         files.write(self.directory / "run.json", run.model_dump_json(indent=1))
 
     def hold(self) -> AbstractContextManager[None]:
-        """Lock the run while it is made; ``InputError``: another process is making it."""
+        """Lock the run as its writer; ``InputError``: another process has locked it."""
         return makers.hold(self.directory)
 
     def load_state(self) -> tuple[StoredRun, RunState]:
-        """The run's description and its state; ``InputError`` as of `load_run`."""
+        """Return the run's description and its state; ``InputError`` as in `load_run`."""
         held = makers.holder(self.directory) is not None  # first: the run may end in between
         run = self.load_run()
         if run.finished:
@@ -126,11 +126,11 @@ class RunStore:
         return run, RunState.RUNNING if held else RunState.STOPPED
 
     def load_run(self) -> StoredRun:
-        """The run's description; ``InputError``: it is missing or invalid."""
+        """Return the run's description; ``InputError``: it is missing or invalid."""
         return self.files.require(StoredRun, "run.json", "run")
 
     def begin_cell(self, cell_id: str, cell: Cell, procedure: Procedure) -> Path:
-        """Make a directory for an attempt at a cell, with cell and procedure."""
+        """Make a directory for an attempt at a cell, with cell and procedure; return its path."""
         directory = self._attempt(cell_id)
         files.write(directory / "cell.json", cell.model_dump_json(indent=1), durable=False)
         secretless = json.dumps(procedure.model_dump(mode="json"), indent=1)
@@ -150,9 +150,9 @@ class RunStore:
         raise HostError(f"a hundred attempts at the cell '{cell_id}' lie in '{self.directory}'")
 
     def take_in(self, cell_id: str, back: Mapping[str, bytes]) -> Path:
-        """Store another host's files of a cell in a directory of their own, for `finish_cell`.
+        """Store another host's files of a cell in a new directory, for `finish_cell`.
 
-        ``HostError``: a path leads out of that directory; nothing is written then.
+        ``HostError``: a path leads out of that directory; then no file is written.
         """
         try:
             below = {path_below(name): data for name, data in back.items()}
@@ -171,25 +171,25 @@ class RunStore:
         return place
 
     def has_cell(self, cell_id: str) -> bool:
-        """Whether the cell is finished."""
+        """Return whether the cell is finished."""
         return (self.directory / "cells" / cell_id / "outcome.json").exists()
 
     def keep_attempt(self, attempt: Path, outcome: StoredOutcome) -> None:
-        """Store how an attempt ended that is not the cell; it remains as evidence."""
+        """Store the outcome of an attempt that is not the cell's result; it remains as evidence."""
         files.write(attempt / "outcome.json", outcome.model_dump_json(indent=1), durable=False)
         files.sync(attempt)
 
     def raw(self, directory: Path) -> dict[str, str]:
-        """Raw output in the directory of a cell, or of an attempt at one."""
+        """Return raw output in the directory of a cell or of an attempt."""
         return self.files.texts(*directory.relative_to(self.directory).parts, "raw")
 
     def finish_cell(self, cell_id: str, attempt: Path, outcome: StoredOutcome) -> None:
-        """Make an attempt the cell; it is on the disk when this returns."""
+        """Make an attempt the cell's result; it is on the disk when this returns."""
         files.write(attempt / "outcome.json", outcome.model_dump_json(indent=1), durable=False)
         files.publish(attempt, self.directory / "cells" / cell_id)
 
     def take_finished(self, cell_id: str, cell: Cell, other: RunStore, name: str) -> None:
-        """Store another run's finished cell here: a copy of its files."""
+        """Copy another run's finished cell into this run."""
         found = other.load_cell(name)
         assert found is not None
         texts = other.texts(name) | {"cell.json": cell.model_dump_json(indent=1)}
@@ -199,14 +199,14 @@ class RunStore:
         self.finish_cell(cell_id, place, found.outcome.model_copy(update={"reused_from": origin}))
 
     def load_attempt(self, directory: Path) -> StoredOutcome:
-        """How an attempt ended; one without a readable outcome is lost."""
+        """Return an attempt's outcome; an attempt without a readable outcome is lost."""
         names = directory.relative_to(self.directory).parts
         found = self.files.document(StoredOutcome, *names, "outcome.json")
         reason = f"'{directory / 'outcome.json'}' is missing or cannot be read"
         return found or StoredOutcome(outcome=Outcome.LOST, reason=reason)
 
     def load_cell(self, cell_id: str) -> FinishedCell | None:
-        """A finished cell, without unreadable raw files; ``None``: it is not finished."""
+        """Return a finished cell, without unreadable raw files; ``None``: it is not finished."""
         outcome = self.files.document(StoredOutcome, "cells", cell_id, "outcome.json")
         if outcome is None:
             if not self.files.is_unread("cells", cell_id, "outcome.json"):
@@ -216,7 +216,7 @@ class RunStore:
         return FinishedCell(outcome=outcome, raw=self.raw(self.cell_directory(cell_id)))
 
     def texts(self, cell_id: str) -> dict[str, str]:
-        """Every readable file of a finished cell by its path in the cell's directory."""
+        """Return every readable file of a finished cell by its path in the cell's directory."""
         raw = self.files.texts("cells", cell_id, "raw")
         own = ("cell.json", "procedure.json", "events.jsonl", "outcome.json")
         found = {name: self.files.text("cells", cell_id, name) for name in own}
@@ -225,49 +225,49 @@ class RunStore:
         }
 
     def scenario_text(self) -> str:
-        """The scenario's file as it was; empty if it is unreadable."""
+        """Return the stored scenario file; empty: it is unreadable."""
         return self.files.text("scenario.yaml") or ""
 
     def load_procedure(self, directory: Path) -> Procedure | None:
-        """The commands of a cell or an attempt, as run; ``None`` if they are unreadable."""
+        """Return the commands of a cell or an attempt, as run; ``None``: they are unreadable."""
         names = directory.relative_to(self.directory).parts
         return self.files.document(Procedure, *names, "procedure.json")
 
     def cell_directory(self, cell_id: str) -> Path:
-        """The directory of a finished cell."""
+        """Return the directory of a finished cell."""
         return self.directory / "cells" / cell_id
 
     def attempts(self, cell_id: str) -> tuple[Path, ...]:
-        """Attempts at a cell that are not the cell, the first one first."""
+        """Return attempts at a cell that are not its result, oldest first."""
         found = [n for n in self.files.entries("cells") if n.startswith(f".{cell_id}.")]
         numbers = sorted(int(n) for name in found if (n := name.rpartition(".")[2]).isdecimal())
         return tuple(self.directory / "cells" / f".{cell_id}.{number}" for number in numbers)
 
     def warnings(self) -> tuple[str, ...]:
-        """One warning about the files that could not be read so far; empty if all could."""
+        """Return one warning about the files that could not be read so far; empty: all could."""
         return self.files.warnings()
 
     def save_report(self, text: str) -> Path:
-        """Store the run's report; its path."""
+        """Store the run's report; return its path."""
         path = self.directory / "report.html"
         files.write(path, text.encode(errors="backslashreplace"))
         return path
 
     def load_result(self) -> Result | None:
-        """The stored result document; ``None`` if it is missing or unreadable."""
+        """Return the stored result document; ``None``: it is missing or unreadable."""
         return self.files.document(
             Result, "result.json", instead="it is made again from the raw output"
         )
 
     def finished_cells(self) -> frozenset[str]:
-        """Finished cells by the ids that this version makes; earlier versions made others."""
+        """Return ids of finished cells as this version makes them; earlier versions made others."""
         cells = self.load_run().cells
         return frozenset(cell_id(stored.cell) for stored in cells if self.has_cell(stored.id))
 
     def go_on(self) -> None:
-        """Mark the run as unfinished, since more cells are to come.
+        """Mark the run as unfinished, since more cells will run.
 
-        Cells to come get the ids that this version makes. Finished ones keep theirs.
+        New cells get the ids that this version makes. Finished ones keep theirs.
         """
         run = self.load_run()
         cells = tuple(
@@ -284,7 +284,7 @@ class RunStore:
 
 
 def _there(directory: Path) -> list[Path]:
-    """The entries of a directory of runs; empty if it does not exist."""
+    """Return the entries of a directory of runs; empty: it does not exist."""
     try:
         return sorted(path for path in directory.iterdir() if not path.name.startswith("."))
     except FileNotFoundError:
@@ -297,7 +297,7 @@ def _there(directory: Path) -> list[Path]:
 
 
 def every(directories: Sequence[Path] = ()) -> Iterator[RunStore]:
-    """Every directory among the runs, newest first; reading one that is no run is an error.
+    """Yield every directory of a run, newest first; reading a directory that is no run is an error.
 
     ``InputError``: the directory of all runs cannot be read.
     """
@@ -312,15 +312,15 @@ def every(directories: Sequence[Path] = ()) -> Iterator[RunStore]:
 
 
 def collect_garbage() -> list[str]:
-    """Remove partly written files that a killed process left in unfinished runs; their names."""
+    """Remove partial files of killed processes in unfinished runs; return their names."""
     stopped = [r for r in every() if r.is_run and not (r.directory / "result.json").exists()]
     return [name for run in stopped for name in leftovers.remove(run.directory.rglob(".*.part"))]
 
 
 def find(name: str, scenario: str = "") -> RunStore:
-    """A run by its directory, or by a name that `names.resolve` knows.
+    """Return a run by its directory, or by a name that `names.resolve` accepts.
 
-    ``scenario``: ``last`` is the last run of this scenario, if it has any.
+    ``scenario``: ``last`` means the last run of this scenario, if it has any.
     """
     named = RunStore(Path(name))
     if "/" in name or named.is_run:
