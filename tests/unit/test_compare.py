@@ -16,7 +16,7 @@ from lab.analysis.compare import CERTAIN, Side, compare, differences, figure_cha
 from lab.analysis.noise import Repetition, floors, share_of
 from lab.compile.scenario.document import compile_scenario
 from lab.core.errors import InputError
-from lab.model.result.calibration import Calibration, CalibrationPoint, kind_of
+from lab.model.result.calibration import VIRTUAL_DRIVES, Calibration, CalibrationPoint, kind_of
 from lab.model.result.comparison import Change, FigureChange
 from lab.model.result.document import (
     CellClock,
@@ -238,6 +238,17 @@ def test_figures_in_doubt_say_so() -> None:
     said = "it was contended in the second run and is left out: it waited"
     assert found.cells[0].doubts == (said,)
     assert found.cells[0].figures == ()
+
+
+def test_modelled_drives_in_real_time_are_compared_and_said_to_be() -> None:
+    plain = result("b", {"x1": 1})
+    check = Check(name=VIRTUAL_DRIVES, passed=False, detail="use virtual time")
+    cell = plain.cells[0].model_copy(update={"checks": (check,)})
+    real = plain.model_copy(update={"cells": (cell,)})
+    found = compare(side(result("a", {"x1": 1})), side(real))
+    said = "in the second run it has modelled drives in real time: use virtual time"
+    assert found.cells[0].doubts == (said,)
+    assert len(found.cells[0].figures) == 1
 
 
 def test_two_stored_runs_are_compared_from_their_raw_output(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lab.analysis.judge import JudgedCell, in_words, judge, limits
-from lab.model.result.calibration import CALIBRATED
+from lab.model.result.calibration import CALIBRATED, VIRTUAL_DRIVES
 from lab.model.result.document import CellMeasurement, CellResult, MemberCounters, Outcome
 from lab.model.result.measurement import Check, Measurement, Prediction
 from lab.model.scenario.claim import Bound, Claim, Verdict, matches
@@ -337,6 +337,17 @@ def test_a_figure_that_its_workload_did_not_give_is_not_called_a_missing_workloa
     assert "'write' gave no throughput" in result.reason
     (result,) = judge([FLOOR], [cell(A, None)])
     assert "'write' has no values in the cell" in result.reason
+
+
+def test_modelled_drives_in_real_time_make_every_claim_inconclusive() -> None:
+    found = cell(A, 1e9)
+    for passed, expected in ((False, INCONCLUSIVE), (True, HOLDS)):
+        check = Check(name=VIRTUAL_DRIVES, passed=passed, detail="set guest.clock to virtual")
+        result = found.result.model_copy(update={"checks": (check,)})
+        (said,) = judge([FLOOR], [replace(found, result=result)])
+        assert said.verdict is expected
+        told = f"the cell {result.id} has modelled drives in real time: set guest.clock to virtual"
+        assert (told in said.reason) is not passed
 
 
 def with_guest(figure: float, share: float) -> JudgedCell:
