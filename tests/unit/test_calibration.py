@@ -13,12 +13,15 @@ from lab.analysis.calibration import check_of
 from lab.compile.scenario.document import compile_scenario
 from lab.core.yaml import parse_override
 from lab.model.result.calibration import CALIBRATED, VIRTUAL_DRIVES, Calibration, kind_of
-from lab.model.scenario.document import Cell
+from lab.model.result.document import Outcome
+from lab.model.scenario.claim import Verdict
+from lab.model.scenario.document import Cell, Disk
+from lab.results.documents import result_of
 from lab.run import calibration
 from lab.run.preparation.platforms import Platform
 from lab.run.task import task_of
 from lab.store import calibrations
-from tests.fakes import SCENARIO
+from tests.fakes import SCENARIO, stored_run
 
 PLACES = cast(
     "dict[str, Platform]",
@@ -226,3 +229,28 @@ def test_a_run_of_an_earlier_version_is_judged_by_its_own_calibration(tmp_path: 
     (check,) = check_of(real, [Calibration.model_validate(slow)])
     assert not check.passed
     assert "the guest overhead is up to 40.4% of a request" in check.detail
+
+
+def test_a_run_on_modelled_drives_in_real_time_says_how_to_get_a_verdict(tmp_path: Path) -> None:
+    run = stored_run(tmp_path)
+    before = {c.id: c.verdict for c in result_of(run).claims}
+    assert Verdict.HOLDS in before.values()
+    stored = run.load_run()
+    drive = {"model": "hdd", "size": "1GiB"}
+    cells = []
+    for each in stored.cells:
+        disks = tuple(
+            Disk.model_validate({**drive, "count": d.count, "serial": d.serial})
+            for d in each.cell.disks
+        )
+        cells.append(
+            each.model_copy(update={"cell": each.cell.model_copy(update={"disks": disks})})
+        )
+    run.save_run(stored.model_copy(update={"cells": tuple(cells)}))
+    result = result_of(run)
+    for claim in result.claims:
+        assert claim.verdict is Verdict.INCONCLUSIVE
+        if before[claim.id] is not Verdict.INCONCLUSIVE:  # a lost cell's comes first
+            assert "has modelled drives in real time" in claim.reason
+            assert "run it with --clock virtual, or set guest.clock to virtual" in claim.reason
+    assert all(cell.measurements for cell in result.cells if cell.outcome is Outcome.DONE)
