@@ -99,6 +99,12 @@ def lab_home() -> Iterator[Home]:
     images.mkdir(parents=True, exist_ok=True)
     (directory / "data").mkdir()
     (directory / "data" / "images").symlink_to(images)
+    # Drivers and raw images of sealed guests, which are named by what is in them.
+    kits = directory / "cache" / "sealed"
+    kits.mkdir(parents=True)
+    for name in ("base-*", "boot-*", "image-*"):
+        for found in paths.sealed().glob(name):
+            (kits / found.name).symlink_to(found)
     home = Home(directory)
     before = os.environ.get("LAB_HOME")
     os.environ["LAB_HOME"] = str(directory)

@@ -18,7 +18,7 @@ from tests import kept, runs
 from tests.fakes import stored_run
 
 _WITHOUT = """
-import importlib.abc, io, json, os, sys
+import importlib, importlib.abc, io, json, os, pkgutil, sys
 
 class Nothing(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
@@ -27,6 +27,10 @@ class Nothing(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, Nothing())
 import lab.cli
+for package in ("report", "results"):  # once for all commands
+    path = [os.path.join(lab.__path__[0], package)]
+    for module in pkgutil.walk_packages(path, f"lab.{package}."):
+        importlib.import_module(module.name)
 for words in json.loads(sys.argv[1]):
     read, write = os.pipe()
     child = os.fork()
