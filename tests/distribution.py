@@ -18,10 +18,12 @@ _SEALED = ("test_reproduce.py", "test_sealed_cells.py", "test_virtual")
 _DISKS = ("test_real_disks.py", "test_realdisks")
 _ALONE = ("test_main_job.py", "test_quick.py")
 LONG = (
-    *("test_cluster.py", "test_damage.py", "test_report_page.py", "test_pictures.py"),
-    *("test_docs.py", "test_pytest_plugin.py", "test_suites.py"),
+    *("test_cluster.py", "test_docs.py", "test_hostile.py", "test_damage.py", "test_cli.py"),
+    *("test_pytest_plugin.py", "test_report_page.py", "test_silence.py", "test_drive_core.py"),
+    *("test_progress.py", "test_profile.py", "test_cache.py", "test_disk_server.py"),
 )
-"""Files without guests that begin first, so that no process is left with one of them at the end."""
+"""Files without guests that begin first, the longest first, so that no process is left with one of
+them at the end."""
 
 
 def group(nodeid: str) -> str:
@@ -40,9 +42,11 @@ def group(nodeid: str) -> str:
 def order(nodeid: str) -> int:
     """Return a sort key: the longest first, and last what wants the machine to itself."""
     found = group(nodeid)
-    if found in (GUESTS, SEALED, ALONE):
-        return {GUESTS: 0, SEALED: 1, ALONE: 4}[found]
-    return 2 if found.endswith(LONG) else 3
+    name = found.rpartition("/")[2]
+    first = (GUESTS, SEALED, *LONG)
+    if name in first:
+        return first.index(name)
+    return len(first) + (found == ALONE)
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.distribution import ALONE, GUESTS, SEALED, Scheduling, group, order
+from tests.distribution import ALONE, GUESTS, LONG, SEALED, Scheduling, group, order
 
 TESTS = [
     *(f"tests/guest/test_trouble.py::test_{n}" for n in range(7)),
@@ -93,3 +94,8 @@ def test_guests_of_each_clock_are_a_group() -> None:
         SEALED,
     ]
     assert group("tests/unit/test_reproduce.py::t") == "tests/unit/test_reproduce.py"
+
+
+def test_long_files_exist() -> None:
+    for name in LONG:
+        assert Path(__file__).with_name(name).exists()
