@@ -20,7 +20,7 @@ from lab.compile.scenario.document import compile_scenario
 from lab.core.errors import EXIT_UNREAD
 from lab.model.result.document import Result
 from lab.plugins import catalog
-from tests.fakes import SCENARIO, Cli, clean_environment, programs, stored_run, with_matrix
+from tests.fakes import SCENARIO, UNDRAWN, Cli, clean_environment, programs, stored_run, with_matrix
 
 MAIN = "raid5-parity-last"
 
@@ -272,7 +272,7 @@ def test_every_command_that_takes_a_run_takes_its_names(
     shown = [
         cli("results", "show", name).stdout,
         cli("results", "compare", name, "last").stdout,
-        cli("report", name, "--json").stdout,
+        cli("report", name, "--json", before=UNDRAWN).stdout,
         cli("results", "export", name, "--format", "junit", "--out", "x.xml").stdout,
     ]
     assert id_ in shown[0]

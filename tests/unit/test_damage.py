@@ -15,7 +15,7 @@ import pytest
 from lab.results.documents import result_of
 from lab.store.runs import RunStore
 from tests import runs
-from tests.fakes import Cli, Ended, LabServer
+from tests.fakes import UNDRAWN, Cli, Ended, LabServer
 
 
 def stamp(number: int) -> str:
@@ -158,7 +158,7 @@ GOOD = ("d-20260101-120000", "d-20260102-120000")
 def shown(
     lab_server: LabServer, whole: RunStore, tmp_path_factory: pytest.TempPathFactory
 ) -> Shown:
-    cli = Cli(server=lab_server, base=tmp_path_factory.mktemp("shown"))
+    cli = Cli(server=lab_server, base=tmp_path_factory.mktemp("shown"), before=UNDRAWN)
     parent = cli.home / "data" / "runs"
     parent.mkdir(parents=True)
     for name in GOOD:
@@ -233,7 +233,7 @@ def test_a_run_may_be_called_anything(cli: Cli, whole: RunStore) -> None:
         ("results", "history", "throughput", "--json"),
         ("report", "--all", "--out", "site"),
     ):
-        ended = cli(*words)
+        ended = cli(*words, before=UNDRAWN)
         assert (ended.status, ended.stderr) == (0, ""), (words, ended.stderr)
     assert len(cli("results", "list", "--json").json["runs"]) == 3
     points = cli("results", "history", "throughput", "--json").json["points"]
@@ -260,7 +260,7 @@ def ordinary() -> Iterator[LabServer]:
 def test_what_nobody_may_read_is_named_and_everything_else_shows(
     ordinary: LabServer, tmp_path: Path, whole: RunStore, closed: str
 ) -> None:
-    cli = Cli(server=ordinary, base=tmp_path)
+    cli = Cli(server=ordinary, base=tmp_path, before=UNDRAWN)
     parent = cli.home / "data" / "runs"
     parent.mkdir(parents=True)
     good, hurt = GOOD
