@@ -3,41 +3,41 @@
  * Timing of a hard disk and of a solid-state disk, in integers.
  *
  * One file for the guest's kernel and for user space: no clock, no lock, no allocation, no data, no
- * floating point. The caller passes the time in nanoseconds, which never goes back, and the memory.
+ * floating point. The caller passes the time in nanoseconds, which must never decrease, and the memory.
  *
  *   lab_drive_submit()   a request arrives
- *   lab_drive_next()     when the next thing happens
- *   lab_drive_advance()  does everything that is due, each thing as of its own time; may come late
+ *   lab_drive_next()     returns the time of the next event
+ *   lab_drive_advance()  processes all due events, each with its own time; the call may be late
  *
- * Everything follows from the submissions and their times, whenever lab_drive_advance() is called.
- * At one nanosecond the order is: the arm ends its work; requests take their steps, in the order in
- * which these were scheduled; the arm chooses its next work; then what is submitted at that time.
+ * Results depend only on the submissions and their times, not on calls of lab_drive_advance(). Events at
+ * the same nanosecond have this order: the arm ends its work; steps of requests, in the order in which
+ * they were scheduled; the arm chooses its next work; new requests.
  *
- * Hard disk. The data lie on one spiral: lab_drive_spiral(x) is the time that a head needs from byte 0
- * to byte x without leaving the track. A transfer takes the difference of two of its values, and its
- * remainder by one revolution is the angle of a byte. Hence
- *   - rotation: after a seek the head waits until the byte comes round;
- *   - the skip-over rule: a request a little ahead costs the time of what lies between;
- *   - sequential requests cost their bytes and nothing else.
+ * Hard disk. The data are on one spiral: lab_drive_spiral(x) is the time that a head needs from byte 0
+ * to byte x without leaving the track. A transfer takes the difference of two of its values. The value
+ * modulo one revolution is the angle of a byte. So the model has
+ *   - rotation: after a seek the head waits until the byte is under it;
+ *   - the skip-over rule: a request a short distance ahead costs the time to pass the bytes between;
+ *   - sequential requests that cost only their transfer time.
  * Seeks follow Ruemmler and Wilkes, "An introduction to disk drive modeling", IEEE Computer 27(3),
- * 1994: a + b*sqrt(d) below seek_limit, c + e*d from there on. d is a fraction of the full stroke, onto
- * which a disk of any size is mapped. The queue takes the shortest positioning time first, less
- * `ageing` times what a request has waited (Jacobson and Wilkes, "Disk scheduling algorithms based on
- * rotational position", HPL-CSP-91-7, 1991: ASPTF), among the oldest `queue_depth` requests. A command is
- * in the queue once the controller's overhead has passed, concurrently with the arm. With a queue depth of 1
- * the next command is taken in when the one before has ended.
- * A read goes on reading ahead into one segment until the arm is needed elsewhere. Behind the last
- * request the segment keeps LAB_DRIVE_BEHIND bytes. Read bytes go over the link while the medium is read,
- * so the link is free while the arm is on its way. Writes are acknowledged when they are in the cache. The
- * arm brings them to the medium when it is idle, or in turn with reads when the cache is half full or a
- * flush or a write waits, in one direction over the disk and then from its start again (C-LOOK). After a
- * read it first rests for two revolutions. A flush waits until all that was acknowledged before it is on the
- * medium. A write with FUA, or larger than the cache, is on the medium when it is acknowledged.
+ * 1994: a + b*sqrt(d) below seek_limit, c + e*d above it. d is a fraction of the full stroke, which a disk
+ * of any size is mapped onto. Among the oldest `queue_depth` requests the queue chooses the shortest
+ * positioning time minus `ageing` times the waiting time (Jacobson and Wilkes, "Disk scheduling algorithms
+ * based on rotational position", HPL-CSP-91-7, 1991: ASPTF). A command enters the queue after the
+ * controller's overhead, which passes while the arm works. With a queue depth of 1 the controller accepts
+ * the next command when the previous one has ended.
+ * After a read the drive reads ahead into one segment until the arm is needed elsewhere. The segment keeps
+ * LAB_DRIVE_BEHIND bytes behind the last request. Bytes go over the link while they are read from the
+ * medium, so the link is free during seeks. Writes are acknowledged when they are in the cache. The arm
+ * writes them to the medium when it is idle. If the cache is half full, or a flush or a write waits, it
+ * alternates them with reads. It goes in one direction over the disk, then starts again (C-LOOK). After a
+ * read it first waits for two revolutions. A flush waits until all writes that were acknowledged before it
+ * are on the medium. A write with FUA, or larger than the cache, is on the medium when it is acknowledged.
  *
- * Solid-state disk. Pages of a request go to `channels` by their address, each of which does one page at a
- * time; then the link carries the bytes of one request after the other's, in order of arrival. After every
- * `gc_bytes` written all channels stop for `gc_stall`. A full cache drops its oldest page to the medium at
- * no cost in time. A flush ends `flush_latency` after the last accepted page.
+ * Solid-state disk. The address of a page decides its channel, one of `channels`. Each channel handles one
+ * page at a time. Then the link transfers requests one after the other, in order of arrival. After every
+ * `gc_bytes` written all channels stop for `gc_stall`. A full cache writes its oldest page to the medium in
+ * no time. A flush ends `flush_latency` after the last accepted page.
  */
 #ifndef LAB_DRIVE_H
 #define LAB_DRIVE_H
@@ -53,22 +53,22 @@ typedef int64_t s64;
 #endif
 
 #define LAB_DRIVE_SECTOR	512u
-#define LAB_DRIVE_PAGE		4096u		/* what the cache is made of */
+#define LAB_DRIVE_PAGE		4096u		/* unit of the cache */
 #define LAB_DRIVE_CACHE_MAX	(256ull << 20)
 #define LAB_DRIVE_RUN		256		/* most pages that one pass of the arm writes */
 #define LAB_DRIVE_BEHIND	(4ull << 20)
 #define LAB_DRIVE_ZONES		256
 #define LAB_DRIVE_CHANNELS	1024
-#define LAB_DRIVE_TIME_MAX	(1ull << 50)	/* of a parameter in nanoseconds: 13 days */
+#define LAB_DRIVE_TIME_MAX	(1ull << 50)	/* largest parameter in nanoseconds: 13 days */
 #define LAB_DRIVE_NONE_SLOT	0xffffffffu
 #ifndef LAB_DRIVE_REQUESTS
-#define LAB_DRIVE_REQUESTS	1024		/* most that are in flight */
+#define LAB_DRIVE_REQUESTS	1024		/* most requests in flight */
 #endif
 
 enum lab_drive_kind { LAB_DRIVE_NONE, LAB_DRIVE_HDD, LAB_DRIVE_SSD };
 enum lab_drive_op { LAB_DRIVE_READ, LAB_DRIVE_WRITE, LAB_DRIVE_FLUSH };
 
-/* Plain data, little-endian where it is stored: nanoseconds, bytes, bytes per second. drive.py packs it. */
+/* Plain data, stored as little-endian: nanoseconds, bytes, bytes per second. drive.py packs it. */
 struct lab_drive_parameters {
 	u64 kind;
 	u64 seed;		/* decides the platters' angle at time 0 */
@@ -95,18 +95,18 @@ struct lab_drive_parameters {
 
 struct lab_drive;
 
-/* They may not call the drive again, but for lab_drive_slot(). */
+/* They may not call the drive again, except lab_drive_slot(). */
 struct lab_drive_ops {
-	/* A request ended at `when`. The caller reads the data of a read now, and writes those of a write
+	/* A request ended at `when`. The caller now reads a read's data, and writes the data of a write
 	 * that is not in the cache. Failed: a flush whose data were lost. */
 	void (*done)(struct lab_drive *d, void *tag, u64 when, bool failed);
 	/*
-	 * A write is taken into the cache, right before its `done`: these sectors of this page are
-	 * volatile from now on. `before`: those that already were in this slot. While a page is on its way
-	 * to the medium, a write of it takes a second slot; to undo both, undo the younger first.
+	 * A write enters the cache, immediately before its `done`: these sectors of this page are volatile
+	 * now. `before`: sectors that were volatile in this slot already. While a page is being written to
+	 * the medium, a write of it gets a second slot; to undo both, undo the younger one first.
 	 */
 	void (*dirty)(struct lab_drive *d, void *tag, u64 page, u8 sectors, u8 before, u32 slot);
-	/* They are on the medium now, or superseded by the write through the cache that ends next. */
+	/* They are on the medium, or replaced by the write through the cache that ends next. */
 	void (*clean)(struct lab_drive *d, u64 page, u8 sectors, u32 slot);
 };
 
@@ -114,18 +114,18 @@ struct lab_drive_statistics {
 	u64 reads, writes, flushes, read_bytes, written_bytes;
 	u64 cache_hits, segment_hits, media_reads, media_writes, destages, skips;
 	u64 queue_peak, collections, losses, lost_bytes;
-	u64 busy;		/* ns of the arm */
+	u64 busy;		/* ns that the arm was busy */
 };
 
-/* x * n / d, for constant n and d; rounded down, up to some 2^-17 */
+/* x * n / d for constant n and d, rounded down, with an error of about 2^-17 */
 struct lab_scale {
 	u64 factor;
 	u32 shift;
 };
 
 enum lab_drive_step {
-	LAB_STEP_READY,		/* the controller has taken the command in */
-	LAB_STEP_DATA,		/* a write's data have come over the link (hdd) */
+	LAB_STEP_READY,		/* the controller has accepted the command */
+	LAB_STEP_DATA,		/* the link has transferred a write's data (hdd) */
 	LAB_STEP_DONE
 };
 
@@ -133,7 +133,7 @@ struct lab_drive_request {
 	void *tag;
 	u64 arrival, ready, time;
 	u64 offset, length;
-	u64 stamp;		/* of a flush: it waits for slots with lower ones */
+	u64 stamp;		/* of a flush: it waits for slots with lower stamps */
 	u32 next, previous;
 	u8 op, step;
 	bool fua, failed;
@@ -144,10 +144,10 @@ struct lab_drive_list {
 	u32 first, last, count;
 };
 
-/* A dirty page of the cache: a node of a treap by page. Free: `left` is the next free one. */
+/* A dirty page of the cache: a node of a treap, sorted by page. If free, `left` is the next free slot. */
 struct lab_drive_slot {
 	u64 page;
-	u64 stamp;		/* how many pages had become dirty before */
+	u64 stamp;		/* number of pages that became dirty earlier */
 	u64 oldest;		/* the lowest stamp in this subtree */
 	u32 left, right, parent;
 	u8 sectors;
@@ -157,12 +157,12 @@ enum lab_drive_work { LAB_ARM_IDLE, LAB_ARM_SERVES, LAB_ARM_READS_ON, LAB_ARM_DE
 
 struct lab_drive {
 	const struct lab_drive_ops *ops;
-	void *owner;		/* the caller's */
+	void *owner;		/* for the caller */
 	struct lab_drive_parameters p;
 	struct lab_drive_statistics statistics;
 	u64 size;
-	u64 clock;		/* the last event's time */
-	u64 stalled;		/* what is due before is done then */
+	u64 clock;		/* time of the last event */
+	u64 stalled;		/* events that are due earlier happen then */
 	u64 link_free;
 	struct lab_scale link;
 
@@ -173,7 +173,7 @@ struct lab_drive {
 	struct lab_drive_slot *slot;
 	u32 slots, root, unused, used;
 	u64 stamps;
-	u32 writing[LAB_DRIVE_RUN];	/* slots on their way to the medium */
+	u32 writing[LAB_DRIVE_RUN];	/* slots that are being written to the medium */
 	u64 writing_first;
 	u32 writing_count;
 
@@ -185,20 +185,20 @@ struct lab_drive {
 	u64 angle;
 	u64 head, head_spiral, head_time;	/* byte under the head at head_time */
 	enum lab_drive_work work;
-	u64 arm_time;		/* when the work, or the rest, ends */
+	u64 arm_time;		/* end of the arm's work or rest */
 	u32 served;
 	u64 destage_from, destage_end;
 	u64 last_read;
-	bool its_turn;		/* a destage's, where the cache presses */
+	bool its_turn;		/* a destage is next, while the cache needs space */
 	bool undecided;
 	struct {		/* [start, end) is in the drive's memory */
 		bool valid, filling;
 		u64 start, end, limit;
-		u64 time;	/* when `end` was reached */
+		u64 time;	/* time when `end` was reached */
 	} ahead;
 
 	/* ssd */
-	u64 *channel;		/* when it is free */
+	u64 *channel;		/* time when each is free */
 	u64 gc_written;
 };
 
@@ -224,7 +224,7 @@ static inline u64 lab_scaled(struct lab_scale s, u64 x)
 	return (u64)((lab_u128)x * s.factor >> s.shift);
 }
 
-/* The integer square root. */
+/* Returns the integer square root. */
 static inline u64 lab_root(u64 n)
 {
 	u64 x, y;
@@ -269,7 +269,7 @@ static inline u32 lab_list_remove(struct lab_drive *d, struct lab_drive_list *l,
 	return r;
 }
 
-/* The next step of a request; those of one time go in the order in which they were scheduled. */
+/* Schedules a request's next step; steps at the same time run in the order of scheduling. */
 static inline void lab_drive_schedule(struct lab_drive *d, u32 r, enum lab_drive_step step, u64 time)
 {
 	u32 after = d->timed.last;
@@ -305,7 +305,7 @@ static inline void lab_slot_update(struct lab_drive *d, u32 s)
 	n->oldest = n->stamp < oldest ? n->stamp : oldest;
 }
 
-/* `to` comes where `from` hangs from its parent. */
+/* Replaces `from` with `to` in the parent of `from`. */
 static inline void lab_slot_replace(struct lab_drive *d, u32 from, u32 to)
 {
 	u32 parent = d->slot[from].parent;
@@ -320,7 +320,7 @@ static inline void lab_slot_replace(struct lab_drive *d, u32 from, u32 to)
 		d->slot[to].parent = parent;
 }
 
-/* The child goes above its parent. */
+/* Rotates the child above its parent. */
 static inline void lab_slot_rotate(struct lab_drive *d, u32 child)
 {
 	u32 parent = d->slot[child].parent, inner;
@@ -384,7 +384,7 @@ static inline void lab_slot_remove(struct lab_drive *d, u32 s)
 		lab_slot_update(d, parent);
 }
 
-/* The first page at or after `from` with a lower stamp than `before`. */
+/* Returns the first page at or after `from` with a lower stamp than `before`. */
 static inline u32 lab_slot_next(const struct lab_drive *d, u64 from, u64 before)
 {
 	u32 s = d->root, first = LAB_DRIVE_NONE_SLOT, child;
@@ -397,7 +397,7 @@ static inline u32 lab_slot_next(const struct lab_drive *d, u64 from, u64 before)
 			s = d->slot[s].right;
 		}
 	}
-	while (first != LAB_DRIVE_NONE_SLOT) {	/* it, its right subtree, then up */
+	while (first != LAB_DRIVE_NONE_SLOT) {	/* the node, its right subtree, then its parent */
 		if (d->slot[first].stamp < before)
 			return first;
 		s = d->slot[first].right;
@@ -439,7 +439,7 @@ static inline u64 lab_pages_end(const struct lab_drive_request *r)
 	return (r->offset + r->length + LAB_DRIVE_PAGE - 1) / LAB_DRIVE_PAGE;
 }
 
-/* Which sectors of this page a request touches. */
+/* Returns the sectors of this page that a request touches. */
 static inline u8 lab_sectors_of(const struct lab_drive_request *r, u64 page)
 {
 	u64 start = page * LAB_DRIVE_PAGE, from = lab_most(r->offset, start);
@@ -480,14 +480,14 @@ static inline bool lab_cache_fits(const struct lab_drive *d, const struct lab_dr
 	return needed <= d->slots - d->used;
 }
 
-/* All of one slot is on the medium. */
+/* Marks a whole slot as written to the medium. */
 static inline void lab_cache_clean(struct lab_drive *d, u32 s)
 {
 	d->ops->clean(d, d->slot[s].page, d->slot[s].sectors, s);
 	lab_slot_free(d, s);
 }
 
-/* Pages older than `before` are on the medium. */
+/* Marks pages older than `before` as written to the medium. */
 static inline void lab_cache_clean_before(struct lab_drive *d, u64 before)
 {
 	u32 s;
@@ -522,7 +522,7 @@ static inline void lab_cache_take(struct lab_drive *d, const struct lab_drive_re
 	}
 }
 
-/* What a write through the cache brings to the medium is not dirty any more. */
+/* Marks sectors that a write through the cache has written to the medium as clean. */
 static inline void lab_cache_forget(struct lab_drive *d, const struct lab_drive_request *r)
 {
 	u64 end = lab_pages_end(r);
@@ -543,7 +543,7 @@ static inline void lab_cache_forget(struct lab_drive *d, const struct lab_drive_
 	}
 }
 
-/* --- requests end --------------------------------------------------------------------------------- */
+/* --- completion of requests ----------------------------------------------------------------------- */
 
 static inline void lab_drive_take_in(struct lab_drive *d, u32 r, u64 now)
 {
@@ -563,7 +563,7 @@ static inline void lab_drive_end(struct lab_drive *d, u32 r, u64 now)
 	d->ops->done(d, tag, now, failed);
 }
 
-/* The link carries one request's bytes after the other's: when it has carried these. */
+/* Returns when the link has transferred these bytes; it transfers requests one after the other. */
 static inline u64 lab_drive_over_link(struct lab_drive *d, u64 length, u64 from)
 {
 	d->link_free = lab_most(d->link_free, from) + lab_scaled(d->link, length);
@@ -581,7 +581,7 @@ static inline u64 lab_drive_spiral(const struct lab_drive *d, u64 x)
 	return d->zone_time[zone] + lab_scaled(d->zone_scale[zone], x - zone * d->zone_bytes);
 }
 
-/* The last byte, up to `limit`, that the spiral has reached by `time`; not before `from`. */
+/* Returns the last byte, from `from` to `limit`, that the spiral has reached by `time`. */
 static inline u64 lab_drive_reached(const struct lab_drive *d, u64 time, u64 from, u64 limit)
 {
 	u64 zone = from / d->zone_bytes, x;
@@ -604,7 +604,7 @@ static inline u64 lab_drive_reached(const struct lab_drive *d, u64 time, u64 fro
 	return x;
 }
 
-/* Nanoseconds from `t` until the byte at `spiral` comes round under the head. */
+/* Returns the nanoseconds from `t` until the byte at `spiral` is under the head. */
 static inline u64 lab_drive_rotation(const struct lab_drive *d, u64 t, u64 spiral)
 {
 	u64 turn = d->p.revolution, there, here;
@@ -627,7 +627,7 @@ static inline u64 lab_drive_seek(const struct lab_drive *d, u64 distance)
 	return seek > 0 ? (u64)seek : 0;
 }
 
-/* Nanoseconds from `t` until byte x is under the head. */
+/* Returns the nanoseconds from `t` until byte x is under the head. */
 static inline u64 lab_drive_position(const struct lab_drive *d, u64 t, u64 x, bool write, bool *skip)
 {
 	u64 spiral = lab_drive_spiral(d, x), track = d->p.revolution ? d->p.revolution : 1000000, seek = 0;
@@ -635,7 +635,7 @@ static inline u64 lab_drive_position(const struct lab_drive *d, u64 t, u64 x, bo
 	u64 gap = ahead ? spiral - d->head_spiral : d->head_spiral - spiral;
 
 	*skip = ahead && gap <= track && (s64)(d->head_time + gap - t) >= 0;
-	if (*skip)	/* it is about to pass under the head, which need not move */
+	if (*skip)	/* it will soon pass under the head, which need not move */
 		return d->head_time + gap - t;
 	if (gap > track)
 		seek = lab_drive_seek(d, x > d->head ? x - d->head : d->head - x) +
@@ -675,7 +675,7 @@ static inline void lab_ahead_stop(struct lab_drive *d, u64 t)
 	d->ahead.filling = false;
 }
 
-/* A read of the segment: what lies far behind it gives way to what comes. */
+/* Reads from the segment. Bytes far behind the read are dropped for new ones. */
 static inline void lab_ahead_pass(struct lab_drive *d, const struct lab_drive_request *r, u64 t)
 {
 	u64 limit = lab_ahead_limit(d, r->offset + r->length);
@@ -684,13 +684,13 @@ static inline void lab_ahead_pass(struct lab_drive *d, const struct lab_drive_re
 		d->ahead.start = r->offset - LAB_DRIVE_BEHIND;
 	if (limit <= d->ahead.limit)
 		return;
-	/* Reading ahead goes on, and where it had stopped, when the place comes round. */
+	/* Reading ahead continues. If it had stopped, it continues when that place is under the head. */
 	if (d->ahead.filling && d->ahead.end == d->ahead.limit && d->ahead.time < t)
 		d->ahead.time = t + lab_drive_rotation(d, t, lab_drive_spiral(d, d->ahead.end));
 	d->ahead.limit = limit;
 }
 
-/* Whether the segment holds a read, which then goes over the link. */
+/* Returns whether the segment has a read's bytes; then the link transfers them. */
 static inline bool lab_ahead_holds(struct lab_drive *d, u32 i, u64 t)
 {
 	struct lab_drive_request *r = &d->request[i];
@@ -712,7 +712,7 @@ static inline bool lab_arm_pressed(const struct lab_drive *d)
 	return d->flushes.count || d->space.count || d->used > d->slots / 2;
 }
 
-/* Takes the request that is next out of the queue. */
+/* Removes the next request from the queue. */
 static inline u32 lab_arm_choose(struct lab_drive *d, u64 t, u64 *positioning, bool *skip)
 {
 	u32 r, best = LAB_NOBODY;
@@ -762,7 +762,7 @@ static inline void lab_arm_serve(struct lab_drive *d, u64 t)
 	if (r->op == LAB_DRIVE_READ && d->ahead.valid && d->ahead.filling && r->offset >= d->ahead.start) {
 		spiral = lab_drive_spiral(d, d->ahead.end);
 		if (lab_drive_spiral(d, r->offset) <= spiral + d->p.revolution) {
-			/* The head, reading ahead, is on its way to it. */
+			/* The head will reach it by reading ahead. */
 			lab_ahead_pass(d, r, t);
 			d->work = LAB_ARM_READS_ON;
 			d->arm_time = d->ahead.time + lab_drive_spiral(d, end) - spiral;
@@ -781,7 +781,7 @@ static inline void lab_arm_destage(struct lab_drive *d, u64 t)
 	bool skip;
 	u32 s;
 
-	/* C-LOOK; while a flush waits, only what it waits for. */
+	/* C-LOOK. While a flush waits, only pages that it waits for. */
 	s = lab_slot_next(d, (d->head + LAB_DRIVE_PAGE - 1) / LAB_DRIVE_PAGE, before);
 	if (s == LAB_DRIVE_NONE_SLOT)
 		s = lab_slot_next(d, 0, before);
@@ -816,7 +816,7 @@ static inline void lab_arm_decide(struct lab_drive *d, u64 t)
 		}
 		if (d->root == LAB_DRIVE_NONE_SLOT)
 			return;
-		/* The head stays where somebody reads, lest each read pays a way back. */
+		/* The head stays near recent reads, so that the next read needs no seek back. */
 		rest = d->last_read + 2 * d->p.revolution;
 		if (!press && d->last_read && t < rest) {
 			d->arm_time = rest;
@@ -827,7 +827,7 @@ static inline void lab_arm_decide(struct lab_drive *d, u64 t)
 	}
 }
 
-/* A write waits for room; there may be some now. */
+/* A waiting write may now fit in the cache. */
 static inline void lab_drive_room(struct lab_drive *d, u64 t)
 {
 	u32 r;
@@ -839,7 +839,7 @@ static inline void lab_drive_room(struct lab_drive *d, u64 t)
 	}
 }
 
-/* Pages have become clean: flushes may end, and writes that wait for room. */
+/* Pages have become clean: flushes and writes that wait for space may continue. */
 static inline void lab_drive_cleaned(struct lab_drive *d, u64 t)
 {
 	u32 r;
@@ -881,7 +881,7 @@ static inline void lab_arm_served(struct lab_drive *d, u64 t)
 	}
 	if (!d->ahead.valid || !on)
 		lab_drive_head(d, end, at);
-	/* Its bytes went over the link as they came from the medium. */
+	/* Its bytes went over the link while they were read from the medium. */
 	media = lab_drive_spiral(d, end) - lab_drive_spiral(d, r->offset);
 	from = lab_most(r->ready, at > media ? at - media : 0);
 	d->last_read = lab_most(t, lab_drive_over_link(d, r->length, from));
@@ -1040,7 +1040,7 @@ static inline bool lab_drive_valid(const struct lab_drive_parameters *p)
 	       p->seek_c >= -(s64)LAB_DRIVE_TIME_MAX;
 }
 
-/* Memory that a drive needs, which the caller allocates, zeroed; 0: parameters out of range. */
+/* Returns the bytes of zeroed memory that the caller must allocate; 0: parameters out of range. */
 static inline u64 lab_drive_bytes(const struct lab_drive_parameters *p)
 {
 	if (!lab_drive_valid(p))
@@ -1049,7 +1049,7 @@ static inline u64 lab_drive_bytes(const struct lab_drive_parameters *p)
 	       (p->kind == LAB_DRIVE_SSD ? p->channels * sizeof(u64) : 0);
 }
 
-/* False: parameters or size out of range. */
+/* Initialises a drive. False: parameters or size out of range. */
 static inline bool lab_drive_init(struct lab_drive *d, const struct lab_drive_parameters *p, u64 size,
 				  const struct lab_drive_ops *ops, u64 now)
 {
@@ -1084,7 +1084,7 @@ static inline bool lab_drive_init(struct lab_drive *d, const struct lab_drive_pa
 		return false;	/* the whole disk would take 70 years */
 	if (p->kind != LAB_DRIVE_HDD)
 		return true;
-	/* Golden section: all angles differ. */
+	/* By the golden ratio, so that all angles differ. */
 	d->angle = (u64)((lab_u128)(p->seed * 0x9e3779b97f4a7c15ull) * p->revolution >> 64);
 	d->stroke = lab_scale_of(1ull << 62, size);
 	d->zone_bytes = (size + p->zones - 1) / p->zones;
@@ -1107,7 +1107,7 @@ static inline u64 lab_drive_due(const struct lab_drive *d)
 	return step < d->arm_time ? step : d->arm_time;
 }
 
-/* When the next thing happens; LAB_NEVER. */
+/* Returns the time of the next event; LAB_NEVER: none. */
 static inline u64 lab_drive_next(const struct lab_drive *d)
 {
 	u64 due = lab_drive_due(d);
@@ -1132,7 +1132,7 @@ static inline void lab_drive_step(struct lab_drive *d, u32 r, u64 t)
 	}
 }
 
-/* Does everything that is due up to `now`, each thing as of its own time. */
+/* Processes all events that are due up to `now`, each with its own time. */
 static inline void lab_drive_advance(struct lab_drive *d, u64 now)
 {
 	for (;;) {
@@ -1155,8 +1155,8 @@ static inline void lab_drive_advance(struct lab_drive *d, u64 now)
 }
 
 /*
- * A request arrives: whole sectors within the disk; a flush has neither offset nor length. Does what is
- * due up to `now` first. False: LAB_DRIVE_REQUESTS are in flight, and this one was not taken.
+ * Adds a request: whole sectors within the disk; a flush has neither offset nor length. First processes
+ * events up to `now`. False: LAB_DRIVE_REQUESTS are in flight, and this request was not accepted.
  */
 static inline bool lab_drive_submit(struct lab_drive *d, void *tag, enum lab_drive_op op, bool fua,
 				    u64 offset, u64 length, u64 now)
@@ -1183,14 +1183,14 @@ static inline bool lab_drive_submit(struct lab_drive *d, void *tag, enum lab_dri
 	return true;
 }
 
-/* Nothing happens before `until`; LAB_NEVER: before this is called again, with 0. */
+/* Delays all events until `until`; LAB_NEVER: until a call with 0. */
 static inline void lab_drive_stall(struct lab_drive *d, u64 until, u64 now)
 {
 	lab_drive_advance(d, now);
 	d->stalled = lab_most(until, now);
 }
 
-/* The cache is lost: how many bytes. No `clean` is called for them; flushes that wait for them fail. */
+/* Drops the cache; returns the lost bytes. `clean` is not called for them; flushes that wait for them fail. */
 static inline u64 lab_drive_lose(struct lab_drive *d, u64 now)
 {
 	u64 oldest = LAB_NEVER, bytes = 0;
@@ -1229,7 +1229,7 @@ static inline u64 lab_drive_lose(struct lab_drive *d, u64 now)
 	return bytes;
 }
 
-/* Everything in the cache goes to the medium at once: an orderly end. */
+/* Writes the whole cache to the medium in no time, for an orderly end. */
 static inline void lab_drive_empty(struct lab_drive *d)
 {
 	u32 n;
@@ -1240,7 +1240,7 @@ static inline void lab_drive_empty(struct lab_drive *d)
 	lab_cache_clean_before(d, LAB_NEVER);
 }
 
-/* The slot that holds a page, and which of its sectors; LAB_DRIVE_NONE_SLOT. `old`: the one on its way. */
+/* Returns a page's slot and its sectors; LAB_DRIVE_NONE_SLOT: none. `old`: the slot being written. */
 static inline u32 lab_drive_slot(const struct lab_drive *d, u64 page, bool old, u8 *sectors)
 {
 	u32 s = LAB_DRIVE_NONE_SLOT;
@@ -1253,7 +1253,7 @@ static inline u32 lab_drive_slot(const struct lab_drive *d, u64 page, bool old, 
 	return s;
 }
 
-/* Bytes of the pages that are dirty. */
+/* Returns the bytes of the dirty pages. */
 static inline u64 lab_drive_dirty(const struct lab_drive *d)
 {
 	return (u64)d->used * LAB_DRIVE_PAGE;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * First program of a guest with virtual time: loads the modules of its initramfs and mounts the root file
- * system from /dev/lab0. In a sealed guest it has the shell do what /dev/lab_io says, notes the exit status
- * and powers off. Static, and without udev and systemd: nothing runs that the commands do not start.
- * In an unsealed guest (LAB_INIT=PROGRAM on the kernel's command line, which the kernel hands on as a
- * variable) it starts the busy process and becomes PROGRAM.
+ * First program of a guest in virtual time. It loads the modules of its initramfs, and mounts the root file
+ * system from /dev/lab0. In a sealed guest it makes the shell run the commands in /dev/lab_io, reports their
+ * exit status and powers off. It is static. It starts neither udev nor systemd: only the commands start
+ * programs. In an unsealed guest (LAB_INIT=PROGRAM on the kernel's command line, which the kernel passes as
+ * environment variable) it starts the busy process and executes PROGRAM.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -46,7 +46,7 @@ static void need(int result, const char *what)
 	end(125);
 }
 
-/* Names begin with two digits that give the order. */
+/* Loads modules by name: names begin with two digits for the order. */
 static void load_modules(void)
 {
 	struct dirent **names;
@@ -66,7 +66,7 @@ static void load_modules(void)
 	}
 }
 
-/* udev reads them where they outlive no boot: the image knows nothing of these disks. */
+/* Copies rules to a directory that udev reads and no boot keeps: the image has no rules for these disks. */
 static void copy_rules(int from)
 {
 	char text[8192];
@@ -83,9 +83,9 @@ static void copy_rules(int from)
 }
 
 /*
- * With QEMU's sleep=off the clock of an idle processor jumps to the next timer. This process runs where no
- * other wants to, so that the clock moves at the speed of instructions while the guest waits for the host. The
- * lab stops it (SIGSTOP) around its commands. A block of 100 instructions: QEMU leaves a block after each jump.
+ * With QEMU's sleep=off the clock of an idle CPU jumps to the next timer. This process uses idle CPU time, so
+ * that the clock moves at the speed of instructions while the guest waits for the host. The lab stops it
+ * (SIGSTOP) during its commands. It runs blocks of 100 instructions: QEMU leaves a block after each jump.
  */
 static void start_busy(void)
 {
@@ -126,13 +126,13 @@ int main(void)
 	load_modules();
 	rules = open("/rules", O_RDONLY | O_CLOEXEC);
 	fd = program ? -1 : open(IO, O_RDWR);
-	if (fd >= 0) {	/* stdin is empty: commands come from the script, and nobody types */
+	if (fd >= 0) {	/* stdin is empty: the script has all commands */
 		dup2(open("/dev/null", O_RDONLY), 0);
 		dup2(fd, 1);
 		dup2(fd, 2);
 		close(fd);
 	}
-	/* noinit_itable: nothing in the background */
+	/* noinit_itable: no background writes */
 	need(mount("/dev/lab0", "/mnt", "ext4", MS_NOATIME, "noinit_itable"), "mount /dev/lab0");
 	need(mount("/dev", "/mnt/dev", NULL, MS_MOVE, NULL), "move /dev");
 	need(mount("/sys", "/mnt/sys", NULL, MS_MOVE, NULL), "move /sys");
@@ -162,7 +162,7 @@ int main(void)
 		_exit(127);
 	}
 	need(child, "fork");
-	while (wait(&status) != child)	/* orphans end here as well */
+	while (wait(&status) != child)	/* also reaps orphans */
 		;
 	mount(NULL, "/", NULL, MS_REMOUNT | MS_RDONLY, NULL);
 	end(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Disks for a guest whose clock is virtual. Contents lie in a memory region that the host shares as an
- * NVDIMM of QEMU's (region.h), so no request waits for the host; how long one takes is
- * decided by throttle.h or drive.h and a timer of the guest.
+ * Disks for a guest in virtual time. Contents are in a memory region that the host shares as an NVDIMM of
+ * QEMU (region.h), so no request waits for the host. throttle.h or drive.h decides the time of a request, and
+ * a timer of the guest completes it.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -24,7 +24,7 @@
 
 struct lab_disk;
 
-/* Disks that share limits; a disk with limits of its own is alone in one. */
+/* Disks that share limits. A disk with its own limits has a group with one member. */
 struct lab_group {
 	struct lab_throttle throttle;
 	struct hrtimer timer;
@@ -38,22 +38,22 @@ struct lab_disk {
 	struct blk_mq_tag_set tags;
 	struct lab_group *group;	/* NULL: unlimited */
 	u32 member;
-	u32 busy;	/* requests that the driver has, `depth` at most */
+	u32 busy;	/* requests in the driver, at most `depth` */
 	u32 depth;
-	bool starved;	/* the scheduler has more */
+	bool starved;	/* the scheduler has further requests */
 	bool gone;
 	struct list_head waiting[LAB_DIRECTIONS];
-	struct lab_drive *drive;	/* NULL: its requests only wait for the group */
+	struct lab_drive *drive;	/* NULL: requests wait only for the group */
 	struct hrtimer timer;
 	u64 armed;
-	struct list_head ended;		/* requests that the drive has ended */
+	struct list_head ended;		/* requests that the drive has completed */
 };
 
 struct lab_command {
 	struct list_head node;
 	u64 arrived;
 	blk_status_t status;
-	/* What is still to be copied of its data: from here on. */
+	/* Position from which its data must still be copied. */
 	struct bio *bio;
 	struct bvec_iter at;
 	u64 position;
@@ -61,23 +61,23 @@ struct lab_command {
 
 static u64 region_size;
 static struct lab_disk disks[LAB_DISKS];
-static bool trace;	/* drives' requests and their ends go to the kernel's log */
+static bool trace;	/* log drives' requests and their completion in the kernel's log */
 module_param(trace, bool, 0600);
-static u32 known;	/* disks that are here; the table may have more (stop_set) */
-/* First those that entries share, by number from 1 on, then each disk's own. */
+static u32 known;	/* number of known disks; the table may have more (stop_set) */
+/* First the groups that entries share, by number from 1, then each disk's own group. */
 static struct lab_group *groups[LAB_DISKS + 1 + LAB_DISKS];
 
 /*
- * One lock for all: block map, throttles, queues. A guest with virtual time has one processor. It is
- * never held over more than one block's copy, so timers are at most some microseconds late, and what a
- * late timer releases counts from when it was due.
+ * One lock for block map, throttles and queues. A guest in virtual time has one CPU. The lock is held for the
+ * copy of one block at most, so timers are at most some microseconds late. Requests that a late timer releases
+ * begin at the time when the timer was due.
  */
 static DEFINE_SPINLOCK(lab_lock);
 static DEFINE_MUTEX(attach_lock);
 
 /* --- contents ------------------------------------------------------------------------------------ */
 
-/* Discards and zeros alike: zeros take no place. */
+/* Handles discards and zeros alike: zeros occupy no block. */
 static blk_status_t lab_zero(struct lab_disk *d, u64 position, u64 size)
 {
 	u64 end = position + size, n;
@@ -116,7 +116,7 @@ static struct lab_command *lab_command_begin(struct request *rq)
 	return c;
 }
 
-/* Copies the next bytes of a request; called with the lock. */
+/* Copies the next bytes of a request. Called with the lock. */
 static void lab_copy(struct lab_disk *d, struct lab_command *c, u64 size)
 {
 	bool write = rq_data_dir(blk_mq_rq_from_pdu(c)) == WRITE;
@@ -144,7 +144,7 @@ static void lab_copy(struct lab_disk *d, struct lab_command *c, u64 size)
 	}
 }
 
-/* Where a request's data end. */
+/* Returns the end of a request's data. */
 static u64 lab_end(struct request *rq)
 {
 	return (blk_rq_pos(rq) << SECTOR_SHIFT) + blk_rq_bytes(rq);
@@ -172,7 +172,7 @@ static bool lab_touches(const struct lab_bad *bad, u32 which, struct request *rq
 	return bad->flags & which && start < bad->offset + bad->length && bad->offset < lab_end(rq);
 }
 
-/* Whether an error was ordered for this request; one that is counted has one less to come. With the lock. */
+/* Returns whether this request must fail, and counts the failure. Called with the lock. */
 static bool lab_is_bad(struct lab_disk *d, struct request *rq)
 {
 	u32 which = op_is_write(req_op(rq)) ? LAB_BAD_WRITE : LAB_BAD_READ;
@@ -190,7 +190,7 @@ static bool lab_is_bad(struct lab_disk *d, struct request *rq)
 	return false;
 }
 
-/* Changes what was read where that was ordered, but for what the cache holds. */
+/* Corrupts the bytes read from ranges with LAB_BAD_DATA, except bytes from the cache. */
 static void lab_misread(struct lab_disk *d, struct request *rq)
 {
 	struct req_iterator iterator;
@@ -266,7 +266,7 @@ static void lab_end_request(struct lab_disk *d, struct request *rq, blk_status_t
 		blk_mq_run_hw_queues(d->disk->queue, true);
 }
 
-/* Does what a request asks for, and ends it: its data are in the region before anybody hears of it. */
+/* Executes a request and completes it. Its data are in the region before it is completed. */
 static void lab_finish(struct lab_disk *d, struct request *rq)
 {
 	blk_status_t status = BLK_STS_OK;
@@ -302,7 +302,7 @@ static void lab_finish_all(struct list_head *begun)
 	}
 }
 
-/* Collects what begins up to now, each as of its own time, however late this is. */
+/* Collects the requests that begin up to now, each with its own start time even if this call is late. */
 static void lab_release(struct lab_group *g, u64 now, struct list_head *begun)
 {
 	u64 due;
@@ -342,7 +342,7 @@ static enum hrtimer_restart lab_timer(struct hrtimer *timer)
 
 /* --- requests to a drive -------------------------------------------------------------------------- */
 
-/* A write was taken into the cache: what it replaces goes to the undo log, and its data to the map. */
+/* A write entered the cache: copies the replaced data to the undo log, and the new data to the map. */
 static void lab_on_dirty(struct lab_drive *drive, void *tag, u64 page, u8 sectors, u8 before, u32 slot)
 {
 	struct lab_disk *d = drive->owner;
@@ -361,7 +361,7 @@ static void lab_on_clean(struct lab_drive *drive, u64 page, u8 sectors, u32 slot
 	WRITE_ONCE(d->m.undo[slot].sectors, d->m.undo[slot].sectors & ~sectors);
 }
 
-/* A write that went to the medium past the cache has its data copied here, as a read has. */
+/* Copies the data of a read, and of a write that went to the medium without the cache. */
 static void lab_on_done(struct lab_drive *drive, void *tag, u64 when, bool failed)
 {
 	struct lab_disk *d = drive->owner;
@@ -386,7 +386,7 @@ static const struct lab_drive_ops lab_drive_ops = {
 	.clean = lab_on_clean,
 };
 
-/* What the drive does up to now; collects the requests that have ended. */
+/* Runs the drive up to now, and collects the completed requests. */
 static void lab_turn(struct lab_disk *d, u64 now, struct list_head *ended)
 {
 	u64 due;
@@ -499,8 +499,8 @@ static blk_status_t lab_queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq
 }
 
 /*
- * What a hard disk's queue does not hold stays in the kernel's scheduler, which sorts and merges it. A lack of
- * tags alone would do that too, but for one request, which leaves the scheduler and waits in between.
+ * Requests that do not fit in a hard disk's queue stay in the kernel's scheduler, which sorts and merges them.
+ * A limit of tags would let one more request leave the scheduler, and that request would wait unmerged.
  */
 static int lab_get_budget(struct request_queue *q)
 {
@@ -554,21 +554,21 @@ static DEVICE_ATTR_RO(model);
 static struct attribute *lab_attrs[] = { &dev_attr_serial.attr, &dev_attr_model.attr, NULL };
 ATTRIBUTE_GROUPS(lab);
 
-#define LAB_DEPTH	256	/* virtio-blk's */
+#define LAB_DEPTH	256	/* as virtio-blk */
 
 static u32 lab_depth(const struct lab_entry *e)
 {
 	return e->drive.kind == LAB_DRIVE_HDD ? min_t(u64, e->drive.queue_depth, LAB_DEPTH) : LAB_DEPTH;
 }
 
-/* As many segments as QEMU's virtio-blk has, and no limit of its own to a request's size. */
+/* As many segments as QEMU's virtio-blk, and no other limit of a request's size. */
 #define LAB_SEGMENTS	254
 #define LAB_DISCARD	(8u << (30 - SECTOR_SHIFT))
 
 static struct gendisk *lab_alloc_disk(struct lab_disk *d)
 {
 	struct lab_entry *e = d->m.entry;
-	/* A discarded block would show the base again. A drive's zeroes are written, as any other data. */
+	/* A discarded block would show the base again. A drive writes zeroes like other data. */
 	bool zeroes = !(e->flags & LAB_BASE) && e->drive.kind == LAB_DRIVE_NONE;
 	struct gendisk *disk;
 
@@ -661,7 +661,7 @@ free_tags:
 	return error;
 }
 
-/* Has the drive do what is due, after something else than a request. */
+/* Runs the drive after another event than a request. */
 static void lab_drive_now(struct lab_disk *d)
 {
 	unsigned long flags;
@@ -675,7 +675,7 @@ static void lab_drive_now(struct lab_disk *d)
 	lab_end_all(&ended);
 }
 
-/* Pulled out: what waits fails, and so does all that comes. */
+/* Unplugs a disk: waiting and later requests fail. */
 static int lab_detach(u32 index)
 {
 	struct lab_disk *d = &disks[index];
@@ -689,7 +689,7 @@ static int lab_detach(u32 index)
 	d->gone = true;
 	list_splice_tail_init(&d->waiting[LAB_READ], &begun);
 	list_splice_tail_init(&d->waiting[LAB_WRITE], &begun);
-	if (d->drive)	/* it ends its requests in its own time: del_gendisk waits for them */
+	if (d->drive)	/* the drive completes its requests; del_gendisk waits for them */
 		lab_drive_stall(d->drive, 0, ktime_get_ns());
 	if (d->group) {
 		d->group->throttle.way[LAB_READ].pending[d->member] = 0;
@@ -705,7 +705,7 @@ static int lab_detach(u32 index)
 	return 0;
 }
 
-/* --- what the guest's commands may ask for: /sys/module/lab_disk/parameters ----------------------- */
+/* --- commands of the guest: /sys/module/lab_disk/parameters --------------------------------------- */
 
 static int lab_disk_number(const char *text, u32 *index)
 {
@@ -741,8 +741,8 @@ static int detach_set(const char *text, const struct kernel_param *param)
 }
 
 /*
- * "DISK OFFSET LENGTH FLAGS [ARGUMENT]" (enum lab_bad_flags; bytes) adds a range; "DISK" alone clears all of
- * them.
+ * "DISK OFFSET LENGTH FLAGS [ARGUMENT]" (enum lab_bad_flags; bytes) adds a range. "DISK" alone removes all
+ * ranges.
  */
 static int bad_set(const char *text, const struct kernel_param *param)
 {
@@ -769,7 +769,7 @@ static int bad_set(const char *text, const struct kernel_param *param)
 	return 0;
 }
 
-/* "DISK OFFSET LENGTH FLIP": the medium's bytes change, exclusive or. A write restores them. */
+/* "DISK OFFSET LENGTH FLIP": changes the medium's bytes by exclusive or. A write restores them. */
 static int rot_set(const char *text, const struct kernel_param *param)
 {
 	u64 at, offset, length, size;
@@ -795,7 +795,7 @@ static int rot_set(const char *text, const struct kernel_param *param)
 	return at < offset + length ? -ENOSPC : 0;
 }
 
-/* "DISK NANOSECONDS": a drive ends no request for so long; 0 ends a stall, and 2^64 - 1 has no end. */
+/* "DISK NANOSECONDS": stalls a drive, which completes no request; 0 ends a stall, 2^64 - 1: no end. */
 static int stall_set(const char *text, const struct kernel_param *param)
 {
 	u64 nanoseconds, until, now = ktime_get_ns();
@@ -817,8 +817,8 @@ static int stall_set(const char *text, const struct kernel_param *param)
 static int lab_join(u32 i);
 
 /*
- * "DISK" and six rates in the order of enum lab_bucket_index, 0: none. As in QEMU (throttle_group_config), full
- * capacity from now on, and the first request that waits begins.
+ * "DISK" and six rates in the order of enum lab_bucket_index, 0: no limit. As in QEMU (throttle_group_config),
+ * the buckets start with full capacity, and the first waiting request begins.
  */
 static int limit_set(const char *text, const struct kernel_param *param)
 {
@@ -884,9 +884,9 @@ LAB_ACTION(limit);
 LAB_ACTION(status);
 LAB_ACTION(stop);
 
-/* --- /dev/lab_io, kernel messages, how the guest ended ------------------------------------------- */
+/* --- /dev/lab_io, kernel messages, the guest's end ------------------------------------------------ */
 
-/* Room at the end of an area: where, and how much of n fits. Counts both. */
+/* Returns the end of an area's data, and how many of n bytes fit. Counts used and lost bytes. */
 static void *lab_room(const struct lab_area *area, u64 *used, u64 *lost, size_t *n)
 {
 	void *to = region + area->offset + *used;
@@ -916,7 +916,7 @@ static ssize_t io_write(struct file *file, const char __user *from, size_t n, lo
 	else
 		WRITE_ONCE(state->output_used, state->output_used + fits);
 	mutex_unlock(&lock);
-	/* A command does not fail because its output is long: the host sees how much was lost. */
+	/* A command must not fail because its output is too long: the host reads how much was lost. */
 	return error ? error : n;
 }
 
@@ -936,9 +936,9 @@ static struct miscdevice io_device = {
 /* --- /dev/lab_random ------------------------------------------------------------------------------ */
 
 /*
- * What init shows as /dev/urandom. The kernel's takes 28 instructions per byte (ChaCha20), and so half of a
- * processor whose time is instructions where real ones need a twentieth. A linear congruential generator
- * (Knuth's MMIX) with its halves mixed: no zeros, nothing that compresses, nothing secret. The same each time.
+ * init mounts it as /dev/urandom. The kernel's takes 28 instructions per byte (ChaCha20): half of this CPU, whose
+ * time is instructions, while a real CPU would need a twentieth. It is a linear congruential generator (Knuth's
+ * MMIX) with its halves mixed: not zeros, not compressible, not secret, and equal in each guest.
  */
 static u64 random_seed = 1;
 static DEFINE_MUTEX(random_lock);
@@ -1000,7 +1000,7 @@ static void console_write(struct console *console, const char *text, unsigned in
 static struct console lab_console = {
 	.name = "lab",
 	.write = console_write,
-	.flags = CON_PRINTBUFFER | CON_ENABLED,	/* enabled whatever console= says */
+	.flags = CON_PRINTBUFFER | CON_ENABLED,	/* enabled independent of console= */
 	.index = -1,
 };
 
@@ -1079,9 +1079,9 @@ static int lab_map_one(u64 start, u64 size)
 }
 
 /*
- * Maps all NVDIMMs: the one with the header, and at most one other, the base. The kernel's own drivers
- * would make pmem disks of them; where the region is in a PCI BAR instead, QEMU cannot save the guest
- * without its contents (x-ignore-shared wants the address before PCI's state has been loaded).
+ * Maps all NVDIMMs: the one with the header, and at most one other, the base. The kernel's own drivers would
+ * make pmem disks of them. A region in a PCI BAR is no alternative: QEMU could not save the guest without the
+ * region's contents (x-ignore-shared needs the address before PCI's state is loaded).
  */
 static int lab_map(void)
 {
@@ -1143,7 +1143,7 @@ static struct lab_group *lab_group_new(void)
 	return g;
 }
 
-/* Gives disk i its drive, whose cache is empty: what a guest before had in it the host has dealt with. */
+/* Creates the drive of disk i with an empty cache. The host has handled the cache of an earlier guest. */
 static int lab_build(u32 i)
 {
 	struct lab_disk *d = &disks[i];
@@ -1171,7 +1171,7 @@ static int lab_build(u32 i)
 	return 0;
 }
 
-/* Puts disk i into its group: that of its number, or one of its own. A new group is as full as can be. */
+/* Adds disk i to its numbered group, or to its own. A new group starts with full capacity. */
 static int lab_join(u32 i)
 {
 	struct lab_disk *d = &disks[i];
@@ -1205,7 +1205,7 @@ static int lab_join(u32 i)
 	return 0;
 }
 
-/* Looks up where the header and the table have the state and the disks. On an error nothing has changed. */
+/* Finds the state and the disks in the header and the table. After an error nothing has changed. */
 static int lab_locate(void)
 {
 	u32 i;
@@ -1235,7 +1235,7 @@ static int lab_locate(void)
 	return 0;
 }
 
-/* Makes those disks of the table known that are not yet, without attaching them. */
+/* Adds the table's new disks, without attaching them. */
 static int lab_add(void)
 {
 	int error;
@@ -1256,7 +1256,7 @@ static void lab_attach_from(u32 i)
 	for (; i < known; i++) {
 		int error = disks[i].m.entry->flags & LAB_ABSENT ? 0 : lab_attach(i);
 
-		if (error)	/* the host reads it among the kernel's messages */
+		if (error)	/* the host reads the kernel's messages */
 			pr_err("disk %u: %d\n", i, error);
 	}
 	pr_info("%u disks, %llu blocks of %u bytes, %llu in use\n", known, header->blocks, LAB_BLOCK,
@@ -1264,9 +1264,9 @@ static void lab_attach_from(u32 i)
 }
 
 /*
- * Stops the guest at this instruction, for a snapshot: QEMU has -device pvpanic -action panic=pause. It
- * may go on over another region, whose header and table are read anew: offsets may differ, and disks
- * beyond those that were here appear. Until they are read no interrupt may look at the region.
+ * Stops the guest at this instruction, for a snapshot: QEMU has -device pvpanic -action panic=pause. The guest
+ * may continue over another region, so header and table are read again: offsets may differ, and there may be
+ * further disks. Until they are read no interrupt may access the region.
  */
 static int stop_set(const char *text, const struct kernel_param *param)
 {
@@ -1280,7 +1280,7 @@ static int stop_set(const char *text, const struct kernel_param *param)
 	first = known;
 	spin_lock_irqsave(&lab_lock, flags);
 	outb(1, 0x505);
-	barrier();	/* all of the region may have changed */
+	barrier();	/* the whole region may have changed */
 	error = lab_locate();
 	spin_unlock_irqrestore(&lab_lock, flags);
 	if (!error)
@@ -1301,7 +1301,7 @@ static int __init lab_init(void)
 		error = lab_add();
 	if (!error)
 		error = misc_register(&io_device);
-	if (!error && misc_register(&random_device))	/* /dev/urandom is the kernel's then */
+	if (!error && misc_register(&random_device))	/* then /dev/urandom is the kernel's */
 		random_device.this_device = NULL;
 	if (error) {
 		lab_unmap();

@@ -2,8 +2,8 @@
 /*
  * Contents of disks in a region (region.h): the map of blocks, and the undo log of drives with a volatile cache.
  *
- * One file for the guest's kernel and for tests in user space: no lock and no allocation. The includer keeps
- * two calls from running at once.
+ * One file for the guest's kernel and for tests in user space: no lock and no allocation. The includer must
+ * serialise calls.
  */
 #ifndef LAB_MAP_H
 #define LAB_MAP_H
@@ -29,7 +29,7 @@ static inline void set_bit(u64 bit, unsigned long *bits)
 	bits[bit / 64] |= 1ul << bit % 64;
 }
 
-/* The first byte that is another; NULL: none. */
+/* Returns the first byte with another value; NULL: none. */
 static inline const void *memchr_inv(const void *data, int byte, size_t size)
 {
 	const u8 *at = data;
@@ -56,9 +56,9 @@ static struct lab_header *header;
 static struct lab_state *state;
 
 /*
- * QEMU may end at any instruction, and the region stays as it is then. Hence the order of stores below:
- * a block is in the map, or free, or (after such an end) lost until the host repairs the list, and never
- * two of these; one that is not in the map holds zeros.
+ * QEMU may end at any instruction, and leaves the region as it is. The order of the stores below ensures that
+ * a block is in the map, or free, or (after such an end) lost until the host repairs the list, but never two
+ * of these. A block that is not in the map holds zeros.
  */
 static inline u32 lab_block_new(void)
 {
@@ -86,11 +86,11 @@ static inline void *lab_block_data(u32 entry)
 
 static inline u32 lab_block_of(struct lab_map *m, u64 index)
 {
-	/* Reading a hole of the host's file may take memory there: a map of 12 TiB is 768 MiB of holes. */
+	/* Reading a hole in the host's file may allocate memory: the map of 12 TiB is 768 MiB of holes. */
 	return test_bit(index >> LAB_MAP_SHIFT, m->present) ? m->map[index] : 0;
 }
 
-/* Zeros, without writing to pages that hold nothing else: they may be holes in the host's file. */
+/* Writes zeros, but not to pages of zeros: they may be holes in the host's file. */
 static inline void lab_clear(void *data, u32 size)
 {
 	u32 n;
@@ -117,7 +117,7 @@ static inline void lab_block_free(struct lab_map *m, u64 index)
 	state->used--;
 }
 
-/* What a block holds that was never written. */
+/* Returns the contents of a block that was never written. */
 static inline void *lab_base(struct lab_map *m, u64 position, u32 size)
 {
 	if (!(m->entry->flags & LAB_BASE) || position + size > base_size)
@@ -125,7 +125,7 @@ static inline void *lab_base(struct lab_map *m, u64 position, u32 size)
 	return base + position;
 }
 
-/* A block to write to, or NULL: none is left. */
+/* Returns a block for writing; NULL: none is left. */
 static inline void *lab_block_get(struct lab_map *m, u64 index)
 {
 	u32 entry = lab_block_of(m, index);
@@ -145,7 +145,7 @@ static inline void *lab_block_get(struct lab_map *m, u64 index)
 	return lab_block_data(entry);
 }
 
-/* Within one block. */
+/* Reads within one block. */
 static inline void lab_read(struct lab_map *m, u64 position, void *to, u32 size)
 {
 	u32 entry = lab_block_of(m, position >> LAB_BLOCK_SHIFT);
@@ -175,14 +175,14 @@ static inline bool lab_write(struct lab_map *m, u64 position, const void *from, 
 	return true;
 }
 
-/* --- a drive's volatile cache: new data are in the map, and what they replaced in the undo log --- */
+/* --- a drive's volatile cache: the map has new data, the undo log has the replaced data ----------- */
 
 static inline void *lab_undo_data(struct lab_map *m, u32 slot)
 {
 	return region + m->entry->undo_data + (u64)slot * LAB_DRIVE_PAGE;
 }
 
-/* The host undoes what is here when the cache is lost: an entry is whole before its sectors are set. */
+/* The host applies the undo log when the cache is lost. An entry is complete before its sectors are set. */
 static inline void lab_undo_keep(struct lab_map *m, u64 page, u32 sectors, u32 slot)
 {
 	struct lab_undo *u = &m->undo[slot];
@@ -214,7 +214,7 @@ static inline void lab_undo_keep(struct lab_map *m, u64 page, u32 sectors, u32 s
 	barrier();
 }
 
-/* The oldest entry of the undo log with this sector: what the medium holds. NULL: the map has it. */
+/* Returns the oldest undo entry with this sector, the medium's contents. NULL: the map has them. */
 static inline struct lab_undo *lab_undo_of(struct lab_map *m, u64 sector)
 {
 	struct lab_undo *found = NULL, *u;
@@ -225,7 +225,7 @@ static inline struct lab_undo *lab_undo_of(struct lab_map *m, u64 sector)
 	return found;
 }
 
-/* A sector of the medium, to be written to. NULL: no block is left. */
+/* Returns a sector of the medium for writing; NULL: no block is left. */
 static inline u8 *lab_medium(struct lab_map *m, u64 sector)
 {
 	struct lab_undo *u = lab_undo_of(m, sector);

@@ -1,18 +1,18 @@
 /* A disk with the timing of a disk: an nbdkit plugin over a raw, sparse file.
  *
- * drive.h computes the times, as nanoseconds of CLOCK_MONOTONIC. One thread advances it; requests wait
- * until it has told them their end. However late the host wakes that thread, each request ends as of its
- * computed time, so lateness does not add up. How late each answer was is counted, and `stats`
- * reports it. Drives turn with the host's clock, not from when their servers began: between each other
- * they stand as their seeds say, in every run.
+ * drive.h computes the times, as nanoseconds of CLOCK_MONOTONIC. One thread advances the drive; requests
+ * wait for that thread. If the host wakes the thread late, the drive still uses the computed end of each
+ * request, so delays do not add up. The server counts the delay of each reply, and `stats` reports it.
+ * The platters' angle depends on the host's clock and not on the server's start: the angles between drives
+ * depend only on their seeds, in every run.
  *
- * What is in the cache is in this process's memory and nowhere else: it can be lost on command, and is lost
- * when the process is killed. Faults are commands, one line each, over the unix socket `control`; see
+ * The cache is only in this process's memory. A command can drop it, and it is lost when the process is
+ * killed. Faults are commands, one line each, over the unix socket `control`; see
  * `command()`.
  *
- * speed=0: nobody waits. While requests are in flight the clock goes to the next event at once.
+ * speed=0: no request waits. While requests are in flight the clock jumps to the next event.
  *
- * log=FILE: what the drive was given, and what it computed, for drive/tests/replay_drive.c. Lines:
+ * log=FILE: a log of requests and computed times, for drive/tests/replay_drive.c. Lines:
  *   drive SIZE START NAME=VALUE ...                  its parameters
  *   NUMBER ARRIVAL read|write|flush FUA OFFSET LENGTH -> COMPLETION [failed]
  *   NUMBER TIME stall UNTIL
@@ -55,7 +55,7 @@
 
 static struct lab_drive_parameters P;
 static const char *file, *control, *log_file;
-static bool waits = true;       /* else nobody waits: speed=0 */
+static bool waits = true;       /* false with speed=0 */
 
 #define NUMBER(name) { #name, offsetof(struct lab_drive_parameters, name) }
 static const struct { const char *name; size_t offset; } numbers[] = {
@@ -78,7 +78,7 @@ struct request {
   bool fua, cached, done, failed;
   uint64_t number, arrival, offset, completion;
   uint32_t length;
-  const unsigned char *data;    /* a write's */
+  const unsigned char *data;    /* data of a write */
   pthread_cond_t wake;
 };
 
@@ -86,7 +86,7 @@ struct fault {
   unsigned id;                  /* 0: free */
   enum { ERROR_READ = 1, ERROR_WRITE = 2, ROT = 4 } kind;
   uint64_t offset, length;
-  int64_t left;                 /* how many more times; -1: always */
+  int64_t left;                 /* remaining times; -1: always */
   uint8_t flip;
 };
 
@@ -95,7 +95,7 @@ static pthread_cond_t work;     /* on the monotonic clock, set up in get_ready *
 static int fd = -1, listener = -1;
 static FILE *log_to;
 static uint64_t size, origin, virtual_now, numbered;
-static uint64_t armed;          /* until when the timer's thread sleeps */
+static uint64_t armed;          /* wake-up time of the timer's thread */
 static struct lab_drive *drive;
 static unsigned char *cache;    /* by slot */
 static bool quitting;
@@ -120,7 +120,7 @@ static uint64_t now(void)
   return (uint64_t)t.tv_sec * LAB_SECOND + (uint64_t)t.tv_nsec;
 }
 
-/* What the drive does next may have changed: the thread that sleeps until then must know. */
+/* The drive's next event may have changed: wakes the timer's thread if necessary. */
 static void rearm(void)
 {
   if (lab_drive_next(drive) < armed || !waits)
@@ -210,7 +210,7 @@ static void overlay(uint64_t page, bool old, unsigned char *into, uint64_t offse
   }
 }
 
-/* What a read sees: the medium with its rot, and over it what is newer in the cache. */
+/* Reads data as a request sees them: the medium with its corruption, and newer data from the cache. */
 static int read_data(void *into, uint64_t length, uint64_t offset)
 {
   int error = full_pread(into, length, offset);
@@ -279,7 +279,7 @@ static void done(struct lab_drive *d, void *tag, u64 when, bool failed)
 
 static const struct lab_drive_ops operations = { .done = done, .dirty = dirty, .clean = clean };
 
-/* ---- requests. Each enters and leaves with the lock. */
+/* ---- requests. Each function is called and returns with the lock. */
 
 static int perform(enum lab_drive_op op, const void *data, void *into, uint32_t length, uint64_t offset, bool fua)
 {
@@ -386,7 +386,7 @@ static int disk_block_size(void *handle, uint32_t *minimum, uint32_t *preferred,
   return 0;
 }
 
-/* ---- the control socket: a line in, a line out, beginning with "ok" or "error" */
+/* ---- the control socket: a line in, a line out that begins with "ok" or "error" */
 
 static double late_share(double share)
 {
@@ -466,13 +466,13 @@ static uint64_t lose(void)
 /* Commands; offsets and lengths are bytes. Called with the lock.
  *   stats                                   ok and the counters as JSON
  *   reset                                   counters to 0
- *   error read|write OFFSET LENGTH [TIMES]  EIO for what touches the range; ok ID
- *   rot OFFSET LENGTH [FLIP]                the medium's bytes change, once; a write mends them; ok
- *   misread OFFSET LENGTH [FLIP]            they come out changed until the fault is cleared; ok ID
- *   clear [ID]                              that fault, or all, and a stall
- *   stall SECONDS|release                   nothing completes for that long, or until `release`
- *   release                                 the stall ends
- *   lose                                    the volatile cache is lost; ok BYTES
+ *   error read|write OFFSET LENGTH [TIMES]  EIO for requests that touch the range; ok ID
+ *   rot OFFSET LENGTH [FLIP]                changes the medium's bytes once; a write restores them; ok
+ *   misread OFFSET LENGTH [FLIP]            reads return changed bytes until the fault is cleared; ok ID
+ *   clear [ID]                              removes that fault, or all and a stall
+ *   stall SECONDS|release                   completes no request for that long, or until `release`
+ *   release                                 ends the stall
+ *   lose                                    drops the volatile cache; ok BYTES
  */
 static void command(char *line, FILE *out)
 {
@@ -580,7 +580,7 @@ static void *listen_to_control(void *unused)
   }
 }
 
-/* ---- beginning and end */
+/* ---- start and end */
 
 static int disk_config(const char *key, const char *value)
 {
@@ -639,7 +639,7 @@ static int make_control(void)
   return 0;
 }
 
-/* Sparse as far as it is not used: only what is written to takes memory. */
+/* Allocates sparse memory: only written pages use memory. */
 static void *zeros(uint64_t bytes)
 {
   void *found = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -687,8 +687,8 @@ static int disk_after_fork(void)
       fprintf(log_to, " %s=%" PRId64, numbers[i].name, *parameter(i));
     fputc('\n', log_to);
   }
-  prctl(PR_SET_TIMERSLACK, 1UL); /* threads inherit it: timers fire when they are due */
-  prctl(PR_SET_PDEATHSIG, 0UL);  /* nbdkit 1.32 has set it, and a kept guest keeps its disks */
+  prctl(PR_SET_TIMERSLACK, 1UL); /* inherited by threads: timers fire on time */
+  prctl(PR_SET_PDEATHSIG, 0UL);  /* nbdkit 1.32 has set it, but the disks of a kept guest must survive */
   if (pthread_create(&timer_thread, NULL, timer, NULL)) {
     nbdkit_error("no thread for the timer");
     return -1;
@@ -700,7 +700,7 @@ static int disk_after_fork(void)
   return 0;
 }
 
-/* An orderly end: what is in the cache goes to the medium. A killed server loses it. */
+/* An orderly end: writes the cache to the medium. A killed server loses its cache. */
 static void disk_cleanup(void)
 {
   pthread_mutex_lock(&lock);

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0 */
 /*
- * When a throttled disk lets a request begin: QEMU's leaky buckets and throttle groups, in integers.
+ * Start times of requests to throttled disks: QEMU's leaky buckets and throttle groups, in integers.
  *
- * The rules are those of QEMU's util/throttle.c and block/throttle-groups.c; the code is not. One file
- * for the guest's kernel and for tests in user space, so it knows no clock, no lock and no allocation:
- * the caller passes the time in nanoseconds, which never goes back, and keeps the waiting requests.
+ * The rules are those of QEMU's util/throttle.c and block/throttle-groups.c; the code is new. One file for
+ * the guest's kernel and for tests in user space. It uses no clock, lock or allocation: the caller passes
+ * the time in nanoseconds, which must never decrease, and holds the waiting requests.
  *
  *   lab_throttle_admit()  a request arrives: it begins now, or the caller queues it
  *   lab_throttle_due()    when the next waiting request begins
- *   lab_throttle_fire()   whose it is; the caller takes the first one of that member and direction and
- *   lab_throttle_begin()  says how large it is (or lab_throttle_pass(): there is none any more)
+ *   lab_throttle_fire()   returns its member; the caller takes the first request of that member and
+ *   lab_throttle_begin()  direction, and passes its size (or lab_throttle_pass(): the request is gone)
  *
  * QEMU counts in doubles. Here a bucket counts billionths of a unit, and a unit of an operations
- * bucket is one byte of op_size: then all that leaks in whole nanoseconds and all that is poured in is
- * a whole number, and nothing is ever rounded but the wait itself, which QEMU cuts off to whole
- * nanoseconds as well.
+ * bucket is one byte of op_size. So the amounts that leak in whole nanoseconds, and the amounts that
+ * are added, are whole numbers. Only the wait is rounded: down to whole nanoseconds, as in
+ * QEMU.
  */
 #ifndef LAB_THROTTLE_H
 #define LAB_THROTTLE_H
@@ -28,11 +28,11 @@ typedef uint64_t u64;
 typedef uint32_t u32;
 #endif
 
-/* Most members that a group may have. */
+/* Most members of a group. */
 #define LAB_MEMBERS	64
 #define LAB_NEVER	(~0ull)
 #define LAB_SECOND	1000000000ull
-/* QEMU's THROTTLE_VALUE_MAX: of a rate, and of a burst's rate times its length. */
+/* QEMU's THROTTLE_VALUE_MAX, for a rate, and for a burst's rate times its length. */
 #define LAB_RATE_MAX	1000000000000000ull
 
 typedef unsigned __int128 lab_u128;
@@ -45,16 +45,16 @@ enum lab_bucket_index {
 	LAB_BUCKETS
 };
 
-/* One limit as a user writes it; all zero: none. */
+/* One limit in the user's units; all zero: no limit. */
 struct lab_limit {
 	u64 avg;	/* units per second that leak */
 	u64 max;	/* units per second while a burst lasts; 0: bucket of a tenth of a second */
-	u64 seconds;	/* how long a burst may last; 0 is 1 */
+	u64 seconds;	/* longest burst; 0 means 1 */
 };
 
 struct lab_bucket {
 	u64 avg, max;		/* per second, in scaled units */
-	lab_u128 size;		/* levels up to which a request begins at once, in billionths */
+	lab_u128 size;		/* level up to which a request begins at once, in billionths */
 	lab_u128 burst_size;
 	lab_u128 level;
 	lab_u128 burst_level;	/* leaks at max; counts only if bursts are longer than a second */
@@ -64,19 +64,19 @@ struct lab_bucket {
 struct lab_throttle {
 	struct lab_bucket bucket[LAB_BUCKETS];
 	u64 op_size;	/* 0: every request is one operation */
-	u64 leaked;	/* up to when the buckets have leaked */
-	u64 timers;	/* how many were ever armed: equal times go in the order of arming */
+	u64 leaked;	/* time up to which the buckets have leaked */
+	u64 timers;	/* number of armed timers: equal times fire in the order of arming */
 	u32 members;
 	struct {
 		bool armed;
 		u64 due;
 		u64 order;
-		u32 token;	/* whose turn it is; while armed, whose request begins at due */
+		u32 token;	/* member whose turn it is; while armed, the member whose request begins at due */
 		u32 pending[LAB_MEMBERS];
 	} way[LAB_DIRECTIONS];
 };
 
-/* Whether QEMU would take this limit, and whether its scaled rate fits. */
+/* Returns whether QEMU would accept this limit, and its scaled rate fits. */
 static inline bool lab_limit_valid(const struct lab_limit *l, u64 scale)
 {
 	if (l->avg > LAB_RATE_MAX || l->max > LAB_RATE_MAX || l->seconds > 0xffffffffull)
@@ -88,7 +88,7 @@ static inline bool lab_limit_valid(const struct lab_limit *l, u64 scale)
 	return !scale || (l->avg < (1ull << 62) / scale && l->max < (1ull << 62) / scale);
 }
 
-/* Full capacity from now on. False: a limit is not valid, and nothing is limited. */
+/* Starts with full capacity. False: a limit is not valid, and nothing is limited. */
 static inline bool lab_throttle_init(struct lab_throttle *t, const struct lab_limit *limits, u64 op_size,
 				     u32 members, u64 now)
 {
@@ -130,7 +130,7 @@ static inline bool lab_throttle_limits(const struct lab_throttle *t)
 	return false;
 }
 
-/* n / d, at most half of what a u64 holds: a time that can still be added to. The kernel has no __udivti3. */
+/* Returns n / d, at most half of the largest u64, so that a time can be added. The kernel has no __udivti3. */
 static inline u64 lab_divide(lab_u128 n, u64 d)
 {
 	u64 quotient = 0, rest = (u64)(n >> 64);
@@ -184,7 +184,7 @@ static inline u64 lab_bucket_wait(const struct lab_bucket *b)
 	return 0;
 }
 
-/* Nanoseconds until a request in this direction may begin. */
+/* Returns the nanoseconds until a request in this direction may begin. */
 static inline u64 lab_throttle_wait(const struct lab_throttle *t, enum lab_direction dir)
 {
 	const int counts[] = { LAB_BYTES_TOTAL, LAB_BYTES_READ + dir, LAB_OPS_TOTAL, LAB_OPS_READ + dir };
@@ -209,7 +209,7 @@ static inline void lab_bucket_pour(struct lab_bucket *b, u64 units)
 
 static inline void lab_throttle_account(struct lab_throttle *t, enum lab_direction dir, u64 bytes)
 {
-	/* An operation is op_size of its bucket's units, a larger request as many as it has bytes. */
+	/* An operation costs op_size units of its bucket, a larger request one unit per byte. */
 	u64 ops = !t->op_size ? 1 : bytes > t->op_size ? bytes : t->op_size;
 
 	lab_bucket_pour(&t->bucket[LAB_BYTES_TOTAL], bytes);
@@ -226,12 +226,12 @@ static inline void lab_throttle_arm(struct lab_throttle *t, enum lab_direction d
 	t->way[dir].token = token;
 }
 
-/* The member after the one that had its turn, if it has something to wait for; else the one that asks. */
+/* Returns the next member with waiting requests after the last one; if none waits, the calling member. */
 static inline u32 lab_throttle_next(const struct lab_throttle *t, u32 asks, enum lab_direction dir)
 {
 	u32 start = t->way[dir].token, token = start;
 
-	do {	/* QEMU puts a new member in front of its list, so it goes round from last to first */
+	do {	/* QEMU adds new members at the front of its list, so it goes from last to first */
 		token = token ? token - 1 : t->members - 1;
 		if (t->way[dir].pending[token])
 			return token;
@@ -239,7 +239,7 @@ static inline u32 lab_throttle_next(const struct lab_throttle *t, u32 asks, enum
 	return asks;
 }
 
-/* Whether this member has to wait, with the timer armed that ends it. */
+/* Returns whether this member has to wait; if so, arms the timer that ends the wait. */
 static inline bool lab_throttle_waits(struct lab_throttle *t, u32 member, enum lab_direction dir, u64 now)
 {
 	u64 wait;
@@ -253,14 +253,14 @@ static inline bool lab_throttle_waits(struct lab_throttle *t, u32 member, enum l
 	return wait;
 }
 
-/* A request that fire() announced is not there any more: go on with the next one. */
+/* The request from fire() no longer exists: continue with the next one. */
 static inline void lab_throttle_pass(struct lab_throttle *t, u32 member, enum lab_direction dir, u64 now)
 {
 	u32 token = lab_throttle_next(t, member, dir);
 
 	if (!t->way[dir].pending[token] || lab_throttle_waits(t, token, dir, now))
 		return;
-	/* Nothing to wait for: one more of this member's, if it has one, goes before all other timers. */
+	/* No wait: this member's next request, if it has one, begins before all other timers. */
 	if (t->way[dir].pending[member]) {
 		lab_throttle_arm(t, dir, member, now);
 		t->way[dir].order = 0;
@@ -269,7 +269,7 @@ static inline void lab_throttle_pass(struct lab_throttle *t, u32 member, enum la
 	}
 }
 
-/* A request begins: it pays with its whole size, and the next one's time is known. */
+/* A request begins: adds its whole size to the buckets, and computes the next request's time. */
 static inline void lab_throttle_begin(struct lab_throttle *t, u32 member, enum lab_direction dir, u64 bytes,
 				      u64 now)
 {
@@ -277,7 +277,7 @@ static inline void lab_throttle_begin(struct lab_throttle *t, u32 member, enum l
 	lab_throttle_pass(t, member, dir, now);
 }
 
-/* Whether a request that arrives begins now; if not, the caller appends it to the member's queue. */
+/* Returns whether an arriving request begins now; if not, the caller appends it to the member's queue. */
 static inline bool lab_throttle_admit(struct lab_throttle *t, u32 member, enum lab_direction dir, u64 bytes,
 				      u64 now)
 {
@@ -302,7 +302,7 @@ static inline enum lab_direction lab_throttle_first(const struct lab_throttle *t
 	return write ? LAB_WRITE : LAB_READ;
 }
 
-/* When the next waiting request begins; LAB_NEVER: none waits. */
+/* Returns the time when the next waiting request begins; LAB_NEVER: none waits. */
 static inline u64 lab_throttle_due(const struct lab_throttle *t)
 {
 	enum lab_direction dir = lab_throttle_first(t);
@@ -310,7 +310,7 @@ static inline u64 lab_throttle_due(const struct lab_throttle *t)
 	return t->way[dir].armed ? t->way[dir].due : LAB_NEVER;
 }
 
-/* The member whose first waiting request begins at lab_throttle_due(), and its direction. */
+/* Returns the member whose first waiting request begins at lab_throttle_due(), and its direction. */
 static inline u32 lab_throttle_fire(struct lab_throttle *t, enum lab_direction *dir)
 {
 	u32 member;
