@@ -19,7 +19,6 @@ TESTS = [
     *(f"tests/unit/test_docs.py::test_{n}" for n in range(6)),
     *(f"tests/unit/test_units.py::test_{n}" for n in range(30)),
     *(f"tests/unit/test_wheel.py::test_{n}" for n in range(1)),
-    *(f"tests/unit/test_quick.py::test_{n}" for n in range(2)),
     *(f"tests/unit/test_realdisks_race.py::test_{n}" for n in range(3)),
     *(f"tests/guest/test_real_disks.py::test_{n}" for n in range(4)),
     *(f"tests/guest/test_main_job.py::test_{n}" for n in range(5)),
