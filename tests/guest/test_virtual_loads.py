@@ -46,7 +46,7 @@ def array_cell(chance: random.Random, level: int, *, bitmap: bool) -> dict[str, 
     if level != 1:
         array["chunk"] = f"{2 ** chance.randint(4, 9)}KiB"
     if level:
-        array |= {"component_size": "1GiB", "initial_sync": "assume_clean", "bitmap": "none"}
+        array |= {"component_size": "512MiB", "initial_sync": "assume_clean", "bitmap": "none"}
     if bitmap:
         array |= {"bitmap": "internal", "bitmap_chunk": f"{2 ** chance.randint(8, 12)}KiB"}
     depth = 2 ** chance.randint(0, 5)
@@ -54,7 +54,7 @@ def array_cell(chance: random.Random, level: int, *, bitmap: bool) -> dict[str, 
         {"name": "load", "rw": "randwrite", "iodepth": depth, "time_based": True, "runtime": "10s"},
         {
             "count": disks - disks % 2 if level == 10 else disks,
-            "size": "2GiB",
+            "size": "1GiB",
             "preset": chance.choice(["hdd_7200", "hdd_10000"]),
         },
         array=array,
