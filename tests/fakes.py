@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from lab.compile.guest.program import CUT
 from lab.compile.scenario.document import compile_scenario
@@ -36,6 +36,7 @@ from lab.model.execution.procedure import (
 )
 from lab.model.result.document import Outcome
 from lab.model.result.measurement import Check
+from lab.model.result.noise import NoiseFloor
 from lab.model.scenario.document import Cell
 from lab.plugins import catalog
 from lab.store.runs import RunStore, StoredCell, StoredOutcome, StoredRun
@@ -357,6 +358,13 @@ def clean_environment(base: Path) -> dict[str, str]:
     }
 
 
+FLOORS: Final = tuple(
+    NoiseFloor(disks="throttle", metric=metric, deviation=0.0023, freedom=9, runs=2)
+    for metric in ("throughput", "iops", "seconds")
+)
+"""Of throttled disks: nine values of ``raid5-parity-last``, run twice on two CPUs without KVM."""
+
+
 def stored_run(parent: Path, *, finished: bool = True) -> RunStore:
     """The main job as if it had run: three cells, the last of which was lost."""
     compiled = compile_scenario(catalog.scenario_path("raid5-parity-last"))
@@ -376,6 +384,7 @@ def stored_run(parent: Path, *, finished: bool = True) -> RunStore:
             for c in compiled.cells
         ),
         claims=scenario.claims,
+        noise=FLOORS,
     )
     store.save_run(run)
     for cell, megabytes in zip(compiled.cells, (10.4, 10.7, None), strict=True):

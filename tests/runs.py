@@ -18,6 +18,7 @@ from lab.model.result.measurement import Check
 from lab.model.scenario.document import Cell, InitialSync, Workload
 from lab.plugins.workloads.fio import CUT
 from lab.store.runs import RunStore, StoredCell, StoredOutcome, StoredRun
+from tests.fakes import FLOORS
 
 LAYOUTS = """\
 title: Test fixture, RAID 5 layouts
@@ -173,6 +174,7 @@ def theory_run(
                 StoredCell(id=cell_id(c), cell=c, published=identity(c) in compiled.published)
                 for c in compiled.cells
             ),
+            noise=FLOORS,
             claims=scenario.claims,
         )
     )

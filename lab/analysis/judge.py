@@ -2,9 +2,10 @@
 
 A claim about cells or workloads that are not there, or not yet, is ``not_tested``; one whose cells
 failed is ``inconclusive``: that the lab could not find out is no evidence against anybody. Each
-figure is an interval: the median's, with the host's noise. What lies wholly inside an expectation
-holds, what lies wholly outside is refuted, and what does neither is inconclusive, as of two
-one-sided tests (Schuirmann 1987, Journal of Pharmacokinetics and Biopharmaceutics 15:657).
+comparison is an interval (``estimate``). What lies wholly inside its limits holds, what lies wholly
+outside is refuted, and what does neither is inconclusive, as of two one-sided tests (Schuirmann
+1987, Journal of Pharmacokinetics and Biopharmaceutics 15:657). So is a comparison whose interval is
+not known: one trial without known noise decides nothing.
 """
 
 from __future__ import annotations
@@ -12,13 +13,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from math import inf, log
 from statistics import median
-from typing import assert_never
+from typing import Final, assert_never
 
-from lab.core.statistics import Interval, ratio
+from lab.analysis.estimate import Estimate, Kind, look_for, quotient
+from lab.analysis.margin import MARGIN
+from lab.analysis.sequential import look_after
+from lab.core.statistics import Spread, pooled
 from lab.core.units import format_figure, format_times
 from lab.model.result.calibration import CALIBRATED, VIRTUAL_DRIVES
-from lab.model.result.document import CellMeasurement, CellResult, ClaimResult, Outcome
+from lab.model.result.document import (
+    SAME,
+    Basis,
+    CellMeasurement,
+    CellResult,
+    ClaimResult,
+    Outcome,
+    Part,
+)
 from lab.model.result.measurement import COUNTERS, GUEST_CPU, UNCONTENDED
 from lab.model.scenario.claim import (
     Bound,
@@ -56,15 +69,65 @@ class JudgedCell:
     bitmap_shares: Mapping[str, float] = field(default_factory=dict)
     """Workload to the part of the disks' operations that can be writes of the bitmap, at most;
     without those of which that says nothing."""
+    seeds: tuple[int, ...] = ()
+    """Of its trials in virtual time; empty in real time."""
+    drawn: bool = True
+    """Whether a seed changes anything in the cell."""
+    noise: Mapping[str, Spread] = field(default_factory=dict)
+    """Metric to the noise floor that was measured on the host, in real time."""
+    disks: str = ""
+    """The kind of its disks."""
+    margins: Mapping[str, float] = field(default_factory=dict)
+    """Workload to the share below which its directions are no difference."""
+    counted: frozenset[tuple[str, str]] = frozenset()
+    """Workload and metric of its counted values."""
+    kinds: Mapping[tuple[str, str], Kind] = field(default_factory=dict)
+    """How far its workloads' metrics differ between trials of all cells of their kind."""
 
 
 def judge(claims: Sequence[Claim], cells: Sequence[JudgedCell]) -> tuple[ClaimResult, ...]:
     """A verdict for every claim, in order, and what theory would have it be."""
     said = [_as_predicted(cell) for cell in cells]
+    known = _with_kinds(cells)
     return tuple(
-        _judge(claim, cells).model_copy(update={"predicted": _predicted(claim, said)})
+        _judge(claim, known).model_copy(update={"predicted": _predicted(claim, said)})
         for claim in claims
     )
+
+
+def comparisons(claim: Claim, cells: int = 2) -> int:
+    """Comparisons that a claim consists of; of one along an axis, with so many cells."""
+    match claim.expect:
+        case Order(values=values):
+            return len(values) - 1
+        case Same(values=values):
+            return len(values) if len(values) > 2 else 1
+        case Monotonic():
+            return cells - 1
+        case _:
+            return 1
+
+
+def _with_kinds(cells: Sequence[JudgedCell]) -> list[JudgedCell]:
+    groups: dict[tuple[str, bool, str, str], list[tuple[float, ...]]] = {}
+    for cell in cells:
+        if cell.drawn and cell.result.outcome is Outcome.DONE:
+            for one in cell.result.measurements:
+                if min(one.values) > 0 and not cell.result.doubts(one.workload):
+                    key = (cell.disks, bool(cell.seeds), one.workload, one.metric)
+                    groups.setdefault(key, []).append(tuple(map(log, one.values)))
+    found = {key: Kind(spread=pooled(logs), cells=len(logs)) for key, logs in groups.items()}
+    return [
+        replace(
+            cell,
+            kinds={
+                (workload, metric): kind
+                for (disks, sealed, workload, metric), kind in found.items()
+                if (disks, sealed) == (cell.disks, bool(cell.seeds))
+            },
+        )
+        for cell in cells
+    ]
 
 
 def _as_predicted(cell: JudgedCell) -> JudgedCell:
@@ -76,13 +139,19 @@ def _as_predicted(cell: JudgedCell) -> JudgedCell:
         for p in cell.result.predictions
     )
     update = {"outcome": Outcome.DONE, "measurements": found, "checks": (), "counters": ()}
-    return replace(cell, result=cell.result.model_copy(update=update))
+    return replace(
+        cell, result=cell.result.model_copy(update=update), seeds=(FIRST_SEED,), drawn=False
+    )
+
+
+FIRST_SEED: Final = 1
+"""Of what has no chance in it: a prediction."""
 
 
 def _predicted(claim: Claim, cells: Sequence[JudgedCell]) -> float | None:
     """The figure of the claim by theory; ``None`` where theory is silent on a part of it."""
     try:
-        return _hold(claim, cells)[1]
+        return _hold(claim, cells).measured
     except _MissingError:
         return None
 
@@ -90,7 +159,7 @@ def _predicted(claim: Claim, cells: Sequence[JudgedCell]) -> float | None:
 def _judge(claim: Claim, cells: Sequence[JudgedCell]) -> ClaimResult:
     expected = in_words(claim)
     try:
-        holds, measured, reason = _hold(claim, cells)
+        found = _hold(claim, cells)
     except _MissingError as missing:
         return ClaimResult(
             id=claim.id,
@@ -100,68 +169,142 @@ def _judge(claim: Claim, cells: Sequence[JudgedCell]) -> ClaimResult:
             expected=expected,
             reason=str(missing),
         )
+    holds, reason = _all([part.holds for part in found.parts]), found.said
     verdict = _VERDICTS[holds]
     if unshown := _unshown_bitmap(claim, cells):
         verdict = Verdict.INCONCLUSIVE
         reason += f"; {unshown}"
     elif holds is None:
-        reason += f"; {_UNDECIDED}"
-    elif not holds and (share := _guest_share(claim, measured, cells)):
+        reason += f"; {_why_open(claim, found.parts, cells)}"
+    elif not holds and (share := _guest_share(claim, found.measured, cells)):
         verdict = Verdict.INCONCLUSIVE
         reason += f"; the guest itself takes up to {share:.0%} of these disks' time for a request"
+    elif not holds and found.margin and all(_equal(part, found.margin) for part in found.parts):
+        reason += f"; no difference: less than {100 * found.margin:.3g} %"
     return ClaimResult(
         id=claim.id,
         says=claim.says,
         verdict=verdict,
-        measured=measured,
+        measured=found.measured,
         published=claim.published,
         expected=expected,
         reason=reason,
+        parts=found.parts,
     )
 
 
 _VERDICTS = {True: Verdict.HOLDS, False: Verdict.REFUTED, None: Verdict.INCONCLUSIVE}
-_UNDECIDED = "too close to tell: trials and runs on this host vary by more"
 
 
-def _hold(claim: Claim, cells: Sequence[JudgedCell]) -> tuple[bool | None, float, str]:
-    """Whether it holds (``None``: too close to tell), the figure to show, and why."""
+def _equal(part: Part, margin: float) -> bool:
+    """Whether a ratio lies wholly inside the margin around 1."""
+    both = {"at_least": 1 / (1 + margin), "at_most": 1 + margin}
+    return part.model_copy(update=both).holds is True
+
+
+def _why_open(claim: Claim, parts: Sequence[Part], cells: Sequence[JudgedCell]) -> str:
+    """Why a claim is not decided, and what it would take."""
+    part = next(part for part in parts if part.holds is None)
+    trials = f"{part.trials} trial{'' if part.trials == 1 else 's'}"
+    if part.basis is Basis.NOISE:
+        return "too close to tell: runs on this host vary by more"
+    if part.basis is Basis.COUNTED:
+        return f"the {trials} counted differently"
+    known = "seeds change the value" if part.basis is Basis.SEEDS else _REAL
+    kinds = [
+        kind.cells
+        for value, cell in _compared(claim, cells)
+        if (kind := cell.kinds.get((value.workload, value.metric)))
+    ]
+    look = look_for(part.trials, min(kinds, default=1))
+    more = f"the next look is after {look} trials" if look else "no more trials are looked at"
+    if part.low is None or part.high is None:
+        return f"{known}, and {trials} cannot tell by how much: {more}"
+    used = look_after(part.trials)
+    return (
+        f"too close to tell: after {used} trials it is between {part.low:.4g} and {part.high:.4g};"
+        f" {more}"
+    )
+
+
+_REAL: Final = "the noise of such values on this host is not known"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What a claim's cells say of it."""
+
+    parts: tuple[Part, ...]
+    measured: float
+    """The value to show."""
+    said: str
+    margin: float = 0.0
+    """Of a direction; 0: the claim is none."""
+
+
+def _hold(claim: Claim, cells: Sequence[JudgedCell]) -> _Found:
+    """Compare, with the value to show and what was measured in words."""
     match claim.expect:
         case Bound() as bound:
             value = _value(bound.value, cells)
+            part = value.part(*limits(bound))
             near = bound.near if bound.within else None
-            off = f", {_percent(value.middle, near)} off" if near else ""
+            off = f", {_percent(part.measured, near)} off" if near else ""
             said = f"{_show(bound.value, value)} was measured{off}"
-            return value.within(*limits(bound)), value.middle, said
+            return _Found(parts=(part,), measured=part.measured, said=said)
         case Ratio() as wanted:
             of, to = _value(wanted.of, cells), _value(wanted.to, cells)
-            value = _quotient(of, to)
-            low = wanted.at_least if wanted.at_least is not None else float("-inf")
-            high = wanted.at_most if wanted.at_most is not None else float("inf")
-            times = f"{format_times(value.middle)}{_scatter(value)}"
-            shown = f"{_show(wanted.of, of)} is {times} times {_show(wanted.to, to)}"
-            return value.within(low, high), value.middle, shown
+            margin = _margin(claim, cells) if 1 in (wanted.at_least, wanted.at_most) else 0.0
+            low = wanted.at_least if wanted.at_least is not None else -inf
+            high = wanted.at_most if wanted.at_most is not None else inf
+            part = _quotient(
+                of,
+                to,
+                low * (1 + margin) if low == 1 else low,
+                high / (1 + margin) if high == 1 else high,
+            )
+            times = f"{format_times(part.measured)}{_off(part)}"
+            said = f"{_show(wanted.of, of)} is {times} times {_show(wanted.to, to)}"
+            return _Found(parts=(part,), measured=part.measured, said=said, margin=margin)
         case Order() as order:
             values = [_value(v, cells) for v in order.values]
-            least = 1 + order.margin
-            steps = [_quotient(a, b) for a, b in pairwise(values)]
-            holds = _all([None if s.low <= least < s.high else s.low > least for s in steps])
-            return holds, values[0].middle, _list(order.values, values)
+            margin = 0.0 if order.margin else _margin(claim, cells)
+            least = 1 + (order.margin or margin)
+            parts = tuple(_quotient(a, b, least, inf) for a, b in pairwise(values))
+            said = _list(order.values, values)
+            return _Found(parts=parts, measured=values[0].middle, said=said, margin=margin)
         case Same() as same:
             values = [_value(v, cells) for v in same.values]
-            middle = median(v.middle for v in values)
-            slack = same.within * abs(middle)
-            holds = _all([v.within(middle - slack, middle + slack) for v in values])
-            return holds, middle, _list(same.values, values)
+            parts = tuple(_alike(values, same.within))
+            said = _list(same.values, values)
+            return _Found(parts=parts, measured=median(v.middle for v in values), said=said)
         case Monotonic() as monotonic:
             values = _along(monotonic, cells)
             signed = values if monotonic.direction == "rising" else values[::-1]
-            least = 1 - monotonic.tolerance
-            steps = [_quotient(b, a) for a, b in pairwise(signed)]
-            holds = _all([s.within(least, float("inf")) for s in steps])
-            return holds, values[-1].middle, _list([monotonic.value] * len(values), values)
+            slack = monotonic.tolerance or 1 - 1 / (1 + _margin(claim, cells))
+            parts = tuple(_quotient(b, a, 1 - slack, inf) for a, b in pairwise(signed))
+            said = _list([monotonic.value] * len(values), values)
+            return _Found(parts=parts, measured=values[-1].middle, said=said)
         case _:
             assert_never(claim.expect)
+
+
+def _alike(values: Sequence[Estimate], within: float) -> list[Part]:
+    """Each value beside the middle one; two beside each other, whose middle is between them."""
+    if len(values) == 2:
+        return [
+            _quotient(
+                values[0], values[1], (1 - within) / (1 + within), (1 + within) / (1 - within)
+            )
+        ]
+    middle = sorted(values, key=lambda v: v.middle)[(len(values) - 1) // 2]
+    return [_quotient(value, middle, 1 - within, 1 + within) for value in values]
+
+
+def _margin(claim: Claim, cells: Sequence[JudgedCell]) -> float:
+    """The widest margin of the cells that a claim compares."""
+    compared = _compared(claim, cells)
+    return max(cell.margins.get(value.workload, MARGIN) for value, cell in compared)
 
 
 def _guest_share(claim: Claim, value: float, cells: Sequence[JudgedCell]) -> float:
@@ -237,12 +380,13 @@ def _all(parts: Sequence[bool | None]) -> bool | None:
     return False if False in parts else None if None in parts else True
 
 
-def _quotient(first: Interval, second: Interval) -> Interval:
-    if first.middle <= 0 or second.middle <= 0:
+def _quotient(first: Estimate, second: Estimate, at_least: float, at_most: float) -> Part:
+    try:
+        return quotient(first, second, at_least, at_most)
+    except ValueError:
         raise _MissingError(
             Verdict.INCONCLUSIVE, "no ratio can be computed: one of the values is 0"
-        )
-    return ratio(first, second)
+        ) from None
 
 
 def limits(bound: Bound) -> tuple[float, float]:
@@ -267,12 +411,12 @@ def _cells(value: Value, cells: Sequence[JudgedCell]) -> list[JudgedCell]:
     return [c for c in picked if c.published]
 
 
-def _value(value: Value, cells: Sequence[JudgedCell]) -> Interval:
+def _value(value: Value, cells: Sequence[JudgedCell]) -> Estimate:
     picked = _cells(value, cells)
     if len(picked) > 1:
         ids = ", ".join(c.result.id for c in picked)
         raise _MissingError(Verdict.NOT_TESTED, f"the claim picks more than one cell: {ids}")
-    return _measured(value, picked[0].result)
+    return _measured(value, picked[0])
 
 
 _DOUBTS = {
@@ -284,7 +428,8 @@ _DOUBTS = {
 """``DOUBTS`` in words: these checks take a value's verdict away."""
 
 
-def _measured(value: Value, result: CellResult) -> Interval:
+def _measured(value: Value, cell: JudgedCell) -> Estimate:
+    result = cell.result
     if result.pending:
         raise _MissingError(Verdict.NOT_TESTED, result.reason)
     if result.outcome is not Outcome.DONE:
@@ -303,7 +448,7 @@ def _measured(value: Value, result: CellResult) -> Interval:
     for measurement in result.measurements:
         same = (measurement.workload, measurement.metric) == (value.workload, value.metric)
         if same and value.disk is None:
-            return measurement.interval
+            return _estimate(measurement, cell)
     if any(measurement.workload == value.workload for measurement in result.measurements):
         raise _MissingError(
             Verdict.NOT_TESTED,
@@ -321,8 +466,24 @@ _FIELDS = {m.name: m.name.removeprefix("disk_") for m in COUNTERS}
 """Counted metric to the field of ``MemberCounters`` that it adds up."""
 
 
-def _counted(value: Value, result: CellResult) -> Interval | None:
-    """The disks' own counters, of one or of all; the median of the trials."""
+def _estimate(found: CellMeasurement, cell: JudgedCell) -> Estimate:
+    """A measurement with what is known of its chance."""
+    name, values = (found.workload, found.metric), found.values
+    equal = max(values) - min(values) <= SAME * max(map(abs, values))
+    if name in cell.counted:
+        return Estimate(values=values, basis=Basis.COUNTED)
+    if cell.seeds and not cell.drawn and equal:
+        return Estimate(values=values, basis=Basis.FIXED)
+    kind = cell.kinds.get(name)
+    if cell.seeds:
+        return Estimate(values=values, basis=Basis.SEEDS, seeds=cell.seeds, kind=kind)
+    if noise := cell.noise.get(found.metric):
+        return Estimate(values=values, basis=Basis.NOISE, noise=noise)
+    return Estimate(values=values, basis=Basis.TRIALS, kind=kind)
+
+
+def _counted(value: Value, result: CellResult) -> Estimate | None:
+    """The disks' own counters, of one or of all, for each trial."""
     field = _FIELDS.get(value.metric)
     sums: dict[int, int] = {}
     for each in result.counters:
@@ -330,11 +491,10 @@ def _counted(value: Value, result: CellResult) -> Interval | None:
             sums[each.trial] = sums.get(each.trial, 0) + getattr(each, field)
     if not sums:
         return None
-    middle = float(median(sums.values()))
-    return Interval(middle=middle, low=middle, high=middle)
+    return Estimate(values=tuple(map(float, sums.values())), basis=Basis.COUNTED)
 
 
-def _along(monotonic: Monotonic, cells: Sequence[JudgedCell]) -> list[Interval]:
+def _along(monotonic: Monotonic, cells: Sequence[JudgedCell]) -> list[Estimate]:
     picked = _cells(monotonic.value, cells)
     along = monotonic.along
     places = [c.fields.get(along) for c in picked]
@@ -343,7 +503,7 @@ def _along(monotonic: Monotonic, cells: Sequence[JudgedCell]) -> list[Interval]:
     if twice := [place for place in places if places.count(place) > 1]:
         why = f"the claim picks more than one cell at {along}: {twice[0]}"
         raise _MissingError(Verdict.NOT_TESTED, why)
-    return [_measured(monotonic.value, c.result) for c in _placed(picked, along)]
+    return [_measured(monotonic.value, c) for c in _placed(picked, along)]
 
 
 def _placed(cells: Sequence[JudgedCell], along: str) -> list[JudgedCell]:
@@ -355,21 +515,23 @@ def _placed(cells: Sequence[JudgedCell], along: str) -> list[JudgedCell]:
     return [cell for _, cell in sorted(zip(numbers, cells, strict=True), key=lambda at: at[0])]
 
 
-def _show(value: Value, figure: Interval) -> str:
-    return f"{format_figure(value.metric, figure.middle)}{_scatter(figure)}"
+def _show(value: Value, found: Estimate) -> str:
+    return f"{format_figure(value.metric, found.middle)}{_off(found.part(-inf, inf))}"
 
 
-def _scatter(figure: Interval) -> str:
-    """How far it may be off; nothing where nobody knows."""
-    off = max(figure.high - figure.middle, figure.middle - figure.low)
-    return f" ±{off / abs(figure.middle):.1%}" if off and figure.middle else ""
+def _off(part: Part) -> str:
+    """How far it may be off; nothing where that is not known."""
+    if part.low is None or part.high is None or not part.measured:
+        return ""
+    off = max(part.high - part.measured, part.measured - part.low)
+    return f" ±{off / abs(part.measured):.1%}" if off else ""
 
 
 def _exact(value: Value, figure: float) -> str:
-    return _show(value, Interval(middle=figure, low=figure, high=figure))
+    return format_figure(value.metric, figure)
 
 
-def _list(values: Sequence[Value], figures: Sequence[Interval]) -> str:
+def _list(values: Sequence[Value], figures: Sequence[Estimate]) -> str:
     said = [_show(v, f) for v, f in zip(values, figures, strict=True)]
     return f"each {said[0]}" if len(set(said)) == 1 < len(said) else ", ".join(said)
 

@@ -21,6 +21,7 @@ from lab.model.result.measurement import (
     Check,
     Measurement,
     Metric,
+    MetricKind,
     Prediction,
     Series,
     SyncSeen,
@@ -58,6 +59,20 @@ def measurements(cell: Cell, raw: Mapping[str, str]) -> tuple[Measurement, ...]:
         trials = [_of_fault(cell, fault, raw, trial) for trial in range(1, cell.trials + 1)]
         found += _each(fault.name, metrics, trials)
     return tuple(found)
+
+
+def counted(cell: Cell) -> frozenset[tuple[str, str]]:
+    """Workload or fault, and metric, of the values that are counts: no clock has a part in them."""
+    metrics: dict[str, Sequence[Metric]] = {
+        w.name: catalog.workload(w.tool).metrics for w in cell.workloads
+    }
+    metrics |= {f.name: (*COMMON, *catalog.fault_kind(f.fault).metrics) for f in cell.faults}
+    return frozenset(
+        (name, metric.name)
+        for name, found in metrics.items()
+        for metric in found
+        if metric.kind is MetricKind.COUNTED
+    )
 
 
 def _parameters(tool: WorkloadTool, workload: Workload) -> Model:

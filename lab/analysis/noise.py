@@ -11,18 +11,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from lab.compile.guest.seeds import draws
+from lab.compile.guest.virtual_time import is_sealed
 from lab.core.statistics import LEVEL, Spread, pooled, reach
-from lab.model.result.measurement import IOPS, SECONDS, THROUGHPUT
+from lab.model.result.document import SAME
 from lab.model.result.noise import NoiseFloor
 from lab.model.scenario.document import Cell
 
 ENOUGH: Final = 5
 """Degrees of freedom from which on a host's own noise is used; Student's t of fewer exceeds 2.6."""
 
-USUAL: Final = Spread(deviation=0.0023, freedom=9)
-"""Default for throttled disks: nine values of ``raid5-parity-last``, run twice on two CPUs without
-KVM."""
-_KNOWN: Final = (THROUGHPUT.name, IOPS.name, SECONDS.name)
+SEALED: Final = "sealed"
+"""What ``disks_of`` calls the disks of a cell in virtual time in which nothing is drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +38,8 @@ class Repetition:
 
 def disks_of(cell: Cell) -> str:
     """The disk models of a cell, which determine its noise."""
+    if is_sealed(cell) and not draws(cell):
+        return SEALED
     return "+".join(sorted({disk.model for disk in cell.disks if disk.count})) or "none"
 
 
@@ -66,11 +68,13 @@ def floors(repetitions: Iterable[Repetition]) -> tuple[NoiseFloor, ...]:
 
 
 def spread_of(known: Sequence[NoiseFloor], disks: str, metric: str) -> Spread | None:
-    """A host's own noise if known well enough, else the default; ``None`` if unknown."""
+    """A host's own noise; ``None`` if it is not known well enough."""
+    if disks == SEALED:
+        return Spread(deviation=SAME, freedom=ENOUGH)
     for floor in known:
         if (floor.disks, floor.metric) == (disks, metric) and floor.freedom >= ENOUGH:
             return Spread(deviation=floor.deviation, freedom=floor.freedom)
-    return USUAL if disks == "throttle" and metric in _KNOWN else None
+    return None
 
 
 def share_of(known: Sequence[NoiseFloor], disks: str, metric: str, level: float = LEVEL) -> float:

@@ -10,13 +10,16 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 from lab.analysis import measure
 from lab.analysis.calibration import check_of
 from lab.analysis.judge import JudgedCell, judge
-from lab.analysis.noise import disks_of, share_of
+from lab.analysis.margin import margins
+from lab.analysis.noise import disks_of, share_of, spread_of
 from lab.analysis.predict import bitmap_updates, predictions
 from lab.analysis.suites import SuiteCell, SuiteTest, claims_of, tests_of
+from lab.compile.guest.seeds import draws, seeds_of
 from lab.compile.guest.suites import suite_of
 from lab.compile.guest.virtual_time import is_sealed
 from lab.compile.scenario.fields import fields_of
 from lab.core.errors import InputError, ToolError
+from lab.core.statistics import Spread
 from lab.host.system import paths
 from lab.model.result.document import (
     UNDER_WAY,
@@ -180,8 +183,22 @@ def _cell(
         published=stored.published,
         bitmap=_bitmap_of(stored.cell),
         bitmap_shares=shares,
+        seeds=seeds_of(stored.cell) if result.clock is CellClock.SEALED else (),
+        drawn=draws(stored.cell),
+        noise=_noise(stored.cell, run, result),
+        disks=disks_of(stored.cell),
+        margins=margins(stored.cell),
+        counted=measure.counted(stored.cell),
     )
     return one, raw
+
+
+def _noise(cell: Cell, run: StoredRun, result: CellResult) -> dict[str, Spread]:
+    """What was known of the host's noise when the cell ran in real time."""
+    if result.clock is not CellClock.REAL:
+        return {}
+    found = {m.metric: spread_of(run.noise, disks_of(cell), m.metric) for m in result.measurements}
+    return {metric: spread for metric, spread in found.items() if spread is not None}
 
 
 def _checks(cell: Cell, outcome: StoredOutcome, raw: Mapping[str, str]) -> tuple[Check, ...]:

@@ -32,7 +32,7 @@ from lab.plugins import catalog
 from lab.report.terminal.comparison import comparison_page
 from lab.results.compare import comparison_of
 from lab.store.runs import RunStore
-from tests.fakes import raw_of, stored_run
+from tests.fakes import FLOORS, raw_of, stored_run
 
 COMPARISONS = 200
 
@@ -184,7 +184,7 @@ BASE = compile_scenario(catalog.scenario_path("raid5-parity-last")).base
 
 def side(found: Result, **changed: object) -> Side:
     cell = BASE.model_copy(update=changed)
-    return Side(result=found, cells={c.id: cell for c in found.cells}, noise=())
+    return Side(result=found, cells={c.id: cell for c in found.cells}, noise=FLOORS)
 
 
 def test_cells_are_paired_by_what_they_are_and_else_by_their_axes() -> None:

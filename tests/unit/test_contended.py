@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from rich.console import Console, RenderableType
 
-from lab.analysis.judge import judge
+from lab.analysis.judge import JudgedCell, judge
 from lab.analysis.noise import Repetition
 from lab.compile.scenario.document import compile_scenario
 from lab.host.system import load, paths
@@ -115,14 +115,12 @@ def test_a_check_without_a_workload_is_about_the_whole_cell(tmp_path: Path) -> N
 
 def test_the_reason_names_the_workload() -> None:
     cell = CellResult(id="c1", axes={}, outcome=Outcome.DONE, checks=(failed("write"),))
-    judged = cast("Any", SimpleNamespace(result=cell, fields={}, published=True, bitmap=()))
+    judged = JudgedCell(result=cell, fields={}, published=True)
     value = {"workload": "write"}
     claim = Claim.model_validate(
         {"id": "a", "says": "s", "expect": {"kind": "bound", "value": value, "at_least": 1}}
     )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lab.analysis.judge._as_predicted", lambda cell: cell)
-        (found,) = judge([claim], [judged])
+    (found,) = judge([claim], [judged])
     assert found.reason == f"'write' in the cell c1 was contended: {CONTENDED}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -30,8 +31,6 @@ def cell(
     if figure is not None:
         one = {"workload": "write", "metric": metric, "unit": "B/s", "values": (figure,)}
         found = (CellMeasurement.model_validate({**one, "median": figure}),)
-        if noise is not None:
-            found = (CellMeasurement.of(Measurement.model_validate(one), noise),)
     fields = {"array.chunk": chunk}
     result = CellResult(
         id=f"c{chunk}",
@@ -40,7 +39,15 @@ def cell(
         measurements=found,
         reason="" if outcome is Outcome.DONE else "the guest panicked\nwith a long story",
     )
-    return JudgedCell(result=result, fields=fields, published=published)
+    one_cell = JudgedCell(result=result, fields=fields, published=published)
+    if noise is None:
+        return replace(one_cell, seeds=(1,), drawn=False)
+    return replace(one_cell, noise={metric: off_by(noise)})
+
+
+def off_by(share: float) -> Spread:
+    """A noise floor with which a value is off by this share at most, at the level of verdicts."""
+    return Spread(deviation=math.log1p(share) / t_quantile(1 - EACH / 2, 9), freedom=9)
 
 
 def value(chunk: AxisValue = None, **more: Any) -> dict[str, Any]:
@@ -108,7 +115,8 @@ FALLING = claim(
         (SAME, (100, 105, 110), HOLDS),
         (SAME, (100, 105, 120), REFUTED),
         (RISING, (1, 2, 2), HOLDS),
-        (RISING, (1, 2, 1.99), REFUTED),
+        (RISING, (1, 2, 1.99), HOLDS),
+        (RISING, (1, 2, 1.98), REFUTED),
         (FALLING, (3, 2, 1), HOLDS),
         (FALLING, (3, 3.2, 1), HOLDS),
         (FALLING, (3, 3.6, 1), REFUTED),
@@ -164,19 +172,128 @@ def test_what_is_too_close_to_tell_is_not_decided(
     assert ("too close to tell" in result.reason) is (expected is INCONCLUSIVE)
 
 
-def test_trials_that_scatter_widen_a_figure_as_the_host_does() -> None:
-    def scattered(*values: float, noise: float) -> JudgedCell:
-        one = Measurement(workload="write", metric="throughput", unit="B/s", values=values)
-        found = CellResult(
-            id="c", axes={}, outcome=Outcome.DONE, measurements=(CellMeasurement.of(one, noise),)
-        )
-        return JudgedCell(result=found, fields={"array.chunk": A}, published=True)
+def seeded(chunk: AxisValue, *values: float, first: int = 1, **more: Any) -> JudgedCell:
+    """A cell in virtual time, with a value for each seed."""
+    plain = cell(chunk, values[0])
+    one = Measurement(workload="write", metric="throughput", unit="B/s", values=values)
+    result = plain.result.model_copy(update={"measurements": (CellMeasurement.of_seeds(one),)})
+    seeds = tuple(range(first, first + len(values)))
+    return replace(plain, result=result, **{"seeds": seeds, "drawn": True} | more)
 
-    assert judge([FLOOR], [scattered(10.1e6, 10.2e6, 10.3e6, noise=0)])[0].verdict is HOLDS
-    assert judge([FLOOR], [scattered(9.9e6, 10.2e6, 10.3e6, noise=0)])[0].verdict is INCONCLUSIVE
-    assert judge([FLOOR], [scattered(10.1e6, 10.2e6, 10.3e6, noise=0.02)])[0].reason == (
-        "10.2 MB/s ±3.0% was measured; too close to tell: trials and runs on this host vary by more"
+
+def around(middle: float, off: float, count: int) -> list[float]:
+    """So many values around a middle, each another one."""
+    return [middle * (1 + off * math.sin(9 * n)) for n in range(1, count + 1)]
+
+
+def test_one_trial_without_known_noise_decides_nothing() -> None:
+    real = replace(cell(A, 99e6), seeds=(), drawn=True)
+    for unknown in (real, seeded(A, 99e6)):
+        (result,) = judge([FLOOR], [unknown])
+        assert (result.verdict, result.measured) == (INCONCLUSIVE, 99e6)
+        assert (result.parts[0].low, result.parts[0].high) == (None, None)
+    assert (
+        "the noise of such values on this host is not known, and 1 trial"
+        in judge([FLOOR], [real])[0].reason
     )
+    assert (
+        "seeds change the value, and 1 trial cannot tell by how much: the next look is after 17"
+        in (judge([FLOOR], [seeded(A, 99e6)])[0].reason)
+    )
+
+
+def test_one_trial_decides_where_no_seed_reaches_and_where_noise_is_known() -> None:
+    fixed = seeded(A, 10.2e6, drawn=False)
+    (result,) = judge([FLOOR], [fixed])
+    assert (result.verdict, result.parts[0].basis) == (HOLDS, Basis.FIXED)
+    assert judge([FLOOR], [cell(A, 10.3e6, noise=0.02)])[0].verdict is HOLDS
+    assert judge([FLOOR], [cell(A, 10.1e6, noise=0.02)])[0].verdict is INCONCLUSIVE
+    assert judge([FLOOR], [cell(A, 10.1e6, metric="iops", noise=0.0)])[0].verdict is NOT_TESTED
+
+
+def test_trials_that_differ_although_nothing_is_drawn_are_seeds() -> None:
+    (result,) = judge([FLOOR], [seeded(A, 10.2e6, 10.3e6, drawn=False)])
+    assert (result.verdict, result.parts[0].basis) == (INCONCLUSIVE, Basis.SEEDS)
+
+
+def test_a_single_cell_is_decided_after_17_trials_by_all_its_values() -> None:
+    values = around(11e6, 0.02, 17)
+    assert judge([FLOOR], [seeded(A, *values[:16])])[0].verdict is INCONCLUSIVE
+    (result,) = judge([FLOOR], [seeded(A, *values)])
+    assert result.verdict is HOLDS
+    part = result.parts[0]
+    assert (part.low, part.high) == pytest.approx((min(values), max(values)))
+    assert (part.at_least, part.at_most, part.trials) == (1e7, None, 17)
+    values[3] = 9.9e6
+    (open_,) = judge([FLOOR], [seeded(A, *values)])
+    assert open_.verdict is INCONCLUSIVE
+    assert "after 17 trials it is between 9.9e+06 and" in open_.reason
+    assert "the next look is after 24 trials" in open_.reason
+
+
+def test_five_cells_of_a_kind_are_decided_after_four_trials() -> None:
+    """Their scatter is known together; of other disks nothing follows."""
+    cells = [seeded(n, *around(11e6, 0.003, 4)) for n in (A, B, C, 1, 2)]
+    assert judge([FLOOR], cells)[0].verdict is INCONCLUSIVE  # 10 % is not far enough at four
+    far = claim(kind="bound", value=value(A), at_least="1MB/s")
+    assert judge([far], cells)[0].verdict is HOLDS
+    assert judge([far], cells[:4])[0].verdict is INCONCLUSIVE
+    others = [*cells[:4], replace(cells[4], disks="ssd")]
+    assert judge([far], others)[0].verdict is INCONCLUSIVE
+
+
+def test_ratios_are_paired_by_seed() -> None:
+    """What both sides have in common is no scatter of their ratio."""
+    values = around(1e7, 0.2, 17)
+    half = [v / 2 * (1 + 0.001 * math.cos(n)) for n, v in enumerate(values)]
+    twice = claim(kind="ratio", of=value(A), to=value(B), at_least=1.9)
+    (result,) = judge([twice], [seeded(A, *values), seeded(B, *half)])
+    assert (result.verdict, result.parts[0].trials) == (HOLDS, 17)
+    (other,) = judge([twice], [seeded(A, *values), seeded(B, *half, first=1001)])
+    assert other.verdict is INCONCLUSIVE
+    (few,) = judge([twice], [seeded(A, *values), seeded(B, *half, first=9)])
+    assert (few.verdict, few.parts[0].trials) == (INCONCLUSIVE, 9)
+
+
+FASTER = claim(kind="ratio", of=value(A), to=value(B), at_least=1)
+BEHIND = claim(kind="ratio", of=value(A), to=value(B), at_most=1)
+FIRST = claim(kind="order", values=[value(A), value(B)])
+
+
+@pytest.mark.parametrize(
+    ("ratio", "faster", "behind", "words"),
+    [
+        (1.02, HOLDS, REFUTED, False),
+        (1.009, REFUTED, REFUTED, True),
+        (1.0, REFUTED, REFUTED, True),
+        (0.995, REFUTED, REFUTED, True),
+        (0.97, REFUTED, HOLDS, False),
+    ],
+)
+def test_a_direction_inside_the_margin_is_no_difference(
+    ratio: float, faster: Verdict, behind: Verdict, *, words: bool
+) -> None:
+    cells = [cell(A, 1e7 * ratio), cell(B, 1e7)]
+    said = judge([FASTER, FIRST, BEHIND], cells)
+    assert [c.verdict for c in said] == [faster, faster, behind]
+    for each in said:
+        expected = words and each.verdict is REFUTED
+        assert ("no difference: less than 1 %" in each.reason) is expected
+
+
+def test_the_margin_is_as_wide_as_real_and_virtual_time_differ() -> None:
+    cells = [replace(cell(c, f), margins={"write": 0.23}) for c, f in ((A, 1.2e7), (B, 1e7))]
+    (result,) = judge([FASTER], cells)
+    assert result.verdict is REFUTED
+    assert "no difference: less than 23 %" in result.reason
+    with_a_bound = claim(kind="ratio", of=value(A), to=value(B), at_least=1.1)
+    assert judge([with_a_bound], cells)[0].verdict is HOLDS
+
+
+def test_a_direction_that_may_be_inside_the_margin_is_open() -> None:
+    cells = [cell(A, 1.02e7, noise=0.01), cell(B, 1e7, noise=0.01)]
+    verdicts = [c.verdict for c in judge([FASTER, FIRST, BEHIND], cells)]
+    assert verdicts == [INCONCLUSIVE, INCONCLUSIVE, REFUTED]  # behind it cannot be
 
 
 ALL = [NEAR, FLOOR, CEILING, BETWEEN, RATIO, ORDER, SAME, RISING, FALLING]
@@ -353,11 +470,7 @@ def test_modelled_drives_in_real_time_make_every_claim_inconclusive() -> None:
 def with_guest(figure: float, share: float) -> JudgedCell:
     found = cell(A, figure)
     check = Check(name=CALIBRATED, passed=True, guest_share=share)
-    return JudgedCell(
-        result=found.result.model_copy(update={"checks": (check,)}),
-        fields=found.fields,
-        published=True,
-    )
+    return replace(found, result=found.result.model_copy(update={"checks": (check,)}))
 
 
 @pytest.mark.parametrize(
@@ -404,7 +517,7 @@ def counted(chunk: AxisValue, *reads: tuple[int, str, int]) -> JudgedCell:
     return replace(plain, result=plain.result.model_copy(update={"counters": counters}))
 
 
-THREE_TRIALS = [(t, s, n * t) for t in (1, 2, 3) for s, n in (("disk1", 100), ("disk2", 20))]
+THREE_TRIALS = [(t, s, n) for t in (1, 2, 3) for s, n in (("disk1", 200), ("disk2", 40))]
 
 
 @pytest.mark.parametrize(
@@ -414,10 +527,21 @@ THREE_TRIALS = [(t, s, n * t) for t in (1, 2, 3) for s, n in (("disk1", 100), ("
 def test_a_claim_may_speak_of_what_the_disks_counted(
     disk: str | None, figure: float, expected: Verdict
 ) -> None:
-    """All disks of a trial added up, or one; then the median of the trials."""
+    """All disks of a trial added up, or one; one trial is enough."""
     more = {"metric": "disk_read_bytes", "disk": disk}
     bound = claim(kind="bound", value=value(A, **more), near=figure, within=0.001)
-    assert verdict(bound, counted(A, *THREE_TRIALS)) is expected
+    for trials in (1, 3):
+        cells = counted(A, *THREE_TRIALS[: 2 * trials])
+        assert verdict(bound, replace(cells, seeds=(), drawn=True)) is expected
+
+
+def test_counts_that_differ_between_trials_are_a_range() -> None:
+    differ = counted(A, (1, "disk1", 100), (2, "disk1", 200))
+    for limits_, expected in (((90, 210), HOLDS), ((150, 300), INCONCLUSIVE), ((1, 90), REFUTED)):
+        low, high = limits_
+        wanted = value(A, metric="disk_read_bytes")
+        (found,) = judge([claim(kind="bound", value=wanted, at_least=low, at_most=high)], [differ])
+        assert found.verdict is expected
 
 
 def test_theory_is_put_in_the_place_of_what_was_measured() -> None:

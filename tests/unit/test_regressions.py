@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from lab.analysis.noise import USUAL
 from lab.analysis.regressions import Sighting, regressions
 from lab.model.result.document import CellMeasurement
 from lab.model.result.measurement import Measurement
@@ -20,9 +19,13 @@ from lab.results.documents import result_of
 from lab.results.report import page_of, write_site
 from lab.results.trend import regressions_of
 from lab.store.runs import RunStore
+from tests.fakes import FLOORS
 from tests.runs import SMALL, theory_run
 
 KERNELS = ("6.1.0-56-amd64", "6.12.90+deb13-amd64", "6.12.117+deb13-amd64", "7.2.13+deb14-amd64")
+
+
+DEVIATION = FLOORS[0].deviation
 
 
 def sighting(
@@ -47,7 +50,7 @@ def sighting(
         figure=CellMeasurement.of(one, 0),
         better="higher",
         disks="throttle",
-        noise=(),
+        noise=FLOORS,
         verdict=verdict,
         facts={"qemu": "7.2"},
     )
@@ -147,14 +150,12 @@ TIMES = 200
 
 
 def simulated(seed: int, drop: float) -> list[list[str]]:
-    """What is named in histories of four versions and three nights, with the usual noise."""
+    """What is named in histories of four versions and three nights, with throttled disks' noise."""
     chance = random.Random(seed)
     named = []
     for _ in range(TIMES):
         sightings = [
-            sighting(
-                1e7 * chance.gauss(1, USUAL.deviation) * (drop if n > 1 else 1), k, night=night
-            )
+            sighting(1e7 * chance.gauss(1, DEVIATION) * (drop if n > 1 else 1), k, night=night)
             for night in range(1, 4)
             for n, k in enumerate(KERNELS)
         ]
@@ -177,7 +178,7 @@ def test_without_the_noise_floor_noise_would_name_versions() -> None:
     loud = 0
     for _ in range(TIMES):
         sightings = [
-            replace(sighting(1e7 * chance.gauss(1, 0.04), kernel), noise=(floor(USUAL.deviation),))
+            replace(sighting(1e7 * chance.gauss(1, 0.04), kernel), noise=(floor(DEVIATION),))
             for kernel in KERNELS
         ]
         loud += bool(regressions(sightings))

@@ -136,6 +136,8 @@ def measured(compiled: Compiled) -> list[JudgedCell]:
                 result=result,
                 fields=fields_of(cell, compiled.scenario.claims),
                 published=identity(cell) in compiled.published,
+                seeds=(1,),
+                drawn=False,
             )
         )
     return found

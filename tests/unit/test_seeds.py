@@ -182,7 +182,7 @@ def test_a_faulty_cell_has_trials_in_virtual_time_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "low", "high", "same"),
     [
-        ((5.0,), 5.0, 5.0, False),
+        ((5.0,), None, None, False),
         ((5.0, 5.0, 5.0), None, None, True),
         ((5.0, 5.00005), None, None, True),
         ((5.0, 5.01, 4.9), 4.9, 5.01, False),

@@ -14,6 +14,7 @@ from itertools import accumulate, pairwise
 import pytest
 
 from lab.analysis import sequential
+from lab.analysis.judge import comparisons
 from lab.analysis.sequential import (
     COMPARISONS,
     EACH,
@@ -30,7 +31,9 @@ from lab.analysis.sequential import (
     next_look,
     outside,
 )
+from lab.compile.scenario.document import compile_scenario
 from lab.core.statistics import Interval, Spread, median_interval, pooled
+from lab.plugins import catalog
 
 Draw = Callable[[random.Random], float]
 """A value between seeds, in units of its spread; its median over all seeds is 0."""
@@ -119,6 +122,14 @@ def test_all_looks_together_spend_the_error_and_no_more() -> None:
     assert EACH * COMPARISONS == ERROR == 0.01
     assert sorted(LOOKS) == list(LOOKS)
     assert (LEAST, MOST) == (4, 32)
+
+
+def test_the_shipped_claims_have_no_more_comparisons_than_share_the_error() -> None:
+    count = 0
+    for name in catalog.scenarios():
+        scenario = compile_scenario(catalog.scenario_path(name))
+        count += sum(comparisons(c, len(scenario.cells)) for c in scenario.scenario.claims)
+    assert 150 < count <= COMPARISONS
 
 
 @pytest.mark.parametrize(("trials", "rank"), RANKS.items())

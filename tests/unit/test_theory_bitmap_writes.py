@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from rich.console import Console
 from lab.analysis.judge import JudgedCell, judge
 from lab.analysis.measure import bitmap_shares, bitmap_updated
 from lab.analysis.predict import bitmap_updates as updates_of
+from lab.analysis.sequential import EACH
 from lab.compile.scenario.document import compile_scenario
 from lab.compile.scenario.identity import cell_id
+from lab.core.statistics import Spread, t_quantile
 from lab.core.units import GIB, KIB, MIB
 from lab.md.theory import Direction, Load, SequentialLoad, bitmap_updates
 from lab.model.execution.procedure import Procedure
@@ -29,7 +32,7 @@ from lab.model.scenario.document import Array, Cell, Disk, Throttle, Workload
 from lab.report.terminal.screen import result_page
 from lab.results.documents import result_of
 from lab.store.runs import RunStore, StoredCell, StoredOutcome, StoredRun
-from tests.fakes import raw_of
+from tests.fakes import FLOORS, raw_of
 
 RANDOM = Load(block=4096, read_share=0.0, depth=16, seconds=15.0)
 COARSE, FINE = "64MiB", "64KiB"
@@ -156,7 +159,7 @@ def judged(
     scatter: float = 0.0,
 ) -> JudgedCell:
     values = {"metric": "iops", "unit": "1/s", "values": (figure,), "median": figure}
-    values |= {"low": figure - scatter, "high": figure + scatter}
+    off = math.log1p(scatter / figure) / t_quantile(1 - EACH / 2, 9)
     measured = tuple(
         CellMeasurement.model_validate({"workload": workload, **values})
         for workload in ("write", "read")
@@ -167,6 +170,7 @@ def judged(
         published=True,
         bitmap=bitmap,
         bitmap_shares={} if share is None else {"write": share},
+        noise={"iops": Spread(deviation=off, freedom=9)},
     )
 
 
@@ -288,6 +292,7 @@ def ran(parent: Path, chunk: str) -> Result:
             environment={},
             cells=tuple(StoredCell(id=cell_id(c), cell=c, published=True) for c in compiled.cells),
             claims=compiled.scenario.claims,
+            noise=FLOORS,
         )
     )
     for each in compiled.cells:

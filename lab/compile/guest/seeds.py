@@ -31,6 +31,34 @@ def of_trial(cell: Cell, trial: int) -> Cell:
     )
 
 
+def seeds_of(cell: Cell) -> tuple[int, ...]:
+    """The seed of each trial of a cell in virtual time."""
+    return tuple(cell.seed_of(trial) for trial in range(1, cell.trials + 1))
+
+
+def draws(cell: Cell) -> bool:
+    """Whether a seed decides anything of a cell but addresses and names.
+
+    A file system draws too: where it puts files depends on random numbers.
+    """
+    zfs = cell.array is not None and cell.array.kind == "zfs"
+    return (
+        zfs
+        or cell.filesystem is not None
+        or any(_disk(disk, FIRST + 1) != disk for disk in cell.disks)
+        or any(map(_draws, cell.workloads))
+    )
+
+
+def _draws(workload: Workload) -> bool:
+    """Whether a seed decides which requests a workload makes."""
+    tool = catalog.workload(workload.tool)
+    parameters = tool.parameters.model_validate(workload.parameters, context=KEPT)
+    stream = tool.stream(parameters)
+    ordered = stream is not None and not stream.random
+    return not ordered and tool.seeded(parameters, FIRST + 1) is not parameters
+
+
 def _disk(disk: Disk, seed: int) -> Disk:
     if disk.model not in SERVED:
         return disk

@@ -133,7 +133,10 @@ class CellMeasurement(Model):
 
     @classmethod
     def of(cls, measurement: Measurement, noise: float) -> CellMeasurement:
-        """The measurement with its median; ``noise`` is a relative deviation between runs."""
+        """The measurement with its median; ``noise`` is a relative deviation between runs, or 0 if
+        it is not known. Then one trial has no interval."""
+        if len(measurement.values) == 1 and not noise:
+            return cls(**measurement.model_dump(), median=measurement.median)
         found = median_interval(measurement.values).widened(noise)
         return cls(**measurement.model_dump(), median=found.middle, low=found.low, high=found.high)
 
@@ -218,6 +221,44 @@ class CellResult(Model):
         return self.outcome is Outcome.SKIPPED and self.reason == UNDER_WAY
 
 
+class Basis(StrEnum):
+    """What is known of the chance in a value."""
+
+    COUNTED = "counted"
+    """A count, of which one trial is enough; several give a range."""
+    FIXED = "fixed"
+    """Virtual time, and nothing in the cell is drawn by a seed; or a prediction."""
+    SEEDS = "seeds"
+    """Virtual time with a seed for each trial."""
+    NOISE = "noise"
+    """Real time, with the noise floor that was measured on the host."""
+    TRIALS = "trials"
+    """Real time without one: only the trials tell how far it varies."""
+
+
+class Part(Model):
+    """One comparison of a claim: what was measured, and the limits that decide."""
+
+    measured: float
+    low: float | None
+    """Lower limit of the interval; ``None``: not known from so few trials."""
+    high: float | None
+    at_least: float | None = None
+    at_most: float | None = None
+    trials: int
+    """Of the cell with fewest."""
+    basis: Basis
+
+    @property
+    def holds(self) -> bool | None:
+        """``None``: the interval has values inside and outside the limits, or is not known."""
+        if self.low is None or self.high is None:
+            return None
+        low = float("-inf") if self.at_least is None else self.at_least
+        high = float("inf") if self.at_most is None else self.at_most
+        return Interval(middle=self.measured, low=self.low, high=self.high).within(low, high)
+
+
 class ClaimResult(Model):
     """A claim and its verdict."""
 
@@ -231,6 +272,9 @@ class ClaimResult(Model):
     expected: str | None = None
     """The expectation in words."""
     reason: str = ""
+    parts: tuple[Part, ...] = ()
+    """Every comparison that it consists of. It holds if all do, and is refuted if one is wholly
+    outside its limits."""
 
     @property
     def pending(self) -> bool:

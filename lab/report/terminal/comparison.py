@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from lab.analysis.noise import ENOUGH, USUAL
+from lab.analysis.noise import ENOUGH
 from lab.core.statistics import Spread, reach
 from lab.model.result.comparison import CellChange, Change, Comparison, Difference, FigureChange
 from lab.model.result.history import History, Point
@@ -154,8 +154,7 @@ def noise_page(floors: Sequence[NoiseFloor], runs: int) -> RenderableType:
         table.add_row(floor.disks, floor.metric, f"{off:.2%}", f"{off * 2**0.5:.2%}", of)
     text = Text(f"{runs} {'run was' if runs == 1 else 'runs were'} made on this host as it is.")
     text.append(
-        f" A row counts from {ENOUGH} repetitions on; before that throttled disks are taken to be"
-        f" ±{reach(USUAL):.2%} off, and nothing is known of others. More repetitions: run a"
-        " scenario again, with nothing changed in between."
+        f" A row counts from {ENOUGH} repetitions on; before that nothing is known of such values."
+        " More repetitions: run a scenario again, with nothing changed in between."
     )
     return Group(table, text) if floors else text
