@@ -1,4 +1,4 @@
-"""Tables and rules of md and mdadm: levels, geometry, sizes, options, what is refused.
+"""Tables and rules of md and mdadm: levels, geometry, sizes, options, and refused arrays.
 
 Pure. Sources are files and functions of mdadm and of the kernel's ``drivers/md``.
 """

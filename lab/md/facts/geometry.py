@@ -1,4 +1,4 @@
-"""Where md puts an array's bytes: array offsets to members, rows and roles.
+"""The mapping of array offsets to members, rows and roles.
 
 Sources: kernel ``drivers/md/raid5.c: raid5_compute_sector`` (RAID 4, 5, 6), ``raid10.c:
 __raid10_find_phys, setup_geo, calc_sectors, raid10_find_virt`` (RAID 10), ``raid0.c`` with one zone
@@ -19,7 +19,7 @@ LEFT_ASYMMETRIC, RIGHT_ASYMMETRIC, LEFT_SYMMETRIC, RIGHT_SYMMETRIC = range(4)
 PARITY_FIRST, PARITY_LAST = 4, 5
 ROTATING_N_RESTART, ROTATING_N_CONTINUE = 9, 10
 LAST_Q = 16
-"""From this number on a RAID 6 layout is that of RAID 5 without the last member, which has Q."""
+"""RAID 6 layouts from this number on are RAID 5 layouts without the last member, which has Q."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +30,11 @@ class Roles:
     """Members of the data chunks, in the order of array offsets."""
     parity: int | None = None
     syndrome: int | None = None
-    """RAID 6's Q."""
+    """Member with RAID 6's Q."""
 
     @property
     def checks(self) -> tuple[int, ...]:
-        """Members that hold P or Q in this row."""
+        """Members that have P or Q in this row."""
         return tuple(m for m in (self.parity, self.syndrome) if m is not None)
 
 
@@ -59,7 +59,7 @@ class Geometry:
     """The kernel's number (``levels.layout_number``); ignored by levels without layouts."""
     members: int
     component_size: int
-    """Bytes used of each member."""
+    """Bytes of each member that the array uses."""
     chunk: int = 0
     """0 for levels without chunks."""
     failed: frozenset[int] = frozenset()
@@ -69,7 +69,7 @@ class Geometry:
     spares: int = 0
     data_offset: int = 0
     bitmap_chunk: int = 0
-    """0 without a bitmap, or with one whose chunk the kernel chooses."""
+    """0: no bitmap, or the kernel chooses its chunk."""
     near: int = field(init=False, default=1)
     """Adjacent copies of RAID 10."""
     far: int = field(init=False, default=1)
@@ -112,7 +112,7 @@ class Geometry:
 
     @property
     def has_chunks(self) -> bool:
-        """Whether array offsets go over the members chunk by chunk."""
+        """Whether array offsets are distributed over the members by chunk."""
         return self.level.striped
 
     @property
@@ -127,7 +127,7 @@ class Geometry:
 
     @property
     def period(self) -> int:
-        """Array bytes after which the mapping repeats, moved along the members."""
+        """Array bytes after which the mapping repeats at a later place of the members."""
         if not self.has_chunks:
             return PAGE
         if self.level is Level.RAID10:
@@ -145,9 +145,9 @@ class Geometry:
 
     @property
     def turn(self) -> int:
-        """How far each row's roles are moved from the row before; 0 where this varies.
+        """Shift of each row's roles from the previous row; 0: it varies.
 
-        The symmetric layouts look the same from every row, but for this shift.
+        The symmetric layouts have the same roles in every row, except for this shift.
         """
         if not self.has_parity:
             return 0
@@ -161,7 +161,7 @@ class Geometry:
         return step if third == [*row.data, *row.checks] else 0
 
     def member_bytes(self, size: int) -> int:
-        """Bytes on each member of ``size`` array bytes, which are whole periods."""
+        """Return the bytes on each member of ``size`` array bytes, which are whole periods."""
         if self.level is Level.RAID10:
             spread = self.near * (self.far if self.offset else 1)
             return size * spread // self.members
@@ -183,11 +183,11 @@ class Geometry:
         return gone > self.members - self.data_members
 
     def row(self, number: int) -> Roles:
-        """The roles in a row of chunks of RAID 0, 4, 5 and 6."""
+        """Return the roles in a row of chunks of RAID 0, 4, 5 and 6."""
         return _roles(self.level, self.layout, self.members, number % self.rotation)
 
     def mirrors(self, chunk: int) -> tuple[Location, ...]:
-        """The copies of a RAID 10 chunk, in md's order: ``raid10.c: __raid10_find_phys``."""
+        """Return the copies of a RAID 10 chunk, in md's order: ``raid10.c: __raid10_find_phys``."""
         near, far = self.near, self.far
         stripe, member = divmod(chunk * near, self.members)
         if self.offset:
@@ -209,7 +209,7 @@ class Geometry:
         return tuple(found)
 
     def locate(self, offset: int) -> tuple[Location, ...]:
-        """The location of an array byte: one, or one for each copy."""
+        """Return the locations of an array byte: one, or one for each copy."""
         if not self.has_chunks:
             return tuple(Location(member=m, offset=offset) for m in range(self.members))
         chunk, inside = divmod(offset, self.chunk)
@@ -221,7 +221,7 @@ class Geometry:
         return (Location(member=member, offset=number * self.chunk + inside),)
 
     def array_offset(self, at: Location) -> int | None:
-        """The array byte at a location, ``None`` for parity: ``raid5_compute_blocknr``."""
+        """Return the array byte at a location, ``None`` for parity: ``raid5_compute_blocknr``."""
         if not self.has_chunks:
             return at.offset
         number, inside = divmod(at.offset, self.chunk)
@@ -234,7 +234,7 @@ class Geometry:
         return (number * self.data_members + index) * self.chunk + inside
 
     def _virtual(self, member: int, number: int) -> int:
-        """The array's chunk in a member's chunk: ``raid10.c: raid10_find_virt``."""
+        """Return the array's chunk in a member's chunk: ``raid10.c: raid10_find_virt``."""
         if self.offset:
             number, copy = divmod(number, self.far)
         else:

@@ -1,6 +1,6 @@
 """Rules for an array's bitmap, policy, member flags and sysfs settings.
 
-mdadm and the kernel accept some of these silently, others cost a boot to find out.
+mdadm and the kernel accept some violations silently; others are found only after a boot.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BAD_BLOCK_LOG: Final = 4 * KIB
 """mdadm writes it after the bitmap, or over it if there is no room: ``write_init_super1``."""
 
 BITMAP_MOUNT: Final = "/mnt/bitmap"
-"""Where the file system on ``array.bitmap_disk`` is mounted."""
+"""Mount point of the file system on ``array.bitmap_disk``."""
 SMALLEST_BITMAP_DISK: Final = 16 * MIB
 
 _SYSFS_KEY: Final = re.compile(r"[a-z][a-z0-9_]*(/[a-z][a-z0-9_]*)?")
@@ -74,14 +74,14 @@ MILLISECONDS: Final = ("safe_mode_delay", "bitmap/time_base")
 
 
 def bitmap_path(array: Array) -> str | None:
-    """The file of an external bitmap; ``None`` where there is none."""
+    """Return the file of an external bitmap; ``None``: there is none."""
     if array.bitmap != "external":
         return None
     return array.bitmap_file or f"{BITMAP_MOUNT}/{array.name}"
 
 
 def without_idle(array: Array) -> Array:
-    """The array without settings that only a bitmap uses, if it has none."""
+    """Return the array without settings that only a bitmap uses, if it has none."""
     if array.bitmap in ("internal", "external"):
         return array
     sysfs = {k: v for k, v in array.sysfs.items() if not k.startswith("bitmap/")}
@@ -89,7 +89,7 @@ def without_idle(array: Array) -> Array:
 
 
 def option_problems(array: Array, level: Level, members: int) -> Iterable[Problem]:
-    """Policy, member flags and sysfs settings."""
+    """Yield problems of policy, member flags and sysfs settings."""
     yield from _policy_problems(array, level)
     yield from _flag_problems(array, level, members)
     for key, value in array.sysfs.items():
@@ -97,7 +97,7 @@ def option_problems(array: Array, level: Level, members: int) -> Iterable[Proble
 
 
 def bitmap_problems(array: Array, level: Level, sizes: Sequence[int]) -> Iterable[Problem]:
-    """The bitmap's kind and chunk; with ``sizes``, whether it fits as well."""
+    """Yield problems of the bitmap's kind and chunk; with ``sizes`` also if it does not fit."""
     kind = array.bitmap
     if kind not in BITMAPS:
         yield Problem(key="array.bitmap", message=choice(kind, BITMAPS))
@@ -187,7 +187,7 @@ def _bitmap_chunk_problems(array: Array) -> Iterable[Problem]:
 
 
 def _bitmap_fit_problems(array: Array, level: Level, sizes: Sequence[int]) -> Iterable[Problem]:
-    """Room for the bitmap or log between superblock and data."""
+    """Yield a problem if bitmap or log do not fit between superblock and data."""
     reserved = 0
     if array.bitmap == "internal":
         shape = geometry_of(array, sizes)
@@ -307,10 +307,10 @@ def _is_seconds(value: str) -> bool:
 
 
 def read_back(settings: Mapping[str, str]) -> dict[str, str]:
-    """What the kernel prints (first word) for these settings.
+    """Return the kernel's output (first word) for these settings.
 
-    ``md.c: safe_delay_show`` always has three decimals, ``md-bitmap.c: timeout_show`` only where
-    they are not zero.
+    ``md.c: safe_delay_show`` always has three decimals, ``md-bitmap.c: timeout_show`` only if they
+    are not zero.
     """
     printed = dict(settings)
     for key in MILLISECONDS:

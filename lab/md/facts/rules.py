@@ -33,7 +33,7 @@ METADATA = ("1.0", "1.1", "1.2")
 
 
 def array_problems(array: Array, sizes: Sequence[int]) -> Iterable[Problem]:
-    """Every problem of an array on single disks of these sizes (bytes, in order).
+    """Yield every problem of an array on single disks of these sizes (bytes, in order).
 
     Checks that depend on a wrong field run once that field is right.
     """
@@ -147,7 +147,7 @@ def _layout_width_problems(array: Array, level: Level, members: int) -> Iterable
     try:
         stored = copies(layout_number(level, array.layout))
     except ValueError:
-        return  # _layout_problems says so
+        return  # _layout_problems reports it
     if stored < 2:
         yield Problem(
             key="array.layout",
@@ -234,7 +234,7 @@ def _metadata_problems(array: Array) -> Iterable[Problem]:
 
 
 def _fit_problems(array: Array, level: Level, sizes: Sequence[int]) -> Iterable[Problem]:
-    """Whether metadata and component fit on every member and spare."""
+    """Yield problems if metadata and component do not fit on every member and spare."""
     used = present(array, sizes)
     chunk = (array.chunk or DEFAULT_CHUNK) if level.striped else 0
     offset = data_offset_of(array, used[0], chunk)

@@ -1,8 +1,8 @@
 """Partitioned disks, an md array across each partition, LVM over the arrays: sizes in bytes.
 
-Sources: ``sfdisk(8)`` (GPT: 1 MiB in front, 33 sectors behind), ``lvm2`` ``metadata/pv.c`` and
-``format_text/format-text.c: _text_pv_setup`` (data begin at the first multiple of the alignment
-behind the metadata, which end at 1 MiB), ``vgcreate(8)``.
+Sources: ``sfdisk(8)`` (GPT: 1 MiB at the start, 33 sectors at the end), ``lvm2`` ``metadata/pv.c``
+and ``format_text/format-text.c: _text_pv_setup`` (data begin at the first multiple of the alignment
+after the metadata, which end at 1 MiB), ``vgcreate(8)``.
 """
 
 from __future__ import annotations
@@ -20,42 +20,43 @@ from lab.model.scenario.document import Array
 EXTENT: Final = 4 * MIB
 """LVM's default physical extent; a partial extent at the end of an array is unused."""
 LARGEST_NAME: Final = 30
-"""Letters of the arrays' common name; the number follows, and md accepts 32."""
+"""Longest common name of the arrays, in letters; md accepts 32 with the number."""
 DEFAULT_STRIPE: Final = 64 * KIB
-"""LVM's own, ``lvcreate(8)``."""
+"""LVM's default, ``lvcreate(8)``."""
 
 
 def segment_size(disk: int, segments: int) -> int:
-    """Bytes of each partition of a disk, in whole MiB."""
+    """Return the bytes of each partition of a disk, in whole MiB."""
     return (disk - 2 * MIB) // segments // MIB * MIB
 
 
 def segment_array(array: Array, number: int) -> Array:
-    """The md array across the ``number``-th partition of each disk, from 1."""
+    """Return the md array across the ``number``-th partition of each disk, from 1."""
     name = f"{array.name}{number}"
     return array.model_copy(update={"kind": "md", "name": name, "segments": None})
 
 
 def segment_geometry(array: Array, sizes: Sequence[int]) -> Geometry:
-    """The geometry of each of the arrays, on disks of these sizes."""
+    """Return the geometry of each of the arrays, on disks of these sizes."""
     return geometry_of(
         segment_array(array, 1), [segment_size(size, array.segments or 1) for size in sizes]
     )
 
 
 def data_start(shape: Geometry) -> int:
-    """Array byte at which LVM's data starts: whole stripes, after 1 MiB of metadata."""
+    """Return the array byte at which LVM's data starts: whole stripes, after 1 MiB of metadata."""
     unit = shape.stripe or shape.chunk or MIB
     return -(-MIB // unit) * unit
 
 
 def volume_bytes(size: int, start: int) -> int:
-    """Bytes that an array of ``size`` bytes gives to the volume: whole extents from ``start``."""
+    """Return the bytes that an array of ``size`` bytes adds to the volume: extents from
+    ``start``."""
     return max(size - start, 0) // EXTENT * EXTENT
 
 
 def segment_problems(array: Array, sizes: Sequence[int]) -> Iterable[Problem]:
-    """Problems that the partition table, mdadm, the kernel or LVM would report."""
+    """Yield problems that the partition table, mdadm, the kernel or LVM would report."""
     count = array.segments
     if count is None:
         yield Problem(

@@ -33,10 +33,10 @@ _BITMAP_SUPERBLOCK: Final = 256
 
 
 def geometry_of(array: Array, sizes: Sequence[int]) -> Geometry:
-    """The geometry of a valid array on disks of these sizes (bytes, in order).
+    """Return the geometry of a valid array on disks of these sizes (bytes, in order).
 
-    ``ValueError`` or ``LookupError`` for an array that ``rules`` refuses. RAID 0 of unequal disks
-    has zones, and only the bytes that all its members have are counted.
+    ``ValueError`` or ``LookupError``: ``rules`` refuses the array. RAID 0 of unequal disks has
+    zones; only the bytes that all its members have are counted.
     """
     level = NAMES[array.level]
     layout = layout_number(level, array.layout)
@@ -72,18 +72,18 @@ def geometry_of(array: Array, sizes: Sequence[int]) -> Geometry:
 
 
 def without_bitmap_disk(array: Array, disks: Sequence[T]) -> Sequence[T]:
-    """The disks that may be members: all but the bitmap's disk."""
+    """Return the disks that may be members: all except the bitmap's disk."""
     aside = array.bitmap_disk
     return disks if aside is None else [*disks[: aside - 1], *disks[aside:]]
 
 
 def member_count(array: Array, disks: int) -> int:
-    """Number of active members; the default is all disks that are not spares."""
+    """Return the number of active members; the default is all disks that are not spares."""
     return array.members if array.members is not None else disks - array.spares
 
 
 def present(array: Array, disks: Sequence[T]) -> Sequence[T]:
-    """The disks of members and spares that are not missing."""
+    """Return the disks of members and spares that are not missing."""
     used = disks[: member_count(array, len(disks)) + array.spares]
     if array.missing is None:
         return used
@@ -91,7 +91,7 @@ def present(array: Array, disks: Sequence[T]) -> Sequence[T]:
 
 
 def bitmap_room(size: int) -> int:
-    """Bytes that mdadm reserves for an internal bitmap on a member of ``size`` bytes."""
+    """Return the bytes that mdadm reserves for an internal bitmap on a member of ``size`` bytes."""
     sectors = size // _SECTOR
     if sectors < 64 * 2:
         return 0
@@ -101,14 +101,15 @@ def bitmap_room(size: int) -> int:
 
 
 def data_offset_of(array: Array, size: int, chunk: int) -> int:
-    """The data offset of every member; mdadm's default depends on the first member's size."""
+    """Return the data offset of every member; mdadm's default depends on the first member's
+    size."""
     if array.data_offset is not None:
         return array.data_offset
     if array.metadata == "1.0":
         return 0
     sectors = size // _SECTOR
     reserved = PPL if array.consistency_policy == "ppl" else bitmap_room(size)
-    # Room for a reshape: an eighth of a GiB, or less on a small member (about 0.1 %), but at
+    # Space for a reshape: an eighth of a GiB, or less on a small member (about 0.1 %), but at
     # least two chunks.
     headroom = 128 * MIB // _SECTOR
     while headroom << 10 > sectors and (chunk == 0 or headroom // 2 >= chunk // KIB * 2 * 2):
@@ -118,7 +119,7 @@ def data_offset_of(array: Array, size: int, chunk: int) -> int:
 
 
 def room_on(array: Array, size: int, offset: int, chunk: int) -> int:
-    """Largest component on a member of ``size`` bytes; 0 or less if it is too small for md."""
+    """Return the largest component on a member of ``size`` bytes; 0 or less: too small for md."""
     sectors = size // _SECTOR
     if array.metadata == "1.0":
         reserved = PPL if array.consistency_policy == "ppl" else bitmap_room(size)
@@ -130,7 +131,7 @@ def room_on(array: Array, size: int, offset: int, chunk: int) -> int:
 
 
 def round_component(level: Level, layout: int, members: int, chunk: int, component: int) -> int:
-    """The component size that the kernel reports for a requested one."""
+    """Return the component size that the kernel reports for a requested one."""
     if not chunk:
         return component
     chunks = component // chunk
@@ -141,14 +142,14 @@ def round_component(level: Level, layout: int, members: int, chunk: int, compone
 
 
 def bitmap_covers(level: Level, layout: int, members: int, component: int) -> int:
-    """Bytes that a bitmap covers: a component's, for RAID 10 the array's."""
+    """Return the bytes that a bitmap covers: a component's, for RAID 10 the array's."""
     if level is not Level.RAID10:
         return component
     return component // KIB * members // copies(layout) * KIB
 
 
 def smallest_bitmap_chunk(component: int, covered: int) -> int:
-    """Smallest chunk of an internal bitmap that fits into the reserved bytes."""
+    """Return the smallest chunk of an internal bitmap that fits into the reserved bytes."""
     most = (bitmap_room(component) - _BITMAP_SUPERBLOCK) * 8
     chunk = SMALLEST_CHUNK
     bits = covered // chunk + 1
@@ -159,7 +160,8 @@ def smallest_bitmap_chunk(component: int, covered: int) -> int:
 
 
 def external_bitmap_chunk(covered: int) -> int:
-    """mdadm's chunk of a bitmap in a file: 2^20 bits or fewer (``bitmap.c: CreateBitmap``)."""
+    """Return mdadm's chunk of a bitmap in a file: at most 2^20 bits (``bitmap.c:
+    CreateBitmap``)."""
     chunk = SMALLEST_CHUNK
     while -(-covered // chunk) > 1 << 20:
         chunk *= 2
@@ -167,6 +169,7 @@ def external_bitmap_chunk(covered: int) -> int:
 
 
 def bitmap_bytes(covered: int, chunk: int) -> int:
-    """Bytes of an internal bitmap on each member: its superblock and a bit for each chunk."""
+    """Return the bytes of an internal bitmap on a member: its superblock and a bit for each
+    chunk."""
     bits = -(-covered // chunk)
     return -(-(_BITMAP_SUPERBLOCK + (bits + 7) // 8) // (4 * KIB)) * 4 * KIB

@@ -1,4 +1,4 @@
-"""What an image's kernel and mdadm support, by their versions and the kernel's options.
+"""Features of an image's kernel and mdadm, by their versions and the kernel's options.
 
 Sources: kernel ``drivers/md/Kconfig``; mdadm's ``ChangeLog``. ``linear`` was removed in Linux 6.8
 (849d18e27be9) and came back in 6.14 (127186cfb184); lockless bitmaps are in Linux from 6.18 on
@@ -44,13 +44,14 @@ _ON: Final = ("y", "m")
 
 
 def version_of(text: str | None) -> tuple[int, int] | None:
-    """``(6, 12)`` of ``6.12.57+deb13-cloud-amd64``; ``None`` if unknown."""
+    """Return ``(6, 12)`` for ``6.12.57+deb13-cloud-amd64``; ``None``: unknown."""
     found = re.match(r"(\d+)\.(\d+)", text or "")
     return (int(found.group(1)), int(found.group(2))) if found else None
 
 
 def unsupported(array: Array, facts: ImageFacts) -> Iterable[Problem]:
-    """What the image's kernel or mdadm lacks for an array; unknown versions have no problems."""
+    """Yield features that the image's kernel or mdadm lacks for an array; unknown versions:
+    none."""
     level = NAMES.get(array.level)
     kernel, mdadm = version_of(facts.kernel_version), version_of(facts.mdadm_version)
     if facts.packages is not None and "mdadm" not in facts.packages:

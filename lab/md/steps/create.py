@@ -1,7 +1,7 @@
 """Steps that create an md array with mdadm.
 
-The command answers every question of mdadm 4.2 to 4.6: ``--run``, an explicit ``--bitmap``, and
-an empty standard input. Without ``--bitmap``, 4.2 adds one above 100 GiB, and 4.4 asks.
+The command leaves no question of mdadm 4.2 to 4.6 open: it has ``--run``, an explicit ``--bitmap``,
+and an empty standard input. Without ``--bitmap``, 4.2 adds one above 100 GiB, and 4.4 prompts.
 
 Without ``--assume-clean`` mdadm starts RAID 4 and 5 degraded and *recovers* the last member; RAID
 1, 6 and 10 *resync* (``Create.c``). With ``initial_sync: none`` the workloads run during that, and
@@ -30,25 +30,25 @@ from lab.model.execution.procedure import GuestCommand, Step, WaitFor, words
 from lab.model.scenario.document import Array, InitialSync
 
 SLOWEST: Final = 128 * KIB
-"""Bytes per second; a slower sync times out."""
+"""Slowest sync in bytes per second; a slower one times out."""
 SYNC_SPEED: Final = 1_000_000
 """KiB per second during the initial sync, far above any disk."""
 
 
 def device_of(array: Array) -> str:
-    """The array's path, independent of the kernel's device number."""
+    """Return the array's path, independent of the kernel's device number."""
     return f"/dev/md/{array.name}"
 
 
 def bitmap_mount_command(disk: str) -> str:
-    """The command that mounts the ext4 with the bitmap's file."""
+    """Return the command that mounts the ext4 with the bitmap's file."""
     return words("mount", "-t", "ext4", "-o", "noatime", disk, BITMAP_MOUNT)
 
 
 def array_steps(
     array: Array, disks: Sequence[str], sizes: Sequence[int], check: str = "array"
 ) -> tuple[Step, ...]:
-    """Steps: create, wait for the sync, write settings, verify.
+    """Return the steps: create, wait for the sync, write settings, verify.
 
     ``disks`` are members and spares of ``sizes`` bytes; ``check`` names the verification.
     """
@@ -85,7 +85,7 @@ def array_steps(
 
 
 def create_command(array: Array, shape: Geometry, device: str, disks: Sequence[str]) -> str:
-    """mdadm's command line; it needs the level before the layout."""
+    """Return mdadm's command line; mdadm needs the level before the layout."""
     level = shape.level
     options = ["--run", "--homehost=any", f"--name={array.name}", f"--metadata={array.metadata}"]
     options += [f"--level={level.kernel_name}"]
@@ -95,7 +95,7 @@ def create_command(array: Array, shape: Geometry, device: str, disks: Sequence[s
         options.append(f"--chunk={_kib(array.chunk)}")
     options.append(f"--raid-devices={shape.members}")
     if shape.members == 1:
-        options.append("--force")  # mdadm refuses a single member otherwise
+        options.append("--force")  # otherwise mdadm refuses a single member
     if shape.spares:
         options.append(f"--spare-devices={shape.spares}")
     if array.component_size is not None:
@@ -130,12 +130,12 @@ def _kib(size: int) -> str:
 
 
 def _find(device: str) -> str:
-    """Set ``$md`` to the array's sysfs directory, and stop at the first error."""
+    """Return lines that set ``$md`` to the array's sysfs directory, and stop at the first error."""
     return f"set -eu\nd=$(readlink -f {device})\nmd=/sys/block/${{d##*/}}/md\n"
 
 
 def _create(array: Array, shape: Geometry, device: str, disks: Sequence[str]) -> str:
-    """Create the array, wait for udev, check that its path is a block device.
+    """Return lines that create the array, wait for udev, and check that its path is a block device.
 
     By default mdadm blocks udev and waits five seconds for the name that only udev makes. With
     ``MDADM_NO_UDEV`` it makes the name itself (``mdopen.c: create_mddev``).
@@ -184,7 +184,7 @@ def _take_apart(array: Array, device: str) -> str:
 
 
 def _settings(array: Array, shape: Geometry) -> tuple[str, str]:
-    """sysfs writes right after creation, and after the wait.
+    """Return sysfs writes right after creation, and those after the wait.
 
     During the wait the sync runs without limits and bits are cleared quickly; afterwards md's
     defaults or the scenario's values apply.

@@ -1,4 +1,4 @@
-"""Verification of an md array: ``key=value`` lines from the kernel, and expected values."""
+"""Verification of an md array: the kernel's values as ``key=value`` lines, and expected values."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ done
 
 
 def has_bits(array: Array) -> bool:
-    """Whether the bitmap starts with all bits set, until the kernel has cleared them."""
+    """Return whether the bitmap starts with all bits set, until the kernel has cleared them."""
     return array.bitmap in ("internal", "external")
 
 
 def ready(array: Array, shape: Geometry) -> dict[str, str]:
-    """State to wait for before the first workload; empty if there is nothing to wait for."""
+    """Return the state to wait for before the first workload; empty: no wait."""
     if not shape.level.redundant or array.initial_sync is InitialSync.NONE:
         return {}
     expect = {"dirty_bits": "0"} if has_bits(array) else {}
@@ -68,7 +68,7 @@ def state_script(device: str) -> str:
 
 
 def dirty_bits_script(array: Array, disks: Sequence[str]) -> str:
-    """The number of set bits on the disk; mdadm reads them past the page cache."""
+    """Return lines that print the number of set bits on the disk, read without the page cache."""
     if not has_bits(array):
         return ""
     examine = words("mdadm", "--examine-bitmap", bitmap_path(array) or disks[0])
@@ -78,12 +78,12 @@ def dirty_bits_script(array: Array, disks: Sequence[str]) -> str:
 def read_back_array(
     array: Array, shape: Geometry, device: str, disks: Sequence[str], name: str
 ) -> Verify:
-    """Verify that the array is as requested."""
+    """Return the step that verifies that the array is as requested."""
     return Verify(name=name, script=_read(array, device, disks), expect=_expected(array, shape))
 
 
 def _read(array: Array, device: str, disks: Sequence[str]) -> str:
-    """The array's properties in sysfs as ``key=value`` lines, sizes in bytes."""
+    """Return lines that print the array's sysfs properties as ``key=value``, sizes in bytes."""
     settings = "".join(
         f'v=\nread -r v rest < "$md/{key}"\necho "sysfs.{key}=$v"\n' for key in array.sysfs
     )
@@ -127,7 +127,7 @@ def _read(array: Array, device: str, disks: Sequence[str]) -> str:
 
 
 def _expected(array: Array, shape: Geometry) -> dict[str, str]:
-    """Expected value of each property of the requested array."""
+    """Return the expected value of each property of the requested array."""
     level = shape.level
     expect = {
         "block_device": "yes",
@@ -178,7 +178,7 @@ def _expected_bitmap(array: Array, shape: Geometry) -> dict[str, str]:
 
 
 def _expected_disk(array: Array, shape: Geometry, number: int) -> dict[str, str]:
-    """Slot, offset and flags of the ``number``-th disk, from 1.
+    """Return slot, offset and flags of the ``number``-th disk, from 1.
 
     RAID 4 and 5 start with their last member as a spare. Its slot is known only without a sync, or
     after the sync if there were no other spares.
