@@ -1,7 +1,7 @@
-"""Every command that reads stored runs, called with a hostile one, and what went wrong.
+"""Runs every command that reads stored runs on a hostile run, and reports problems.
 
-A hang, a traceback, something written elsewhere, a secret read, a control character or markup
-of the run in any output.
+Problems are a hang, a traceback, a file written elsewhere, a secret that was read, and control
+characters or markup of the run in any output.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from tests.hostile_files import SECRET
 from tests.hostile_values import ABSOLUTE
 
 SECONDS = 120.0
-"""Longest that a command may take, on a host with other work."""
+"""Longest duration of a command, on a busy host."""
 LARGEST: Final = 64 << 20
-"""Bytes of a file that a command may write here: what copies a sparse file would fill the disk."""
+"""Most bytes that a command may write to a file: a copied sparse file would fill the disk."""
 _STYLE: Final = frozenset({"fill-opacity", "stroke-dasharray", "stroke-opacity", "opacity"})
 _UNPRINTABLE: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -45,7 +45,7 @@ _UNPRINTABLE: Final = re.compile(
 
 @dataclass(slots=True)
 class Elements(HTMLParser):
-    """The elements and attributes of a page, and where its links go."""
+    """The elements and attributes of a page, and the targets of its links."""
 
     found: set[str] = field(default_factory=set)
     links: list[str] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Elements(HTMLParser):
 
 
 class Hung(BaseException):
-    """A command took longer than it may."""
+    """A command took too long."""
 
 
 @contextmanager
@@ -86,7 +86,7 @@ def limited(seconds: float) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """How a command ended."""
+    """Output and exit status of a command."""
 
     status: int
     stdout: str
@@ -94,7 +94,7 @@ class Said:
 
 
 def call(words: list[str], seconds: float) -> Said:
-    """``lab`` in this process."""
+    """Run ``lab`` in this process."""
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST, limit[1]))
     streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in "oe"]
@@ -119,7 +119,8 @@ def call(words: list[str], seconds: float) -> Said:
 
 
 def tree(directory: Path, *, but: Path) -> dict[str, str]:
-    """Every entry below a directory, with what is in files; but for one directory in it."""
+    """Return every entry below a directory with the contents of files, except one directory in
+    it."""
     found = {}
     for parent, folders, names in os.walk(directory):
         folders[:] = [f for f in folders if Path(parent, f) != but]
@@ -138,18 +139,18 @@ def tree(directory: Path, *, but: Path) -> dict[str, str]:
 
 @dataclass(slots=True)
 class Attack:
-    """A home with a good run, the run of a seed, and everything that reads them."""
+    """A home with a good run, the run of a seed, and the commands that read them."""
 
     base: Path
     good: Path
-    """A kept run that nobody has touched."""
+    """A stored run without changes."""
     clean: frozenset[str]
-    """Elements and attributes that pages of good runs have."""
+    """Elements and attributes in pages of good runs."""
     seconds: float = field(default_factory=lambda: SECONDS)
     commands: int = 0
 
     def problems(self, run: Path, seed: int) -> Iterator[str]:
-        """What went wrong, with the command."""
+        """Yield each problem, with the command."""
         out = self.base / "out"
         out.mkdir(exist_ok=True)
         before = tree(self.base, but=out)
@@ -185,7 +186,7 @@ class Attack:
         yield ["results", "noise", place]
         yield ["scenario", "explain", "raid5-parity-last", "--run", place]
         own = run / "scenario.yaml"
-        if not own.is_symlink():  # whoever names a scenario's file may name a link
+        if not own.is_symlink():  # a user who names a scenario's file may name a link
             yield ["scenario", "explain", str(own), "--run", place]
             yield ["scenario", "explain", str(own), "--run", place, "--json"]
         yield ["report", "--all", "--out", str(out / "site")]
@@ -264,7 +265,7 @@ def _written(path: Path, out: Path, clean: frozenset[str]) -> Iterator[str]:
         yield f"control character {found[0]!r}: {text[max(0, found.start() - 60) : found.end()]!r}"
     if path.suffix in (".html", ".svg"):
         page = Elements.of(text)
-        names = {one.rpartition("@")[2] for one in clean} | _STYLE  # which mark has which, varies
+        names = {one.rpartition("@")[2] for one in clean} | _STYLE  # marks vary in their attributes
         foreign = {f for f in page.found - clean if "@" not in f or f.split("@")[1] not in names}
         if foreign:
             yield f"foreign markup {sorted(foreign)}"
@@ -289,7 +290,7 @@ def _written(path: Path, out: Path, clean: frozenset[str]) -> Iterator[str]:
 
 @contextmanager
 def remembered() -> Iterator[None]:
-    """Nothing is computed twice that depends on its arguments alone: theory, drawing, commands."""
+    """Cache functions that depend only on their arguments: theory, drawing, commands."""
     import vl_convert
 
     from lab.results import documents as results

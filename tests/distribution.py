@@ -1,4 +1,4 @@
-"""How pytest-xdist distributes the test files over its processes."""
+"""Distributes the test files over pytest-xdist's processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ GUESTS = "guests"
 """Guests in real time, and tests that look at who holds a disk. One process has all of them: they
 share a snapshot, and would see each other's disks."""
 SEALED = "sealed"
-"""Guests in virtual time. One process has all of them, since they share a snapshot."""
+"""Tests with guests in virtual time. One process runs them, since they share a snapshot."""
 ALONE = "alone"
 """Tests that measure on the host's clock: after all others."""
 
@@ -40,7 +40,7 @@ def group(nodeid: str) -> str:
 
 
 def order(nodeid: str) -> int:
-    """Return a sort key: the longest first, and last what wants the machine to itself."""
+    """Return a sort key: the longest first; tests that need the machine alone last."""
     found = group(nodeid)
     name = found.rpartition("/")[2]
     first = (GUESTS, SEALED, *LONG)
@@ -50,17 +50,17 @@ def order(nodeid: str) -> int:
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """A group is run by one process; `ALONE` begins when the other processes have nothing left."""
+    """One process runs a group; `ALONE` starts when the other processes have finished."""
 
     def _split_scope(self, nodeid: str) -> str:
         return group(nodeid)
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
         super().mark_test_complete(node, item_index, duration)
-        self._go_on(node)  # one of the others may have waited for this test's end
+        self._go_on(node)  # another process may have waited for this test's end
 
     def _assign_work_unit(self, node: Any) -> None:
-        if ALONE in self.workqueue:  # a process that crashed puts its files behind it
+        if ALONE in self.workqueue:  # a crashed process puts its files after it
             self.workqueue.move_to_end(ALONE)
         super()._assign_work_unit(node)
 
@@ -74,7 +74,7 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
             if not any(self._pending_of(self.assigned_work[other]) for other in others):
                 super()._reschedule(node)
         elif GUESTS not in self.assigned_work[node]:  # that process has a snapshot for `ALONE`
-            node.shutdown()  # it runs what it has
+            node.shutdown()  # it runs its remaining tests
             self._go_on(node)
 
     def _go_on(self, but: Any) -> None:

@@ -1,4 +1,4 @@
-"""Real classes that stand in for the world, and the smallest scenario that says something."""
+"""Fakes of the outside world, and the smallest useful scenario."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ workloads:
 
 
 PLUGIN = ("-p", "lab.testing.plugin", "-p", "xdist", "-p", "no:cacheprovider")
-"""For a pytest that loads nothing by itself (``PYTEST_DISABLE_PLUGIN_AUTOLOAD``)."""
+"""Options of a pytest without automatic plug-ins (``PYTEST_DISABLE_PLUGIN_AUTOLOAD``)."""
 
 
 def with_matrix(matrix: str, text: str = SCENARIO) -> str:
@@ -79,15 +79,15 @@ def with_matrix(matrix: str, text: str = SCENARIO) -> str:
 
 
 class FakeBench:
-    """A bench that writes down what it is told; answers and failures come from outside."""
+    """A backend that records its calls; the test sets replies and failures."""
 
     def __init__(self) -> None:
         self.log: list[tuple[str, ...]] = []
         self.modes: dict[str, int] = {}
         self.answers: dict[str, Output | list[Output]] = {}
-        """Output of a guest's script; of a list, the next one each time and then the last."""
+        """Output by a guest's script; of a list, the next one each time, then always the last."""
         self.failures: dict[tuple[str, ...], LabError] = {}
-        """What to raise when an entry of the log is made."""
+        """Error by log entry; it is raised when the entry is recorded."""
         self.clock = 0.0
         self.server_answer = "ok {}"
         self.begun = ("", "")
@@ -182,7 +182,7 @@ class FakeBench:
 
     def guest(self, script: str, timeout: float) -> Output:
         if CUT in script:
-            # A workload comes with what is read around it: the answer is the workload's own.
+            # The script has counters around a workload; the reply is the workload's own.
             head, _, rest = script.partition("\n(\nset -e\n")
             inner, _, tail = rest.partition("\n)\n")
             found = self.guest(inner, timeout)
@@ -214,21 +214,21 @@ def said(stdout: str = "", *, stderr: str = "", status: int = 0, seconds: float 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How a command line ended."""
+    """Result of a command line."""
 
     status: int
     stdout: str
     stderr: str
     cpu: float = 0.0
-    """Seconds, which do not depend on what else the machine does."""
+    """CPU seconds, independent of other load."""
 
     @property
     def json(self) -> Any:
         return json.loads(self.stdout)
 
 
-# Imports once, then forks for each command line: all that differs from a new process is the time.
-# The commands are built once, too; and frozen, what is there is not copied to look for garbage.
+# Imports once, then forks for each command line, to save time. The commands are built once too.
+# The objects are frozen, so that garbage collection does not copy their pages.
 _SERVER = """
 import contextlib, functools, gc, importlib, json, os, pkgutil, signal, sys, tempfile, traceback
 import typer.main
@@ -279,7 +279,7 @@ for line in sys.stdin:
 
 
 class LabServer:
-    """Runs ``lab`` command lines, each in a process of its own that has imported it already."""
+    """Runs ``lab`` command lines, each in a forked process that has already imported it."""
 
     def __init__(self, *before: str) -> None:
         self._process = subprocess.Popen(
@@ -319,7 +319,7 @@ sys.modules["vl_convert"] = types.SimpleNamespace(vegalite_to_svg=lambda spec: e
 
 @dataclass(slots=True, kw_only=True)
 class Cli:
-    """``lab`` with a home, and a directory, of its own."""
+    """``lab`` with its own home and directory."""
 
     server: LabServer
     base: Path
@@ -343,12 +343,12 @@ class Cli:
         return name
 
     def left(self) -> list[str]:
-        """Every file below the lab's home."""
+        """Return every file below the lab's home."""
         return sorted(str(p.relative_to(self.home)) for p in self.home.rglob("*") if p.is_file())
 
 
 def clean_environment(base: Path) -> dict[str, str]:
-    """An environment in which nothing of the user's own is found."""
+    """Return an environment without the user's own settings."""
     return {
         "PATH": os.environ["PATH"],
         "HOME": str(base),
@@ -366,7 +366,7 @@ FLOORS: Final = tuple(
 
 
 def stored_run(parent: Path, *, finished: bool = True) -> RunStore:
-    """The main job as if it had run: three cells, the last of which was lost."""
+    """Return the main scenario as a stored run: three cells, the last one lost."""
     compiled = compile_scenario(catalog.scenario_path("raid5-parity-last"))
     scenario = compiled.scenario
     store = RunStore(parent / "raid5-parity-last-20250610-120000")
@@ -402,7 +402,7 @@ def stored_run(parent: Path, *, finished: bool = True) -> RunStore:
 
 
 def raw_of(cell: Cell, megabytes: float) -> dict[str, str]:
-    """What dd would have printed at that speed; every read is twice as fast."""
+    """Return dd's output at that speed; every read is twice as fast."""
     found = {"environment.txt": "kernel=6.1.0-18-amd64\nmdadm=mdadm - v4.2\n"}
     for workload in cell.workloads:
         copied = workload.parameters["bs"] * workload.parameters["count"]
@@ -414,7 +414,7 @@ def raw_of(cell: Cell, megabytes: float) -> dict[str, str]:
 
 
 def programs(directory: Path, *names: str, find: Callable[[str], str | None]) -> str:
-    """A PATH on which there are only these programs."""
+    """Return a PATH that contains only these programs."""
     directory.mkdir()
     for name in names:
         found = find(name)

@@ -18,7 +18,7 @@ def geometry(
     chunk: int = DEFAULT_CHUNK,
     failed: Iterable[int] = (),
 ) -> Geometry:
-    """An array by mdadm's name of its layout; ``None``: the level's default."""
+    """Return an array with mdadm's name of its layout; ``None``: the level's default."""
     return Geometry(
         level=level,
         layout=layout_number(level, layout),

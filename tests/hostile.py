@@ -1,4 +1,4 @@
-"""Run directories of somebody who means harm: kept runs, changed by a seed."""
+"""Run directories of an attacker: stored runs, changed by a seed."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ CHANGES: Final[dict[str, Change]] = {
         files.file_names,
     )
 }
-"""What may be done to a run: with a source of chance, and a directory outside of the run."""
+"""Changes of a run; arguments: the run, a random generator, a directory outside of the run."""
 
 
 def build(seed: int, kept_runs: list[Path], parent: Path, outside: Path) -> tuple[Path, list[str]]:
-    """The run of a seed, and the names of what was changed; all of them come in turn."""
+    """Return the run of a seed and the names of its changes; seeds use all changes in turn."""
     chance = random.Random(seed)
     first = list(CHANGES)[seed % len(CHANGES)]
     sources = [r for r in kept_runs if first != "fio_names" or _has_fio(r)]
@@ -59,13 +59,13 @@ def build(seed: int, kept_runs: list[Path], parent: Path, outside: Path) -> tupl
     shutil.copytree(source, run)
     names = [first]
     names += chance.sample(list(CHANGES), chance.choice((0, 0, 1, 2)))
-    names.sort(key=lambda name: name == "huge")  # what reads or copies files is done before
+    names.sort(key=lambda name: name == "huge")  # last, because other changes read or copy files
     for name in dict.fromkeys(names):
         try:
             CHANGES[name](run, chance, outside)
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             if name == names[0]:
-                raise  # only what an earlier change has left may be in the way
+                raise  # only an earlier change may be the cause
     return run, names
 
 
@@ -74,7 +74,7 @@ def _has_fio(run: Path) -> bool:
 
 
 def few_cells(run: Path) -> None:
-    """A kept run with its first two cells alone: reports of many take long."""
+    """Reduce a stored run to its first two cells, since reports of many take long."""
     for name in ("run.json", "result.json"):
         edit(run / name, lambda data: data | {"cells": data["cells"][:2]})
     left = {c["id"] for c in json.loads((run / "run.json").read_text())["cells"]}
@@ -84,7 +84,7 @@ def few_cells(run: Path) -> None:
 
 
 def unpack(parent: Path) -> list[Path]:
-    """Every kept run, of two cells."""
+    """Return every stored run, with two cells."""
     runs = [kept.unpacked(name, parent).directory for name in kept.NAMES]
     for run in runs:
         few_cells(run)

@@ -1,4 +1,4 @@
-"""Files of a run that are other than they should be: kinds, sizes, names, and where they lead."""
+"""Hostile changes of a run's files: kinds, sizes, names and links."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECRET: Final = "TOP-SECRET-d41d8cd9"
 
 
 def edit(path: Path, edit: Callable[[Any], Any]) -> None:
-    """A JSON file with something else in it; one that another change has spoilt is left alone."""
+    """Replace the contents of a JSON file; skip one that another change has made invalid."""
     if path.is_symlink() or not path.is_file():
         return
     with suppress(ValueError, OSError, RecursionError):
@@ -31,7 +31,7 @@ def _files(run: Path) -> list[Path]:
 
 
 def _some_file(run: Path, chance: random.Random) -> Path:
-    """Any file; those that are read first as often as all others together."""
+    """Return any file; those that are read first as often as all others together."""
     tops = [p for p in _files(run) if p.parent == run]
     parts = [p for p in _files(run) if p.name in ("outcome.json", "procedure.json")]
     return chance.choice([f for f in (tops, parts, _files(run)) if f][chance.randrange(3)])
@@ -47,12 +47,12 @@ def documents(run: Path) -> list[Path]:
 
 
 def links(run: Path, chance: random.Random, outside: Path) -> None:
-    """Files that are links to somebody's secret, absolute or relative."""
+    """Replace files by links to a secret, absolute or relative."""
     for _ in range(chance.randint(1, 4)):
         path = _some_file(run, chance)
         target = outside / "secret.txt"
         if path.name in ("result.json", "outcome.json", "run.json") and chance.random() < 0.7:
-            target = outside / path.name  # what could be read as such
+            target = outside / path.name  # a name that the lab would read
             if not target.exists():
                 words = path.read_text(encoding="utf-8", errors="replace")
                 target.write_text(words.replace('"title": "', f'"title": "{SECRET}'))
@@ -62,7 +62,7 @@ def links(run: Path, chance: random.Random, outside: Path) -> None:
 
 
 def linked_directories(run: Path, chance: random.Random, outside: Path) -> None:
-    """The cells, a cell or its raw output are elsewhere."""
+    """Move the cells, a cell or its raw output elsewhere."""
     cells = sorted((run / "cells").iterdir())
     raws = [p for p in run.glob("cells/*/raw") if p.is_dir()]
     place = chance.choice([*raws, *cells, run / "cells"])
@@ -91,7 +91,7 @@ def sockets_and_devices(run: Path, chance: random.Random, _outside: Path) -> Non
         return
     before = Path.cwd()
     with socket.socket(socket.AF_UNIX) as made:
-        os.chdir(path.parent)  # names of sockets are short
+        os.chdir(path.parent)  # names of sockets must be short
         made.bind(path.name)
         os.chdir(before)
 
@@ -103,19 +103,19 @@ def directories_for_files(run: Path, chance: random.Random, _outside: Path) -> N
 
 
 def huge(run: Path, chance: random.Random, _outside: Path) -> None:
-    """Sparse: much larger than memory, and nothing on the disk."""
+    """Make a file sparse and much larger than memory."""
     os.truncate(_some_file(run, chance), 1 << 40)
 
 
 def deep(run: Path, chance: random.Random, _outside: Path) -> None:
-    """JSON that nests deeper than any parser's stack, or is one huge list."""
+    """Write JSON that nests deeper than any parser's stack, or is one huge list."""
     text = chance.choice(("[" * 200_000, '{"a":' * 100_000, "[0" + ",0" * 500_000 + "]"))
     path = chance.choice([_some_file(run, chance), *texts(run)[:1]])
     path.write_text("{\n" * (path.suffix == ".txt") + text)
 
 
 def deep_within(run: Path, chance: random.Random, _outside: Path) -> None:
-    """A valid document with a value that nests deeply, where anything may stand."""
+    """Add a deeply nested value to a valid document, where any value is allowed."""
     levels = chance.choice((100, 190, 900))
     path = run / chance.choice(("run.json", "result.json"))
     if path.is_file() and not path.is_symlink():
@@ -142,7 +142,7 @@ def cut_off(run: Path, chance: random.Random, _outside: Path) -> None:
 
 
 def thousands(run: Path, chance: random.Random, _outside: Path) -> None:
-    """Thousands of entries in a directory."""
+    """Add thousands of entries to a directory."""
     places = [run, run / "cells", *run.glob("cells/*"), *run.glob("cells/*/raw")]
     place = chance.choice([p for p in places if p.is_dir() and not p.is_symlink()])
     for number in range(3000):
@@ -150,7 +150,7 @@ def thousands(run: Path, chance: random.Random, _outside: Path) -> None:
 
 
 def file_names(run: Path, chance: random.Random, _outside: Path) -> None:
-    """Names of files that are no text, or not meant for a terminal or a page."""
+    """Add files whose names are not UTF-8, or are hostile to a terminal or a page."""
     names = [b"\xff\xfe.txt", b"\x1b[31mred.stderr.txt", "\u202etxt.stderr.txt".encode()]
     names += [b"<script>alert(1)<x>.stderr.txt", b"a\nb.stderr.txt", b"=1+1.stderr.txt"]
     for place in [run, *run.glob("cells/*"), *run.glob("cells/*/raw")]:

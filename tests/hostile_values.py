@@ -1,4 +1,4 @@
-"""Values that do harm, in the documents of a run and in what its tools printed."""
+"""Hostile values in a run's documents and in its tools' output."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ OTHERS: Final[tuple[Any, ...]] = (None, True, -1, 1e300, "", "x", [], {}, [[]], 
 
 
 def _places(data: Any, wanted: Callable[[Any], bool]) -> list[tuple[Any, Any]]:
-    """Every container and key in it whose value is wanted."""
+    """Return every container and key whose value is wanted."""
     found: list[tuple[Any, Any]] = []
     listed = enumerate(data) if isinstance(data, list) else ()
     for key, value in list(data.items() if isinstance(data, dict) else listed):
@@ -81,12 +81,12 @@ def _places(data: Any, wanted: Callable[[Any], bool]) -> list[tuple[Any, Any]]:
 
 
 def _say(run: Path, chance: random.Random, words: tuple[str, ...]) -> None:
-    """Somebody's words wherever the lab's own are shown: in the run's, its cells', the tools'."""
+    """Put hostile text where the lab shows text: in the run's, its cells' and the tools' files."""
     word = chance.choice(words)
 
     def spoil(data: Any) -> Any:
         free = ("title", "question", "notes", "says", "detail", "reason", "url", "author")
-        free += ("scenario", "started", "host")  # any text: the run can still be read
+        free += ("scenario", "started", "host")  # any text is valid, so the run is still readable
         known = [(d, k) for d, k in _places(data, lambda v: isinstance(v, str)) if k in free]
         known += _places(data.get("environment", {}), lambda v: isinstance(v, str))
         for holder, key in chance.sample(known, min(len(known), chance.randint(1, 6))):
@@ -137,13 +137,13 @@ def shell(run: Path, chance: random.Random, _outside: Path) -> None:
 
 
 def cell_ids(run: Path, chance: random.Random, outside: Path) -> None:
-    """A cell whose id is a path, with its files where that leads."""
+    """Change a cell's id to a path, with its files there."""
     named = chance.choice((*PATHS, "../../outside", str(outside)))
 
     def spoil(data: Any) -> Any:
         cell = chance.choice(data["cells"])
         old, cell["id"] = cell["id"], named
-        if named != ABSOLUTE:  # nothing is put outside of the test's own directory
+        if named != ABSOLUTE:  # no file is written outside of the test's own directory
             with suppress(OSError, ValueError):
                 (run / "cells" / old).rename(run / "cells" / named)
         return data
@@ -158,7 +158,7 @@ def run_id(run: Path, chance: random.Random, _outside: Path) -> None:
 
 
 def fio_names(run: Path, chance: random.Random, _outside: Path) -> None:
-    """fio's own report with paths for values; logs that have paths for names."""
+    """Put paths into fio's report as values, and into its logs as names."""
     named = chance.choice(PATHS)
     option = chance.choice(("rw", "bs", "iodepth", "numjobs", "rwmixread"))
     options = chance.choice(OTHERS) if chance.random() < 0.2 else {}
@@ -197,7 +197,7 @@ def wrong_types(run: Path, chance: random.Random, _outside: Path) -> None:
 
 
 def loose_types(run: Path, chance: random.Random, _outside: Path) -> None:
-    """Wrong types where a model takes anything: the environment, a workload's parameters."""
+    """Put wrong types where a model accepts any: the environment, a workload's parameters."""
 
     def spoil(data: Any) -> Any:
         loose = [data["environment"]]
@@ -214,7 +214,7 @@ def loose_types(run: Path, chance: random.Random, _outside: Path) -> None:
 
 
 def numbers(run: Path, chance: random.Random, _outside: Path) -> None:
-    """Numbers that are none, or far too large, anywhere in a document."""
+    """Put invalid or far too large numbers anywhere in a document."""
     for path in chance.sample(documents(run), min(2, len(documents(run)))):
         text = path.read_text(encoding="utf-8", errors="replace")
         found = list(re.finditer(r"(?<=: )-?\d+(\.\d+)?(?=[,\n}])", text))
@@ -224,7 +224,7 @@ def numbers(run: Path, chance: random.Random, _outside: Path) -> None:
 
 
 def cell_numbers(run: Path, chance: random.Random, _outside: Path) -> None:
-    """What theory and measuring reckon with: counts, sizes, rates, trials."""
+    """Change values that theory and measurement use: counts, sizes, rates, trials."""
 
     def spoil(data: Any) -> Any:
         for cell in data["cells"]:
@@ -237,7 +237,7 @@ def cell_numbers(run: Path, chance: random.Random, _outside: Path) -> None:
 
 
 def raw_numbers(run: Path, chance: random.Random, _outside: Path) -> None:
-    """Numbers that the tools never print."""
+    """Put numbers that the tools never print into raw output."""
     for path in chance.sample(texts(run), min(8, len(texts(run)))):
         text = path.read_text(encoding="utf-8", errors="replace")
         for match in reversed(list(re.finditer(r"\d+(\.\d+)?", text))):
@@ -247,7 +247,7 @@ def raw_numbers(run: Path, chance: random.Random, _outside: Path) -> None:
 
 
 def raw_types(run: Path, chance: random.Random, _outside: Path) -> None:
-    """JSON of a tool with other types in it."""
+    """Put wrong types into a tool's JSON."""
     for path in texts(run):
         text = path.read_text(encoding="utf-8", errors="replace")
         start = text.find("{\n")
@@ -261,7 +261,7 @@ def raw_types(run: Path, chance: random.Random, _outside: Path) -> None:
 
 
 def twice(run: Path, chance: random.Random, _outside: Path) -> None:
-    """Cells and claims that are there twice, some under another's name."""
+    """Duplicate cells and claims, some under another name."""
 
     def spoil(data: Any) -> Any:
         for name in ("cells", "claims"):

@@ -1,8 +1,8 @@
-"""Tries to get into a cluster's ports without its certificate, in every way that dask knows.
+"""Tries to connect to a cluster's ports without its certificate, in every way that dask supports.
 
-``python -m tests.intruder DIRECTORY PORT…`` prints as JSON, for each port on 127.0.0.1, what became
-of each attempt: ``refused`` or ``answered``. Each raw attempt sends a pickle that makes the
-directory ``DIRECTORY/PORT.ATTEMPT`` where it is unpickled. As root it becomes the user `NOBODY`.
+``python -m tests.intruder DIRECTORY PORT…`` prints, as JSON for each port on 127.0.0.1, the result
+of each attempt: ``refused`` or ``answered``. Each raw attempt sends a pickle. If it is unpickled,
+it makes the directory ``DIRECTORY/PORT.ATTEMPT``. Run as root it becomes the user `NOBODY`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from lab.cluster import tls as cluster_tls
 
 NOBODY = 65534
 SECONDS = 3.0
-"""How long a port may take to answer or to refuse."""
+"""Timeout in seconds for a reply or a refusal."""
 
 
 class Pickle:
-    """Makes a directory where it is unpickled."""
+    """Makes a directory when it is unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -39,7 +39,7 @@ class Pickle:
 
 
 def message(path: Path) -> bytes:
-    """A first message to a dask server, as its ``TCP.write`` would send it."""
+    """Return a first message to a dask server, as dask's ``TCP.write`` would send it."""
     from distributed.protocol import ToPickle, dumps
     from distributed.protocol.utils import pack_frames_prelude
 
@@ -49,7 +49,7 @@ def message(path: Path) -> bytes:
 
 
 def context(directory: Path | None) -> ssl.SSLContext:
-    """TLS as a client that trusts everybody, with the certificate of a directory, if any."""
+    """Return a TLS context that trusts everybody, with the certificate of a directory, if any."""
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
     if directory is not None:
@@ -58,7 +58,7 @@ def context(directory: Path | None) -> ssl.SSLContext:
 
 
 def wrapped(plain: socket.socket, tls: ssl.SSLContext | None) -> socket.socket:
-    """A socket after the TLS handshake, if any; a server without TLS does not answer that."""
+    """Return a socket after the TLS handshake, if any; a server without TLS does not answer it."""
     try:
         return tls.wrap_socket(plain) if tls else plain
     except TimeoutError as error:
@@ -66,10 +66,10 @@ def wrapped(plain: socket.socket, tls: ssl.SSLContext | None) -> socket.socket:
 
 
 def send(port: int, data: bytes, tls: ssl.SSLContext | None) -> str:
-    """Whether a server answers anything to these bytes but a refusal."""
+    """Return whether a server replies to these bytes with anything except a refusal."""
     answer = b""
     plain = socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
-    # A connection that is reset or ends in an alert was refused; one that stays open was not.
+    # A reset connection or a TLS alert is a refusal; a connection that stays open is not.
     with plain, suppress(ConnectionError, ssl.SSLError), wrapped(plain, tls) as way:
         try:
             way.sendall(data)
@@ -81,7 +81,7 @@ def send(port: int, data: bytes, tls: ssl.SSLContext | None) -> str:
 
 
 def raw(directory: Path, port: int, certificates: dict[str, Path | None]) -> dict[str, str]:
-    """Attempts without dask: the pickle by plain TCP and by TLS with each certificate, and HTTP."""
+    """Try without dask: the pickle by plain TCP and by TLS with each certificate, and HTTP."""
     found = {
         "plain": send(port, message(directory / f"{port}.plain"), None),
         "http": send(port, b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", None),
@@ -92,23 +92,23 @@ def raw(directory: Path, port: int, certificates: dict[str, Path | None]) -> dic
 
 
 async def client(address: str, security: Any) -> str:
-    """Whether `distributed.Client` gets in."""
+    """Try to connect with `distributed.Client`."""
     import distributed
 
     words = {"timeout": SECONDS, "asynchronous": True, "set_as_default": False}
     try:
-        # dask's own limit does not hold for its handshake, on which an HTTP server says nothing.
+        # dask's own timeout does not cover its handshake, and an HTTP server never completes that.
         async with asyncio.timeout(2 * SECONDS):
             async with distributed.Client(address, security=security, **words):
                 return "answered"
     except (OSError, TimeoutError, RuntimeError, ValueError):
         return "refused"
-    except TypeError:  # a worker's answer to what only a scheduler understands
+    except TypeError:  # a worker's reply to a scheduler's request
         return "answered"
 
 
 async def clients(ports: Iterable[int], foreign: Path) -> dict[int, dict[str, str]]:
-    """Attempts with dask's own client: without TLS, and with another authority's certificate."""
+    """Try dask's own client without TLS, and with another authority's certificate."""
     from distributed import Security
 
     ca, cert, key = (str(foreign / name) for name in cluster_tls.FILES)
@@ -123,7 +123,7 @@ async def clients(ports: Iterable[int], foreign: Path) -> dict[int, dict[str, st
 
 
 def listening(pid: int) -> dict[int, str]:
-    """Address by port of every internet socket of a process and its children."""
+    """Return the address of each internet socket of a process and its children, by port."""
     import psutil
 
     process = psutil.Process(pid)
@@ -136,7 +136,7 @@ def listening(pid: int) -> dict[int, str]:
 
 
 def attempts(directory: Path, ports: Iterable[int]) -> dict[int, dict[str, str]]:
-    """Every attempt at every port, by another user where this one is root."""
+    """Make every attempt at every port; as root, as another user."""
     words = [sys.executable, "-m", "tests.intruder", str(directory), *map(str, ports)]
     other = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
     done = subprocess.run(
@@ -156,7 +156,7 @@ def main() -> None:
     directory, ports = Path(sys.argv[1]), [int(word) for word in sys.argv[2:]]
     with tempfile.TemporaryDirectory() as scratch:
         foreign = Path(scratch) / "foreign"
-        cluster_tls.make(foreign)  # of the same names as the cluster's own
+        cluster_tls.make(foreign)  # with the names of the cluster's own
         certificates = {"tls": None, "tls foreign": foreign}
         found = {port: raw(directory, port, certificates) for port in ports}
         for port, ways in asyncio.run(clients(ports, foreign)).items():

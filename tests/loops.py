@@ -1,4 +1,4 @@
-"""Real block devices for tests: loop devices, which root has everywhere."""
+"""Loop devices as real block devices for tests; root has them on every host."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(argv: Sequence[str]) -> tuple[int, str]:
 
 
 def told(*argv: str | Path) -> str:
-    """What a program prints; it must succeed."""
+    """Return a program's output; it must succeed."""
     done = subprocess.run(
         [str(a) for a in argv], capture_output=True, text=True, check=False, timeout=60
     )
@@ -37,7 +37,7 @@ def told(*argv: str | Path) -> str:
 
 
 def mount(source: str, point: Path, kind: str = "ext4") -> int:
-    """``mount(2)``; 0 or an ``errno``."""
+    """Call ``mount(2)``; return 0 or an ``errno``."""
     words = (source.encode(), str(point).encode(), kind.encode())
     return 0 if _LIBC.mount(*words, 0, None) == 0 else ctypes.get_errno()
 
@@ -47,7 +47,7 @@ def unmount(point: Path) -> None:
 
 
 def swap_on(device: str) -> int:
-    """``swapon(2)``; 0 or an ``errno``."""
+    """Call ``swapon(2)``; return 0 or an ``errno``."""
     return 0 if _LIBC.swapon(device.encode(), 0) == 0 else ctypes.get_errno()
 
 
@@ -57,7 +57,7 @@ def swap_off(device: str) -> None:
 
 @dataclass
 class Loop:
-    """A loop device, and its stable name."""
+    """A loop device and its stable name."""
 
     device: str
     file: Path
@@ -65,13 +65,13 @@ class Loop:
 
     @property
     def named(self) -> Named:
-        """As somebody names it who sees it now."""
+        """Return the facts with which a scenario names it now."""
         return Named(path=str(self.name), size=SIZE, serial=str(self.file))
 
 
 @dataclass
 class Bay:
-    """Where loop devices come from and go to, and what a guard looks at."""
+    """Attaches and detaches loop devices; has the guard's configuration."""
 
     path: Path
     _devices: list[str] = field(default_factory=list)
@@ -87,18 +87,18 @@ class Bay:
         )
 
     def attach(self, file: Path, *options: str) -> str:
-        """The loop device that a file became."""
+        """Attach a file; return the loop device."""
         device = told("losetup", "--find", "--show", "--partscan", *options, file)
         self._devices.append(device)
         return device
 
     def detach(self, device: str) -> None:
-        """Harmless where somebody else has done it."""
+        """Detach a device; it may be detached already."""
         self._devices.remove(device)
         subprocess.run(["losetup", "--detach", device], check=False, capture_output=True)
 
     def loop(self, name: str, *options: str, size: int = SIZE) -> Loop:
-        """A blank disk with a stable name."""
+        """Return a blank disk with a stable name."""
         file = self.path / f"{name}.raw"
         with file.open("wb") as handle:
             handle.truncate(size)
@@ -108,7 +108,7 @@ class Bay:
         return Loop(device=device, file=file, name=link)
 
     def partitioned(self, name: str, label: str = "gpt") -> tuple[Loop, Loop, Loop]:
-        """A disk with two partitions: the whole and both, each with a stable name."""
+        """Return a disk and its two partitions, each with a stable name."""
         disk = self.loop(name)
         TABLES[label](disk.device, ((MIB, 4 * MIB), (8 * MIB, 4 * MIB)))
         told("partx", "--add", disk.device)
@@ -130,18 +130,18 @@ class Bay:
 
 
 Places = Sequence[tuple[int, int]]
-"""Where partitions begin, and how long they are, in bytes."""
+"""Offset and length of partitions in bytes."""
 
 
 def write(device: str, offset: int, text: bytes) -> None:
-    """Bytes to a device, as a program writes them that claims nothing."""
+    """Write bytes to a device without claiming it."""
     with Path(device).open("r+b") as file:
         file.seek(offset)
         file.write(text)
 
 
 def dos(device: str, places: Places = (), kind: int = 0x83) -> None:
-    """A DOS partition table."""
+    """Write a DOS partition table."""
     sector = bytearray(512)
     for number, (start, length) in enumerate(places):
         entry = struct.pack("<B3xB3xII", 0, kind, start // 512, length // 512)
@@ -151,7 +151,7 @@ def dos(device: str, places: Places = (), kind: int = 0x83) -> None:
 
 
 def gpt(device: str, places: Places = ()) -> None:
-    """A GUID partition table and its copy (UEFI specification, 5.3)."""
+    """Write a GUID partition table and its copy (UEFI specification, 5.3)."""
     last = SIZE // 512 - 1
     dos(device, ((512, last * 512),), kind=0xEE)
     entries = b"".join(
@@ -184,7 +184,7 @@ TABLES = {"dos": dos, "gpt": gpt}
 
 
 def _node(device: str) -> None:
-    """Where neither udev nor devtmpfs made the node of a partition."""
+    """Make the node of a partition if neither udev nor devtmpfs made it."""
     number = (Path("/sys/class/block") / Path(device).name / "dev").read_text().strip()
     if not Path(device).exists():
         major, _, minor = number.partition(":")
@@ -192,7 +192,7 @@ def _node(device: str) -> None:
 
 
 def bay(path: Path) -> Iterator[Bay]:
-    """A bay, or a skipped test where there can be none."""
+    """Yield a bay; skip the test if loop devices are not available."""
     if os.geteuid() != 0 or not Path("/dev/loop-control").exists():
         pytest.skip("loop devices need root and /dev/loop-control")
     (path / "by-id").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A small NBD client, and the lab's disk server on its own: for tests that need no guest.
+"""A small NBD client, and the lab's disk server alone, for tests without a guest.
 
 The protocol is that of the NBD project's ``doc/proto.md``: fixed newstyle, simple replies.
 """
@@ -29,7 +29,8 @@ _REPLY = struct.Struct(">IIQ")
 
 
 class Client:
-    """One connection; requests may overtake each other, ``submit`` and ``collect`` are apart."""
+    """One connection. Requests may overtake each other, so ``submit`` and ``collect`` are
+    separate."""
 
     def __init__(self, path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -42,7 +43,7 @@ class Client:
         self.size, self.flags = struct.unpack(">QH", self._exactly(10))
         self._next = 0
         self.pending: dict[int, tuple[int, int, int]] = {}
-        """Kind, offset and length of what is on the way, by handle."""
+        """Kind, offset and length of requests in flight, by handle."""
 
     def close(self) -> None:
         self._in.close()
@@ -56,7 +57,7 @@ class Client:
     def submit(
         self, kind: int, offset: int = 0, length: int = 0, data: bytes = b"", flags: int = 0
     ) -> int:
-        """Send a request; its handle."""
+        """Send a request; return its handle."""
         self._next += 1
         length = len(data) if kind == WRITE else length
         self.pending[self._next] = (kind, offset, length)
@@ -65,7 +66,7 @@ class Client:
         return self._next
 
     def collect(self) -> tuple[int, int, bytes]:
-        """The next reply: handle, error, and what was read."""
+        """Return the next reply: handle, error, and the data of a read."""
         magic, error, handle = _REPLY.unpack(self._exactly(16))
         assert magic == 0x67446698
         kind, _, length = self.pending.pop(handle)

@@ -1,4 +1,4 @@
-"""How many examples a property is tried with."""
+"""Number of examples for property tests."""
 
 from __future__ import annotations
 
@@ -6,5 +6,6 @@ from hypothesis import settings
 
 
 def examples(thorough: int) -> settings:
-    """So many under the profile of `make test`, and as much fewer as the profile in use has."""
+    """Return settings with this number of examples for `make test`, scaled for the current
+    profile."""
     return settings(max_examples=max(10, thorough * settings().max_examples // 100))

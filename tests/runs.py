@@ -1,6 +1,6 @@
-"""Stored runs that nobody measured: theory's own figures with a seeded scatter, in a tool's output.
+"""Synthetic stored runs: theory's values with seeded noise, as a tool's output.
 
-They go through the real store, so that reports can be tried on any kind of matrix without a guest.
+They go through the real store, so that reports can be tested on any kind of matrix without a guest.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ matrix:
 """
 
 SCATTER = 0.006
-"""Share by which a trial differs from theory, one standard deviation."""
+"""Relative standard deviation of a trial from theory."""
 
 
 def theory_run(
@@ -148,8 +148,10 @@ def theory_run(
     lost: int | None = None,
     compiled: Compiled | None = None,
 ) -> RunStore:
-    """A run of a scenario with theory's figures times ``drift``; cells by number may have gone
-    wrong. ``compiled``: what somebody has made of it already."""
+    """Return a run of a scenario with theory's values times ``drift``.
+
+    Cells by number may have failed. ``compiled``: the compiled scenario, if there is one.
+    """
     parent.mkdir(parents=True, exist_ok=True)
     if compiled is None:
         source = parent / f".{name}.yaml"
@@ -203,7 +205,7 @@ def theory_run(
 
 
 def raw_of(cell: Cell, drift: float) -> dict[str, str]:
-    """What the tools and the kernel would have printed."""
+    """Return the output that the tools and the kernel would have printed."""
     chance = random.Random(cell_id(cell))
     found = {"environment.txt": "kernel=6.1.0-18-amd64\nmdadm=mdadm - v4.2\n"}
     if cell.array and cell.array.initial_sync == "none":
@@ -213,7 +215,7 @@ def raw_of(cell: Cell, drift: float) -> dict[str, str]:
         )
         found["end.txt"] = f"md127 : active raid5\n{line.format(31.7)}unused devices: <none>"
     quiet = cell
-    if cell.array:  # of work beside a resync theory says nothing
+    if cell.array:  # theory does not cover workloads during a resync
         array = cell.array.model_copy(update={"initial_sync": InitialSync.ASSUME_CLEAN})
         quiet = cell.model_copy(update={"array": array})
     for workload, explained in zip(cell.workloads, explanations(quiet), strict=True):

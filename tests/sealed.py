@@ -1,4 +1,4 @@
-"""Sealed guests for tests: built, started, saved and restored by hand, and by the lab's bench."""
+"""Sealed guests for tests: built, started, saved and restored by hand, and by the lab's backend."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ DRIVE = Path(__file__).parents[1] / "drive"
 
 @dataclass(frozen=True)
 class Ended:
-    """A guest that has ended: what it left, and what it cost."""
+    """Results and costs of a guest that has ended."""
 
     state: region.State
     digest: str
     host: float
     """Seconds from QEMU's start to its end."""
     cpu: float
-    """Seconds of processor time."""
+    """CPU seconds of QEMU."""
 
     @property
     def text(self) -> str:
         return self.state.output.decode()
 
     def line(self) -> str:
-        """For a table of runs."""
+        """Return a row for a table of runs."""
         return (
             f"{self.digest[:16]} guest {self.state.clock / 1e9:.9f} s "
             f"host {self.host:.1f} s cpu {self.cpu:.1f} s"
@@ -48,7 +48,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Kit:
-    """What all guests of a test run share, and where their files are."""
+    """Files that all guests of a test run share."""
 
     lab: SealedKit
     work: Path
@@ -63,7 +63,7 @@ class Kit:
 
 
 def throttled(count: int, size: int = 1 << 30, **limits: int) -> list[region.Disk]:
-    """Disks ``d1`` … with these limits."""
+    """Return disks ``d1`` … with these limits."""
     given = {name: region.Limit(value) for name, value in limits.items()}
     return [
         region.Disk(serial=f"d{n}", size=size, limits=given, flags=region.WRITE_BACK)
@@ -78,7 +78,7 @@ def start(guest: sealed.Guest, extra: Sequence[str] = ()) -> subprocess.Popen[by
 
 
 def wait(process: subprocess.Popen[bytes], guest: sealed.Guest, timeout: float) -> Ended:
-    """Wait for the guest's own end. It must not be touched meanwhile."""
+    """Wait for the guest's own end. It must not be disturbed until then."""
     began = time.monotonic()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     try:
@@ -105,7 +105,7 @@ def cold(
     extra: Sequence[str] = (),
     timeout: float = 3600,
 ) -> Ended:
-    """Boot a guest, have it do these commands, and wait until it has powered itself off."""
+    """Boot a guest with these commands, and wait until it has powered itself off."""
     guest = kit.guest("cold", extra)
     region.create(guest.region, [kit.root, *disks], size=size, commands=commands.encode())
     return wait(start(guest), guest, timeout)
@@ -114,7 +114,7 @@ def cold(
 def save(
     kit: Kit, prepare: str, disks: Sequence[region.Disk], *, size: int = 8 << 30
 ) -> sealed.Guest:
-    """Boot a guest, prepare it, and save it where it goes on to read its commands."""
+    """Boot a guest, prepare it, and save it at the point where it reads its commands."""
     guest = kit.guest("saved", sealed.STOPPABLE)
     commands = f"{prepare}\necho 1 > /sys/module/lab_disk/parameters/stop\nexec sh /dev/lab_io\n"
     region.create(guest.region, [kit.root, *disks], size=size, commands=commands.encode())
@@ -147,7 +147,7 @@ def _connected(socket, process):  # type: ignore[no-untyped-def]
 
 
 def restored(kit: Kit, saved: sealed.Guest, commands: str, timeout: float = 3600) -> Ended:
-    """Go on from the saved guest with these commands, until it has powered itself off."""
+    """Continue the saved guest with these commands, until it has powered itself off."""
     guest = replace(saved, region=kit.work / "restored.region")
     region.copy(saved.region, guest.region)
     region.set_commands(guest.region, commands.encode())
@@ -171,7 +171,7 @@ SEALED = SealDisks(
 
 @dataclass(frozen=True)
 class Benched:
-    """A cell as the lab's own bench ran it."""
+    """Results of a cell in the lab's own backend."""
 
     digest: Digest
     answers: list[Answer]

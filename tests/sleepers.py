@@ -1,8 +1,8 @@
-"""A host of a cluster whose cells only sleep: all of it but for the guests is the real one.
+"""A cluster host whose cells only sleep; all other parts are the real ones.
 
-``python -m tests.sleepers ADDRESS NAME SLOTS SECONDS IMAGE`` joins, and ends with its input. Real
-disks that it says to have may follow, and what else it is to say of its programs. A cell is written
-down as it begins, in the directory that ``SLEEPERS`` names.
+``python -m tests.sleepers ADDRESS NAME SLOTS SECONDS IMAGE`` joins, and ends with its input.
+Further arguments are real disks to offer, and other versions of its programs. It records each
+cell's start in the directory ``SLEEPERS``.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from lab.model.result.document import Outcome, PhaseSeconds
 from lab.store.runs import StoredOutcome
 
 COPIED = "1966080 bytes (2.0 MB, 1.9 MiB) copied, 0.5 s, 3.9 MB/s\n"
-"""What dd would have said of either workload of ``tests.fakes.SCENARIO``."""
+"""dd's output for each workload of ``tests.fakes.SCENARIO``."""
 
 
 def facts(name: str, slots: int, **different: str) -> HostFacts:
-    """What such a host says of itself."""
+    """Return the facts of such a host."""
     return HostFacts(
         name=name,
         programs=cluster.programs() | different,
@@ -40,7 +40,7 @@ def facts(name: str, slots: int, **different: str) -> HostFacts:
 
 
 class Sleeper(ClusterHost):
-    """Takes a cell's time and does nothing in it."""
+    """Takes a cell's time without doing work."""
 
     seconds = 0.0
 

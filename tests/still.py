@@ -1,4 +1,4 @@
-"""An engine that stands still, for a pytest within a test: what was asked of it is written down."""
+"""A fake engine for a pytest within a test: it records the requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MDSTAT = "Personalities : [raid5]\nmd127 : active raid5 vdb[0] vdc[1]\n"
 
 
 def install(put: Callable[[Any, str, Any], None]) -> None:
-    """Put it in the engine's place."""
+    """Replace the engine with this one."""
     put(execute, "run_scenario", run_scenario)
     put(pool, "GuestPool", GuestPool)
 
@@ -36,7 +36,7 @@ def tell(*words: object) -> None:
 
 
 def run_scenario(compiled: Compiled, **_how: object) -> Done:
-    """A stored run, one cell of which was lost; or none, of a scenario called ``trouble``."""
+    """Return a stored run with a lost cell; raise an error for a scenario called ``trouble``."""
     tell("run", compiled.name)
     time.sleep(0.2)
     if compiled.name == "trouble":
@@ -49,7 +49,7 @@ def run_scenario(compiled: Compiled, **_how: object) -> Done:
 
 
 class GuestConnection:
-    """A guest that dies when it is told to."""
+    """A guest that dies on command."""
 
     def __init__(self, name: str) -> None:
         self.name, self.dead = name, False

@@ -1,4 +1,4 @@
-"""Suites as small as they can be, with the interfaces of mdadm's and of blktests."""
+"""Smallest possible suites with the interfaces of mdadm's suite and of blktests."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ exit $failed
 
 
 def mdadm_suite(directory: Path, tests: Mapping[str, str], setup: str = "") -> Path:
-    """mdadm's, with these tests; ``setup`` is run before the first of them."""
+    """Write an mdadm suite with these tests; ``setup`` runs before the first one."""
     (directory / "tests").mkdir(parents=True)
     (directory / "test").write_text(_MDADM)
     (directory / "tests" / "func.sh").write_text(f"{setup}\n")
@@ -75,7 +75,7 @@ def mdadm_suite(directory: Path, tests: Mapping[str, str], setup: str = "") -> P
 
 
 def blktests_suite(directory: Path, tests: Mapping[str, str]) -> Path:
-    """blktests', with these tests in its group md: shell lines that should print ``good``."""
+    """Write blktests with these tests in group md: shell lines that should print ``good``."""
     (directory / "tests" / "md").mkdir(parents=True)
     (directory / "common").mkdir()
     (directory / "common" / "rc").write_text(":\n")

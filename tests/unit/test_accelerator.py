@@ -1,4 +1,4 @@
-"""KVM is believed when guest code has run under it, and otherwise a sentence says why not."""
+"""KVM is used only if guest code has run under it; otherwise the reason is reported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_guest_code_runs_under_emulation() -> None:
 
 @needs_qemu
 def test_guest_code_that_never_prints_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    silent = bytearray(b"\xf4" * 65536)  # hlt: a guest whose first instruction never ends
+    silent = bytearray(b"\xf4" * 65536)  # hlt: a guest whose first instruction never completes
     monkeypatch.setattr(accelerator, "rom", lambda: bytes(silent))
     monkeypatch.setattr(accelerator, "SECONDS", 1.0)
     said = accelerator.try_code("tcg")
@@ -42,7 +42,7 @@ def test_an_accelerator_that_does_not_start_says_so(monkeypatch: pytest.MonkeyPa
 
 
 class Probe:
-    """Stands in for the probe, and counts."""
+    """A fake of the probe that counts its calls."""
 
     def __init__(self, answer: Accelerator) -> None:
         self.answer = answer
@@ -58,7 +58,7 @@ LIES = Accelerator(kind="tcg", reason="TCG, because under KVM 16 bytes of guest 
 
 @pytest.fixture
 def probe(lab_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Probe:
-    """A host with a KVM device, a QEMU of a known version, and a probe that answers at once."""
+    """A host with a KVM device, a QEMU of a known version, and a probe that returns at once."""
     device = tmp_path / "kvm"
     device.write_text("")
     monkeypatch.setattr(accelerator, "DEVICE", device)

@@ -1,4 +1,4 @@
-"""How many cells fit on a host's CPUs at once."""
+"""Number of concurrent cells on a host's CPUs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("lab_home")
 
 @pytest.fixture
 def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Task:
-    """A throttled cell; the host has two CPUs and much of all else."""
+    """A throttled cell; the host has two CPUs and enough of all other resources."""
     monkeypatch.setattr(accelerator, "cpus", lambda: 2)
     monkeypatch.setattr(load, "available_memory", lambda: 100 * GIB)
     monkeypatch.setattr(load, "free_space", lambda: 10_000 * GIB)
@@ -34,7 +34,7 @@ def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Task:
 
 
 def concurrent(task: Task, kind: str, jobs: int | None = None) -> int:
-    """How many of the same cell run at once."""
+    """Return how many equal cells run concurrently."""
     running: list[schedule.Need] = []
     need = admission.need(task, kind)
     while len(running) < 50 and schedule.fits(need, running, admission.room(jobs)):

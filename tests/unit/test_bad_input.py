@@ -1,4 +1,4 @@
-"""Bad input ends with one sentence and status 2, a host that cannot with 3, and nothing is left."""
+"""Bad input ends with one sentence and status 2, a failing host with 3; no files are left."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BOMB = SCENARIO + "\n".join(
 class Bad:
     text: str
     says: str
-    """Regular expression of the sentence after the file's name."""
+    """Regular expression of the sentence, without the file's name."""
 
 
 def change(old: str, new: str) -> str:
@@ -115,7 +115,7 @@ BAD = {
 
 
 def wrong(ended_status: int, stderr: str, bad: Bad, name: str) -> list[str]:
-    """What is not as it should be about a refusal."""
+    """Return what is wrong with an error message."""
     found = []
     if ended_status != 2:
         found.append(f"the status is {ended_status}")
@@ -215,7 +215,7 @@ def test_brackets_in_a_title_are_shown_as_they_are(cli: Cli) -> None:
         assert "[/b] [red]x :smile:" in ended.stdout
 
 
-# -- a host that cannot
+# -- a failing host
 
 
 NO_LIBVIRT = """
@@ -229,7 +229,7 @@ sys.meta_path.insert(0, Blocked())
 
 
 def run_lab(base: Path, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """A new interpreter, as a user starts it."""
+    """Run a new interpreter, as a user does."""
     return subprocess.run(
         [sys.executable, "-m", "lab", *args],
         env=clean_environment(base) | env,
@@ -290,5 +290,5 @@ def test_an_image_that_cannot_be_built_is_told_before_anything_boots(
     assert not started.exists()
     assert cli.left() == []
     assert not (cli.home / "data" / "runs").exists()
-    cli("doctor")  # the stand-in would have told of a start
+    cli("doctor")  # the fake would have reported a start
     assert started.exists()

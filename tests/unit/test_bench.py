@@ -1,4 +1,4 @@
-"""The benchmark: its order, what it sees of processes, and its page."""
+"""The benchmark: order of units, observation of processes, and the page."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_resume_leaves_what_is_done_and_measures_again_what_failed() -> None:
 
 
 def test_the_scenario_and_the_script_measure_the_same(compiled: Compiled) -> None:
-    """Where one is changed without the other, different things would be compared."""
+    """They must be changed together: otherwise they would measure different things."""
     assert {f"{c.axes['array.layout']}-{c.axes['disks.count']}" for c in compiled.cells} == {*CELLS}
     base, text = compiled.base, re.sub(r"\\\n\s*", "", bench_run.SCRIPT.read_text())
     assert base.array is not None
@@ -245,7 +245,7 @@ def first(document: Document, arm: str) -> Any:
 
 
 def targets(document: Document) -> dict[str, str]:
-    """``met`` or ``missed`` of each target."""
+    """Return ``met`` or ``missed`` for each target."""
     found = re.findall(r"[|;] ([^|;]*): [^:|;]*, (met|\*\*missed\*\*)", table.page(document))
     return {name: verdict.strip("*") for name, verdict in found}
 

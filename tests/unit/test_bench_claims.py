@@ -1,4 +1,4 @@
-"""The table of claims, from runs that were measured, and running what is missing."""
+"""The table of claims from measured runs, and the runs that are missing."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_row_is_tested_when_one_of_its_parts_is() -> None:
 
 @pytest.fixture
 def lab(tmp_path: Path) -> tuple[str, ...]:
-    """A lab that notes its arguments, and ends as if Ctrl-C had stopped it."""
+    """A fake lab that records its arguments, and ends as after Ctrl-C."""
     return (
         *(sys.executable, "-c"),
         f"import sys; print(*sys.argv[1:], file=open({str(tmp_path / 'said')!r}, 'a')); exit(130)",

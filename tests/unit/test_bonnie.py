@@ -1,4 +1,4 @@
-"""bonnie++: its options, its CSV, and what it leaves out."""
+"""bonnie++: its options, its CSV, and missing values in it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_what_bonnie_or_sense_would_refuse(changes: dict[str, Any], said: str) -
 
 
 def test_its_k_is_1024_bytes() -> None:
-    """The table that it prints for people has 41.4m beside 42417: 42417 / 1024."""
+    """Its table for people has 41.4m where the CSV has 42417: 42417 / 1024."""
     table = (GOLDEN / "blocks" / "stderr").read_text()
     assert "41.4m" in table
     fields = _recorded("blocks")
@@ -82,7 +82,7 @@ def test_its_k_is_1024_bytes() -> None:
 
 
 def test_the_recorded_write_was_held_at_40_mib_per_second() -> None:
-    """The disk was limited to 41943040 bytes per second; a burst of a tenth and more is free."""
+    """The disk was limited to 41943040 bytes per second, plus the initial burst."""
     assert 1.0 < _parse(_recorded("blocks"))["write_throughput"] / 41943040 < 1.06
 
 

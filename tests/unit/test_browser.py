@@ -1,6 +1,6 @@
-"""Report pages in Chromium, at a desk's width and a telephone's: no error, no request, no overflow.
+"""Reports in Chromium, at desktop and telephone width: no error, no request, no overflow.
 
-Pages of runs that were measured, whose figures are held against the kept result, and of fixtures.
+The pages are of measured runs, whose values are compared with the stored result, and of fixtures.
 Without Chromium they are skipped; ``WITH_BROWSER=1 make setup`` installs it.
 """
 
@@ -31,7 +31,7 @@ pytestmark = [
 
 WIDTHS = {"desk": (1280, 900), "telephone": (390, 844)}
 PAPER = {"paper": (718, 1000)}
-"""A4 less Chromium's margins, in CSS pixels."""
+"""A4 minus Chromium's margins, in CSS pixels."""
 OPTIONS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -40,7 +40,7 @@ OPTIONS = (
 
 
 class Browser:
-    """Chromium, with what it said on its console and what it asked the network for."""
+    """Chromium, with its console messages and its network requests."""
 
     def __init__(self, driver: Any) -> None:
         self.driver = driver
@@ -55,7 +55,7 @@ class Browser:
         self.driver.get(path.as_uri())
 
     def told(self) -> tuple[list[str], list[str]]:
-        """Messages of the console, and addresses that were asked for, since the last time."""
+        """Return new console messages, and newly requested addresses."""
         console = [entry["message"] for entry in self.driver.get_log("browser")]
         asked = []
         for entry in self.driver.get_log("performance"):
@@ -65,12 +65,12 @@ class Browser:
         return console, [url for url in asked if not url.startswith("data:")]
 
     def wider_than_the_page(self) -> list[str]:
-        """Elements that stick out of the window, less those in boxes that scroll."""
+        """Return elements that overflow the window, except those in scrolling boxes."""
         found: list[str] = self.driver.execute_script(_STICKING_OUT)
         return found
 
     def faults(self, path: Path, width: str) -> list[str]:
-        """What is wrong with a page when it is opened."""
+        """Return the problems of an opened page."""
         self.open(path, width)
         console, asked = self.told()
         drawn, cut, scripts = self.driver.execute_script(_PICTURES)
@@ -85,7 +85,8 @@ class Browser:
         ]
 
     def figures(self) -> dict[tuple[str, str, str], tuple[str, str]]:
-        """The open page's figures: cell, workload and metric to all trials and the exact median."""
+        """Return the open page's values: all trials and exact median by cell, workload and
+        metric."""
         rows = self.driver.execute_script(_FIGURES)
         return {
             (cell, workload, metric): (said, exact) for cell, workload, metric, said, exact in rows
@@ -149,7 +150,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Pages by name: the main job with a lost cell, three fixtures, and the index of two runs."""
+    """Pages by name: the main scenario with a lost cell, three fixtures, the index of two runs."""
     base = tmp_path_factory.mktemp("site")
     stores = {
         "main": stored_run(base / "runs"),
@@ -176,7 +177,7 @@ def test_a_page_is_whole_without_error_request_or_overflow(
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[RunStore, Path]]:
-    """Runs that were measured, and their pages."""
+    """Measured runs, and their pages."""
     base = tmp_path_factory.mktemp("measured")
     stores = {name: kept.unpacked(name, base) for name in kept.NAMES}
     return {n: (s, write_report(s, base / f"{n}.html", "lab")) for n, s in stores.items()}
@@ -186,7 +187,7 @@ Document = dict[str, Any]
 
 
 def differing(browser: Browser, result: Document) -> list[tuple[str, str, str]]:
-    """The figures of a kept result that the open page does not have as they are."""
+    """Return the values of a stored result that differ on the open page."""
     shown = browser.figures()
     found = [(c["id"], m) for c in result["cells"] for m in c["measurements"]]
     assert len(found) == len(shown)

@@ -1,6 +1,6 @@
-"""Volatile caches of drives in a region: what is lost, what is not, wherever the guest ended.
+"""Volatile caches of drives in a region: which data is lost, at any end of the guest.
 
-``drive/tests/cache.c`` runs random requests on the code of the guest's driver, in user space.
+``drive/tests/cache.c`` runs random requests on the driver's code, in user space.
 """
 
 from __future__ import annotations
@@ -61,20 +61,20 @@ SSD = Parameters(
 
 @dataclass
 class Sector:
-    """Contents that a sector may have: those from the oldest that must not be lost on."""
+    """Possible contents of a sector: versions that may be found after a loss."""
 
     versions: list[int] = field(default_factory=lambda: [0])
     safe: int = 0
-    """Index of the newest version that is on the medium for sure."""
+    """Index of the newest version that is certainly on the medium."""
     open: set[int] = field(default_factory=set)
-    """Of writes that have not ended."""
+    """Versions of writes that have not completed."""
     torn: bool = False
-    """A write past the cache has not ended: it may have been cut in the middle."""
+    """A write without the cache has not completed, so it may be partial."""
 
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The program, and one whose flushes never reach the drive."""
+    """The program, and a variant whose flushes never reach the drive."""
     directory = tmp_path_factory.mktemp("cache")
     found = []
     for name, flags in (("cache", ()), ("lost", ("-DLAB_TEST_LOST_FLUSH",))):
@@ -85,7 +85,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 class Bench:
-    """A region with one drive, what it must hold, and programs that write to it."""
+    """A region with one drive, its expected contents, and programs that write to it."""
 
     def __init__(self, directory: Path, drive: Parameters) -> None:
         self.path, self.log = directory / "region", directory / "log"
@@ -100,7 +100,7 @@ class Bench:
         self.sectors = [Sector() for _ in range(SPAN // region.SECTOR)]
 
     def run(self, program: Path, seed: int, requests: int, kill_after: float = 0.0) -> None:
-        """Run it, to its end or until it is killed, and take in what it has recorded."""
+        """Run it to its end or until it is killed, and read its records."""
         with self.log.open("wb") as file:
             file.truncate(RECORD.size * 2 * requests + 8)
         words = [program, self.path, self.log, str(seed), str(requests)]
@@ -118,7 +118,7 @@ class Bench:
         yield from RECORD.iter_unpack(raw[8 : 8 + count * RECORD.size])
 
     def take_in(self, records: Sequence[tuple[int, int, int, int, int]]) -> None:
-        """Versions come in the order of the ends; a flush makes safe what ended before it came."""
+        """Apply records in the order of completion; a flush makes earlier completed writes safe."""
         begun: dict[int, tuple[int, int, range, list[int]]] = {}
         for kind, tag, offset, length, zeros in records:
             if kind != END:
@@ -143,7 +143,7 @@ class Bench:
         return list(struct.iter_unpack("<64Q", raw))
 
     def wrong(self) -> list[int]:
-        """Sectors that hold what they must not."""
+        """Return sectors with unexpected contents."""
         found = []
         for n, (sector, words) in enumerate(zip(self.sectors, self.contents(), strict=True)):
             allowed = {*sector.versions[sector.safe :], *sector.open}
@@ -152,12 +152,12 @@ class Bench:
         return found
 
     def newest(self) -> bool:
-        """Whether each sector has what was written to it last."""
+        """Return whether each sector has its last written data."""
         pairs = zip(self.sectors, self.contents(), strict=True)
         return all({s.versions[-1]} == set(words) for s, words in pairs)
 
     def settle(self) -> None:
-        """Begin again with what the medium holds; a torn sector is made whole."""
+        """Take the medium's contents as the new state; rewrite a partial sector."""
         for n, words in enumerate(self.contents()):
             self.sectors[n] = Sector(versions=[words[0]])
             if len(set(words)) > 1:
@@ -180,7 +180,7 @@ def test_what_was_flushed_is_never_lost_and_what_was_not_is(
         assert bench.wrong() == []
         changed = sum(a != b for a, b in zip(dirty, bench.contents(), strict=True))
         assert changed * region.SECTOR <= lost[-1]
-        # The host counts the loss, and there is nothing to undo any more.
+        # The host counts the loss, and the undo log is empty.
         assert region.read(bench.path).disks["d"].drive["lost_bytes"] == before + lost[-1]
         assert region.lose_cache(bench.path) == {"d": 0}
         bench.settle()
@@ -218,7 +218,7 @@ def test_undoing_that_was_interrupted_is_done_again(
     again = tmp_path / "again"
     region.copy(bench.path, again)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(region, "keep_cache", lambda _path: {})  # as if it had ended before that
+        patch.setattr(region, "keep_cache", lambda _path: {})  # as after an end before that
         region.lose_cache(again)
     region.lose_cache(again)
     region.lose_cache(bench.path)
@@ -240,7 +240,7 @@ def test_a_flush_that_does_not_wait_is_caught(
     assert caught >= 9
 
 
-# --- the host's half alone: any log that a driver may leave -------------------------------------
+# --- the host's part alone, with any log that a driver may leave --------------------------------
 
 
 @given(
@@ -251,7 +251,7 @@ def test_a_flush_that_does_not_wait_is_caught(
 def test_the_log_is_undone_newest_first(
     writes: list[tuple[int, int, int]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Each write changes some sectors of a page, and has a slot of its own."""
+    """Each write changes some sectors of a page, and has its own slot."""
     path = tmp_path_factory.mktemp("undo") / "region"
     drive = Parameters(kind=Kind.HDD, cache=24 * region.PAGE)
     disk = region.Disk(serial="d", size=1 << 20, drive=drive)
@@ -276,7 +276,7 @@ def test_the_log_is_undone_newest_first(
                 place = slice(n * region.SECTOR, (n + 1) * region.SECTOR)
                 zeros |= (not any(old[place])) << n
                 now[page][place] = bytes([value]) * region.SECTOR
-            # Of sectors that were zeros the data mean nothing.
+            # The data of zero sectors are unused.
             kept = bytes(
                 255 if zeros >> n // region.SECTOR & 1 else old[n] for n in range(region.PAGE)
             )

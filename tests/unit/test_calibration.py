@@ -1,4 +1,4 @@
-"""Bare disks against their models: what is measured, what it is held against, what is off."""
+"""Calibration of bare disks: probes, expected values, and failed calibrations."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def wish(tmp_path: Path, *sets: str) -> calibration.Wanted:
 
 
 def said(wish: calibration.Wanted, share: float, short: int = 0) -> dict[str, str]:
-    """What dd prints of disks that are so much faster than their model."""
+    """Return dd's output for disks that are so much faster than their model."""
     raw = {}
     for probe in wish.probes:
         total = probe.workload.parameters["bs"] * probe.workload.parameters["count"] - short
@@ -70,7 +70,7 @@ def test_a_limit_on_bytes_is_met_by_a_stream_each_way(tmp_path: Path) -> None:
     rate = 5 * 1024**2
     throughput = [p.value for p in found.expected() if p.metric == "throughput"]
     assert len(throughput) == 2
-    assert all(rate < value < 1.1 * rate for value in throughput)  # the bucket's bonus
+    assert all(rate < value < 1.1 * rate for value in throughput)  # the initial burst
     assert calibration.calibrate(found, said(found, 1.019)).passed
     off = calibration.calibrate(found, said(found, 0.979))
     assert not off.passed
@@ -178,7 +178,7 @@ def test_modelled_drives_are_not_calibrated_and_in_real_time_not_judged(
     task = task_of(real)
     busy = "cpu=1\nwait=9\nseconds=10\n"
     raw = {f"{w.name}.1.pressure.txt": busy for w in real.workloads}
-    assert task.contention(raw) == ()  # it would not be judged if it were repeated, either
+    assert task.contention(raw) == ()  # a repetition would not be judged either
     virtual = cell(tmp_path, *sets, "guest.clock=virtual")
     assert check_of(virtual, []) == ()
 
@@ -205,7 +205,7 @@ def test_a_throttled_cell_that_lacked_cpu_is_still_contended(tmp_path: Path) -> 
 
 
 def test_a_run_of_an_earlier_version_is_judged_by_its_own_calibration(tmp_path: Path) -> None:
-    """Those have a time by the model alone, and the guest overhead."""
+    """Earlier versions stored a time by the model alone, and the guest overhead."""
     real = cell(tmp_path, *HDD)
     point = {
         "name": "random_read_1",

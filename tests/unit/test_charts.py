@@ -1,5 +1,4 @@
-"""Charts: chosen by the axes, drawn from the run's own figures, the same wherever they are looked
-at."""
+"""Charts are chosen by the axes, use the run's own values, and are equal on all hosts."""
 
 from __future__ import annotations
 
@@ -77,7 +76,7 @@ def layers_of(chart: Chart) -> list[dict[str, Any]]:
 
 
 def keys_of(chart: Chart) -> list[str]:
-    """The legend."""
+    """Return the legend's texts."""
     return [v["key"] for v in layers_of(chart)[0]["data"]["values"]]
 
 
@@ -91,7 +90,7 @@ def test_charts_follow_the_axes(pages: Pages) -> None:
         *("write-throughput-by-layout-and-chunk-3-disks", "write-throughput-by-chunk-5-disks"),
     } <= layouts
     assert not any("over-time" in name for name in layouts)
-    assert not any("by-disks" in name for name in layouts)  # through two points goes any curve
+    assert not any("by-disks" in name for name in layouts)  # any curve goes through two points
     assert set(names["main"]) == {f"{w}-throughput" for w in ("write", "read", "write-stripe")}
     assert names["scaling"] == ["read-throughput", "read-throughput-by-disks"]
 
@@ -118,7 +117,7 @@ def test_bars_are_the_figures_with_theory_and_their_intervals(pages: Pages) -> N
             found.interval.low / 1e6,
             found.interval.high / 1e6,
         )
-        assert value["low"] < min(found.values) / 1e6  # the host's noise is in it
+        assert value["low"] < min(found.values) / 1e6  # includes the host's noise
         assert value["high"] > max(found.values) / 1e6
         assert value["predicted"] == theory.value / 1e6
         assert f"{len(found.values)} trials" in value["tip"]
@@ -143,7 +142,7 @@ def test_a_claims_bound_is_where_it_holds(pages: Pages) -> None:
         for v in values_of(chart)
         if "least" in v
     }
-    assert len(allowed) == 3  # of the cells that the run has
+    assert len(allowed) == 3  # of the run's cells
     assert allowed <= near
 
 
@@ -181,7 +180,7 @@ def test_a_cell_without_the_axis_is_a_level_across_the_panels(pages: Pages) -> N
     by_disks = values_of(named(pages["scaling"], "read-throughput-by-disks"))
     assert {v["line"]: v["joined"] for v in by_disks} == {
         "left-symmetric": True,
-        "parity-last": False,  # two points, each with its figure
+        "parity-last": False,  # two points, each with its value
     }
 
 
@@ -266,7 +265,7 @@ def test_mdstat_is_read_as_the_kernel_prints_it(before: str, after: str, words: 
     seen = measure.sync_seen(cell, raw)
     assert (seen is None) == (not words)
     assert words in sync_words(seen)
-    # What dmesg says after /proc/mdstat is no resync.
+    # dmesg's output after /proc/mdstat is not a resync.
     noise = {"end.txt": "md0 : active\nunused devices: <none>\n[1.0] resync = 12.0% (1/9)\n"}
     assert measure.sync_seen(cell, noise) is None
 
@@ -322,7 +321,7 @@ def test_svg_says_in_words_what_it_shows_and_png_is_the_same_chart(pages: Pages)
     titles = [e.text or "" for e in root.iter("{http://www.w3.org/2000/svg}title")]
     assert (
         sum("measured 20.8 MB/s" in t for t in titles) == 3
-    )  # the bar, theory's line, and what was published
+    )  # the bar, theory's line, and the published value
     assert root.get("role") == "img"
     assert chart.title in str(root.get("aria-label"))
     pixels = png(drawn)
@@ -362,7 +361,7 @@ def test_trends_go_through_the_runs_in_time(tmp_path: Path) -> None:
 
 
 def test_trends_keep_cells_apart_that_only_have_a_name_in_common(tmp_path: Path) -> None:
-    """Of other blocks: ``--set`` changed what is no axis. The newest are those that are shown."""
+    """They differ in blocks: ``--set`` changed a field that is no axis. The newest are shown."""
     texts = (runs.SMALL, runs.SMALL.replace("bs: 1MiB, count: 96", "bs: 2MiB, count: 48"))
     days = ("20260101-120000", "20260102-120000", "20260103-120000")
     pages = [
@@ -384,7 +383,7 @@ def test_trends_keep_cells_apart_that_only_have_a_name_in_common(tmp_path: Path)
 
 
 def _contrast(one: str, other: str) -> float:
-    """Ratio of two colours' luminance, as WCAG 2.1 defines it."""
+    """Return the ratio of two colours' luminance, as WCAG 2.1 defines it."""
 
     def luminance(colour: str) -> float:
         parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]

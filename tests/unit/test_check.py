@@ -1,4 +1,4 @@
-"""`make check` ends well only where every part does; each part is run, whichever fails."""
+"""`make check` succeeds only if every part does; each part runs even if others fail."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# A stand-in's name, and the words by which it is known.
+# Name of a fake program, and the words in its command line.
 PARTS = {
     "ruff format --check": "ruff",
     "ruff check": "ruff",
@@ -20,7 +20,7 @@ PARTS = {
 
 
 def check(base: Path, *broken: str) -> subprocess.CompletedProcess[str]:
-    """The script, over stand-ins that say what they are asked, in a checkout of its own."""
+    """Run the script with fakes that print their arguments, in its own checkout."""
     (base / "tools").mkdir()
     shutil.copy(ROOT / "tools/check.sh", base / "tools")
     tools = base / ".venv/bin"

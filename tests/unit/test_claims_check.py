@@ -1,4 +1,4 @@
-"""A claim that no run of its scenario could ever test is refused, with line and a better word."""
+"""A claim that no run could test is refused, with its line and a suggestion."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_value_of_one_cell_is_taken(tmp_path: Path, value: str) -> None:
 
 
 def picked(found: Compiled, number: int) -> list[object]:
-    """Ids of the cells that a value of the claim picks, as the verdict will."""
+    """Return ids of the cells that a value of the claim selects, as for the verdict."""
     claims = found.scenario.claims
     value = claims[0].values[number]
     return [c.axes for c in found.cells if matches(value.where, fields_of(c, claims))]
@@ -168,7 +168,7 @@ def test_default_is_the_axis_own_value_where_it_has_one(tmp_path: Path) -> None:
     scenario += " where: {array.sysfs.group: default}}}}\n"
     found = compiled(tmp_path, scenario)
     assert picked(found, 0) == [{"array.sysfs.group": "default"}]
-    # With the axis reduced to the cell without a value, the claim is still about the other one.
+    # With the axis reduced to the cell without a value, the claim selects another cell.
     changed = compiled(tmp_path, scenario, "matrix={array.sysfs.group: [null]}")
     assert picked(changed, 0) == []
 

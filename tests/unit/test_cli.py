@@ -26,7 +26,7 @@ MAIN = "raid5-parity-last"
 
 
 def commands() -> list[tuple[str, ...]]:
-    """Every command there is, by its words."""
+    """Return every command as words."""
 
     def walk(command: Any, words: tuple[str, ...]) -> list[tuple[str, ...]]:
         below = getattr(command, "commands", None)
@@ -86,7 +86,7 @@ JSON: dict[str, tuple[str, ...]] = {
 @pytest.mark.parametrize("command", JSON)
 def test_json_is_one_document_and_nothing_else(cli: Cli, command: str) -> None:
     stored_run(cli.home / "data" / "runs")
-    if command == "doctor":  # without QEMU it is quicker
+    if command == "doctor":  # it is faster without QEMU
         cli.env["PATH"] = programs(cli.base / "bin", "sh", "sed", find=shutil.which)
     ended = cli(*command.split(), *JSON[command], "--json")
     assert isinstance(ended.json, dict)
@@ -292,7 +292,7 @@ def test_the_version_is_the_programs(cli: Cli) -> None:
     assert cli("--version").stdout == f"lab {lab.__version__}\n"
 
 
-# -- a process of its own: what depends on how it starts and ends
+# -- in a new process: behaviour at its start and end
 
 
 def lab_argv() -> list[str]:

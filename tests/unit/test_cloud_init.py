@@ -1,4 +1,4 @@
-"""What cloud-init is told: who may come in, and nothing that takes time."""
+"""cloud-init's settings: logins, and no slow modules."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_labs_key_lets_in_and_no_password_does() -> None:
     assert {u["name"]: u["ssh_authorized_keys"] for u in users} == {
         name: ["ssh-ed25519 AAAAlab"] for name in ("lab", "root")
     }
-    # "*" is no hash: no password fits. A locked account ("!") could not use its key without PAM.
+    # "*" is no hash, so no password matches. A locked account ("!") would need PAM for a key login.
     assert {u.get("passwd", "*") for u in users} == {"*"}
     told = user_data(IDENTITY)
     assert not any(word in told for word in ("plain_text_passwd", "hashed_passwd", "chpasswd"))

@@ -1,4 +1,4 @@
-"""Cells handed to a cluster: who gets them, what becomes of them, and what is refused."""
+"""Cells on a cluster: assignment to hosts, results, and refusals."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_what_no_host_has_is_named_with_what_they_have() -> None:
     )
     assert resources.lacking(wants, {}).endswith("there is no host")
     assert resources.lacking({"tcg": 1.0, "cpus": 6.0}, {"a": OFFER}) == ""
-    # Two hosts that have half of it each do not make one.
+    # Two hosts with half of it each are not enough.
     halves = {"a": {"cpus": 1.0, "memory": 9.0}, "b": {"cpus": 9.0, "memory": 1.0}}
     assert resources.lacking({"cpus": 2.0, "memory": 2.0}, halves)
 
@@ -191,7 +191,7 @@ def test_a_real_disk_is_one_cells_and_goes_by_its_name(tmp_path: Path) -> None:
 
 
 def assigned(compiled: Compiled, tmp_path: Path, how: RunOptions) -> Assignment:
-    """What hosts are told of a run."""
+    """Return the assignment of a run for hosts."""
     pytest.importorskip("distributed")
     hosts = {"tcp://127.0.0.1:1": facts("a", 1)}
     found = app.ClusterExecutor(
@@ -225,7 +225,7 @@ def test_a_host_makes_the_same_cells_without_a_file_of_the_clients(tmp_path: Pat
 
 
 class Unasked:
-    """A wire that has one run's assignment."""
+    """A wire with the assignment of one run."""
 
     def __init__(self, assignment: Assignment) -> None:
         self.assignment = lambda run: assignment
@@ -256,11 +256,11 @@ def test_a_host_offers_no_disk_that_it_does_not_have(tmp_path: Path) -> None:
         cluster_host.facts_of_host(None, [DEVICE])
 
 
-# -- images and saved guests
+# -- images and snapshots
 
 
 def plant(content: bytes = DISK) -> Image:
-    """An image, as the importer makes one."""
+    """Return an image as the importer makes one."""
     with image_workspace.workspace("mine") as work:
         made = work / "image"
         made.mkdir()
@@ -278,7 +278,7 @@ def plant(content: bytes = DISK) -> Image:
 
 
 class Away:
-    """A shelf in another home, and what may go wrong on the way."""
+    """A shelf in another home; transfers can be made to fail."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, there: Path) -> None:
         self.shelf, self.there, self.patch = Shelf(), there, monkeypatch
@@ -358,7 +358,7 @@ def test_an_image_that_nobody_has_is_said_to_be_missing(away: Away, planted: Ima
 
 
 def test_another_build_of_an_image_is_not_the_clients(away: Away, planted: Image) -> None:
-    """A built image's name is of its recipe: what it holds is the client's to say."""
+    """A built image's name is its recipe's; the client's digests decide about its contents."""
     other = ImageFile(size=len(DISK), sha256="0" * 64)
     wanted = planted.manifest.model_copy(update={"files": {"disk.qcow2": other}})
     assert away.has(planted.directory.name, cluster_files.sums_of(planted.manifest))
@@ -397,7 +397,7 @@ def test_a_shelf_gives_only_files_of_images(away: Away, planted: Image) -> None:
 
 @contextmanager
 def process(*words: str, env: dict[str, str] | None = None) -> Iterator[tuple[Any, str]]:
-    """A process of a cluster, and what it said first; its lifeline is held for so long."""
+    """Yield a process of a cluster, and its first line; its lifeline is open in the block."""
     child = subprocess.Popen(
         [sys.executable, "-m", *words],
         stdin=subprocess.PIPE,
@@ -427,7 +427,7 @@ def scheduler() -> Iterator[str]:
 def sleepers(
     address: str, count: int, slots: int, seconds: float, image: str, env: dict[str, str]
 ) -> Iterator[list[Any]]:
-    """Hosts, all of which start at once."""
+    """Yield hosts, all started at once."""
     words = [str(slots), str(seconds), image]
     found: list[Any] = []
     children = [
@@ -447,7 +447,7 @@ def sleepers(
 
 
 def name_of(sleeper: Any) -> str:
-    """What a host is called; they come up in any order."""
+    """Return the name of a host; hosts start in any order."""
     words = Path(f"/proc/{sleeper.pid}/cmdline").read_bytes().split(b"\0")
     return next(w.decode() for w in words if w.startswith(b"host"))
 
@@ -483,7 +483,7 @@ def run_all(
     tls: Path | None = None,
     erase: tuple[str, ...] = (),
 ) -> app.ClusterExecutor:
-    """What `lab run scenario --cluster` does with the cells that are left."""
+    """Run the remaining cells as `lab run scenario --cluster` does."""
     platforms = {compiled.base.guest.system: place_of(image)}
     left = [c for c in compiled.cells if not store.has_cell(cell_id(c))]
     how = RunOptions(jobs=None, erase=erase)
@@ -564,8 +564,8 @@ def test_a_matrix_run_is_complete_though_a_host_of_its_cluster_is_killed(
     assert len({cell.name for cell in cells}) == len(cells) == 24
     assert {o["outcome"] for o in outcomes} == {"done"}
     hosts = Counter(o["host"] for o in outcomes)
-    assert max(hosts.values()) >= 12  # in the second part there was one host left
-    # Begun again, once, is what the killed one had in its slots, or had not sent yet.
+    assert max(hosts.values()) >= 12  # in the second part one host was left
+    # Cells in the killed host's slots, and results that it had not sent, are run a second time.
     begun = Counter(p.name.rsplit(".", 2)[0] for p in marks.iterdir())
     again = {name for name, times in begun.items() if times > 1}
     assert again
@@ -590,17 +590,17 @@ def test_a_matrix_run_without_a_host_does_not_begin(tmp_path: Path, home: Path) 
         assert refused.returncode == EXIT_TROUBLE
         assert f"no host has joined the cluster at {address}" in refused.stderr
         assert not list(paths.nights().glob("*"))
-    assert ended("127.0.0.1:1", "--plan").returncode == 0  # a plan needs nobody
+    assert ended("127.0.0.1:1", "--plan").returncode == 0  # a plan needs no host
 
 
 def axis(count: int) -> str:
-    """A matrix of so many cells, which differ in the size of a block."""
+    """Return a matrix of so many cells, which differ in the block size."""
     return f"  workloads.write.count: {list(range(1, count + 1))}\n"
 
 
 @pytest.fixture
 def image(away: Away, planted: Image) -> Image:
-    """An image that the hosts say to have, and the scheduler's side has not."""
+    """An image that the hosts claim to have, and the scheduler's side has not."""
     return planted
 
 
@@ -615,7 +615,7 @@ def image(away: Away, planted: Image) -> Image:
 def test_every_cell_comes_back_once_though_hosts_die(
     tmp_path: Path, image: Image, kind: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stopped host keeps its connections: it is missed by its signs of life."""
+    """A stopped host keeps its connections; it is detected by missing heartbeats."""
     pytest.importorskip("distributed")
     monkeypatch.setenv("LAB_LIMITS", "0.2")
     compiled = cells_of(with_matrix(axis(60)), tmp_path)
@@ -651,7 +651,7 @@ def test_every_cell_comes_back_once_though_hosts_die(
     assert sorted(p.name for p in (store.directory / "cells").iterdir()) == sorted(ids)
     begun = Counter(p.name.rsplit(".", 2)[0] for p in marks.iterdir())
     assert set(begun) == set(ids)
-    # Begun again, once, is what the killed one had in its two slots, or had not sent yet.
+    # Cells in the killed host's two slots, and results that it had not sent, are run again.
     again = {name for name, times in begun.items() if times > 1}
     assert again
     assert sum(begun.values()) == 60 + len(again)
@@ -668,7 +668,7 @@ TWICE = """\
   array.layout: [left-symmetric, parity-last]
   disks.format: [qcow2, raw]
 """
-"""The format of a file on the host is no input of a sealed cell: two of the four are the same."""
+"""A disk file's format is no input of a sealed cell, so two of the four cells are equal."""
 
 
 @pytest.mark.integration
@@ -676,7 +676,7 @@ TWICE = """\
 def test_a_sealed_cell_is_run_once_for_all_who_want_it(
     tmp_path: Path, image: Image, clock: str, computed: int
 ) -> None:
-    """Two clients at once, whose scenarios have other names and ask the same."""
+    """Two clients at once, whose scenarios have other names and equal cells."""
     pytest.importorskip("distributed")
     marks = tmp_path / "marks"
     marks.mkdir()
@@ -744,7 +744,7 @@ def test_the_inputs_of_a_sealed_cell_are_all_that_decides_its_results(
 def test_a_shared_cell_outlives_the_run_that_asked_first(
     monkeypatch: pytest.MonkeyPatch, shared: bool
 ) -> None:
-    """Its client gives up while the cell runs: dask hands the cell out again if another waits."""
+    """Its client gives up during the cell: dask reassigns the cell if another client waits."""
     distributed = pytest.importorskip("distributed")
     host = cluster_worker.ClusterHost(facts("host0", 1), cast("Wire", None))
 
@@ -758,7 +758,7 @@ def test_a_shared_cell_outlives_the_run_that_asked_first(
     expected = distributed.Reschedule if shared else cluster_worker.DroppedError
     with pytest.raises(expected):
         host.cell("run", "cell", shared=shared)
-    # It comes again: the run was given up, and an assignment is asked for only if that is shared.
+    # It comes again. The run was abandoned, and only a shared cell's assignment is requested.
     with pytest.raises(AttributeError if shared else cluster_worker.DroppedError):
         handles("run", shared=shared)
 
@@ -792,12 +792,14 @@ def test_a_run_goes_on_where_its_client_died(tmp_path: Path, image: Image) -> No
         run_all(address, compiled, store, image, print)
     now = {p.parent.name: p.stat().st_mtime_ns for p in cells.glob("[!.]*/outcome.json")}
     assert len(now) == 30
-    assert {name: now[name] for name in done} == done  # what was finished is left alone
+    assert {name: now[name] for name in done} == done  # finished cells are not changed
 
 
 def busy_share(count: int, slots: int, seconds: float, tmp_path: Path, image: Image) -> float:
-    """Part of the time in which the slots of 8 hosts had a cell, by the workers' own start and stop
-    times: from the cells' being handed out until the last one has ended on its host."""
+    """Return the fraction of time in which the slots of 8 hosts had a cell.
+
+    By the workers' own times, from the submission of the cells to the end of the last one.
+    """
     axes = f"  workloads.write.count: {list(range(1, 41))}\n"
     axes += f"  workloads.read.count: {list(range(1, count // 40 + 1))}\n"
     compiled = cells_of(with_matrix(axes), tmp_path)
@@ -814,7 +816,7 @@ def busy_share(count: int, slots: int, seconds: float, tmp_path: Path, image: Im
         ) as found,
     ):
         client = found.link._client
-        client.get_task_stream(start=0)  # from here on the scheduler keeps it
+        client.get_task_stream(start=0)  # from here on the scheduler records it
         began: list[float] = []
         results = found.link.results
 
@@ -840,7 +842,7 @@ def busy_share(count: int, slots: int, seconds: float, tmp_path: Path, image: Im
 
 @pytest.mark.slow
 def test_hosts_are_kept_busy(tmp_path: Path, image: Image) -> None:
-    """A small one, in which beginning and end weigh much."""
+    """A small run, so start and end have a large weight."""
     pytest.importorskip("distributed")
     assert busy_share(160, 2, 1.0, tmp_path, image) > 0.8
 
@@ -851,7 +853,7 @@ def test_ten_thousand_cells_keep_eight_hosts_busy(tmp_path: Path, image: Image) 
     assert busy_share(10_000, 2, 0.5, tmp_path, image) >= 0.95
 
 
-# -- what is refused
+# -- refusals
 
 
 def refused(kind: type[LabError], address: str, image: Image, tmp_path: Path, text: str) -> str:
@@ -929,7 +931,7 @@ def test_only_those_with_a_certificate_of_the_cluster_come_in(
 def test_a_cluster_here_leaves_nothing_however_it_ends(home: Path) -> None:
     pytest.importorskip("distributed")
     for end in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-        # Not through a lifeline: this is the process that people start.
+        # Without a lifeline, as users start it.
         child = subprocess.Popen(
             [sys.executable, "-m", "lab", "cluster", "local", "2"],
             stdin=subprocess.DEVNULL,
@@ -964,7 +966,7 @@ def test_a_cluster_here_leaves_nothing_however_it_ends(home: Path) -> None:
 
 
 def processes(home: str) -> list[int]:
-    """Processes of the lab that have this home, or one below it."""
+    """Return processes of the lab with this home, or one below it."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
@@ -988,7 +990,7 @@ def test_a_client_without_dask_is_told_which_extra_it_is(monkeypatch: pytest.Mon
 def test_a_run_without_hosts_ends(
     tmp_path: Path, image: Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last host is killed, and none comes in its place."""
+    """The last host is killed, and no other joins."""
     pytest.importorskip("distributed")
     monkeypatch.setattr(app, "LONELY", 1.0)
     monkeypatch.setattr(app, "LOOKING", 0.2)
@@ -1057,7 +1059,7 @@ def test_a_host_cannot_send_a_link_or_a_file_twice(tmp_path: Path) -> None:
     for files in ({"raw": b"x", "raw/a": b"y"}, {"raw/a": b"y", "raw": b"x"}):
         with pytest.raises(HostError, match="cannot be written"):
             store.take_in(cell, files)
-    # On the host's side a link is not followed either: what it points to is no part of a cell.
+    # On the host's side no link is followed either: its target does not belong to the cell.
     made = tmp_path / "made"
     made.mkdir()
     (made / "outcome.json").write_text("{}")

@@ -1,4 +1,4 @@
-"""Who gets into a cluster: nobody without its certificate, at none of its ports."""
+"""No port of a cluster accepts a connection without the cluster's certificate."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ sys.argv = ["lab", *sys.argv[1:]]
 from lab.cli import main
 main()
 """
-"""The lab's own scheduler, with TLS switched off and dask's HTTP server left on."""
+"""The lab's own scheduler with TLS disabled and dask's HTTP server enabled."""
 
 
 @pytest.fixture
 def marks(tmp_path: Path) -> Path:
-    """Where a pickle makes directories that was unpickled."""
+    """Directory in which an unpickled pickle makes directories."""
     (tmp_path / "marks").mkdir()
     return tmp_path / "marks"
 
 
 @contextmanager
 def up(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A process of the lab, and the first line that it prints."""
+    """Yield a process of the lab, and the first line that it prints."""
     child = subprocess.Popen(
         [sys.executable, *words],
         stdin=subprocess.PIPE,
@@ -70,13 +70,13 @@ def test_nobody_gets_in_without_the_certificate(lab_home: Path, marks: Path) -> 
     with up("-m", "lab", "cluster", "local", "2") as (child, line):
         assert "A cluster of 2 workers is up at tls://127.0.0.1:" in line
         ports = intruder.listening(child.pid)
-        assert len(ports) == 3  # a scheduler and two workers, and nothing else
+        assert len(ports) == 3  # of a scheduler and two workers
         assert set(ports.values()) == {"127.0.0.1"}
         tried = intruder.attempts(marks, ports)
         ways = ("plain", "http", "tls", "tls foreign", "Client", "Client foreign")
         assert tried == {port: dict.fromkeys(ways, "refused") for port in ports}
         assert list(marks.iterdir()) == []
-        # The same bytes with the cluster's own certificate are unpickled, at each port.
+        # With the cluster's own certificate the same bytes are unpickled, at each port.
         (record,) = cluster_local.alive()
         for port in ports:
             data = intruder.message(marks / f"{port}.own")
@@ -124,10 +124,10 @@ def test_certificates_are_made_once_and_for_their_owner_only(tmp_path: Path) -> 
     directory = tmp_path / "parent" / "tls"
     dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], stdout=-1).stdout
     (tmp_path / "parent").mkdir()
-    (tmp_path / "parent" / f".tls.{int(dead)}").mkdir()  # of one that was killed while it made them
+    (tmp_path / "parent" / f".tls.{int(dead)}").mkdir()  # of a process killed meanwhile
     old = os.umask(0)
     try:
-        # Not threads: what is half made is named after the process.
+        # Processes, not threads: partial files are named after the process.
         words = (
             sys.executable,
             "-c",

@@ -1,4 +1,4 @@
-"""A change, no change and noise are told apart; and what differs is named."""
+"""A comparison separates changes from noise, and names differences."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COMPARISONS = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """A host with scatter from run to run, and from trial to trial within one."""
+    """A host with noise between runs and between trials."""
 
     dice: random.Random
     runs: float
@@ -53,7 +53,7 @@ class Host:
         return measured(*self.values(true, trials))
 
     def floor(self, trials: int, *, cells: int = 9, runs: int = 2) -> tuple[NoiseFloor, ...]:
-        """What so many runs of so many cells before it tell: as many as ``raid5-parity-last``."""
+        """Return the noise floor from earlier runs and cells: as many as ``raid5-parity-last``."""
         return floors(
             Repetition(
                 what=(str(cell),),
@@ -70,7 +70,7 @@ class Host:
 def simulated(
     seed: int, *, true: float, runs: float, in_run: float, trials: int
 ) -> list[FigureChange]:
-    """Comparisons of a figure with one that is ``true`` times as high."""
+    """Return comparisons of a value with one that is ``true`` times as high."""
     host = Host(dice=random.Random(seed), runs=runs, trials=in_run)
     found = []
     for _ in range(COMPARISONS):
@@ -88,7 +88,7 @@ def share(found: list[FigureChange], verdict: Change) -> float:
 
 
 QUIET = {"runs": 0.004, "in_run": 0.003}
-"""Together 0.5 %, the upper end of what throttled figures scatter in this lab."""
+"""Together 0.5 %, the upper end of the noise of throttled values in this lab."""
 
 
 @pytest.mark.parametrize("trials", [1, 5])
@@ -119,7 +119,7 @@ def test_planted_noise_is_neither_a_change_nor_the_same(where: str, trials: int)
 
 
 def test_a_floor_that_is_too_low_gives_false_alarms() -> None:
-    """The negative control: without the host's noise the same figures are called changed."""
+    """Negative control: without the host's noise equal values count as changed."""
     host = Host(dice=random.Random(6), runs=0.004, trials=0.003)
     found = [
         figure_change(host.figures(1e7, 3), host.figures(1e7, 3), noise=(0, 0))
@@ -151,7 +151,7 @@ def test_a_change_is_told_with_its_effect() -> None:
 def test_what_was_timed_once_is_not_called_changed_where_no_noise_is_known(
     unit: str, noise: float, verdict: Change
 ) -> None:
-    """A count is what it is; of a time nobody knows by how much another try had differed."""
+    """A count is exact; a single time without known noise is not."""
     one, other = (
         measured(v).model_copy(update={"metric": "latency", "unit": unit}) for v in (10.0, 11.0)
     )
@@ -287,7 +287,7 @@ def test_runs_without_a_common_cell_are_refused(tmp_path: Path) -> None:
 def on_host(
     run: RunStore, name: str, tmp_path: Path, *, off: float = 1.0, problem: str = ""
 ) -> RunStore:
-    """A stored run, made by a host of a cluster whose bare disks are by a factor off."""
+    """Return a stored run of a cluster's host whose bare disks differ by a factor."""
     stored = run.load_run()
     for cell in stored.cells:
         path = run.cell_directory(cell.id)

@@ -1,4 +1,4 @@
-"""Completion, as shells ask for it: through the environment, and in a real bash."""
+"""Completion as shells use it: through the environment, and in a real bash."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.fakes import Cli, clean_environment, stored_run
 from tests.unit.test_cli import lab_argv
 
 LIMIT = 0.5
-"""CPU seconds, which do not depend on what else the machine does."""
+"""CPU seconds, independent of other load."""
 
 
 @pytest.fixture
 def ask(cli: Cli) -> Callable[[str], list[str]]:
-    """What bash would be told of a line that ends where the cursor is."""
+    """Return a function that returns bash's completions for a line up to the cursor."""
 
     def asked(line: str) -> list[str]:
         words = line.split(" ")
@@ -93,7 +93,7 @@ def test_keys_of_set(ask: Callable[[str], list[str]]) -> None:
 
 
 def unknown(key: str) -> bool:
-    """Whether a scenario has no such key, whatever its value."""
+    """Return whether a scenario has no such key, for any value."""
     path = catalog.scenario_path("raid5-parity-last")
     try:
         compile_scenario(path, overrides=[parse_override(f"{key}=null")])

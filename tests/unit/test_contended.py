@@ -1,4 +1,4 @@
-"""A contended workload loses its own values, and the other workloads of its cell keep theirs."""
+"""A contended workload's values are doubtful; its cell's other workloads keep theirs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CONTENDED = "the guest waited for a processor for 61.0% of write, trial 1"
 
 
 def pressure(run: RunStore, waits: dict[str, float]) -> None:
-    """Write down how long the guest waited in each workload of the finished cells."""
+    """Store the guest's waiting time in each workload of the finished cells."""
     for place in (run.directory / "cells").iterdir():
         for workload, wait in waits.items():
             text = f"cpu=1.0\nwait={wait * 10}\nseconds=10.0\n"
@@ -46,7 +46,7 @@ def pressure(run: RunStore, waits: dict[str, float]) -> None:
 
 
 def with_checks(run: RunStore, *checks: Check) -> None:
-    """Make these the checks of every finished cell."""
+    """Set the checks of every finished cell."""
     for path in (run.directory / "cells").glob("*/outcome.json"):
         outcome = json.loads(path.read_text())
         outcome["checks"] = [check.model_dump(mode="json") for check in checks]
@@ -58,7 +58,7 @@ def failed(workload: str | None) -> Check:
 
 
 def made(name: str, checks: tuple[Check, ...] = (), megabytes: float | None = None) -> RunStore:
-    """A run among the lab's own, with its result; its first cell as fast as that."""
+    """Return a stored run with its result; its first cell has that speed."""
     run = stored_run(paths.runs() / name)
     target = paths.runs() / f"raid5-parity-last-202506{name}-120000"
     run.directory.rename(target)
@@ -92,7 +92,7 @@ def claims_of(workload: str) -> Claim:
 
 
 def verdicts(run: RunStore) -> dict[str, Verdict]:
-    """Of a claim about each workload of the first cell."""
+    """Return the verdict of a claim about each workload of the first cell."""
     stored = run.load_run()
     claims = tuple(claims_of(w.name) for w in stored.cells[0].cell.workloads)
     run.save_run(stored.model_copy(update={"claims": claims}))
@@ -128,7 +128,7 @@ def test_a_run_of_an_earlier_version_is_judged_by_workload_from_its_raw_output(
     tmp_path: Path,
 ) -> None:
     run = stored_run(tmp_path)
-    with_checks(run, failed(None))  # as it was kept then: for the whole cell
+    with_checks(run, failed(None))  # as earlier versions stored it: for the whole cell
     pressure(run, {"write": BUSY, "read": QUIET, "write_stripe": QUIET})
     found = verdicts(run)
     assert found.pop("write") is Verdict.INCONCLUSIVE
@@ -149,7 +149,7 @@ def test_a_cell_that_was_quiet_stays_so(tmp_path: Path) -> None:
     assert set(verdicts(run).values()) == {Verdict.HOLDS}
 
 
-# -- what is made of several runs
+# -- several runs
 
 
 def test_a_comparison_leaves_contended_values_out_and_says_so(lab_home: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_history_marks_contended_values_and_takes_no_change_from_them(lab_home
     assert [p.change for p in line["write"]] == [None, None, pytest.approx(0)]
     assert [p.contended for p in line["read"]] == [False, False, False]
     assert [p.change for p in line["read"]] == [None, pytest.approx(1), pytest.approx(-0.5)]
-    assert printed(history_page(found)).count("contended") == 2  # of two cells that are done
+    assert printed(history_page(found)).count("contended") == 2  # of two finished cells
     assert found.model_dump(mode="json")["points"][0]["contended"] is False
 
 
@@ -239,7 +239,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Execution:
 
 
 def attempt(run: Execution, task: Task, waits: dict[str, float], *, lost: bool = False) -> Path:
-    """One more attempt at the cell, which ends with these waits; its directory."""
+    """Add an attempt at the cell with these waits; return its directory."""
     task.directory = run.store.begin_cell(task.id, task.cell, Procedure(name="q", steps=()))
     (task.directory / "raw").mkdir()
     for workload, wait in waits.items():
@@ -264,7 +264,7 @@ NONE: dict[str, float] = {"write": QUIET}
     ("waits", "kept"),
     [
         ((BOTH, WRITE, BOTH, BOTH), 1),
-        ((WRITE, READ, WRITE, BOTH), 2),  # of several with as few, the latest, which ran alone
+        ((WRITE, READ, WRITE, BOTH), 2),  # of several equal ones the latest, which ran alone
         ((BOTH, BOTH, BOTH, WRITE), 3),
         ((BOTH, WRITE, NONE), 2),
         ((WRITE, BOTH, BOTH, BOTH), 0),

@@ -1,4 +1,4 @@
-"""CPU slots: guests that compute run at low priority, as sessions of the kernel too."""
+"""CPU slots: guests in them run at low priority, also by their kernel session."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ print(LOW, *said, sep=", ")
 
 
 NICENESS = os.getpriority(os.PRIO_PROCESS, 0)
-"""Of these tests, and of what they start."""
+"""Niceness of these tests and of their child processes."""
 
 
 def told(*, session: bool, more: int = 0) -> list[str]:

@@ -1,4 +1,4 @@
-"""A results directory with something broken or foreign in it: named, and everything else shows."""
+"""A corrupt or foreign entry among the results is reported, and all others are shown."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def stamp(number: int) -> str:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
-    """A run of two cells with its result beside it."""
+    """A run of two cells with its result."""
     store = runs.theory_run(tmp_path_factory.mktemp("whole"), runs.SMALL, name="d")
     store.save_result(result_of(store))
     return store
 
 
 def place_run(whole: RunStore, parent: Path, name: str | bytes) -> Path:
-    """A copy of that run, under another name and with that id where it is text."""
+    """Copy that run to another name; its id changes too if the name is text."""
     place = parent / os.fsdecode(name)
     shutil.copytree(whole.directory, place)
     for file in ("run.json", "result.json"):
@@ -63,18 +63,18 @@ def cells(run: Path) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is done to a run, what must be said of it, and who reads what is broken."""
+    """A change of a run, the expected message, and commands that read the changed file."""
 
     harm: Callable[[Path], object]
     says: str
     shows: bool = True
-    """Whether it is a run afterwards."""
+    """Whether it is still a run afterwards."""
     kept: bool = False
-    """Whether it is the kept result, which lists and histories read, and nothing else."""
+    """Whether it is only the stored result, which lists and histories read."""
     deep: bool = False
-    """Whether one must look into the cells to see it."""
+    """Whether only commands that read cells see it."""
     among: bool = False
-    """Whether it lies beside the runs."""
+    """Whether it is next to the runs."""
 
 
 CASES = {
@@ -142,7 +142,7 @@ CASES = {
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Every run damaged in a way of its own, two that are whole, and what was said of all."""
+    """Every corrupt run, two intact ones, and the messages about all."""
 
     cli: Cli
     hurt: dict[str, Path]
@@ -177,7 +177,7 @@ def shown(
 
 
 def told(text: str, run: Path, case: Case) -> bool:
-    """Whether it is said in a sentence of its own, with the path."""
+    """Return whether it is reported in its own sentence, with the path."""
     place = str(run.parent if case.among else run)
     return any(case.says in s and place in s for s in text.splitlines() if s.startswith("lab: "))
 
@@ -246,7 +246,7 @@ CLOSED = ("RUN", "RUN/cells", "RUN/cells/CELL", "RUN/cells/CELL/raw", "RUN/resul
 
 @pytest.fixture(scope="module")
 def ordinary() -> Iterator[LabServer]:
-    """A command line that is kept out by a file's mode: root is not, but for its capabilities."""
+    """A command line that file modes restrict: root without its capabilities."""
     without = "-dac_override,-dac_read_search"
     setpriv = ("setpriv", f"--inh-caps={without}", f"--bounding-set={without}")
     if os.geteuid() == 0 and not shutil.which("setpriv"):

@@ -1,4 +1,4 @@
-"""dd: operands, quoting, and the last line of what it prints."""
+"""dd: operands, quoting, and the last line of its output."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_more_than_asked_for_is_unreadable_too() -> None:
 )
 def test_what_dd_prints_is_read_back(blocks: int, size: int, seconds: float) -> None:
     copied = blocks * size
-    printed = f"{seconds:g}"  # dd's own format, six digits, with an exponent where it is shorter
+    printed = f"{seconds:g}"  # dd's own format: six digits, with an exponent if that is shorter
     line = f"{copied} bytes (1 MB, 1 MiB) copied, {printed} s, 1.0 MB/s\n"
     metrics = _parse(line, _parameters(bs=size, count=blocks))
     assert metrics["seconds"] == float(printed)

@@ -1,4 +1,4 @@
-"""Calls that hang are given up with a sentence; who holds a lock is named."""
+"""Hanging calls end with an error after a timeout; errors about locks name the holder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytest.importorskip("libvirt")
 
 @pytest.fixture
 def never() -> Iterator[threading.Event]:
-    """What hangs waits for it; set when the test is over."""
+    """An event that hanging calls wait for; it is set after the test."""
     event = threading.Event()
     yield event
     event.set()
@@ -35,7 +35,7 @@ def never() -> Iterator[threading.Event]:
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A limit of a minute is 0.3 s."""
+    """Reduce a limit of a minute to 0.3 s."""
     monkeypatch.setenv("LAB_LIMITS", "0.005")
 
 
@@ -90,7 +90,7 @@ def test_a_call_costs_less_than_a_tenth_of_a_millisecond() -> None:
 def test_time_for_which_the_process_was_stopped_does_not_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A laptop's processes are all stopped at once: none of them was silent."""
+    """A suspended laptop stops all processes at once: none of them was silent."""
     moment = [100.0]
     monkeypatch.setattr(clock, "now", lambda: moment[0])
     countdown = clock.Countdown(10.0)
@@ -129,7 +129,7 @@ CALLS: list[tuple[str, str, Callable[[Hypervisor], object]]] = [
 
 
 class Stuck:
-    """A connection and a domain of libvirt, one call of which hangs."""
+    """A connection and a domain of libvirt; one of its calls hangs."""
 
     def __init__(self, name: str, never: threading.Event) -> None:
         self._name, self._never = name, never
@@ -165,7 +165,7 @@ def test_a_call_into_libvirt_that_hangs_names_itself_and_the_guest(
     assert time.monotonic() - began < 10
     began = time.monotonic()
     with pytest.raises(LabError, match="gave up after"):
-        hypervisor.definition()  # nobody waits again for a guest that hangs
+        hypervisor.definition()  # no call waits again for a hanging guest
     assert time.monotonic() - began < 0.2
 
 
@@ -191,7 +191,7 @@ def test_limits_grow_with_the_guests_scale_and_a_call_without_one_cannot_be_made
 
 
 class Client:
-    """A connection over SSH on which everything hangs."""
+    """An SSH connection on which every operation hangs."""
 
     def __init__(self, never: threading.Event) -> None:
         self._never = never
@@ -265,7 +265,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def hold() -> Iterator[Callable[[Path], int]]:
-    """Have another process lock a file; its process id."""
+    """Make another process lock a file; return its process id."""
     started: list[subprocess.Popen[bytes]] = []
 
     def lock(path: Path) -> int:
