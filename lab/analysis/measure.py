@@ -34,13 +34,13 @@ from lab.plugins import catalog
 from lab.plugins.faults._shared import COMMON, common
 
 SECTOR = 512
-"""Bytes; the unit of ``/proc/diskstats`` for every device."""
+"""Unit of ``/proc/diskstats`` in bytes, for every device."""
 
 
 def measurements(cell: Cell, raw: Mapping[str, str]) -> tuple[Measurement, ...]:
-    """Every metric of every workload and fault, one value per trial.
+    """Return every metric of every workload and fault, one value per trial.
 
-    ``ToolError`` for unreadable output. A workload that a fault ended early has no metrics."""
+    ``ToolError``: the output is unreadable. A workload that a fault ended early has no metrics."""
     found: list[Measurement] = []
     cut = cut_short(cell)
     for number, workload in enumerate(cell.workloads):
@@ -80,7 +80,7 @@ def _parameters(tool: WorkloadTool, workload: Workload) -> Model:
 
 
 def outputs_of(raw: Mapping[str, str], tag: str) -> Outputs:
-    """The raw output of one trial of a workload or fault."""
+    """Return the raw output of one trial of a workload or fault."""
     own = {k.removeprefix(f"{tag}."): v for k, v in raw.items() if k.startswith(f"{tag}.")}
     return Outputs(stdout=own.pop("stdout.txt", ""), stderr=own.pop("stderr.txt", ""), files=own)
 
@@ -99,7 +99,7 @@ def _each(
 
 
 def _of_fault(cell: Cell, fault: Fault, raw: Mapping[str, str], trial: int) -> dict[str, float]:
-    """A fault's metrics: md, disk counters, acknowledged writes."""
+    """Return a fault's metrics: md, disk counters, acknowledged writes."""
     kind = catalog.fault_kind(fault.fault)
     outputs = outputs_of(raw, f"{fault.name}.{trial}")
     found = kind.parse(kind.parameters.model_validate(fault.parameters, context=KEPT), outputs)
@@ -125,7 +125,7 @@ def _of_fault(cell: Cell, fault: Fault, raw: Mapping[str, str], trial: int) -> d
 
 
 def series(cell: Cell, raw: Mapping[str, str]) -> tuple[Series, ...]:
-    """Each workload's speed over time, if its tool records it; unreadable ones are left out."""
+    """Return each workload's speed over time, if its tool records it; skip unreadable ones."""
     found: list[Series] = []
     for workload in cell.workloads:
         tool = catalog.workload(workload.tool)
@@ -155,7 +155,7 @@ _SYNC = re.compile(r"\b(resync|recovery|reshape|check|repair)\s*=\s*(PENDING|DEL
 
 
 def sync_seen(cell: Cell, raw: Mapping[str, str]) -> SyncSeen | None:
-    """md's background activity during the workloads, from ``/proc/mdstat``; ``None`` without any.
+    """Return md's background activity during the workloads, from ``/proc/mdstat``; ``None``: none.
 
     The line is that of the kernel's ``drivers/md/md.c: status_resync``. An initial sync with
     ``wait`` ended before the workloads.
@@ -175,9 +175,9 @@ def _share(text: str) -> float:
 
 
 def counters(cell: Cell, raw: Mapping[str, str]) -> tuple[MemberCounters, ...]:
-    """Each disk's I/O counters per trial of each workload and after each fault.
+    """Return each disk's I/O counters per trial of each workload and after each fault.
 
-    A disk that was detached or attached meanwhile has none.
+    A disk that was detached or attached in between has none.
     """
     found: list[MemberCounters] = []
     for name in (*(w.name for w in cell.workloads), *(f.name for f in cell.faults)):
@@ -213,7 +213,7 @@ def counters(cell: Cell, raw: Mapping[str, str]) -> tuple[MemberCounters, ...]:
 
 
 def _disks(text: str, serials: Sequence[str]) -> dict[str, list[int]]:
-    """Serial to the counters of its device; fields as in the kernel's ``iostats.rst``."""
+    """Return counters by serial; fields as in the kernel's ``iostats.rst``."""
     devices: dict[str, str] = {}
     found: dict[str, list[int]] = {}
     for line in text.splitlines():
@@ -226,13 +226,13 @@ def _disks(text: str, serials: Sequence[str]) -> dict[str, list[int]]:
 
 
 WAITING = 0.4
-"""Share of a timed step for which a guest's QEMU may wait for a CPU.
+"""Largest fraction of a timed step in which a guest's QEMU may wait for a CPU.
 
-A throttled guest has time to lose. Of 66 timed steps, six guests side by side on two processors,
-those that waited less were within 2.4 % of theory but for one (3.8 %), and that one the rule below
-finds; at 0.4 to 0.55 they were up to 2.7 % short, with busier hosts up to 12 %."""
+A throttled guest can wait without losing throughput. Of 66 timed steps, with six concurrent guests
+on two CPUs, those below this fraction were within 2.4 % of theory, except one (3.8 %), which
+``NOTICED`` detects. At 0.4 to 0.55 they were up to 2.7 % slower, on busier hosts up to 12 %."""
 NOTICED = 0.1
-"""Share of waiting from which on a value below the prediction by more than ``SHORT`` is suspect."""
+"""With this fraction of waiting or more, a value below the prediction by ``SHORT`` is suspect."""
 SHORT = 0.02
 
 
@@ -243,10 +243,10 @@ def _uncontended(workload: Workload, detail: str, *, passed: bool) -> Check:
 def contention(
     cell: Cell, raw: Mapping[str, str], expected: Sequence[Prediction] = ()
 ) -> tuple[Check, ...]:
-    """Whether each workload's timed steps had enough CPU; empty if not recorded.
+    """Return a check per workload: its timed steps had enough CPU; empty: not recorded.
 
-    A step below its prediction is suspect earlier. Repeated alone on an idle host, its value counts
-    whatever the prediction.
+    A step below its prediction is suspect at a smaller fraction of waiting. In a repetition alone
+    on an idle host the prediction is not used.
     """
     said = [p for p in expected if p.metric == THROUGHPUT.name and p.value]
     wanted = {p.workload: p.value * (1 - p.doubt) for p in said}
@@ -277,13 +277,13 @@ def contention(
 
 
 SHOWS = 0.02
-"""Share of the disks' operations that no value can show: the throttle's error is as large."""
+"""Fraction of the disks' operations that no value can show: the throttle's error is as large."""
 _WRITES = 0.01
-"""Share of writes from which on a workload counts as writing."""
+"""Smallest fraction of writes at which a workload counts as writing."""
 
 
 def seconds_of(cell: Cell, raw: Mapping[str, str]) -> dict[str, float]:
-    """Seconds of each workload's longest trial by the host's clock, if recorded."""
+    """Return seconds of each workload's longest trial by the host's clock, if recorded."""
     found: dict[str, float] = {}
     for workload in cell.workloads:
         for trial in range(1, cell.trials + 1):
@@ -294,12 +294,12 @@ def seconds_of(cell: Cell, raw: Mapping[str, str]) -> dict[str, float]:
 
 
 BUSY: Final = 0.7
-"""Share of a sealed guest's one CPU above which a workload may have waited for the CPU instead of
-the disks: copies, md and the workload share it."""
+"""Largest use of a sealed guest's one CPU. Above it a workload may have waited for the CPU instead
+of the disks: copies, md and the workload share it."""
 
 
 def guest_cpu(cell: Cell, raw: Mapping[str, str]) -> tuple[Check, ...]:
-    """How busy a sealed guest's processor was in each workload's busiest trial, where recorded.
+    """Return a check per workload: CPU use of a sealed guest in its busiest trial, if recorded.
 
     From the first line of ``/proc/stat``, ``proc(5)``.
     """
@@ -315,7 +315,7 @@ def guest_cpu(cell: Cell, raw: Mapping[str, str]) -> tuple[Check, ...]:
 
 
 def busy_shares(cell: Cell, raw: Mapping[str, str]) -> dict[str, float]:
-    """The largest share of each workload's trials in which a sealed guest's processor worked.
+    """Return a sealed guest's largest CPU use, over each workload's trials, as a fraction.
 
     Empty for a cell in real time.
     """
@@ -348,10 +348,10 @@ def _busy_share(raw: Mapping[str, str], tag: str) -> float | None:
 def bitmap_shares(
     counted: Sequence[MemberCounters], updates: Mapping[str, float]
 ) -> dict[str, float]:
-    """What part of the disks' operations each workload's writes of the bitmap can be, at most.
+    """Return the largest possible fraction of bitmap writes in the disks' operations, by workload.
 
-    ``updates``: how many there can be; each goes to every disk. Workloads that wrote nothing have
-    no share.
+    ``updates``: most bitmap updates; each goes to every disk. Workloads without writes are left
+    out.
     """
     found: dict[str, float] = {}
     for workload, most in updates.items():
@@ -365,7 +365,7 @@ def bitmap_shares(
 
 
 def bitmap_updated(shares: Mapping[str, float], updates: Mapping[str, float]) -> tuple[Check, ...]:
-    """Whether the cell can show its bitmap; nothing where it has none, or writes nothing."""
+    """Return the check that the cell can show its bitmap; empty: no bitmap, or no writes."""
     if not shares:
         return ()
     name = min(shares, key=lambda workload: shares[workload])
@@ -388,7 +388,7 @@ def _readable(cell: Cell, raw: Mapping[str, str]) -> tuple[Measurement, ...]:
 
 
 def _waiting(text: str) -> float | None:
-    """Share of a step for which the guest's QEMU waited; ``None`` where nobody wrote it down."""
+    """Return the fraction of a step in which the guest's QEMU waited; ``None``: not recorded."""
     pairs = _pressure(text)
     if "wait" not in pairs or "seconds" not in pairs:
         return None
@@ -396,7 +396,7 @@ def _waiting(text: str) -> float | None:
 
 
 def _pressure(text: str) -> dict[str, float]:
-    """``key=value`` lines with numbers; others are passed over."""
+    """Parse ``key=value`` lines with numbers; skip others."""
     found = {}
     for line in text.splitlines():
         key, equals, value = line.partition("=")
@@ -408,6 +408,6 @@ def _pressure(text: str) -> dict[str, float]:
 
 
 def environment(raw: Mapping[str, str]) -> dict[str, str]:
-    """What the guest said of itself."""
+    """Return the guest's own report of its environment."""
     pairs = (line.partition("=") for line in raw.get("environment.txt", "").splitlines())
     return {key: value.strip() for key, equals, value in pairs if equals}

@@ -1,4 +1,4 @@
-"""The noise floor of a host, from cells that were run more than once without a change.
+"""The noise floor of a host, from repeated runs of unchanged cells.
 
 The relative differences between runs are pooled over cells, for each metric and disk model. Trials
 of one run do not count, because they share a guest.
@@ -19,7 +19,7 @@ from lab.model.result.noise import NoiseFloor
 from lab.model.scenario.document import Cell
 
 ENOUGH: Final = 5
-"""Degrees of freedom from which on a host's own noise is used; Student's t of fewer exceeds 2.6."""
+"""Fewest degrees of freedom for using a host's own noise; with fewer, Student's t exceeds 2.6."""
 
 SEALED: Final = "sealed"
 """What ``disks_of`` calls the disks of a cell in virtual time in which nothing is drawn."""
@@ -44,7 +44,7 @@ def disks_of(cell: Cell) -> str:
 
 
 def floors(repetitions: Iterable[Repetition]) -> tuple[NoiseFloor, ...]:
-    """The noise floor for each disk model and metric with repetitions."""
+    """Return the noise floor for each disk model and metric with repetitions."""
     kinds: dict[tuple[str, str], dict[tuple[str, ...], dict[str, float]]] = {}
     for one in repetitions:
         if one.figure > 0:
@@ -78,6 +78,6 @@ def spread_of(known: Sequence[NoiseFloor], disks: str, metric: str) -> Spread | 
 
 
 def share_of(known: Sequence[NoiseFloor], disks: str, metric: str, level: float = LEVEL) -> float:
-    """The relative error of a run's value; 0 if its noise is unknown."""
+    """Return the relative error of a run's value; 0: its noise is unknown."""
     spread = spread_of(known, disks, metric)
     return reach(spread, level) if spread else 0.0

@@ -1,4 +1,4 @@
-"""What a plug-in file must offer: a workload, a disk model, an array kind, a fault.
+"""Protocols of plug-ins: workload, disk model, array kind, fault.
 
 Each file ends with an annotated constant (``WORKLOAD: WorkloadTool = Dd()``), so that mypy checks
 it there. Abstract members are required; the others have defaults that fit most plug-ins. Plug-ins
@@ -30,7 +30,7 @@ MOUNT: Final = "/mnt/bench"
 
 
 def checked(kind: type[P], parameters: object) -> P:
-    """A plug-in's parameters with their own type; ``TypeError``: they belong to another."""
+    """Return a plug-in's parameters with their own type; ``TypeError``: they belong to another."""
     if not isinstance(parameters, kind):
         raise TypeError(f"expected {kind.__name__}, found {type(parameters).__name__}")
     return parameters
@@ -38,10 +38,10 @@ def checked(kind: type[P], parameters: object) -> P:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One error in a scenario, and where: ``array.chunk``."""
+    """An error in a scenario, with its field, such as ``array.chunk``."""
 
     key: str
-    """Dotted name of the field that should change."""
+    """Dotted name of the field to change."""
     message: str
     """A sentence without the key: what was found, what was expected, what to do."""
     idle_by: str = ""
@@ -66,15 +66,15 @@ class Stream:
     depth: int = 1
     """Requests in flight."""
     seconds: float | None = None
-    """How long it is measured; ``None``: until ``total`` is reached."""
+    """Measured seconds; ``None``: until ``total`` is reached."""
     rest: float = 0.0
-    """Seconds that it runs before it is measured."""
+    """Seconds of the workload before the measurement."""
     span: int | None = None
     """Bytes from ``offset`` on that it uses; ``None``: to the target's end."""
     read_share: float = 0.5
-    """Share of reads in a mixed stream."""
+    """Fraction of reads in a mixed stream."""
     jobs: int = 1
-    """Jobs that share the depth, each with random offsets of its own."""
+    """Number of jobs that share the depth; each has its own random offsets."""
     repeats: bool = False
     """Whether a random offset may repeat before all others were used."""
     seed: int | None = None
@@ -83,7 +83,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """One measurement that a bare disk must pass before its model is trusted."""
+    """A measurement that must match its prediction before results on a disk model count."""
 
     workload: Workload
     metric: str
@@ -97,7 +97,7 @@ Trace = tuple[tuple[float, float], ...]
 
 
 class WorkloadTool(Protocol):
-    """What is done to a target, and how its output is read."""
+    """A command on a target, and the parser of its output."""
 
     @property
     @abstractmethod
@@ -116,26 +116,27 @@ class WorkloadTool(Protocol):
 
     @abstractmethod
     def script(self, parameters: Any, target: str) -> str:
-        """Shell lines for the guest, run as root on ``target``."""
+        """Return shell lines for the guest, run as root on ``target``."""
 
     @abstractmethod
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        """Metric name to value in base units; ``ToolError``: the output cannot be read."""
+        """Return values in base units by metric; ``ToolError``: the output cannot be read."""
 
     @abstractmethod
     def destroys(self, parameters: Any) -> bool:
-        """Whether the target's data is lost."""
+        """Return whether the target's data is lost."""
 
     def seeded(self, parameters: Any, seed: int) -> Model:
-        """The parameters as a trial's seed draws them, from 2; those of seed 1 are as written.
+        """Return the parameters for a trial's seed, from 2; seed 1 keeps them as written.
 
-        Unchanged ones: the workload draws nothing.
+        Unchanged parameters mean that the workload uses no random numbers.
         """
         assert isinstance(parameters, Model)
         return parameters
 
     def stream(self, parameters: Any) -> Stream | None:
-        """The workload as a stream of like requests, for predictions; ``None``: it is not one."""
+        """Return the workload as a stream of equal requests, for predictions; ``None``: it is not
+        one."""
         return None
 
 
@@ -144,8 +145,7 @@ class Traced(Protocol):
     """A workload tool that also records its speed over time."""
 
     def series(self, parameters: Any, outputs: Outputs) -> Mapping[tuple[str, str], Trace]:
-        """Direction and unit to values over time, if they were recorded; ``ToolError`` as
-        ``parse``."""
+        """Return recorded values over time by direction and unit; ``ToolError`` as in ``parse``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +155,7 @@ class Kept:
     acknowledged: int
     """Blocks acknowledged as durable before the fault."""
     lost: int
-    """Those of them that are missing or changed after it."""
+    """Blocks of these that are missing or changed after it."""
 
 
 @runtime_checkable
@@ -166,31 +166,31 @@ class Keeper(Protocol):
     """
 
     def read_back(self, parameters: Any, target: str) -> str:
-        """Shell lines that verify every block that it may have written."""
+        """Return shell lines that verify every block that it may have written."""
 
     def kept(self, parameters: Any, told: str, found: str) -> Kept:
         """Compare its output, possibly cut off, with the output of ``read_back``."""
 
 
 class DiskModel(Protocol):
-    """How a disk gets its speed, and how it is built on the host."""
+    """Simulates a disk's speed, and creates the disk on the host."""
 
     @property
     def plain(self) -> bool:
-        """Whether QEMU serves it from a file: then QEMU can wipe it for the next cell."""
+        """Whether QEMU serves it from a file, so that QEMU can wipe it for the next cell."""
         return True
 
     @abstractmethod
     def problems(self, disk: Disk) -> Iterable[Problem]:
-        """Errors in the parameters; keys are relative to the disk."""
+        """Yield errors in the parameters; keys are relative to the disk."""
 
     def probes(self, disk: Disk) -> tuple[Probe, ...]:
-        """Measurements that the bare disk must pass in real time against their predictions; empty:
+        """Return measurements of the bare disk in real time that must match predictions; empty:
         none."""
         return ()
 
     def drive(self, disk: Disk) -> HardDrive | SolidStateDrive | None:
-        """The drive that it models; ``None``: none."""
+        """Return the modelled drive; ``None``: the model has none."""
         return None
 
     @abstractmethod
@@ -199,18 +199,18 @@ class DiskModel(Protocol):
 
     @abstractmethod
     def xml(self, disk: Disk, *, serial: str, path: str, index: int) -> str:
-        """libvirt's ``<disk>`` element for the ``index``-th disk, from 1."""
+        """Return libvirt's ``<disk>`` element for the ``index``-th disk, from 1."""
 
     def rotational(self, disk: Disk) -> bool | None:
-        """What the guest's kernel is told; ``None``: what the bus implies."""
+        """Return the value for the guest's kernel; ``None``: the bus implies it."""
         return None
 
     def bytes_per_second(self, disk: Disk) -> float:
-        """The model's highest rate, apart from ``throttle``; 0: no limit."""
+        """Return the model's highest rate, apart from ``throttle``; 0: no limit."""
         return 0.0
 
     def report(self, disk: Disk, path: str) -> tuple[Step, ...]:
-        """Steps after the workloads that store the model's counters."""
+        """Return steps after the workloads that store the model's counters."""
         return ()
 
 
@@ -219,19 +219,19 @@ class ArrayKind(Protocol):
 
     @abstractmethod
     def problems(self, array: Array, disks: Sequence[Disk]) -> Iterable[Problem]:
-        """What mdadm or the kernel would refuse; ``disks`` has one entry per single disk."""
+        """Yield what mdadm or the kernel would refuse; ``disks`` has one entry per single disk."""
 
     @abstractmethod
     def lacks(self, array: Array, facts: ImageFacts) -> Iterable[Problem]:
-        """What an image's kernel or programs cannot do, as far as known."""
+        """Yield features that an image's kernel or programs are known to lack."""
 
     @abstractmethod
     def target(self, array: Array) -> str:
-        """Path of the block device in the guest."""
+        """Return the path of the block device in the guest."""
 
     @property
     def filesystem(self) -> str | None:
-        """The type of file system that only this kind makes; ``assemble`` makes and mounts it."""
+        """Type of file system that only this kind makes; ``assemble`` makes and mounts it."""
         return None
 
     @property
@@ -240,12 +240,12 @@ class ArrayKind(Protocol):
         return False
 
     def fresh(self, array: Array) -> str:
-        """Shell lines that flush and drop the kind's own caches; empty: it has none."""
+        """Return shell lines that flush and drop the kind's own caches; empty: it has none."""
         return ""
 
     @abstractmethod
     def state(self, array: Array) -> str:
-        """Shell line that prints the array's state, for the record."""
+        """Return a shell line that prints the array's state, for the raw output."""
 
     @abstractmethod
     def assemble(
@@ -255,16 +255,16 @@ class ArrayKind(Protocol):
         sizes: Sequence[int],
         filesystem: Filesystem | None,
     ) -> tuple[Step, ...]:
-        """Steps that build the array on the disks (paths in the guest) and verify it.
+        """Return steps that build the array on the disks (paths in the guest) and verify it.
 
-        A ``filesystem`` of the kind's own is mounted at ``MOUNT`` then; otherwise a block device is
-        at ``target``.
+        If ``filesystem`` is the kind's own, it is then mounted at ``MOUNT``; otherwise a block
+        device is at ``target``.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """One of a cell's disks, when a fault comes."""
+    """One of a cell's disks at the time of a fault."""
 
     serial: str
     disk: Disk
@@ -276,30 +276,30 @@ class Standing:
     control: str
     """Socket on which its server accepts commands; empty: it has no server."""
     ready: Step
-    """The step that sets it up in a guest that sees it for the first time, and verifies that."""
+    """Step that sets it up in a guest that does not know it yet, and verifies that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """Where and when a fault comes."""
+    """Context of a fault: cell, time and earlier faults."""
 
     fault: Fault
     tag: str
     """Prefix of its raw output: ``NAME.TRIAL``."""
     array: Array
     device: str
-    """The array's path in the guest; empty: the cell has none, and ``array`` means nothing."""
+    """The array's path in the guest; empty: the cell has none, and ``array`` is unused."""
     disks: tuple[Standing, ...]
     earlier: tuple[Fault, ...]
     """Faults that came before it."""
     boot: tuple[Step, ...]
-    """Steps that wait for a guest that starts again."""
+    """Steps that wait for a restarted guest."""
     mount: str
     """Shell line that mounts the file system; empty: there is none."""
 
 
 class FaultKind(Protocol):
-    """What goes wrong, or a command to md.
+    """An injected failure, or a command to md.
 
     A fault has steps on the host, and then shell lines in the guest. Members' counters are read
     between the two, and again when md is idle.
@@ -317,31 +317,31 @@ class FaultKind(Protocol):
 
     @property
     def cuts(self) -> bool:
-        """Whether the guest ends, and with it the workload that runs."""
+        """Whether the guest ends, and with it the running workload."""
         return False
 
     @property
     def unplugs(self) -> bool:
-        """Whether it takes its ``disk`` out of the guest."""
+        """Whether it unplugs its ``disk`` from the guest."""
         return False
 
     @property
     def plugs(self) -> bool:
-        """Whether it puts its ``disk`` back into the guest and the array."""
+        """Whether it plugs its ``disk`` into the guest and the array again."""
         return False
 
     @abstractmethod
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
-        """What is impossible here; keys are relative to the fault."""
+        """Yield impossible parameters; keys are relative to the fault."""
 
     def steps(self, parameters: Any, scene: Scene) -> tuple[Step, ...]:
-        """Steps on the host, and what a guest needs after them."""
+        """Return steps on the host, and the steps that a guest needs after them."""
         return ()
 
     def script(self, parameters: Any, scene: Scene) -> str:
-        """Shell lines for the guest, run as root; their output is stored."""
+        """Return shell lines for the guest, run as root; their output is stored."""
         return ""
 
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        """Metric name to value in base units; ``ToolError``: the output cannot be read."""
+        """Return values in base units by metric; ``ToolError``: the output cannot be read."""
         return {}

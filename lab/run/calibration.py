@@ -1,8 +1,8 @@
-"""Calibration: disks are measured bare in a guest before results on them are believed.
+"""Calibration: measures bare disks in a guest, to check their speed before judging results.
 
 Each disk configuration of a run is calibrated once per host, image and QEMU, by a cell with the
-scenario's disks and no array. If a disk is off, claims about cells that use it are inconclusive.
-Modelled drives are judged in virtual time instead, where nothing is calibrated.
+scenario's disks and no array. If a disk's speed differs, claims about cells with it are
+inconclusive. Modelled drives are not calibrated: their values are judged in virtual time only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Wanted:
     disk: Disk
     probes: tuple[Probe, ...]
     cell: Cell
-    """The cell that measures it: bare disks, workloads on the first of them."""
+    """The cell that measures it: bare disks, with workloads on the first one."""
 
     @property
     def id(self) -> str:
@@ -50,15 +50,15 @@ class Wanted:
 def wanted(
     cells: Sequence[Cell], platforms: Mapping[tuple[str, str | None], Platform]
 ) -> tuple[list[Wanted], list[Calibration]]:
-    """Disk configurations of the cells: those to calibrate, in order, and known calibrations."""
+    """Return disk configurations to calibrate, in order, and known calibrations."""
     missing: dict[str, Wanted] = {}
     known: dict[str, Calibration] = {}
 
     for cell in cells:
-        if is_sealed(cell):  # its disks keep exact time by construction
+        if is_sealed(cell):  # the disks of a sealed guest are exact by construction
             continue
         place = platforms[cell.guest.system]
-        for disk in cell.disks if cell.workloads else ():  # without, nothing is to be believed
+        for disk in cell.disks if cell.workloads else ():  # nothing to judge
             probes = catalog.disk_model(disk.model).probes(disk)
             if not probes or not disk.count:
                 continue
@@ -71,7 +71,7 @@ def wanted(
 
 
 def _wish(disk: Disk, probes: tuple[Probe, ...], cell: Cell, place: Platform) -> Wanted:
-    """Return a calibration to make; its key covers all that makes the disk faster or slower."""
+    """Return a calibration to make; its key covers all facts that change the disk's speed."""
     key = calibrations.key_of(
         {
             "disk": kind_of(disk),
@@ -98,13 +98,13 @@ def _wish(disk: Disk, probes: tuple[Probe, ...], cell: Cell, place: Platform) ->
 def standing(
     before: Sequence[Calibration], missing: Sequence[Wanted], known: Sequence[Calibration]
 ) -> tuple[Calibration, ...]:
-    """Calibrations of a run as it begins or goes on, without those that are made anew."""
+    """Return a run's calibrations at its start or resumption, without those to be repeated."""
     anew = [kind_of(w.disk) for w in missing] + [c.disk for c in known]
     return (*(c for c in before if c.disk not in anew), *known)
 
 
 def conclude(wish: Wanted, raw: Mapping[str, str], problem: str = "") -> Calibration:
-    """Return the calibration; it is kept for other runs if it can be relied on."""
+    """Return the calibration; store it for other runs if it is reliable."""
     found = calibrate(wish, raw, problem)
     if not found.problem:
         calibrations.keep(wish.key, found)

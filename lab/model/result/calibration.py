@@ -1,4 +1,4 @@
-"""Measurements of a bare disk, compared with what its model promises."""
+"""Measurements of a bare disk, compared with its model's predictions."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class CalibrationPoint(Model):
     expected: float
     """The predicted value."""
     model: float | None = None
-    """Of a modelled drive, in runs of earlier versions: the value without guest overhead."""
+    """In runs of earlier versions, of a modelled drive: the value without guest overhead."""
     guest: float | None = None
-    """Of a modelled drive, in runs of earlier versions: guest overhead in seconds."""
+    """In runs of earlier versions, of a modelled drive: guest overhead in seconds."""
     tolerance: float
-    """Relative error that is allowed."""
+    """Allowed relative error."""
 
     @property
     def words(self) -> str:
-        """Its name in words."""
+        """The probe's name in words."""
         return self.name.replace("_", " ")
 
     @property
@@ -49,7 +49,8 @@ class CalibrationPoint(Model):
 
     @property
     def passed(self) -> bool:
-        """Whether it is within the tolerance, and measures the disk rather than the guest."""
+        """Whether the error is within the tolerance, and the guest overhead within
+        `GUEST_LIMIT`."""
         return abs(self.error) <= self.tolerance and self.guest_share <= GUEST_LIMIT
 
 
@@ -62,7 +63,7 @@ class Calibration(Model):
     guest: dict[str, float] | None = None
     """In runs of earlier versions: seconds of guest overhead by kind of request."""
     problem: str = ""
-    """Why it could not be measured; empty: it was."""
+    """Why it could not be measured; empty: no problem."""
     measured_at: str = ""
     """ISO 8601, UTC."""
     host: str = ""
@@ -70,7 +71,7 @@ class Calibration(Model):
 
     @property
     def passed(self) -> bool:
-        """Measured, and every point within its tolerance."""
+        """Whether it was measured, with every point within its tolerance."""
         return not self.problem and all(p.passed for p in self.points)
 
     @property
@@ -80,8 +81,7 @@ class Calibration(Model):
 
     @property
     def detail(self) -> str:
-        """In words: the error of each point, or of those that failed; or why it was not
-        measured."""
+        """The errors of all points or of the failed ones in words, or why it was not measured."""
         if self.problem:
             return f"the bare disk could not be measured: {self.problem}"
         points = [p for p in self.points if not p.passed] or self.points
@@ -93,5 +93,5 @@ class Calibration(Model):
 
 
 def kind_of(disk: Disk) -> dict[str, Any]:
-    """A disk as in a scenario, without count and serial."""
+    """Return a disk as in a scenario, without count and serial."""
     return disk.model_dump(mode="json", exclude={"count", "serial"}, exclude_none=True)

@@ -1,4 +1,4 @@
-"""What disk models share: common checks, libvirt's ``<disk>``, the disk server."""
+"""Code for several disk models: common checks, libvirt's ``<disk>``, the disk server."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SLOTS: Final = 31
 
 
 def guest_path(disk: Disk, serial: str) -> str:
-    """The disk's path in the guest, from udev's ``60-persistent-storage.rules``."""
+    """Return the disk's path in the guest, from udev's ``60-persistent-storage.rules``."""
     if disk.bus is DiskBus.LAB:  # drive/60-lab-disk.rules
         return f"/dev/disk/by-id/lab-{serial}"
     if disk.bus is DiskBus.SCSI:
@@ -48,7 +48,7 @@ def guest_path(disk: Disk, serial: str) -> str:
 
 
 def drive_problems(disk: Disk) -> Iterable[Problem]:
-    """Problems of the fields that all models share."""
+    """Yield problems of the fields that all models share."""
     yield from _serial_problems(disk)
     if disk.aio is Aio.NATIVE and disk.cache not in _DIRECT:
         yield Problem(
@@ -77,7 +77,7 @@ def drive_problems(disk: Disk) -> Iterable[Problem]:
 
 
 def group_problems(disks: Sequence[Disk]) -> Iterable[tuple[int, Problem]]:
-    """Disks that share a throttle group with different limits; each with its place in the list.
+    """Yield disks of one throttle group with different limits; each with its position in the list.
 
     QEMU would apply the limits of the disk that was plugged in last: ``block/throttle-groups.c:
     throttle_group_config`` writes into the shared group.
@@ -141,9 +141,9 @@ def create_file(disk: Disk, path: str) -> tuple[HostCommand, ...]:
 
 
 def target_name(prefix: str, index: int) -> str:
-    """libvirt's label of the ``index``-th disk, from 1: ``vda`` … ``vdz``, ``vdaa`` …
+    """Return libvirt's label of the ``index``-th disk, from 1: ``vda`` … ``vdz``, ``vdaa`` …
 
-    It is not the name in the guest.
+    It is not the disk's name in the guest.
     """
     letters = ""
     while index:
@@ -154,23 +154,23 @@ def target_name(prefix: str, index: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverOption:
-    """A field of ``Disk`` that libvirt's ``<driver>`` and QEMU's block nodes take as it is."""
+    """A field of ``Disk`` that libvirt's ``<driver>`` and QEMU's block nodes accept unchanged."""
 
     libvirt: str
     qemu: str
     nodes: tuple[str, ...] = ("file", "raw")
-    """QEMU's nodes of a real disk that take it: the device's, and the format's above it."""
+    """QEMU's nodes of a real disk that accept it: the device's, and the format's above it."""
 
 
 DRIVER_OPTIONS: Final[Mapping[str, DriverOption]] = {
     "aio": DriverOption(libvirt="io", qemu="aio", nodes=("file",)),
 }
-"""By field of ``Disk``. Real disks get the same options, without libvirt."""
+"""Options by field of ``Disk``. Real disks get the same options, without libvirt."""
 
 
 def drive_element(disk: Disk, *, serial: str, path: str, index: int) -> ET.Element:
-    """The part of ``<disk>`` that all models share; a model's own part goes between serial and
-    address.
+    """Return the part of ``<disk>`` that all models share; a model's own part goes between serial
+    and address.
 
     The address is set here, because libvirt would fill a bus whose last slots the lab's network
     card needs: 31 disks on each of the domain's PCI bridges 1 to 3, or one SCSI target each.
@@ -183,7 +183,7 @@ def drive_element(disk: Disk, *, serial: str, path: str, index: int) -> ET.Eleme
         if (value := getattr(disk, field)) is not None:
             driver.set(option.libvirt, str(value))
     if virtio:
-        # One queue, so that the guest's scheduler is the one that the scenario names.
+        # One queue, so that only the scenario's scheduler orders requests.
         driver.set("queues", "1")
     ET.SubElement(element, "source", {"dev": disk.device} if disk.device else {"file": path})
     # The guest's own two disks, root and seed, are vda and vdb.
@@ -206,31 +206,32 @@ def drive_element(disk: Disk, *, serial: str, path: str, index: int) -> ET.Eleme
 PLUGIN: Final = "drive/nbdkit_disk.c"
 """Source of the disk server, next to the package ``lab``; it documents its parameters."""
 SERVER_THREADS: Final = 64
-"""Requests that nbdkit handles at once. QEMU has 16 in flight at most on its one connection,
+"""Most requests that nbdkit handles at once. QEMU has at most 16 in flight on its one connection,
 ``block/nbd.c``: ``MAX_NBD_REQUESTS``."""
 
 
 def socket_path(path: str) -> str:
-    """Socket on which the disk's server accepts NBD connections."""
+    """Return the socket on which the disk's server accepts NBD connections."""
     return f"{PurePosixPath(path).with_suffix('.nbd')}"
 
 
 def control_path(path: str) -> str:
-    """Socket on which the disk's server accepts commands: ``stats``, and faults."""
+    """Return the socket on which the disk's server accepts commands: ``stats``, and faults."""
     return f"{PurePosixPath(path).with_suffix('.control')}"
 
 
 def stretched(disk: Disk) -> float | None:
-    """The time scale of a drive in a stored run of an earlier version; ``None``: its own speed.
+    """Return the time scale of a drive in a stored run of an earlier version; ``None``: it has
+    none.
 
-    No drive is known that has it, so nothing is predicted of it.
+    No drive with a time scale is known, so nothing is predicted for it.
     """
     slower: float | None = getattr(disk, disk.model).slower
     return None if slower == 1 else slower
 
 
 def served_problems(disk: Disk) -> Iterable[Problem]:
-    """Problems of a disk with a disk server."""
+    """Yield problems of a disk with a disk server."""
     yield from drive_problems(disk)
     if factor := stretched(disk):
         yield Problem(
@@ -267,11 +268,11 @@ _SCENARIO_NAMES: Final = {
     "revolution": "rpm",
     **dict.fromkeys(("seek_a", "seek_b", "seek_c", "seek_e"), "full_stroke"),
 }
-"""Fields of ``disks.hdd`` and ``disks.ssd``, where the timing core has another name."""
+"""Fields of ``disks.hdd`` and ``disks.ssd`` by the timing core's name, if that differs."""
 
 
 def drive_limits(disk: Disk, drive: HardDrive | SolidStateDrive) -> Iterable[Problem]:
-    """Problems of a drive that is beyond the timing core's integers."""
+    """Yield problems of a drive whose values exceed the timing core's integers."""
     for name, message in integers(drive, "").out_of_range(disk.size):
         key = _SCENARIO_NAMES.get(name, name)
         yield Problem(key=f"{disk.model}.{key}", message=message)
@@ -305,14 +306,14 @@ def serve(disk: Disk, path: str, drive: HardDrive | SolidStateDrive) -> tuple[St
 
 
 def network_element(disk: Disk, *, serial: str, path: str, index: int) -> ET.Element:
-    """``<disk>`` that connects to its server over a unix socket, and passes flushes on."""
+    """Return a ``<disk>`` that connects to its server over a unix socket, and passes flushes on."""
     element = drive_element(disk, serial=serial, path=path, index=index)
     element.set("type", "network")
     driver, source = element.find("driver"), element.find("source")
     assert driver is not None
     assert source is not None
     for option in DRIVER_OPTIONS.values():
-        if "raw" not in option.nodes:  # for files alone
+        if "raw" not in option.nodes:  # only for files
             driver.attrib.pop(option.libvirt, None)
     source.attrib = {"protocol": "nbd"}
     ET.SubElement(source, "host", transport="unix", socket=socket_path(path))
@@ -320,7 +321,7 @@ def network_element(disk: Disk, *, serial: str, path: str, index: int) -> ET.Ele
 
 
 def ask_statistics(path: str) -> tuple[Step, ...]:
-    """Read the server's counters, its late completions among them, as JSON."""
+    """Return the step that reads the server's counters, with those of late completions, as JSON."""
     name = PurePosixPath(path).stem
     return (
         AskServer(
@@ -333,6 +334,6 @@ def ask_statistics(path: str) -> tuple[Step, ...]:
 
 
 def as_text(element: ET.Element) -> str:
-    """The element as indented text with a newline at its end."""
+    """Return the element as indented text with a newline at its end."""
     ET.indent(element)
     return ET.tostring(element, encoding="unicode") + "\n"

@@ -1,4 +1,4 @@
-"""How many guests run concurrently, and what each counts for."""
+"""Admission control: concurrency limits of guests, and the resources that each needs."""
 
 from __future__ import annotations
 
@@ -11,33 +11,34 @@ from lab.host.system import accelerator, load
 from lab.run.task import Task
 
 GUESTS_PER_CPU: Final = {"tcg": 3, "kvm": 4}
-"""Guests per CPU with ``--jobs auto``: a throttled guest waits more than it computes."""
+"""Guests per CPU with ``--jobs auto``: a throttled guest mostly waits."""
 FAULTS: Final = 0.5
-"""CPUs that a cell with faults counts for: a fault comes at its time whoever computes."""
+"""CPU use of a cell with faults: a fault does not wait for a CPU slot."""
 
 
 def limit(kind: str, jobs: int | None) -> int:
-    """Guests in real time at once, at most, on an accelerator; ``jobs``: as the user has it."""
+    """Return the most concurrent guests in real time on an accelerator; ``jobs``: the user's
+    limit."""
     return jobs or GUESTS_PER_CPU[kind] * accelerator.cpus()
 
 
 def virtual_limit(jobs: int | None) -> int:
-    """Guests with virtual time at once, at most: each keeps a CPU busy, and waits for nothing."""
+    """Return the most concurrent guests in virtual time: each keeps a CPU busy and never waits."""
     return jobs or accelerator.cpus()
 
 
 def need(task: Task, kind: str) -> schedule.Need:
-    """What a cell takes of the host."""
+    """Return the resources of the host that a cell needs."""
     if task.need.virtual:
         return task.need
     return replace(task.need, cores=FAULTS if task.cell.faults else 1 / GUESTS_PER_CPU[kind])
 
 
 def room(jobs: int | None) -> schedule.Room:
-    """What the host has to give now; with ``jobs``, CPU does not matter."""
+    """Return the free resources of the host; with ``jobs``, CPU is not limited."""
     return schedule.Room(
         memory=load.available_memory(),
         space=load.free_space(),
         rate=load.throughput(),
-        cores=inf if jobs else accelerator.cpus() + 1e-6,  # sums of thirds
+        cores=inf if jobs else accelerator.cpus() + 1e-6,  # the margin allows for sums of thirds
     )

@@ -1,4 +1,4 @@
-"""What a run does next: a pure function from its state to actions.
+"""The scheduler: a pure function from a run's state to its next actions.
 
 ``executor`` builds the state from workers, store and host, and carries the actions out.
 """
@@ -15,9 +15,9 @@ from lab.model.result.document import Outcome
 from lab.model.scenario.guest import Guest
 
 TRIES: Final = 2
-"""Guests of a configuration that may fail in a row before the run ends."""
+"""Consecutive failures of a guest configuration's guests that end the run."""
 REPEATS: Final = 3
-"""Repetitions of a contended cell: the load that disturbed it may be gone by then."""
+"""Repetitions of a contended cell; meanwhile the disturbing load may end."""
 
 
 # -- state
@@ -25,13 +25,13 @@ REPEATS: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellState:
-    """A cell, or a calibration, that waits or runs."""
+    """A waiting or running cell or calibration."""
 
     id: str
     guest: Guest
     need: schedule.Need
     alone: bool = False
-    """Nothing else may run meanwhile."""
+    """No other cell may run at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,74 +41,74 @@ class WorkerState:
     id: str
     guest: Guest
     memory: int
-    """Bytes that the guest takes."""
+    """Memory of the guest in bytes."""
     up: bool = False
     """The guest has booted or was restored."""
     busy: bool = True
-    """It boots, has a cell, or was told to end."""
+    """It boots, runs a cell, or was ordered to end."""
     reserved: bool = False
-    """It has the array that is to stay up."""
+    """It has the array that is to be left running."""
 
     @property
     def free(self) -> bool:
-        """Whether it can take a cell."""
+        """Whether it can run a cell."""
         return not self.busy and not self.reserved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedAttempt:
-    """An attempt at a cell that has ended."""
+    """An ended attempt at a cell."""
 
     cell: str
     outcome: Outcome
     contended: bool = False
     """A workload lacked CPU time."""
     concurrent: int = 1
-    """Cells that ran at once meanwhile, with this one, at most."""
+    """Most cells that ran at once during it, including its own."""
     repeats: int = 0
-    """Repetitions for contention so far."""
+    """Repetitions so far because of contention."""
     retried: bool = False
     """An earlier attempt was lost with its guest."""
     unread: bool = False
     """It was lost because the lab itself was stopped."""
     stays: bool = False
-    """Its array is the one that is to stay up."""
+    """Its array is to be left running."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedGuest:
-    """A guest that ended unexpectedly, without a cell."""
+    """A guest that ended unexpectedly without a cell."""
 
     worker: str
     up: bool
     failures: int
-    """Guests of its configuration that failed in a row, with this one."""
+    """Consecutive failures of its configuration, including this one."""
     from_snapshot: bool
-    """It was restored from a snapshot that is still there."""
+    """It was restored from a snapshot that still exists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerState:
-    """All that decisions depend on."""
+    """All inputs of the scheduler's decisions."""
 
     room: schedule.Room
     limit: int
-    """Cells in real time at once, at most, and their guests."""
+    """Most concurrent cells in real time, and most of their guests."""
     virtual_limit: int = 1
-    """Cells in virtual time at once, at most."""
+    """Most concurrent cells in virtual time."""
     fixed: bool = False
     """The user has set the limit."""
     waiting: tuple[CellState, ...] = ()
-    """In the order in which they are preferred."""
+    """In order of preference."""
     running: tuple[CellState, ...] = ()
     workers: tuple[WorkerState, ...] = ()
     ended: tuple[EndedAttempt, ...] = ()
-    """Attempts about which nothing is decided yet."""
+    """Attempts that need a decision."""
     failed: tuple[FailedGuest, ...] = ()
     more: bool = False
     """More cells may arrive."""
     stays: Guest | None = None
-    """Configuration of the guest that is to stay up."""
+    """Configuration of the guest to leave running; ``None``: none."""
 
 
 # -- actions
@@ -128,26 +128,26 @@ class StartGuest:
 
     guest: Guest
     cell: str = ""
-    """The cell whose disks it should have; empty: the base cell."""
+    """Cell whose disks it gets; empty: the base cell."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndGuest:
-    """Take an idle guest down."""
+    """End an idle guest."""
 
     worker: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unreserve:
-    """Let a reserved guest take cells; its array is built again at the end."""
+    """Let a reserved guest run cells; its array is built again at the end."""
 
     worker: str
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Keep the attempt as the cell's result."""
+    """Store the attempt as the cell's result."""
 
     cell: str
     reserve: bool = False
@@ -160,7 +160,7 @@ class Retry:
 
     cell: str
     counts: bool = True
-    """``False``: the cell keeps its second try."""
+    """``False``: a later loss is retried too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,26 +170,26 @@ class Repeat:
     cell: str
     alone: bool = False
     limit: int = 0
-    """Cells at once from now on; 0: as before."""
+    """New concurrency limit; 0: unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tolerate:
-    """Go on without a guest that failed."""
+    """Continue without a failed guest."""
 
     worker: str
 
 
 @dataclass(frozen=True, slots=True)
 class DiscardSnapshot:
-    """Remove the snapshot from which a guest did not restore."""
+    """Remove the snapshot from which a guest could not be restored."""
 
     worker: str
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """End the run with the error of a guest that failed."""
+    """End the run with the error of a failed guest."""
 
     worker: str
 
@@ -203,7 +203,7 @@ class BuildArray:
 
 @dataclass(frozen=True, slots=True)
 class KeepGuest:
-    """Leave a reserved guest up."""
+    """Leave a reserved guest running."""
 
     worker: str
 
@@ -230,7 +230,7 @@ Action = (
 def decide(state: SchedulerState) -> tuple[Action, ...]:
     """Return the next actions; empty: wait for an event.
 
-    Ask again once they are carried out: each call places at most one cell.
+    Call it again after carrying them out: each call places at most one cell.
     """
     if state.ended or state.failed:
         return (
@@ -241,13 +241,13 @@ def decide(state: SchedulerState) -> tuple[Action, ...]:
 
 
 def _settle(attempt: EndedAttempt, state: SchedulerState) -> Action:
-    """Return what becomes of a cell whose attempt has ended.
+    """Return the action for a cell whose attempt has ended.
 
-    First the concurrency limit is lowered by a third, then a contended cell runs alone. Of several
-    cells that were contended together, each lowers it to the same number.
+    A first contended attempt lowers the concurrency limit by a third; later the cell runs alone.
+    Cells that were contended together lower it to the same number.
     """
     if attempt.outcome is Outcome.LOST and (attempt.unread or not attempt.retried):
-        # A stopped lab may have lost all guests at once, that of the second try too.
+        # A stopped lab may have lost all guests at once, also during the second try.
         return Retry(attempt.cell, counts=not attempt.unread)
     if attempt.outcome is Outcome.DONE and attempt.contended and attempt.repeats < REPEATS:
         if attempt.repeats or attempt.concurrent == 1 or state.fixed:
@@ -257,7 +257,7 @@ def _settle(attempt: EndedAttempt, state: SchedulerState) -> Action:
 
 
 def _replace(failed: FailedGuest, state: SchedulerState) -> Action:
-    """Return what to do about a guest that failed; the second in a row is no accident."""
+    """Return the action for a failed guest; a second consecutive failure is not chance."""
     needed = bool(state.waiting) or state.stays is not None
     if failed.failures < TRIES or (failed.up and not needed):
         return Tolerate(failed.worker)
@@ -267,7 +267,7 @@ def _replace(failed: FailedGuest, state: SchedulerState) -> Action:
 
 
 def _place(state: SchedulerState) -> tuple[Action, ...]:
-    """Return what brings the next cell that fits closer to its start."""
+    """Return the action that brings the next fitting cell closer to its start."""
     cell = _next(state)
     if cell is None:
         return ()
@@ -281,18 +281,18 @@ def _place(state: SchedulerState) -> tuple[Action, ...]:
         return ()
     if all(w.up and w.reserved for w in state.workers):
         return tuple(Unreserve(w.id) for w in state.workers)
-    if all(w.up for w in state.workers):  # idle guests of other cells may take all the room
+    if all(w.up for w in state.workers):  # idle guests for other cells may occupy all resources
         return _end(w for w in state.workers if w.free and w.guest != cell.guest)
     return ()
 
 
 def _next(state: SchedulerState) -> CellState | None:
-    """Return the first waiting cell that fits with those that run."""
+    """Return the first waiting cell that fits with the running ones."""
     if any(c.alone for c in state.running):
         return None
     idle = {w.guest for w in state.workers if w.free}
     needs = [c.need for c in state.running]
-    enough = replace(state.room, memory=sys.maxsize)  # an idle guest has its memory already
+    enough = replace(state.room, memory=sys.maxsize)  # an idle guest already has its memory
     for cell in state.waiting:
         virtual = cell.need.virtual
         if len(state.running) >= (state.virtual_limit if virtual else state.limit):
@@ -306,9 +306,9 @@ def _next(state: SchedulerState) -> CellState | None:
 
 
 def _bears_guest(cell: CellState, state: SchedulerState) -> bool:
-    """Whether the host bears one more guest, with those that run and those that come up.
+    """Return whether the host can run one more guest with the running and starting ones.
 
-    A worker for virtual time has a guest only while it has a cell.
+    A worker for virtual time has a guest only while it runs a cell.
     """
     if not state.workers:
         return True
@@ -325,7 +325,7 @@ def _bears_guest(cell: CellState, state: SchedulerState) -> bool:
 
 
 def _end_idle(state: SchedulerState) -> tuple[Action, ...]:
-    """End idle guests that no waiting cell wants, but for the last one that may stay up."""
+    """End idle guests that no waiting cell needs, except the last one that may be left running."""
     if state.more and not state.waiting:
         return ()
     wanted = {c.guest for c in state.waiting}
@@ -335,7 +335,7 @@ def _end_idle(state: SchedulerState) -> tuple[Action, ...]:
 
 
 def _keep(state: SchedulerState) -> tuple[Action, ...]:
-    """Return what leaves the guest with the base cell's array up, once nothing else is to do."""
+    """Return the action that leaves the base cell's guest running, once all cells are done."""
     if state.stays is None or state.waiting or state.running or state.more:
         return ()
     if reserved := [w for w in state.workers if w.reserved]:
