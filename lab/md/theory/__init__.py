@@ -1,6 +1,7 @@
-"""What md, QEMU's throttle and modelled drives must give, from their rules alone: pure.
+"""Predicts throughput of md, QEMU's throttle and modelled drives from their rules. Pure.
 
-Milliseconds for a throttled cell, up to some seconds for drives with a large cache.
+A prediction takes milliseconds for a throttled cell, up to some seconds for drives with a large
+cache.
 
 ::
 

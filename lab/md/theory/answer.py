@@ -29,10 +29,10 @@ def predict(
     busy: Mapping[str, float] | None = None,
     drives: Drives | None = None,
 ) -> list[Prediction]:
-    """Predictions of every metric of each workload in ``works``, by name.
+    """Return predictions of every metric of each workload in ``works``, by name.
 
-    ``busy``: share of each workload's time in which a sealed guest's processor worked, where known.
-    ``drives``: the cell's modelled drives, by serial.
+    ``busy``: CPU use of a sealed guest in each workload, as a fraction, if known. ``drives``: the
+    cell's modelled drives by serial.
     """
     predictions = []
     for workload in cell.workloads:
@@ -61,7 +61,7 @@ def predict(
 
 
 def metrics_of(work: Work, found: Found) -> list[tuple[Metric, float]]:
-    """A prediction as metrics and values."""
+    """Return a prediction as metrics and values."""
     values = [(THROUGHPUT, found.throughput)]
     if isinstance(found, LoadPrediction):
         values += [(IOPS, found.iops), (LATENCY, found.latency)]
@@ -73,7 +73,7 @@ def metrics_of(work: Work, found: Found) -> list[tuple[Metric, float]]:
 
 
 def _counted(work: Work, found: Found) -> list[tuple[Metric, float]]:
-    """Bytes of all members; empty for a workload that is limited by time."""
+    """Return bytes of all members; empty for a workload that is limited by time."""
     if not isinstance(work, SequentialLoad) and work.seconds is not None:
         return []
     return [
@@ -85,9 +85,9 @@ def _counted(work: Work, found: Found) -> list[tuple[Metric, float]]:
 def explain(
     cell: Cell, name: str, work: Work, drives: Drives | None = None, busy: float = 0.0
 ) -> Explanation:
-    """One workload's prediction, its reasons, possible improvements, and bytes per member.
+    """Return one workload's prediction, its reasons, possible improvements, and bytes per member.
 
-    ``busy``: share of its time in which a sealed guest's processor worked.
+    ``busy``: CPU use of a sealed guest in it, as a fraction.
     """
     try:
         setting = replace(setting_of(cell, work, drives), busy=busy)

@@ -1,11 +1,12 @@
-"""The write-intent bitmap: which writes wait for a bitmap write, and how many there are.
+"""The write-intent bitmap: writes that wait for a bitmap write, and the number of bitmap writes.
 
 Sources: kernel ``drivers/md/md-bitmap.c`` - ``md_bitmap_startwrite`` (a clean region's bit is set
 and its page marked dirty), ``md_bitmap_unplug`` (every dirty page is written, to every member, and
-waited for), ``md_bitmap_endwrite`` and ``md_bitmap_daemon_work`` (each ``time_base`` a region that
-was left alone steps down, and at the second step is clean in memory: its next write sets it
-again); ``raid5.c: raid5_bitmap_sector`` (newer kernels: a write marks whole rows of chunks); mdadm
-``super1.c`` (a bit of RAID 10 covers array bytes, a bit of the others member bytes). The
+and its page marked dirty), ``md_bitmap_unplug`` (every dirty page is written to every member, and
+the write waits for that), ``md_bitmap_endwrite`` and ``md_bitmap_daemon_work`` (at each
+``time_base`` an idle region steps down; after the second step it is clean in memory, and its next
+write sets it again); ``raid5.c: raid5_bitmap_sector`` (newer kernels: a write marks whole rows of
+chunks); mdadm
 daemon's own writes, about a page per ``time_base``, are left out.
 """
 
@@ -33,7 +34,7 @@ class Bitmap:
     time_base: float = 5.0
     """Seconds between the daemon's scans for bits to clear."""
     looked: float = 0.0
-    """How many seconds before the load the daemon scanned last."""
+    """Seconds from the daemon's last scan to the start of the load."""
     whole_rows: bool | None = None
     """Whether a write to RAID 4, 5 or 6 marks whole rows of chunks; ``None``: unknown."""
 
@@ -59,15 +60,15 @@ class BitmapState:
         covered = geometry.size if self._array_bytes else geometry.component_size
         self._size = SUPERBLOCK + -(-covered // bitmap.chunk + 7) // 8
         self._busy: dict[int, int] = {}
-        """Writes under way in each region."""
+        """Writes in flight in each region."""
         self._left: dict[int, float] = {}
-        """When the last write of each region ended."""
+        """Time when the last write of each region ended."""
         self._dirty: set[int] = set()
         self.sets = 0
-        """Bits that were set."""
+        """Number of bits that were set."""
 
     def start(self, now: float, offset: int, size: int) -> tuple[int, ...]:
-        """Start a write; returns its regions for ``end``."""
+        """Start a write; return its regions for ``end``."""
         regions = tuple(self._regions(offset, size))
         for region in regions:
             if not self._busy.get(region) and self._clean(region, now):
@@ -83,13 +84,14 @@ class BitmapState:
             self._left[region] = now
 
     def take_dirty(self) -> list[int]:
-        """Sizes of the dirty pages, which are clean afterwards."""
+        """Return the sizes of the dirty pages, and mark them as clean."""
         sizes = [self._page_size(page) for page in sorted(self._dirty)]
         self._dirty.clear()
         return sizes
 
     def _page_size(self, page: int) -> int:
-        """Bytes written for a page; the last one is cut to whole sectors (``write_sb_page``)."""
+        """Return the bytes written for a page; the last one is cut to sectors
+        (``write_sb_page``)."""
         rest = self._size - page * PAGE
         return PAGE if rest >= PAGE else -(-rest // SECTOR) * SECTOR
 
@@ -142,7 +144,7 @@ class BitmapPath:
         return self._inner.cuttings
 
     def before(self, offset: int, size: int) -> tuple[Extent, ...]:
-        """Bitmap writes to every member."""
+        """Return bitmap writes to every member."""
         last = (offset + size - 1) // self._region
         if last <= self._marked:
             return ()
@@ -161,7 +163,7 @@ class BitmapPath:
         return self._inner.issue(now, offset, size, cutting, admit)
 
     def signature(self, offset: int, turn: int) -> Hashable:
-        """The inner path's state and the position in the region."""
+        """Return the inner path's state and the position in the region."""
         region, inside = divmod(offset, self._region)
         return inside, self._marked - region, self._inner.signature(offset, turn)
 

@@ -1,7 +1,7 @@
 """Upper limits of bitmap writes: whether a run can show the cost of a bitmap at all.
 
-A bit that is already set costs nothing. A small component has few bits (1 GiB has 16 of 64 MiB);
-once they are set, the bitmap is not written again while the workload runs, and the run says nothing
+A bit that is already set costs nothing. A small component has few bits (1 GiB has 16 of 64 MiB).
+Once they are set, the bitmap is not written again during the workload, so the run shows nothing
 about the bitmap.
 
 Source: ``md-bitmap.c: md_bitmap_daemon_work``. A bit is set again only after two scans of the
@@ -24,11 +24,11 @@ from lab.model.scenario.document import SERVED, Array, Cell
 
 
 def bitmap_updates(cell: Cell, work: Work | None, seconds: float) -> float | None:
-    """The most bits that a workload of ``seconds`` can set; ``None`` without a known bitmap.
+    """Return the most bits that a workload of ``seconds`` can set; ``None``: no known bitmap.
 
-    ``work``: the workload, if theory knows it; otherwise the limit follows from the number of bits
-    and ``time_base``. ``None`` for modelled drives too: each bitmap write comes with a flush, which
-    costs them far more than an operation.
+    ``work``: the workload, if theory covers it; otherwise the limit follows from the number of bits
+    and ``time_base``. ``None`` for modelled drives too: each bitmap write has a flush, which costs
+    them far more than an operation.
     """
     array = cell.array
     if array is None or array.bitmap not in ("internal", "external"):
@@ -59,7 +59,7 @@ def _shape(array: Array, sizes: list[int]) -> Geometry:
 
 
 def _expected(setting: Setting, work: Work) -> float:
-    """Bits that the simulated workload sets."""
+    """Return the bits that the simulated workload sets."""
     if isinstance(work, SequentialLoad):
         return _entered(setting, work.offset, work.total, work.block)
     found = follow(setting, work)
@@ -69,7 +69,7 @@ def _expected(setting: Setting, work: Work) -> float:
 
 
 def _entered(setting: Setting, offset: int, total: int, block: int) -> float:
-    """The number of regions of a sequential load, or of requests if these are fewer."""
+    """Return the number of regions of a sequential load, or of requests if these are fewer."""
     bitmap, geometry = setting.bitmap, setting.geometry
     assert bitmap is not None, "bitmap_updates sets one"
     region = bitmap.chunk

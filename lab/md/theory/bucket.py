@@ -1,12 +1,12 @@
-"""QEMU's leaky buckets, request by request: what one throttled disk admits, and when.
+"""QEMU's leaky buckets, request by request: admission times of one throttled disk.
 
 Source of every rule: QEMU ``util/throttle.c`` (``throttle_leak_bucket``,
 ``throttle_compute_wait``, ``throttle_compute_wait_for``, ``throttle_account``) and
 ``block/throttle-groups.c`` (``throttle_group_co_io_limits_intercept``,
 ``schedule_next_request``). A bucket leaks at the average rate. A request waits until the level is
-back at the bucket's size, and only then pours its whole size in: it is never split, and it pays
-for those before it. So a disk that has rested gives away, once, a bucket (a tenth of a second's
-worth where no maximum is set) and one request.
+at most the bucket's size, and then adds its whole size: it is never split, and it waits for earlier
+requests' excess. So an idle disk has an initial burst, once: a bucket (0.1 s at the average rate if
+no maximum is set) and one request.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from enum import StrEnum
 from lab.model.scenario.document import Throttle
 
 BURST_SECONDS = 0.1
-"""Bucket size in seconds of the average where no maximum is set (``throttle_compute_wait``)."""
+"""Bucket size, in seconds at the average rate, if no maximum is set (``throttle_compute_wait``)."""
 
 
 class Direction(StrEnum):
-    """Which way data goes."""
+    """Direction of data."""
 
     READ = "read"
     WRITE = "write"
@@ -52,9 +52,9 @@ class Limit:
     average: float
     """Bytes or operations per second that leak out."""
     maximum: float | None = None
-    """Rate while a burst lasts; ``None``: not set, and the burst is a tenth of a second."""
+    """Rate during a burst; ``None``: not set, and the bucket is 0.1 s at the average rate."""
     burst_seconds: int = 1
-    """How long a burst at ``maximum`` may last."""
+    """Longest burst at ``maximum``."""
 
     @property
     def name(self) -> str:
@@ -63,27 +63,28 @@ class Limit:
 
     @property
     def size(self) -> float:
-        """Level up to which a request is admitted at once (``throttle_compute_wait``)."""
+        """Highest level at which a request is admitted at once (``throttle_compute_wait``)."""
         if self.maximum is None:
             return self.average * BURST_SECONDS
         return self.maximum * self.burst_seconds
 
     def counts(self, direction: Direction) -> bool:
-        """Whether a request of this direction pours into this bucket."""
+        """Return whether a request of this direction adds to this bucket."""
         return self.scope is Scope.TOTAL or self.scope.value == direction.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """All limits of one disk, or of the group of disks that share them."""
+    """All limits of one disk, or of a group of disks that share them."""
 
     limits: tuple[Limit, ...] = ()
     operation_size: int | None = None
-    """Bytes; a larger request counts as ``size / operation_size`` operations, a fraction too."""
+    """Bytes; a larger request counts as ``size / operation_size`` operations, including
+    fractions."""
 
     @classmethod
     def from_throttle(cls, throttle: Throttle) -> Limits:
-        """The limits that a scenario's ``disks.throttle`` sets."""
+        """Return the limits that a scenario's ``disks.throttle`` sets."""
         found = []
         for unit in Unit:
             for scope in Scope:
@@ -102,11 +103,11 @@ class Limits:
         return cls(limits=tuple(found), operation_size=throttle.operation_size)
 
     def limited(self, direction: Direction) -> bool:
-        """Whether any limit counts requests of this direction."""
+        """Return whether any limit counts requests of this direction."""
         return any(limit.counts(direction) for limit in self.limits)
 
     def amount(self, limit: Limit, size: int) -> float:
-        """What one request of ``size`` bytes pours into a bucket (``throttle_account``)."""
+        """Return what one request of ``size`` bytes adds to a bucket (``throttle_account``)."""
         if limit.unit is Unit.BYTES:
             return size
         if self.operation_size and size > self.operation_size:
@@ -115,10 +116,10 @@ class Limits:
 
 
 class Meter:
-    """The state of one disk's buckets; times are seconds from an origin of the caller's choice.
+    """The state of one disk's buckets; times are seconds from an origin that the caller chooses.
 
-    Requests of both directions are admitted in order of arrival. QEMU keeps a queue for each
-    direction, so a read may overtake a waiting write: the sum that leaks is the same.
+    Requests of both directions are admitted in order of arrival. QEMU has a queue for each
+    direction, so a read may overtake a waiting write. The sum that leaks is the same.
     """
 
     __slots__ = (
@@ -137,7 +138,7 @@ class Meter:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.last = 0.0
-        """When the last request was admitted; all levels are as of then."""
+        """Time of the last admission; all levels are as of then."""
         self._average = [limit.average for limit in limits.limits]
         self._sizes = [limit.size for limit in limits.limits]
         self._maximum = [limit.maximum or 0.0 for limit in limits.limits]
@@ -148,14 +149,14 @@ class Meter:
         self._levels = [0.0] * len(limits.limits)
         self._burst_levels = [0.0] * len(limits.limits)
         self.used = [0.0] * len(limits.limits)
-        """What has been poured into each bucket altogether."""
+        """Total amount added to each bucket."""
         self._of = {
             direction: [i for i, limit in enumerate(limits.limits) if limit.counts(direction)]
             for direction in Direction
         }
 
     def admit(self, now: float, direction: Direction, size: int) -> float:
-        """Time at which a request that arrives ``now`` is let through; it then costs nothing."""
+        """Return the admission time of a request that arrives ``now``; service takes no time."""
         start = now if now > self.last else self.last
         wait = self.wait(start, direction)
         if wait:
@@ -165,7 +166,8 @@ class Meter:
         return start
 
     def wait(self, now: float, direction: Direction) -> float:
-        """Seconds until the next request of a direction may pass (``throttle_compute_wait``)."""
+        """Return seconds until the next request of a direction may pass
+        (``throttle_compute_wait``)."""
         self._leak(now)
         wait = 0.0
         for i in self._of[direction]:
@@ -179,7 +181,7 @@ class Meter:
         return wait
 
     def pour(self, direction: Direction, size: int) -> None:
-        """Count a request that passes, as of the last ``wait`` (``throttle_account``)."""
+        """Add a request that passes, at the time of the last ``wait`` (``throttle_account``)."""
         for i in self._of[direction]:
             amount = self.limits.amount(self.limits.limits[i], size)
             self.used[i] += amount
@@ -201,9 +203,9 @@ class Meter:
                 )
 
     def signature(self, now: float) -> tuple[int, ...]:
-        """The state as of ``now``, in millionths of each bucket: equal states behave equally.
+        """Return the state at ``now``, in millionths of each bucket: equal states behave equally.
 
-        ``now`` lies at or after the last admission.
+        ``now`` is not before the last admission.
         """
         passed = now - self.last
         state = []
@@ -216,15 +218,16 @@ class Meter:
         return tuple(state)
 
     def skip(self, seconds: float, used: Iterable[float]) -> None:
-        """Move the clock on, through work that leaves the levels as they are."""
+        """Advance the clock over work that leaves the levels as they are."""
         self.last += seconds
         self.used = [before + more for before, more in zip(self.used, used, strict=True)]
 
     @property
     def idle_bound(self) -> tuple[float, Limit | None]:
-        """Seconds that the work so far needs at the average rates, and the limit that says so.
+        """Return the seconds that the work so far needs at the average rates, and the deciding
+        limit.
 
-        A bucketful is free; the request that came last is not taken off.
+        The initial burst is free. The final request is included.
         """
         bound: tuple[float, Limit | None] = (0.0, None)
         for i, limit in enumerate(self.limits.limits):
@@ -235,7 +238,7 @@ class Meter:
 
 
 def elapsed(limits: Limits, direction: Direction, sizes: Iterable[int]) -> float:
-    """Seconds from the first request to the last one's end, each sent when the one before ended."""
+    """Return seconds from the first request to the end of the last, sent one at a time."""
     meter = Meter(limits)
     now = 0.0
     for size in sizes:

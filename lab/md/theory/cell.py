@@ -1,4 +1,4 @@
-"""From a scenario's cell to a setting that theory can simulate, or the reason why it cannot."""
+"""A cell as a setting for the simulation, or the reason why theory does not cover it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LEAST_SECONDS = 0.25
 """Shorter workloads consist mostly of guest and host overhead, which theory leaves out."""
 
 MOST_DOUBT = 0.03
-"""Largest relative doubt from how requests are cut."""
+"""Largest relative uncertainty from the cutting of requests."""
 
 MOST_ORDER_DOUBT = 0.12
 """Largest relative doubt from when md's thread runs, which decides how many writes share a bitmap

@@ -1,11 +1,11 @@
 """An event simulation of many concurrent requests, md's threads and the members' throttles.
 
-``depth`` requests are under way; when one ends, fio sends the next. Such a closed network has no
+``depth`` requests are in flight; when one ends, fio sends the next. Such a closed network has no
 exact formula, so it is simulated with fio's random sequence.
 
-Sequential loads have a simulation of their own (``sequential``): with limits on bytes both agree
-within 0.4 %, but that one is 10 to 150 times faster, because it counts repetitions instead of
-simulating them, and it knows how requests merge.
+Sequential loads have their own simulation (``sequential``). With limits on bytes both agree within
+0.4 %, but that one is 10 to 150 times faster, because it counts repetitions instead of simulating
+them, and it simulates the merging of requests.
 
 md's threads matter only with a bitmap (``raid5.c: raid5d``; ``raid1.c: flush_pending_writes``,
 also in ``raid10.c``). The array's thread writes the dirty part of the bitmap, waits for it, and

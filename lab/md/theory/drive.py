@@ -1,8 +1,8 @@
-"""Rates of a modelled drive with a guest that takes no time, from its values alone.
+"""Rates of a modelled drive with an infinitely fast guest, from the drive's values alone.
 
-Means come from the data sheet's own values. Where a queue is involved, ``mechanism`` simulates the
-drive by the rules of ``drive/drive.h``, with places drawn at random. The loop is closed: each of
-``depth`` requesters sends its next request as soon as it has an answer.
+Means come from the data sheet's own values. With a queue, ``mechanism`` simulates the drive by the
+rules of ``drive/drive.h``, with random positions. The loop is closed: each of ``depth`` requesters
+sends its next request as soon as the previous one has ended.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from lab.model.scenario.drive import HardDrive, SolidStateDrive
 SMALL: Final = 4 * KIB
 """Bytes of a random request."""
 LARGE: Final = 1 * MIB
-"""Bytes of a sequential one."""
+"""Bytes of a sequential request."""
 _REQUESTS: Final = 6000
-"""Simulated; the mean then strays by about half a hundredth."""
+"""Number of simulated requests; the mean then has an error of about 0.5 %."""
 _SIZE: Final = 1 << 40
-"""Bytes of a simulated hard disk: so many that reading ahead serves no random request."""
+"""Bytes of a simulated hard disk, so large that reading ahead serves no random request."""
 _BLOCKS: Final = 400
-"""Simulated of a stream."""
+"""Number of simulated requests of a stream."""
 
 
 def random_read_rate(
@@ -38,7 +38,7 @@ def random_read_rate(
     seed: int = 1,
     requests: int = _REQUESTS,
 ) -> float:
-    """Random reads of ``SMALL`` bytes in a second with ``depth`` of them always on the way.
+    """Return random reads of ``SMALL`` bytes per second with ``depth`` of them always in flight.
 
     A hard disk at depth 1: one over command, mean seek, half a revolution and transfer.
     """
@@ -57,11 +57,11 @@ def sequential_read_rate(
     depth: int = 1,
     span: int | None = None,
 ) -> float:
-    """Bytes per second of a stream of reads, each after the one before it, from ``place`` on.
+    """Return bytes per second of a stream of reads, each after the previous one, from ``place`` on.
 
-    The drive reads ahead, so that the medium sets the rate, or command and cable where they are
-    slower. After ``span`` bytes the stream begins again where it began, a zone of the disk before:
-    a seek and half a revolution. ``None``: it does not.
+    The drive reads ahead, so the medium limits the rate, or a slower command or cable. After
+    ``span`` bytes the stream starts again at its beginning, one zone back: a seek and half a
+    revolution. ``None``: it does not.
     """
     if isinstance(drive, SolidStateDrive):
         return block / _stream_of_pages(drive, block, depth)
@@ -70,7 +70,7 @@ def sequential_read_rate(
 
 
 def full_cache_seconds(drive: HardDrive | SolidStateDrive) -> float:
-    """Seconds at most until a full write cache of ``SMALL`` writes is on the medium."""
+    """Return the most seconds to write a full cache of ``SMALL`` writes to the medium."""
     writes = -(-drive.write_cache // SMALL)
     if isinstance(drive, SolidStateDrive):
         stalls = drive.write_cache / drive.gc_after * drive.gc_stall if drive.gc_after else 0.0
@@ -79,14 +79,14 @@ def full_cache_seconds(drive: HardDrive | SolidStateDrive) -> float:
 
 
 def _transfer(drive: HardDrive) -> float:
-    """Mean seconds of a small transfer; each zone has as many bytes as the next."""
+    """Return mean seconds of a small transfer; all zones have the same number of bytes."""
     media = sum(SMALL / drive.rate((z + 0.5) / drive.zones) for z in range(drive.zones))
     return max(media / drive.zones, SMALL / drive.link_rate)
 
 
 @dataclass(slots=True)
 class _Loop:
-    """Requests at places drawn at random; each that ends is followed by the next."""
+    """Requests at random positions; each that ends is followed by the next."""
 
     server: Mechanism | Channels
     draw: random.Random
@@ -98,7 +98,7 @@ class _Loop:
         self.server.arrive(Direction.READ, SMALL, None, place)
 
     def run(self, depth: int, requests: int) -> float:
-        """Seconds of so many requests."""
+        """Return the seconds of so many requests."""
         for _ in range(depth):
             self.send()
         ended = 0
@@ -111,7 +111,7 @@ class _Loop:
 
 
 def _queue(drive: HardDrive, depth: int, seed: int, requests: int) -> float:
-    """Reads per second of a hard disk that chooses among those that wait."""
+    """Return reads per second of a hard disk that chooses among waiting requests."""
     events = EventQueue()
     server = server_of(ModelledDrive(drive=drive, size=_SIZE, seed=seed), events)
     loop = _Loop(server, random.Random(seed), events)  # noqa: S311
@@ -119,16 +119,16 @@ def _queue(drive: HardDrive, depth: int, seed: int, requests: int) -> float:
 
 
 def _stream(drive: HardDrive, place: float, block: int, depth: int) -> float:
-    """Mean seconds of a stream's block.
+    """Return mean seconds of a stream's block.
 
-    The head reads on between requests as far as ``read_ahead`` goes. Then it stops, and when there
-    is room again, the place must come round.
+    Between requests the head reads on up to ``read_ahead``. Then it stops. When there is space
+    again, it waits until the position is under the head.
     """
     rate, turn = drive.rate(place), drive.revolution
     coming = [0.0] * depth
-    wanted = reached = 0.0  # bytes: asked for, and in the drive's memory
+    wanted = reached = 0.0  # bytes: requested, and in the drive's memory
     room = float(drive.read_ahead)  # how far it may read
-    at = link = 0.0  # when it had reached it, when the cable is free
+    at = link = 0.0  # times when it had reached that, and when the cable is free
     answers = []
     for _ in range(_BLOCKS):
         ready = heapq.heappop(coming) + drive.overhead
@@ -149,7 +149,7 @@ def _stream(drive: HardDrive, place: float, block: int, depth: int) -> float:
 
 
 def _stream_of_pages(drive: SolidStateDrive, block: int, depth: int) -> float:
-    """Mean seconds of a block whose pages lie on all channels in turn."""
+    """Return mean seconds of a block whose pages are on all channels in turn."""
     rounds = -(-block // drive.page // drive.channels) * drive.read_latency
     coming = [0.0] * depth
     pages = link = 0.0
@@ -163,7 +163,8 @@ def _stream_of_pages(drive: SolidStateDrive, block: int, depth: int) -> float:
 
 
 def _channels(drive: SolidStateDrive, depth: int, seed: int, requests: int) -> float:
-    """``depth`` requests, each on a channel at random, one after the other on each; one cable."""
+    """Simulate ``depth`` requests on random channels with one cable; each channel serves one at a
+    time."""
     number = random.Random(seed).randrange  # noqa: S311
     free = [0.0] * drive.channels
     link = end = 0.0

@@ -23,7 +23,7 @@ WORTH = 1.05
 
 
 def because(setting: Setting, work: Work, found: Found) -> Iterator[str]:
-    """Sentences on stripes, bitmap, the busiest disk, and burst or queue."""
+    """Yield sentences on stripes, bitmap, the busiest disk, and burst or queue."""
     geometry = setting.geometry
     if geometry.has_parity and _writes(work):
         yield from _stripes(geometry, work, found.tally)
@@ -42,7 +42,7 @@ def because(setting: Setting, work: Work, found: Found) -> Iterator[str]:
 
 
 def lifts(setting: Setting, work: Work, found: Found) -> Iterator[str]:
-    """Changes that would make it faster, with their predictions, the best first."""
+    """Yield changes that would make it faster, with their predictions, best first."""
     better: list[tuple[float, str]] = []
     verb = "write" if _writes(work) else "read"
     for words, changed, other in _changes(setting, work):
@@ -79,7 +79,7 @@ def _stripe(geometry: Geometry) -> int:
 
 
 def _stripes(geometry: Geometry, work: Work, tally: Tally) -> Iterator[str]:
-    """Partial stripe writes, and what md had to read for them."""
+    """Yield partial stripe writes, and the reads that md needed for them."""
     stripe, data, checks = _stripe(geometry), geometry.data_members, geometry.members
     checks -= data
     parity = "parity" if checks == 1 else "P and Q"
@@ -155,7 +155,7 @@ def _parity_reads(geometry: Geometry) -> Iterator[str]:
 
 
 def _dedicated(geometry: Geometry) -> list[int]:
-    """Members that hold only parity."""
+    """Return members that hold only parity."""
     if not geometry.has_parity:
         return []
     rows = [geometry.row(number) for number in range(geometry.members)]
@@ -168,7 +168,7 @@ def _members(members: list[int]) -> str:
 
 
 def _busiest(setting: Setting, found: Found) -> Iterator[str]:
-    """The load of the busiest members and of the least busy one."""
+    """Yield the load of the busiest members and of the least busy one."""
     limit = found.limit
     if limit.member is None:
         yield "The throttles' initial burst covers the whole workload."
@@ -220,7 +220,7 @@ def _busiest(setting: Setting, found: Found) -> Iterator[str]:
 
 
 def _needed(geometry: Geometry, found: Found, parity: list[int], writes: int) -> str:
-    """What full-stripe writes would need; empty for a load."""
+    """Return what full-stripe writes would need; empty for a load."""
     if isinstance(found, LoadPrediction):
         return ""
     once = found.throughput * found.seconds / geometry.data_members
@@ -255,7 +255,7 @@ def _bonus(setting: Setting, found: StreamPrediction) -> Iterator[str]:
 
 
 def _arm(setting: Setting, work: Work, found: LoadPrediction) -> str:
-    """The work of a modelled drive."""
+    """Return the work of a modelled drive."""
     member = found.limit.member or 0
     drive = setting.drives[member].drive
     counted = found.operations[member] / (found.iops * found.seconds)
@@ -295,7 +295,7 @@ def _bitmap(setting: Setting, found: LoadPrediction) -> Iterator[str]:
 
 
 def _changes(setting: Setting, work: Work) -> Iterator[tuple[str, Setting, Work]]:
-    """Settings that differ in one thing, with its name."""
+    """Yield settings with one change, and the change's name."""
     geometry = setting.geometry
     stripe = _stripe(geometry)
     random = isinstance(work, Load) and work.random
@@ -330,7 +330,7 @@ def _level(geometry: Geometry) -> Level:
 
 
 def _after(before: Setting, setting: Setting, work: Work, found: Found) -> str:
-    """The effect of a change: load spread evenly, or a layout that no longer matters."""
+    """Return the effect of a change: load spread evenly, or a layout that no longer matters."""
     geometry = setting.geometry
     moved = [load.read_bytes + load.written_bytes for load in found.members]
     if geometry.layout != before.geometry.layout:

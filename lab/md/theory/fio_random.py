@@ -1,7 +1,8 @@
 """fio's random sequence: the same generator, so that theory simulates the same requests.
 
-With the default ``randrepeat`` fio draws the same offsets in each run (fio's manual), else those
-of its ``randseed``. Sources: fio's ``lib/rand.c`` (P. L'Ecuyer's combined Tausworthe generator of
+With the default ``randrepeat`` fio uses the same offsets in each run (fio's manual), otherwise
+those of its ``randseed``. Sources: fio's ``lib/rand.c`` (P. L'Ecuyer's combined Tausworthe
+generator of
 three parts, Mathematics of Computation 65, 1996, pages 203-213, started from 53 and the seed by a
 linear congruence), ``filesetup.c`` and ``init.c`` (``setup_random_seeds``,
 ``td_fill_rand_seeds_internal``), ``io_u.c`` (a draw is scaled to the number of blocks; a used block
@@ -18,20 +19,21 @@ _REPEATED = 0xB1899BED
 _OFFSETS = 6
 """Number of the generator of offsets (``FIO_RAND_BLOCK_OFF``)."""
 _STEPS = 0x9E370001 ** (4 + 6)
-"""fio multiplies ``randseed`` four times, and once more for each generator before this one."""
+"""fio multiplies ``randseed`` four times, and then for each generator before this one."""
 _PARTS = ((13, 19, 12, 1), (2, 25, 4, 7), (3, 11, 17, 15))
 """For each part: left shift, right shift, shift of the kept bits, and the dropped bits."""
 
 
 def seed_of(randseed: int | None, job: int = 1) -> int:
-    """Seed of the offsets of a job, from 1; ``randseed`` is ``None`` with ``randrepeat``."""
+    """Return the seed of the offsets of a job, from 1; ``randseed`` is ``None`` with
+    ``randrepeat``."""
     if randseed is None:
         return _REPEATED * job & _WORD
     return randseed * _STEPS * job + _OFFSETS & _WORD
 
 
 def draws(seed: int) -> Iterator[float]:
-    """Random numbers from 0 to below 1."""
+    """Yield random numbers from 0 to below 1."""
     parts, state = [], 53
     for *_, low in _PARTS:
         state = ((state * 69069) ^ seed) & _WORD
@@ -50,7 +52,7 @@ def draws(seed: int) -> Iterator[float]:
 
 
 def places(seed: int, blocks: int, *, repeats: bool) -> Iterator[int]:
-    """Block numbers of one job's requests; without ``repeats`` every block comes once per pass."""
+    """Yield block numbers of a job's requests; without ``repeats`` every block once per pass."""
     taken: set[int] = set()
     for draw in draws(seed):
         block = int(blocks * draw)

@@ -16,7 +16,7 @@ from lab.md.theory.sequential import MemberLoad
 from lab.md.theory.stripe import StripeRules, Tally
 
 DRIVE = "drive"
-"""The limit's name where a modelled drive is the bottleneck."""
+"""Name of the limit if a modelled drive is the bottleneck."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +127,7 @@ def predict_load(
 
 
 def _busiest(crowd: LoadResult) -> Bottleneck:
-    """The drives that work most."""
+    """Return the busiest drives."""
     most = max(crowd.used)
     alike = [m for m, used in enumerate(crowd.used) if used >= most * 0.95]
     busy = min(most / crowd.seconds, 1.0)

@@ -3,9 +3,9 @@
 Source: kernel ``drivers/md/raid5.c`` (``raid5d``, ``handle_active_stripes``,
 ``do_release_stripe``, ``activate_bit_delay``). The thread handles stripes in the order in which
 they became ready, ``BATCH`` at a time. Before each batch it looks for new writes; if there are any,
-it writes the bitmap and waits for it, and stripes that are ready wait too. Parity is computed when
-a stripe's reads have ended, and written when its turn comes again. Requests to members are sent
-once the thread waits (``blk_start_plug``).
+it writes the bitmap and waits for it, and ready stripes wait too. Parity is computed when a
+stripe's reads have ended, and written when the thread handles the stripe again. Requests to members
+are sent once the thread waits (``blk_start_plug``).
 
 A request that ends wakes fio, which needs less processor time than the thread. So the scheduler
 lets fio go first (``kernel/sched/fair.c: check_preempt_wakeup``): its next request is there before
@@ -29,20 +29,20 @@ BATCH = 8
 """Stripe heads of one batch (``MAX_STRIPE_BATCH``)."""
 
 WAKE = 4e-6
-"""Seconds from a request's end to the thread's first step; these times are means of traces of
-Linux 6.1 in virtual time, in which an instruction takes 1 ns, less 1 µs for each traced event."""
+"""Seconds from a request's end to the thread's first step. These times are means of traces of Linux
+6.1 in virtual time, where an instruction takes 1 ns, minus 1 µs for each traced event."""
 INTERRUPT = 3.5e-6
-"""Seconds that the end of a member's request takes from the thread."""
+"""Seconds of the thread that the interrupt for the end of a member's request takes."""
 STEP = 5e-6
 """Seconds to make a stripe's requests."""
 SEND = 1.7e-6
-"""Seconds to send one of them."""
+"""Seconds to send one of these requests."""
 PARITY = 5e-6
 """Seconds to compute parity, for each parity block."""
 REPLY = 18e-6
-"""Seconds to end a request and to take in fio's next one."""
+"""Seconds to end a request and to receive fio's next one."""
 FLUSH = 9e-6
-"""Seconds to send one member a page of the bitmap."""
+"""Seconds to send a page of the bitmap to one member."""
 
 
 class Stripes(Protocol):
@@ -57,16 +57,16 @@ class Stripes(Protocol):
 
 
 class Array(Protocol):
-    """What the thread works for."""
+    """The array from the thread's side."""
 
     def bitmap_writes(self) -> list[Extent]:
-        """Writes of the bitmap's dirty pages, which are clean afterwards."""
+        """Return writes of the bitmap's dirty pages, which are clean afterwards."""
 
     def submit(self, job: Any, direction: Direction, extent: Extent) -> None:
         """Send a request to a member; without a job it is the bitmap's."""
 
     def advance(self, job: Any) -> bool:
-        """Start the next stage of a job; ``False`` if that was its end."""
+        """Start the next stage of a job; return ``False`` if that was its end."""
 
     def replace(self) -> None:
         """Let fio send a request for each that has ended."""
@@ -83,17 +83,17 @@ class Raid5d:
         self._released: list[Stripes] = []
         self._plug: list[tuple[Stripes, Direction, Extent]] = []
         self._writing = 0
-        """Requests of the bitmap write under way."""
+        """Requests of the bitmap write in flight."""
         self._sleeps = True
         self._runs = False
         self._taken = 0.0
-        """Seconds that interrupts took from the step under way."""
+        """Seconds that interrupts took from the current step."""
         self._steps = self._run()
         self.flushes = 0
         """Bitmap writes."""
 
     def arrive(self, job: Stripes) -> None:
-        """A new write: it waits for the bitmap."""
+        """Add a write, which waits for the bitmap."""
         self._new.append(job)
         self._wake()
 
@@ -103,7 +103,7 @@ class Raid5d:
         self._wake()
 
     def plug(self, job: Stripes, direction: Direction, extent: Extent) -> None:
-        """A request to a member, to be sent once the thread waits."""
+        """Add a request to a member; it is sent once the thread waits."""
         self._plug.append((job, direction, extent))
 
     def written(self) -> None:
@@ -118,7 +118,7 @@ class Raid5d:
             self._taken += INTERRUPT
 
     def fire(self, what: object) -> None:  # noqa: ARG002
-        """Take the next step, unless interrupts delayed the one before."""
+        """Take the next step, unless interrupts delayed the previous one."""
         seconds, self._taken = self._taken or next(self._steps), 0.0
         if seconds is None:
             self._runs = False
@@ -135,7 +135,7 @@ class Raid5d:
         self._events.set(self._events.now + WAKE, self, None)
 
     def _run(self) -> Iterator[float | None]:
-        """The processor time of each step; ``None`` where the thread waits."""
+        """Yield the CPU time of each step; ``None``: the thread waits."""
         ready: deque[Stripes] = deque()
         while True:
             ready.extend(self._released)

@@ -1,13 +1,13 @@
-"""Modelled drives under many requests: what a simulated load visits instead of throttles.
+"""Simulates modelled drives with many requests; they take the place of throttles.
 
-A ``Throttle`` admits requests; these serve them. The rules are those of ``drive/drive.h``: places
-lie on a spiral, so a byte's angle follows from its place. Of the oldest ``queue_depth`` requests
-the one with the least positioning time is next, less ``ageing`` times what it has waited. Writes
-end in the volatile cache, and the arm brings them to the medium in one direction over the disk
-(C-LOOK) when it is idle, or in turn with requests when the cache is more than half full, or a flush
-or a write waits.
+A ``Throttle`` only admits requests; a drive serves them. The rules are those of ``drive/drive.h``.
+Places are on a spiral, so a byte's place determines its angle. Among the oldest ``queue_depth``
+requests the drive chooses the least positioning time minus ``ageing`` times the waiting time.
+Writes end in the volatile cache. The arm writes them to the medium in one direction over the disk
+(C-LOOK) when it is idle. If the cache is more than half full, or a flush or a write waits, it
+alternates them with requests.
 
-Left out: reading ahead. It serves a random request in one of many thousands.
+Reading ahead is left out: it serves only one random request in many thousands.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from lab.md.theory.throttle import EventQueue, Operation
 from lab.model.scenario.drive import HardDrive, SolidStateDrive
 
 PAGE = 4096
-"""What a cache is made of."""
+"""Unit of a cache in bytes."""
 RUN = 256
 """Most pages that one pass of the arm writes."""
 GOLDEN = 0.6180339887498949
 BITMAP_OFFSET = 8192
-"""Where an internal bitmap lies, after a superblock 1.2 (mdadm ``super1.c``)."""
+"""Offset of an internal bitmap, after a superblock 1.2 (mdadm ``super1.c``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class _Request:
 
 
 class _Busy:
-    """How long the drive worked."""
+    """Busy time of the drive."""
 
     __slots__ = ("seconds",)
 
@@ -91,7 +91,7 @@ class _Busy:
 
 
 class _Server:
-    """What both kinds of drives have."""
+    """Common parts of both kinds of drives."""
 
     def __init__(self, member: ModelledDrive, events: EventQueue) -> None:
         self.meter = _Busy()
@@ -102,7 +102,8 @@ class _Server:
         self._link_free = 0.0
 
     def arrive(self, direction: Direction, size: int, operation: Operation, offset: int) -> None:
-        """A request to the member's data; below 0: a bitmap's page, after a flush, and with FUA.
+        """Add a request to the member's data. A negative offset: a bitmap page, after a flush, with
+        FUA.
 
         ``md.c: md_super_write``.
         """
@@ -126,7 +127,7 @@ class _Server:
         self._events.set(time, self, (step, request))
 
     def fire(self, what: Any) -> None:
-        """Take a step that is due."""
+        """Take a due step."""
         raise NotImplementedError
 
     def _over_link(self, size: int, since: float) -> float:
@@ -199,7 +200,7 @@ class Mechanism(_Server):
 
     @override
     def fire(self, what: Any) -> None:
-        """Take a step that is due; then the arm chooses."""
+        """Take a due step; then the arm chooses its next work."""
         step, request = what
         now = self._events.now
         if step is _Step.ARM:
@@ -226,7 +227,7 @@ class Mechanism(_Server):
         else:
             self._wait(request)
         if not (self._working or self._decides):
-            self._decides = True  # after all else that happens now
+            self._decides = True  # after all other events at this time
             self._at(now, _Step.CHOOSE, None)
 
     def _wait(self, request: _Request) -> None:
@@ -238,7 +239,7 @@ class Mechanism(_Server):
         return self._begins[zone] + (x - zone * self._zone) * self._pace[zone]
 
     def _position(self, now: float, x: int, spiral: float, *, write: bool) -> float:
-        """Seconds from ``now`` until byte ``x`` is under the head."""
+        """Return seconds from ``now`` until byte ``x`` is under the head."""
         gap = spiral - self._head_spiral
         turn, track = self._turn, self._track
         seek = 0.0
@@ -343,7 +344,7 @@ class Mechanism(_Server):
         self._take()
 
     def _take(self) -> None:
-        """Writes that wait go into the cache, as far as there is room."""
+        """Move waiting writes into the cache while they fit."""
         while self._space:
             fresh = [p for p in _pages_of(self._space[0]) if p not in self._stamps]
             if len(fresh) > self._slots - self._used:
@@ -356,7 +357,7 @@ class Mechanism(_Server):
             self._end(self._space.popleft())
 
     def _cleaned(self) -> None:
-        """Flushes end whose pages are on the medium."""
+        """End flushes whose pages are on the medium."""
         while self._flushes:
             before = self._flushes[0].stamp
             if any(stamp < before for stamp in self._stamps.values()):
@@ -377,7 +378,7 @@ class Channels(_Server):
 
     @override
     def fire(self, what: Any) -> None:
-        """Take a step that is due."""
+        """Take a due step."""
         step, request = what
         if step is _Step.DONE:
             self._end(request)
@@ -407,7 +408,7 @@ class Channels(_Server):
 
 
 def server_of(member: ModelledDrive, events: EventQueue) -> Mechanism | Channels:
-    """The drive of a member, at rest, with an empty cache."""
+    """Return the drive of a member, at rest, with an empty cache."""
     kind = Mechanism if isinstance(member.drive, HardDrive) else Channels
     return kind(member, events)
 

@@ -1,4 +1,4 @@
-"""How md turns one request to the array into requests to members, for each level.
+"""Converts one request to the array into requests to members, for each level.
 
 Sources: ``raid5.c: chunk_aligned_read`` (reads of a whole array are cut at chunks and bypass the
 cache), ``raid0.c: raid0_make_request``, ``raid10.c: raid10_make_request, read_balance``,
@@ -22,31 +22,31 @@ BIO_LIMIT = 1280 * 1024
 """Largest request of a disk's queue in bytes (``BLK_DEF_MAX_SECTORS`` of Linux 6.1 to 6.12)."""
 
 BIO_PAGES = 256 * PAGE
-"""Largest bio of O_DIRECT in bytes where no two pages of the buffer touch in memory
+"""Largest bio of O_DIRECT in bytes if no two pages of the buffer are adjacent in memory
 (``BIO_MAX_VECS``). Larger requests are several bios, sent under a plug
 (``block/fops.c: __blkdev_direct_IO``)."""
 
 SEGMENT_LIMIT = 254 * PAGE
-"""Stripe heads' pages do not touch in memory: a segment each, and virtio-blk takes
+"""Stripe heads' pages are not adjacent in memory, so each is a segment, and virtio-blk accepts
 ``queue-size - 2`` of them (QEMU ``hw/block/virtio-blk.c``, ``seg-max-adjust``)."""
 
 PLUG_FLUSH = 128 * 1024
-"""A request of so many bytes leaves the plug as soon as another one comes
+"""A request of at least so many bytes leaves the plug when another one arrives
 (``block/blk-mq.c: blk_add_rq_to_plug``, ``BLK_PLUG_FLUSH_SIZE``)."""
 
 PLUG_COUNT = 64
-"""Requests to several disks that a plug holds (twice ``BLK_MAX_REQUEST_COUNT``)."""
+"""Most requests to several disks in a plug (twice ``BLK_MAX_REQUEST_COUNT``)."""
 
 STRIPES_LIMIT = 1024 * 1024
 """Largest bio to RAID 4, 5 and 6 (``raid5.c: RAID5_MAX_REQ_STRIPES``)."""
 
 HUGE_BIO = 1 << 40
-"""A bio without end: all pages of the buffer touch in memory."""
+"""A bio of unlimited size: all pages of the buffer are adjacent in memory."""
 
 MERGE_LIMIT = 1024 * PAGE
-"""QEMU makes one of requests that touch, if it finds them in the queue together
-(``hw/block/virtio-blk.c: submit_requests``): up to ``IOV_MAX`` segments. Whether it does is a race
-between guest and host, and it matters to the bucket, which lets the last request go at once."""
+"""QEMU merges adjacent requests that it finds in the queue together (``hw/block/virtio-blk.c:
+submit_requests``), up to ``IOV_MAX`` segments. This is a race between guest and host. It matters
+because the bucket does not delay the final request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +55,13 @@ class SequentialLoad:
 
     direction: Direction
     block: int
-    """Bytes of each request, past the page cache (``dd bs=… oflag=direct``)."""
+    """Bytes of each request, without the page cache (``dd bs=… oflag=direct``)."""
     total: int
-    """Bytes altogether; the last block may be short."""
+    """Bytes of all requests; the last block may be short."""
     depth: int = 1
-    """Requests on their way at once; dd has one."""
+    """Requests in flight; dd has one."""
     offset: int = 0
-    """Byte of the array where it begins."""
+    """First byte of the array."""
 
     def __post_init__(self) -> None:
         if self.block <= 0 or self.total <= 0 or self.offset < 0 or self.depth < 1:
@@ -70,32 +70,32 @@ class SequentialLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """A workload with many requests on their way, or with each at a place of its own.
+    """A workload with many requests in flight, or with random offsets.
 
-    ``depth`` requests are under way at any moment; each that ends is followed by the next.
+    ``depth`` requests are always in flight; each that ends is followed by the next.
     """
 
     block: int
-    """Bytes of each request, past the page cache."""
+    """Bytes of each request, without the page cache."""
     read_share: float
-    """Part of the requests that read: 0 writes only, 1 reads only."""
+    """Fraction of reads: 0 only writes, 1 only reads."""
     random: bool = True
     depth: int = 1
     offset: int = 0
-    """Byte of the array where it begins."""
+    """First byte of the array."""
     span: int | None = None
-    """Bytes from there on that it keeps to; ``None``: to the array's end."""
+    """Bytes from ``offset`` on that it uses; ``None``: to the array's end."""
     total: int | None = None
     """Bytes after which it ends."""
     seconds: float | None = None
-    """Time after which it ends; with ``total``, whichever comes first. With neither, it ends when
-    its span has been covered once."""
+    """Time after which it ends; with ``total``, the first of both. Without either, it ends when it
+    has covered its span once."""
     rest: float = 0.0
-    """Seconds that it runs before it is measured."""
+    """Seconds of the workload before the measurement."""
     repeats: bool = False
-    """Whether a place may come again before all others had their turn."""
+    """Whether an offset may repeat before all others were used."""
     jobs: int = 1
-    """Senders that share the depth, each with places of its own."""
+    """Senders that share the depth, each with its own offsets."""
     seed: int | None = None
     """fio's ``randseed``; ``None``: ``randrepeat``, whose offsets are the same in each run."""
 
@@ -120,17 +120,17 @@ class Work(NamedTuple):
 
 
 Admit = Callable[[int, int], float]
-"""Sends a member a request of so many bytes; returns when it begins, which ends it."""
+"""Sends a member a request of so many bytes; returns its start, which is also its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cutting:
-    """How extents that are sent together become requests."""
+    """How adjacent extents become requests."""
 
     limit: int
     """Largest request in bytes."""
     joins: bool
-    """Whether all extents that touch become one request."""
+    """Whether all adjacent extents become one request."""
     bio: int = BIO_PAGES
     """Largest bio to the array in bytes."""
 
@@ -142,16 +142,15 @@ class Sender:
     plugs_writes: bool = True
     """Whether each write to a block device is plugged (``blkdev_write_iter``, Linux up to 6.5)."""
     at_once: bool = False
-    """Whether a request that no throttle delays ends before the next one is sent: so it is with
-    ``lab_disk``, which ends it where it was sent. virtio-blk's ends come later, and QEMU may merge
-    requests meanwhile."""
+    """Whether an undelayed request ends before the next one is sent. True for ``lab_disk``, which
+    ends it where it was sent. virtio-blk ends it later, and QEMU may merge requests until then."""
 
 
 class Entrance(Protocol):
     """One direction of one level."""
 
     def plan(self, offset: int, size: int) -> list[Work]:
-        """The work of one request."""
+        """Return the work of one request."""
 
 
 class Path(Entrance, Protocol):
@@ -159,7 +158,7 @@ class Path(Entrance, Protocol):
 
     @property
     def tally(self) -> Tally:
-        """How stripes were written."""
+        """Bytes by write method of stripes."""
 
     @property
     def cutting(self) -> Cutting:
@@ -170,27 +169,28 @@ class Path(Entrance, Protocol):
         """Other possible cuttings; they matter to limits on operations, and for large runs."""
 
     def before(self, offset: int, size: int) -> tuple[Extent, ...]:
-        """Writes that must end before the request's own work begins."""
+        """Return writes that must end before the request's own work begins."""
 
     def issue(
         self, now: float, offset: int, size: int, cutting: Cutting, admit: Admit
     ) -> float | None:
-        """Send a request's parts in the kernel's order; returns when the last one ends.
+        """Send a request's parts in the kernel's order; return when the last one ends.
 
-        ``None``: ``plan`` and ``cutting`` say all there is to say.
+        ``None``: use ``plan`` and ``cutting`` instead.
         """
 
     def signature(self, offset: int, turn: int) -> Hashable:
-        """The path's state relative to an offset, with member ``turn`` counted as the first."""
+        """Return the path's state relative to an offset, with member ``turn`` counted as the
+        first."""
 
     def shift(self, distance: int) -> None:
-        """Move the state by so many array bytes, whole periods."""
+        """Move the state by so many array bytes, which are whole periods."""
 
 
 def path_of(
     geometry: Geometry, direction: Direction, rules: StripeRules, sender: Sender | None = None
 ) -> Path:
-    """The path for requests one at a time.
+    """Return the path for requests one at a time.
 
     A degraded array reads through the stripe cache (``raid5.c: raid5_make_request``).
     """
@@ -209,7 +209,7 @@ class StripeRequests:
         self._enter = work.write if direction is Direction.WRITE else work.read
 
     def plan(self, offset: int, size: int) -> list[Work]:
-        """One piece of work for each run of stripe heads."""
+        """Return one piece of work for each run of stripe heads."""
         return [
             Work(
                 tuple(Extent(m, start, end - start) for m in members_of(decision.reads)),
@@ -220,12 +220,12 @@ class StripeRequests:
 
 
 class StripePath(StripeRequests):
-    """The same, one request at a time.
+    """Stripe requests one at a time.
 
-    raid5d submits what is ready under one plug (``raid5d: blk_start_plug``), so pages that touch
+    raid5d submits ready requests under one plug (``raid5d: blk_start_plug``), so adjacent pages
     merge into one request. Stripe heads that are written whole go in batches of a chunk, member by
-    member (``stripe_add_to_batch_list``, ``ops_run_io``): from ``PLUG_FLUSH`` on, each chunk has
-    left the plug before the next row comes.
+    member (``stripe_add_to_batch_list``, ``ops_run_io``). From ``PLUG_FLUSH`` on, each chunk has
+    left the plug before the next row.
     """
 
     cuttings = (
@@ -244,7 +244,7 @@ class StripePath(StripeRequests):
         self.cutting = Cutting(limit=min(limit, BIO_LIMIT), joins=True)
 
     def before(self, offset: int, size: int) -> tuple[Extent, ...]:  # noqa: ARG002
-        """Nothing."""
+        """Return no writes."""
         return ()
 
     def issue(
@@ -255,11 +255,11 @@ class StripePath(StripeRequests):
         cutting: Cutting,  # noqa: ARG002
         admit: Admit,  # noqa: ARG002
     ) -> float | None:
-        """Nothing: raid5d sends stripe heads, not requests."""
+        """Return ``None``: raid5d sends stripe heads, not requests."""
         return None
 
     def signature(self, offset: int, turn: int) -> Hashable:
-        """The runs in the stripe cache."""
+        """Return the runs in the stripe cache."""
         base = self._geometry.member_bytes(offset)
         return self._cache.signature(base, turn, self._geometry.members)
 
@@ -269,7 +269,7 @@ class StripePath(StripeRequests):
 
 
 class _Plug:
-    """Requests that wait for each other, to merge (``blk_attempt_plug_merge``)."""
+    """Requests that wait to be merged (``blk_attempt_plug_merge``)."""
 
     __slots__ = ("_first", "_limit", "_list", "_send")
 
@@ -278,7 +278,7 @@ class _Plug:
         self._limit = limit
         self._first = 0 if plugged else PLUG_COUNT
         self._list: list[list[Extent]] = []
-        """The requests, each with its bios, the oldest first."""
+        """The requests, each with its bios, oldest first."""
 
     def add(self, bio: Extent) -> None:
         """Merge a bio into the newest request to its member, or append it."""
@@ -302,7 +302,7 @@ class _Plug:
             self.flush()
 
     def flush(self) -> None:
-        """Send all."""
+        """Send all requests."""
         sent, self._list = self._list, []
         for bios in sent:
             self._send(bios)
@@ -324,8 +324,8 @@ class _Cut:
             self._largest = STRIPES_LIMIT
         else:
             self._largest = BIO_LIMIT
-        # Where no pages of the buffer touch in memory, a request has few bytes. Where all do, a bio
-        # has no end, and where some do, it ends within a chunk.
+        # If no pages of the buffer are adjacent in memory, a request is small. If all are, a bio
+        # has unlimited size. If some are, it ends within a chunk.
         chunk = geometry.chunk or PAGE
         self.cuttings: tuple[Cutting, ...] = (
             Cutting(limit=SEGMENT_LIMIT, joins=False),
@@ -336,11 +336,11 @@ class _Cut:
             self.cuttings += (Cutting(limit=MERGE_LIMIT, joins=True),)
 
     def before(self, offset: int, size: int) -> tuple[Extent, ...]:  # noqa: ARG002
-        """Nothing."""
+        """Return no writes."""
         return ()
 
     def _parts(self, offset: int, size: int) -> Iterator[tuple[int, int]]:
-        """Offset and size of each part."""
+        """Yield offset and size of each part."""
         unit = BIO_LIMIT if self._whole else self._geometry.chunk
         while size:
             part = min(size, unit if self._whole else unit - offset % unit)
@@ -349,11 +349,11 @@ class _Cut:
             size -= part
 
     def _sent(self, offset: int, size: int, cutting: Cutting) -> Iterator[tuple[int, int]]:
-        """Offset and size of each part in the order in which md sends them.
+        """Yield offset and size of each part in md's order of sending.
 
-        What is cut off waits in ``current->bio_list``. A bio that is too large for the array is
-        cut first, and a part that crosses a chunk then, so the former's rest comes before the
-        latter's (``__submit_bio_noacct``, ``bio_split_to_limits``).
+        The rest of a cut bio waits in ``current->bio_list``. A bio that is too large for the array
+        is cut first, and then a part that crosses a chunk. So the rest of the former comes before
+        the rest of the latter (``__submit_bio_noacct``, ``bio_split_to_limits``).
         """
         largest = self._largest
         if self._geometry.level in (Level.RAID1, Level.RAID10):
@@ -378,18 +378,18 @@ class _Cut:
                 yield at, part
 
     def signature(self, offset: int, turn: int) -> Hashable:  # noqa: ARG002
-        """Nothing: there is no state."""
+        """Return an empty state."""
         return ()
 
     def shift(self, distance: int) -> None:
-        """Nothing: there is no state."""
+        """Do nothing: there is no state."""
 
 
 class CopyWrites(_Cut):
-    """Writes of RAID 0, 1, 10 and a bare disk: to every copy that is there."""
+    """Writes of RAID 0, 1, 10 and a bare disk: to every existing copy."""
 
     def plan(self, offset: int, size: int) -> list[Work]:
-        """All copies of all parts at once."""
+        """Return all copies of all parts at once."""
         parts = self._parts(offset, size)
         return [Work((), tuple(copy for at, part in parts for copy in self._copies(at, part)))]
 
@@ -401,7 +401,7 @@ class CopyWrites(_Cut):
     def issue(
         self, now: float, offset: int, size: int, cutting: Cutting, admit: Admit
     ) -> float | None:
-        """Every copy of a part, then the next part."""
+        """Send every copy of a part, then the next part."""
         if cutting.joins:
             return None
         ends = [now]
@@ -421,9 +421,9 @@ class CopyWrites(_Cut):
 class Reads(_Cut):
     """Reads that bypass the stripe cache, of all levels; mirrors are balanced.
 
-    Linux spreads reads over mirrors by what is under way (``read_balance``). ``alone``: one request
-    at a time, so that only the parts of one request are under way together. RAID 1 then stays with
-    one member (``raid1.c: next_seq_sect``).
+    Linux distributes reads over mirrors by requests in flight (``read_balance``). ``alone``: one
+    request at a time, so that only the parts of one request are in flight together. RAID 1 then
+    stays with one member (``raid1.c: next_seq_sect``).
     """
 
     def __init__(self, geometry: Geometry, sender: Sender | None = None, *, alone: bool) -> None:
@@ -435,12 +435,12 @@ class Reads(_Cut):
         self._mirrored = geometry.level in (Level.RAID1, Level.RAID10)
         self._prefers_idle = geometry.level is Level.RAID1 or geometry.near > 1
         self.heads = [0] * geometry.members
-        """Where each member's last read ended."""
+        """End of each member's last read."""
         self.pending = [0] * geometry.members
-        """Reads under way on each member."""
+        """Reads in flight on each member."""
 
     def plan(self, offset: int, size: int) -> list[Work]:
-        """One extent for each part."""
+        """Return one extent for each part."""
         extents = [self._begin(at, part) for at, part in self._parts(offset, size)]
         if self._alone and self._only is None:
             for extent in extents:
@@ -458,7 +458,7 @@ class Reads(_Cut):
     def issue(
         self, now: float, offset: int, size: int, cutting: Cutting, admit: Admit
     ) -> float | None:
-        """Each part to the member that is chosen when it is sent.
+        """Send each part to the member that is chosen at that time.
 
         With ``Sender.at_once`` a member that no throttle delays is idle again for the next part.
         """
@@ -489,10 +489,10 @@ class Reads(_Cut):
         self.heads[extent.member] = extent.start + extent.size
 
     def _balance(self, copies: Sequence[Location]) -> Location:
-        """``raid10.c`` and ``raid1.c: read_balance`` for rotational members, as virtio-blk says.
+        """Choose a copy as ``raid10.c`` and ``raid1.c: read_balance`` for rotational members.
 
-        Near copies: an idle member has distance 0 and the first of them wins; else the nearest
-        head. Far copies: the lowest address.
+        virtio-blk reports members as rotational. Near copies: an idle member has distance 0, and
+        the first of them wins; otherwise the nearest head. Far copies: the lowest address.
         """
 
         def distance(copy: Location) -> int:
@@ -506,7 +506,7 @@ class Reads(_Cut):
 
     @override
     def signature(self, offset: int, turn: int) -> Hashable:
-        """The positions of the heads; only RAID 10's near copies depend on them."""
+        """Return the positions of the heads; only RAID 10's near copies depend on them."""
         if self._geometry.near > 1:
             base = self._geometry.member_bytes(offset)
             return tuple(head - base for head in self.heads)

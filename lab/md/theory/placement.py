@@ -1,4 +1,4 @@
-"""Where random requests fall, and the paths of an array with many requests under way."""
+"""Offsets of random requests, and the paths of an array with many requests in flight."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lab.md.theory.stripe import PageCache, StripeRules, StripeWork, Tally
 
 
 def offsets(load: Load, size: int) -> Iterator[int]:
-    """The offset of each request of a load, without end, in an array of ``size`` bytes."""
+    """Yield the offset of each request of a load, without end, in an array of ``size`` bytes."""
     span = min(load.span or size, size - load.offset)
     count = max(span // load.block, 1)
     if not load.random:
@@ -29,7 +29,7 @@ def offsets(load: Load, size: int) -> Iterator[int]:
 def entrances(
     geometry: Geometry, rules: StripeRules
 ) -> tuple[dict[Direction, Entrance], Reads | None, Tally]:
-    """The path of each direction; RAID 1 and 10's reads, if balanced; the tally of stripes.
+    """Return the path of each direction; RAID 1 and 10's reads, if balanced; the tally of stripes.
 
     One stripe cache serves both directions.
     """

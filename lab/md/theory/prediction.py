@@ -1,7 +1,7 @@
 """The prediction of one sequential load: time, throughput, bytes per member, bottleneck.
 
-Where md and the block layer may cut requests in several ways, each way is simulated; ``doubt`` is
-the largest difference.
+If md and the block layer may cut requests in several ways, each way is simulated; ``doubt`` is the
+largest difference.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lab.md.theory.stripe import StripeRules, Tally
 
 _MIB = 1024**2
 _HELD = 0.97
-"""Share of the time from which on one member counts as the bottleneck all the time."""
+"""Fraction of the time above which one member counts as the bottleneck all the time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +39,11 @@ class Bottleneck:
     member: int | None
     """The first such member; ``None`` if no throttle delays a request."""
     alike: int
-    """Number of members that need as long."""
+    """Number of members that need equally long."""
     limit: str
-    """The limit's name in scenario files; empty without one."""
+    """The limit's name in scenario files; empty: none."""
     busy: float
-    """Share of the time that the limit explains, 0 to 1."""
+    """Fraction of the time that the limit explains, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +58,9 @@ class StreamPrediction:
     reason: str
     """A sentence: the bottleneck."""
     tally: Tally
-    """How stripes were written."""
+    """Bytes by write method of stripes."""
     doubt: float = 0.0
-    """Largest relative change of ``seconds`` if requests are cut another way."""
+    """Largest relative change of ``seconds`` if requests are cut in another way."""
 
 
 def predict_stream(
@@ -100,7 +100,7 @@ def predict_stream(
         if _matters(cutting, geometry, limits, stream):
             other = follow(limits, cutting=cutting)[2].seconds
             bare = other
-            if cutting.limit < SEGMENT_LIMIT:  # matters only if operations are the limit even then
+            if cutting.limit < SEGMENT_LIMIT:  # even then it matters only for limits on operations
                 volume = [_without_operations(each) for each in limits]
                 bare = follow(volume, cutting=cutting)[2].seconds
             if cutting.limit >= SEGMENT_LIMIT or other > bare * 1.001:
@@ -147,10 +147,10 @@ def _follow(
 
 
 def _last_choice(geometry: Geometry, limits: Sequence[Limits], stream: SequentialLoad) -> float:
-    """Seconds of one part of a read, where microseconds decide which of two copies serves it.
+    """Return seconds of one part of a read, if microseconds decide which of two copies serves it.
 
-    Near copies on a number of members that is no multiple of theirs form a ring, and each part goes
-    to the copy that is idle just then (``raid10.c: read_balance``).
+    If the number of members is not a multiple of the near copies, the copies form a ring. Each part
+    then goes to the copy that is idle at that moment (``raid10.c: read_balance``).
     """
     ring = geometry.near > 1 and geometry.members % geometry.near
     if not ring or stream.direction is Direction.WRITE:
@@ -163,7 +163,7 @@ def _last_choice(geometry: Geometry, limits: Sequence[Limits], stream: Sequentia
 def _matters(
     cutting: Cutting, geometry: Geometry, limits: Sequence[Limits], stream: SequentialLoad
 ) -> bool:
-    """Whether another way of cutting is possible and changes the result."""
+    """Return whether another way of cutting is possible and changes the result."""
     if any(limit.unit is Unit.OPERATIONS for each in limits for limit in each.limits):
         return True
     if cutting.bio > BIO_PAGES:
@@ -195,7 +195,7 @@ def _bottleneck(meters: Sequence[Meter], outcome: StreamResult) -> Bottleneck:
 
 
 def _reason(limit: Bottleneck, outcome: StreamResult, geometry: Geometry) -> str:
-    """Members count from 1 here, as in disks' serials."""
+    """Return the bottleneck as a sentence. Members count from 1 here, as in disks' serials."""
     if limit.member is None:
         return "the throttles' initial burst covers the whole workload"
     load = outcome.members[limit.member]

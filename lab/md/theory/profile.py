@@ -1,10 +1,10 @@
-"""From what reading a disk showed to the figures of a model, and how well the model repeats it.
+"""Fits a drive model's values to the reads of a real disk, and measures how well the model matches.
 
-A small read after a jump costs command, seek, the wait for the place to come round, and transfer.
-The wait is uniform over a revolution, whose length its variance therefore tells; the seek is what
-is left of the mean. The seek curve is linear in the data sheet's three figures, which least
-squares find. Drives are measured so by C. Ruemmler and J. Wilkes, "An introduction to disk drive
-modeling", IEEE Computer 27(3), 1994.
+A small read after a seek takes command, seek, rotational wait and transfer. The wait is uniform
+over a revolution, so its variance gives the length of the revolution; the seek is the rest of the
+mean. The seek curve is linear in the data sheet's three values, so least squares find them. C.
+Ruemmler and J. Wilkes measure drives in this way, "An introduction to disk drive modeling", IEEE
+Computer 27(3), 1994.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from lab.model.scenario.drive import HardDrive, HddParameters, SolidStateDrive, 
 from lab.model.scenario.profile import Point, Profile, Samples
 
 SPEEDS: Final = (4200, 5400, 5900, 7200, 10_000, 15_000)
-"""Revolutions per minute that drives are made with."""
+"""Usual revolutions per minute of drives."""
 SNAP: Final = 0.04
-"""A speed that is so near to one of those, as a share, is that one."""
+"""Relative difference up to which a speed counts as one of those."""
 OUTLIER: Final = 1.6
-"""Revolutions after the fastest of its kind a read is no single wait any more."""
+"""Revolutions after the fastest read above which a read had more than one rotational wait."""
 LEVEL: Final = 0.97
-"""Zones whose rates are above this share of the fastest are as fast as it."""
+"""Zones above this fraction of the fastest rate count as equally fast."""
 SLOPE: Final = 0.9
-"""Where the last zone is slower than this share of the fastest, the medium's rate shows there."""
+"""If the last zone is slower than this fraction of the fastest, it shows the medium's rate."""
 QUEUE: Final = 1.15
-"""A disk that is faster by this factor with sixteen requests chooses among them."""
+"""A disk that is faster by this factor with sixteen requests reorders them."""
 CHANNELS: Final = (1, 2, 4, 8, 16, 32, 64, 128)
 _HDD_ASSUMED: Final = ("write_settle", "write_cache", "ageing", "zones")
 _SSD_ASSUMED: Final = ("write_latency", "flush_latency", "page", "gc_after", "gc_stall")
@@ -38,9 +38,9 @@ _HALVINGS: Final = 25
 
 
 def fit(samples: Samples, hdd: HardDrive, ssd: SolidStateDrive) -> Profile:
-    """A profile; ``hdd`` and ``ssd`` are the presets that say what reads do not show.
+    """Return a profile; values that reads do not show come from the presets ``hdd`` and ``ssd``.
 
-    ``ToolError``: no drive of the model does that.
+    ``ToolError``: no drive of the model matches.
     """
     if samples.rotational:
         drive, assumed = fit_hdd(samples, hdd)
@@ -66,7 +66,7 @@ def fit(samples: Samples, hdd: HardDrive, ssd: SolidStateDrive) -> Profile:
 
 
 def fit_hdd(samples: Samples, preset: HardDrive) -> tuple[HardDrive, tuple[str, ...]]:
-    """The hard disk, and the names of its figures that are the preset's."""
+    """Return the hard disk, and the names of its values that are the preset's."""
     if len(samples.jumps) < 3:
         raise ToolError("a seek curve needs jumps over three distances or more")
     outer, inner, cable = _rates(samples, preset.zones)
@@ -112,11 +112,11 @@ def fit_hdd(samples: Samples, preset: HardDrive) -> tuple[HardDrive, tuple[str, 
 
 
 def fit_ssd(samples: Samples, preset: SolidStateDrive) -> SolidStateDrive:
-    """The solid-state disk.
+    """Return the solid-state disk.
 
-    A read alone takes the controller and a channel one after the other; of many at once those that
-    meet at a channel wait. For each number of channels there is one share of the two that gives the
-    measured rate; the stream decides which number it is.
+    A single read takes the controller and then a channel. Of many reads, those on the same channel
+    wait. For each number of channels one ratio of the two times gives the measured rate. The
+    stream's rate decides the number of channels.
     """
     if samples.random_16 is None or samples.large_16 is None:
         raise ToolError("channels show in reads sixteen at a time, and none were measured")
@@ -147,7 +147,7 @@ def fit_ssd(samples: Samples, preset: SolidStateDrive) -> SolidStateDrive:
 
 
 def hdd_points(samples: Samples, drive: HardDrive) -> tuple[Point, ...]:
-    """The model held against every figure that was measured."""
+    """Return the model's value for every measured value."""
     points = [
         Point(
             name=f"stream at {z.place:.0%}",
@@ -171,7 +171,7 @@ def hdd_points(samples: Samples, drive: HardDrive) -> tuple[Point, ...]:
 
 
 def ssd_points(samples: Samples, drive: SolidStateDrive) -> tuple[Point, ...]:
-    """The model held against every figure that was measured."""
+    """Return the model's value for every measured value."""
     stream = Point(
         name="stream",
         unit="bytes_per_second",
@@ -204,17 +204,18 @@ def _random_points(samples: Samples, drive: HardDrive | SolidStateDrive) -> list
 
 
 def _rates(samples: Samples, zones: int) -> tuple[float, float, float | None]:
-    """Rates of the first and the last zone, of a straight line through all that were measured.
+    """Return the rates of the first and the last zone, by a straight line through the measured
+    rates.
 
-    And the cable's, where it is slower than the outer zones: those are then all alike, and the line
-    goes through the others. ``None``: it is not.
+    Also return the cable's rate if it is slower than the outer zones; ``None``: it is not. Then the
+    outer zones have equal rates, and the line goes through the others.
     """
     fastest = max(z.rate for z in samples.zones)
     level = [z.rate for z in samples.zones if z.rate >= LEVEL * fastest]
     slower = [z for z in samples.zones if z.rate < LEVEL * fastest]
     bound = len(level) >= 3 and len(slower) >= 2 and slower[-1].rate < SLOPE * fastest
     chosen = slower if bound else samples.zones
-    # The model's rate is that of a zone's number, from 0 to zones - 1.
+    # The model's rate is that of a zone, by its number from 0 to zones - 1.
     at = [min(int(z.place * zones), zones - 1) / max(zones - 1, 1) for z in chosen]
     slope, start = statistics.linear_regression(at, [z.rate for z in chosen])
     outer, inner = max(start, start + slope), min(start, start + slope)
@@ -224,22 +225,23 @@ def _rates(samples: Samples, zones: int) -> tuple[float, float, float | None]:
 
 
 def _spread_of(times: Sequence[float]) -> float:
-    """A first guess of the revolution: the middle four fifths of the waits, and a quarter more."""
+    """Return a first guess of the revolution: 1.25 times the middle four fifths of the waits."""
     ordered = sorted(times)
     tenth = len(ordered) // 10
     return (ordered[-1 - tenth] - ordered[tenth]) * 1.25
 
 
 def _single(times: Sequence[float], turn: float) -> list[float]:
-    """Those that waited once: not those that missed their place, or that something else held up."""
+    """Return the reads with a single wait: without a missed position or another delay."""
     fastest = min(times)
     return [t for t in times if t <= fastest + OUTLIER * turn] if turn else list(times)
 
 
 def _revolution(groups: Sequence[Sequence[float]], still: Sequence[float]) -> float:
-    """Seconds of a revolution: the variance of a uniform wait is a twelfth of its square.
+    """Return seconds of a revolution: the variance of a uniform wait is its square divided by
+    twelve.
 
-    ``still`` are reads that wait for nothing: their variance is the host's, and in the others too.
+    ``still`` are reads without a rotational wait. Their variance is the host's, and is subtracted.
     """
     own = statistics.variance(still) if len(still) > 1 else 0.0
     total = sum(statistics.variance(g) * (len(g) - 1) for g in groups if len(g) > 1)
@@ -258,7 +260,7 @@ def _snapped(turn: float) -> float:
 def _curve(
     distances: Sequence[float], seeks: Sequence[float], preset: HardDrive
 ) -> tuple[float, float, float]:
-    """Track to track, average and full stroke, of the least squares."""
+    """Return track to track, average and full stroke, by least squares."""
     units = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
     curves = [
         replace(preset, track_to_track=a, average_seek=b, full_stroke=c).seek_curve

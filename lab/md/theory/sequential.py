@@ -1,13 +1,13 @@
-"""A simulation of sequential requests, one at a time, as dd sends them with O_DIRECT.
+"""Simulates sequential requests one at a time, as dd sends them with O_DIRECT.
 
 All reads of a request start at once; a stripe's writes start when its reads have ended (``raid5.c:
 handle_stripe_dirtying, ops_run_io``); the request ends with the slowest. Throttles take time, and
-the processor, which serves one request at a time.
+so does the CPU, which serves one request at a time.
 
-When a request starts at the same point of the layout with the same bucket levels and stripe cache
-as an earlier one, everything since then repeats. Whole repetitions are counted instead of
-simulated, so that long loads cost no more than short ones. In symmetric layouts the same point of
-any row counts, with members numbered from the row's first.
+If a request starts at the same point of the layout with the same bucket levels and stripe cache as
+an earlier one, everything since then repeats. Whole repetitions are counted instead of simulated,
+so that long loads take no more time than short ones. In symmetric layouts the same point of any row
+counts, with members numbered from the row's first.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class StreamClock:
         self._marks: dict[object, _Checkpoint] | None = {} if repeats else None
         alike = len(self._distinct) == len(meters) and len({m.limits for m in meters}) == 1
         self._turn = geometry.turn if alike and not geometry.failed else 0
-        self._width = geometry.stripe or 1  # only used where there is a turn
+        self._width = geometry.stripe or 1  # only used if the layout has a turn
 
     def run(self, stream: SequentialLoad) -> StreamResult:
         """Simulate the load to its end."""
@@ -101,7 +101,7 @@ class StreamClock:
         return StreamResult(seconds=now, members=members, followed=followed)
 
     def _skip(self, now: float, position: int, end: int) -> tuple[float, int]:
-        """Time and position after all whole repetitions, if this state was seen before."""
+        """Return time and position after all whole repetitions, if this state was seen before."""
         assert self._marks is not None
         turn = position // self._width * self._turn % self._geometry.members
         levels = [meter.signature(now) for meter in self._distinct]
@@ -120,7 +120,7 @@ class StreamClock:
             return now, position
         self._marks = None
         distance = position - seen.position
-        # repetitions until every member has the same role again
+        # Repetitions until every member has the same role again.
         around = self._geometry.members // gcd(self._geometry.members, here.turn - seen.turn)
         rounds = (end - position) // (distance * around)
         seconds = rounds * around * (now - seen.now)
@@ -136,7 +136,7 @@ class StreamClock:
         return now + seconds, position + skipped
 
     def _around(self, seen: _Checkpoint, here: _Checkpoint, around: int) -> list[list[float]]:
-        """What each meter admits until every member has the same role again."""
+        """Return what each meter admits until every member has the same role again."""
         once = [
             [b - a for a, b in zip(old, new, strict=True)]
             for old, new in zip(seen.used, here.used, strict=True)
@@ -149,7 +149,7 @@ class StreamClock:
         return [list(row) for row in zip(*columns, strict=True)] or once
 
     def _block(self, now: float, offset: int, size: int) -> float:
-        """The time at which a request that is sent ``now`` has ended."""
+        """Return the end time of a request that is sent ``now``."""
         before = self._path.before(offset, size)
         if before:
             now = max(self._send(now, ((0, _WRITE, extent) for extent in before)).values())
@@ -185,7 +185,7 @@ class StreamClock:
         return done
 
     def _send(self, now: float, batch: Iterable[tuple[int, Direction, Extent]]) -> dict[int, float]:
-        """Send extents at one moment; the time at which each piece of work has ended."""
+        """Send extents at one time; return the end time of each piece of work."""
         lanes: dict[tuple[int, Direction], list[tuple[int, int, int]]] = {}
         for work, direction, (member, start, size) in batch:
             lanes.setdefault((member, direction), []).append((start, size, work))
@@ -210,7 +210,7 @@ class StreamClock:
 
 
 def _turned(once: Sequence[_T], step: int, around: int) -> list[_T]:
-    """Sums per member over ``around`` repetitions, each moved by ``step`` members."""
+    """Return sums per member over ``around`` repetitions, each moved by ``step`` members."""
     size = len(once)
     return [
         sum((once[(member - i * step) % size] for i in range(1, around)), once[member])
@@ -221,7 +221,7 @@ def _turned(once: Sequence[_T], step: int, around: int) -> list[_T]:
 def _runs(
     extents: list[tuple[int, int, int]], *, joins: bool
 ) -> Iterable[list[tuple[int, int, int]]]:
-    """Extents grouped by requests: with ``joins``, adjacent ones become one."""
+    """Yield extents grouped by requests: with ``joins``, adjacent ones become one."""
     if len(extents) == 1 or not joins:
         return [[extent] for extent in extents]
     runs = [[extents[0]]]

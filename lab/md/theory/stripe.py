@@ -1,11 +1,11 @@
-"""What RAID 4, 5 and 6 read and write for a request: md's stripe cache, rmw and rcw.
+"""Reads and writes of RAID 4, 5 and 6 for a request: md's stripe cache, rmw and rcw.
 
 md works in stripe heads: one 4 KiB page of every member at the same offset. Sources: kernel
 ``drivers/md/raid5.c`` - ``handle_stripe_dirtying`` (read-modify-write or reconstruct-write),
 ``need_this_block`` and ``fetch_block`` (what a degraded array reads), ``ops_complete_reconstruct``
 (pages stay up to date), ``get_free_stripe`` (the stripe head idle longest is taken first),
-``raid5_make_request`` (one request enters as a whole, lowest offset first). Here runs of stripe
-heads that fare alike are one piece. Sets of members are bit masks, to be fast.
+``raid5_make_request`` (one request enters as a whole, lowest offset first). Runs of stripe heads
+with the same decision are one piece here. Sets of members are bit masks, for speed.
 """
 
 from __future__ import annotations
@@ -24,44 +24,44 @@ from lab.md.facts.geometry import PAGE, Geometry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StripeRules:
-    """The knobs below ``/sys/block/mdX/md/`` that decide, and their defaults."""
+    """Settings in ``/sys/block/mdX/md/`` that matter, with their defaults."""
 
     cache_size: int = 256
-    """``stripe_cache_size``: stripe heads that are kept (``NR_STRIPES``)."""
+    """``stripe_cache_size``: number of stripe heads in the cache (``NR_STRIPES``)."""
     rmw_level: int = 1
-    """0: never read-modify-write; 1: where it reads less; 2: also where it reads as much."""
+    """0: never read-modify-write; 1: if it reads less; 2: also if it reads as much."""
 
 
 class WriteMethod(IntEnum):
-    """How a stripe head comes to its new parity."""
+    """How a stripe head gets its new parity."""
 
     FULL = 0
-    """All data are written: parity follows from them."""
+    """All data are written, and parity is computed from them."""
     CACHED = 1
-    """Whatever else is needed is still in the stripe cache."""
+    """All other pages that are needed are in the stripe cache."""
     MODIFY = 2
-    """Read-modify-write: old data and old parity are read."""
+    """Read-modify-write: reads old data and old parity."""
     RECONSTRUCT = 3
-    """Reconstruct-write: the data that are not written are read."""
+    """Reconstruct-write: reads the data that are not written."""
 
 
 class Decision(NamedTuple):
-    """What one stripe head does."""
+    """Reads and writes of one stripe head."""
 
     reads: int
     """Members whose page is read first."""
     writes: int
-    """Members whose page is written then."""
+    """Members whose page is then written."""
     fresh: int
     """Members whose page is up to date in the cache afterwards."""
     how: WriteMethod = WriteMethod.CACHED
-    """Of a write."""
+    """Method of a write."""
 
 
 class Tally:
-    """How many bytes of stripe heads (on each member) were written how, and what was read for it.
+    """Bytes of stripe heads (on each member) by write method, and bytes read for them.
 
-    A sum that can be taken at two points and continued.
+    The difference of two states can be repeated.
     """
 
     __slots__ = ("sums",)
@@ -70,22 +70,22 @@ class Tally:
         self.sums = [0] * (2 * len(WriteMethod))
 
     def count(self, decision: Decision, size: int) -> None:
-        """``size`` bytes on each member of stripe heads that did the same."""
+        """Add ``size`` bytes on each member of stripe heads with the same decision."""
         self.sums[decision.how] += size
         self.sums[len(WriteMethod) + decision.how] += size * decision.reads.bit_count()
 
     def repeat(self, since: list[int], times: float) -> None:
-        """Count once more, so many times, what was counted since then."""
+        """Add ``times`` repetitions of the bytes counted since ``since``."""
         self.sums = [
             now + round(times * (now - then)) for then, now in zip(since, self.sums, strict=True)
         ]
 
     def height(self, how: WriteMethod) -> int:
-        """Bytes of each member in stripe heads written this way."""
+        """Return bytes of each member in stripe heads written this way."""
         return self.sums[how]
 
     def read(self, how: WriteMethod) -> int:
-        """Bytes that all members together had to read for it."""
+        """Return bytes that all members together had to read for it."""
         return self.sums[len(WriteMethod) + how]
 
 
@@ -101,10 +101,10 @@ class StripeRun(NamedTuple):
 def decide_write(
     fresh: int, written: int, data: int, checks: int, missing: int, rmw_level: int = 1
 ) -> Decision:
-    """``handle_stripe_dirtying`` for whole pages, and the fill before it where members are missing.
+    """Decide as ``handle_stripe_dirtying`` for whole pages, after reads of missing members' data.
 
-    All but ``rmw_level`` are sets of members: with an up to date page, overwritten, holding data,
-    holding P or Q, failed. Reading a page that is missing counts twice all members.
+    All arguments except ``rmw_level`` are sets of members: with an up-to-date page, overwritten,
+    with data, with P or Q, failed. Reading a missing page counts as twice all members.
     """
     everyone = data | checks
     present = everyone & ~missing
@@ -132,7 +132,8 @@ def decide_write(
 
 
 def _must_fill(fresh: int, written: int, checks: int, missing: int) -> bool:
-    """Whether neither rmw nor rcw can work, and all that is left is read (``need_this_block``)."""
+    """Return whether neither rmw nor rcw is possible, so that all other pages are read
+    (``need_this_block``)."""
     if missing.bit_count() < 2:
         return False
     forced = missing & (written | checks) & ~fresh
@@ -141,7 +142,8 @@ def _must_fill(fresh: int, written: int, checks: int, missing: int) -> bool:
 
 @lru_cache(maxsize=65536)
 def decide_read(fresh: int, wanted: int, everyone: int, missing: int) -> Decision:
-    """A read through the cache, as in every degraded array (``need_this_block``, first half)."""
+    """Decide a read through the cache, as in every degraded array (``need_this_block``, first
+    half)."""
     need = wanted & ~fresh
     if need & missing:
         return Decision(everyone & ~missing & ~fresh, 0, everyone)
@@ -149,17 +151,18 @@ def decide_read(fresh: int, wanted: int, everyone: int, missing: int) -> Decisio
 
 
 class StripeCache(Protocol):
-    """Which pages are up to date in md's stripe cache; the longest unused leave first."""
+    """Up-to-date pages in md's stripe cache; the least recently used leave first."""
 
     def take(self, start: int, end: int) -> tuple[int, int]:
-        """Remove what begins at ``start``: where it ends, at most at ``end``, and its fresh pages.
+        """Remove the run that begins at ``start``; return its end, at most ``end``, and its fresh
+        pages.
 
-        Put it back before the next take: stripe heads that a request adds push out others, and
-        some of those may belong to the same request.
+        Put it back before the next take: stripe heads that a request adds push out others, and some
+        of those may belong to the same request.
         """
 
     def put(self, start: int, end: int, fresh: int) -> None:
-        """Add stripe heads as the last used."""
+        """Add stripe heads as the most recently used."""
 
 
 class RunCache(StripeCache):
@@ -211,7 +214,7 @@ class RunCache(StripeCache):
         self._runs = [(low + distance, high + distance, f) for low, high, f in self._runs]
 
     def signature(self, base: int, turn: int, members: int) -> tuple[tuple[int, int, int], ...]:
-        """The runs relative to a member's offset, with member ``turn`` counted as the first.
+        """Return the runs relative to a member's offset, with member ``turn`` counted as the first.
 
         Equal signatures behave equally.
         """
@@ -243,7 +246,7 @@ class PageCache(StripeCache):
 
 
 class RowSpan(NamedTuple):
-    """A run of stripe heads of one row that a request covers alike."""
+    """A run of stripe heads of one row with the same covered members."""
 
     row: int
     start: int
@@ -253,7 +256,7 @@ class RowSpan(NamedTuple):
 
 
 def row_spans(geometry: Geometry, offset: int, size: int) -> Iterator[RowSpan]:
-    """Cut an array range where the set of members that it covers changes."""
+    """Cut an array range where the set of covered members changes."""
     chunk, width = geometry.chunk, geometry.data_members * geometry.chunk
     end = offset + size
     while offset < end:
@@ -277,7 +280,7 @@ def row_spans(geometry: Geometry, offset: int, size: int) -> Iterator[RowSpan]:
 
 
 class StripeWork:
-    """What each request to an array reads and writes, given what earlier ones left in the cache."""
+    """Reads and writes of each request to an array, with the cache that earlier ones left."""
 
     __slots__ = ("_cache", "_everyone", "_geometry", "_missing", "_rmw_level", "_rows", "tally")
 
@@ -291,11 +294,11 @@ class StripeWork:
         self._rows: dict[int, tuple[tuple[int, ...], int]] = {}
 
     def write(self, offset: int, size: int) -> list[StripeRun]:
-        """Runs of stripe heads of a write of whole pages."""
+        """Return runs of stripe heads of a write of whole pages."""
         return self._enter(offset, size, writes=True)
 
     def read(self, offset: int, size: int) -> list[StripeRun]:
-        """Runs of stripe heads of a read through the cache."""
+        """Return runs of stripe heads of a read through the cache."""
         return self._enter(offset, size, writes=False)
 
     def _enter(self, offset: int, size: int, *, writes: bool) -> list[StripeRun]:
@@ -333,7 +336,7 @@ class StripeWork:
 
 
 def members_of(mask: int) -> Iterator[int]:
-    """The members in a set, ascending."""
+    """Yield the members in a set, ascending."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1

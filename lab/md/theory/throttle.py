@@ -20,10 +20,10 @@ Operation = Any
 
 
 class Timed(Protocol):
-    """What a timer calls."""
+    """An object that a timer calls."""
 
     def fire(self, what: Any) -> None:
-        """Do what is due."""
+        """Handle a due event."""
 
 
 class EventQueue:
@@ -40,12 +40,12 @@ class EventQueue:
         self._number = 0
 
     def set(self, time: float, whose: Timed, what: Any) -> None:
-        """Have ``whose.fire(what)`` called at a time."""
+        """Call ``whose.fire(what)`` at a time."""
         self._number += 1
         heappush(self._timers, (time, self._number, whose, what))
 
     def next(self, end: float) -> bool:
-        """Fire the next timer; ``False`` if there is none before ``end``."""
+        """Fire the next timer; return ``False`` if there is none before ``end``."""
         if not self._timers or self._timers[0][0] >= end:
             if self._timers:
                 self.now = end
@@ -91,7 +91,7 @@ class Throttle:
         self._events.passed.append(operation)
 
     def fire(self, what: Direction) -> None:
-        """Admit the first request of a direction's queue, and those behind it that may pass."""
+        """Admit the first request of a direction's queue, and later ones that may pass."""
         direction = what
         self._armed[direction] = False
         waiting, wait = self._waiting[direction], 0.0

@@ -2,7 +2,8 @@
 
 ``dm-linear.c: linear_map`` passes a request to one array at another offset, and LVM fills the first
 array before the next. A workload that stays in the first array is simulated there. Theory does not
-simulate several arrays on the same disks, so neither the arrays behind nor ``dm-stripe.c``.
+simulate several arrays on the same disks. So it covers neither the later arrays nor
+``dm-stripe.c``.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ class Segment:
 
     array: Array
     disks: tuple[Disk, ...]
-    """With the sizes of its members."""
+    """The disks, with the sizes of the array's members."""
     start: int
     """Array byte at which the volume starts."""
 
 
 def first_segment(array: Array, disks: Sequence[Disk]) -> Segment:
-    """The array across the first partition of each disk."""
+    """Return the array across the first partition of each disk."""
     count = array.segments or 1
     shape = segment_geometry(array, [disk.size for disk in disks])
     cut = tuple(d.model_copy(update={"size": segment_size(d.size, count)}) for d in disks)
@@ -35,7 +36,8 @@ def first_segment(array: Array, disks: Sequence[Disk]) -> Segment:
 
 
 def stays(work: SequentialLoad | Load, room: int, *, alone: bool) -> bool:
-    """Whether a workload never leaves the first ``room`` bytes; ``alone``: there are no others."""
+    """Return whether a workload stays in the first ``room`` bytes; ``alone``: there are no
+    others."""
     if isinstance(work, SequentialLoad):
         return work.offset + work.total <= room
     if work.span is not None:
@@ -46,7 +48,7 @@ def stays(work: SequentialLoad | Load, room: int, *, alone: bool) -> bool:
 
 
 def placed(work: SequentialLoad | Load, start: int, room: int | None) -> SequentialLoad | Load:
-    """The workload in array offsets; without a span of its own it ends with ``room``."""
+    """Return the workload in array offsets; without its own span it ends with ``room``."""
     if room is not None and isinstance(work, Load) and work.span is None:
         work = replace(work, span=room - work.offset)
     return replace(work, offset=work.offset + start) if start else work
