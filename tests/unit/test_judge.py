@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from lab.analysis.judge import JudgedCell, in_words, judge, limits
+from lab.analysis.sequential import EACH
+from lab.core.statistics import Spread, t_quantile
 from lab.model.result.calibration import CALIBRATED, VIRTUAL_DRIVES
-from lab.model.result.document import CellMeasurement, CellResult, MemberCounters, Outcome
+from lab.model.result.document import Basis, CellMeasurement, CellResult, MemberCounters, Outcome
 from lab.model.result.measurement import Check, Measurement, Prediction
 from lab.model.scenario.claim import Bound, Claim, Verdict, matches
 from lab.model.scenario.document import AxisValue
