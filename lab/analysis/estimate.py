@@ -146,10 +146,14 @@ _LARGEST: Final = 700.0
 """Above this a logarithm's value is no number of a computer."""
 
 
-def look_for(trials: int, cells: int) -> int | None:
+def look_for(trials: int, cells: int, freedom: int = 0) -> int | None:
     """Trials of the next look at cells that have so many; ``None``: there is none.
 
-    ``cells``: number of cells of the kind, which make an early look possible.
+    ``cells``: number of cells of the kind that get these trials, which make an early look possible;
+    ``freedom``: degrees of freedom that are known from others.
     """
     after = look_after(trials)
-    return next((n for n in LOOKS if n > after and (n in RANKS or cells * (n - 1) >= ENOUGH)), None)
+    return next(
+        (n for n in LOOKS if n > after and (n in RANKS or freedom + cells * (n - 1) >= ENOUGH)),
+        None,
+    )

@@ -95,6 +95,45 @@ def judge(claims: Sequence[Claim], cells: Sequence[JudgedCell]) -> tuple[ClaimRe
     )
 
 
+def wanted(claims: Sequence[Claim], cells: Sequence[JudgedCell]) -> dict[str, int]:
+    """Cell to the trials after which a claim that more seeds may decide is looked at next.
+
+    An early look needs to know how far the kind of cell scatters. The cells that get trials count
+    for it, and what is known from others.
+    """
+    known = _with_kinds(cells)
+    open_: list[tuple[int, list[tuple[Value, JudgedCell]]]] = []
+    for claim, result in zip(claims, judge(claims, cells), strict=True):
+        tries = [p.trials for p in result.parts if p.basis is Basis.SEEDS and p.holds is None]
+        if result.verdict is Verdict.INCONCLUSIVE and tries and _undecided(result):
+            compared = [(v, c) for v, c in _compared(claim, known) if c.drawn and c.seeds]
+            open_.append((min(tries), compared))
+    found: dict[str, int] = {}
+    for trials, compared in open_:
+        more = []
+        for value, cell in compared:
+            name = (value.workload, value.metric)
+            same = {
+                other.result.id
+                for _, others in open_
+                for v, other in others
+                if other.disks == cell.disks and (v.workload, v.metric) == name
+            }
+            kind = cell.kinds.get(name)
+            freedom = max(kind.spread.freedom - len(same) * (trials - 1), 0) if kind else 0
+            more.append((freedom, len(same)))
+        freedom, count = min(more, default=(0, 1))
+        if look := look_for(trials, count, freedom):
+            for _, cell in compared:
+                found[cell.result.id] = max(look, found.get(cell.result.id, 0))
+    return found
+
+
+def _undecided(result: ClaimResult) -> bool:
+    """Whether its comparisons leave it open; not a doubt about its cells."""
+    return _all([part.holds for part in result.parts]) is None
+
+
 def comparisons(claim: Claim, cells: int = 2) -> int:
     """Comparisons that a claim consists of; of one along an axis, with so many cells."""
     match claim.expect:

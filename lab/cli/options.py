@@ -86,10 +86,25 @@ Unsealed = Annotated[
         " while it runs.",
     ),
 ]
+
+
+def _trials(text: str) -> str:
+    number = int(text) if text.isascii() and text.isdecimal() else 0
+    if text != "auto" and not 1 <= number <= 1000:
+        raise typer.BadParameter(f"'{text}' is not a number from 1 to 1000, or auto")
+    return text
+
+
 Trials = Annotated[
-    int | None,
+    str | None,
     typer.Option(
-        "--trials", min=1, max=1000, help="Run each workload N times.", show_default=False
+        "--trials",
+        metavar="N|auto",
+        callback=lambda text: _trials(text) if text else None,
+        autocompletion=lambda: ["auto"],
+        help="Run each workload N times. 'auto': in virtual time, run new seeds until the claims"
+        " are decided.",
+        show_default=False,
     ),
 ]
 Seed = Annotated[
@@ -144,7 +159,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.", s
 
 
 def with_clock(
-    sets: list[str] | None, clock: str | None, seed: int | None = None, trials: int | None = None
+    sets: list[str] | None, clock: str | None, seed: int | None = None, trials: str | None = None
 ) -> list[str]:
     """Return the overrides with those of ``--clock`` and ``--seed``; a seed implies one trial."""
     given = sets or []
@@ -158,16 +173,18 @@ def with_clock(
     ]
 
 
-def compile_named(name: str, sets: list[str] | None, trials: int | None = None) -> Compiled:
+def compile_named(name: str, sets: list[str] | None, trials: str | None = None) -> Compiled:
     """Compile a scenario with its overrides."""
     from lab.compile.scenario.document import compile_scenario
     from lab.core.yaml import parse_override
     from lab.host.real_disks.refusals import known
+    from lab.model.scenario.document import AutoTrials
     from lab.plugins import catalog
 
     overrides = [parse_override(text) for text in sets or []]
     path = catalog.scenario_path(name)
-    compiled = compile_scenario(path, overrides=overrides, trials=trials, known=known)
+    number = AutoTrials() if trials == "auto" else int(trials) if trials else None
+    compiled = compile_scenario(path, overrides=overrides, trials=number, known=known)
     warn(compiled)
     return compiled
 

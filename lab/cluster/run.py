@@ -30,7 +30,7 @@ from lab.model.cluster import OUTCOME, Assignment, ClusterWorkerEvent, HostFacts
 from lab.model.execution.events import CellFinished, CellStarted
 from lab.model.image.manifest import Image
 from lab.model.result.calibration import Calibration
-from lab.model.scenario.document import Cell
+from lab.model.scenario.document import AutoTrials, Cell
 from lab.model.scenario.guest import Guest, is_file
 from lab.run.environment import image_facts
 from lab.run.options import RunOptions
@@ -184,7 +184,7 @@ class ClusterExecutor:
             run=f"{store.id}-{token_hex(3)}",  # a resumed run has a new id for the hosts
             scenario=compiled.name,
             document={k: v for k, v in compiled.document.data.items() if k != "claims"},
-            trials=compiled.scenario.trials,
+            trials=_trials(compiled),
             programs=cluster.programs(),
             images={image_key(s): p.image.manifest for s, p in platforms.items()},
             accelerator=self.accelerator,
@@ -392,3 +392,14 @@ def joined(to: Door, options: RunOptions, watch: Watch, say: Say) -> Iterator[Cl
             )
         cluster.differing(hosts.values())
         yield ClusterExecutor(link=link, hosts=hosts, options=options, watch=watch, say=say)
+
+
+def _trials(compiled: Compiled) -> int:
+    """Return the trials of each cell; ``InputError``: they are to be added during the run."""
+    trials = compiled.scenario.trials
+    if isinstance(trials, AutoTrials):
+        raise InputError(
+            "trials: auto runs on one host: a cluster's hosts compile the cells before they run",
+            hint="give a number, as in --trials 4, or remove --cluster",
+        )
+    return trials

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
@@ -26,12 +28,14 @@ from lab.model.result.document import (
     CellClock,
     CellMeasurement,
     CellResult,
+    Digest,
     Outcome,
+    PhaseSeconds,
     Result,
     Run,
     RunState,
 )
-from lab.model.result.measurement import UNCONTENDED, Check, Prediction
+from lab.model.result.measurement import UNCONTENDED, Check, Measurement, Prediction
 from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import Cell
 from lab.plugins import catalog
@@ -74,12 +78,7 @@ _ABSURD: Final = (
 def result_of(store: RunStore) -> Result:
     """Return the result, measured and judged from the raw output."""
     run, state = store.load_state()
-    reason = _MISSING[state]
-    judged, suites = [], []
-    for stored in run.cells:
-        one, raw = _cell(store, stored, run, reason)
-        judged.append(one)
-        suites.append(SuiteCell(cell=stored.cell, result=one.result, raw=raw))
+    judged, suites = _cells(store, run, _MISSING[state])
     environment = dict(run.environment)
     for stored in run.cells:
         finished = store.load_cell(stored.id)
@@ -105,6 +104,22 @@ def result_of(store: RunStore) -> Result:
     )
 
 
+def judged_of(store: RunStore) -> list[JudgedCell]:
+    """The cells of a run that is under way, measured, with what claims may ask of them."""
+    return _cells(store, store.load_run(), UNDER_WAY)[0]
+
+
+def _cells(
+    store: RunStore, run: StoredRun, missing: str
+) -> tuple[list[JudgedCell], list[SuiteCell]]:
+    judged, suites = [], []
+    for stored, *others in run.points:
+        one, raw = _cell(store, stored, run, missing)
+        suites.append(SuiteCell(cell=stored.cell, result=one.result, raw=raw))
+        judged.append(joined([one, *(_cell(store, o, run, missing)[0] for o in others)]))
+    return judged, suites
+
+
 _MISSING: Final = {
     RunState.RUNNING: UNDER_WAY,
     RunState.FINISHED: "its files are not there any more",
@@ -122,7 +137,7 @@ def tests_of_run(store: RunStore, result: Result) -> tuple[SuiteTest, ...]:
     return tests_of(
         [
             SuiteCell(cell=s.cell, result=results[s.id], raw=store.raw(store.cell_directory(s.id)))
-            for s in run.cells
+            for s, *_ in run.points
         ]
     )
 
@@ -191,6 +206,89 @@ def _cell(
         counted=measure.counted(stored.cell),
     )
     return one, raw
+
+
+def joined(seeds: Sequence[JudgedCell]) -> JudgedCell:
+    """One cell of those that differ in their seeds only. Seeds that have not run yet are left out.
+
+    If one seed did not end well, the cell did not: leaving it out would choose among seeds.
+    """
+    there = [one for one in seeds if one.result.outcome is not Outcome.SKIPPED] or seeds[:1]
+    first = there[0]
+    if len(there) == 1:
+        return first
+    results = [one.result for one in there]
+    wrong = next((r for r in results if r.outcome is not Outcome.DONE), None)
+    if wrong is not None:
+        number = next(one.seeds for one in there if one.result is wrong)
+        reason = f"seed {', '.join(map(str, number))}: {wrong.reason}"
+        update: dict[str, Any] = {"outcome": wrong.outcome, "reason": reason}
+        return replace(first, result=first.result.model_copy(update=update))
+    values: dict[tuple[str, str], list[CellMeasurement]] = {}
+    for result in results:
+        for m in result.measurements:
+            values.setdefault((m.workload, m.metric), []).append(m)
+    digests = [r.digest for r in results if r.digest is not None]
+    update = {
+        "measurements": tuple(
+            CellMeasurement.of_seeds(
+                Measurement(
+                    workload=ms[0].workload,
+                    metric=ms[0].metric,
+                    unit=ms[0].unit,
+                    values=tuple(v for m in ms for v in m.values),
+                )
+            )
+            for ms in values.values()
+            if len(ms) == len(there)
+        ),
+        "counters": tuple(
+            c.model_copy(update={"trial": number})
+            for number, result in enumerate(results, 1)
+            for c in result.counters
+        ),
+        "checks": _joined_checks(results),
+        "seconds": _sum([r.seconds for r in results]),
+        "guest_seconds": sum(r.guest_seconds or 0 for r in results) or None,
+        "digest": _joined_digest(digests) if len(digests) == len(there) else None,
+    }
+    shares = {
+        name: max(one.bitmap_shares.get(name, 0.0) for one in there) for name in first.bitmap_shares
+    }
+    return replace(
+        first,
+        result=first.result.model_copy(update=update),
+        seeds=tuple(seed for one in there for seed in one.seeds),
+        bitmap_shares=shares,
+    )
+
+
+def _joined_checks(results: Sequence[CellResult]) -> tuple[Check, ...]:
+    """Each check once; a failed one stands for those of all seeds."""
+    found: dict[tuple[str, str | None], Check] = {}
+    for result in results:
+        for check in result.checks:
+            known = found.setdefault((check.name, check.workload), check)
+            if known.passed and not check.passed:
+                found[check.name, check.workload] = check
+    return tuple(found.values())
+
+
+def _sum(seconds: Sequence[PhaseSeconds]) -> PhaseSeconds:
+    names = PhaseSeconds.model_fields
+    return PhaseSeconds(**{name: sum(getattr(s, name) for s in seconds) for name in names})
+
+
+def _joined_digest(digests: Sequence[Digest]) -> Digest:
+    def of(texts: Sequence[str]) -> str:
+        return hashlib.sha256(" ".join(texts).encode()).hexdigest()
+
+    return Digest(
+        inputs=of([d.inputs for d in digests]),
+        results=of([d.results for d in digests]),
+        seeds=tuple(seed for d in digests for seed in d.seeds),
+        snapshot=digests[0].snapshot,
+    )
 
 
 def _noise(cell: Cell, run: StoredRun, result: CellResult) -> dict[str, Spread]:

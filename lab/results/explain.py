@@ -27,7 +27,7 @@ def explanation_of_run(run: RunStore) -> tuple[CellExplanation, ...]:
     """Explain every cell of a run, with measured values and the members' counters."""
     results = {cell.id: cell for cell in result_of(run).cells}
     found = []
-    for stored in run.load_run().cells:
+    for stored, *_ in run.load_run().points:
         result = results[stored.id]
         busy = measure.busy_shares(stored.cell, run.raw(run.cell_directory(stored.id)))
         explained = tuple(beside(e, result) for e in explanations(stored.cell, busy))

@@ -204,7 +204,7 @@ def _cells_of(claim: Claim, run: StoredRun) -> list[str]:
     """Return ids of the cells of a claim, in the run's order."""
     return [
         cell.id
-        for cell in run.cells
+        for cell, *_ in run.points
         if any(matches(value.where, fields_of(cell.cell, (claim,))) for value in claim.values)
     ]
 

@@ -50,7 +50,7 @@ def page_of(store: RunStore, lab: str = "lab") -> Page:
         claims=run.claims,
         cells=tuple(
             _cell(store, stored, results[stored.id], [t for t in tests if t.cell == stored.id])
-            for stored in run.cells
+            for stored, *_ in run.points
         ),
         better={
             f"{workload.name}.{metric.name}": metric.better

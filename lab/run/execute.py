@@ -10,17 +10,19 @@ from typing import Any, Protocol
 
 from lab.compile.scenario.document import Compiled
 from lab.compile.scenario.identity import cell_id, identity
+from lab.core.errors import InputError
 from lab.host import images
 from lab.host.guest import registry as guests
 from lab.host.guest import snapshots
 from lab.model.image.manifest import Image
 from lab.model.result.document import Result
-from lab.model.scenario.document import Cell
+from lab.model.scenario.document import AutoTrials, Cell
 from lab.model.scenario.guest import Guest
 from lab.results.documents import result_of
 from lab.results.noise import noise_of
 from lab.run.environment import host_facts, image_facts
 from lab.run.guests import sweep
+from lab.run.more_trials import until_decided
 from lab.run.options import RunOptions
 from lab.run.preparation.fitting import check_arrays, check_images
 from lab.run.preparation.platforms import Platform, prepare
@@ -44,6 +46,10 @@ class Done:
 
 class Executor(Protocol):
     """Runs the cells of a run on this host or on a cluster."""
+
+    @property
+    def say(self) -> Say:
+        """Show a message to the user."""
 
     def place(self, guest: Guest, progress: images.Progress) -> Platform:
         """Return image and accelerator of a guest configuration."""
@@ -185,6 +191,13 @@ def _run_scenario(
     sweep()
     snapshots.trim({r.warm for r in guests.every() if guests.is_alive(r)})
     cells = compiled.cells if options.workloads else ()
+    if cells and resume is not None:  # seeds that `trials: auto` has added
+        cells += tuple(s.cell for _, *seeds in resume.load_run().points for s in seeds)
+    if isinstance(compiled.scenario.trials, AutoTrials) and options.keep and options.workloads:
+        raise InputError(
+            "no guest can be kept with trials: auto, since each trial has its own",
+            hint="remove --keep, or give a number of trials",
+        )
     real = executor.check_disks(cells or (compiled.base,), options.erase)
     place = executor.place(compiled.base.guest, progress)
     platforms = {compiled.base.guest.system: place}
@@ -207,6 +220,15 @@ def _run_scenario(
     left = [c for c in left if cell_id(c) not in taken]
     ready(store, place)
     kept = executor.run(store, compiled, platforms, left, real=real)
+    auto = compiled.scenario.trials
+    if isinstance(auto, AutoTrials) and cells:
+
+        def more(cells: Sequence[Cell]) -> None:
+            taken = executor.take(store, platforms, cells)
+            left = [c for c in cells if cell_id(c) not in taken]
+            executor.run(store, compiled, platforms, left, real=False)
+
+        until_decided(store, auto, options.jobs, more, executor.say)
     store.save_run(store.load_run().model_copy(update={"finished": now()}))
     result = result_of(store)
     store.save_result(result)

@@ -25,7 +25,8 @@ def stored(name: str, compiled: Compiled, texts: Sequence[str]) -> RunStore:
     run = found.load_run()
     require_same(found, compiled)
     mine = {cell_id(c) for c in compiled.cells}
-    theirs = {cell_id(c.cell) for c in run.cells}  # earlier versions made other ids
+    # Earlier versions made other ids; further seeds are those of `trials: auto`.
+    theirs = {cell_id(first.cell) for first, *_ in run.points}
     if mine != theirs:
         given = " ".join(f"--set {t}" for t in run.overrides) or "without --set"
         now = " ".join(f"--set {t}" for t in texts) or "without --set"

@@ -248,7 +248,7 @@ def _go(
     context: typer.Context,
     name: str,
     sets: list[str] | None,
-    trials: int | None,
+    trials: str | None,
     out: Path | None,
     how: RunOptions,
     where: Door | None,

@@ -25,16 +25,18 @@ from lab.core.yaml import Document, Override, dotted, first_wrong, override, rea
 from lab.model.scenario.document import (
     SERVED,
     Array,
+    AutoTrials,
     AxisValue,
     Cell,
     Disk,
     Scenario,
+    Trials,
     Workload,
     as_throttle,
 )
 from lab.model.scenario.fault import Fault
 from lab.model.scenario.filesystem import Filesystem
-from lab.model.scenario.guest import Guest
+from lab.model.scenario.guest import Clock, Guest
 from lab.plugins import catalog
 from lab.plugins.fio_options.options import OTHER_NAMES
 
@@ -72,7 +74,7 @@ def compile_scenario(
     path: Path,
     *,
     overrides: Sequence[Override] = (),
-    trials: int | None = None,
+    trials: Trials | None = None,
     known: Known = nobody,
 ) -> Compiled:
     """Read, override, validate, and expand a file; ``InputError`` names file, line and key.
@@ -87,7 +89,7 @@ def compile_document(
     original: Document,
     *,
     overrides: Sequence[Override] = (),
-    trials: int | None = None,
+    trials: Trials | None = None,
     known: Known = nobody,
 ) -> Compiled:
     """Compile a document that was read or made; ``path`` is its source."""
@@ -140,7 +142,7 @@ def _expand(
     path: Path,
     original: Document,
     overrides: Sequence[Override],
-    trials: int | None,
+    trials: Trials | None,
     known: Known,
 ) -> tuple[tuple[Cell, ...], Scenario, Document]:
     written = original.with_disks(_whole_throttle)  # so that --set and axes find its fields
@@ -159,6 +161,14 @@ def _expand(
             axes = ", ".join(f"{k}: {v}" for k, v in cell.axes.items())
             raise document.wrong(("matrix",), f"makes the same cell twice, with {axes}")
         seen.add(point)
+    if isinstance(scenario.trials, AutoTrials) and any(
+        cell.guest.clock is Clock.REAL for cell in cells
+    ):
+        raise document.wrong(
+            ("trials",),
+            "auto needs virtual time, where each trial has a seed: set guest.clock to virtual, or"
+            " give a number",
+        )
     if not overrides:  # with --set a claim may lose its cell: it is then not tested
         scenario = with_defaults(scenario, cells)
         check_claims(scenario, document, cells)
@@ -262,7 +272,7 @@ class _Cells:
         cell = Cell.model_construct(
             scenario=self._name,
             axes=written,
-            trials=self._scenario.trials,
+            trials=1 if isinstance(self._scenario.trials, AutoTrials) else self._scenario.trials,
             seed=self._scenario.seed,
             timeout=self._scenario.timeout,
             **parts,

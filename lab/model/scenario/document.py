@@ -107,6 +107,9 @@ def as_throttle(value: object) -> object:
     return {"total_bytes_per_second": value} if plain else value
 
 
+MOST_TRIALS: Final = 32
+"""Trials of the last look at a claim (``lab/analysis/sequential.py``)."""
+
 SERVED: Final = ("hdd", "ssd")
 """Disk models with a disk server. Their defaults are ``format: raw`` and ``cache: writeback``."""
 
@@ -310,6 +313,31 @@ class Source(Model):
     url: str | None = None
 
 
+class AutoTrials(Model):
+    """Trials with new seeds until every claim is decided."""
+
+    auto: Literal[True] = True
+    most: int = Field(default=MOST_TRIALS, ge=1, le=MOST_TRIALS)
+    """Trials of a cell, at most."""
+    minutes: Annotated[float, Field(gt=0)] | None = None
+    """No further trials begin that would end later; ``None``: no limit."""
+
+
+def _trials(value: object) -> object:
+    return {"auto": True} if value == "auto" else value
+
+
+Trials = Annotated[
+    Annotated[int, Field(ge=1, le=1000)] | AutoTrials,
+    BeforeValidator(
+        _trials,
+        json_schema_input_type=Annotated[int, Field(ge=1, le=1000)] | Literal["auto"] | AutoTrials,
+    ),
+    Says("a number from 1 to 1000, or auto"),
+]
+"""A number of trials, or a rule for it."""
+
+
 class Scenario(Model):
     """One file in ``scenarios/``: one question."""
 
@@ -337,9 +365,9 @@ class Scenario(Model):
     """Faults to inject, and when."""
     matrix: Matrix = Matrix()
     """Lists of values; each combination is a cell."""
-    trials: int = Field(default=1, ge=1, le=1000)
+    trials: Trials = 1
     """How often each workload is repeated in a cell, in rounds. In virtual time each trial has a
-    guest and a seed of its own."""
+    guest and a seed of its own. ``auto``, in virtual time: until the claims are decided."""
     seed: int = Field(default=1, ge=1, le=1_000_000)
     """Seed of the first trial: drives' angles, places that workloads draw, and in virtual time
     addresses of processes. In virtual time the next trial has the next seed; in real time all
