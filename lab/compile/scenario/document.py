@@ -18,6 +18,7 @@ from lab.compile.scenario.claims import check_claims, with_defaults
 from lab.compile.scenario.fields import look_up
 from lab.compile.scenario.identity import identities
 from lab.compile.scenario.profile import with_profiles
+from lab.compile.scenario.short_claims import with_long_claims
 from lab.core.base import Model
 from lab.core.errors import InputError
 from lab.core.units import same_value
@@ -99,6 +100,7 @@ def compile_document(
             " scenario",
             hint=f"run it with: lab run matrix {path}",
         )
+    original = with_long_claims(original)  # before --set takes an axis away
     cells, scenario, document = _expand(path, original, overrides, trials, known)
     published = cells
     if overrides:

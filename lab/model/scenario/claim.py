@@ -152,6 +152,12 @@ def same_field(
 Expectation = Annotated[Bound | Ratio | Order | Same | Monotonic, Field(discriminator="kind")]
 
 
+def _long(value: object) -> object:
+    if isinstance(value, str):
+        raise ValueError("expected a mapping; the short form is for scenario files")
+    return value
+
+
 class Claim(Model):
     """A published statement, its source, and the expectation that confirms it."""
 
@@ -162,7 +168,8 @@ class Claim(Model):
     source: str | None = None
     published: Quantity | None = None
     """The published value, in the metric's unit."""
-    expect: Expectation
+    expect: Annotated[Expectation, BeforeValidator(_long, json_schema_input_type=Expectation | str)]
+    """In the long form. Scenario files may have it in one line: ``write[5] >= 2 * write[3]``."""
 
     @property
     def values(self) -> tuple[Value, ...]:
