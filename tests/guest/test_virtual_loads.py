@@ -94,7 +94,7 @@ def test_a_bare_drive_and_an_array_are_as_fast_as_theory_says(
     lab_home: Home, image: str, tmp_path: Path
 ) -> None:
     read = {"name": "load", "rw": "randread", "iodepth": 4, "io_size": "4MiB"}
-    write = {"name": "load", "rw": "randwrite", "iodepth": 4, "time_based": True, "runtime": "3s"}
+    write = {"name": "load", "rw": "randwrite", "iodepth": 1, "time_based": True, "runtime": "5s"}
     array = {"level": 5, "chunk": "64KiB", "component_size": "1GiB", "bitmap": "internal"}
     array |= {"bitmap_chunk": "1MiB", "initial_sync": "assume_clean"}
     found = []
