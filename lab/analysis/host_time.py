@@ -1,7 +1,7 @@
 """Host seconds of sealed cells, estimated from the requests and bytes of their workloads.
 
-A sealed guest's own time says little about them: while it waits, no host time passes, and drives
-at full speed keep its processor busy.
+The guest's clock does not show them: while the guest waits, no host time passes, and drives at full
+speed keep its CPU busy.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ WRITE: Final = 0.0014
 COPIED: Final = 200e6
 """Bytes per second that a guest and its disks copy, at least."""
 GUEST: Final = 2.0
-"""Host seconds of a guest beside its workloads. From a snapshot to its results, with 40 MiB written
-in between, 1.9 s were measured."""
+"""Host seconds of a guest in addition to its workloads. From a snapshot to its results, with 40 MiB
+written in between, 1.9 s were measured."""
 
 
 def host_seconds(cell: Cell) -> dict[str, float]:

@@ -8,7 +8,7 @@ depend on each other, and stopping at any of them is allowed.
 From 17 trials on the limits are two of the values in order, which is exact for every distribution
 (Conover 1999, "Practical Nonparametric Statistics", section 3.2). Fewer than 17 values cannot do
 that: if half of the seeds come out above the bound and half below, n of them are on one side with a
-probability of ``2 ** (1 - n)``. So the early looks are Student's t, never narrower than the scatter
+probability of ``2 ** (1 - n)``. So the early looks are Student's t, never narrower than the spread
 of all cells of the kind allows. They decide what is far from its bound.
 
 Why this method, and what was simulated: docs/decisions/0025-sequential-trials.md.
@@ -40,7 +40,7 @@ LEAST: Final = LOOKS[0]
 MOST: Final = LOOKS[-1]
 """The largest budget of ``trials: auto``."""
 ENOUGH: Final = min(RANKS) - 2
-"""Degrees of freedom that the scatter of a kind needs for an early look. In cells with two states
+"""Degrees of freedom that the spread of a kind needs for an early look. In cells with two states
 one shows only one of them in all its trials with a probability of 1/2 for each degree of
 freedom."""
 

@@ -1,7 +1,7 @@
 """Digest of a sealed guest's inputs. It is known before the guest runs.
 
-The digest includes how a snapshot is made, not its bytes. Snapshots made anew by the same commands
-had the same bytes (``snapshot.round_clock``). ``Digest.snapshot`` records the bytes' own digest.
+The digest includes how a snapshot is made, not its bytes. Repeated snapshots had the same bytes
+(``snapshot.round_clock``). ``Digest.snapshot`` records the bytes' own digest.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ it, two behind (QEMU, ``softmmu/cpu-timers.c: vmstate_timers``)."""
 
 
 def round_clock(state: Path) -> int:
-    """Set the clock of a saved guest to a whole second, at least one ahead; return nanoseconds.
+    """Set the clock in a snapshot to a whole second, at least one ahead; return nanoseconds.
 
     When the guest has stopped, QEMU may still move the clock to the next timer, depending on the
     host's load. Of three snapshots two were 2.8 ms ahead of the third: dd took 1.36136 s in their
