@@ -1,4 +1,4 @@
-"""Scheduling: tables of states and actions, and runs that are played to their end."""
+"""Scheduling: tables of states and actions, and simulated runs from start to end."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tests.properties import examples
 
 A, B = Guest(memory=512 * MIB), Guest(memory=640 * MIB)
 V, W = (g.model_copy(update={"clock": Clock.VIRTUAL}) for g in (A, B))
-"""With virtual time."""
+"""The same configurations in virtual time."""
 NEED = Need(memory=700 * MIB, space=GIB, rate=1e6, cores=0.3)
 ROOM = Room(memory=100 * GIB, space=100 * GIB, rate=1e12, cores=1.5)
 TIGHT = replace(ROOM, memory=RESERVE + 100 * MIB)
@@ -354,12 +354,12 @@ def test_a_guest_that_failed_is_replaced_until_its_configuration_is_at_fault(
 
 @dataclass
 class World:
-    """Carries actions out on states alone; guests and cells end as dice have it."""
+    """Carries actions out on states only; a random generator decides how guests and cells end."""
 
     now: SchedulerState
     dice: random.Random
     given: dict[str, str] = field(default_factory=dict)
-    """Worker to its cell."""
+    """Cell by worker."""
     retried: set[str] = field(default_factory=set)
     repeats: dict[str, int] = field(default_factory=dict)
     finished: list[str] = field(default_factory=list)
@@ -419,7 +419,7 @@ class World:
                 raise AssertionError(action)
 
     def event(self) -> None:
-        """Something happens to one of the workers that are at work."""
+        """Simulate an event of a busy worker."""
         assert [w for w in self.now.workers if w.busy], "nobody works, and nothing will happen"
         worker = self.dice.choice([w for w in self.now.workers if w.busy])
         given = self.given.pop(worker.id, "")
@@ -484,7 +484,7 @@ class World:
 def test_every_run_comes_to_its_end(
     seed: int, guests: list[Guest], limit: int, memory: int, stays: Guest | None
 ) -> None:
-    """Whatever happens in whatever order, each cell is finished once and no guest is left over."""
+    """With any events in any order, each cell is finished once and no guest is left."""
     dice = random.Random(seed)
     cells = tuple(
         cell(
@@ -513,7 +513,7 @@ def test_every_run_comes_to_its_end(
 
 
 def test_actions_name_what_they_act_on() -> None:
-    """Each kind of action is reached by a row above, or by a run that is played."""
+    """A table row above or a simulated run reaches each kind of action."""
     kinds = {type(a) for _, actions in PLACEMENTS.values() for a in actions}
     settled = {Finish, Retry, Repeat, Tolerate, DiscardSnapshot, GiveUp}
     assert kinds | settled == set(scheduler.Action.__args__)

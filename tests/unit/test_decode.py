@@ -1,4 +1,4 @@
-"""YAML to data: the place of everything, and nothing that a hostile file could do."""
+"""YAML to data: the line of each value, and resistance to hostile files."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_merge_keys_give_way_to_own_ones_and_earlier_to_later() -> None:
     document = read("a: &a {x: 1, y: 1}\nb: &b {x: 2, z: 2}\nc:\n  y: 3\n  <<: [*a, *b]\n")
     assert document.data["c"] == {"x": 1, "y": 3, "z": 2}
     assert document.lines["c", "y"] == 4
-    assert document.lines["c", "z"] == 2  # where the value stands
+    assert document.lines["c", "z"] == 2  # the line of the value
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ PIECES = [
 
 
 def validated(document: Document) -> str:
-    """What is wrong with it, or nothing."""
+    """Return the error, or an empty text."""
     try:
         validate(Scenario, document)
     except InputError as error:
@@ -355,7 +355,7 @@ WORDS = """\
 [~, yes, No, on, 010, 0o17, 0x1f, 0b1, 1_000, 1e3, .5, .inf, 1:30, 2026-11-23, <<, =, '~', "a\\tb",
   é, "\\x41", '', null, TRUE, 5MiB, -1, +1, !!str 5, !!int '5', &a x, *a]
 """
-"""Where YAML 1.1 and 1.2, or two parsers, might differ."""
+"""Values that YAML 1.1 and 1.2, or two parsers, may read differently."""
 FILES = [
     path
     for directory in ("scenarios", "matrices", "images")
@@ -373,7 +373,7 @@ def test_libyaml_and_the_parser_in_python_read_the_same(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick = read(text)
-    monkeypatch.setattr(decode, "_SLOW", re.compile(""))  # everything is
+    monkeypatch.setattr(decode, "_SLOW", re.compile(""))  # every text is slow
     slow = read(text)
     assert (quick.data, dict(quick.lines)) == (slow.data, dict(slow.lines))
 

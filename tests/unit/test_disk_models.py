@@ -1,4 +1,4 @@
-"""``hdd`` and ``ssd`` as plug-ins: what they refuse, and the steps that a cell gets of them."""
+"""``hdd`` and ``ssd`` as plug-ins: refused parameters, and the steps of a cell."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_the_guest_reaches_the_socket_that_the_server_makes(tmp_path: Path) -> N
 
 
 def test_the_longest_serials_sockets_fit_where_qemus_own_do() -> None:
-    """QEMU's monitor decides how long a guest's directory may be; a disk's sockets are shorter."""
+    """QEMU's monitor limits the length of a guest's directory; a disk's sockets are shorter."""
     longest = f"/disks/{'x' * SERIAL_BYTES}.raw"
     monitor = "/lib/qemu/domain-1-lab/monitor.sock"
     assert len(control_path(longest)) <= len(monitor) + 1
@@ -204,7 +204,7 @@ def test_a_modelled_disks_rate_is_known_to_the_schedule() -> None:
     [
         ({"total_bytes_per_second": 5 * MIB}, 5 * MIB),
         ({"read_bytes_per_second": MIB, "write_bytes_per_second": 2 * MIB}, 3 * MIB),
-        ({"read_bytes_per_second": MIB}, 0),  # what is written has no limit
+        ({"read_bytes_per_second": MIB}, 0),  # writes have no limit
         ({"total_operations_per_second": 50}, 50 * 1280 * KIB),
         ({"total_operations_per_second": 50, "total_bytes_per_second": MIB}, MIB),
         ({"read_operations_per_second": 10, "write_bytes_per_second": MIB}, 12800 * KIB + MIB),
@@ -214,7 +214,7 @@ def test_a_modelled_disks_rate_is_known_to_the_schedule() -> None:
 def test_what_a_throttle_lets_through_is_known_to_the_schedule(
     limits: dict[str, int], rate: int
 ) -> None:
-    """A limit on operations too: cells of such disks ran one after the other."""
+    """Limits on operations count too: cells of such disks ran one after the other."""
     assert rate_of(Disk.model_validate({"model": "throttle", "throttle": limits})) == rate
 
 
@@ -271,7 +271,7 @@ def test_the_plan_prints_servers_as_shell(tmp_path: Path, lab_home: Path) -> Non
 
 
 def test_a_stream_fills_a_flash_disks_cable() -> None:
-    """Its data sheet's figure; a page too small would leave the channels behind."""
+    """The rate is the data sheet's; too small pages would leave channels idle."""
     drive = ssd.PRESETS["ssd_sata"]
     assert drive.channels * drive.page / drive.read_latency > drive.link_rate
 

@@ -1,4 +1,4 @@
-"""The disk server over NBD: the right bytes, whatever is done to it."""
+"""The disk server over NBD returns the right bytes after any requests and faults."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(
     bool(servers.missing_programs()), reason=f"needs {servers.PACKAGES}"
 )
 SPAN = 16 << 20
-"""Bytes that the random operations touch: few enough that they meet each other."""
+"""Range of random operations in bytes: small enough that they overlap."""
 SECTOR = 512
 POOL = random.Random(7).randbytes(1 << 20)
 DRIVES: dict[str, HardDrive | SolidStateDrive] = {
@@ -45,18 +45,18 @@ def _home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 class Reference:
-    """What the disk should hold, and which requests may be on the way beside each other."""
+    """Expected contents of the disk, and the requests that may be in flight together."""
 
     def __init__(self, size: int, seed: int) -> None:
         self.data = bytearray(size)
         self.random = random.Random(seed)
         self.unflushed: dict[int, list[bytes]] = {}
-        """By sector: what it held at the last flush, and each write since; one of them survives."""
+        """By sector: contents at the last flush, and each write since; one of them survives."""
         self.bad: list[tuple[int, int]] = []
-        """Ranges that give an error."""
+        """Ranges that return an error."""
 
     def choose(self, busy: dict[int, tuple[int, int, int]]) -> tuple[int, int]:
-        """A place that no request on the way touches."""
+        """Return a range that no request in flight touches."""
         while True:
             length = self.random.choice((1, 1, 7, 8, 8, 8, 16, 64)) * SECTOR
             offset = self.random.randrange((len(self.data) - length) // SECTOR) * SECTOR
@@ -73,7 +73,8 @@ class Reference:
         self.data[offset : offset + len(data)] = data
 
     def settle(self, found: bytes) -> int:
-        """After a loss: each sector must hold one of what it may; how many went back."""
+        """After a loss, check that each sector has one of its possible contents; return the old
+        ones."""
         back = 0
         for start, held in self.unflushed.items():
             now = found[start : start + SECTOR]
@@ -89,7 +90,7 @@ class Reference:
 
 
 def drain(client: Client, reference: Reference, sent: dict[int, bytes], down_to: int) -> None:
-    """Take replies in, and hold each against the reference."""
+    """Receive replies, and compare each with the reference."""
     while len(client.pending) > down_to:
         kinds = dict(client.pending)
         handle, error, data = client.collect()
@@ -105,7 +106,7 @@ def drain(client: Client, reference: Reference, sent: dict[int, bytes], down_to:
 
 
 def exercise(server: DiskServer, operations: int, *, seed: int, depth: int = 32) -> Reference:
-    """Random reads, writes, FUA writes and flushes, ``depth`` on the way."""
+    """Send random reads, writes, FUA writes and flushes, with ``depth`` in flight."""
     reference = Reference(SPAN, seed)
     client = server.client()
     sent: dict[int, bytes] = {}
@@ -125,7 +126,7 @@ def _random_operations(
     for number in range(operations):
         drain(client, reference, sent, depth - 1)
         if number % 500 == 499:
-            # What was acknowledged before a flush is safe once it is answered.
+            # Writes acknowledged before a flush are safe once the flush has ended.
             drain(client, reference, sent, 0)
             client.flush()
             reference.unflushed.clear()
@@ -141,7 +142,7 @@ def _random_operations(
 
 
 def exercise_with_faults(server: DiskServer, operations: int, *, seed: int) -> dict[str, int]:
-    """The same with errors on some ranges, and the cache lost again and again."""
+    """The same with errors on some ranges, and repeated losses of the cache."""
     reference = Reference(SPAN, seed)
     client = server.client()
     sent: dict[int, bytes] = {}
@@ -176,7 +177,7 @@ def test_random_operations_return_the_right_bytes(
 
 
 def overlap(server: DiskServer, wanted: int) -> None:
-    """So many requests of one connection are with the drive at once, however fast the host is."""
+    """Keep so many requests of one connection in flight at once, on a host of any speed."""
     client = server.client()
     server.order("stall release")
     for number in range(16):
@@ -198,7 +199,7 @@ def test_under_faults_no_byte_is_wrong_that_was_flushed(tmp_path: Path, name: st
         found = exercise_with_faults(server, 6000, seed=5)
         assert found["losses"] == 3
         assert server.statistics()["errors"] > 0
-        if name == "ssd":  # an hdd that nobody waits for has destaged most of it
+        if name == "ssd":  # an hdd at speed=0 has already written most of it
             assert found["back"] > 0
 
 
@@ -261,7 +262,7 @@ def test_errors_hit_their_range_and_as_often_as_they_are_told(tmp_path: Path) ->
 
 def test_a_lost_cache_loses_what_was_not_flushed_and_nothing_else(tmp_path: Path) -> None:
     slow = replace(HDD["hdd_7200"], average_seek=1.0, full_stroke=2.0)
-    with running(tmp_path, slow, size=SPAN) as server:  # the arm is on its way meanwhile
+    with running(tmp_path, slow, size=SPAN) as server:  # while the arm moves
         client = server.client()
         client.write(0, b"a" * 4096, flags=FUA)
         client.write(0, b"b" * 4096)
@@ -287,7 +288,7 @@ def test_a_killed_server_loses_its_cache_and_an_ended_one_does_not(tmp_path: Pat
 
 
 def test_a_server_outlives_the_process_that_started_it(tmp_path: Path) -> None:
-    """The guest of `lab up` keeps its disks; nbdkit asks to be ended with its parent."""
+    """The guest of `lab up` keeps its disks; nbdkit normally ends with its parent."""
     code = (
         "import sys; from pathlib import Path; from tests.nbd import DRIVE, DiskServer\n"
         "server = DiskServer(Path(sys.argv[1]), DRIVE, size=1 << 24)\n"

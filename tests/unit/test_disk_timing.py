@@ -1,8 +1,8 @@
-"""The disk server's times against what the drive's figures say they must be.
+"""The disk server's times are those of the drive's values.
 
-Most of it runs on the model's own clock, where nobody waits (``speed=0``): the figures are then the
-model's alone, and thousands of requests take a second. What only real time can show, queues and
-lateness, is measured on this host.
+Most tests use the model's own clock (``speed=0``): results then depend only on the model, and
+thousands of requests take a second. Queues and late replies exist only in real time, so these tests
+measure on this host.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(
 DRIVE = HDD["hdd_7200"]
 SIZE = 4 << 30
 WITHIN = 0.03
-"""How far a model figure may be off: three times what the mean of 3000 random requests strays."""
+"""Largest relative error of a model's value: three times the error of the mean of 3000 requests."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -46,7 +46,7 @@ def _home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 class Clock:
-    """How much of the model's time passes between two looks."""
+    """Model time between two readings."""
 
     def __init__(self, server: DiskServer) -> None:
         self._server = server
@@ -63,7 +63,7 @@ def places(count: int, *, seed: int = 1, size: int = SIZE) -> Iterator[int]:
 
 
 def random_reads(server: DiskServer, count: int = 3000) -> float:
-    """Requests per model second, one at a time."""
+    """Return random reads per model second, one at a time."""
     client, clock = server.client(), Clock(server)
     for place in places(count):
         client.read(place, SMALL)
@@ -72,7 +72,7 @@ def random_reads(server: DiskServer, count: int = 3000) -> float:
 
 
 def sequential_reads(server: DiskServer, place: int, count: int = 120) -> float:
-    """Bytes per model second from ``place`` on, without the way there."""
+    """Return bytes per model second from ``place`` on, without the seek to it."""
     client = server.client()
     client.read(place, LARGE)
     clock = Clock(server)
@@ -83,7 +83,7 @@ def sequential_reads(server: DiskServer, place: int, count: int = 120) -> float:
 
 
 def write_and_flush(server: DiskServer, count: int = 1500) -> float:
-    """Model seconds of a random write and a flush."""
+    """Return model seconds of a random write and a flush."""
     client, clock = server.client(), Clock(server)
     for place in places(count, seed=2):
         client.write(place, b"x" * SMALL)
@@ -93,7 +93,7 @@ def write_and_flush(server: DiskServer, count: int = 1500) -> float:
 
 
 def one_place_and_flush(server: DiskServer, count: int = 200) -> float:
-    """Writes of one place in a model second, each with a flush."""
+    """Return writes of one place per model second, each with a flush."""
     client = server.client()
     client.write(1 << 30, b"x" * SMALL)
     client.flush()
@@ -105,11 +105,11 @@ def one_place_and_flush(server: DiskServer, count: int = 200) -> float:
     return count / clock.passed()
 
 
-# --- what flushes cost ---------------------------------------------------------------------------
+# --- cost of flushes -----------------------------------------------------------------------------
 
 
 def flush_seconds(drive: HardDrive | SolidStateDrive) -> float:
-    """Mean seconds of a random write, acknowledged by the cache, and the flush after it."""
+    """Return mean seconds of a random write into the cache, and the flush after it."""
     cached = drive.overhead + SMALL / drive.link_rate
     if isinstance(drive, SolidStateDrive):
         return cached + drive.write_latency + drive.overhead + drive.flush_latency
@@ -118,7 +118,7 @@ def flush_seconds(drive: HardDrive | SolidStateDrive) -> float:
     return cached + drive.average_seek + drive.revolution / 2 + drive.write_settle + transfer
 
 
-# --- a drive's figures ---------------------------------------------------------------------------
+# --- a drive's values ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("drive", HDD.values(), ids=HDD)
@@ -192,7 +192,7 @@ def test_a_flush_that_does_not_drain_misses_its_rates(tmp_path: Path) -> None:
 
 
 def test_a_request_a_little_ahead_costs_what_lies_between(tmp_path: Path) -> None:
-    """The skip-over rule: reading every other 64 KiB takes as long as reading all of them."""
+    """Skip-over rule: reading every other 64 KiB takes as long as reading all of them."""
     plain = replace(DRIVE, read_ahead=0, overhead=0.0)
     gap, count = 65536, 200
     with running(tmp_path, plain, size=SIZE, speed=0) as server:
@@ -207,7 +207,7 @@ def test_a_request_a_little_ahead_costs_what_lies_between(tmp_path: Path) -> Non
 
 
 def test_a_stream_that_begins_again_is_read_again(tmp_path: Path) -> None:
-    """The drive's memory holds the last few MiB, not all that it has ever read."""
+    """The drive's memory holds the last few MiB, not everything that it has read."""
     count = 64
     with running(tmp_path, DRIVE, size=SIZE, speed=0) as server:
         client = server.client()
@@ -296,7 +296,7 @@ def test_an_ssd_meets_its_figures_and_collects_garbage(tmp_path: Path) -> None:
         written = 1024 * (drive.overhead + drive.write_latency + SMALL / drive.link_rate)
         stalls = server.statistics()["collections"]
         assert stalls == 4
-        assert clock.passed() == pytest.approx(written + 3 * 0.5, rel=WITHIN)  # the last one: ahead
+        assert clock.passed() == pytest.approx(written + 3 * 0.5, rel=WITHIN)  # not the last
         client.close()
 
 
@@ -317,7 +317,7 @@ def test_the_ssds_preset_is_its_data_sheet() -> None:
 
 
 def keep_in_flight(client: Client, depth: int, count: int, seed: int) -> float:
-    """Random reads, ``depth`` on the way; requests per second of this host's time."""
+    """Return random reads per second of this host, with ``depth`` in flight."""
     more = places(count, seed=seed)
     began = time.perf_counter()
     for _ in range(depth):
@@ -335,7 +335,7 @@ def keep_in_flight(client: Client, depth: int, count: int, seed: int) -> float:
 
 
 def quickest(server: DiskServer, rate: Callable[[Client], float], enough: float) -> float:
-    """The highest rate of several: in the others the host was busy. No more than are needed."""
+    """Return the highest rate of several, since the host may be busy; stop once it is enough."""
     best = 0.0
     for _ in range(10):
         client = server.client()
@@ -355,7 +355,7 @@ def test_a_queue_of_sixteen_is_served_at_the_expected_rate(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("link", [42_000_000, 400_000_000])
 def test_two_streams_of_requests_share_one_cable(tmp_path: Path, link: int) -> None:
-    """Depth 2: the medium's rate, or the cable's where that is slower."""
+    """Depth 2: the medium's rate, or a slower cable's."""
     count = 40
 
     def rate(client: Client) -> float:
@@ -376,7 +376,7 @@ def test_two_streams_of_requests_share_one_cable(tmp_path: Path, link: int) -> N
 
 
 def test_a_drive_without_a_queue_reads_on_until_the_next_command_has_come(tmp_path: Path) -> None:
-    """Requests that wait for their turn from the beginning find what was read ahead by then."""
+    """A request that waits from the beginning is served from the bytes read ahead until then."""
     usb = replace(
         DRIVE,
         queue_depth=1,
@@ -407,7 +407,7 @@ def test_a_queue_without_rotation_is_not(tmp_path: Path) -> None:
 
 
 def test_four_drives_with_64_requests_each_answer_all_of_them_in_time(tmp_path: Path) -> None:
-    """The done-when: lateness of 5 ms in the median at most, and none lost."""
+    """Requirement: median delay of at most 5 ms, and no lost request."""
     started = [DiskServer(tmp_path, DRIVE, size=SIZE, name=f"disk{n}") for n in range(4)]
     try:
         clients = [server.client() for server in started]
@@ -426,7 +426,7 @@ def test_four_drives_with_64_requests_each_answer_all_of_them_in_time(tmp_path: 
 
 
 def test_a_request_in_a_crowd_does_not_wait_for_ever(tmp_path: Path) -> None:
-    """Ageing: the longest wait of a request at depth 32 is a few times the mean, not more."""
+    """Ageing: the longest wait of a request at depth 32 is at most a few times the mean."""
     with running(tmp_path, DRIVE, size=SIZE) as server:
         client = server.client()
         since: dict[int, float] = {}
@@ -463,7 +463,7 @@ def test_each_preset_is_met_in_real_time(tmp_path: Path, name: str) -> None:
 
 
 def _real_sequential(client: Client) -> float:
-    """Two on the way: while this side copies one, the drive has the next."""
+    """Two requests in flight: while this process copies one, the drive has the next."""
     client.read(0, LARGE)
     began = time.perf_counter()
     client.submit(READ, LARGE, LARGE)
@@ -487,7 +487,7 @@ def _real_flush(client: Client) -> float:
 def test_without_a_queue_commands_go_over_the_cable_one_by_one(
     tmp_path: Path, depth: int, serial: bool
 ) -> None:
-    """Sixteen small reads of what was read ahead: their commands' times add up, or pass at once."""
+    """Sixteen small reads of bytes read ahead: the times of their commands add up, or overlap."""
     slow = replace(DRIVE, overhead=0.02, queue_depth=depth)
     with running(tmp_path, slow, size=SIZE) as server:
         client = server.client()
@@ -504,7 +504,7 @@ def test_without_a_queue_commands_go_over_the_cable_one_by_one(
 
 
 def test_who_waits_for_room_goes_on_when_a_write_through_has_made_it(tmp_path: Path) -> None:
-    """All that lies in the cache is written over by more than it holds: nothing is to destage."""
+    """The whole cache is overwritten by more than it holds, so there is nothing to write back."""
     small = replace(
         DRIVE,
         write_cache=512 << 10,
@@ -515,7 +515,7 @@ def test_who_waits_for_room_goes_on_when_a_write_through_has_made_it(tmp_path: P
     )
     with running(tmp_path, small, size=SIZE) as server:
         client = server.client()
-        for number in range(60):  # each a way of the arm's own
+        for number in range(60):  # each needs a seek
             client.write(2 * number * SMALL, bytes(SMALL))
         client.submit(WRITE, 0, data=bytes(512 << 10))
         client.submit(WRITE, 1 << 30, data=bytes(490 << 10))

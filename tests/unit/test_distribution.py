@@ -1,4 +1,4 @@
-"""How tests are distributed: every test runs once, groups in one process, the last one alone."""
+"""Distribution of tests: every test runs once, a group in one process, the last group alone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ TESTS = [
 
 @dataclass(eq=False)
 class Process:
-    """As xdist's: it runs a test when it has the next one, or was told that there is none."""
+    """A process like xdist's: it runs a test when it has the next one, or knows that there is
+    none."""
 
     queue: list[int] = field(default_factory=list)
     shutting_down: bool = False
@@ -46,9 +47,9 @@ class Process:
 
 
 def distribute(tests: list[str], processes: int, draw: random.Random) -> list[list[str]]:
-    """Run them as if they took random times; return what each process ran.
+    """Run the tests with random durations; return the tests of each process.
 
-    Assert that no other process is at work, or has anything left, when a test of `ALONE` begins.
+    Assert that no other process runs or has a test when a test of `ALONE` begins.
     """
     tests = sorted(tests, key=order)
     config: Any = SimpleNamespace(

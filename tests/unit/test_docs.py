@@ -1,7 +1,7 @@
-"""The documents: each command can be typed, each scenario is right, each file does what it says.
+"""Documents: each command can be typed, each scenario is valid, each file works as described.
 
-A fenced block with ``title="PATH"`` is a whole file. Blocks of ``sh`` are commands: those that need
-no guest are run, in the order of the page; of the others the command line is parsed.
+A fenced block with ``title="PATH"`` is a whole file. Blocks of ``sh`` are commands. Those that need
+no guest are run in the order of the page; the command line of the others is parsed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ GUESTS = (
     "doctor",
     "cluster",
 )
-"""Commands that boot, or look at what is up on this host: their lines are parsed only."""
+"""Commands that boot or depend on this host's guests: they are only parsed."""
 OTHERS = ("make", "git", "cd", "export")
 TARGETS = re.compile(r"^([a-z-]+):", re.MULTILINE)
 
@@ -74,7 +74,7 @@ def page(name: str) -> list[Block]:
 
 
 def lines(text: str) -> Iterator[list[str]]:
-    """Words of each command; what stands behind a pipe or a redirection is the shell's."""
+    """Yield the words of each command, without the shell's pipes and redirections."""
     for line in text.splitlines():
         lexer = shlex.shlex(line, posix=True, punctuation_chars="|>")
         lexer.whitespace_split = True
@@ -85,7 +85,7 @@ def lines(text: str) -> Iterator[list[str]]:
 
 
 def parse(words: Sequence[str]) -> None:
-    """Have the command line parse them, and do nothing."""
+    """Parse the command line without running it."""
     command: Any = typer.main.get_command(app)
     name, rest = "lab", list(words)
     if rest == ["--install-completion"]:
@@ -109,7 +109,7 @@ def write(block: Block, base: Path) -> None:
 
 
 def own_command(words: list[str]) -> list[str] | None:
-    """The words behind ``lab``; ``None``: it is another program's line, which is known."""
+    """Return the words after ``lab``; ``None``: the line is of another known program."""
     program = words[0].rpartition("/")[2]
     if program == "lab":
         return words[1:]
@@ -126,7 +126,7 @@ def placeholder(word: str) -> bool:
 @pytest.mark.parametrize("name", [p for p in PAGES if p not in {f"howto/{a}" for a in ADDED}])
 def test_each_command_of_a_page_works(cli: Cli, name: str) -> None:
     stored_run(cli.home / "data" / "runs")
-    # A user's own place for what the page adds: the package is not touched.
+    # The page's additions go to the user's own directory, not into the package.
     own = cli.base / ".config" / "lab"
     for block in page(name):
         if block.file.startswith("images/"):
@@ -147,7 +147,7 @@ def test_each_command_of_a_page_works(cli: Cli, name: str) -> None:
 
 
 def whole(fragment: dict[str, Any]) -> dict[str, Any]:
-    """A scenario with these of its keys in place of others; one that reads and writes."""
+    """Return a scenario with these keys replaced; it writes and reads."""
     base = YAML().load(_NEW)
     base["workloads"].append(
         {"name": "read", "tool": "dd", "if": "{target}", "bs": "1MiB", "count": 9}
@@ -163,7 +163,7 @@ SNIPPETS = [
     for name in (*PAGES, "../README", "../ARCHITECTURE")
     for number, block in enumerate(page(name))
     if block.language == "yaml" and not block.file.startswith((".", "images/"))
-    if block.file not in ADDED.values()  # these are checked beside the file that their page adds
+    if block.file not in ADDED.values()  # these are checked with the file that their page adds
 ]
 
 
@@ -189,7 +189,7 @@ def test_what_a_new_scenario_says_is_what_the_tutorial_shows() -> None:
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the package, and all files of the pages in it."""
+    """A copy of the package, with all files of the pages."""
     base = tmp_path_factory.mktemp("copy")
     for name in ("lab", "drive", "scenarios", "images"):
         ignored = shutil.ignore_patterns("__pycache__", "data")
@@ -324,7 +324,7 @@ NAMED = re.compile(rf"(?<![\w/])(?:lab/)?((?:{PACKAGES})/[a-z_/]*(?:\.py)?)")
 @pytest.mark.parametrize("name", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
 def test_each_module_that_a_document_names_exists(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
-    own = re.sub(r"\]\([^)]*\)|NAME(\.py)?", "", text)  # neither links nor files to be added
+    own = re.sub(r"\]\([^)]*\)|NAME(\.py)?", "", text)  # without links and placeholders
     named = {found.rstrip("/") for found in NAMED.findall(own)}
     assert named
     assert [path for path in sorted(named) if not (ROOT / "lab" / path).exists()] == []

@@ -1,4 +1,4 @@
-"""A guest's XML says what it was told, reaches nothing, and is good for libvirt's own parser."""
+"""A guest's XML has the given values and no outside access, and libvirt's own parser accepts it."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_guest_with_virtual_time_has_the_drivers_disks_and_a_clock_of_its_own(
     assert [d.find("source").get("file") for d in root.iter("disk")] == [  # type: ignore[union-attr]
         "/g/seed.iso"
     ]
-    assert list(root.iter("rng")) == []  # it would answer in the host's time
+    assert list(root.iter("rng")) == []  # it would reply in host time
     clock = root.find("clock")
     assert clock is not None
     assert (clock.get("offset"), clock.get("start")) == ("absolute", "1767225600")
@@ -123,7 +123,7 @@ except libvirt.libvirtError as error:
 
 
 def refusal(xml: str, directory: Path) -> str:
-    """What libvirt's parser says against it; the test driver knows no QEMU and no pc machine."""
+    """Return the error of libvirt's parser; the test driver has no QEMU and no pc machine."""
     done = subprocess.run(
         [sys.executable, "-c", LIBVIRT],
         input=xml.replace('type="qemu"', 'type="test"').replace(' machine="pc"', ""),

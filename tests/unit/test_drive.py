@@ -1,4 +1,4 @@
-"""Disks for virtual time, as far as no guest is needed: throttle, region, initramfs."""
+"""Disks for virtual time without a guest: throttle, region, initramfs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DRIVE = Path(__file__).parents[2] / "drive"
 CASES = DRIVE / "tests" / "throttle-cases.txt"
 
 Case = tuple[str, list[int], list[int]]
-"""Name, arrivals and begins of a case's requests, nanoseconds."""
+"""Name, arrival and start times of a case's requests, in nanoseconds."""
 
 
 def compiled(source: Path, program: Path) -> Path:
@@ -33,7 +33,7 @@ def replay(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def recorded() -> list[Case]:
-    """QEMU's own times."""
+    """Return QEMU's own times."""
     cases: list[Case] = []
     for line in CASES.read_text().splitlines():
         words = line.split()
@@ -70,8 +70,8 @@ def test_requests_begin_when_qemu_lets_them_begin_within_a_nanosecond(replay: Pa
     ours = replayed(replay)
     for name, arrivals, theirs in recorded():
         assert sum(b > a for a, b in zip(arrivals, theirs, strict=True)) >= 30, f"{name}: idle"
-        # Never early. QEMU's wait is a double cut off to whole nanoseconds: where the exact wait is
-        # a whole number, the double may lie just below it.
+        # Never early. QEMU cuts its wait, a double, to whole nanoseconds. If the exact wait is a
+        # whole number, the double may be slightly smaller.
         late = [b - a for a, b in zip(theirs, ours[name], strict=True)]
         assert set(late) <= {0, 1}, name
 
@@ -88,14 +88,14 @@ def test_every_limit_and_group_is_among_the_recorded_cases() -> None:
 
 
 def test_a_bucket_a_tenth_of_a_percent_off_is_caught_in_every_case(replay: Path) -> None:
-    # Or one off, where that is more: rates are whole numbers.
+    # Or by one, if that is more: rates are whole numbers.
     wrong = replayed(replay, parts_per_million=1000)
     for name, _, theirs in recorded():
         assert max(abs(a - b) for a, b in zip(theirs, wrong[name], strict=True)) > 1000, name
 
 
 def test_errors_do_not_add_up(replay: Path, tmp_path: Path) -> None:
-    # 50,000 requests of 4096 bytes at 3,333,333 bytes/s, and at 977 operations of 1000 bytes/s.
+    # 50,000 requests of 4096 bytes, at 3,333,333 bytes/s and at 977 operations of 1000 bytes/s.
     requests = 50_000
     for limits, op_size, first, step in (
         ("l 0 3333333 0 0", 0, 333_333.3, 4096 / 3_333_333),
@@ -190,7 +190,7 @@ def put(path: Path, at: int, data: bytes) -> None:
 
 
 def saved_region(path: Path, blocks: int = 1000) -> None:
-    """A region as a guest leaves it that has written one block of its root disk."""
+    """Write a region as a guest leaves it that has written one block of its root disk."""
     region.create(path, [ROOT], size=region.SMALLEST, blocks=blocks, commands=b"setup\n")
     with path.open("rb") as file:
         header = region._header(file, path)

@@ -1,4 +1,4 @@
-"""The timing core ``drive.h``, compiled here and replayed in a clock of its own."""
+"""The timing core ``drive.h``, compiled here and replayed with a simulated clock."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STRICT = ("-std=gnu11", "-Wall", "-Wextra", "-Werror")
 
 
 def compiled(directory: Path, old: str = "", new: str = "") -> Path:
-    """``replay_drive``, with a text of the core replaced: a negative control."""
+    """Compile ``replay_drive``, with a text of the core replaced: a negative control."""
     for name in ("drive.h", "throttle.h", "tests/replay_drive.c"):
         text = (DRIVE / name).read_text()
         if old and name == "drive.h":
@@ -56,7 +56,7 @@ def replay(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One line for the core: ``op`` read, write, flush, stall (until ``offset``) or lose."""
+    """One input line: ``op`` read, write, flush, stall (until ``offset``) or lose."""
 
     time: int
     op: str
@@ -94,7 +94,7 @@ def replayed(
 def closed_loop(
     program: Path, drive: Parameters, depth: int, count: int, *, seed: int = 1, size: int = SIZE
 ) -> list[tuple[int, int]]:
-    """Arrival and completion of random reads of 4 KiB."""
+    """Return arrival and completion of random reads of 4 KiB."""
     lines = run(program, head(drive, size) + f"closed {depth} {count} {PAGE} {seed}\n")[1:]
     words = [line.split() for line in lines]
     return [(int(w[1]), int(w[7])) for w in words]
@@ -103,7 +103,7 @@ def closed_loop(
 def one_at_a_time(
     program: Path, drive: Parameters, requests: Sequence[Arrival], *, size: int = SIZE
 ) -> list[int]:
-    """Nanoseconds of each request: they arrive so far apart that the drive is at rest."""
+    """Return the nanoseconds of each request; the drive is idle between them."""
     gap = 10 * SECOND
     spread = [replace(r, time=(n + 1) * gap) for n, r in enumerate(requests)]
     lines = [line.split() for line in replayed(program, drive, spread, size=size)]
@@ -115,12 +115,12 @@ def one_at_a_time(
 
 @dataclass
 class Watch:
-    """What the events of a replay must satisfy, whatever the drive."""
+    """Checks conditions that the events of every replay must satisfy."""
 
     drive: Parameters
     arrivals: Sequence[Arrival]
     slots: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Page and dirty sectors, by slot."""
+    """Page and dirty sectors by slot."""
     born: dict[int, int] = field(default_factory=dict)
     """By slot: a number for each time that it became dirty."""
     acknowledged: int = 0
@@ -141,7 +141,7 @@ class Watch:
             else:
                 when = int(words[7])
             assert when >= before, "events are in order of time"
-            # What a flush must wait for: all that was dirty when it arrived.
+            # A flush must wait for all sectors that were dirty when it arrived.
             while arrived < len(numbers) and self.arrivals[numbers[arrived]].time < when:
                 pending[numbers[arrived]] = set(self.born.values())
                 arrived += 1
@@ -257,7 +257,7 @@ def drives(draw: st.DrawFn) -> Parameters:
 
 @st.composite
 def requests(draw: st.DrawFn, size: int) -> list[Arrival]:
-    """Bursts of requests over few places, so that they meet each other."""
+    """Draw bursts of requests over few places, so that they overlap."""
     seed = draw(st.integers(0, 2**32))
     number = random.Random(seed)
     span = min(size, number.choice([64 << 10, 2 << 20, size])) // SECTOR
@@ -299,7 +299,7 @@ def test_late_advances_change_nothing(
     polled = run(replay, text, "events")
     assert len(polled) > len(arrivals)
     late = run(replay, text, "events", "late", str(seed))
-    # A late advance reports later what happened before: the order among other lines may differ.
+    # A late advance reports earlier events later, so other lines may have another order.
     commands = ("stall", "lose")
     told = [
         [w for w in out if w.split()[2:3] not in ([c] for c in commands)] for out in (polled, late)
@@ -321,7 +321,7 @@ def test_what_must_hold_for_every_drive_holds(
 
 
 def busy(count: int = 600) -> list[Arrival]:
-    """Writes all over the disk, a flush now and then."""
+    """Return writes all over the disk with some flushes."""
     number = random.Random(4)
     found = []
     for n in range(count):
@@ -353,7 +353,7 @@ def test_a_flush_that_does_not_wait_is_caught(tmp_path: Path) -> None:
 def test_a_flush_that_hides_a_loss_is_caught(replay: Path, tmp_path: Path) -> None:
     old = "		d->request[r].failed |= oldest < d->request[r].stamp;\n\t\tlab_drive_schedule"
     program = compiled(tmp_path, old, "\t\tlab_drive_schedule")
-    for later in (20_000_000, 2_000_001):  # while it waits, and before it is taken in
+    for later in (20_000_000, 2_000_001):  # while it waits, and before it is in the queue
         arrivals = [
             *(Arrival(0, "write", n << 24, PAGE) for n in range(20)),
             Arrival(2_000_000, "flush"),
@@ -368,7 +368,7 @@ def test_a_flush_that_hides_a_loss_is_caught(replay: Path, tmp_path: Path) -> No
 
 
 def test_a_large_cache_on_a_large_disk_is_kept_in_order(replay: Path) -> None:
-    """65,536 pages on 12 TiB: C-LOOK goes up over the disk, then from its start again."""
+    """65,536 pages on 12 TiB: C-LOOK goes up over the disk, then again from its start."""
     drive = replace(DISK, cache=256 << 20)
     number = random.Random(1)
     size = 12 << 40
@@ -403,7 +403,7 @@ def angles_differ(program: Path) -> bool:
 def test_each_seed_is_an_angle(replay: Path, tmp_path: Path) -> None:
     assert angles(replay, [7, 7]) == [angles(replay, [7])[0]] * 2
     assert angles_differ(replay)
-    # The golden section spreads them evenly over the revolution.
+    # The golden ratio distributes them evenly over the revolution.
     found = sorted(angles(replay, range(64)))
     gaps = [b - a for a, b in itertools.pairwise(found)]
     assert max(gaps) < 3 * DISK.revolution / 64
@@ -445,7 +445,7 @@ def test_seeks_follow_the_curve(replay: Path, preset: HardDrive, write: bool) ->
     for place, took in zip(places, found, strict=True):
         media = PAGE / rates[min(place * drive.zones // SIZE, drive.zones - 1)] * SECOND
         transfer = link + media if write else max(link, media)
-        if abs(place - at) > 1 << 20:  # else it is the same track
+        if abs(place - at) > 1 << 20:  # otherwise it is the same track
             expected = preset.seek_curve(abs(place - at) / SIZE) + write * preset.write_settle
             assert took == pytest.approx(expected * SECOND + transfer, abs=4)
             seeks += 1
@@ -467,7 +467,7 @@ def test_a_stream_has_its_zones_rate_to_the_nanosecond(replay: Path, zone: int) 
 
 
 def test_a_cached_write_does_not_wait_for_a_read_of_the_medium(replay: Path) -> None:
-    """The link is free while the arm is on its way."""
+    """The link is free during seeks."""
     lines = replayed(
         replay,
         DISK,
@@ -481,7 +481,7 @@ def test_a_cached_write_does_not_wait_for_a_read_of_the_medium(replay: Path) -> 
 
 
 def test_a_stalled_drive_turns_on(replay: Path) -> None:
-    """After a stall a write of one place waits as long as without it: the platter went on."""
+    """After a stall a write of one place waits as long as without it: the platter kept turning."""
     drive = replace(DISK, cache=0, overhead=0)
     write = Arrival(0, "write", 1 << 30, PAGE)
     plain = replayed(replay, drive, [write, replace(write, time=10**9)])
@@ -535,7 +535,7 @@ def test_what_python_takes_for_a_drive_the_core_takes(
 ) -> None:
     plain = integers(SSD["ssd_sata"], "d") if flash else DISK
     if name in ("zones", "queue_depth", "channels", "page", "ageing", "seek_limit"):
-        value = min(value, 256)  # the scenario's own fields have these limits
+        value = min(value, 256)  # the scenario's fields have these limits
     if name == "page":
         value = max(value, 512)
     if name.endswith("_rate"):
@@ -588,7 +588,7 @@ def _home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def mixed(server: DiskServer, count: int) -> None:
-    """Reads, writes, FUA and flushes, up to 12 in flight; a stall and a loss on the way."""
+    """Send reads, writes, FUA and flushes, up to 12 in flight, with a stall and a loss."""
     client, number = server.client(), random.Random(3)
     for n in range(count):
         offset, length = (
@@ -635,7 +635,7 @@ def test_the_servers_log_replayed_gives_the_same_nanoseconds(
         found = run(replay, logged, *options)
         assert sorted(found[1:]) == sorted(logged.splitlines()[1:])
         assert len(found) > 150
-    # The control: a log of another angle, or of an arrival 1 us later, does not agree.
+    # Negative control: a log with another angle, or with an arrival 1 us later, does not agree.
     changed: list[Callable[[str], str]] = [
         lambda text: text.replace(" overhead=", " overhead=1", 1),
         lambda text: text.replace("\n1 ", "\n1 1", 1),

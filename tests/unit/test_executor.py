@@ -1,4 +1,4 @@
-"""Runs carried out from the first order to the last: workers answer as told, and nothing boots."""
+"""Complete runs with fake workers: they answer as the test says, and no guest boots."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ FOUR = "  guest.memory: [512MiB, 640MiB]\n  array.layout: [left-symmetric, parit
 
 @dataclass
 class World:
-    """What workers do, and what they were told."""
+    """Behaviour of the fake workers, and the orders that they received."""
 
     told: list[str] = field(default_factory=list)
     fates: list[str] = field(default_factory=list)
-    """How the next cells end: ``done``, ``lost``, ``killed``, ``unread``, ``failed``."""
+    """Endings of the next cells: ``done``, ``lost``, ``killed``, ``unread``, ``failed``."""
     stillborn: int = 0
-    """Guests that do not come up."""
+    """Number of guests that fail to start."""
     guests: int = 0
     left: int = 0
     pairs: bool = False
-    """A cell ends as another begins beside it, or after a second."""
+    """A cell ends when another one begins, or after a second."""
     held: list[Callable[[], None]] = field(default_factory=list)
     most: int = 0
-    """Cells under way at once, at most."""
+    """Most concurrent cells so far."""
 
     def release(self) -> None:
         while self.held:
@@ -69,13 +69,13 @@ class World:
 
     @property
     def cells(self) -> list[str]:
-        """Cells in the order in which they were given out."""
+        """Return cells in the order of assignment."""
         return [words.split()[1] for words in self.told if words.startswith("cell ")]
 
 
 @dataclass
 class Worker:
-    """Answers orders as a worker does."""
+    """Answers orders like a worker."""
 
     fate = ""
     world: World
@@ -177,7 +177,7 @@ def world(monkeypatch: pytest.MonkeyPatch, lab_home: Path) -> World:
 
 @dataclass
 class Run:
-    """An execution, and what was seen of it."""
+    """An execution, and its observed events."""
 
     execution: Execution
     store: RunStore
@@ -254,9 +254,9 @@ def test_every_cell_runs_once_and_no_guest_is_left(begin: Callable[..., Run], wo
 def test_two_sealed_cells_run_at_once_on_two_cpus(
     begin: Callable[..., Run], world: World, monkeypatch: pytest.MonkeyPatch, clock: str
 ) -> None:
-    """Of two guest configurations, on a host that moves next to nothing; those in real time wait.
+    """Two guest configurations, on a host with almost no throughput; cells in real time wait.
 
-    A cell that is alone for a second ends.
+    A cell that runs alone for a second ends.
     """
     monkeypatch.setattr(accelerator, "cpus", lambda: 2)
     monkeypatch.setattr(load, "throughput", lambda: 1.0)
@@ -304,7 +304,7 @@ def test_a_cell_that_is_lost_twice_stays_lost(begin: Callable[..., Run], world: 
 def test_guests_that_a_stopped_lab_lost_do_not_count(
     begin: Callable[..., Run], world: World
 ) -> None:
-    """All guests may have ended while the lab was stopped, that of the second try too."""
+    """All guests may have ended while the lab was stopped, also during the second try."""
     world.fates = ["lost", "unread", "unread", "done"]
     run = begin(SCENARIO, jobs=1)
     run.all()
@@ -340,7 +340,7 @@ def test_a_guest_that_does_not_come_up_is_replaced_once(
 
 
 def test_a_run_that_goes_on_runs_what_is_left(begin: Callable[..., Run], world: World) -> None:
-    """The first is interrupted as it reports a finished cell, as Ctrl-C may."""
+    """Ctrl-C interrupts the first run as it reports a finished cell."""
     run = begin(jobs=1)
 
     def interrupt(_guest: str, event: Event | None) -> None:
@@ -407,7 +407,7 @@ def test_cells_of_a_queue_run_as_they_arrive(begin: Callable[..., Run], world: W
     run.all()
     thread.join()
     assert done == world.cells == [cell_id(c) for c in (first, second, third)]
-    assert ended == [False]  # between two cells the guest waits
+    assert ended == [False]  # the guest waits between two cells
     assert world.left == 0
 
 

@@ -1,4 +1,4 @@
-"""Archives whose Release files have expired: accepted where that is asked for, and recorded."""
+"""Expired Release files of an archive are accepted only on request, and recorded."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ E: Release file for http://a/debian/dists/sid/InRelease is expired (invalid sinc
 Updates for this repository will not be applied.
 E: apt-get update --error-on=any failed
 """
-"""Of a build of debian-sid, on a copy of the archive, as apt 2.6 printed it."""
+"""Output of apt 2.6 during a build of debian-sid, on a copy of the archive."""
 BOTH = EXPIRED + EXPIRED.replace("/sid/", "/trixie-security/")
 RELEASES = """\
 Suite: unstable
@@ -47,9 +47,9 @@ Suite: stable
 Codename: trixie
 Date: Sat, 12 Sep 2026 07:55:41 UTC
 """
-"""Of two suites' InRelease files, as the hook kept them."""
+"""Excerpt of two suites' InRelease files, as the hook stored them."""
 OLD_DIGEST = "283398e211e27839da2395222af3b5830f1036a94b5b207717c43d73bcd23203"
-"""What a recipe's digest was before there was `kernel_suite`."""
+"""A recipe's digest before `kernel_suite` existed."""
 MMDEBSTRAP = """\
 #!/bin/sh
 for word in "$@"; do
@@ -83,7 +83,7 @@ def test_the_hint_names_image_and_suites_and_can_be_pasted() -> None:
     several = reason_of(BOTH, suite="trixie", name="mine+linux-image-amd64")
     assert several is not None
     assert "Release files of 'sid' and 'trixie-security' have expired" in several.says
-    assert "lab image build mine+" not in several.hint  # no recipe is called so
+    assert "lab image build mine+" not in several.hint  # no recipe has this name
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_record_and_report_name_what_had_expired(tmp_path: Path) -> None:
     assert "sid, valid until 2026-11-06" in said
 
 
-# -- the newest kernel, from a suite of its own
+# -- the newest kernel, from its own suite
 
 
 def recipe(**fields: Any) -> ImageRecipe:
@@ -218,7 +218,7 @@ def test_images_that_are_there_keep_their_names() -> None:
 
 
 def test_the_nightly_matrix_needs_no_suite_that_never_comes_to_rest() -> None:
-    """Debian's stable releases have no last day, sid's Release file has one each week."""
+    """Debian's stable releases do not expire; sid's Release file does each week."""
     jobs = compile_matrix(catalog.matrix_path("nightly")).jobs
     recipes = {job.image: image_recipes.load(job.image)[1] for job in jobs}
     assert {made.suite for made in recipes.values()} == {"bookworm", "trixie"}

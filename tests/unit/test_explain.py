@@ -1,4 +1,4 @@
-"""Why a cell is as fast as it is: sentences whose figures are theory's own."""
+"""Explanations of a cell's speed use theory's own values."""
 
 from __future__ import annotations
 

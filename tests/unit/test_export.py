@@ -1,4 +1,4 @@
-"""What other programs are given: they read it with their own readers."""
+"""Exports are read with the programs that they are for."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MIXED = """\
 def fio_run(
     parent: Path, text: str, recorded: dict[str, str], *, trials: int = 1, depths: tuple[int, ...]
 ) -> RunStore:
-    """A run of fio; each trial of each cell printed what was recorded, at its own depth."""
+    """Return a run of fio; each trial of each cell has the recorded output, at its own depth."""
     parent.mkdir(parents=True, exist_ok=True)
     path = parent / "small.yaml"
     path.write_text(f"{SCENARIO}{text}trials: {trials}\n")
@@ -88,7 +88,7 @@ def fio_run(
 
 
 def plotted(directory: Path, picture: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """fio-plot's own answer."""
+    """Run fio-plot."""
     command = [sys.executable, "-m", "fio_plot", "-i", str(directory), "-T", "T"]
     environment = {**os.environ, "MPLBACKEND": "Agg", "MPLCONFIGDIR": str(picture.parent)}
     return subprocess.run(
@@ -111,7 +111,7 @@ def test_fio_plot_reads_cells_of_several_depths_side_by_side(tmp_path: Path) -> 
     ended = plotted(place, picture, "-l", "-r", "randwrite", "-d", "1", "4", "16", "-n", "1")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert picture.read_bytes().startswith(b"\x89PNG")
-    # The negative control: files without what fio-plot looks for, as fio wrote them.
+    # Negative control: files as fio wrote them, without what fio-plot needs.
     for file in files:
         document = json.loads(file.read_text())
         del document["jobs"][0]["job options"]["numjobs"]
@@ -259,7 +259,7 @@ def test_a_bundle_is_whole_and_names_no_place_of_this_host(tmp_path: Path) -> No
 
 
 def bundled(tmp_path: Path) -> tuple[Path, Path, dict[str, str]]:
-    """A bundle, an image, and programs that write down what they are asked for."""
+    """A bundle, an image, and programs that record their arguments."""
     run = stored_run(tmp_path)
     stored = run.load_run()
     run.save_run(stored.model_copy(update={"environment": {"image": {"kernel": "6.1.0"}}}))
@@ -287,7 +287,7 @@ def bundled(tmp_path: Path) -> tuple[Path, Path, dict[str, str]]:
 
 def test_a_bundle_runs_with_this_hosts_paths_and_leaves_nothing(tmp_path: Path) -> None:
     script, image, environment = bundled(tmp_path)
-    # virsh fails, as on a host without libvirt: the script ends there, with its status.
+    # virsh fails, as on a host without libvirt: the script ends with its status.
     ended = subprocess.run(
         ["sh", str(script), str(image)],
         env=environment,
@@ -369,5 +369,5 @@ def test_a_modelled_disks_server_is_in_the_bundle(tmp_path: Path) -> None:
     assert "nbdkit-plugin.h" in files["drive/nbdkit_disk.c"]
     assert {"drive/drive.h", "drive/throttle.h"} <= set(files)
     assert "@DIRECTORY@/bundle/drive/nbdkit_disk.c" in files["steps.sh"]
-    # An image that was imported boots from its disk.
+    # An imported image has its own boot loader.
     assert "kernel" not in files["run.sh"].partition("for file in ")[2].splitlines()[0]

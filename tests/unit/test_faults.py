@@ -1,4 +1,4 @@
-"""Faults become steps at their moment, and what md, disks and ledger say becomes metrics."""
+"""Faults become steps at their time; output of md, disks and ledger becomes metrics."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def named(steps: Sequence[Step], name: str) -> Timed:
     return next(s for s in steps if isinstance(s, Timed) and s.workload == name)
 
 
-# --- what compiles ---------------------------------------------------------------------------
+# --- compiled steps --------------------------------------------------------------------------
 
 
 def test_a_power_cut_comes_while_its_workload_runs_and_the_guest_boots_again(
@@ -91,7 +91,7 @@ def test_a_power_cut_comes_while_its_workload_runs_and_the_guest_boots_again(
         *("begin_workload", "pause", "guest_command", "power_cycle", "wait_for_ssh"),
         "guest_command",
     ]
-    assert kinds[6:10] == ["verify"] * 4  # each disk's settings, which the kernel has forgotten
+    assert kinds[6:10] == ["verify"] * 4  # each disk's settings, new to the kernel
     ended, assembled = steps[begin + 10], steps[begin + 11]
     assert isinstance(ended, EndWorkload)
     assert ended.cut
@@ -280,7 +280,7 @@ def test_an_array_without_redundancy_survives_a_power_cut_too(tmp_path: Path) ->
 
 
 def test_after_a_power_cut_a_bare_disk_is_mounted_again(tmp_path: Path) -> None:
-    """Without, what came next was written to the guest's own root disk, and measured."""
+    """Otherwise the next workload wrote to the guest's root disk, and measured that."""
     one = BASE.replace("count: 4\n", "count: 1\n", 1)
     head = one[: one.index("array:")] + "filesystem: {type: ext4}\nworkloads:\n"
     path = tmp_path / "q.yaml"
@@ -453,7 +453,7 @@ def test_a_workload_that_outlives_a_fault_is_read_around() -> None:
 
 @pytest.fixture
 def md(tmp_path: Path) -> Path:
-    """An array's directory, as the kernel shows it."""
+    """An array's directory with the kernel's files."""
     directory = tmp_path / "sys" / "bench" / "md"
     directory.mkdir(parents=True)
     for name, text in {
@@ -540,7 +540,7 @@ def test_the_state_counts_members_by_what_md_calls_them(md: Path) -> None:
 
 def test_a_check_is_of_whole_arrays_only(md: Path) -> None:
     whole = in_shell(check("/dev/bench", 0.5), md)
-    assert "does not end" in whole.stderr  # nobody here does what sync_action says
+    assert "does not end" in whole.stderr  # no kernel reacts to sync_action here
     assert (md / "sync_action").read_text() == "check\n"
     thread = later(0.3, md, sync_action="idle")
     assert (
@@ -555,7 +555,7 @@ def test_a_check_is_of_whole_arrays_only(md: Path) -> None:
 def test_an_array_that_starts_read_only_is_made_writable(
     tmp_path: Path, md: Path, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
-    """mdadm refuses to make writable what is writable already."""
+    """mdadm refuses to make an array writable that is writable already."""
     (md / "array_state").write_text(f"{state}\n")
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -634,7 +634,7 @@ def test_a_fault_measures_md_the_disks_and_what_was_acknowledged(tmp_path: Path)
 
 def test_blocks_that_were_never_told_are_not_missed(tmp_path: Path) -> None:
     assert measured(tmp_path, raw(told="0\n1\n"))["lost"] == 0
-    assert measured(tmp_path, raw(told="0\n1\n2"))["acknowledged"] == 2  # cut in the middle
+    assert measured(tmp_path, raw(told="0\n1\n2"))["acknowledged"] == 2  # the last line is cut off
     assert measured(tmp_path, raw(intact="[]"))["lost"] == 3
 
 

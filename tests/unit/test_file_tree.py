@@ -1,4 +1,4 @@
-"""file_tree and space: the tree they make, what they count, and that other bytes are found."""
+"""file_tree and space: their tree, their counts, and detection of changed bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _parameters(**changes: Any) -> file_tree.FileTreeParameters:
 
 
 def _run(script: str, tmp_path: Path) -> tuple[int, Outputs]:
-    """The script as a guest runs it, but for the host's page cache, which stays."""
+    """Run the script as in a guest, except that the host's page cache is not dropped."""
     caches = tmp_path / "drop_caches"
     assert "/proc/sys/vm/drop_caches" in script
     ours = script.replace("/proc/sys/vm/drop_caches", str(caches))
@@ -66,7 +66,7 @@ def test_the_same_seed_makes_the_same_tree(tmp_path: Path) -> None:
 
 
 def test_the_tree_is_the_same_everywhere_and_always() -> None:
-    """Sizes and contents of one seed: a figure of last year had the same tree."""
+    """One seed gives the same sizes and contents, also for values of last year."""
     tree = Tree(seed=1, files=3, min_size=1, max_size=9, files_per_directory=2)
     assert {name: bytes(tree.content(name)).hex() for name in tree.pieces} == EXPECTED
 
@@ -182,7 +182,7 @@ def test_a_command_that_fails_says_so() -> None:
 
 
 def test_space_counts_what_it_wrote(tmp_path: Path) -> None:
-    """Other processes use this file system too: only the files' own figures are exact here."""
+    """Other processes use this file system too, so only the files' own values are exact."""
     parameters = space.SpaceParameters.model_validate({"files": 40, "size": 100})
     _, outputs = _run(space.WORKLOAD.script(parameters, str(tmp_path / "data")), tmp_path)
     wrote = json.loads(outputs.stdout)["phases"]["write"]

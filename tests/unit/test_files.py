@@ -1,4 +1,4 @@
-"""What is renamed into place was synced before: the order of the calls, and who makes them."""
+"""Files are synced before they are renamed into place, in the right order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def names(directory: Path) -> list[str]:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """Every fsync and rename from here on, by the paths below ``tmp_path``."""
+    """Record every fsync and rename, by paths below ``tmp_path``."""
     seen: list[str] = []
     fsync, rename, link = os.fsync, os.rename, os.link
 
@@ -86,13 +86,13 @@ def test_a_directory_is_published_with_all_that_is_in_it(calls: list[str], tmp_p
 def test_a_cell_is_synced_when_it_is_finished_and_not_before(
     calls: list[str], tmp_path: Path
 ) -> None:
-    """`finish_cell` returns when a power cut can take nothing of the cell any more."""
+    """When `finish_cell` returns, a power cut cannot remove any part of the cell."""
     path = tmp_path / "q.yaml"
     path.write_text(SCENARIO)
     cell = compile_scenario(path).base
     run = RunStore.create("q", "", tmp_path / "runs")
     top = f"runs/{run.id}"
-    assert calls[0] == "fsync ."  # the directory of all runs was new
+    assert calls[0] == "fsync ."  # the directory of all runs is new
     assert calls[-1] == "fsync runs"
     assert {f"fsync {top}", f"fsync {top}/cells"} <= set(calls)
     calls.clear()
@@ -152,7 +152,7 @@ def test_a_file_that_is_there_is_left_where_it_is_not_to_be_replaced(tmp_path: P
 def test_a_full_disk_is_noticed_when_data_is_synced(
     act: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With delayed allocation it may be the sync that finds no space."""
+    """With delayed allocation the sync may be the first call that finds no space."""
     (tmp_path / "made").mkdir()
     (tmp_path / "made" / "x").write_text("x")
 
@@ -189,7 +189,7 @@ def test_a_file_system_that_cannot_sync_directories_will_do(
 
 
 def test_nothing_else_in_the_lab_renames() -> None:
-    """Programs for the guest have their own ways."""
+    """Programs for the guest use their own calls."""
     others = [
         f"{path.relative_to(LAB)}:{number}: {line.strip()}"
         for path in sorted(LAB.rglob("*.py"))
@@ -197,5 +197,5 @@ def test_nothing_else_in_the_lab_renames() -> None:
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if re.search(r"\.rename\(|os\.(rename|replace|link)\(|shutil\.move\(", line)
     ]
-    # Both are moves into a directory that is then published whole.
+    # Both are moves into a directory that is then published as a whole.
     assert [line.partition(":")[0] for line in others] == ["host/guest/snapshots.py"], others

@@ -1,4 +1,4 @@
-"""fio: its options by fio's names, its script, its logs, and what it tells theory."""
+"""fio: its options by fio's names, its script, its logs, and its stream for theory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that ends too early says what it has kept, and the command that goes on with it."""
+"""A run that ends too early prints the finished cells, and the command that resumes it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def base(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def lab(cli: Cli) -> Lab:
-    """A command whose run ends in some way after so many cells; -1: before it has a directory."""
+    """Run a command whose run ends in some way after so many cells; -1: before its directory."""
 
     def run(how: str, cells: int, *words: str) -> Ended:
         before = LAB.replace("HOW", repr(how)).replace("CELLS", str(cells))
@@ -84,7 +84,7 @@ def lab(cli: Cli) -> Lab:
 
 
 def again(ended: Ended) -> list[str]:
-    """The words of the command that is printed, on a line of its own; it resumes the run."""
+    """Return the words of the printed command, which has its own line; it resumes the run."""
     before, _, line = ended.stderr.rstrip("\n").rpartition("\n")
     assert before.endswith("Resume with:"), ended.stderr
     assert line.startswith("  lab ")
@@ -130,7 +130,7 @@ def test_with_json_it_is_on_standard_error_and_a_run_elsewhere_goes_by_its_path(
     assert {"--json", "--cold", "--junit", "--jobs"} <= set(options)
     assert "--out" not in options
     assert lab("tell", 0, *command).json["resume"] == str(run)
-    # Stopped once more, it prints the same.
+    # After a second stop it prints the same.
     assert again(lab("SIGINT", -1, *command)) == command
 
 

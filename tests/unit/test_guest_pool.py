@@ -1,4 +1,4 @@
-"""Who gets which guest: used again, given up, tried again. Workers answer, and nothing boots."""
+"""The guest pool: reuse, failures, retries. Workers are fake, and no guest boots."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ _ORDER: TypeAdapter[Order] = TypeAdapter(Order)
 
 @dataclass
 class World:
-    """What happens to guests, and what they were told."""
+    """Behaviour of the fake guests, and the orders that they received."""
 
     told: list[str] = field(default_factory=list)
     procedures: list[Procedure] = field(default_factory=list)
     traces: dict[str, str] = field(default_factory=dict)
-    """By guest: what a test has left in it."""
+    """By guest: traces that a test has left."""
     lost: set[str] = field(default_factory=set)
-    """Guests that are found dead when they get a cell."""
+    """Guests that are dead when they get a cell."""
     stillborn: int = 0
-    """How many guests do not come up."""
+    """Number of guests that fail to start."""
     states: bool = True
-    """Whether there are saved guests to restore."""
+    """Whether there are snapshots to restore."""
 
 
 @dataclass
 class Worker:
-    """Answers orders as a worker does."""
+    """Answers orders like a worker."""
 
     fate = ""
 

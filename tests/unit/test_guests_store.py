@@ -1,4 +1,4 @@
-"""Guests by their directories: who owns them, who does not, and what is never touched."""
+"""Guests by their directories: owners, abandoned guests, and protected files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def made(name: str = "g1") -> guests.GuestRecord:
 
 @contextmanager
 def process(argv0: str, argument: str) -> Iterator[int]:
-    """A real process with the name and the argument of another."""
+    """Yield the id of a real process with the name and the argument of another."""
     script = """exec -a "$1" sh -c 'read line' sh "$2" """
     words = ["bash", "-c", script, "bash", argv0, argument]
     child = subprocess.Popen(words, stdin=subprocess.PIPE)
@@ -78,7 +78,7 @@ def test_a_guest_whose_owner_is_dead_is_abandoned() -> None:
     record = made()
     guests.write(replace(record, owner_pid=dead_pid(), owner_started=5))
     assert guests.abandoned() == [record.path]
-    guests.write(replace(record, owner_started=record.owner_started + 1))  # the id came again
+    guests.write(replace(record, owner_started=record.owner_started + 1))  # a reused process id
     assert guests.abandoned() == [record.path]
     guests.write(record)
     assert guests.abandoned() == []
@@ -90,7 +90,7 @@ def test_a_zombie_owns_nothing() -> None:
         guests.own(made(), child.pid)
         assert guests.abandoned() == []
         child.kill()
-        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is still there
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and is a zombie
         assert Path(f"/proc/{child.pid}/stat").exists()
         assert len(guests.abandoned()) == 1
     finally:
@@ -182,7 +182,7 @@ def test_removing_a_guest_ends_its_qemu_and_no_other_process() -> None:
     record = made()
     with process("sleep", disk_of(record)) as bystander, process(QEMU, disk_of(record)) as qemu:
         guests.remove(record.path)
-        # A killed child is a zombie until its parent asks: it has no command line any more.
+        # A killed child is a zombie until its parent waits for it: it has no command line.
         assert Path(f"/proc/{qemu}/cmdline").read_bytes() == b""
         assert Path(f"/proc/{bystander}/cmdline").read_bytes() != b""
     assert not record.path.exists()
@@ -198,8 +198,8 @@ def test_a_power_cut_ends_qemu_and_leaves_the_disks_servers_and_the_guests_owner
         assert Path(f"/proc/{qemu}/cmdline").read_bytes() == b""
         assert Path(f"/proc/{server}/cmdline").read_bytes() != b""
         assert guests.is_owned(record)
-        assert guests.abandoned() == []  # gc leaves it alone while it starts again
-        guests.kill(record.path)  # nothing is left to end
+        assert guests.abandoned() == []  # garbage collection does not touch it while it restarts
+        guests.kill(record.path)  # no process is left to end
 
 
 def test_several_live_guests_must_be_named() -> None:
@@ -238,7 +238,7 @@ def test_a_guest_that_is_not_there_is_removed_without_a_word() -> None:
 def test_what_is_still_written_while_a_guest_is_removed_goes_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """libvirt's threads end with their process, not before it."""
+    """libvirt's threads end with their process, not earlier."""
     record = made()
     (record.path / "lib").mkdir()
     remove, tries = shutil.rmtree, []

@@ -1,4 +1,4 @@
-"""A metric over all runs: read where it lies, whatever else lies there."""
+"""A metric over all runs, in a directory with any other entries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.fakes import Cli, raw_of, stored_run
 
 
 def kept(day: int, megabytes: float = 10.4, *, scenario: str = "raid5-parity-last") -> RunStore:
-    """A run of that day, its first cell as fast as that, with its result."""
+    """Return a run of that day with its result; its first cell has that speed."""
     made = stored_run(paths.runs() / "tmp")
     place = paths.runs() / f"{scenario}-202506{day:02}-120000"
     shutil.move(made.directory, place)
@@ -50,7 +50,7 @@ def test_runs_stand_in_order_with_what_changed(lab_home: Path) -> None:
     assert line[0].change is None
     assert line[2].change == pytest.approx(11.9 / 10.42 - 1, rel=1e-3)
     assert line[0].axes == {"array.layout": "parity-last", "disks.count": 5}
-    # The other done cell did the same each time; the third was lost.
+    # The other finished cell has equal values each time; the third was lost.
     assert {p.verdict for p in found.points if p.cell != first} == {None, Change.SAME}
     assert len(found.points) == 3 * 2 * 3
 

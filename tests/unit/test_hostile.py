@@ -1,4 +1,4 @@
-"""Stored runs of somebody who means harm, through everything that reads and shows them."""
+"""Runs of an attacker, with every command that reads and shows them."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tests import attack, hostile
 from tests.hostile_files import SECRET
 
 Attacked = Callable[[int], tuple[list[str], Iterator[str]]]
-"""Does what a seed says: what was changed in its run, and what goes wrong with it."""
+"""Applies a seed; returns the changes of its run, and yields the problems."""
 
 SEEDS = 300
 FEW = (0, 9, 12, 40, 41, 61, 64, 103, 132, 136)
 """Seeds that make every change together."""
 ROUNDS = 20
-"""Seeds of one kind that are tried until one of them shows that a protection is gone."""
+"""Seeds of one kind to try until one of them shows that a protection is missing."""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def kept_runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def clean(kept_runs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> frozenset[str]:
-    """Elements and attributes that pages of good runs have, and of runs that failed."""
+    """Elements and attributes in pages of good runs, and of failed runs."""
     base = tmp_path_factory.mktemp("clean")
     runs = base / "h" / "data" / "runs"
     for run in kept_runs:
@@ -64,7 +64,7 @@ def remembered() -> Iterator[None]:
 def attacked(
     kept_runs: list[Path], clean: frozenset[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Attacked:
-    """Does what a seed says: what was changed in its run, and what went wrong with it."""
+    """Apply a seed; return the changes of its run, and yield the problems."""
 
     def tried(seed: int) -> tuple[list[str], Iterator[str]]:
         base = tmp_path / "w"
@@ -109,7 +109,7 @@ def test_nothing_that_three_hundred_runs_hold_does_harm(
     assert attacked_by(attacked, range(SEEDS)) == set(hostile.CHANGES)
 
 
-# -- controls: each protection taken away, the same seeds find it
+# -- negative controls: with a protection removed, the same seeds find a problem
 
 
 def _seed(name: str) -> int:
@@ -163,7 +163,7 @@ def _formulas(patch: pytest.MonkeyPatch) -> None:
         ("markup", _unescaped, "foreign markup"),
         pytest.param(
             *("terminal", _raw_stdout, "control character"), marks=pytest.mark.slow
-        ),  # half a minute together
+        ),  # together half a minute
         ("terminal", _raw_console, "control character"),
         pytest.param(*("terminal", _raw_page, "control character"), marks=pytest.mark.slow),
         pytest.param(
@@ -188,7 +188,7 @@ def test_without_a_protection_the_same_runs_do_harm(
         with monkeypatch.context() as patch:
             without(patch)
             problems = attacked(_seed(change) + round_ * len(hostile.CHANGES))[1]
-            found = any(re.search(finds, problem) for problem in problems)  # the first is enough
+            found = any(re.search(finds, problem) for problem in problems)  # one is enough
         html.templates.cache_clear()
         if found:
             return

@@ -1,4 +1,4 @@
-"""The house around the code: what the repository promises, and that each check can fail."""
+"""Checks of the repository itself; each check is shown to be able to fail."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ GUEST_PATHS = ("/root/.ssh", "/home/lab")
 
 
 def tracked() -> Iterator[tuple[str, str]]:
-    """Every text file git knows, by its path in the repository."""
+    """Yield every text file that git tracks, by path."""
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")
     listed = subprocess.run(
@@ -63,7 +63,7 @@ def tracked() -> Iterator[tuple[str, str]]:
                 continue
 
 
-# Only a host's name goes on after a fragment's last dot: a sentence ends with it.
+# Only a host name continues after a fragment's last dot; a sentence ends with it.
 HOST = re.compile("|".join(re.escape(h) + ("[a-z]" if h.endswith(".") else "") for h in HOSTS))
 
 
@@ -83,7 +83,7 @@ def machine_paths(name: str, text: str) -> list[str]:
 
 
 def changelog(name: str, text: str) -> list[str]:
-    """The newest numbered version of the change log is the program's."""
+    """Check that the newest numbered version of the change log is the program's."""
     versions = re.findall(r"^## \[?v?(\d[^\]\s]*)", text, re.MULTILINE)
     if versions[:1] == [lab.__version__]:
         return []
@@ -91,7 +91,7 @@ def changelog(name: str, text: str) -> list[str]:
 
 
 def make_commands(name: str, text: str) -> list[str]:
-    """Each `make x` in a code span or at the start of a line of a code block is a target."""
+    """Check that each `make x` in a code span or at a code block's line start is a target."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
     used = re.findall(
@@ -102,7 +102,7 @@ def make_commands(name: str, text: str) -> list[str]:
 
 
 def lock(name: str, text: str) -> list[str]:
-    """Every requirement is pinned to one version, has hashes, and names no place to get it."""
+    """Check that every requirement has one version and hashes, and names no index."""
     wrong = []
     for entry in re.split(r"\n(?=\S)", text):
         if not entry or entry.startswith("#"):
@@ -167,7 +167,7 @@ def test_locks_hold_what_is_asked_for(name: str) -> None:
     assert {re.sub(r"[._-]+", "-", word).lower() for word in wanted} - pinned == set()
 
 
-# `make check` runs lint-imports over the tree; here each contract is shown to notice a violation.
+# `make check` runs lint-imports over the tree; here a violation of each contract is planted.
 
 
 def append(path: Path, line: str) -> None:
@@ -175,7 +175,7 @@ def append(path: Path, line: str) -> None:
         file.write(f"\n{line}\n")
 
 
-# What is planted in which file, and the contract and line that report it.
+# Planted import by file, and the contract and line that report it.
 PLANTED = (
     ("core/units.py", "import lab.cli", "Layers", "lab.core.units -> lab.cli "),
     ("matrix/one.py", "import lab.cluster", "Layers", "lab.matrix.one -> lab.cluster "),

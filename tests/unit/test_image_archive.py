@@ -1,4 +1,4 @@
-"""An image written to a file and taken in: the same bytes, or nothing."""
+"""Export and import of an image: the same bytes, or no image."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def silent(_says: str, _part: float | None) -> None:
 
 
 def made(directory: Path, kernel: bytes = b"the kernel") -> Image:
-    """An image in the store."""
+    """Return an image in the store."""
     directory.mkdir()
     disk = directory / "disk.qcow2"
     subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", disk, "4M"], check=True)
@@ -113,7 +113,7 @@ def test_an_image_of_the_same_digest_with_other_bytes_gives_way(
 
 
 def rewritten(path: Path, changed: Mapping[str, bytes | tarfile.TarInfo | None]) -> str:
-    """The archive with other members; its checksum."""
+    """Replace members of the archive; return its checksum."""
     with tarfile.open(path) as tar:
         whole = {e.name: tar.extractfile(e).read() for e in tar}  # type: ignore[union-attr]
     with tarfile.open(path, "w") as tar:
@@ -134,7 +134,7 @@ def link(name: str) -> tarfile.TarInfo:
 
 
 def backed(home: Path) -> bytes:
-    """A qcow2 file that would show one of the host's."""
+    """Return a qcow2 file with a backing file of the host."""
     path = home / "backed"
     words = ["-q", "-f", "qcow2", "-u", "-b", "/etc/passwd", "-F", "raw", str(path), "4M"]
     subprocess.run(["qemu-img", "create", *words], check=True)

@@ -1,4 +1,4 @@
-"""Importing images: what arrives whole and was asked for is kept; all else leaves nothing."""
+"""Importing images: a complete and requested image is stored; all else leaves no files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recipes that stand on others, kernel modules of one's own, kernels of one's own."""
+"""Recipes with a base, the user's own kernel modules, and the user's own kernels."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_what_made_debian_12_fast_is_in_the_others(name: str) -> None:
 def test_a_wrong_recipe_over_another_is_told_with_its_own_line(
     own: Path, old: str, new: str, says: str
 ) -> None:
-    image_recipes.read(own)  # right before the change
+    image_recipes.read(own)  # valid before the change
     own.write_text(OWN.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(InputError) as caught:
         image_recipes.read(own)
@@ -142,7 +142,7 @@ def test_a_patch_that_is_not_there_is_named(own: Path, tmp_path: Path) -> None:
         digest(image_recipes.read(own))
 
 
-# --- what is run ----------------------------------------------------------------------------
+# --- commands -------------------------------------------------------------------------------
 
 
 def test_modules_are_built_beside_the_image_with_the_headers_of_its_kernel(own: Path) -> None:
@@ -173,7 +173,7 @@ AUTOCONF_H = "#define CONFIG_MD 1\n#define CONFIG_MD_LLBITMAP_TOO 1\n"
 
 @pytest.fixture
 def tree(tmp_path: Path) -> tuple[Path, Path]:
-    """A build tree in which chroot, dpkg-query and make are stand-ins, and its work directory."""
+    """A build tree with fakes of chroot, dpkg-query and make, and its work directory."""
     root, work, programs = tmp_path / "root", tmp_path / "work", tmp_path / "bin"
     headers = root / "usr/src/linux-headers-7.2"
     for directory in (headers / "include/config", headers / "include/generated", work, programs):
@@ -384,7 +384,7 @@ def test_a_kernel_that_qemu_loads_is_kept_and_makes_another_guest(
     assert own.manifest.kernel_version == "6.12.1-mine"
     assert own.manifest.kernel_options is None
     assert own.digest != image.digest
-    assert own.directory == image.directory  # which a live guest holds
+    assert own.directory == image.directory  # which a running guest uses
     kernel.write_bytes(bzimage("6.12.2-mine"))
     assert image_kernel.with_kernel(image, kernel).digest != own.digest
     assert own.kernel.read_bytes() == bzimage()
@@ -396,7 +396,7 @@ def test_a_kernel_that_qemu_loads_is_kept_and_makes_another_guest(
 
 
 def test_replaced_is_not_what_was_built() -> None:
-    """A negative control of the read-back: Debian's module where the built one should be."""
+    """Negative control of the verification: Debian's module instead of the built one."""
     from tests.unit.test_image_recipe import found
 
     recipe = image_recipes.load("debian-sid-lockless")[1]

@@ -1,4 +1,4 @@
-"""Image recipes: what they may say, what they compile to, and what is read back."""
+"""Image recipes: allowed keys, compiled commands, and verification of the result."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_wrong_recipe_is_told_with_file_line_and_key(
     assert old in text
     path = tmp_path / "mine.yaml"
     path.write_text(text, encoding="utf-8")
-    image_recipes.read(path)  # right before the change
+    image_recipes.read(path)  # valid before the change
     path.write_text(text.replace(old, new), encoding="utf-8")
     with pytest.raises(InputError) as caught:
         image_recipes.read(path)

@@ -1,4 +1,4 @@
-"""The images directory: nothing half made is seen, nothing foreign is touched."""
+"""The images directory: partial images are invisible, foreign entries are not touched."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def plant(
     name: str = "mine", *, content: bytes = b"disk", day: int = 0, recipe: str | None = None
 ) -> Image:
-    """An image made the way the builder makes one."""
+    """Return an image made like the builder's."""
     with image_workspace.workspace(name) as work:
         made = work / "image"
         made.mkdir()
@@ -217,7 +217,7 @@ def test_prune_follows_no_link_out_of_a_leftover(home: Path, tmp_path: Path) -> 
     assert (victim / "file").exists()
 
 
-# --- builders that die, and builders that live --------------------------------------------------
+# --- dead and running builders ------------------------------------------------------------------
 
 BUILDER = """
 import signal, sys, time
@@ -299,7 +299,7 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_left(home: Path) -> None:
         raise full
     assert list(home.iterdir()) == []
     with pytest.raises(PermissionError), image_workspace.workspace("mine"):
-        raise PermissionError  # not taken for a full disk
+        raise PermissionError  # must not count as a full disk
     assert list(home.iterdir()) == []
 
 

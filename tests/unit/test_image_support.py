@@ -1,4 +1,4 @@
-"""What an image's kernel or mdadm lacks is named before anything is built on it."""
+"""A feature that an image's kernel or mdadm lacks is reported before a boot."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DEBIAN_12 = ImageFacts(
     kernel_version="6.1.0-56-cloud-amd64",
     mdadm_version="4.2-5",
     packages=PACKAGES,
-    # Linux 6.1 has no option for bitmap files: it always knows them.
+    # Linux 6.1 has no option for bitmap files: it always supports them.
     kernel_options={k: v for k, v in OPTIONS.items() if k != "CONFIG_MD_BITMAP_FILE"}
     | {"CONFIG_MD_LINEAR": "m"},
 )

@@ -1,4 +1,4 @@
-"""Runs that were measured and are kept: whole, without a trace of where they were, judged again."""
+"""Stored measured runs: complete, without traces of their host, and judged again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys: OpenSSH's formats, one pair per lab, never readable by others."""
+"""Keys: OpenSSH's formats, one pair per lab, never readable by other users."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def test_another_users_directory_is_refused_and_roots_is_not(tmp_path: Path) -> 
     os.chown(place, 65534, 65534)
     with pytest.raises(PermissionError, match=r"belongs to user 65534.*install -d -m 1777"):
         leases.take(place, DISK)
-    with tempfile.TemporaryDirectory() as shared:  # pytest's own are closed to others
+    with tempfile.TemporaryDirectory() as shared:  # pytest's directories are closed to other users
         Path(shared).chmod(0o755)
         ended = subprocess.run(
             [sys.executable, "-c", TAKE, str(prepared(Path(shared)))],

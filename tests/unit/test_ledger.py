@@ -1,4 +1,4 @@
-"""The ledger: every block once, told when it is durable, and found or missed afterwards."""
+"""The ledger: every block is written once, reported when durable, and verified afterwards."""
 
 from __future__ import annotations
 

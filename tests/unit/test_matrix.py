@@ -102,7 +102,7 @@ def test_disks_that_share_a_group_share_its_limits(tmp_path: Path) -> None:
 
 
 def test_what_only_another_arm_uses_is_no_problem(tmp_path: Path) -> None:
-    """A bitmap's chunk, file and disk belong to the arms that have such a bitmap."""
+    """A bitmap's chunk, file and disk belong to the cells with such a bitmap."""
     own = "  bitmap_chunk: 64KiB\n  bitmap_disk: 4\n  sysfs: {bitmap/time_base: 2}\nworkloads:\n"
     text = SCENARIO.replace("workloads:\n", own, 1)
     assert "array.sysfs.bitmap/time_base" in refused(tmp_path, text)

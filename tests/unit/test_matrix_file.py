@@ -1,4 +1,4 @@
-"""Matrix files: every job compiled as by hand, every mistake named with its place."""
+"""Matrix files: each job compiles like a scenario, each error names its place."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_parts_are_the_product_and_each_is_what_set_would_have_made(tmp_path: Pa
 
 
 def test_a_clock_for_all_jobs_goes_over_what_the_file_sets(tmp_path: Path) -> None:
-    real = compiled(tmp_path, MATRIX + "set: {guest.clock: real}\n")  # writes the files, too
+    real = compiled(tmp_path, MATRIX + "set: {guest.clock: real}\n")  # writes the files too
     found = compile_matrix(tmp_path / "m.yaml", clock="virtual")
     assert ids(found) == ids(real)
     last = found.jobs[-1]
@@ -303,13 +303,13 @@ CELLS = 10_000
 def test_ten_thousand_cells_are_planned_in_two_seconds(
     tmp_path: Path, lab_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Read, expanded, checked, estimated, cut into shares and put into an order."""
+    """Read, expand, check, estimate, shard and order."""
     counts = ", ".join(str(n) for n in range(1, 251))
     text = with_matrix(f"  workloads.write.count: [{counts}]\n  array.chunk: [64KiB, 128KiB]\n")
     images = ", ".join(f"{{image: debian-12, set: {{guest.cpus: {n}}}}}" for n in range(1, 11))
     matrix = f"title: Many\nscenarios: [q.yaml, r.yaml]\nimages: [{images}]\n"
     host = host_of(None)
-    compiled(tmp_path)  # what is imported only once is imported
+    compiled(tmp_path)  # imports happen only once
     plan_of(compiled(tmp_path), host, runs=())
     began = time.process_time()
     found = compiled(tmp_path, matrix, q=text, r=text)

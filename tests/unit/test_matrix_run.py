@@ -1,4 +1,4 @@
-"""Running a matrix: nothing that breaks ends it, and what was expected is told from what is new."""
+"""Running a matrix: no failure stops it, and known failures are separated from new ones."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ images: [debian-12, debian-13]
 
 @dataclass
 class World:
-    """A matrix whose runs are theory's figures, and what happens instead of them."""
+    """A matrix whose runs have theory's values, and failures instead of some runs."""
 
     place: Path
     happens: dict[str, BaseException] = field(default_factory=dict)
-    """By job: raised when the run has its directory."""
+    """By job: exception once the run has its directory."""
     environment: dict[str, Any] = field(default_factory=dict)
     ran: list[str] = field(default_factory=list)
     resumed: list[str] = field(default_factory=list)
     hands: list[str] = field(default_factory=list)
-    """Whose, of each job that ran."""
+    """Executor of each job that ran."""
     clock: float = 0.0
 
     def compiled(self, text: str = MATRIX) -> CompiledMatrix:
@@ -142,7 +142,7 @@ def screen(page: object) -> str:
 def test_a_matrix_run_runs_every_job_and_names_its_runs(world: World) -> None:
     found = world.matrix(world.compiled())
     assert world.ran == ["good@debian-12", "good@debian-13", "bad@debian-12", "bad@debian-13"]
-    assert world.hands == world.ran  # each by those that follow it
+    assert world.hands == world.ran  # each job by its own executor
     assert states(found) == ["done"] * 4
     assert [p.claims[0].ending for p in found.jobs] == [Ending.PASSED] * 2 + [Ending.FAILED] * 2
     assert running.exit_status(found) == 1
@@ -238,7 +238,7 @@ def test_the_second_run_knows_the_first(world: World) -> None:
 
 
 def suites(found: MatrixResult) -> dict[str, Mapping[str, str]]:
-    """Suite to case to its ending, of the document."""
+    """Return the ending of each case by suite, from the document."""
     root = ET.fromstring(matrix_junit(found))
     return {
         suite.get("name", ""): {
@@ -366,7 +366,7 @@ def why(world: World) -> list[str]:
 
 
 def rewritten(number: int, verdict: Verdict) -> None:
-    """The verdict of the n-th run of the good scenario on debian-12, the newest first."""
+    """Change the verdict of the n-th newest run of the good scenario on debian-12."""
     runs = [r for r in store.every() if r.scenario_name == "good"]
     mine = [r for r in runs if r.load_run().cells[0].cell.guest.image == "debian-12"]
     result = mine[number].load_result()
@@ -408,7 +408,7 @@ def test_a_record_of_an_earlier_version_is_read_and_keeps_its_keys(tmp_path: Pat
     assert record.expected[0].until == date(2026, 12, 31)
     matrix_runs.save(tmp_path, record)
     written = json.loads((tmp_path / "night.json").read_text())
-    assert written.pop("clock") is None  # the only keys that it did not have
+    assert written.pop("clock") is None  # the only key that it did not have
     assert [job.pop("reused") for job in written["parts"]] == [0, 0, 0]
     assert written == json.loads(golden.read_text())
     whole = running.matrix_result(tmp_path, trends=False).model_dump(mode="json", by_alias=True)

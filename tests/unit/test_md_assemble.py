@@ -1,4 +1,4 @@
-"""The steps that build an array: mdadm's own parser, a shell and a make-believe sysfs."""
+"""Steps that build an array, with mdadm's own parser, a shell and a fake sysfs."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_undo_stops_what_was_made_and_leaves_disks_alone() -> None:
     undo = _create(members=3, spares=1, **EXTERNAL).undo
     assert "mdadm --stop /dev/md/bench" in undo
     assert "rm -f /dev/md/bench /var/lib/lab/bench-bitmap" in undo
-    assert "virtio-disk" not in undo  # each is a file of the cell's, and goes with it
+    assert "virtio-disk" not in undo  # each is a file of the cell, and is removed with it
 
 
 def test_a_bitmap_on_a_disk_of_its_own_has_a_file_system_before_the_array_and_after_it() -> None:
@@ -239,7 +239,7 @@ PARSED = [
 
 @pytest.fixture
 def mdadm(tmp_path: Path) -> Callable[[list[str]], str]:
-    """mdadm, with disks that do not exist: it reads all its options and then opens the first."""
+    """mdadm with disks that do not exist: it parses all options and then opens the first disk."""
     program = shutil.which("mdadm") or shutil.which("mdadm", path="/usr/sbin:/sbin")
     if program is None:
         pytest.skip("mdadm is not installed")
@@ -281,7 +281,7 @@ def test_mdadm_reads_the_command_to_its_end(
 def test_what_mdadm_refuses_the_lab_refuses(
     mdadm: Callable[[list[str]], str], fields: dict[str, Any], words: str
 ) -> None:
-    """The control: a command that is wrong does not get as far as opening a disk."""
+    """Negative control: mdadm rejects a wrong command before it opens a disk."""
     assert list(array_problems(_array(**fields), [GIB] * 5))
     command = _mdadm(
         **{k: v for k, v in fields.items() if k not in ("layout", "consistency_policy")}
@@ -295,11 +295,11 @@ def test_what_mdadm_refuses_the_lab_refuses(
     assert words in said
 
 
-# --- reading back -------------------------------------------------------------------------------
+# --- verification -------------------------------------------------------------------------------
 
 
 class FakeSysfs:
-    """``/sys/block/md127/md`` and the links that udev makes, below a temporary directory."""
+    """``/sys/block/md127/md`` and udev's links, below a temporary directory."""
 
     def __init__(self, root: Path, disks: int) -> None:
         self.root = root
@@ -369,7 +369,7 @@ ASKED = {
 
 
 def _wrong(fake: FakeSysfs, /, **fields: Any) -> set[str]:
-    """Keys that disagree; whether the name is a block device needs a real one."""
+    """Return keys that differ; only a real device can show that the name is a block device."""
     last = _steps(**fields)[-1]
     assert isinstance(last, Verify)
     found = fake.run(last.script)
@@ -436,9 +436,9 @@ def test_bitmaps_are_told_apart(sysfs: FakeSysfs) -> None:
     sysfs.write(bitmap__location="+8", bitmap__chunksize=65536, consistency_policy="bitmap")
     asked = {**ASKED, "bitmap": "internal"}
     assert _wrong(sysfs, **asked, bitmap_chunk="64KiB") == set()
-    assert _wrong(sysfs, **asked) == {"bitmap_chunk"}  # 64 MiB is mdadm's own
+    assert _wrong(sysfs, **asked) == {"bitmap_chunk"}  # 64 MiB is mdadm's default
     sysfs.write(bitmap__location="file")
-    assert _wrong(sysfs, **{**ASKED, **EXTERNAL}) == {"bitmap_chunk"}  # 4 KiB is mdadm's own
+    assert _wrong(sysfs, **{**ASKED, **EXTERNAL}) == {"bitmap_chunk"}  # 4 KiB is mdadm's default
     sysfs.write(bitmap__chunksize=4096)
     assert _wrong(sysfs, **{**ASKED, **EXTERNAL}) == set()
     sysfs.write(bitmap_type="none bitmap [llbitmap]")
@@ -510,7 +510,7 @@ def test_settings_are_written_and_a_refused_one_stops_the_step(sysfs: FakeSysfs)
 
 
 def _fake_programs(folder: Path, *, mdadm_status: int) -> str:
-    """A ``PATH`` on which mdadm only says what it was told, and udev is content."""
+    """Return a ``PATH`` with a fake mdadm, and a udev that always succeeds."""
     folder.mkdir()
     for name, status in (("mdadm", mdadm_status), ("udevadm", 0)):
         program = folder / name
@@ -528,7 +528,7 @@ def test_a_create_that_fails_stops_there_and_is_heard(tmp_path: Path) -> None:
 
 
 def test_undo_is_harmless_where_nothing_was_made(tmp_path: Path) -> None:
-    """mdadm says 4 where it finds no superblock, and nothing has to be stopped."""
+    """mdadm returns 4 if it finds no superblock, and there is nothing to stop."""
     undo = _create(name="never_made_here").undo
     script = _fake_programs(tmp_path / "bin", mdadm_status=4) + undo
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True)
@@ -536,7 +536,7 @@ def test_undo_is_harmless_where_nothing_was_made(tmp_path: Path) -> None:
     assert "--stop" not in done.stderr
 
 
-# --- what is not certain is not expected --------------------------------------------------------
+# --- uncertain values are not expected ----------------------------------------------------------
 
 
 def test_a_running_sync_is_not_held_against_the_array() -> None:

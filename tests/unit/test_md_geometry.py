@@ -1,4 +1,4 @@
-"""md's numbers and sizes, against worked examples and mdadm's loops said again."""
+"""md's numbers and sizes, compared with worked examples and a copy of mdadm's loops."""
 
 from __future__ import annotations
 
@@ -205,21 +205,21 @@ def test_default_bitmap_chunk_is_64_mib_or_what_fits() -> None:
 @pytest.mark.parametrize(
     ("fields", "sizes", "component"),
     [
-        # 20 GiB less 17 MiB is whole chunks already.
+        # 20 GiB minus 17 MiB is a multiple of the chunk already.
         ({}, [20 * GIB] * 3, 20 * GIB - 17 * MIB),
         ({"component_size": "1GiB"}, [20 * GIB] * 3, GIB),
         # Rounded down to a chunk.
         ({"component_size": "1000KiB", "chunk": "64KiB"}, [GIB] * 3, 960 * KIB),
-        # The smallest member decides, the first one's offset holds for all.
+        # The smallest member decides; the first member's offset applies to all.
         ({}, [20 * GIB, GIB, 20 * GIB], GIB - 17 * MIB),
         ({}, [GIB, 20 * GIB, 20 * GIB], GIB - 2 * MIB),
         # Spares count as well.
         ({"spares": 1}, [GIB, GIB, GIB, 512 * MIB], 512 * MIB - 2 * MIB),
-        # RAID 1 is rounded to 64 KiB where nobody asked for a size, and not where one did.
+        # RAID 1 is rounded to 64 KiB if no size was requested, and otherwise not.
         ({"level": 1, "data_offset": "1MiB"}, [GIB + 4 * KIB] * 2, GIB - MIB),
         ({"level": 1, "component_size": "100KiB"}, [GIB] * 2, 100 * KIB),
         ({"level": 0}, [GIB] * 2, GIB - 2 * MIB),
-        # Far copies: an odd chunk is left over.
+        # Far copies: an odd chunk remains.
         (
             {"level": 10, "layout": "f2", "chunk": "64KiB", "component_size": "448KiB"},
             [GIB] * 2,

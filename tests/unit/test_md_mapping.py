@@ -1,4 +1,4 @@
-"""md's layouts: every byte has its own place, and comes back from it."""
+"""md's layouts: every byte has its own location, and the location maps back to it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_parity_goes_round_evenly_or_not_at_all(level: Level, layout: str | None
 @pytest.mark.parametrize(
     ("level", "layout", "rows"),
     [
-        # data members in order, then P, then Q; rows 0 and 1 of five members
+        # Data members in order, then P, then Q; rows 0 and 1 of five members.
         (Level.RAID4, None, [(0, 1, 2, 3, 4), (0, 1, 2, 3, 4)]),
         (Level.RAID5, "left-symmetric", [(0, 1, 2, 3, 4), (4, 0, 1, 2, 3)]),
         (Level.RAID5, "right-symmetric", [(1, 2, 3, 4, 0), (2, 3, 4, 0, 1)]),

@@ -1,4 +1,4 @@
-"""Everything that mdadm or the kernel would refuse is found before a guest boots."""
+"""Everything that mdadm or the kernel would refuse is found before a boot."""
 
 from __future__ import annotations
 

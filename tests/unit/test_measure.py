@@ -1,4 +1,4 @@
-"""Raw output to measurements and counted facts: recorded lines, and what cannot be read."""
+"""Raw output to measurements and counters: recorded lines, and unreadable ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOISE = """\
 
 
 def counters(turn: int, words: int = 20) -> str:
-    """What the guest prints, before and after: each disk's counters grow with its number."""
+    """Return the guest's output before and after; each disk's counters grow with its number."""
     text = "".join(f"disk {s} vd{'cdef'[i]}\n" for i, s in enumerate(SERIALS)) + NOISE
     for number, name in enumerate(("vdc", "vdd", "vde", "vdf"), 1):
         line = LINE.format(
@@ -162,7 +162,7 @@ def test_the_guest_says_what_it_is() -> None:
 
 
 def pressed(wait: float, copied: float = 0.5) -> dict[str, str]:
-    """Raw output of a cell whose first write waited for ``wait`` of its ten seconds."""
+    """Return raw output of a cell whose first write waited for ``wait`` of its ten seconds."""
     raw = {
         f"{workload}.{trial}.{name}": text
         for workload in ("write", "read")
@@ -185,7 +185,7 @@ def test_a_guest_that_had_to_wait_too_long_was_contended(cell: Cell) -> None:
     bad, quiet = measure.contention(cell, pressed(0.41))
     assert not bad.passed
     assert "41.0% of write, trial 1" in bad.detail
-    assert quiet.passed  # the other workload had the host it needed
+    assert quiet.passed  # the other workload had enough CPU
     assert (bad.workload, quiet.workload) == ("write", "read")
 
 
@@ -194,8 +194,8 @@ def test_a_figure_below_theory_makes_less_waiting_suspicious(cell: Cell) -> None
     for wait, expected, passed in (
         (0.2, figure * 1.01, True),
         (0.2, figure * 1.03, False),  # 2.9 % short
-        (0.05, figure * 1.03, True),  # nothing to explain it: theory is wrong, or the array
-        (0.2, figure * 0.9, True),  # faster than theory is not the host's doing
+        (0.05, figure * 1.03, True),  # no waiting explains it: theory or the array is wrong
+        (0.2, figure * 0.9, True),  # the host cannot make it faster than theory
     ):
         check, _ = measure.contention(cell, pressed(wait), theory(expected))
         assert check.passed is passed, (wait, expected)

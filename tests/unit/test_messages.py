@@ -1,7 +1,7 @@
-"""Whatever is wrong in a file: the message says where, which key, what was found, what is right.
+"""Errors in files: the message has file, line, key, found value and expected value.
 
-The mistakes are made by program, for each field of each model that people write, and nothing of a
-validator's own words may be seen.
+The tests make mistakes automatically, for each field of each model in users' files. A validator's
+own text must not appear.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ EXPECTS = re.compile(
 PLACE = re.compile(r"(q\.yaml:\d+|--set .+?|t\.py:7: @pytest\.mark\.lab): ")
 
 
-# -- what people write, whole
+# -- users' files
 
 
 def workload(tool: str) -> dict[str, Any]:
-    """A workload of that tool with what it needs."""
+    """Return a workload of that tool with its required parameters."""
     needs: dict[str, dict[str, Any]] = {
         "dd": {"of": "{target}", "bs": "1MiB", "count": 8},
         "fio": {"rw": "randread", "bs": "4KiB", "runtime": "2s", "time_based": True},
@@ -119,7 +119,7 @@ RECIPE: dict[str, Any] = {
 
 
 def lines_of(data: Any, at: Path_ = ()) -> Iterator[Path_]:
-    """Every path of the data, in the order of a file."""
+    """Yield every path of the data, in the order of a file."""
     items = data.items() if isinstance(data, dict) else enumerate(data)
     for key, inner in items:
         yield (*at, key)
@@ -128,7 +128,7 @@ def lines_of(data: Any, at: Path_ = ()) -> Iterator[Path_]:
 
 
 def document(data: dict[str, Any]) -> Document:
-    """The data as if it had been read from a file with one key or item on each line."""
+    """Return the data as from a file with one key or item per line."""
     numbered = {path: n for n, path in enumerate(lines_of(data), 1)}
     return Document(source="q.yaml", data=data, lines=numbered)
 
@@ -152,7 +152,7 @@ def cast_(data: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A field: where it is in which data, and what it takes."""
+    """A field: its path and data, and its type."""
 
     data: dict[str, Any]
     path: Path_
@@ -162,7 +162,7 @@ class Target:
 
 
 def plain(kind: Any) -> tuple[Any, bool]:
-    """Without ``Annotated``; without ``None``, and whether that was there."""
+    """Return the type without ``Annotated`` and ``None``, and whether ``None`` was allowed."""
     while get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     if get_origin(kind) in (Union, UnionType):
@@ -174,7 +174,7 @@ def plain(kind: Any) -> tuple[Any, bool]:
 
 
 def targets(model: type[BaseModel], data: dict[str, Any], at: Path_ = ()) -> Iterator[Target]:
-    """Each field of a model, and those of the mappings below it that the data has."""
+    """Yield each field of a model, and those of the mappings below it in the data."""
     for name, field in model.model_fields.items():
         key = field.alias or name
         kind, optional = plain(field.annotation)
@@ -252,7 +252,7 @@ def recipe_targets() -> Iterator[Target]:
 
 
 def mistakes(target: Target) -> Iterator[tuple[Any, bool]]:
-    """Wrong values for a field, and whether it must be refused for its type alone."""
+    """Yield wrong values for a field, and whether the type alone makes them wrong."""
     kind = target.takes
     origin, inner = get_origin(kind), get_args(kind)
     model = isinstance(kind, type) and issubclass(kind, BaseModel)
@@ -296,7 +296,7 @@ def mistakes(target: Target) -> Iterator[tuple[Any, bool]]:
 
 
 def complaint(load: Callable[[dict[str, Any]], object], data: dict[str, Any]) -> str | None:
-    """What is said of the data; ``None``: nothing."""
+    """Return the error for the data; ``None``: there is none."""
     try:
         load(data)
     except InputError as error:
@@ -305,7 +305,7 @@ def complaint(load: Callable[[dict[str, Any]], object], data: dict[str, Any]) ->
 
 
 def faults_of(said: str, path: Path_, value: Any, *, exact: bool) -> list[str]:
-    """What a message lacks."""
+    """Return what a message lacks."""
     found = []
     if not PLACE.match(said):
         found.append("has no place")
@@ -327,7 +327,7 @@ def faults_of(said: str, path: Path_, value: Any, *, exact: bool) -> list[str]:
 def examine(
     found: Iterator[Target], load: Callable[[dict[str, Any]], object]
 ) -> tuple[int, list[str]]:
-    """How many mistakes were refused, and each message that is not as it should be."""
+    """Return the number of refused mistakes, and each faulty message."""
     refused, wrong = 0, []
     for target in found:
         for value, must in mistakes(target):
@@ -555,7 +555,7 @@ def test_a_limit_is_told_and_the_value_as_it_was_written(
     assert says in said
 
 
-# -- a rate alone, in the place of a throttle
+# -- a rate instead of a throttle
 
 
 @pytest.mark.parametrize("rate", ["8MiB/s", "8MiB", 8388608])

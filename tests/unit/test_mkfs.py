@@ -1,4 +1,4 @@
-"""mkfs: what is run, that it really runs, and that what it made is looked at."""
+"""mkfs: its command, a real run, and the verification of the file system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The noise floor is what runs of the same cells say, and nothing else."""
+"""The noise floor depends only on repeated runs of the same cells."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_hosts_own_noise_counts_once_there_is_enough_of_it() -> None:
 
 
 def again(number: int, *, faster: float = 1.0, **environment: object) -> RunStore:
-    """The stored run once more, under another id, each figure so many times as high."""
+    """Return the stored run with another id, each value multiplied."""
     made = stored_run(paths.runs().parent / "tmp")
     place = paths.runs() / f"raid5-parity-last-2025061{number}-120000"
     shutil.move(made.directory, place)
@@ -100,7 +100,7 @@ def test_runs_on_this_host_are_compared_with_each_other(lab_home: Path) -> None:
     assert noise_of(HERE) == ()
     again(2, faster=1.01)
     found = {f.metric: f for f in noise_of(HERE)}
-    # Two cells of three were done, with three workloads each.
+    # Two cells of three were finished, with three workloads each.
     assert found["throughput"].freedom == 6
     assert found["throughput"].deviation == pytest.approx(math.log(1.01) / math.sqrt(2))
     assert found["throughput"].disks == "throttle"

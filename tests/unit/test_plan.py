@@ -1,4 +1,4 @@
-"""The plan is a script: a shell can read it, heredocs end, and no secret is in it."""
+"""The plan is a script: a shell can read it, heredocs end, and it has no secrets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def planned(directory: Path, text: str) -> Plan:
 
 
 def unreadable(script: str) -> str:
-    """What bash says against it; a heredoc that does not end is a warning."""
+    """Return bash's errors; a heredoc without an end is a warning."""
     return subprocess.run(
         ["bash", "-n"], input=script, capture_output=True, text=True, check=False
     ).stderr
@@ -61,7 +61,7 @@ def test_every_command_of_every_step_is_there(plan: Plan) -> None:
 
 
 def test_texts_are_given_as_they_are(plan: Plan, tmp_path: Path) -> None:
-    """The shell writes the very files that the lab would write."""
+    """The shell writes exactly the files that the lab would write."""
     (step,) = [
         s
         for s in plan.guests[0].procedure.steps

@@ -1,4 +1,4 @@
-"""Every plug-in file obeys the contract that its package's docstring states."""
+"""Every plug-in file follows the contract in its package's docstring."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A guest that is cut off and started again: in which order, and what was heard of it."""
+"""A power cut and a new start of a guest: order of the calls, and received output."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from lab.model.execution.procedure import PowerCycle
 
 
 class Wire:
-    """A channel of SSH that says what it is given, piece by piece, and then ends."""
+    """An SSH channel that delivers its text piece by piece, and then ends."""
 
     def __init__(self, *pieces: bytes, err: bytes = b"", status: int = 0) -> None:
         self.pieces, self.err, self.status = list(pieces), err, status
         self.hold = threading.Event()
-        """What comes after the last piece waits for it."""
+        """An event for which the end after the last piece waits."""
         self.hold.set()
 
     def settimeout(self, seconds: float) -> None:
@@ -93,7 +93,7 @@ def test_a_workload_that_never_ends_is_given_up() -> None:
 
 
 class Libvirt:
-    """Stands in for the hypervisor, and writes down what it is asked."""
+    """A fake hypervisor that records calls."""
 
     def __init__(self, log: list[str]) -> None:
         self.log = log
@@ -115,7 +115,7 @@ class Libvirt:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    """A disk's server that answers one line."""
+    """A disk server that replies to one line."""
     path = tmp_path / "control"
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))

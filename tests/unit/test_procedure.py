@@ -1,4 +1,4 @@
-"""A guest and a cell become steps: files before the start, read-back before the first workload."""
+"""A guest and a cell become steps: files first, verification before the first workload."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_other_cells_disks_may_stay_and_are_blank_while_they_do(tmp_path: Path) 
         for s in cell_procedure(small, "/g", plugged=after, keep_spare=True).steps
         if isinstance(s, Verify) and s.name == "disks"
     )
-    assert script.count("virtio-disk4") == 1  # what the guest's cache has of it is dropped
+    assert script.count("virtio-disk4") == 1  # the guest's cached pages of it are dropped
 
 
 def test_a_disk_in_the_way_and_one_that_shares_its_limits_do_not_stay(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_guest_is_saved_with_the_disks_of_its_widest_cell(tmp_path: Path) -> N
         return [len(found[c.guest, lasting(c)].each_disk) for c in made]
 
     assert saved_with(3, 5, 4) == [5, 5, 5]
-    assert saved_with(3, 12, 5) == [5, 12, 12]  # nine beside three: too many
+    assert saved_with(3, 12, 5) == [5, 12, 12]  # nine more than three: too many
     small, wide = cells(3, 5)
     other = compiled(tmp_path, "disks.count=5", "array.level=5", "guest.memory=768MiB")
     slower = compiled(tmp_path, "disks.count=5", "array.level=5", "disks.size=2GiB")
@@ -321,7 +321,7 @@ def test_compiling_twice_gives_the_same_steps(cell: Cell) -> None:
 
 
 def test_a_disk_that_drains_its_cache_is_slow_and_has_not_stopped(tmp_path: Path) -> None:
-    """A flush of 64 MiB of small writes takes an arm minutes; one without a cache is as others."""
+    """A flush of 64 MiB of small writes takes an arm minutes; without a cache it is fast."""
     words = ("disks.model=hdd", "disks.preset=hdd_7200", "disks.throttle={}")
     assert patience_of(compiled(tmp_path)) == 60
     small = compiled(tmp_path, *words, "disks.hdd.write_cache=0")

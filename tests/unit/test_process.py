@@ -1,4 +1,4 @@
-"""The gate to the host's programs: limits are kept, groups end, failures are sentences."""
+"""Processes on the host: timeouts, process groups, error messages."""
 
 from __future__ import annotations
 

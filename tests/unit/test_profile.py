@@ -1,4 +1,4 @@
-"""Profiles: a disk whose figures are known is measured by reads, and the fit finds them again."""
+"""Profiles: reads measure a disk with known values, and the fit finds these values."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ LIMITS = {
     "outer_rate": 0.03,
     "inner_rate": 0.04,
 }
-"""How far a figure may be off, as a share. A revolution is told by the variance of 780 uniform
-waits, which strays by 3 %, the revolution by half of that: this is three times as much. The mean of
-60 waits strays by a twenty-seventh of a revolution, and thirteen distances go into a curve."""
+"""Largest relative error of a value. The variance of 780 uniform waits gives the revolution. It has
+an error of 3 %, the revolution half of that; the limit is three times as much. The mean of 60 waits
+has an error of 1/27 revolution, and thirteen distances determine a curve."""
 
 
 def samples_of(drive: HardDrive, seed: int, *, noise: float = 0.02, late: float = 0.01) -> Samples:
-    """What a drive would show, with times that stray by a share and some that come much later."""
+    """Return samples of a drive, with relative noise and some very late reads."""
     draw = random.Random(seed)
 
     def blurred(seconds: float) -> float:
@@ -94,7 +94,7 @@ def test_the_fit_finds_a_drive_again(name: str) -> None:
         found, assumed = fit_hdd(samples_of(truth, seed), PRESET)
         wrong = off(found, truth)
         assert all(wrong[k] <= LIMITS[k] for k in LIMITS), (seed, wrong)
-        # Of the shortest seek no more than a part of the waits' own straying can be said.
+        # The shortest seek is known only up to a part of the waits' own noise.
         assert abs(found.track_to_track - truth.track_to_track) < truth.revolution / 8
         assert abs(found.overhead - truth.overhead) < 0.0001
         assert "write_cache" in assumed
@@ -102,7 +102,7 @@ def test_the_fit_finds_a_drive_again(name: str) -> None:
 
 
 def test_another_drive_is_not_taken_for_it() -> None:
-    """The limits tell drives apart that differ by a tenth."""
+    """The limits distinguish drives that differ by a tenth."""
     for change in ({"rpm": 6480.0}, {"average_seek": 0.0088}, {"outer_rate": 128_000_000}):
         found, _ = fit_hdd(samples_of(replace(PRESET, **change), 1), PRESET)
         wrong = off(found, PRESET)
@@ -175,7 +175,7 @@ def test_the_fit_finds_a_solid_state_disk_again(channels: int) -> None:
         assert profile.score < 0.05
 
 
-# --- disks that are really read ---
+# --- disks that are read ---
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Served:
-    """A modelled disk over NBD: the clock is the model's own."""
+    """A modelled disk over NBD, with the model's own clock."""
 
     def __init__(self, server: DiskServer, size: int) -> None:
         self.size = size
@@ -217,19 +217,19 @@ def test_the_labs_own_disk_is_measured_and_found_again(tmp_path: Path, name: str
     profile = fit(Samples.model_validate(found), replace(PRESET, queue_depth=8), SOLID)
     drive = replace(truth, **profile.hdd.model_dump(exclude_none=True))
     wrong = off(drive, truth)
-    bound = truth.link_rate < truth.outer_rate  # its outer zones are never seen: that is a guess
+    bound = truth.link_rate < truth.outer_rate  # its outer zones are invisible, so this is a guess
     limits = LIMITS | ({"outer_rate": 0.1, "inner_rate": 0.1} if bound else {})
     assert all(wrong[k] <= limits[k] for k in limits), wrong
     assert ("link_rate" in profile.assumed) is not bound
     assert not bound or drive.link_rate == pytest.approx(truth.link_rate, rel=0.03)
     assert profile.score < 0.04
-    assert drive.queue_depth == 8  # not measured: the preset's
+    assert drive.queue_depth == 8  # not measured: the preset's value
     assert {"queue_depth", "read_ahead"} <= set(profile.assumed)
     assert written == 0
 
 
 class InRealTime:
-    """The same in real time, where requests can wait side by side: a connection for each thread."""
+    """The same in real time, with concurrent requests: a connection for each thread."""
 
     def __init__(self, server: DiskServer, size: int) -> None:
         self.size = size
@@ -256,7 +256,7 @@ class InRealTime:
 def test_in_real_time_the_queue_and_the_reading_ahead_are_found_too(
     tmp_path: Path, name: str
 ) -> None:
-    """On a busy host of two cores a revolution came out 6 % longer than on the model's clock."""
+    """On a busy host with two cores a revolution came out 6 % longer than on the model's clock."""
     truth, size = TRUTHS[name], 4 << 30
     effort = Effort(stream=16 * MIB, jumps=40, random=150)
     with running(tmp_path, truth, size=size) as server:
