@@ -1,6 +1,6 @@
-"""What a person sees while a run goes on, and how the time it should take is made.
+"""Progress of a run, and the estimate of its remaining time.
 
-``golden/progress`` has what the workers of a real run told, and when; and screens of it.
+``golden/progress`` has the workers' events of a real run with their times, and screens of it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The plug-in of pytest without guests: what is collected, what is refused, what a test is told.
+"""The pytest plug-in without guests: collected tests, errors, and the objects that tests get.
 
-The engine stands still: runs are stored ones, and a lender hands out guests of which nobody boots.
+The engine is fake: runs are stored ones, and the guest pool's guests do not boot.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Real disks in scenarios: what is the host's, what is refused, and what is done to them."""
+"""Real disks in scenarios: facts from the host, refused fields, and steps."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def strings(data: object) -> Iterator[str]:
 
 
 def test_no_list_of_what_is_removed_has_a_device_in_it(tmp_path: Path) -> None:
-    """What a cell made is taken back by the run loop: it gets a real disk back and removes none."""
+    """The step loop returns a real disk to the host and removes no device."""
     whole = cell_procedure(cell_of(tmp_path), "/g", None, None, ("S1", "S2"))
     procedure = Procedure(
         name="x", steps=tuple(s for s in whole.steps if not isinstance(s, Verify))
@@ -176,7 +176,7 @@ def test_no_list_of_what_is_removed_has_a_device_in_it(tmp_path: Path) -> None:
     removed = [entry[1] for entry in bench.log if entry[0] == "remove"]
     assert removed
     assert not [path for path in removed if path.startswith("/dev/")]
-    # And those that know no procedure know a guest's directory and nothing else.
+    # Code without a procedure knows only a guest's directory.
     assert set(guests.GuestRecord.__dataclass_fields__) == {
         *("id", "directory", "scenario", "image", "created", "owner_pid", "owner_started"),
         *("pid", "port", "host_key", "target", "cell", "warm", "unsealed"),
@@ -214,7 +214,7 @@ def test_the_cell_is_another_with_another_disk(tmp_path: Path) -> None:
     assert one != cell_id(cell_of(tmp_path, "disks.0.device_serial=S7"))
 
 
-# --- before anything is booted ---
+# --- before a boot ---
 
 
 @pytest.fixture
@@ -280,11 +280,11 @@ def test_a_disk_that_is_not_as_it_was_named(tmp_path: Path, disk: Loop) -> None:
         use.check_real((twice,), ())
 
 
-# --- handing over ---
+# --- passing a disk ---
 
 
 class Monitor:
-    """QEMU's monitor, as far as a disk is plugged and unplugged."""
+    """A fake of QEMU's monitor, for plugging and unplugging a disk."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -330,7 +330,7 @@ def test_what_speaks_up_at_the_last_look_takes_the_disk_from_qemu_again(
 
     with pytest.raises(HostError, match="mounted"):
         passthrough.plug(None, step.xml, [7, 8], writable=False, last_look=refuse)
-    assert seen == [["add-fd", "add-fd", "blockdev-add"]]  # QEMU has it, the guest has not
+    assert seen == [["add-fd", "add-fd", "blockdev-add"]]  # QEMU has it, the guest does not
     assert "device_add" not in monitor.log
     assert (monitor.device, monitor.node, monitor.set) == (False, False, False)
     passthrough.plug(None, step.xml, [7, 8], writable=True, last_look=lambda: None)

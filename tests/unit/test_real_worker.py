@@ -1,6 +1,6 @@
-"""A worker gives back what it has: real disks, blank, and its share of the processors.
+"""A worker returns its resources: blanked real disks, and its CPU slot.
 
-Disks not where the guest cannot be asked.
+Disks are not blanked if the guest does not respond.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Bench(FakeBench):
 
 
 class Stopped(SimpleQueue[Order]):
-    """Orders, and then the lab is gone."""
+    """Orders, followed by the end of the main process."""
 
     def get(self, block: bool = True, timeout: float | None = None) -> Order:
         if self.empty():
@@ -71,7 +71,7 @@ class Stopped(SimpleQueue[Order]):
 
 
 def job_of(*paths: str) -> GuestJob:
-    """A guest that comes up by directories that are made."""
+    """Return a job for a guest whose start makes directories."""
     steps = tuple(MakeDirectory(path=path) for path in paths)
     return GuestJob(
         guest="g1",
@@ -91,7 +91,7 @@ def ended(
     last: Order | None,
     asked: Mapping[str, Any] = {},
 ) -> list[tuple[str, ...]]:
-    """What the bench was told when the worker had nothing more to do."""
+    """Return the backend's calls when the worker had finished."""
     monkeypatch.setattr(worker.wire, "ignore_signals", lambda: None)
     slot = SimpleNamespace(acquire=lambda *_: 0, cover=lambda *_: 0, release=lambda *_: 0)
     monkeypatch.setattr(worker, "CpuSlot", lambda: slot)
@@ -124,7 +124,7 @@ def ended(
 def test_a_worker_that_ends_blanks_real_disks_before_the_guest_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: Order | None
 ) -> None:
-    """Told to, or because the lab that it works for has gone."""
+    """It was ordered to end, or the main process has exited."""
     log = ended(tmp_path, monkeypatch, Bench(), PASS, BLANK, last=last)
     assert [e for e in log if e in BACK] == BACK
     assert log.index(BACK[-1]) < log.index(("gone",))
@@ -163,7 +163,7 @@ def test_a_guest_without_real_disks_is_not_taken_apart(
 def test_a_guest_that_comes_up_steps_back_as_soon_as_it_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """QEMU begins a session of its own, while the worker holds a slot."""
+    """QEMU starts its own session while the worker holds a slot."""
 
     class Started(Bench):
         def make_directory(self, path: str) -> None:

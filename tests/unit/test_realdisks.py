@@ -1,4 +1,4 @@
-"""The guard of real disks, on real block devices: each refusal, and that it has another side."""
+"""The guard of real disks, on real block devices: each refusal, and a disk that passes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def blank(disk: Loop) -> None:
 
 @contextmanager
 def process(code: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """Another process that has done what the code says when it prints a line."""
+    """Yield another process that has run the code and printed a line."""
     child = subprocess.Popen(
         [sys.executable, "-c", code, *arguments],
         stdin=subprocess.PIPE,
@@ -196,13 +196,13 @@ def _swap(disk: Loop) -> None:
 
 
 def _backup(disk: Loop) -> None:
-    """A GPT of which only the copy at the disk's end is left."""
+    """Leave only a GPT's copy at the disk's end."""
     loops.gpt(disk.device)
     loops.write(disk.device, 0, bytes(MIB))
 
 
 def _md(offset: int, disk: Loop) -> None:
-    """The head of an md superblock 1.x, ``md_p.h: mdp_superblock_1``, with its own place in it."""
+    """Write the head of an md superblock 1.x, ``md_p.h: mdp_superblock_1``, with its own offset."""
     block = bytearray(256)
     block[0:4], block[4:8] = MD, (1).to_bytes(4, "little")
     block[128 + 16 : 128 + 24] = (offset // 512).to_bytes(8, "little")
@@ -251,7 +251,7 @@ def test_what_cannot_be_looked_at_counts_as_signed(bay: Bay) -> None:
 
 
 def test_the_disk_of_the_system_and_of_the_lab(bay: Bay) -> None:
-    """Also a partition of it that nobody uses, and a disk that a file of a loop device lies on."""
+    """Also an unused partition of it, and a disk with the file of a loop device."""
     disk, first, second = bay.partitioned("disk")
     told("mkfs.ext4", "-q", "-F", first.device)
     point, deep = bay.path / "m", bay.path / "deep"
@@ -330,7 +330,7 @@ def test_changed_in_size(bay: Bay) -> None:
     disk = bay.loop("disk")
     with disk.file.open("r+b") as file:
         file.truncate(2 * SIZE)
-    assert rules(bay.take(disk)) == set()  # the kernel has not been told
+    assert rules(bay.take(disk)) == set()  # the kernel has not read the table
     told("losetup", "--set-capacity", disk.device)
     refused = bay.take(disk)
     assert rules(refused) == {Rule.CHANGED}
@@ -357,12 +357,12 @@ def test_a_name_that_moves_on_while_the_disk_is_held(bay: Bay) -> None:
     disk.name.unlink()
     disk.name.symlink_to(other.device)
     assert [o.rule for o in held.objections()] == [Rule.CHANGED]
-    assert read(held.descriptor).serial == str(disk.file)  # what is held is what was named
+    assert read(held.descriptor).serial == str(disk.file)  # the claimed disk is the named one
     held.release()
 
 
 def test_leased(bay: Bay) -> None:
-    """By the lock alone: whoever has it need not have the disk open."""
+    """By the lock alone: the other process need not have the disk open."""
     disk, first, second = bay.partitioned("disk")
     place = bay.ground.leases
 
@@ -405,7 +405,7 @@ def test_a_lease_names_who_has_it_and_ends_with_its_holder(bay: Bay) -> None:
     (lease,) = held.descriptors[1:]
     path = Path(f"/proc/self/fd/{lease}").readlink()
     held.release()
-    # It goes on where it was handed to: the claim and the lock.
+    # The claim and the lock continue in the process that got the descriptors.
     refused = bay.take(disk)
     assert "EBUSY" in evidence(refused, Rule.OPEN)
     assert f"process {child.pid}" in evidence(refused, Rule.OPEN)
@@ -430,7 +430,7 @@ def test_udev_is_waited_for_and_others_are_not(bay: Bay, monkeypatch: pytest.Mon
     code = HOLD.replace("print(", f"{lock}print(")
     with process(code, disk.device, "os.O_RDONLY"):
         assert Rule.OPEN in rules(bay.take(disk))
-    # The lock without a process that can be seen to have the disk open: this one's own.
+    # The lock without another process that has the disk open: it is this process's own.
     other = os.open(disk.device, os.O_RDONLY)
     fcntl.flock(other, fcntl.LOCK_SH)
     monkeypatch.setattr(guard, "opened", lambda *_: iter(()))
@@ -463,7 +463,7 @@ def test_a_disk_that_tells_no_serial_is_never_written_to(bay: Bay) -> None:
     disk = bay.loop("disk")
     refused = guard.take(bay.ground, replace(disk.named, serial=""), ("",))
     assert rules(refused) == {Rule.CHANGED}
-    assert serial_of((1, 1)) == ""  # a device that there is not
+    assert serial_of((1, 1)) == ""  # a device that does not exist
 
 
 def test_nothing_begins_while_it_is_held(bay: Bay) -> None:
@@ -485,7 +485,7 @@ def test_nothing_begins_while_it_is_held(bay: Bay) -> None:
     held.release()
     succeeded = attempts()
     unmount(point)
-    assert succeeded == [True, True, True, False]  # what is mounted is not swapped to
+    assert succeeded == [True, True, True, False]  # a mounted disk cannot be used as swap
 
 
 def test_what_was_written_past_the_claim_is_seen_at_the_last_look(bay: Bay) -> None:
@@ -512,7 +512,7 @@ def test_looking_claims_and_locks_nothing(bay: Bay) -> None:
 
 
 def test_a_refused_disk_is_as_it_was(bay: Bay) -> None:
-    """No refusal writes, and none keeps anything open."""
+    """No refusal writes to the disk or keeps it open."""
     disk = bay.loop("disk")
     _ext4(disk)
     told("sync")
@@ -528,7 +528,7 @@ def test_other_ways_than_blocks_have_their_reasons(bay: Bay, tmp_path: Path) -> 
         number = read(file.fileno()).number
     assert alternatives.lun(number) == "it is not a SCSI disk but a virtual device"
     assert alternatives.vfio(number) == "it is not an NVMe disk"
-    # Hosts that there are not here, as /sys shows them.
+    # Simulated /sys of other hosts.
     controller = tmp_path / "pci" / "0000:01:00.0"
     disk = controller / "nvme" / "nvme0" / "nvme0n1"
     (disk / "device").mkdir(parents=True)

@@ -1,8 +1,8 @@
-"""Devices that change while the guard looks: seeded attempts, and none may get through.
+"""Devices that change while the guard checks them: seeded attempts, none of which may succeed.
 
-Somebody mounts, swaps, writes a partition table, or puts another disk in the place of the named
-one, at a moment that a seed decides. The lab's side takes the disk, looks a last time, and writes
-to it. It got through where another disk or something in use was written to.
+Another process mounts, swaps, writes a partition table, or replaces the named disk, at a time that
+a seed decides. The lab claims the disk, checks it a last time, and writes to it. An attempt has
+succeeded if the lab wrote to another disk or to one in use.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from tests import loops
 from tests.loops import Bay, Loop, mount, swap_off, swap_on, told, unmount
 
 SPAN = 0.12
-"""Seconds within which both sides begin. On an idle host a taking and its last look last 0.1."""
+"""Seconds in which both sides begin. On an idle host a claim with its last check takes 0.1."""
 MARK = b"the lab was here" * 256
 PLACE = loops.SIZE - MIB
-"""Where the lab writes: neither a file system nor a table begins there."""
+"""Offset at which the lab writes: no file system or table begins there."""
 ACTIONS = ("mount", "swap", "table", "link", "disk")
 
 
@@ -41,7 +41,7 @@ def bay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bay]:
 
 @pytest.fixture(scope="module")
 def images(bay: Bay) -> dict[str, bytes]:
-    """What makes a blank disk one that can be mounted or swapped to."""
+    """Contents that make a blank disk mountable or usable as swap."""
     found = {}
     for name, tool in (("mount", ("mkfs.ext4", "-q", "-F")), ("swap", ("mkswap",))):
         file = bay.path / f"{name}.image"
@@ -54,7 +54,7 @@ def images(bay: Bay) -> dict[str, bytes]:
 
 @dataclass
 class Change:
-    """What somebody did to the disk, and when."""
+    """A change of the disk by another process, and its time."""
 
     worked: bool = False
     began: float = 0.0
@@ -63,7 +63,7 @@ class Change:
 
 
 def change(kind: str, disk: Loop, other: Loop, image: bytes, point: Path) -> Change:
-    """Do it, as a program does that knows nothing of the lab."""
+    """Change the disk, like a program that does not know the lab."""
     done = Change(began=time.monotonic())
     if kind in ("mount", "swap"):
         for at in range(0, loops.SIZE, 4096):
@@ -79,7 +79,7 @@ def change(kind: str, disk: Loop, other: Loop, image: bytes, point: Path) -> Cha
         loops.gpt(disk.device, ((MIB, 4 * MIB),))
         done.worked = True
     else:
-        if kind == "disk":  # pulled, and another one in its slot
+        if kind == "disk":  # replaced by another disk in the same slot
             subprocess.run(["losetup", "--detach", disk.device], capture_output=True)
             command = ["losetup", disk.device, str(other.file)]
             done.worked = subprocess.run(command, capture_output=True).returncode == 0
@@ -93,7 +93,7 @@ def change(kind: str, disk: Loop, other: Loop, image: bytes, point: Path) -> Cha
 
 
 def blind(bay: Bay, disk: Loop) -> int | None:
-    """A guard as it is written by who does not think of time: look, and then open."""
+    """A naive guard: it checks, and then opens."""
     _, objections = guard.look(bay.ground, str(disk.name))
     return None if objections else os.open(disk.name, os.O_RDWR)
 
@@ -101,7 +101,7 @@ def blind(bay: Bay, disk: Loop) -> int | None:
 def attempt(
     bay: Bay, seed: int, image: dict[str, bytes], *, careful: bool = True, span: float = SPAN
 ) -> str:
-    """One attempt: ``used``, ``refused``, or how something got through."""
+    """Make one attempt; return ``used``, ``refused``, or how it succeeded."""
     chance = random.Random(seed)
     kind = ACTIONS[seed % len(ACTIONS)]
     disk, other = bay.loop(f"d{seed}"), bay.loop(f"o{seed}")
@@ -163,9 +163,9 @@ def attempt(
 
 
 def check(bay: Bay, seeds: range, images: dict[str, bytes]) -> None:
-    """Nothing gets through, early changes are seen, and late ones come too late.
+    """No attempt succeeds, early changes are detected, and late ones come too late.
 
-    On a busy host a taking lasts longer. Then more attempts follow, with later changes.
+    On a busy host a claim takes longer. Then more attempts follow, with later changes.
     """
     found: Counter[tuple[str, str]] = Counter()
     expected = {(kind, outcome) for kind in ACTIONS for outcome in ("used", "refused")}
@@ -188,7 +188,7 @@ def test_nothing_gets_through_in_five_hundred_attempts(bay: Bay, images: dict[st
 
 
 def test_who_looks_and_then_opens_lets_things_through(bay: Bay, images: dict[str, bytes]) -> None:
-    """The same attempts, by a guard that opens twice."""
+    """Negative control: the same attempts with a guard that opens twice."""
     for seed in range(2000, 2400):
         if attempt(bay, seed, images, careful=False) not in ("used", "refused"):
             return

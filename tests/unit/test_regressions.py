@@ -1,4 +1,4 @@
-"""The first bad version: named where a version makes the difference, and never by noise."""
+"""The first bad version is named only if a version makes the difference, never for noise."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ def test_versions_stand_in_their_own_order_whenever_they_were_run() -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        (10e6, 10e6, 10e6, 10e6),  # nothing
+        (10e6, 10e6, 10e6, 10e6),  # no change
         (8e6, 8e6, 10e6, 10e6),  # better
         (10e6, 8e6, 8e6, 10e6),  # worse, and good again
         (10e6, 10e6, 9.99e6, 9.98e6),  # within noise
-        (10e6, 10e6, 9.7e6, 9.7e6),  # more than noise, and less than what matters
+        (10e6, 10e6, 9.7e6, 9.7e6),  # more than noise, but too small to matter
     ],
 )
 def test_nothing_is_named_where_nothing_that_matters_got_worse(values: Sequence[float]) -> None:
@@ -97,7 +97,7 @@ def test_a_small_change_matters_where_it_refutes_a_claim() -> None:
 
 
 def test_the_same_version_on_both_sides_names_nothing() -> None:
-    """A host that got slower, or another QEMU: no version of the guest's is to blame."""
+    """A slower host or another QEMU: no version of the guest is the reason."""
     assert regressions([sighting(10e6), sighting(8e6, night=2)]) == ()
     nights = [*history(10e6, 10e6, 8e6, 8e6), sighting(10e6, KERNELS[2], night=2)]
     assert regressions(nights) == ()
@@ -173,7 +173,7 @@ def test_a_drop_is_found_in_noise_at_the_version_that_brought_it() -> None:
 
 
 def test_without_the_noise_floor_noise_would_name_versions() -> None:
-    """The negative control: were the noise taken for a tenth of what it is, it would be seen."""
+    """Negative control: with a noise floor of a tenth, noise would count as a regression."""
     chance = random.Random(3)
     loud = 0
     for _ in range(TIMES):
@@ -196,7 +196,7 @@ CLAIM = """claims:
 
 
 def kept(parent: Path, day: int, kernel: str, drift: float) -> RunStore:
-    """A stored run, whose raw output has the kernel's name in it."""
+    """Return a stored run whose raw output has the kernel's version."""
     run = theory_run(parent, SMALL + CLAIM, stamp=f"202601{day:02}-120000", drift=drift)
     environment = {"image": {"name": "i", "kernel": kernel, "mdadm": "4.2-5", "digest": kernel}}
     stored = run.load_run()

@@ -1,6 +1,6 @@
-"""What a person reads, in 80 columns and without colour: ``golden/report``.
+"""Reports for a terminal of 80 columns without colour: ``golden/report``.
 
-``GOLDEN=write`` in the environment writes what is expected anew; look at the difference.
+``GOLDEN=write`` in the environment writes the expected texts; check the difference.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def page(
 
 
 def parted(text: str) -> list[str]:
-    """Figures that a line's end has cut in two."""
+    """Return values that a line's end splits."""
     lines = text.splitlines()
     return [
         f"{one} / {two}"
@@ -131,7 +131,7 @@ def test_hundreds_of_figures_are_a_screen(tmp_path: Path, width: int) -> None:
     assert abridged(result)
     whole = page(store, result, width)
     assert len(whole.splitlines()) > 90
-    # the lowest and the highest, as the table of all of them has it
+    # The lowest and the highest value are those of the whole table.
     found = [m for c in result.cells for m in c.measurements if m.metric == "throughput"]
     for workload in ("write", "read"):
         mine = [m.median for m in found if m.workload == workload]
@@ -237,14 +237,14 @@ def test_long_words_are_folded_and_not_lost(run: RunStore) -> None:
     text = page(run, result.model_copy(update={"claims": (claim,)}))
     assert too_wide(text) == []
     assert text.count("y") >= 200
-    assert f"{name} holds" in text.splitlines()  # above its claim, for it is too long beside it
+    assert f"{name} holds" in text.splitlines()  # above its claim: it is too long
     assert "…" not in text
 
 
 def test_published_figures_stand_beside_the_cells_they_speak_of(run: RunStore) -> None:
     stored = run.load_run()
     lines = [line for line in page(run).splitlines() if "10.4 MB/s" in line and "write" in line]
-    assert "10.0 MB/s" in lines[0]  # what the post says of it
+    assert "10.0 MB/s" in lines[0]  # the post's value
     without = result_page(result_of(run), title="T", question="", claims=())
     claims: tuple[Claim, ...] = stored.claims
     assert claims
@@ -252,7 +252,7 @@ def test_published_figures_stand_beside_the_cells_they_speak_of(run: RunStore) -
 
 
 def test_published_figures_do_not_stand_beside_cells_that_were_changed(tmp_path: Path) -> None:
-    """Nobody has published what disks of ten times the speed do."""
+    """No published value applies to disks of ten times the speed."""
     path = catalog.scenarios()["raid5-parity-last"]
     for texts, there in (([], True), (["disks.throttle.total_bytes_per_second=50MiB"], False)):
         compiled = compile_scenario(path, overrides=[parse_override(text) for text in texts])
@@ -299,7 +299,7 @@ def test_axes_that_follow_from_others_tell_nothing() -> None:
 
 
 def table_of(text: str, claim: str) -> str:
-    """The figures, from their headings to the first claim."""
+    """Return the values, from their headings to the first claim."""
     table, found, _ = text.partition(" published\n")[2].partition(f"\n{claim} ")
     assert table
     assert found
@@ -347,7 +347,7 @@ def test_a_run_that_was_begun_otherwise_is_gone_on_with_so(run: RunStore) -> Non
 
 
 def test_the_runs_own_copy_of_a_file_is_its_scenario(tmp_path: Path) -> None:
-    """It is called scenario.yaml there, and what to type next names it so."""
+    """The copy's name is scenario.yaml, and the next commands use that name."""
     run = runs.theory_run(tmp_path, runs.SMALL, name="my-question")
     require_same(run, compile_scenario(run.directory / "scenario.yaml"))
     other = tmp_path / "other.yaml"

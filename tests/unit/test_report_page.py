@@ -1,5 +1,4 @@
-"""Report pages: everything of a run is on them, nothing of other people's is obeyed, and a broken
-file is named while the rest is shown."""
+"""HTML reports show the whole run, escape foreign text, and name corrupt files."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ REFERENCES = ("href", "src", "xlink:href", "srcset", "action")
 
 
 class Reader(HTMLParser):
-    """What a page refers to, its ids, its text, and whether its elements are closed."""
+    """A page's links, ids and text, and whether its elements are closed."""
 
     VOID = frozenset({"meta", "link", "br", "hr", "img", "input"})
 
@@ -81,7 +80,7 @@ def run(tmp_path: Path) -> RunStore:
 
 @pytest.fixture(scope="module")
 def bitmap(tmp_path_factory: pytest.TempPathFactory) -> Page:
-    """A fixture's page, gathered once."""
+    """The data of a fixture's report."""
     store = runs.theory_run(tmp_path_factory.mktemp("b"), runs.BITMAP, contended=1)
     return page_of(store)
 
@@ -246,7 +245,7 @@ DAMAGE = {
 
 
 def plant(store: RunStore, kind: str) -> str:
-    """Damage a run; what must be said of it."""
+    """Corrupt a run; return the expected message."""
     name, data, says = DAMAGE[kind]
     path = store.directory / name.replace("CELL", store.load_run().cells[0].id)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -286,7 +285,7 @@ def test_the_rest_is_shown_beside_what_is_broken(cli: Cli) -> None:
 
 
 def paths_of(cli: Cli) -> Path:
-    """Where that command line keeps its runs."""
+    """Return that command line's directory of runs."""
     directory = cli.home / "data" / "runs"
     directory.mkdir(parents=True)
     return directory

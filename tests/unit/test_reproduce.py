@@ -1,4 +1,4 @@
-"""Reproducing a stored run, as far as no guest is needed."""
+"""Reproducing a stored run, without a guest."""
 
 from __future__ import annotations
 

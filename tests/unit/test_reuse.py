@@ -1,4 +1,4 @@
-"""Results of sealed cells by the digest of their inputs: when they are taken, and when not."""
+"""Reuse of sealed cells' results by the digest of their inputs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def begun(cell: Cell) -> RunStore:
 
 
 def ran(cell: Cell, *, outcome: Outcome = Outcome.DONE, found: Digest | None = None) -> RunStore:
-    """A run whose one cell was sealed."""
+    """Return a run with one sealed cell."""
     store = begun(cell)
     attempt = store.begin_cell(cell_id(cell), cell, Procedure(name="q", steps=()))
     (attempt / "raw").mkdir()
@@ -104,7 +104,7 @@ def test_a_cell_with_the_same_inputs_is_copied(cell: Cell, lab_home: Path) -> No
     assert (result.reused_from, result.outcome) == (first.id, Outcome.DONE)
     assert result.digest == digest()
     assert result_of(first).cells[0].reused_from is None
-    # The origin is named, and its files are no longer needed.
+    # The original run is named, and its files are no longer needed.
     shutil.rmtree(first.directory)
     third, names, _ = taken(cell)
     assert names == {cell_id(cell)}
@@ -119,14 +119,14 @@ def test_other_inputs_are_not_taken(cell: Cell, lab_home: Path) -> None:
 def test_a_run_from_elsewhere_is_not_taken(cell: Cell, lab_home: Path, tmp_path: Path) -> None:
     there = ran(cell)
     reuse.add(there, cell_id(cell))
-    shutil.move(paths.reuse(), tmp_path / "elsewhere")  # it was another host's
+    shutil.move(paths.reuse(), tmp_path / "elsewhere")  # as on another host
     assert taken(cell)[1] == set()
     sweep()
     assert taken(cell)[1] == set()
 
 
 def test_a_result_of_another_image_is_caught(cell: Cell, lab_home: Path) -> None:
-    """Negative control: an entry that leads to a cell with other inputs."""
+    """Negative control: an entry for a cell with other inputs."""
     reuse.add(ran(cell, found=digest(OTHER)), cell_id(cell))
     entry = json.loads((paths.reuse() / f"{OTHER}.json").read_text())
     (paths.reuse() / f"{INPUTS}.json").write_text(json.dumps({**entry, "inputs": INPUTS}))
@@ -350,7 +350,7 @@ def test_what_a_guest_is_told_is_an_input(kit: SealedKit, cell: Cell) -> None:
 
 
 def execution(store: RunStore, said: list[str], *, remember: bool = True) -> Execution:
-    """A run under way that has just finished its cell."""
+    """Return an execution that has just finished its cell."""
     found = object.__new__(Execution)
     found.store, found.queue, found.say = store, None, said.append
     found.options = RunOptions(remember=remember)
@@ -385,10 +385,10 @@ def test_a_guest_with_other_inputs_than_planned_is_caught(kit: SealedKit, tmp_pa
         owner_started=0,
     )
     bench = SealedBackend(record, kit, tell=lambda _: None, notice=lambda _: None)
-    bench.check_inputs(INPUTS)  # nothing ran
+    bench.check_inputs(INPUTS)  # no cell ran
     bench._done = list(digest().seeds)
     bench.check_inputs(INPUTS)
     with pytest.raises(ToolError, match=OTHER):
         bench.check_inputs(OTHER)
-    bench._instead = True  # without its snapshot it had to boot, as was said
+    bench._instead = True  # it had to boot without its snapshot, and reported that
     bench.check_inputs(OTHER)

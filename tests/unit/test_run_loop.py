@@ -1,4 +1,4 @@
-"""The loop that runs a procedure: in order, and back again whatever happens."""
+"""The step loop runs a procedure in order, and undoes it after any error."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ALL: tuple[Step, ...] = (MAKE, SECRET, HOST, START, SSH, ATTACH, BUILD, READ_BAC
 
 
 class Run:
-    """One run of a procedure, and all that came of it."""
+    """One run of a procedure, with its results."""
 
     def __init__(self, bench: FakeBench, *steps: Step) -> None:
         self.bench = bench
@@ -58,7 +58,7 @@ class Run:
             self.error = error
 
     def back(self) -> list[tuple[str, ...]]:
-        """What unwinding does."""
+        """Return the calls of the undo."""
         before = len(self.bench.log)
         self.errors = self.undo.unwind()
         return self.bench.log[before:]

@@ -1,4 +1,4 @@
-"""Sampler from counters that are made up."""
+"""The sampler with made-up counters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def disk(read: int, written: int) -> DiskCounters:
 
 
 class Told:
-    """What was told, and a QEMU whose processor time can be set."""
+    """Emitted samples, and a QEMU with settable CPU time."""
 
     def __init__(self) -> None:
         self.cpu = 10.0
@@ -32,7 +32,7 @@ class Told:
 def test_a_pulse_is_the_difference_to_the_answer_before() -> None:
     told = Told()
     told.take(100.0, {"disk1": disk(1000, 0), "disk2": disk(0, 500)})
-    assert told.pulses == []  # nothing to hold it against
+    assert told.pulses == []  # there is no earlier reading
     told.cpu = 10.7
     told.take(102.0, {"disk1": disk(3000, 40), "disk2": disk(0, 700)})
     assert told.pulses == [Sample(seconds=2.0, processor=0.7, read_bytes=2000, written_bytes=240)]
@@ -56,7 +56,7 @@ def test_a_qemu_that_was_started_anew_counts_from_zero() -> None:
     told.take(102.0, {"disk1": disk(100, 6000)})
     assert told.pulses == []
     told.cpu = 0.5
-    told.take(103.0, {"disk1": disk(200, 6000)})  # its processor time went back
+    told.take(103.0, {"disk1": disk(200, 6000)})  # its CPU time decreased
     assert told.pulses == []
     told.take(104.0, {"disk1": disk(300, 6000)})
     assert [p.read_bytes for p in told.pulses] == [100]

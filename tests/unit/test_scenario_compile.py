@@ -1,4 +1,4 @@
-"""The scenario of the main job, the ids of its cells, and what published figures speak of."""
+"""The main scenario, the ids of its cells, and the cells of published values."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_defaults_are_part_of_the_cell_and_not_hidden(plain: Compiled) -> None:
 
 
 def measured(compiled: Compiled) -> list[JudgedCell]:
-    """Every cell as if all its workloads had run at 10.7 MB/s."""
+    """Return every cell with all workloads at 10.7 MB/s."""
     found = []
     for cell in compiled.cells:
         values = [

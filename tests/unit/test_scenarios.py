@@ -1,4 +1,4 @@
-"""What every scenario of the checkout must be, beyond what ``lab scenario check`` asks."""
+"""Requirements for the checkout's scenarios, in addition to ``lab scenario check``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ SCALED = sorted(n for n, p in FILES.items() if "--set" in p.read_text(encoding="
 
 
 def advice(path: Path) -> list[str]:
-    """The ``--set`` values in a file's comments and notes, which lead to the published size."""
+    """Return the ``--set`` values in a file's comments and notes that lead to the published
+    size."""
     text = re.sub(r"\n\s*#?\s*", " ", path.read_text(encoding="utf-8"))
     found = re.findall(r"--set (?:'([^']*)'|([^\s`,)]+))", text)
     return [quoted or plain for quoted, plain in found]
@@ -26,7 +27,7 @@ def advice(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("name", SCALED)
 def test_the_published_size_is_a_set_away(name: str) -> None:
-    """All of a file's advice together is a scenario that the lab would run."""
+    """All of a file's advice together is a valid scenario."""
     sets = advice(FILES[name])
     assert sets
     changed = compile_scenario(FILES[name], overrides=[parse_override(s) for s in sets])

@@ -1,4 +1,4 @@
-"""The JSON Schemas, read by somebody else's validator: they accept what the lab accepts."""
+"""An independent validator accepts by the JSON Schemas what the lab accepts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def base() -> dict[str, Any]:
 
 
 def accepted(data: dict[str, Any]) -> bool:
-    """By the lab itself."""
+    """Return whether the lab itself accepts it."""
     try:
         validate(Scenario, Document(source="q.yaml", data=data))
     except InputError:
@@ -146,7 +146,7 @@ MODELINE = re.compile(r"# yaml-language-server: \$schema=(\S+)\n")
 
 
 def editors_schema(scenario: Path) -> Path:
-    """The file that an editor would find by a scenario's first line, as it looks for it."""
+    """Return the file that an editor finds by a scenario's first line."""
     found = MODELINE.match(scenario.read_text(encoding="utf-8"))
     assert found is not None, scenario
     place = found[1]
@@ -175,7 +175,7 @@ def test_an_editor_finds_the_schema_of_a_new_scenario(cli: Cli) -> None:
     kept = editors_schema(cli.base / "a place" / "mine.yaml")
     assert kept == cli.home / "data" / "schema" / "scenario.schema.json"
     assert json.loads(kept.read_text(encoding="utf-8")) == scenario_schema()
-    kept.write_text("{}")  # of an older lab
+    kept.write_text("{}")  # of an older version
     done = cli("schema", "scenario", "--install")
     assert (done.status, done.stdout) == (0, f"Written to ~/h/data/schema/{kept.name}\n")
     assert json.loads(kept.read_text(encoding="utf-8")) == scenario_schema()

@@ -1,4 +1,4 @@
-"""Virtual time in a scenario: what is refused, what its cells are called, what their disks are."""
+"""Virtual time in a scenario: refused fields, ids of cells, and disks."""
 
 from __future__ import annotations
 

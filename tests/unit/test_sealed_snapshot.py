@@ -1,4 +1,4 @@
-"""Snapshots of sealed guests, as far as no guest is needed."""
+"""Snapshots of sealed guests, without a guest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trials are seeds: what a seed changes, and what it leaves alone."""
+"""Trials have seeds: fields that a seed changes, and fields that it does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""seek: fio as seekmark measures, where its requests begin, and what theory hears of it."""
+"""seek: fio measures as seekmark does; offsets, and the stream for theory."""
 
 from __future__ import annotations
 

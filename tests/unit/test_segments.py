@@ -1,4 +1,4 @@
-"""Disks cut into segments: what is refused, the steps, what is read back, what theory follows."""
+"""Disks cut into segments: refused fields, steps, verification, and theory."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def volume(**fields: Any) -> Verify:
     return last
 
 
-# --- what is refused ----------------------------------------------------------------------------
+# --- refused fields -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -132,14 +132,14 @@ def test_the_volume_begins_at_a_whole_stripe() -> None:
     assert volume_bytes(MIB, 2 * MIB) == 0
 
 
-# --- what device-mapper says --------------------------------------------------------------------
+# --- verification by device-mapper --------------------------------------------------------------
 
 LINEAR = "".join(f"{n * 100} 100 linear 9:{127 - n} 2304\n" for n in range(4))
 STRIPED = "0 400 striped 4 128 " + " ".join(f"9:{127 - n} 2304" for n in range(4)) + "\n"
 
 
 def read_volume(tmp_path: Path, table: str, **fields: Any) -> list[str]:
-    """What differs from what was asked for, where ``dmsetup`` prints this."""
+    """Return the keys that differ if ``dmsetup`` prints this."""
     root = tmp_path / "root"
     for n in range(4):
         (root / f"sys/block/md{127 - n}").mkdir(parents=True, exist_ok=True)
@@ -222,7 +222,7 @@ def test_a_stream_in_the_first_segment_is_its_arrays_own() -> None:
 def test_a_volume_that_began_within_a_stripe_would_be_slower(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The control: where the volume begins on the array counts."""
+    """Negative control: the volume's start on the array matters."""
     work = {"write": stream(60 * MIB)}
     whole = {p.metric: p.value for p in predict(cell(), work)}
     monkeypatch.setattr("lab.md.theory.volume.data_start", lambda shape: MIB + 4 * KIB)

@@ -1,4 +1,4 @@
-"""Sessions in a guest with virtual time: it is suspended when the last one has ended, or died."""
+"""Sessions in a guest in virtual time: it is suspended when the last one has ended or died."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Qemu:
         self._server.close()
 
     def heard(self, *commands: str) -> bool:
-        """Whether it is told these, and nothing else, within some seconds."""
+        """Return whether it receives exactly these commands within some seconds."""
         until = time.monotonic() + 10
         while len(self.told) < len(commands) and time.monotonic() < until:
             time.sleep(0.02)
@@ -61,7 +61,7 @@ class Qemu:
 
 @pytest.fixture
 def guest() -> Iterator[Path]:
-    with TemporaryDirectory(prefix="lab-") as directory:  # a socket's path is short
+    with TemporaryDirectory(prefix="lab-") as directory:  # a socket's path must be short
         yield Path(directory)
 
 

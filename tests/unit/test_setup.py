@@ -1,6 +1,6 @@
-"""`make setup` asks for what is missing in a sentence, and believes no half-made environment.
+"""`make setup` names missing packages in a sentence, and does not use a partial environment.
 
-The script runs for real, in a folder of its own, with small stand-ins for the system's programs.
+The script runs in its own directory, with small fakes of the system's programs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Says that all packages are there, but those in the file `missing`.
+# Reports that all packages are installed, except those in the file `missing`.
 DPKG_QUERY = """
 shift 3
 for package in "$@"; do
@@ -23,7 +23,7 @@ for package in "$@"; do
 done
 """
 
-# Makes an environment whose pip writes down what it is asked, and fails where `broken` says so.
+# Makes an environment whose pip records its arguments, and fails if `broken` says so.
 PYTHON = """
 case "$*" in
 --version) echo Python 3.11.0 ;;
@@ -72,7 +72,7 @@ class Checkout:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Checkout:
-    """A machine with nothing but the tools the script itself needs: no sudo, an ordinary user."""
+    """A machine with only the tools of the script itself: no sudo, an ordinary user."""
     made = Checkout(tmp_path, tmp_path / "tree")
     shutil.copytree(ROOT / "tools", made.tree / "tools")
     shutil.copytree(ROOT / "requirements", made.tree / "requirements")

@@ -1,4 +1,4 @@
-"""Shards and budgets: every job once, shards alike, the most informative first."""
+"""Shards and budgets: every job once, shards of equal time, the most informative first."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_every_part_is_in_one_share_and_shares_are_alike(
     longest = max(seconds.values(), default=0)
     assert max(loads) - min(loads) <= longest + 1e-9
     assert max(loads) <= sum(loads) / of + longest + 1e-9
-    # Whoever has the same files cuts the same shards, in whatever order they were read.
+    # Every machine with the same files makes the same shards, whatever the order of the files.
     mixed = list(pieces)
     chance.shuffle(mixed)  # type: ignore[attr-defined]
     assert [set(share) for share in shards(mixed, of)] == [set(share) for share in cut]
@@ -55,7 +55,7 @@ def test_a_budget_is_kept_and_nothing_is_forgotten(pieces: list[Estimate], budge
     seconds = {p.id: p.seconds for p in pieces}
     spent = sum(seconds[name] for name in taken)
     assert spent <= budget + 1e-9
-    if left:  # the cheapest of those left out would have been too much
+    if left:  # the cheapest of the left-out jobs would exceed the budget
         assert spent + min(seconds[name] for name in left) > budget - 1e-9
 
 
@@ -83,7 +83,7 @@ def test_the_most_informative_come_first_and_the_cheap_before_the_dear() -> None
         "known, old, dear",
         "known, new, cheap",
     ]
-    # What is too dear gives way to what comes after it.
+    # A job that is too long is skipped for later ones.
     assert within(pieces, 13) == (
         ["never, cheap", "changed, cheap", "flipped"],
         ["never, dear", "changed, dear", "unclear", "known, old, dear", "known, new, cheap"],

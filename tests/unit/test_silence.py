@@ -1,4 +1,4 @@
-"""Processes that are stopped, or say what nobody can read: each side of the wire notices."""
+"""Stopped processes and unreadable lines: both sides of the connection detect them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BEATS = "import sys, time\nwhile True:\n    print(flush=True)\n    time.sleep(0.
 
 @pytest.fixture
 def job(tmp_path: Path) -> GuestJob:
-    """A guest whose making takes long."""
+    """A guest that takes long to make."""
     key = tmp_path / "key"
     key.write_text("no key, but nobody connects")
     steps = (
@@ -59,7 +59,7 @@ def pool(tmp_path: Path) -> Iterator[WorkerPool]:
 
 
 def heard(pool: WorkerPool, seconds: float) -> list[Event]:
-    """What the only worker tells until it ends, as an execution receives it."""
+    """Return the only worker's events until it ends, as an execution receives them."""
     found: list[Event] = []
     while True:
         worker, event = pool.events.get(timeout=seconds)
@@ -72,7 +72,7 @@ def heard(pool: WorkerPool, seconds: float) -> list[Event]:
 def start(
     pool: WorkerPool, job: GuestJob, program: str, monkeypatch: pytest.MonkeyPatch
 ) -> PooledWorker:
-    """A worker that is another program."""
+    """Start another program as worker."""
 
     def child(_argv: object, **words: Any) -> Child:
         return Child([sys.executable, "-c", program], **words)
@@ -85,7 +85,7 @@ def start(
 def test_a_line_that_cannot_be_read_ends_the_worker_with_a_sentence(
     line: str, pool: WorkerPool, job: GuestJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worker that was started listens to its lifeline, and has more to say."""
+    """The worker reads its lifeline, and has more lines to send."""
     program = f"print('''{UP}\n{line}\n{UP}''', flush=True)\nimport sys; sys.stdin.read()"
     worker = start(pool, job, program, monkeypatch)
     assert [e.kind for e in heard(pool, 30)] == ["guest_started"]
@@ -142,7 +142,7 @@ def test_a_worker_that_only_beats_is_not_silent(
     monkeypatch.setenv("LAB_LIMITS", "0.02")
     program = BEATS.replace("while True", "for _ in range(20)")
     worker = start(pool, job, program, monkeypatch)
-    assert heard(pool, 30) == []  # the beats are no events
+    assert heard(pool, 30) == []  # heartbeats are no events
     assert worker.trouble is None
 
 
@@ -202,7 +202,7 @@ def wait_for_guest(process: subprocess.Popen[bytes]) -> None:
 
 
 def test_a_worker_whose_lab_is_stopped_takes_its_guest_down_and_says_why(job: GuestJob) -> None:
-    """Nobody reads what it tells; the lifeline stays open."""
+    """No process reads its events; the lifeline stays open."""
     process = worker(job, "0.005")
     wait_for_guest(process)
     process.wait(timeout=40)
@@ -224,8 +224,8 @@ def test_a_worker_whose_lab_reads_goes_on(job: GuestJob) -> None:
     while time.monotonic() < until:
         lines.append(process.stdout.readline())
     assert process.poll() is None
-    assert lines.count(b"\n") >= 2  # signs of life
-    process.communicate(timeout=30)  # the lifeline
+    assert lines.count(b"\n") >= 2  # heartbeats
+    process.communicate(timeout=30)  # closes the lifeline
     assert list(paths.guests().iterdir()) == []
 
 
@@ -236,7 +236,7 @@ def test_a_lifeline_is_read_after_an_order_that_is_none(order: bytes, job: Guest
     assert process.stdin is not None
     process.stdin.write(order)
     time.sleep(0.5)
-    assert process.poll() is None  # it is at a step, which it does not leave for this
+    assert process.poll() is None  # it is in a step, and does not leave it for this
     told, _ = process.communicate(timeout=30)
     assert b"guest_gone" in told
     assert list(paths.guests().iterdir()) == []
@@ -259,7 +259,8 @@ def test_an_order_that_is_none_ends_a_worker_that_waits_for_one(job: GuestJob) -
 
 
 def test_cleaning_up_that_hangs_is_left(job: GuestJob, tmp_path: Path) -> None:
-    """An undo that never returns: the worker ends by itself, and the guest's directory is gone."""
+    """An undo that never returns: the worker exits by itself, and the guest's directory is
+    removed."""
     program = (
         "import time, sys; from lab.host.guest.backend import LiveBackend;"
         "LiveBackend.remove = lambda *_: time.sleep(600);"
@@ -329,14 +330,14 @@ def test_a_disks_server_is_named_as_the_cause_of_what_fails(
         began = time.monotonic()
         bench.stop_server(step)
         assert time.monotonic() - began < 10
-    # The cell was taken apart before its error is explained.
+    # The cell was undone before its error is explained.
     later = bench.cause(failed)
     assert later is not None
     assert words in later.message
 
 
 def test_a_stopped_server_counts_as_a_request_that_waits(tmp_path: Path) -> None:
-    """The guest's kernel counts no flush: with nothing but one on its way, it says 0."""
+    """The guest's kernel does not count flushes: with only a flush in flight it reports 0."""
     record = guests.create(guest="g1", scenario="q", image="i", host_key="ssh-ed25519 AAAA")
     bench = LiveBackend(record, "no key")
     bench._shell = SimpleNamespace(run=lambda *_: SimpleNamespace(stdout="disk1=0\n"))  # type: ignore[assignment]

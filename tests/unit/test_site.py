@@ -1,4 +1,4 @@
-"""The documentation site: every document and scenario has a page, and a broken link fails."""
+"""The documentation site: every document and scenario has a page, and a broken link is an error."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def whole() -> Site:
 
 
 def titles(made: Site) -> dict[str, list[str]]:
-    """Sections of the navigation to the paths of their pages."""
+    """Return the pages' paths by section of the navigation."""
     found: dict[str, list[str]] = {}
     for section in made.navigation():
         for title, entry in section.items():
@@ -45,7 +45,7 @@ def test_every_page_is_in_the_navigation_once() -> None:
 
 
 def checkout(base: Path, files: dict[str, str]) -> Site:
-    """The documents of a checkout with these files, without the gallery."""
+    """Return the site of a checkout with these files, without the gallery."""
     for name, text in files.items():
         path = base / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Each method gives what its source gives for the source's own example."""
+"""Each method gives its source's result for the source's own example."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from lab.core.statistics import (
         # Conover 1999, table A3 (n = 16, p = 0.5): ranks 4 and 13 of 16 are a 97.87 % interval.
         (16, 0.95, 3),
         (16, 0.98, 2),
-        # Below 6 values nothing reaches 95 %.
+        # With fewer than 6 values no interval reaches 95 %.
         *((size, 0.95, 0) for size in range(1, 9)),
         (9, 0.95, 1),
         (100, 0.95, 39),
@@ -42,7 +42,7 @@ def test_an_interval_of_the_median_has_the_ranks_of_the_binomial(
 
 @pytest.mark.parametrize("size", [6, 7, 9, 16])
 def test_an_interval_of_the_median_covers_it_at_its_level(size: int) -> None:
-    """Each of 2^n ways to fall below or above the true median is as likely."""
+    """All 2^n ways to be below or above the true median have the same probability."""
     rank = int(median_interval([float(n) for n in range(size)]).low)
     below = [sum(ways) for ways in itertools.product((0, 1), repeat=size)]
     held = sum(rank < count < size - rank for count in below) / 2**size
@@ -88,7 +88,7 @@ def test_bland_and_altmans_twenty_children() -> None:
     assert found.freedom == 60
     assert found.deviation**2 == pytest.approx(460.52, abs=0.005)
     assert found.deviation == pytest.approx(21.5, abs=0.05)
-    # With 1.96; Student's t of 60 degrees of freedom is 2.000.
+    # With 1.96; Student's t with 60 degrees of freedom is 2.000.
     assert reach(found) * math.sqrt(2) * 1.96 / 2.000 == pytest.approx(60, abs=0.6)
 
 

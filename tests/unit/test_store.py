@@ -1,4 +1,4 @@
-"""Run directories: written by rename, finished cells for good, and found again by any name."""
+"""Run directories: written by rename, finished cells never change, found by any name."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_result_survives_being_written_and_read(tmp_path: Path) -> None:
 
 
 def made(name: str) -> RunStore:
-    """A run of that id."""
+    """Return a run of that id."""
     run = stored_run(paths.runs().parent / "tmp")
     place = paths.runs() / name
     place.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Suites' logs: kept whole where a test failed, read for the first error, shown where one looks."""
+"""Suites' logs: complete for failed tests, searched for the first error, and shown."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_what_the_kernel_said_is_the_reason_where_the_suite_looks_there(tmp_path
     assert test.reason == "dmesg prints errors when testing 00it! [ 1.0] EXT4-fs error: x"
 
 
-# -- where it is shown
+# -- display
 
 
 def test_logs_of_failed_tests_are_in_the_report_and_in_junit(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_page_shows_beginning_and_end_of_a_long_log(
     assert "line 2000" in text
 
 
-# -- patterns, before anything boots
+# -- patterns, before a boot
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_a_group_that_is_not_there_is_said_too(tmp_path: Path) -> None:
     check_suites(compiled(suite, tmp_path, text.replace("[mdd]", "[md, md/001]")))
 
 
-# -- nothing ran
+# -- no test ran
 
 
 def test_a_suite_of_which_nothing_ran_fails_and_says_why(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_each_reason_of_a_skipped_test_is_told() -> None:
     assert test.reason == "driver brd is not available; command nvme is not available"
 
 
-# -- a kernel's version that blktests can read
+# -- a kernel version that blktests can parse
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ def test_blktests_finds_a_release_that_it_can_read(tmp_path: Path, release: str,
     assert [p.name for p in (tmp_path / "boot").iterdir()] == [f"config-{release}"]
 
 
-# -- the test under way
+# -- the running test
 
 
 def test_a_test_is_told_while_it_runs() -> None:

@@ -1,4 +1,4 @@
-"""Suites as workloads: what they print becomes verdicts, whatever they break off with."""
+"""Suites as workloads: their output becomes verdicts, also if it is cut off."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ workloads:
 
 @dataclass(frozen=True)
 class Ran:
-    """What the program for the guest printed here."""
+    """Output of the guest's program in a run on this host."""
 
     tool: str
     parameters: SuiteParameters
@@ -92,7 +92,7 @@ class Ran:
         return catalog.workload(self.tool).parse(self.parameters, self.outputs)
 
     def cut(self, words: str) -> Ran:
-        """Cut off behind these words, as where a guest dies."""
+        """Cut the output after these words, as when a guest dies."""
         assert words in self.outputs.stdout
         end = self.outputs.stdout.index(words) + len(words)
         outputs = Outputs(stdout=self.outputs.stdout[:end], stderr="", files={})
@@ -100,7 +100,7 @@ class Ran:
 
 
 def here(script: str, directory: Path) -> subprocess.CompletedProcess[str]:
-    """The command of a script that calls the program for the guest, aimed at a directory here."""
+    """Run a script that calls the guest's program, on a directory of this host."""
     words = shlex.split(script[script.index("python3 -c ") :])
     given = {**json.loads(words[3]), "directory": str(directory)}
     return subprocess.run(
@@ -158,7 +158,8 @@ def test_blktests_words_become_endings_with_the_line_that_says_why(blktests: Ran
 
 
 def recorded(tool: str, case: str) -> dict[str, tuple[str, str]]:
-    """What a suite printed in a guest, without the shell's trace of its own code in the logs."""
+    """Return a suite's output from a guest, without the shell's trace of its own code in the
+    logs."""
     folder = GOLDEN / tool / case
     given = json.loads((folder / "expected.json").read_text())["parameters"]
     suite: Any = catalog.workload(tool)
@@ -168,7 +169,7 @@ def recorded(tool: str, case: str) -> dict[str, tuple[str, str]]:
 
 
 def test_what_mdadms_suite_printed_in_a_guest() -> None:
-    """Its own tests, and four that were added: 98…, of which one hung and one killed the suite."""
+    """Its own tests, and four added ones: 98…, one of which hung and one killed the suite."""
     assert recorded("mdadm_tests", "mdadm-4.2") == {
         "00linear": ("passed", ""),
         "00raid1": ("passed", ""),
@@ -234,7 +235,7 @@ def test_output_that_is_cut_off_never_lets_a_test_hold_that_did_not_end(
     with pytest.raises(ToolError, match="did not finish"):
         cut.metrics()
     found = cut.claims()
-    assert set(found) == set(mdadm.claims())  # from the list that was made before
+    assert set(found) == set(mdadm.claims())  # from the list before the first test
     held = {name for name, (ending, _) in found.items() if ending == "passed"}
     assert held == ({"00good"} if "succeeded" in cut.outputs.stdout else set())
     assert found["03after"][0] == "not_run"
@@ -285,7 +286,7 @@ def test_a_test_that_takes_the_suite_down_takes_no_other_one_with_it(tmp_path: P
 
 
 def test_a_suite_that_goes_on_no_more_leaves_its_tests_untested(tmp_path: Path) -> None:
-    """The second time it is called it ends at once."""
+    """The second call of the suite ends at once."""
     setup = "[ ! -e once ] || { echo 'it is broken'; exit 9; }; touch once"
     tests = {"00good": ":", "01kills": "kill -9 $$", "02after": ":"}
     found = run("mdadm_tests", mdadm_suite(tmp_path / "s", tests, setup), tests=["*"]).claims()
@@ -681,7 +682,7 @@ def test_the_plan_has_the_commands_that_copy_a_suite(tmp_path: Path, cli: Cli) -
 
 
 class FakeShell:
-    """Takes what is put, as long as it is there."""
+    """Accepts files that exist."""
 
     def __init__(self) -> None:
         self.put_: dict[str, list[str]] = {}
@@ -733,7 +734,7 @@ def test_a_suite_is_never_contended(tmp_path: Path) -> None:
 
 
 def test_blktests_gets_all_disks_one_by_one_and_together() -> None:
-    """An older ``check`` knows nothing of disks together, and reads the same file."""
+    """An older ``check`` does not know arrays of disks, and reads the same file."""
     tool = catalog.workload("blktests")
     p = tool.parameters.model_validate({"directory": "/x", "tests": ["md", "block/00*"]})
     script = tool.script(p, "/dev/null /dev/zero")

@@ -32,7 +32,7 @@ def test_a_bit_is_set_once_and_again_after_two_looks() -> None:
     state.end(2.0, regions)
     state.end(2.0, regions)
     assert state.start(9.9, 0, 4096)
-    assert state.take_dirty() == []  # one look since: stepped down, not clean
+    assert state.take_dirty() == []  # one scan since: stepped down, not clean
     state.end(9.9, regions)
     state.start(15.1, 0, 4096)
     assert len(state.take_dirty()) == 1
@@ -69,7 +69,7 @@ def test_newer_kernels_mark_whole_rows() -> None:
 
 
 def test_the_last_page_is_written_as_far_as_it_is_used() -> None:
-    # 8192 bits are 1024 bytes, behind a superblock of 256: three sectors
+    # 8192 bits are 1024 bytes, after a superblock of 256: three sectors
     state = BitmapState(Bitmap(chunk=64 * KIB), RAID5)
     state.start(0.0, 0, 4096)
     assert state.take_dirty() == [1536]
@@ -90,7 +90,7 @@ def _seconds(bitmap: Bitmap | None, geometry: Geometry, unit: Unit, rate: float)
 def test_a_sequential_stream_marks_each_region_once() -> None:
     geometry = made(Level.RAID5, 4, 512 * MIB, chunk=64 * KIB)
     plain = _seconds(None, geometry, Unit.OPERATIONS, 50)
-    # every full stripe of 192 KiB is a region of its own: one more operation beside one
+    # every full stripe of 192 KiB is its own region: one more operation for each
     fine = _seconds(Bitmap(chunk=64 * KIB), geometry, Unit.OPERATIONS, 50)
     assert fine == pytest.approx(2 * plain, rel=0.03)
     coarse = _seconds(Bitmap(chunk=64 * MIB), geometry, Unit.OPERATIONS, 50)

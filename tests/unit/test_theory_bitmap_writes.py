@@ -1,4 +1,4 @@
-"""How often the bitmap can be written, and what a run with too few such writes may claim."""
+"""Possible bitmap writes, and the claims of runs with too few of them."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_workload_that_reads_is_left_out() -> None:
     assert set(updates_of(cell(), {"write": 15.0, "read": 9.0})) == {"write"}
 
 
-# --- as a part of what the disks did ------------------------------------------------------------
+# --- as a fraction of the disks' operations ------------------------------------------------------
 
 
 def counted(reads: int, writes: int, workload: str = "write") -> list[MemberCounters]:
@@ -148,7 +148,7 @@ def test_a_cell_that_can_show_nothing_says_so() -> None:
     assert bitmap_updated({}, {}) == ()
 
 
-# --- what may be claimed of it ------------------------------------------------------------------
+# --- claims about it ----------------------------------------------------------------------------
 
 
 def judged(
@@ -198,7 +198,7 @@ def test_a_bitmap_that_is_hardly_written_bears_out_nothing(expect: dict[str, Any
 
 
 def test_a_bitmap_that_is_written_does() -> None:
-    """The control: the same figures, and writes of the bitmap enough to change them."""
+    """Negative control: equal values with enough bitmap writes to change them."""
     fine = judged("internal", 199.0, ("internal", FINE), 0.6)
     assert verdict([NONE, fine], **HARMLESS)[0] is Verdict.HOLDS
     assert verdict([NONE, fine], **COSTLY)[0] is Verdict.REFUTED
@@ -252,7 +252,7 @@ def test_one_cell_that_can_show_it_is_enough() -> None:
     assert verdict([NONE, coarse, fine], **three)[0] is Verdict.INCONCLUSIVE
 
 
-# --- from a scenario's file to its page ---------------------------------------------------------
+# --- from a scenario's file to its report -------------------------------------------------------
 
 SCENARIO = """\
 title: A bitmap
@@ -275,7 +275,7 @@ claims:
 
 
 def ran(parent: Path, chunk: str) -> Result:
-    """The scenario as if it had run, every cell as fast as the others."""
+    """Return the scenario as a run in which all cells have the same speed."""
     path = parent / f"{chunk}.yaml"
     path.write_text(SCENARIO.replace("CHUNK", chunk))
     compiled = compile_scenario(path)
@@ -328,7 +328,7 @@ def test_sixteen_bits_are_no_evidence_that_a_bitmap_costs_nothing(tmp_path: Path
 
 
 def test_the_same_figures_with_bits_enough_are(tmp_path: Path) -> None:
-    """The control."""
+    """Negative control."""
     fine = ran(tmp_path, "64KiB")
     assert [c.verdict for c in fine.claims] == [Verdict.HOLDS]
     checks = [c for cell in fine.cells for c in cell.checks if c.name == "bitmap_updated"]

@@ -1,4 +1,4 @@
-"""QEMU's bucket: what a rested disk gives away, and what it never gives."""
+"""QEMU's bucket: the initial burst, and its upper limit."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_bucket_and_one_request_are_free() -> None:
 )
 def test_elapsed_is_volume_less_bucket_less_last_request(rate: int, sizes: list[int]) -> None:
     seconds = elapsed(bytes_per_second(rate), READ, sizes)
-    # each request waits for those before it, and a disk that never idles wastes nothing
+    # each request waits for earlier ones, and a disk that is never idle wastes nothing
     expected = max(0.0, (sum(sizes[:-1]) - rate / 10) / rate)
     assert seconds == pytest.approx(expected, abs=1e-9)
 
@@ -48,7 +48,7 @@ def test_a_rested_bucket_is_empty_and_not_emptier() -> None:
         meter.admit(0.0, READ, MIB)
     late = meter.admit(100.0, READ, MIB)
     assert late == 100.0
-    # one MiB over a bucket of half a MiB: a tenth of a second to wait, however long the rest
+    # one MiB over a bucket of half a MiB: a wait of 0.1 s, however long the disk was idle
     assert meter.admit(late, READ, MIB) == pytest.approx(100.1)
 
 
@@ -82,9 +82,9 @@ def test_with_a_maximum_the_bucket_holds_the_whole_burst() -> None:
 
 def test_a_long_burst_is_held_to_the_maximum() -> None:
     limits = bytes_per_second(MIB, maximum=10 * MIB, burst_seconds=3)
-    # 20 MiB at 10 MiB/s, less the burst's own tenth of a second and one request
+    # 20 MiB at 10 MiB/s, minus the initial burst of 0.1 s and one request
     assert elapsed(limits, READ, [MIB] * 20) == pytest.approx((20 - 1 - 1) / 10)
-    # and in the end all is as the average allows: (100 - 30 - 1) / 1
+    # in the end the average limits all: (100 - 30 - 1) / 1
     assert elapsed(limits, READ, [MIB] * 100) == pytest.approx(69.0)
 
 

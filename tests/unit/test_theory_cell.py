@@ -1,4 +1,4 @@
-"""A scenario's cell in, predictions out; and a reason where theory has nothing to say."""
+"""Predictions for a scenario's cell, or the reason why theory does not cover it."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_a_shared_cable() -> None:
 
 
 def test_a_missing_member_is_not_read_from_and_the_others_are_read_more() -> None:
-    """A long read on five rotating disks: each row without one of its data reads the rest."""
+    """A long read on five rotating disks: a row that lacks one of its data reads the others."""
     array = {"layout": "left-symmetric", "chunk": 64 * 1024}
     whole, short = (
         {
@@ -185,7 +185,7 @@ BESIDE = Disk(serial="fast", size=64 * MIB, model="none")
 
 
 def aside(**throttle: int) -> Cell:
-    """Four members, a bitmap in a file, and the disk that the file is on."""
+    """Return a cell with four members, a bitmap in a file, and the disk of the file."""
     fast = BESIDE
     if throttle:
         fast = Disk(serial="fast", size=64 * MIB, throttle=Throttle(**throttle))

@@ -1,4 +1,4 @@
-"""A drive's rates from its values: queues, streams, and reading ahead."""
+"""A drive's rates from its values: queues, streams, reading ahead."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def test_reading_ahead_covers_the_time_between_requests_as_far_as_it_goes() -> N
     media, answer = LARGE / DRIVE.rate(0.0), DRIVE.overhead + LARGE / DRIVE.link_rate
     each = LARGE / sequential_read_rate(DRIVE, 0.0)
     assert each == pytest.approx(max(media, answer), rel=0.01)
-    # Without it the platter has turned on, and the place must come round.
+    # Without reading ahead the platter has turned, and the place must come under the head again.
     plain = replace(DRIVE, read_ahead=0)
     each = LARGE / sequential_read_rate(plain, 0.0)
     assert each == pytest.approx(media + DRIVE.revolution, rel=0.001)
-    # With too little of it, too.
+    # Too little reading ahead has the same effect.
     short = replace(DRIVE, read_ahead=16384)
     each = LARGE / sequential_read_rate(short, 0.0)
     assert each == pytest.approx(media + DRIVE.revolution, rel=0.001)
@@ -34,7 +34,7 @@ def test_reading_ahead_covers_the_time_between_requests_as_far_as_it_goes() -> N
 def test_two_requests_of_a_stream_share_a_slow_cable() -> None:
     cable = replace(DRIVE, link_rate=42_000_000)
     assert sequential_read_rate(cable, 0.0, depth=2) == pytest.approx(42e6, rel=0.001)
-    assert sequential_read_rate(cable, 0.0) < 0.995 * 42e6  # each command costs its overhead
+    assert sequential_read_rate(cable, 0.0) < 0.995 * 42e6  # each command takes its overhead
     assert sequential_read_rate(DRIVE, 0.0, depth=2) == pytest.approx(142e6, rel=0.001)
 
 

@@ -1,4 +1,4 @@
-"""Many requests at once: published and measured figures, fio's dice, and what must always hold."""
+"""Many requests at once: published and measured values, fio's random sequence, invariants."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def run(
     return predict_load(geometry, [limited(rate, unit)] * members, load, **more)
 
 
-# What md-raid's arithmetic gives where every member is always busy: N·I/operations.
+# Results of md-raid's formulas if every member is always busy: N·I/operations.
 BUSY = [
     (Level.RAID0, 4, None, 4.0),
     (Level.RAID1, 2, None, 1.0),
@@ -96,7 +96,7 @@ def test_random_writes_under_an_operations_limit(
 
 @pytest.mark.parametrize("layout", PARITY6)
 def test_raid_6_in_every_kind_of_layout(layout: str) -> None:
-    # a Q disk of its own takes part in every write: two operations of six
+    # a dedicated Q disk takes part in every write: two operations of six
     expected = 50 if layout.endswith("-6") else 8 / 6 * 100
     assert run(Level.RAID6, 8, layout, depth=256).iops == pytest.approx(expected, rel=0.04)
 
@@ -164,7 +164,7 @@ def test_as_measured_in_guests(
         bitmap=Bitmap(chunk=chunk) if chunk else None,
         plugged=True,
     )
-    # reads that no request of fio's explains (udev's, it seems) were part of those runs
+    # these runs had reads that no request of fio explains (probably udev's)
     assert iops < found.iops < 1.05 * iops
 
 
@@ -204,7 +204,7 @@ def test_without_the_plug_mirrors_share_the_bitmaps_writes() -> None:
     thread = run(Level.RAID10, 4, "n2", depth=16, seconds=15, bitmap=marks, plugged=False)
     assert plugged.writes_per_flush < 1.2
     alone = run(Level.RAID10, 4, "n2", depth=1, seconds=15, bitmap=marks, plugged=True)
-    assert plugged.iops == pytest.approx(alone.iops, rel=0.01)  # depth is of no use
+    assert plugged.iops == pytest.approx(alone.iops, rel=0.01)  # depth does not help
     assert thread.iops > 1.3 * plugged.iops
     nobody_knows = run(Level.RAID10, 4, "n2", depth=16, seconds=15, bitmap=marks)
     assert nobody_knows.doubt > 0.15
@@ -272,7 +272,7 @@ def test_requests_take_as_long_as_littles_law_has_it() -> None:
 
 
 def test_what_lies_in_the_stripe_cache_is_not_read_again() -> None:
-    # 128 stripe heads of 256 in the cache: in the long run a write is two operations
+    # 128 stripe heads of 256 are in the cache: in the long run a write is two operations
     small = run(members=5, depth=64, seconds=60, component=512 * KIB)
     assert small.tally.height(WriteMethod.CACHED) > 0.7 * sum(
         small.tally.height(how) for how in WriteMethod
@@ -325,7 +325,7 @@ SEEDED = (
     *(71764527, 104763398, 82296485, 93989842, 45942271, 8054498, 7192991, 70145187, 26107472),
     *(101799948, 70377286, 5016064, 73840675, 91734287, 59531632, 44690795, 102807260, 37899054),
 )
-"""Pages of 500 GiB that fio 3.33 read first, with ``randrepeat=0`` and ``randseed=2``."""
+"""First pages of 500 GiB that fio 3.33 read, with ``randrepeat=0`` and ``randseed=2``."""
 
 
 def test_the_places_are_those_of_fios_randseed() -> None:
@@ -341,7 +341,7 @@ def test_reads_and_writes_wait_in_queues_of_their_own() -> None:
     for number in range(5):
         gate.arrive(Direction.WRITE, 4096, f"w{number}")
     gate.arrive(Direction.READ, 4096, "r0")
-    assert list(agenda.passed) == ["w0", "w1"]  # a bucket of one, and one that pays for it
+    assert list(agenda.passed) == ["w0", "w1"]  # a bucket of one, and one that waits for it
     agenda.passed.clear()
     order = []
     while agenda.next(100.0):

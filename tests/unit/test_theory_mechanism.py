@@ -1,4 +1,4 @@
-"""Modelled drives in theory: against the timing core, closed forms, and in arrays."""
+"""Modelled drives in theory, compared with the timing core and closed forms, and in arrays."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def closed(
     size: int = GIB,
     seed: int = 3,
 ) -> Iterator[tuple[float, float, str, int]]:
-    """Arrival and end of random requests, each of which follows another's end."""
+    """Yield arrival and end of random requests, each of which follows another's end."""
     events, dice = EventQueue(), random.Random(seed)
     server = server_of(ModelledDrive(drive=drive, size=size, seed=seed), events)
 
@@ -87,7 +87,7 @@ MIXES = [
 def differences(
     program: Path, drive: HardDrive, depth: int, reads: float, core: Parameters
 ) -> list[float]:
-    """Seconds from the core's end to theory's, of each request, where both have its arrival."""
+    """Return seconds from the core's end to theory's, of each request that arrives in both."""
     said = sorted(closed(drive, depth, reads, 1500))
     arrivals = [Arrival(round(at * SECOND), op, offset, PAGE) for at, _, op, offset in said]
     lines = [line.split() for line in replayed(program, core, arrivals, size=GIB)]
@@ -103,14 +103,14 @@ def core_of(drive: HardDrive) -> Parameters:
 def test_each_request_ends_when_the_core_ends_it(
     replay: Path, drive: HardDrive, depth: int, reads: float
 ) -> None:
-    """What theory has under way at its own end is not in the replay: the last ones are left out."""
+    """Requests in flight at theory's end are not in the replay, so the last ones are left out."""
     apart = differences(replay, drive, depth, reads, core_of(drive))
     assert max(map(abs, apart[: -8 * depth])) < 5e-6
 
 
 @pytest.mark.parametrize("change", ["seed", "ageing", "overhead", "write_settle"])
 def test_another_drive_is_told_apart(replay: Path, change: str) -> None:
-    """The negative control of the test above."""
+    """Negative control of the test above."""
     core = core_of(PLAIN)
     other = replace(core, **{change: getattr(core, change) * 2})
     depth = 1 if change == "overhead" else 8  # in a queue it passes while the arm works
@@ -142,7 +142,7 @@ def test_a_cache_ends_writes_at_once_until_it_is_full() -> None:
     quick = CACHED.overhead + PAGE / CACHED.link_rate
     assert ends[pages - 1] == pytest.approx(pages * quick, rel=1e-9)
     later = [after - before for before, after in pairwise(ends[500:])]
-    # sorted by place, the way to the next page is short, and half a turn remains
+    # sorted by place, the seek to the next page is short, and half a revolution remains
     assert PLAIN.revolution / 4 < fmean(later) < PLAIN.access / 2
 
 
@@ -216,7 +216,7 @@ def test_ten_thousand_reads_of_a_bare_drive_are_followed_to_the_end(
 
 
 def test_what_drives_have_in_their_caches_at_the_end_is_not_waited_for() -> None:
-    """As fio, which ends once its requests have ended: 64 pages remain."""
+    """As in fio, which ends once its requests have ended: 64 pages remain in the caches."""
     drive = replace(PLAIN, write_cache=64 * PAGE)
     geometry = Geometry(level=Level.RAID1, members=1, component_size=GIB)
     load = Load(block=PAGE, read_share=0.0, depth=4, seconds=2.0)
@@ -228,7 +228,7 @@ def test_raid5_reads_and_writes_data_and_parity_for_each_write() -> None:
     found = array(Level.RAID5, PLAIN)
     assert sum(found.operations) == pytest.approx(4 * found.iops * found.seconds, rel=0.02)
     assert found.limit.limit == DRIVE
-    # A page that was just read comes round again after a whole turn: read, then turn less transfer.
+    # A page that was just read is under the head again after one revolution: read, then the rest.
     alone = array(Level.RAID5, PLAIN, depth=1)
     slowest_of_two = 1 / alone.iops
     once = PLAIN.overhead + PLAIN.average_seek / 2 + PLAIN.revolution / 2  # over half of the disk

@@ -1,4 +1,4 @@
-"""Published, tabulated and measured figures of sequential streams, and what must always hold."""
+"""Published, tabulated and measured values of sequential streams, and invariants."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_parity_layouts_as_derived(
 def test_parity_layouts_as_published(
     members: int, layout: str, direction: Direction, published: float
 ) -> None:
-    # Seed 004 gives three digits; its sixth figure, "10" for parity-last writes, has but two.
+    # Seed 004 gives three digits; its sixth value, "10" for parity-last writes, has only two.
     found = run(array(layout=layout, members=members), direction)
     assert megabytes(found) == pytest.approx(published, rel=0.01)
 
@@ -114,7 +114,7 @@ def test_parity_layouts_as_published(
     [(WRITE, MIB, 9.833), (READ, MIB, 4.910), (WRITE, 2 * MIB, 4.838)],
 )
 def test_parity_last_as_measured(direction: Direction, block: int, measured: float) -> None:
-    # real guests pay for dd's start and for each request besides
+    # real guests also need time for dd's start and for each request
     found = run(array(layout=PL), direction, block).seconds
     assert found <= measured
     assert found == pytest.approx(measured, abs=0.12)
@@ -154,7 +154,7 @@ def test_long_writes_by_chunk(chunk: int, parity_last: float, left_symmetric: fl
         (3, 10.0, 10.0),
         (4, 7.5, 8.57),
         (5, 10.0, 12.5),
-        # with every second row begun by half a block, left-symmetric waits: 0.5 s for 5 MiB
+        # every second row begins within a block, so left-symmetric waits: 0.5 s for 5 MiB
         (6, 7.14, 10.0),
         (7, 7.5, 10.0),
         (9, 8.0, 11.43),
@@ -183,7 +183,7 @@ def test_long_writes_by_members(members: int, parity_last: float, left_symmetric
         (array(Level.RAID10, "f2", 4), READ, 4),
         (array(Level.RAID10, "f2", 4), WRITE, 2),
         (array(Level.RAID1, None, 1), READ, 1),
-        # degraded: what is missing is computed from what a row's neighbours needed anyway
+        # degraded: missing data are computed from pages that a row's neighbours needed anyway
         (array(Level.RAID5, LS, 5, failed=(0,)), READ, 4),
         (array(Level.RAID6, LS, 6, failed=(0, 3)), READ, 4),
         (array(Level.RAID10, "n2", 4, failed=(0,)), READ, 2),
@@ -373,7 +373,7 @@ def test_a_stream_beyond_the_array_is_refused() -> None:
 
 
 def test_control_without_a_cached_row_the_figure_is_missed() -> None:
-    # with room for 17 stripe heads the second half of each row reads the first
+    # with space for 17 stripe heads the second half of each row reads the first
     found = run(array(layout=LS), rules=StripeRules(cache_size=17))
     assert megabytes(found) < 13.44 * 0.95
 
@@ -389,7 +389,7 @@ def test_control_layouts_swapped_miss_the_figures() -> None:
 
 
 def test_control_a_parity_that_is_read_misses_the_figure() -> None:
-    # a degraded array without its parity member reads through the cache, and still no parity
+    # a degraded array without its parity member reads through the cache, but no parity
     gone = run(array(layout=PL, failed=(4,)), READ)
     assert megabytes(gone) == pytest.approx(21.85, rel=0.01)
     assert megabytes(run(array(layout=LS), READ)) > megabytes(gone) * 1.2
@@ -422,13 +422,13 @@ def _seconds_for(block: int, total: int) -> float:
     return time.process_time() - start
 
 
-# --- the block layer: order, merging, and what has ended meanwhile --------------------------------
+# --- the block layer: order, merging, and requests that have ended ------------------------------
 
 
 def issued(
     path: Path, offset: int, size: int, *, free: bool = True, cutting: Cutting | None = None
 ) -> list[tuple[int, int]]:
-    """Member and KiB of each request; ``free``: the throttles delay none."""
+    """Return member and KiB of each request; ``free``: the throttles delay none."""
     sent: list[tuple[int, int]] = []
 
     def admit(member: int, amount: int) -> float:
@@ -461,7 +461,7 @@ def test_a_large_read_is_sent_as_raid5_cuts_it() -> None:
 def test_near_copies_share_a_stream_as_far_as_requests_end_at_once() -> None:
     """Five disks: a disk that no throttle delays is idle again for the next part.
 
-    Otherwise all parts of a request are under way together, and disks 2 and 4 are second choices.
+    Otherwise all parts of a request are in flight together, and disks 2 and 4 are second choices.
     """
     geometry = array(Level.RAID10, "n2", 5, chunk=32 * KIB)
     stream = SequentialLoad(direction=READ, block=256 * KIB, total=60 * MIB)
@@ -472,7 +472,7 @@ def test_near_copies_share_a_stream_as_far_as_requests_end_at_once() -> None:
     loads = [m.read_bytes for m in found[True].members]
     assert max(loads) < 1.02 * min(loads)
     assert found[True].throughput > 1.3 * found[False].throughput
-    # On a ring of copies microseconds decide who serves the last part; on pairs nobody chooses.
+    # On a ring of copies microseconds decide which serves the last part; pairs leave no choice.
     assert found[True].doubt * found[True].seconds == pytest.approx(32 * KIB / (4 * MIB))
     pairs = array(Level.RAID10, "n2", 6, chunk=32 * KIB)
     even = predict_stream(pairs, [rate(4 * MIB)] * 6, stream, sender=Sender(at_once=True))
@@ -482,7 +482,7 @@ def test_near_copies_share_a_stream_as_far_as_requests_end_at_once() -> None:
 
 
 def test_the_buffers_pages_decide_how_large_requests_are_cut() -> None:
-    """Beyond 1 MiB there is more than one bio, and where it ends theory cannot know."""
+    """Above 1 MiB there are several bios, and theory cannot know their boundaries."""
     geometry, limits = array(Level.RAID6, LS, 6, chunk=256 * KIB), [rate(3 * MIB)] * 6
     sender = Sender(at_once=True)
     doubts = {}

@@ -1,4 +1,4 @@
-"""The stripe cache and rmw against rcw, held against one stripe head at a time."""
+"""The stripe cache and rmw or rcw, compared with a simulation of single stripe heads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ READ, WRITE = Direction.READ, Direction.WRITE
 
 
 class OnePageAtATime:
-    """The same rules as plainly as they can be written: a set of members for each stripe head."""
+    """The same rules in the simplest form: a set of members for each stripe head."""
 
     def __init__(self, array: Geometry, rules: StripeRules) -> None:
         self.array = array
@@ -115,7 +115,7 @@ def test_both_caches_agree_with_the_plain_rules(
     moved: Counter[tuple[int, str]] = Counter()
     steps = st.tuples(st.sampled_from([WRITE, WRITE, READ]), st.integers(0, 60), st.integers(1, 40))
     for direction, page, pages in data.draw(st.lists(steps, min_size=1, max_size=12)):
-        # the cache takes a request in as a whole; one larger than the cache is another matter
+        # the cache admits a request as a whole; requests larger than the cache are not tested here
         enter = fast.write if direction is WRITE else fast.read
         for start, end, decision in enter(page * PAGE, pages * PAGE):
             for member in members_of(decision.reads):
@@ -138,7 +138,7 @@ def test_segments_cover_the_request_once(array: Geometry, page: int, pages: int)
 
 
 def cold(members: int, checks: int, written: int, rmw_level: int = 1) -> tuple[int, int]:
-    """Pages read and written for a first write of so many data pages."""
+    """Return pages read and written for a first write of so many data pages."""
     everyone = (1 << members) - 1
     parity = ((1 << checks) - 1) << (members - checks)
     decision = decide_write(0, (1 << written) - 1, everyone & ~parity, parity, 0, rmw_level)

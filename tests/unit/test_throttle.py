@@ -1,4 +1,4 @@
-"""Disk models: QEMU's rules for limits, the disk's file, and XML that libvirt itself accepts."""
+"""Disk models: QEMU's rules for limits, the disk's file, and XML that libvirt accepts."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_burst_length_beyond_a_c_integer_is_refused() -> None:
 
 
 def _qemu_takes(limits: dict[str, int]) -> bool:
-    """``throttle_is_valid`` of QEMU's ``util/throttle.c``, said again in its own order."""
+    """Repeat ``throttle_is_valid`` of QEMU's ``util/throttle.c``, in its own order."""
     buckets = []
     for unit in UNITS:
         rates = {}
@@ -158,7 +158,7 @@ ANY_LIMITS = st.dictionaries(
 
 @given(ANY_LIMITS)
 def test_what_the_lab_takes_is_what_qemu_takes(limits: dict[str, int]) -> None:
-    """Stricter only where QEMU would ignore a length, or overflow a C integer."""
+    """Stricter only if QEMU would ignore a length, or overflow a C integer."""
     lonely = [
         n
         for n, v in limits.items()
@@ -381,7 +381,7 @@ def _define(connection: Any, name: str, disks: list[str]) -> ET.Element:
 
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_libvirt_accepts_and_keeps_the_disk(connection: Any, name: str) -> None:
-    """Against libvirt's schema and parser; what it gives back is what was said."""
+    """Check libvirt's schema and parser; libvirt returns the given values."""
     disk = _disk(**ACCEPTED[name])
     assert list(catalog.disk_model(disk.model).problems(disk)) == []
     text = catalog.disk_model(disk.model).xml(disk, serial="disk7", path="/srv/a&b", index=7)
@@ -408,7 +408,7 @@ def test_libvirt_accepts_64_disks_in_one_guest(connection: Any, bus: str) -> Non
 
 
 def test_libvirt_refuses_what_it_should(connection: Any) -> None:
-    """The control: the same check fails on an element that libvirt does not know."""
+    """Negative control: the same check fails on an element that libvirt does not know."""
     libvirt = pytest.importorskip("libvirt")
     text = DISK.xml(_disk(**ACCEPTED["everything"]), serial="d", path="/d", index=1)
     with pytest.raises(libvirt.libvirtError):

@@ -1,4 +1,4 @@
-"""A run that is being made is running everywhere, and one without its maker has stopped."""
+"""A run with a live maker is running on every display; without one it has stopped."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ with makers.hold(Path(sys.argv[1])):
 
 @pytest.fixture
 def maker() -> Iterator[Callable[[Path], subprocess.Popen[str]]]:
-    """Start a process that makes what is in a directory, until it is killed."""
+    """Start a process that writes a directory, until it is killed."""
     started: list[subprocess.Popen[str]] = []
 
     def start(directory: Path) -> subprocess.Popen[str]:
@@ -60,7 +60,7 @@ def maker() -> Iterator[Callable[[Path], subprocess.Popen[str]]]:
 
 @pytest.fixture
 def run(lab_home: Path) -> RunStore:
-    """A run with one cell of three so far."""
+    """A run with one finished cell of three."""
     store = stored_run(paths.runs(), finished=False)
     for stored in store.load_run().cells[1:]:
         shutil.rmtree(store.cell_directory(stored.id))
@@ -75,7 +75,7 @@ def test_a_directory_has_a_maker_for_as_long_as_the_process_lives(
     found = makers.holder(tmp_path)
     assert found is not None
     assert (found.pid, found.boot) == (process.pid, makers.boot_id())
-    assert makers.holder(tmp_path) == found  # to look takes nothing from anybody
+    assert makers.holder(tmp_path) == found  # a check does not disturb the holder
     process.kill()
     process.wait()
     assert makers.holder(tmp_path) is None
@@ -99,12 +99,12 @@ def test_a_copy_has_no_maker(
 def test_a_maker_on_another_host_is_none_of_ours(
     tmp_path: Path, maker: Callable[[Path], subprocess.Popen[str]], fact: str
 ) -> None:
-    """As on a shared file system, which hands locks on."""
+    """As on a shared file system, which passes locks on."""
     maker(tmp_path)
     path = tmp_path / makers.NAME
     path.write_text(json.dumps({**json.loads(path.read_text()), fact: "elsewhere"}))
     assert makers.holder(tmp_path) is None
-    path.write_text("{")  # its maker is just writing it
+    path.write_text("{")  # its maker is writing it
     assert makers.holder(tmp_path) is not None
 
 
@@ -127,7 +127,7 @@ def test_only_one_process_makes_a_run(
 
 
 def test_whoever_looks_does_not_keep_a_maker_out(tmp_path: Path) -> None:
-    """A look takes the lock for a moment: a resumed run tries again, instead of giving up."""
+    """A check holds the lock for a moment: a resumed run retries instead of giving up."""
     (tmp_path / makers.NAME).touch()
     looking = subprocess.Popen(
         [
@@ -171,7 +171,7 @@ def test_claims_wait_for_cells_that_are_to_come(run: RunStore) -> None:
     assert [c.outcome for c in result.cells] == [Outcome.DONE, Outcome.SKIPPED, Outcome.SKIPPED]
     assert [c.reason for c in result.cells[1:]] == [UNDER_WAY] * 2
     verdicts = {c.id: c.verdict for c in result.claims}
-    assert verdicts["S004-1"] is Verdict.HOLDS  # its cell is there
+    assert verdicts["S004-1"] is Verdict.HOLDS  # its cell exists
     waiting = [c for c in result.claims if c.verdict is not Verdict.HOLDS]
     assert waiting
     assert {(c.verdict, c.reason) for c in waiting} == {(Verdict.NOT_TESTED, UNDER_WAY)}

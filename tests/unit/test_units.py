@@ -1,4 +1,4 @@
-"""Sizes, rates and times: exact, and refused where they could mean two things."""
+"""Sizes, rates and times are exact; ambiguous ones are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Versions in their order, and in ranges."""
+"""Order and ranges of versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saved guests on disk: found whole or not at all, kept while they are of use."""
+"""Snapshots on disk: complete or not at all, and removed when they are no longer useful."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def state(key: str, used: int, memory: bytes = b"memory") -> Path:
-    """A state that somebody used at that second."""
+    """Return a snapshot that was used at that second."""
     directory = paths.warm() / key
     directory.mkdir(parents=True)
     for name in (snapshots.MEMORY, snapshots.ROOT, snapshots.SEED):
@@ -45,7 +45,7 @@ def state(key: str, used: int, memory: bytes = b"memory") -> Path:
 def test_the_states_that_nobody_used_for_longest_go_first() -> None:
     for number in range(6):
         state(f"k{number}", used=1000 + number)
-    assert snapshots.find("k0") is not None  # which makes it the latest
+    assert snapshots.find("k0") is not None  # a search makes it the most recently used
     assert snapshots.trim(in_use={"k2"}, keep=3) == ["k1", "k3"]
     assert sorted(s.key for s in snapshots.every()) == ["k0", "k2", "k4", "k5"]
     assert snapshots.trim(in_use=set(), keep=4) == []
@@ -73,7 +73,7 @@ def test_any_fact_makes_another_name() -> None:
 
 
 def test_a_state_of_another_host_is_removed() -> None:
-    """An earlier lab fetched such: its seed holds a private key of that host's guest."""
+    """Early versions fetched snapshots: the seed has a private key of the other host's guest."""
     for key, image in (("k1", "/there/images/debian-12-0"), ("k2", "")):
         about = state(key, used=1000) / snapshots.ABOUT
         about.write_text(json.dumps(json.loads(about.read_text()) | {"saved_image": image}))
@@ -83,7 +83,7 @@ def test_a_state_of_another_host_is_removed() -> None:
 
 
 def test_what_a_killed_worker_was_saving_is_removed_by_its_run() -> None:
-    left = paths.warm() / ".k1.999999.7"  # of a process that is gone
+    left = paths.warm() / ".k1.999999.7"  # of a dead process
     said: list[str] = []
 
     class KilledWorker:

@@ -1,4 +1,4 @@
-"""The watchdog's decisions, with counters and a guest that are made up."""
+"""The watchdog's decisions, with made-up counters and a fake guest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE = 0.1
 
 
 class Disk:
-    """What a disk has done, and what the guest says is in flight."""
+    """A disk's counters, and the guest's requests in flight."""
 
     def __init__(self) -> None:
         self.writes = self.waiting = self.questions = 0
@@ -94,11 +94,11 @@ def test_without_patience_the_guest_is_not_asked() -> None:
     time.sleep(2 * PATIENCE)
     dog.look()
     assert disk.questions == 0
-    assert len(disk.heard_at) == 1  # QEMU was, for a pulse
+    assert len(disk.heard_at) == 1  # QEMU was queried for a sample
 
 
 def test_an_answer_that_never_comes_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """libvirt waits for a stopped QEMU without a limit; SSH tells that such a guest hangs."""
+    """libvirt waits without a limit for a stopped QEMU; SSH detects such a guest."""
     monkeypatch.setattr(watchdog, "JOIN", 0.1)
     never = threading.Event()
     disk = Disk()

@@ -1,4 +1,4 @@
-"""The built package works where no checkout is, with its scenarios, matrices and images inside."""
+"""The built package works without a checkout, and contains scenarios, matrices and images."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAN = "docs/reference/lab.1"
 
 
 def run(*command: str | Path, cwd: Path, home: Path | None = None) -> str:
-    """What a command says, in an environment that knows nothing of the checkout or the user."""
+    """Return a command's output, in an environment without settings of checkout or user."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "LAB_", "XDG_"))}
     environment = kept | ({"HOME": str(home)} if home else {})
     done = subprocess.run(
@@ -44,10 +44,10 @@ class Built:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """A wheel built from the sdist, as an installer from source would, in an environment elsewhere.
+    """Build a wheel from the sdist, as a source installation does, in another environment.
 
-    That environment sees the packages of the one the tests run in, but not its path to the
-    checkout: files named ``.pth`` count only in a site directory of the interpreter itself.
+    That environment sees the packages of the tests' environment, but not its path to the checkout:
+    files named ``.pth`` count only in a site directory of the interpreter itself.
     """
     base = tmp_path_factory.mktemp("wheel")
     source = base / "source"
@@ -60,7 +60,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
             shutil.copy(ROOT / name, source)
     (source / MAN).parent.mkdir(parents=True)
     shutil.copy(ROOT / MAN, source / MAN)
-    # Something to find even before the first scenario and image are written.
+    # A file for each kind, even before the first scenario and image exist.
     for kind in ("scenarios", "matrices", "images"):
         (source / kind / "planted.yaml").write_text("planted: true\n")
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", base, cwd=source)
@@ -117,7 +117,7 @@ def test_the_manual_page_is_installed_where_man_finds_it(built: Built) -> None:
 
 
 def test_installed_package_can_begin_a_run(built: Built, tmp_path: Path) -> None:
-    """All that a worker imports is there, and each file that the driver is built from."""
+    """All imports of a worker, and each source file of the driver, are in the package."""
     code = (
         "import lab.run.worker, lab.run.execute\n"
         "from lab.host.images import virtual_time as sealed_kit\n"

@@ -1,4 +1,4 @@
-"""Stored runs where there is neither libvirt nor QEMU: everything is made again from them."""
+"""Stored runs without libvirt and QEMU: all outputs can be made again."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ for words in json.loads(sys.argv[1]):
 
 
 def without(base: Path, *lines: Sequence[str]) -> list[tuple[Any, str]]:
-    """How command lines end in a Python without libvirt, on a PATH without a program."""
+    """Return how command lines end in a Python without libvirt, with an empty PATH."""
     empty = base / "bin"
     empty.mkdir()
     environment = {"PATH": str(empty), "HOME": str(base), "LAB_HOME": str(base / "h")}

@@ -1,4 +1,4 @@
-"""The word list finds words in texts for people, and nowhere else."""
+"""The word list finds words in texts for people only."""
 
 from __future__ import annotations
 

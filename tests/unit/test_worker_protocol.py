@@ -1,4 +1,4 @@
-"""A worker without a job, or without a lab, ends; what it would tell survives the wire."""
+"""A worker without a job or without a main process ends; events survive the encoding."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_worker_without_a_job_ends_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_worker_whose_lab_has_gone_leaves_no_guest(tmp_path: Path) -> None:
-    """The lifeline is closed while the worker makes the guest's files."""
+    """The lifeline closes while the worker makes the guest's files."""
     home, key = tmp_path / "h", tmp_path / "key"
     key.write_text("no key, but nobody connects")
     made = tmp_path / "made"

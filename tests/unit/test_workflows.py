@@ -1,4 +1,4 @@
-"""The CI files: right by their services' schemas and linters, and doing what the lab can do."""
+"""The CI files pass their services' schemas and linters, and use existing commands."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def ran(*command: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def program(name: str) -> str:
-    """A linter beside this Python, or on PATH; skipped where it is not installed."""
+    """Return a linter next to this Python, or on PATH; skip the test if it is not installed."""
     found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
     if found is None:
         pytest.skip(f"{name} is not installed")
@@ -45,7 +45,7 @@ def test_each_file_is_what_its_service_reads(file: Path, tmp_path: Path) -> None
 
 
 def test_the_workflow_is_safe_by_its_linter(tmp_path: Path) -> None:
-    """Pinned actions, no credentials left behind, nothing expanded in a shell."""
+    """Actions are pinned, no credentials are left, no expansion in a shell."""
     zizmor = (program("zizmor"), "--offline", "--no-progress", "--quiet")
     ended = ran(*zizmor, GITHUB)
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -55,7 +55,7 @@ def test_the_workflow_is_safe_by_its_linter(tmp_path: Path) -> None:
 
 
 def test_the_workflow_is_right_by_actionlint(tmp_path: Path) -> None:
-    """A Go program: tried wherever somebody has it."""
+    """actionlint is a Go program; the test runs if it is installed."""
     actionlint = program("actionlint")
     ended = ran(actionlint, GITHUB)
     assert ended.returncode == 0, ended.stdout
@@ -69,7 +69,7 @@ def document(file: Path) -> Any:
 
 
 def lines(file: Path) -> Iterator[str]:
-    """Every line of shell."""
+    """Yield every line of shell."""
     for job in document(file).get("jobs", document(file)).values():
         if not isinstance(job, dict):
             continue
@@ -80,7 +80,7 @@ def lines(file: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("file", SCHEMAS)
 def test_what_they_run_is_there(file: Path, cli: Cli) -> None:
-    """Each make target, and each command and option of the lab."""
+    """Check each make target, and each command and option of the lab."""
     commands = [line.strip() for line in lines(file)]
     targets = {line.split()[1] for line in commands if line.startswith("make ")}
     makefile = (ROOT / "Makefile").read_text()

@@ -1,4 +1,4 @@
-"""Every workload against outputs that its tool really printed: ``golden/workloads/NAME/CASE``."""
+"""Every workload with recorded output of its tool: ``golden/workloads/NAME/CASE``."""
 
 from __future__ import annotations
 

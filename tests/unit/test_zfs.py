@@ -1,4 +1,4 @@
-"""ZFS pools: what zpool would refuse, its command line, and a shell that reads it back."""
+"""ZFS pools: configurations that zpool would refuse, its command line, and verification."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ errors: No known data errors
 def read_back(
     tmp_path: Path, array: Array, count: int, status: str
 ) -> tuple[dict[str, str], Verify]:
-    """What the script says where zpool and zfs are stand-ins, and what is expected."""
+    """Return the script's output with fakes of zpool and zfs, and the expected values."""
     for name, text in (
         (
             "zpool",
@@ -289,7 +289,7 @@ def test_md_and_a_pool_are_points_of_one_matrix(tmp_path: Path) -> None:
 def test_what_no_pool_would_take_is_refused(
     tmp_path: Path, sets: tuple[str, ...], says: str
 ) -> None:
-    compiled(tmp_path)  # right before the change
+    compiled(tmp_path)  # valid before the change
     with pytest.raises(InputError) as error:
         compiled(tmp_path, *sets)
     assert says in error.value.message
