@@ -48,7 +48,8 @@ UNITS: Final = """
 - **size**: bytes. Written `5MiB`, `250MB` or `4096`. A bare `K` or `M` is refused.
 - **rate**: bytes per second, or operations per second. Written `5MiB`, `5MiB/s` or `100`.
 - **time**: seconds. Written `90`, `90s`, `5min` or `200ms`.
-- **quantity**: a number in the metric's own unit; rates may be written `10.7MB/s`, shares `7%`.
+- **quantity**: a number in the metric's own unit; rates may be written `10.7MB/s`,
+  sizes `64KiB`, times `5ms`, shares `7%`.
 """
 LIMITS: Final = (("ge", "at least"), ("gt", "more than"), ("le", "at most"), ("lt", "less than"))
 
@@ -168,7 +169,9 @@ def scenario_page() -> str:
         "`--set`, matrix axes and results name a field with dots: `array.chunk`. "
         "A workload's parameters follow its name and tool, and are in "
         "[workloads](workloads.md); those of a fault are in [faults](faults.md). Every key of a "
-        "matrix but `exclude` is an axis: a dotted name with a list of values."
+        "matrix but `exclude` and `include` is an axis: a dotted name with a list of values. "
+        "`'{stripe}'`, `'{chunk}'`, `'{members}'` and `'{data_disks}'` in a workload's parameters "
+        "are those of the cell's array."
     )
     return f"# Scenario files\n\n{HEAD}\n{about}\n{UNITS}{chapters(Scenario, hidden)}"
 

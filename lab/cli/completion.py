@@ -14,7 +14,9 @@ import typer
 
 from lab.core.errors import LabError
 
-_SETTABLE: Final = ("guest", "disks", "array", "filesystem", "matrix", "trials", "timeout")
+_SETTABLE: Final = (
+    *("guest", "disks", "array", "filesystem", "matrix", "cases", "profile", "trials", "timeout"),
+)
 _LISTS: Final = ("workloads", "faults")
 
 
@@ -109,10 +111,14 @@ def set_keys(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
         choices = _choices(schema, keys.get(key, {}))
         return [(f"{key}={choice}", "") for choice in choices if choice.startswith(value)]
     found = [(name, _first_line(node)) for name, node in keys.items()]
-    # After an option without a value so far, click has not assigned the arguments.
-    scenario = context.params.get("name") or next(iter(context.args), "")
-    found += [(name, "") for name in _named(scenario)]
+    found += [(name, "") for name in _named(_document(context))]
     return [(name, text) for name, text in found if name.startswith(incomplete)]
+
+
+def profile_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Profiles of the scenario on the command line."""
+    found = _document(context).get("profiles")
+    return [name for name in found or () if str(name).startswith(incomplete)]
 
 
 def _leaves(schema: dict[str, Any], part: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -150,15 +156,23 @@ def _first_line(node: dict[str, Any]) -> str:
     return str(node.get("description", "")).partition("\n")[0]
 
 
-def _named(scenario: object) -> list[str]:
-    """Return keys of the workloads and faults in a scenario file."""
+def _document(context: typer.Context) -> dict[str, Any]:
+    """Return the data of the scenario on the command line, with what it extends, or nothing."""
+    from lab.compile.scenario.extends import inherited
     from lab.core.yaml import read_file
     from lab.plugins import catalog
 
+    # With an option that has no value yet, click has not assigned the arguments.
+    scenario = context.params.get("name") or next(iter(context.args), "")
     try:
-        data = read_file(catalog.scenario_path(str(scenario))).data
+        path = catalog.scenario_path(str(scenario))
+        return inherited(read_file(path), path, lambda document, _: document).data
     except LabError:
-        return []
+        return {}
+
+
+def _named(data: dict[str, Any]) -> list[str]:
+    """Keys of the workloads and faults of a scenario."""
     return [
         f"{kind}.{one['name']}.{key}"
         for kind in _LISTS

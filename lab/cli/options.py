@@ -68,6 +68,17 @@ Sets = Annotated[
         show_default=False,
     ),
 ]
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="Use a profile of the scenario, such as its published sizes. --set is applied after"
+        " it. Same as --set profile=NAME.",
+        autocompletion=completion.profile_names,
+        show_default=False,
+    ),
+]
 Clock = Annotated[
     str | None,
     typer.Option(
@@ -158,14 +169,22 @@ AcceptExpired = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.", show_default=False)]
 
 
-def with_clock(
-    sets: list[str] | None, clock: str | None, seed: int | None = None, trials: str | None = None
+def all_sets(
+    sets: list[str] | None,
+    profile: str | None = None,
+    clock: str | None = None,
+    seed: int | None = None,
+    trials: str | None = None,
 ) -> list[str]:
-    """Return the overrides with those of ``--clock`` and ``--seed``; a seed implies one trial."""
+    """Return the overrides with those of ``--profile``, ``--clock`` and ``--seed``.
+
+    A seed implies one trial.
+    """
     given = sets or []
     one = seed is not None and trials is None
     one = one and not any(text.startswith("trials=") for text in given)
     return [
+        *([f"profile={profile}"] if profile else []),
         *given,
         *([f"guest.clock={clock}"] if clock else []),
         *([f"seed={seed}"] if seed is not None else []),

@@ -23,6 +23,7 @@ from lab.compile.guest.virtual_time import is_sealed
 from lab.compile.scenario.document import Compiled
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import HostError, InputError, TroubleError
+from lab.core.yaml import dotted
 from lab.host import images
 from lab.host.system import clock, files
 from lab.host.system.accelerator import Accelerator
@@ -183,7 +184,8 @@ class ClusterExecutor:
         return Assignment(
             run=f"{store.id}-{token_hex(3)}",  # a resumed run has a new id for the hosts
             scenario=compiled.name,
-            document={k: v for k, v in compiled.document.data.items() if k != "claims"},
+            document=compiled.portable,
+            overridden=tuple(map(dotted, compiled.document.overrides)),
             trials=_trials(compiled),
             programs=cluster.programs(),
             images={image_key(s): p.image.manifest for s, p in platforms.items()},

@@ -25,7 +25,7 @@ from lab.cluster.files import find_image
 from lab.compile.scenario.document import Compiled, compile_document
 from lab.compile.scenario.identity import cell_id, identity
 from lab.core.errors import EXIT_DONE, EXIT_STOPPED, FullError, HostError, LabError, TroubleError
-from lab.core.yaml import Document
+from lab.core.yaml import Document, Path_
 from lab.host import images
 from lab.host.guest.libvirt import hypervisor
 from lab.host.system import accelerator, clock, leftovers, paths, wire
@@ -156,7 +156,8 @@ def image_key(system: tuple[str, str | None]) -> str:
 def _compiled(given: Assignment) -> Compiled:
     """Compile the client's scenario; equal data give equal cells."""
     path = Path(f"{given.scenario}.yaml")
-    document = Document(source=str(path), data=given.document)
+    overridden: dict[Path_, str] = {tuple(name.split(".")): name for name in given.overridden}
+    document = Document(source=str(path), data=given.document, overrides=overridden)
     return compile_document(path, document, trials=given.trials)
 
 

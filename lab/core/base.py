@@ -64,7 +64,8 @@ _UNIT = r"([kMGT]B|[KMGT]iB|B)?"
 _SizeText = Annotated[str, StringConstraints(pattern=rf"{_AMOUNT}{_UNIT}\s*$")]
 RateText = Annotated[str, StringConstraints(pattern=rf"{_AMOUNT}{_UNIT}\s*(/\s*s)?\s*$")]
 """A rate with its unit, for JSON Schema."""
-_SecondsText = Annotated[str, StringConstraints(pattern=rf"{_AMOUNT}(ms|s|min|h)?\s*$")]
+SecondsText = Annotated[str, StringConstraints(pattern=rf"{_AMOUNT}(ms|s|min|h)?\s*$")]
+"""A time with its unit, for JSON Schema."""
 
 Size = Annotated[
     int,
@@ -82,7 +83,7 @@ Rate = Annotated[
 
 Seconds = Annotated[
     float,
-    BeforeValidator(parse_seconds, json_schema_input_type=float | _SecondsText),
+    BeforeValidator(parse_seconds, json_schema_input_type=float | SecondsText),
     Says("a time such as 90s or 5min"),
 ]
 """Seconds; written ``90``, ``90s``, ``5min`` or ``200ms``."""

@@ -28,6 +28,7 @@ from lab.core.errors import InputError
 MAX_BYTES: Final = 256 * 1024
 MAX_NODES: Final = 100_000
 MAX_DEPTH: Final = 50
+SET: Final = "--set"
 
 _CORE: Final = "tag:yaml.org,2002:"
 _FOREIGN: Final = "the tag '{}' means nothing here: remove it"
@@ -38,11 +39,24 @@ M = TypeVar("M", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Override:
-    """One ``--set PATH=VALUE``."""
+    """One ``--set PATH=VALUE``, or a value that a file gives by its dotted name."""
 
     text: str
+    """``PATH=VALUE``, or the key in the file."""
     path: tuple[str, ...]
     value: Any
+    line: str = ""
+    """``FILE:LINE``; empty: a ``--set``."""
+
+    @property
+    def place(self) -> str:
+        """Source of the value, for messages."""
+        return self.line or f"{SET} {self.text}"
+
+    @property
+    def said(self) -> str:
+        """The place with the key."""
+        return f"{self.line}: {self.text}" if self.line else self.place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,18 +68,20 @@ class Document:
     data: dict[str, Any]
     lines: Mapping[Path_, int] = field(default_factory=dict)
     """Line, from 1, of each key and list item."""
+    files: Mapping[Path_, str] = field(default_factory=dict)
+    """The file of each line that is not in ``source``."""
     overrides: Mapping[Path_, str] = field(default_factory=dict)
-    """Text of each ``--set`` by the path that it sets."""
+    """Paths whose value was overridden, and where: ``--set TEXT`` or ``FILE:LINE``."""
 
     def place(self, path: Path_) -> str:
         """Return ``FILE:LINE`` of a path, or of its nearest part in the file."""
         parts = [path[:end] for end in range(len(path), -1, -1)]
         for part in parts:  # first, because a value from --set has no line in the file
             if part in self.overrides:
-                return f"--set {self.overrides[part]}"
+                return self.overrides[part]
         for part in parts:
             if part in self.lines:
-                return f"{self.source}:{self.lines[part]}"
+                return f"{self.files.get(part, self.source)}:{self.lines[part]}"
         return f"{self.source}:1" if self.lines else self.source
 
     def with_disks(self, filled: Callable[[Any], Any]) -> Document:
@@ -290,13 +306,13 @@ def parse_override(text: str) -> Override:
 
 
 def override(document: Document, overrides: Sequence[Override]) -> Document:
-    """Return the document with each ``--set`` applied in order; the original is unchanged."""
+    """Return the document with each override applied in order; the original is unchanged."""
     data = document.data
     places: dict[Path_, str] = dict(document.overrides)
     for one in overrides:
         path, data = _put(document, data, one)
-        places[path] = one.text
-    return Document(source=document.source, data=data, lines=document.lines, overrides=places)
+        places[path] = one.place
+    return replace(document, data=data, overrides=places)
 
 
 def _put(document: Document, data: dict[str, Any], one: Override) -> tuple[Path_, dict[str, Any]]:
@@ -315,14 +331,13 @@ def _put(document: Document, data: dict[str, Any], one: Override) -> tuple[Path_
                 near = get_close_matches(head, names, n=1)
                 guess = f": did you mean '{near[0]}'?" if near else ""
                 raise InputError(
-                    f"--set {one.text}: {dotted(tuple(walked))} has no '{head}' (it has {known})"
-                    + guess
+                    f"{one.said}: {dotted(tuple(walked))} has no '{head}' (it has {known})" + guess
                 )
             walked.append(index)
             return [put(v, tail) if i == index else v for i, v in enumerate(node)]
         if node is not None and not isinstance(node, dict):
             raise InputError(
-                f"--set {one.text}: {dotted(tuple(walked))} is {node!r} in"
+                f"{one.said}: {dotted(tuple(walked))} is {node!r} in"
                 f" {document.source}, and has nothing below it"
             )
         walked.append(head)

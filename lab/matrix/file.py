@@ -157,7 +157,7 @@ class _Scenarios:
         found = self._known[key]
         if isinstance(found, InputError):
             raise found
-        if any(axis.startswith("guest.") for axis in found.scenario.matrix.axes):
+        if any(axis.startswith("guest.") for axis in found.axes):
             return compile_scenario(path, overrides=overrides, trials=trials)
         try:
             return in_other_guests(found, guests)

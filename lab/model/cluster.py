@@ -52,6 +52,8 @@ class Assignment(Model):
     document: dict[str, Any]
     """The scenario's data without claims, with every ``--set``, profile and fact of a real disk.
     Each host makes the same cells from it."""
+    overridden: tuple[str, ...] = ()
+    """Fields that a ``--set`` or profile gave: what they make unused is no error."""
     trials: int
     programs: dict[str, str] = Field(default_factory=dict)
     """Versions that must be equal on the client and every host."""

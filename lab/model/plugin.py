@@ -45,8 +45,10 @@ class Problem:
     message: str
     """A sentence without the key: what was found, what was expected, what to do."""
     idle_by: str = ""
-    """The field whose value makes this one unused. If that is an axis, or was set with ``--set``,
-    other cells use this one, and it is not an error."""
+    """The field whose value makes this one unused. If that is an axis, or was overridden, other
+    cells use this one: it is no error, and this cell is as if it were not given."""
+    kept: bool = False
+    """With ``idle_by``: the field has an effect even so, and the cell keeps it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,12 +216,20 @@ class DiskModel(Protocol):
         return ()
 
 
+SIZES: Final = ("stripe", "chunk", "members", "data_disks")
+"""Names of an array's sizes, written in braces in workload parameters."""
+
+
 class ArrayKind(Protocol):
     """Disks combined in the guest."""
 
     @abstractmethod
     def problems(self, array: Array, disks: Sequence[Disk]) -> Iterable[Problem]:
         """Yield what mdadm or the kernel would refuse; ``disks`` has one entry per single disk."""
+
+    def sizes(self, array: Array, disks: Sequence[Disk]) -> Mapping[str, int]:
+        """Those of ``SIZES`` that a valid array has: bytes, or a number of disks."""
+        return {}
 
     @abstractmethod
     def lacks(self, array: Array, facts: ImageFacts) -> Iterable[Problem]:

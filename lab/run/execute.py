@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -207,7 +208,7 @@ def _run_scenario(
     check_arrays(compiled, cells or (compiled.base,), {})  # images were built since
     if resume is None:
         run = _stored_run(compiled, cells, texts, executor.environment(place))
-        store = RunStore.create(compiled.name, compiled.path.read_text(encoding="utf-8"), out)
+        store = RunStore.create(compiled.name, _text_of(compiled), out)
         held.enter_context(store.hold())
         store.save_run(run.model_copy(update={"id": store.id, "started": now()}))
     else:
@@ -259,3 +260,10 @@ def _stored_run(
         ),
         claims=scenario.claims,
     )
+
+
+def _text_of(compiled: Compiled) -> str:
+    """The scenario's file as it is; one that extends another as JSON, which is YAML, with both."""
+    if not compiled.whole.files:
+        return compiled.path.read_text(encoding="utf-8")
+    return json.dumps(compiled.whole.data, indent=1, ensure_ascii=False) + "\n"

@@ -160,7 +160,8 @@ class ClaimItem(_ScenarioItem):
     def reportinfo(self) -> tuple[Path, int, str]:
         ids = [claim.id for claim in self.file.compiled.scenario.claims]
         at = ("claims", ids.index(self._claim.id))
-        line = self.file.compiled.document.lines.get(at, 1)
+        document = self.file.compiled.document
+        line = 1 if at in document.files else document.lines.get(at, 1)
         return self.path, line - 1, f"{self.path.stem}: {self._claim.id}"
 
 

@@ -18,7 +18,7 @@ from lab.core.yaml import parse_override
 from lab.host.guest import registry as guests
 from lab.plugins import catalog
 from lab.results.schema import as_text, scenario_schema
-from tests.fakes import Cli, clean_environment, stored_run
+from tests.fakes import SCENARIO, Cli, clean_environment, stored_run
 from tests.unit.test_cli import lab_argv
 
 LIMIT = 0.5
@@ -90,6 +90,16 @@ def test_keys_of_set(ask: Callable[[str], list[str]]) -> None:
         "disks.cache=writethrough",
     ]
     assert ask("lab scenario plan nobody --set workloads.") == []
+
+
+def test_profiles_and_keys_of_what_is_extended(cli: Cli, ask: Callable[[str], list[str]]) -> None:
+    (cli.base / "base.yaml").write_text(f"{SCENARIO}profiles: {{published: {{}}, small: {{}}}}\n")
+    (cli.base / "q.yaml").write_text("extends: base\n")
+    for command in ("scenario show", "scenario predict", "run scenario", "up scenario"):
+        assert ask(f"lab {command} q.yaml --profile ") == ["published", "small"]
+    assert ask("lab scenario plan q.yaml --profile p") == ["published"]
+    assert ask("lab scenario plan nobody --profile ") == []
+    assert "workloads.write.bs" in ask("lab scenario plan q.yaml --set workloads.")
 
 
 def unknown(key: str) -> bool:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from lab.compile.cell.procedure import cell_procedure
-from lab.compile.scenario.document import MAX_CELLS, Compiled, compile_scenario
+from lab.compile.scenario.document import Compiled, compile_scenario
+from lab.compile.scenario.expand import MAX_CELLS
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import InputError
 from lab.core.yaml import parse_override
@@ -136,7 +137,7 @@ def test_a_set_collapses_an_axis_and_its_excludes(tmp_path: Path) -> None:
         assert points(found.cells) == [(3,), (5,)]
         assert all(c.array and c.array.chunk == 65536 for c in found.cells)
     other = compiled(tmp_path, text, "array.chunk=256KiB")
-    assert points(other.cells) == [(3,), (4,), (5,)]
+    assert sorted(points(other.cells)) == [(3,), (4,), (5,)]
 
 
 @pytest.mark.parametrize("axis", ["workloads.write.bs", "workloads.0.bs"])

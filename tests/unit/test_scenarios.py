@@ -10,23 +10,22 @@ import pytest
 from lab.compile.cell.procedure import cell_procedure
 from lab.compile.scenario.document import compile_scenario
 from lab.core.errors import InputError
-from lab.core.yaml import parse_override
+from lab.core.yaml import parse_override, read_file
 from lab.plugins import catalog
 
 FILES = catalog.scenarios()
-SCALED = sorted(n for n, p in FILES.items() if "--set" in p.read_text(encoding="utf-8"))
+ADVISED = sorted(n for n, p in FILES.items() if "--set" in p.read_text(encoding="utf-8"))
 
 
 def advice(path: Path) -> list[str]:
-    """Return the ``--set`` values in a file's comments and notes that lead to the published
-    size."""
+    """Return the ``--set`` values in a file's comments and notes."""
     text = re.sub(r"\n\s*#?\s*", " ", path.read_text(encoding="utf-8"))
     found = re.findall(r"--set (?:'([^']*)'|([^\s`,)]+))", text)
     return [quoted or plain for quoted, plain in found]
 
 
-@pytest.mark.parametrize("name", SCALED)
-def test_the_published_size_is_a_set_away(name: str) -> None:
+@pytest.mark.parametrize("name", ADVISED)
+def test_advice_of_a_file_makes_other_cells(name: str) -> None:
     """All of a file's advice together is a valid scenario."""
     sets = advice(FILES[name])
     assert sets
@@ -35,6 +34,28 @@ def test_the_published_size_is_a_set_away(name: str) -> None:
     assert {c.model_dump_json() for c in changed.cells}.isdisjoint(
         c.model_dump_json() for c in plain.cells
     )
+
+
+PROFILES = [
+    (n, one) for n, path in FILES.items() for one in read_file(path).data.get("profiles", ())
+]
+
+
+@pytest.mark.parametrize(("name", "profile"), PROFILES)
+def test_each_profile_makes_other_cells_than_the_file(name: str, profile: str) -> None:
+    changed = compile_scenario(FILES[name], overrides=[parse_override(f"profile={profile}")])
+    plain = compile_scenario(FILES[name])
+    assert {c.model_dump_json() for c in changed.cells}.isdisjoint(
+        c.model_dump_json() for c in plain.cells
+    )
+    for cell in changed.cells:
+        assert cell_procedure(cell, "/guests/g1").steps
+
+
+def test_published_sizes_are_profiles() -> None:
+    assert len(PROFILES) > 5
+    texts = {name: path.read_text(encoding="utf-8") for name, path in FILES.items()}
+    assert [name for name, text in texts.items() if re.search(r"# .*--set", text)] == []
 
 
 def test_advice_that_does_not_fit_is_noticed(tmp_path: Path) -> None:

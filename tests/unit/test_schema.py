@@ -79,6 +79,11 @@ GOOD = {
         {"array.chunk": ["64KiB", 131072, None], "exclude": [{"array.chunk": 131072}]},
     ),
     "empty matrix": put("matrix", {}),
+    "include": put("matrix", {"array.chunk": ["64KiB"], "include": [{"array.chunk": "4KiB"}]}),
+    "cases": put("cases", [{"array.chunk": "64KiB", "array.layout": None}, {}]),
+    "profiles": put("profiles", {"published": {"disks.size": "1TiB", "matrix": {}}}),
+    "a profile": put("profile", "published"),
+    "size of the array": put("workloads/0/bs", "{stripe}"),
     "bound": claim(kind="bound", value=VALUE, near="10.7MB/s", within="7%"),
     "bound with numbers": claim(kind="bound", value=VALUE, at_least=1e7, at_most="2e7"[:1]),
     "ratio": claim(kind="ratio", of=VALUE, to=VALUE, at_least=0.97, at_most="103%"),
@@ -98,6 +103,10 @@ BAD = {
     "axis of one value": put("matrix", {"array.chunk": 1}),
     "unknown expectation": claim(kind="guess", value=VALUE),
     "cache mode": put("disks/cache", "sometimes"),
+    "case of a list": put("cases", [{"array.chunk": ["64KiB"]}]),
+    "include of one": put("matrix", {"include": {"array.chunk": "4KiB"}}),
+    "profile without fields": put("profiles", {"published": "1TiB"}),
+    "set of a list": put("set", ["disks.size=1TiB"]),
     "time in fortnights": put("timeout", "2 fortnights"),
 }
 
@@ -120,6 +129,13 @@ def test_every_scenario_that_comes_with_the_lab_is_valid(schema: Draft202012Vali
     assert len(documents) > 1
     for document in documents:
         assert [e.message for e in schema.iter_errors(document.data)] == [], document.source
+
+
+def test_what_extends_another_needs_no_title(schema: Draft202012Validator) -> None:
+    short = {"extends": "raid5-parity-last", "set": {"disks.count": 7}}
+    assert schema.is_valid(short)
+    assert not schema.is_valid({"set": {"disks.count": 7}})
+    assert not schema.is_valid({**short, "extends": 1})
 
 
 def test_every_field_says_what_it_is_for_or_has_a_name_that_does() -> None:

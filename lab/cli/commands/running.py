@@ -18,16 +18,17 @@ from lab.cli.options import (
     Cluster,
     Fresh,
     Json,
+    Profile,
     ScenarioName,
     Seed,
     Sets,
     Tls,
     Trials,
     Unsealed,
+    all_sets,
     compile_named,
     own_name,
     print_json,
-    with_clock,
 )
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def up_scenario(
     context: typer.Context,
     name: ScenarioName,
     sets: Sets = None,
+    profile: Profile = None,
     trials: Trials = None,
     seed: Seed = None,
     clock: Clock = None,
@@ -115,7 +117,7 @@ def up_scenario(
         raise InputError("--resume and --no-run exclude each other: leave one out")
     how = how_of(*(jobs, accept_expired), keep=True, workloads=not no_run, cold=cold, erase=erase)
     _go(
-        *(context, name, with_clock(sets, clock, seed, trials), trials, out, how, None),
+        *(context, name, all_sets(sets, profile, clock, seed, trials), trials, out, how, None),
         resume=resume,
         as_json=as_json,
         verbose=verbose,
@@ -127,6 +129,7 @@ def run_scenario(
     context: typer.Context,
     name: ScenarioName,
     sets: Sets = None,
+    profile: Profile = None,
     trials: Trials = None,
     seed: Seed = None,
     clock: Clock = None,
@@ -178,7 +181,7 @@ def run_scenario(
     how = replace(how, unsealed=unsealed)
     where = where_of(cluster, tls)
     _go(
-        *(context, name, with_clock(sets, clock, seed, trials), trials, out, how, where),
+        *(context, name, all_sets(sets, profile, clock, seed, trials), trials, out, how, where),
         resume=resume,
         as_json=as_json,
         verbose=verbose,

@@ -13,16 +13,17 @@ from lab.cli.app import scenario
 from lab.cli.options import (
     Clock,
     Json,
+    Profile,
     ScenarioName,
     Seed,
     Sets,
     Trials,
+    all_sets,
     compile_named,
     console,
     home,
     print_json,
     warn,
-    with_clock,
 )
 
 
@@ -66,8 +67,10 @@ def list_(as_json: Json = False) -> None:
 
 
 @scenario.command()
-def show(name: ScenarioName, sets: Sets = None, as_json: Json = False) -> None:
-    """Show a scenario: question, guest, disks, array, workloads, cells and claims.
+def show(
+    name: ScenarioName, sets: Sets = None, profile: Profile = None, as_json: Json = False
+) -> None:
+    """Show a scenario: question, guest, disks, array, workloads, cells, profiles and claims.
 
     Examples:
         lab scenario show raid5-parity-last
@@ -75,7 +78,7 @@ def show(name: ScenarioName, sets: Sets = None, as_json: Json = False) -> None:
     from lab.compile.scenario.identity import cell_id
     from lab.report.terminal.text import scenario_page
 
-    compiled = compile_named(name, sets)
+    compiled = compile_named(name, all_sets(sets, profile))
     if as_json:
         print_json(
             {
@@ -101,7 +104,7 @@ def check(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check every cell of scenarios: keys, types, and the rules of md and QEMU.
+    """Check every cell of scenarios and profiles: keys, types, and the rules of md and QEMU.
 
     Nothing is booted. If an image is built, its kernel and mdadm must support the array.
 
@@ -111,6 +114,7 @@ def check(
     """
     from lab.compile.scenario.document import compile_scenario
     from lab.core.errors import EXIT_INPUT, InputError
+    from lab.core.yaml import parse_override
     from lab.host.real_disks.refusals import known
     from lab.plugins import catalog
     from lab.run.preparation.fitting import Known, check_images
@@ -125,6 +129,9 @@ def check(
             check_images(compiled, facts)
             check_suites(compiled, all_given=False)
             warn(compiled)
+            for profile in compiled.scenario.profiles:
+                chosen = parse_override(f"profile={profile}")
+                compile_scenario(path, overrides=[chosen], known=known)
         except InputError as error:
             wrong.append({"name": name, "error": str(error)})
             continue
@@ -148,6 +155,7 @@ def check(
 def plan(
     name: ScenarioName,
     sets: Sets = None,
+    profile: Profile = None,
     trials: Trials = None,
     seed: Seed = None,
     clock: Clock = None,
@@ -161,7 +169,7 @@ def plan(
     from lab.report.export.shell import as_script
     from lab.run.plan import plan_of
 
-    planned = plan_of(compile_named(name, with_clock(sets, clock, seed, trials), trials))
+    planned = plan_of(compile_named(name, all_sets(sets, profile, clock, seed, trials), trials))
     if as_json:
         print_json(planned.model_dump(mode="json"))
     else:
@@ -172,6 +180,7 @@ def plan(
 def predict(
     name: ScenarioName,
     sets: Sets = None,
+    profile: Profile = None,
     trials: Trials = None,
     seed: Seed = None,
     clock: Clock = None,
@@ -185,7 +194,7 @@ def predict(
     from lab.report.terminal.screen import result_page
     from lab.run.plan import prediction_of
 
-    compiled = compile_named(name, with_clock(sets, clock, seed, trials), trials)
+    compiled = compile_named(name, all_sets(sets, profile, clock, seed, trials), trials)
     result = prediction_of(compiled)
     if as_json:
         print_json(result.model_dump(mode="json", by_alias=True))
@@ -198,6 +207,7 @@ def predict(
 def explain(
     name: ScenarioName,
     sets: Sets = None,
+    profile: Profile = None,
     run: Annotated[
         str | None,
         typer.Option(
@@ -227,9 +237,10 @@ def explain(
     from lab.run.resume import require_same
     from lab.store import runs as store
 
-    compiled = compile_named(name, sets)
+    changed = all_sets(sets, profile)
+    compiled = compile_named(name, changed)
     if run is not None:
-        if sets:
+        if changed:
             raise InputError("--run and --set exclude each other: the run has its own --set")
         stored = store.find(run, compiled.name)
         require_same(stored, compiled)

@@ -10,7 +10,6 @@ from lab.compile.guest.disks import standing
 from lab.compile.guest.steps import BOOT_TIMEOUT, SETTLED
 from lab.compile.guest.virtual_time import is_sealed
 from lab.core.wording import guess
-from lab.md.facts.options import without_idle
 from lab.model.execution.procedure import EndWorkload, GuestCommand, Step, Timed, WaitForSsh
 from lab.model.plugin import MOUNT, Keeper, Problem, Scene
 from lab.model.scenario.document import Array, Cell
@@ -38,7 +37,7 @@ def scene_of(
     return Scene(
         fault=fault,
         tag=f"{fault.name}.{trial}",
-        array=without_idle(cell.array) if cell.array else Array(),
+        array=cell.array or Array(),
         device=device,
         disks=standing(cell, guest_directory),
         earlier=tuple(order[: order.index(fault)]),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lab.core.yaml import Document
+from lab.core.yaml import SET, Document
 from lab.model.execution.procedure import GuestCommand, SendDirectory, Step, words
 from lab.model.plugin import Problem
 from lab.model.scenario.document import Array, Cell, Workload
@@ -45,7 +45,10 @@ def with_directories(document: Document, beside: Path) -> Document:
     def whole(given: object, *path: str | int) -> object:
         if not isinstance(given, str) or not given:
             return given
-        typed = any(path[: len(by_set)] == by_set for by_set in document.overrides)
+        typed = any(
+            path[: len(at)] == at and place.startswith(SET)
+            for at, place in document.overrides.items()
+        )
         named = Path(given)
         with suppress(RuntimeError):  # the home of an unknown user
             named = named.expanduser()

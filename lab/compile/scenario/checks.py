@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
 from lab.compile.cell.faults import fault_problems
 from lab.compile.guest import virtual_time as sealed
 from lab.compile.guest.real import real_problems
 from lab.compile.guest.suites import suite_problems, takes_all_disks
+from lab.compile.scenario.expand import Point
 from lab.core.errors import InputError
 from lab.core.yaml import Document, dotted
 from lab.model.plugin import Problem
-from lab.model.scenario.document import Array, AxisValue, Cell, Disk, Scenario, Workload
+from lab.model.scenario.document import Array, Cell, Disk, Workload
 from lab.model.scenario.filesystem import Filesystem
 from lab.model.scenario.guest import Guest
 from lab.plugins import catalog
@@ -27,41 +28,42 @@ class Checks:
     Cells share sections, so each check runs once per combination of the sections that it reads.
     """
 
-    def __init__(self, scenario: Scenario, document: Document) -> None:
+    def __init__(self, document: Document, axes: Iterable[str]) -> None:
         self._document = document
-        self._chosen = {*scenario.matrix.axes, *(dotted(path) for path in document.overrides)}
+        self._chosen = {*axes, *(dotted(path) for path in document.overrides)}
         self._checked: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         """The checked sections; a reference keeps their ``id()`` unique."""
 
-    def refuse(self, parts: dict[str, Any], point: dict[str, AxisValue]) -> None:
-        """Raise the first problem of a cell, with the line of the axis or field."""
-        disks, array = parts["disks"], parts["array"]
-        filesystem, workloads = parts["filesystem"], parts["workloads"]
-        for check, *sections in (
-            (_virtual_problems, parts["guest"], disks),
-            (_disks_problems, disks),
-            (self._array_problems, array, disks),
-            (_filesystem_problems, filesystem, array),
-            (_sum_problems, disks),
-            (_workload_problems, workloads, array, filesystem, disks),
-        ):
+    def refuse(self, parts: Mapping[str, Any], point: Point) -> None:
+        """Raise the first problem of these sections, with the line of the axis or field."""
+        for check, *names in _CHECKS:
+            if not all(name in parts for name in names):
+                continue
+            sections = [parts[name] for name in names]
             key = (check.__name__, *map(id, sections))
             if key in self._checked:
                 continue
             for below, problem in check(*sections):
+                if problem.kept and problem.idle_by in self._chosen:
+                    continue
                 raise wrong_at(problem, self._document, point, below)
             self._checked[key] = tuple(sections)
 
-    def _array_problems(self, array: Array | None, disks: tuple[Disk, ...]) -> _Found:
-        if array is None:
-            return
-        missing = catalog.missing_plugin("arrays", array.kind)
-        if missing:
-            yield (), Problem(key="array.kind", message=missing)
-            return
-        for problem in catalog.array_kind(array.kind).problems(array, _singles(disks)):
-            if problem.idle_by not in self._chosen:
-                yield (), problem
+    def idle(self, array: Array | None, disks: tuple[Disk, ...]) -> frozenset[str]:
+        """Fields of the array that another one, an axis or overridden, makes unused."""
+        found = (problem for _, problem in _array_problems(array, disks))
+        return frozenset(one.key for one in found if one.idle_by in self._chosen and not one.kept)
+
+
+def _array_problems(array: Array | None, disks: tuple[Disk, ...]) -> _Found:
+    if array is None:
+        return
+    missing = catalog.missing_plugin("arrays", array.kind)
+    if missing:
+        yield (), Problem(key="array.kind", message=missing)
+        return
+    for problem in catalog.array_kind(array.kind).problems(array, _singles(disks)):
+        yield (), problem
 
 
 def _singles(disks: tuple[Disk, ...]) -> list[Disk]:
@@ -134,32 +136,44 @@ def _disk_problems(disk: Disk) -> Iterator[Problem]:
     yield from catalog.disk_model(disk.model).problems(disk)
 
 
+_CHECKS: Final[tuple[tuple[Any, ...], ...]] = (
+    (_virtual_problems, "guest", "disks"),
+    (_disks_problems, "disks"),
+    (_array_problems, "array", "disks"),
+    (_filesystem_problems, "filesystem", "array"),
+    (_sum_problems, "disks"),
+    (_workload_problems, "workloads", "array", "filesystem", "disks"),
+)
+"""Checks with the sections that they read."""
+
+
 def wrong_at(
     problem: Problem,
     document: Document,
-    point: dict[str, AxisValue],
+    point: Point,
     below: tuple[str | int, ...] = (),
 ) -> InputError:
     """Return the error for a problem, with the line of the axis or field."""
     named = (*below, *problem.key.split("."))
     axis = ".".join(str(p) for p in named if not isinstance(p, int))
-    if axis in point:
-        return document.wrong(("matrix", axis), f"{point[axis]!r}: {problem.message}")
+    if axis in point.places:
+        return document.wrong(point.places[axis], f"{point.values[axis]!r}: {problem.message}")
     if not isinstance(document.data.get("disks"), list):
         named = tuple(p for p in named if not isinstance(p, int))
     return document.wrong(named, f"{problem.message}{_where(point)}")
 
 
-def _where(point: dict[str, AxisValue]) -> str:
-    others = ", ".join(f"{k}: {v}" for k, v in point.items())
+def _where(point: Point) -> str:
+    others = ", ".join(f"{k}: {v}" for k, v in point.values.items())
     return f" (in the cell with {others})" if others else ""
 
 
-def refuse_faults(cell: Cell, document: Document, point: dict[str, AxisValue]) -> None:
+def refuse_faults(cell: Cell, document: Document, point: Point) -> None:
     """Raise the first problem of a cell's faults."""
     for index, problem in fault_problems(cell):
         axis = f"faults.{cell.faults[index].name}.{problem.key}"
-        if axis in point:
-            raise document.wrong(("matrix", axis), f"{point[axis]!r}: {problem.message}")
+        if axis in point.places:
+            message = f"{point.values[axis]!r}: {problem.message}"
+            raise document.wrong(point.places[axis], message)
         at: tuple[str | int, ...] = ("faults", index, *problem.key.split("."))
         raise document.wrong(at, f"{problem.message}{_where(point)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Final
@@ -45,12 +45,17 @@ def with_defaults(scenario: Scenario, cells: Sequence[Cell]) -> Scenario:
     return scenario.model_copy(update={"claims": tuple(claims)})
 
 
-def check_claims(scenario: Scenario, document: Document, cells: Sequence[Cell]) -> None:
+def check_claims(
+    scenario: Scenario,
+    document: Document,
+    cells: Sequence[Cell],
+    axes: Mapping[str, Sequence[AxisValue]],
+) -> None:
     """Raise ``InputError`` for the first claim that no run of these cells could test: it uses an
     unknown name, or its ``where`` selects no cell or several."""
     if not scenario.claims:
         return
-    check = _Check(scenario, document, cells)
+    check = _Check(scenario, document, cells, axes)
     for index, claim in enumerate(scenario.claims):
         for path, value in _places(claim):
             check.value(("claims", index, "expect", *path), value, claim)
@@ -68,9 +73,15 @@ def _places(claim: Claim) -> Iterator[tuple[Path_, Value]]:
 
 
 class _Check:
-    def __init__(self, scenario: Scenario, document: Document, cells: Sequence[Cell]) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        document: Document,
+        cells: Sequence[Cell],
+        axes: Mapping[str, Sequence[AxisValue]],
+    ) -> None:
         self._scenario, self._document, self._cells = scenario, document, cells
-        self._axes = scenario.matrix.axes
+        self._axes = axes
         self._fields = [
             {name: _scalar(value) for name, value in fields_of(cell, scenario.claims).items()}
             for cell in cells

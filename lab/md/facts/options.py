@@ -106,6 +106,7 @@ def bitmap_problems(array: Array, level: Level, sizes: Sequence[int]) -> Iterabl
         yield Problem(
             key="array.bitmap",
             message=f"{level.title} has no redundancy, so it takes no bitmap: set bitmap to none",
+            idle_by="array.level",
         )
         return
     yield from _bitmap_file_problems(array)
@@ -159,6 +160,7 @@ def _bitmap_disk_problems(array: Array) -> Iterable[Problem]:
             message=f"disk {array.bitmap_disk} is for an external bitmap, and bitmap is "
             f"{array.bitmap}: set it to external, or remove bitmap_disk",
             idle_by="array.bitmap",
+            kept=True,  # it is set aside, so that arrays with other bitmaps have as many members
         )
     elif array.bitmap_file is not None:
         yield Problem(
@@ -227,7 +229,12 @@ def _policy_problems(array: Array, level: Level) -> Iterable[Problem]:
     if policy not in POLICIES:
         message = choice(policy, POLICIES)
     elif not level.redundant:
-        message = f"{level.title} has no redundancy: remove it"
+        yield Problem(
+            key="array.consistency_policy",
+            message=f"{level.title} has no redundancy: remove it",
+            idle_by="array.level",
+        )
+        return
     elif policy == "bitmap" and array.bitmap == "none":
         message = "'bitmap' needs a bitmap: set bitmap to internal"
     elif policy != "bitmap" and array.bitmap != "none":
@@ -285,7 +292,12 @@ def _sysfs_problems(array: Array, level: Level, key: str, value: str) -> Iterabl
     elif key in ACTIONS:
         message = "it starts an action and holds no setting: remove it"
     elif key in RAID456 and level not in (Level.RAID4, Level.RAID5, Level.RAID6):
-        message = f"only RAID 4, 5 and 6 have this file, and this is {level.title}: remove it"
+        yield Problem(
+            key=f"array.sysfs.{key}",
+            message=f"only RAID 4, 5 and 6 have this file, and this is {level.title}: remove it",
+            idle_by="array.level",
+        )
+        return
     elif key.startswith("bitmap/") and array.bitmap not in ("internal", "external"):
         yield Problem(
             key=f"array.sysfs.{key}",

@@ -181,6 +181,7 @@ def _layout_problems(array: Array, level: Level) -> Iterable[Problem]:
             key="array.layout",
             message=f"{level.title} has no layout {array.layout!r}: {advice}"
             + guess(array.layout, known),
+            idle_by="" if known else "array.level",
         )
 
 
@@ -191,7 +192,9 @@ def _chunk_problems(array: Array, level: Level) -> Iterable[Problem]:
     found = format_size(chunk)
     if not level.striped:
         message = f"{level.title} has no chunk: remove it"
-    elif chunk < SMALLEST_CHUNK:
+        yield Problem(key="array.chunk", message=message, idle_by="array.level")
+        return
+    if chunk < SMALLEST_CHUNK:
         message = f"{found} is less than a page: write 4KiB or more"
     elif chunk > GIB:
         message = f"{found} is too large for md: write 1GiB or less"

@@ -93,6 +93,7 @@ def segment_problems(array: Array, sizes: Sequence[int]) -> Iterable[Problem]:
             key=problem.key,
             message=f"in a segment of {format_size(min(cut, default=0))}, {problem.message}",
             idle_by=problem.idle_by,
+            kept=problem.kept,
         )
     shape = None if refused else segment_geometry(array, sizes)
     if shape is None or not shape.level.redundant:

@@ -71,6 +71,23 @@ def geometry_of(array: Array, sizes: Sequence[int]) -> Geometry:
     )
 
 
+def named_sizes(shape: Geometry) -> dict[str, int]:
+    """``members``, ``data_disks``, ``chunk`` and ``stripe`` (bytes of data in a row of chunks), as
+    far as the array has them: a RAID 10 of three members with two copies has no whole row."""
+    found = {"members": shape.members}
+    stored = shape.near * shape.far if shape.level is Level.RAID10 else 1
+    data, rest = divmod(shape.data_members, stored)
+    if shape.level is Level.RAID1:
+        data = 1
+    if not rest and shape.level is not Level.LINEAR:
+        found["data_disks"] = data
+    if shape.has_chunks:
+        found["chunk"] = shape.chunk
+        if not rest:
+            found["stripe"] = data * shape.chunk
+    return found
+
+
 def without_bitmap_disk(array: Array, disks: Sequence[T]) -> Sequence[T]:
     """Return the disks that may be members: all except the bitmap's disk."""
     aside = array.bitmap_disk

@@ -16,7 +16,7 @@ from typing import Final
 
 from lab.core.units import KIB
 from lab.md.facts.geometry import Geometry
-from lab.md.facts.options import BITMAP_MOUNT, bitmap_path, without_idle
+from lab.md.facts.options import BITMAP_MOUNT, bitmap_path
 from lab.md.facts.sizes import geometry_of, present
 from lab.md.steps.verify import (
     BITMAP_SECONDS,
@@ -52,7 +52,6 @@ def array_steps(
 
     ``disks`` are members and spares of ``sizes`` bytes; ``check`` names the verification.
     """
-    array = without_idle(array)
     shape = geometry_of(array, sizes)
     used = present(array, disks)
     device = device_of(array)

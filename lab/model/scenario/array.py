@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -98,6 +99,17 @@ class Array(Model):
             if data.get(name) is None:
                 data.pop(name, None)
         return data
+
+    def without(self, names: Iterable[str]) -> Array:
+        """The array with the defaults of these fields; a name may be that of one sysfs file."""
+        update: dict[str, Any] = {"sysfs": dict(self.sysfs)}
+        for name in names:
+            field, _, file = name.partition(".")
+            if file:
+                update["sysfs"].pop(file, None)
+            else:
+                update[field] = Array.model_fields[field].default
+        return self.model_copy(update=update)
 
     @field_validator("level", mode="before", json_schema_input_type=str | int)
     @classmethod

@@ -7,39 +7,47 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import StrEnum
 from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
-from lab.core.base import Model, RateText, Says
-from lab.core.units import as_yaml, parse_rate, readings
+from lab.core.base import Model, RateText, Says, SecondsText
+from lab.core.units import as_yaml, parse_rate, parse_seconds, readings
 
 
 def _quantity(value: object) -> object:
-    """Return numbers unchanged, ``"10.7MB/s"`` as bytes per second, ``"7%"`` as a fraction."""
+    """Return numbers unchanged, ``"10.7MB/s"`` and ``"64KiB"`` as bytes, ``"5ms"`` as seconds,
+    ``"7%"`` as a fraction."""
     if isinstance(value, bool):
         raise ValueError(f"{as_yaml(value)} is not {_QUANTITY}")
     if not isinstance(value, str):
         return value
     share = re.fullmatch(r"\s*(-?\d+(?:\.\d+)?)\s*%\s*", value)
-    try:
-        return float(share[1]) / 100 if share else float(parse_rate(value))
-    except ValueError:
-        raise ValueError(f"{value!r} is not {_QUANTITY}") from None
+    if share:
+        return float(share[1]) / 100
+    for parse in (parse_rate, parse_seconds):
+        with suppress(ValueError):
+            return float(parse(value))
+    raise ValueError(f"{value!r} is not {_QUANTITY}")
 
 
-_QUANTITY: Final = "a number, a rate such as 10.7MB/s, or a share such as 7%"
+_QUANTITY: Final = (
+    "a number, a rate such as 10.7MB/s, a size such as 64KiB, a time such as 5ms, or a share such"
+    " as 7%"
+)
 
 
 _Percent = Annotated[str, StringConstraints(pattern=r"^\s*-?\d+(\.\d+)?\s*%\s*$")]
 Quantity = Annotated[
     float,
-    BeforeValidator(_quantity, json_schema_input_type=float | RateText | _Percent),
+    BeforeValidator(_quantity, json_schema_input_type=float | RateText | SecondsText | _Percent),
     Field(allow_inf_nan=False),
     Says(_QUANTITY),
 ]
-"""A plain number in the metric's unit; rates may be written ``10.7MB/s``, fractions ``7%``."""
+"""A plain number in the metric's unit; rates may be written ``10.7MB/s``, sizes ``64KiB``, times
+``5ms``, fractions ``7%``."""
 
 
 class Verdict(StrEnum):

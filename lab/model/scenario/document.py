@@ -17,6 +17,7 @@ from pydantic import (
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
+    StringConstraints,
     field_validator,
     model_serializer,
     model_validator,
@@ -33,6 +34,8 @@ from lab.model.scenario.filesystem import Filesystem as Filesystem
 from lab.model.scenario.guest import Clock, Guest
 
 AxisValue = str | int | float | bool | None
+Values = dict[str, AxisValue]
+"""Values by dotted name, as of one cell."""
 
 
 class DiskFormat(StrEnum):
@@ -225,12 +228,15 @@ def _any_parameter(schema: dict[str, Any]) -> None:
     schema["additionalProperties"] = True
 
 
+_NAME: Final = r"^[a-z][a-z0-9_-]{0,40}$"
+
+
 class Workload(Model):
     """One tool with its own parameters, and a name for its results."""
 
     model_config = ConfigDict(json_schema_extra=_any_parameter)
 
-    name: Annotated[str, NAMED] = Field(pattern=r"^[a-z][a-z0-9_-]{0,40}$")
+    name: Annotated[str, NAMED] = Field(pattern=_NAME)
     """Its name in claims, ``--set`` and results."""
     tool: Annotated[str, Says("a tool's name, such as fio or dd")] = Field(
         pattern=r"^[a-z][a-z0-9_]*$"
@@ -254,27 +260,31 @@ def _listed(words: Iterable[str]) -> str:
 
 
 def _any_axis(schema: dict[str, Any]) -> None:
-    """Change the JSON Schema: a matrix's file has axes by name, and ``exclude``."""
+    """Change the JSON Schema: a matrix's file has axes by name, ``exclude`` and ``include``."""
     axis: dict[str, Any] = schema["properties"].pop("axes")["additionalProperties"]
     schema["additionalProperties"] = {**axis, "minItems": 1}
 
 
 class Matrix(Model):
-    """Axes by dotted name; the cells are their product without the excluded ones."""
+    """Axes by dotted name, each a list of values; every combination is a cell."""
 
     model_config = ConfigDict(json_schema_extra=_any_axis)
 
     axes: dict[str, tuple[AxisValue, ...]] = {}
-    exclude: tuple[dict[str, AxisValue], ...] = ()
+    exclude: tuple[Values, ...] = ()
+    """Combinations with all these values are left out."""
+    include: tuple[Values, ...] = ()
+    """As in GitHub Actions: after ``exclude``, an entry's values are added to each combination
+    whose axes have no other value. If there is none, the entry is a combination of its own."""
 
     @model_validator(mode="before")
     @classmethod
     def _gather(cls, value: object) -> object:
-        # Every key except `exclude` is an axis.
+        # Every other key is an axis.
         if not isinstance(value, dict) or "axes" in value:
             return value
-        axes = {k: v for k, v in value.items() if k != "exclude"}
-        return {"axes": axes, "exclude": value.get("exclude", ())}
+        own = {k: v for k, v in value.items() if k in ("exclude", "include")}
+        return {**own, "axes": {k: v for k, v in value.items() if k not in own}}
 
     @model_validator(mode="after")
     def _known_axes(self) -> Matrix:
@@ -338,9 +348,22 @@ Trials = Annotated[
 """A number of trials, or a rule for it."""
 
 
+def _inherits(schema: dict[str, Any]) -> None:
+    """JSON Schema of a scenario as written: with ``extends`` no key is required."""
+    schema["anyOf"] = [{"required": schema.pop("required")}, {"required": ["extends"]}]
+
+
 class Scenario(Model):
     """One file in ``scenarios/``: one question."""
 
+    model_config = ConfigDict(json_schema_extra=_inherits)
+
+    extends: str | None = None
+    """Another scenario whose keys this file takes over: a name, or a path that ends in ``.yaml``,
+    relative to this file. Mappings are merged; a list, and ``matrix`` with ``cases``, is
+    replaced."""
+    set: dict[str, Any] = {}
+    """With ``extends``: fields of the other scenario by dotted name, as of ``--set``."""
     title: str = Field(min_length=1)
     """One line, for lists and reports."""
     question: str = Field(min_length=1)
@@ -365,6 +388,13 @@ class Scenario(Model):
     """Faults to inject, and when."""
     matrix: Matrix = Matrix()
     """Lists of values; each combination is a cell."""
+    cases: tuple[Values, ...] = ()
+    """Cells one by one: values by dotted name. A field that one of them leaves out has the file's
+    own value. With axes in ``matrix``, each case is combined with each of their combinations."""
+    profiles: dict[Annotated[str, NAMED, StringConstraints(pattern=_NAME)], dict[str, Any]] = {}
+    """Variants by name, such as ``published``: fields by dotted name, as of ``--set``."""
+    profile: str | None = None
+    """The profile that is used; ``--profile NAME`` is ``--set profile=NAME``."""
     trials: Trials = 1
     """How often each workload is repeated in a cell, in rounds. In virtual time each trial has a
     guest and a seed of its own. ``auto``, in virtual time: until the claims are decided."""

@@ -10,7 +10,8 @@ How to add one
    * ``problems(array, disks)`` yields a ``Problem`` for each value that the tools or the kernel
      would refuse, with the field's dotted name: ``array.chunk``, ``disks.count``. A guest boots
      only if there are none. ``idle_by`` names the field that makes another one unused, such as a
-     bitmap's chunk without a bitmap: in a matrix that is not a problem.
+     bitmap's chunk without a bitmap: where that field is an axis, this one counts as not given.
+   * ``sizes(array, disks)`` are what workloads may name in braces: ``{stripe}``.
    * ``lacks(array, facts)`` yields one for each feature that an image's kernel or programs are
      known to lack. The message is about the image: ``it has no ZFS``.
    * ``target(array)`` is the path in the guest that workloads use.

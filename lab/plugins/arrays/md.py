@@ -7,13 +7,13 @@ is made for it on a disk of the scenario (``array.bitmap_disk``). md looks up th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from typing_extensions import override
 
 from lab.md.facts.options import BITMAP_MOUNT, bitmap_path
 from lab.md.facts.rules import array_problems
-from lab.md.facts.sizes import without_bitmap_disk
+from lab.md.facts.sizes import geometry_of, named_sizes, without_bitmap_disk
 from lab.md.facts.support import unsupported
 from lab.md.steps.create import array_steps, bitmap_mount_command, device_of
 from lab.model.execution.procedure import GuestCommand, Step, Verify, words
@@ -34,6 +34,11 @@ class Md(ArrayKind):
                 message="an md array uses whole disks: set kind to segments, or remove it",
                 idle_by="array.kind",
             )
+
+    @override
+    def sizes(self, array: Array, disks: Sequence[Disk]) -> Mapping[str, int]:
+        used = without_bitmap_disk(array, [disk.size for disk in disks])
+        return named_sizes(geometry_of(array, used))
 
     @override
     def lacks(self, array: Array, facts: ImageFacts) -> Iterable[Problem]:

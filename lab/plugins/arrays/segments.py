@@ -7,7 +7,7 @@ gets a GPT with ``array.segments`` partitions of one size. The arrays are alike 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from typing_extensions import override
@@ -23,6 +23,7 @@ from lab.md.facts.segments import (
     segment_problems,
     segment_size,
 )
+from lab.md.facts.sizes import named_sizes
 from lab.md.facts.support import unsupported
 from lab.md.steps.create import array_steps, device_of
 from lab.model.execution.procedure import GuestCommand, Step, Verify, words
@@ -48,6 +49,10 @@ class Segments(ArrayKind):
     @override
     def problems(self, array: Array, disks: Sequence[Disk]) -> Iterable[Problem]:
         return segment_problems(array, [disk.size for disk in disks])
+
+    @override
+    def sizes(self, array: Array, disks: Sequence[Disk]) -> Mapping[str, int]:
+        return named_sizes(segment_geometry(array, [disk.size for disk in disks]))
 
     @override
     def lacks(self, array: Array, facts: ImageFacts) -> Iterable[Problem]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from typing_extensions import override
@@ -70,6 +70,10 @@ class Zfs(ArrayKind):
                 key="array.name", message=f"ZFS reserves the name {array.name!r}: write bench"
             )
         yield from _shape_problems(array, disks)
+
+    @override
+    def sizes(self, array: Array, disks: Sequence[Disk]) -> Mapping[str, int]:
+        return {"members": _members(array, len(disks))}
 
     @override
     def lacks(self, array: Array, facts: ImageFacts) -> Iterable[Problem]:

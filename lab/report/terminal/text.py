@@ -14,7 +14,7 @@ from rich.text import Text
 
 from lab.analysis.judge import in_words
 from lab.compile.resources import CPUS, DISK, IMAGE, MEMORY, SPACE
-from lab.core.units import GIB, format_size
+from lab.core.units import GIB, as_yaml, format_size
 from lab.model.scenario.document import SERVED
 from lab.report.content.figures import axis_value
 from lab.report.content.plain_table import PlainTable, plain_table
@@ -70,11 +70,14 @@ def scenario_page(compiled: Compiled, file: str) -> RenderableType:
         words = " ".join(f"{k}={v}" for k, v in fault.parameters.items() if v is not None)
         when = f"{fault.at:g} s into" if fault.during else fault.moment
         grid.add_row("fault", f"{fault.name}: {when} {fault.workload}: {fault.fault} {words}")
-    for name, values in scenario.matrix.axes.items():
+    for name, values in compiled.axes.items():
         grid.add_row("axis", f"{name}: {', '.join(axis_value(name, v) for v in values)}")
-    product = prod(len(values) for values in scenario.matrix.axes.values())
-    excluded = f" of {product}; the others are excluded" if len(compiled.cells) < product else ""
-    grid.add_row("cells", f"{len(compiled.cells)}{excluded}")
+    product = prod(len(values) for values in compiled.axes.values())
+    several = f" of {product} combinations" if len(compiled.cells) < product else ""
+    grid.add_row("cells", f"{len(compiled.cells)}{several}")
+    for name, fields in scenario.profiles.items():
+        words = ", ".join(f"{k} {as_yaml(v)}" for k, v in fields.items())
+        grid.add_row("profile", f"{name}: {words}")
     if scenario.notes:
         grid.add_row("notes", scenario.notes.strip())
     parts.append(Padding(grid, (1, 0)))

@@ -27,10 +27,9 @@ def check_images(compiled: Compiled, facts: Known) -> None:
     for cell in (compiled.base, *compiled.cells):
         name = cell.guest.image
         if name not in known and images.find(name) is None:
-            axis = ("matrix", "guest.image")
-            path = axis if "guest.image" in cell.axes else ("guest", "image")
+            places = compiled.point_of(cell).places
             raise compiled.document.wrong(
-                path,
+                places.get("guest.image", ("guest", "image")),
                 f"there is no image '{name}': known are {', '.join(known)};"
                 " `lab image import` brings another",
             )
@@ -54,7 +53,7 @@ def check_arrays(compiled: Compiled, cells: Sequence[Cell], facts: Known) -> Non
             message = f"the image '{cell.guest.image}' cannot do this: {problem.message}"
             others = _who_can(array, problem)
             told = Problem(key=problem.key, message=f"{message} ({_in_words(found)}; {others})")
-            raise wrong_at(told, compiled.document, cell.axes)
+            raise wrong_at(told, compiled.document, compiled.point_of(cell))
 
 
 def _in_words(facts: ImageFacts | None) -> str:

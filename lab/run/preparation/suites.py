@@ -28,11 +28,10 @@ def check_suites(compiled: Compiled, *, all_given: bool = True) -> None:
                 seen.add(key)
                 problem = _problem(workload, all_given=all_given)
                 if problem:
-                    path = _path(cell, index, workload, "directory")
-                    raise compiled.document.wrong(path, problem)
+                    raise _wrong(compiled, cell, index, "directory", problem)
                 problem = _unknown(workload)
                 if problem:
-                    raise compiled.document.wrong(_path(cell, index, workload, "tests"), problem)
+                    raise _wrong(compiled, cell, index, "tests", problem)
 
 
 def wanting(compiled: Compiled) -> tuple[str, ...]:
@@ -43,7 +42,7 @@ def wanting(compiled: Compiled) -> tuple[str, ...]:
         for workload in compiled.base.workloads
         if (suite := suite_of(workload)) is not None
         and not suite[1].directory
-        and f"workloads.{workload.name}.directory" not in compiled.scenario.matrix.axes
+        and f"workloads.{workload.name}.directory" not in compiled.axes
     )
 
 
@@ -54,9 +53,10 @@ def _files(workload: Workload) -> str:
     return " and ".join(f"'{mark}'" for mark in tool.marks(parameters))
 
 
-def _path(cell: Cell, index: int, workload: Workload, key: str) -> tuple[str | int, ...]:
-    axis = f"workloads.{workload.name}.{key}"
-    return ("matrix", axis) if axis in cell.axes else ("workloads", index, key)
+def _wrong(compiled: Compiled, cell: Cell, index: int, key: str, problem: str) -> InputError:
+    axis = f"workloads.{cell.workloads[index].name}.{key}"
+    places = compiled.point_of(cell).places
+    return compiled.document.wrong(places.get(axis, ("workloads", index, key)), problem)
 
 
 def _unknown(workload: Workload) -> str:
