@@ -308,12 +308,12 @@ class Simulation:
                 self._passed(*events.passed.popleft())
             if self._run_thread():
                 continue
-            if self._may_send():
+            if self._may_send() and not (self._thread and self._thread.runs):
                 while self._may_send():
                     self._free -= 1
                     self._send()
                     self._busy(NEXT)
-                    if self._eager:
+                    if self._eager or (self._thread and self._thread.runs):
                         break
             elif not events.passed:
                 return True
@@ -365,11 +365,13 @@ class Simulation:
             else:
                 self.advance(job)
 
-    def replace(self) -> None:
-        """Let fio send a request for each that has ended."""
-        while self._may_send():
+    def replace(self, most: int | None = None) -> None:
+        """Let fio send a request for each that has ended, or for so many."""
+        sent = 0
+        while self._may_send() and sent != most:
             self._free -= 1
             self._send()
+            sent += 1
 
     def advance(self, job: _Task) -> bool:
         """Start the task's next stage; ``False`` if it has none, and ends."""

@@ -7,9 +7,10 @@ it writes the bitmap and waits for it, and ready stripes wait too. Parity is com
 stripe's reads have ended, and written when the thread handles the stripe again. Requests to members
 are sent once the thread waits (``blk_start_plug``).
 
-A request that ends wakes fio, which needs less processor time than the thread. So the scheduler
-lets fio go first (``kernel/sched/fair.c: check_preempt_wakeup``): its next request is there before
-the next batch. This was seen in traces of Linux 6.1 in virtual time.
+A request that ends wakes fio. Once the thread has needed ``LEAD`` more processor time than fio, the
+scheduler lets fio go first (``kernel/sched/fair.c: check_preempt_wakeup``): its next request is
+there before the next batch. Until then fio runs while the thread waits, and its first request wakes
+the thread before the second. This was seen in traces of Linux 6.1 in virtual time.
 
 What the processor needs for each step decides how many stripes are ready at the next one, since
 drives with a cache end writes a few microseconds apart.
@@ -42,7 +43,10 @@ PARITY = 5e-6
 REPLY = 18e-6
 """Seconds to end a request and to receive fio's next one."""
 FLUSH = 9e-6
-"""Seconds to send a page of the bitmap to one member."""
+"""Seconds to send one member a page of the bitmap."""
+LEAD = 4e-3
+"""Seconds that the thread may run more than fio before fio goes first: half of
+``sched_latency_ns``, which a sleeper gets, and ``wakeup_granularity_ns``, both of one processor."""
 
 
 class Stripes(Protocol):
@@ -68,8 +72,8 @@ class Array(Protocol):
     def advance(self, job: Any) -> bool:
         """Start the next stage of a job; return ``False`` if that was its end."""
 
-    def replace(self) -> None:
-        """Let fio send a request for each that has ended."""
+    def replace(self, most: int | None = None) -> None:
+        """Let fio send a request for each that has ended, or for so many."""
 
 
 class Raid5d:
@@ -85,9 +89,12 @@ class Raid5d:
         self._writing = 0
         """Requests of the bitmap write in flight."""
         self._sleeps = True
-        self._runs = False
+        self.runs = False
+        """Whether it has the processor."""
         self._taken = 0.0
         """Seconds that interrupts took from the current step."""
+        self._lead = -LEAD
+        """Processor time of the thread less fio's, less ``LEAD``."""
         self._steps = self._run()
         self.flushes = 0
         """Bitmap writes."""
@@ -109,20 +116,23 @@ class Raid5d:
     def written(self) -> None:
         """A request of the bitmap write has ended."""
         self._writing -= 1
-        if not (self._writing or self._runs):
+        if not (self._writing or self.runs):
             self._begin()
 
     def interrupt(self) -> None:
         """A request to a member has ended."""
-        if self._runs:
+        if self.runs:
             self._taken += INTERRUPT
 
     def fire(self, what: object) -> None:  # noqa: ARG002
         """Take the next step, unless interrupts delayed the previous one."""
         seconds, self._taken = self._taken or next(self._steps), 0.0
         if seconds is None:
-            self._runs = False
+            self.runs = False
+            if self._lead < 0:
+                self._array.replace(1 if self._sleeps else None)
         else:
+            self._lead += seconds
             self._events.set(self._events.now + seconds, self, None)
 
     def _wake(self) -> None:
@@ -131,7 +141,7 @@ class Raid5d:
             self._begin()
 
     def _begin(self) -> None:
-        self._runs = True
+        self.runs = True
         self._events.set(self._events.now + WAKE, self, None)
 
     def _run(self) -> Iterator[float | None]:
@@ -177,7 +187,9 @@ class Raid5d:
                 yield STEP
             else:
                 yield REPLY
-                self._array.replace()
+                self._lead -= 2 * REPLY  # it was fio's
+                if self._lead >= 0:
+                    self._array.replace()
         ready.extend(computed)
 
     def _unplug(self) -> Iterator[float]:
