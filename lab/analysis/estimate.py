@@ -1,4 +1,4 @@
-"""What is known of a value and of a ratio of two: their intervals, and what these rest on. Pure."""
+"""Intervals of a value and of a ratio of two values, and the basis of these intervals. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WEAKEST: Final = (Basis.TRIALS, Basis.NOISE, Basis.SEEDS, Basis.COUNTED, Basis.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """How far logarithms of a workload's metric differ between the trials of cells of one kind."""
+    """Spread of logarithms of a workload's metric between the trials of cells of one kind."""
 
     spread: Spread
     cells: int
@@ -26,12 +26,12 @@ class Kind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """The trials' values of a cell, and what is known of their chance."""
+    """A cell's values, one per trial, with their seeds or their noise."""
 
     values: tuple[float, ...]
     basis: Basis
     seeds: tuple[int, ...] = ()
-    """Of the trials, with ``Basis.SEEDS``."""
+    """Seeds of the trials, with ``Basis.SEEDS``."""
     noise: Spread | None = None
     """Relative deviation between runs, with ``Basis.NOISE``."""
     kind: Kind | None = None
@@ -43,7 +43,7 @@ class Estimate:
 
     @property
     def interval(self) -> Interval | None:
-        """Where the value lies; ``None``: that is not known."""
+        """Return the interval of the value; ``None``: unknown."""
         if self.basis in _CERTAIN:
             return Interval(middle=self.middle, low=min(self.values), high=max(self.values))
         if min(self.values) <= 0:
@@ -55,14 +55,14 @@ class Estimate:
         return _raised(Interval(middle=found.middle, low=found.low - off, high=found.high + off))
 
     def part(self, at_least: float, at_most: float) -> Part:
-        """The value beside its limits."""
+        """Return the value with its limits."""
         return _part(self.middle, self.interval, (self,), at_least, at_most)
 
 
 def quotient(first: Estimate, second: Estimate, at_least: float, at_most: float) -> Part:
-    """``first / second`` beside its limits; ``ValueError``: one of the values is not positive.
+    """Return ``first / second`` with its limits; ``ValueError``: one of the values is not positive.
 
-    Paired by seed where both have seeds.
+    Values are paired by seed if both have seeds.
     """
     both = (first, second)
     if min(*first.values, *second.values) <= 0:
@@ -117,7 +117,7 @@ def _by_seed(estimate: Estimate, seeds: Sequence[int]) -> list[float]:
 
 
 def _kind(estimates: Sequence[Estimate]) -> Kind | None:
-    """Of the difference of two logarithms that do not depend on each other."""
+    """Return the spread of the difference of two independent logarithms; ``None``: unknown."""
     kinds = [e.kind for e in estimates if e.basis is not Basis.FIXED]
     known = [kind for kind in kinds if kind is not None]
     if len(known) < len(kinds):
@@ -132,7 +132,7 @@ def _kind(estimates: Sequence[Estimate]) -> Kind | None:
 
 
 def _raised(found: Interval | None) -> Interval | None:
-    """The interval of a value from that of its logarithm."""
+    """Return the interval of a value from that of its logarithm."""
     if found is None:
         return None
     return Interval(
@@ -143,11 +143,11 @@ def _raised(found: Interval | None) -> Interval | None:
 
 
 _LARGEST: Final = 700.0
-"""Above this a logarithm's value is no number of a computer."""
+"""Largest logarithm whose value is a floating-point number."""
 
 
 def look_for(trials: int, cells: int, freedom: int = 0) -> int | None:
-    """Trials of the next look at cells that have so many; ``None``: there is none.
+    """Return the trials of the next look at cells that have ``trials``; ``None``: there is none.
 
     ``cells``: number of cells of the kind that get these trials, which make an early look possible;
     ``freedom``: degrees of freedom that are known from others.

@@ -16,7 +16,7 @@ from lab.model.scenario.drive import HardDrive
 from lab.plugins import catalog
 
 READ: Final = 0.0004
-"""Host CPU seconds of a random read of 4 KiB, measured under TCG on a host with two processors."""
+"""Host CPU seconds of a random read of 4 KiB, measured under TCG on a host with two CPUs."""
 WRITE: Final = 0.0014
 """The same of a random write of 4 KiB to a RAID 5."""
 COPIED: Final = 200e6
@@ -27,9 +27,9 @@ written in between, 1.9 s were measured."""
 
 
 def host_seconds(cell: Cell) -> dict[str, float]:
-    """Host seconds of each workload in one trial of a sealed cell, by name.
+    """Return host seconds of each workload in one trial of a sealed cell, by name.
 
-    Without workloads that theory does not know. Takes milliseconds: no drive is simulated.
+    Workloads that theory does not cover are left out. It takes milliseconds: no drive is simulated.
     """
     found = {}
     for name, work in works(cell).items():
@@ -46,7 +46,7 @@ def _reads(work: theory.SequentialLoad) -> float:
 
 
 def _requests(cell: Cell, name: str, work: theory.SequentialLoad | theory.Load) -> float | None:
-    """Number of a workload's requests; ``None``: theory does not know it."""
+    """Return the number of a workload's requests; ``None``: theory does not cover it."""
     total = work.total
     if isinstance(work, theory.Load):
         if total is None and work.seconds is None:
@@ -61,7 +61,8 @@ def _requests(cell: Cell, name: str, work: theory.SequentialLoad | theory.Load) 
 
 
 def _rate(cell: Cell, name: str, work: theory.Load) -> float | None:
-    """Requests per second of the guest's clock; of modelled drives a rough number."""
+    """Return requests per second of the guest's clock; for modelled drives an approximate
+    number."""
     drives = [modelled.drive for modelled in drives_of(cell).values()]
     if not drives:
         said = theory.predict(cell, {name: work})

@@ -1,11 +1,11 @@
-"""Claims against measurements: pure, re-runnable on any stored run.
+"""Judges claims by measurements. Pure: any stored run can be judged again.
 
-A claim about cells or workloads that are not there, or not yet, is ``not_tested``; one whose cells
-failed is ``inconclusive``: that the lab could not find out is no evidence against anybody. Each
-comparison is an interval (``estimate``). What lies wholly inside its limits holds, what lies wholly
-outside is refuted, and what does neither is inconclusive, as of two one-sided tests (Schuirmann
-1987, Journal of Pharmacokinetics and Biopharmaceutics 15:657). So is a comparison whose interval is
-not known: one trial without known noise decides nothing.
+A claim about missing or pending cells or workloads is ``not_tested``. A claim about failed cells is
+``inconclusive``: a failure of the lab is no evidence. Each comparison is an interval
+(``estimate``). A claim holds if the interval lies wholly inside its limits, is refuted if it lies
+wholly outside, and is inconclusive otherwise, as in two one-sided tests (Schuirmann 1987, Journal
+of Pharmacokinetics and Biopharmaceutics 15:657). It is inconclusive too if the interval is unknown:
+one trial without known noise decides nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from lab.model.scenario.document import AxisValue
 
 
 class _MissingError(Exception):
-    """A value is not there; ``verdict`` says what that makes of the claim."""
+    """A value is missing; ``verdict`` is then the claim's verdict."""
 
     def __init__(self, verdict: Verdict, reason: str) -> None:
         super().__init__(reason)
@@ -57,36 +57,36 @@ class _MissingError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedCell:
-    """A cell's result, with what a claim may ask of it."""
+    """A cell's result, with the values that claims use."""
 
     result: CellResult
     fields: Mapping[str, AxisValue]
     """Values of the dotted names that claims use."""
     published: bool
-    """Whether the cell is the one that was published, not changed by a ``--set``."""
+    """Whether the cell is the published one, not changed by a ``--set``."""
     bitmap: tuple[str, ...] = ()
-    """What its bitmap's cost hangs on; empty without one."""
+    """Fields that the bitmap's cost depends on; empty: there is no bitmap."""
     bitmap_shares: Mapping[str, float] = field(default_factory=dict)
-    """Workload to the part of the disks' operations that can be writes of the bitmap, at most;
-    without those of which that says nothing."""
+    """Largest possible fraction of bitmap writes in the disks' operations, by workload; workloads
+    with an unknown fraction are left out."""
     seeds: tuple[int, ...] = ()
-    """Of its trials in virtual time; empty in real time."""
+    """Seeds of its trials in virtual time; empty in real time."""
     drawn: bool = True
-    """Whether a seed changes anything in the cell."""
+    """Whether results of the cell depend on the seed."""
     noise: Mapping[str, Spread] = field(default_factory=dict)
-    """Metric to the noise floor that was measured on the host, in real time."""
+    """In real time: the host's measured noise floor, by metric."""
     disks: str = ""
-    """The kind of its disks."""
+    """Models of its disks, as in a noise floor."""
     margins: Mapping[str, float] = field(default_factory=dict)
-    """Workload to the share below which its directions are no difference."""
+    """By workload: relative difference below which two values count as equal."""
     counted: frozenset[tuple[str, str]] = frozenset()
     """Workload and metric of its counted values."""
     kinds: Mapping[tuple[str, str], Kind] = field(default_factory=dict)
-    """How far its workloads' metrics differ between trials of all cells of their kind."""
+    """Spread between trials of all cells of the same kind, by workload and metric."""
 
 
 def judge(claims: Sequence[Claim], cells: Sequence[JudgedCell]) -> tuple[ClaimResult, ...]:
-    """A verdict for every claim, in order, and what theory would have it be."""
+    """Return a verdict for every claim, in order, with theory's value for each."""
     said = [_as_predicted(cell) for cell in cells]
     known = _with_kinds(cells)
     return tuple(
@@ -96,10 +96,10 @@ def judge(claims: Sequence[Claim], cells: Sequence[JudgedCell]) -> tuple[ClaimRe
 
 
 def wanted(claims: Sequence[Claim], cells: Sequence[JudgedCell]) -> dict[str, int]:
-    """Cell to the trials after which a claim that more seeds may decide is looked at next.
+    """Return by cell the number of trials after which an undecided claim is judged again.
 
-    An early look needs to know how far the kind of cell scatters. The cells that get trials count
-    for it, and what is known from others.
+    An early look needs the spread of the kind of cell. It comes from the cells that get trials, and
+    from other known cells.
     """
     known = _with_kinds(cells)
     open_: list[tuple[int, list[tuple[Value, JudgedCell]]]] = []
@@ -130,12 +130,12 @@ def wanted(claims: Sequence[Claim], cells: Sequence[JudgedCell]) -> dict[str, in
 
 
 def _undecided(result: ClaimResult) -> bool:
-    """Whether its comparisons leave it open; not a doubt about its cells."""
+    """Return whether only its comparisons leave it undecided, and no doubt about its cells."""
     return _all([part.holds for part in result.parts]) is None
 
 
 def comparisons(claim: Claim, cells: int = 2) -> int:
-    """Comparisons that a claim consists of; of one along an axis, with so many cells."""
+    """Return the number of a claim's comparisons; ``cells``: number of cells along an axis."""
     match claim.expect:
         case Order(values=values):
             return len(values) - 1
@@ -170,7 +170,7 @@ def _with_kinds(cells: Sequence[JudgedCell]) -> list[JudgedCell]:
 
 
 def _as_predicted(cell: JudgedCell) -> JudgedCell:
-    """The cell as it would be if it had given exactly what theory expects."""
+    """Return the cell with theory's predictions as its measurements."""
     found = tuple(
         CellMeasurement(
             workload=p.workload, metric=p.metric, unit="", values=(p.value,), median=p.value
@@ -184,11 +184,11 @@ def _as_predicted(cell: JudgedCell) -> JudgedCell:
 
 
 FIRST_SEED: Final = 1
-"""Of what has no chance in it: a prediction."""
+"""Seed of a value without randomness: a prediction."""
 
 
 def _predicted(claim: Claim, cells: Sequence[JudgedCell]) -> float | None:
-    """The figure of the claim by theory; ``None`` where theory is silent on a part of it."""
+    """Return the claim's value by theory; ``None``: theory does not cover all of it."""
     try:
         return _hold(claim, cells).measured
     except _MissingError:
@@ -236,13 +236,13 @@ _VERDICTS = {True: Verdict.HOLDS, False: Verdict.REFUTED, None: Verdict.INCONCLU
 
 
 def _equal(part: Part, margin: float) -> bool:
-    """Whether a ratio lies wholly inside the margin around 1."""
+    """Return whether a ratio lies wholly inside the margin around 1."""
     both = {"at_least": 1 / (1 + margin), "at_most": 1 + margin}
     return part.model_copy(update=both).holds is True
 
 
 def _why_open(claim: Claim, parts: Sequence[Part], cells: Sequence[JudgedCell]) -> str:
-    """Why a claim is not decided, and what it would take."""
+    """Return why a claim is not decided, and what would decide it."""
     part = next(part for part in parts if part.holds is None)
     trials = f"{part.trials} trial{'' if part.trials == 1 else 's'}"
     if part.basis is Basis.NOISE:
@@ -271,18 +271,18 @@ _REAL: Final = "the noise of such values on this host is not known"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
-    """What a claim's cells say of it."""
+    """Result of the comparisons of a claim."""
 
     parts: tuple[Part, ...]
     measured: float
     """The value to show."""
     said: str
     margin: float = 0.0
-    """Of a direction; 0: the claim is none."""
+    """Margin of a direction; 0: the claim is about no direction."""
 
 
 def _hold(claim: Claim, cells: Sequence[JudgedCell]) -> _Found:
-    """Compare, with the value to show and what was measured in words."""
+    """Compare; return the parts with the value to show and the measured values in words."""
     match claim.expect:
         case Bound() as bound:
             value = _value(bound.value, cells)
@@ -329,7 +329,7 @@ def _hold(claim: Claim, cells: Sequence[JudgedCell]) -> _Found:
 
 
 def _alike(values: Sequence[Estimate], within: float) -> list[Part]:
-    """Each value beside the middle one; two beside each other, whose middle is between them."""
+    """Compare each value with the middle one; two values with each other."""
     if len(values) == 2:
         return [
             _quotient(
@@ -341,32 +341,33 @@ def _alike(values: Sequence[Estimate], within: float) -> list[Part]:
 
 
 def _margin(claim: Claim, cells: Sequence[JudgedCell]) -> float:
-    """The widest margin of the cells that a claim compares."""
+    """Return the widest margin of the cells that a claim compares."""
     compared = _compared(claim, cells)
     return max(cell.margins.get(value.workload, MARGIN) for value, cell in compared)
 
 
 def _guest_share(claim: Claim, value: float, cells: Sequence[JudgedCell]) -> float:
-    """The guest's part of a modelled disk's time, where a bound is missed by no more.
+    """Return the guest overhead as a fraction of a modelled disk's time, if it explains a missed
+    bound.
 
-    Of runs of earlier versions, which calibrated such disks.
+    Only for runs of earlier versions, which calibrated such disks.
     """
     if not isinstance(claim.expect, Bound):
         return 0.0
     picked = _cells(claim.expect.value, cells)
     share = max((c.guest_share for cell in picked for c in cell.result.checks), default=0.0)
     low, high = limits(claim.expect)
-    too_low = value < low <= value * (1 + share)  # a rate
-    too_high = value > high >= value / (1 + share)  # a time
+    too_low = value < low <= value * (1 + share)  # for a rate
+    too_high = value > high >= value / (1 + share)  # for a time
     return share if too_low or too_high else 0.0
 
 
 LEAST_TOLERANCE = 0.02
-"""Nobody asks a measurement for more: a throttle is as exact."""
+"""Smallest tolerance of a claim: a throttle is not more exact."""
 
 
 def _tolerance(claim: Claim) -> float:
-    """By what part a figure must be able to move, so that the claim is put to the test."""
+    """Return the fraction by which a value must be able to change, so that the claim is tested."""
     match claim.expect:
         case Ratio() as wanted:
             bounds = [b for b in (wanted.at_least, wanted.at_most) if b is not None and b > 0]
@@ -383,7 +384,7 @@ def _tolerance(claim: Claim) -> float:
 
 
 def _compared(claim: Claim, cells: Sequence[JudgedCell]) -> list[tuple[Value, JudgedCell]]:
-    """The cells that a claim compares with each other, in its order."""
+    """Return the cells that a claim compares with each other, in its order."""
     if isinstance(claim.expect, Monotonic):
         value = claim.expect.value
         return [(value, cell) for cell in _placed(_cells(value, cells), claim.expect.along)]
@@ -391,10 +392,10 @@ def _compared(claim: Claim, cells: Sequence[JudgedCell]) -> list[tuple[Value, Ju
 
 
 def _unshown_bitmap(claim: Claim, cells: Sequence[JudgedCell]) -> str:
-    """Why cells that differ in their bitmaps can show no difference: neither writes one.
+    """Return why cells with different bitmaps can show no difference: they hardly write them.
 
-    Then a claim that they are alike is as little borne out as one that they differ is refuted,
-    however narrow the figures' intervals are.
+    Then neither a claim that they are equal nor a claim that they differ is tested, even with
+    narrow intervals.
     """
     tolerance = _tolerance(claim)
     for (one, left), (other, right) in pairwise(_compared(claim, cells)):
@@ -415,7 +416,7 @@ def _unshown_bitmap(claim: Claim, cells: Sequence[JudgedCell]) -> str:
 
 
 def _all(parts: Sequence[bool | None]) -> bool | None:
-    """Whether all hold; one that does not decides, and else one that nobody can tell."""
+    """Return whether all hold: ``False`` if one does not, else ``None`` if one is undecided."""
     return False if False in parts else None if None in parts else True
 
 
@@ -429,7 +430,7 @@ def _quotient(first: Estimate, second: Estimate, at_least: float, at_most: float
 
 
 def limits(bound: Bound) -> tuple[float, float]:
-    """Lowest and highest value that a bound allows."""
+    """Return the lowest and the highest value that a bound allows."""
     if bound.near is not None:
         return bound.near * (1 - bound.within), bound.near * (1 + bound.within)
     low = bound.at_least if bound.at_least is not None else float("-inf")
@@ -464,7 +465,7 @@ _DOUBTS = {
     VIRTUAL_DRIVES: "has modelled drives in real time",
     GUEST_CPU: "was busy itself",
 }
-"""``DOUBTS`` in words: these checks take a value's verdict away."""
+"""Text of each check in ``DOUBTS``; a failed one makes the verdict inconclusive."""
 
 
 def _measured(value: Value, cell: JudgedCell) -> Estimate:
@@ -502,11 +503,11 @@ def _measured(value: Value, cell: JudgedCell) -> Estimate:
 
 
 _FIELDS = {m.name: m.name.removeprefix("disk_") for m in COUNTERS}
-"""Counted metric to the field of ``MemberCounters`` that it adds up."""
+"""Field of ``MemberCounters`` to sum for each counted metric."""
 
 
 def _estimate(found: CellMeasurement, cell: JudgedCell) -> Estimate:
-    """A measurement with what is known of its chance."""
+    """Return a measurement with its seeds or its noise."""
     name, values = (found.workload, found.metric), found.values
     equal = max(values) - min(values) <= SAME * max(map(abs, values))
     if name in cell.counted:
@@ -522,7 +523,7 @@ def _estimate(found: CellMeasurement, cell: JudgedCell) -> Estimate:
 
 
 def _counted(value: Value, result: CellResult) -> Estimate | None:
-    """The disks' own counters, of one or of all, for each trial."""
+    """Return the counters of one disk or of all, for each trial."""
     field = _FIELDS.get(value.metric)
     sums: dict[int, int] = {}
     for each in result.counters:
@@ -546,7 +547,7 @@ def _along(monotonic: Monotonic, cells: Sequence[JudgedCell]) -> list[Estimate]:
 
 
 def _placed(cells: Sequence[JudgedCell], along: str) -> list[JudgedCell]:
-    """In the order of an axis of numbers; words stay in the order of the axis."""
+    """Return cells in the order of an axis of numbers; other axes keep their order."""
     places = [c.fields.get(along) for c in cells]
     numbers = [float(place) for place in places if isinstance(place, int | float)]
     if len(numbers) < len(places):
@@ -559,7 +560,7 @@ def _show(value: Value, found: Estimate) -> str:
 
 
 def _off(part: Part) -> str:
-    """How far it may be off; nothing where that is not known."""
+    """Return the relative error of a value as text; empty: unknown."""
     if part.low is None or part.high is None or not part.measured:
         return ""
     off = max(part.high - part.measured, part.measured - part.low)
@@ -576,11 +577,11 @@ def _list(values: Sequence[Value], figures: Sequence[Estimate]) -> str:
 
 
 def _percent(value: float, near: float) -> str:
-    return f"{round((value - near) / near, 3) + 0.0:+.1%}"  # and never -0.0%
+    return f"{round((value - near) / near, 3) + 0.0:+.1%}"  # without -0.0%
 
 
 def in_words(claim: Claim) -> str:
-    """The expectation as a person reads it."""
+    """Return the expectation as a sentence."""
     match claim.expect:
         case Bound() as bound:
             if bound.near is not None:

@@ -1,4 +1,4 @@
-"""Below which difference two values count as equal. Pure."""
+"""Margins: largest differences at which two values count as equal. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from lab.model.scenario.document import Cell, Throttle, Workload
 from lab.plugins import catalog
 
 MARGIN: Final = 0.01
-"""Share by which a direction (faster, behind) must differ at least; inside it there is no
-difference."""
+"""Smallest relative difference that counts as a direction (faster, behind); below it values are
+equal."""
 
 OPERATIONS: Final = 0.016
 """Largest difference of real and virtual time on disks with a limit of operations per second: 29
@@ -25,7 +25,7 @@ drives have virtual time only."""
 
 
 def margins(cell: Cell) -> dict[str, float]:
-    """The margin of each workload's directions."""
+    """Return the margin of each workload's directions."""
     return {workload.name: _margin(cell, workload) for workload in cell.workloads}
 
 
