@@ -14,7 +14,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Tag, ValidationError
 from pydantic.fields import FieldInfo
 
 from lab.core.base import AT_KEY, Says
@@ -140,7 +140,7 @@ def _below(field: Field_, part: str | int) -> Field_:
     inner = get_args(kind)
     if origin in (Union, UnionType):
         for member in _members(kind):
-            if _tag(member[0]) == part:
+            if part in (_tag(member[0]), *(b.tag for b in member[1] if isinstance(b, Tag))):
                 return member
         for member in _members(kind):
             if (found := _below(member, part)) != member:

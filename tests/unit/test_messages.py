@@ -272,7 +272,8 @@ def mistakes(target: Target) -> Iterator[tuple[Any, bool]]:
         "kernels",
     )
     own = target.path[-1] in ("throttle", "array", "set", "where", "any")
-    yield {"aa": 1}, not (mapping or kind in (Any, object)) and target.path[-1] != "disks"
+    keyed = mapping or target.path[-1] in ("disks", "trials")  # an unknown key is named then
+    yield {"aa": 1}, not (keyed or kind in (Any, object))
     if not many:
         yield ["aa", "bb"], not (union or kind in (Any, object))
     if number or kind is bool or enumerated or (mapping and not own) or kind is date:

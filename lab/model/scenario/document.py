@@ -15,9 +15,11 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import (
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     SerializerFunctionWrapHandler,
     StringConstraints,
+    Tag,
     field_validator,
     model_serializer,
     model_validator,
@@ -337,13 +339,15 @@ def _trials(value: object) -> object:
     return {"auto": True} if value == "auto" else value
 
 
+def _kind_of_trials(value: object) -> str:
+    return "rule" if isinstance(value, dict | AutoTrials) else "number"
+
+
+_Number = Annotated[int, Field(ge=1, le=1000), Says("auto or a whole number from 1 to 1000")]
 Trials = Annotated[
-    Annotated[int, Field(ge=1, le=1000)] | AutoTrials,
-    BeforeValidator(
-        _trials,
-        json_schema_input_type=Annotated[int, Field(ge=1, le=1000)] | Literal["auto"] | AutoTrials,
-    ),
-    Says("a number from 1 to 1000, or auto"),
+    Annotated[_Number, Tag("number")] | Annotated[AutoTrials, Tag("rule")],
+    Discriminator(_kind_of_trials),
+    BeforeValidator(_trials, json_schema_input_type=_Number | Literal["auto"] | AutoTrials),
 ]
 """A number of trials, or a rule for it."""
 
