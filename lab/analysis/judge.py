@@ -249,24 +249,23 @@ def _why_open(claim: Claim, parts: Sequence[Part], cells: Sequence[JudgedCell]) 
         return "too close to tell: runs on this host vary by more"
     if part.basis is Basis.COUNTED:
         return f"the {trials} counted differently"
-    known = "seeds change the value" if part.basis is Basis.SEEDS else _REAL
     kinds = [
         kind.cells
         for value, cell in _compared(claim, cells)
         if (kind := cell.kinds.get((value.workload, value.metric)))
     ]
     look = look_for(part.trials, min(kinds, default=1))
-    more = f"the next look is after {look} trials" if look else "no more trials are looked at"
     if part.low is None or part.high is None:
-        return f"{known}, and {trials} cannot tell by how much: {more}"
+        needed = f"{look} trials are needed"
+        if part.basis is Basis.SEEDS:
+            return f"seeds change the value, and {trials} ran: {needed}"
+        return f"the noise of such values on this host is not known: {needed}, or --clock virtual"
+    more = f"the next look is after {look} trials" if look else "no more trials are looked at"
     used = look_after(part.trials)
     return (
         f"too close to tell: after {used} trials it is between {part.low:.4g} and {part.high:.4g};"
         f" {more}"
     )
-
-
-_REAL: Final = "the noise of such values on this host is not known"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
