@@ -180,7 +180,7 @@ def _compiled(
     if not overrides:  # one may take away what a claim names: it is not tested
         scenario = with_defaults(scenario, tuple(cells.values()))
         check_claims(scenario, document, tuple(cells.values()), axes)
-    base, _ = made.at(NOWHERE)
+    base = made.at(NOWHERE)[0].model_copy(update={"axes": {}})
     return Compiled(
         name=path.stem,
         path=path,
