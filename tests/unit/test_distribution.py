@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from tests.distribution import ALONE, GUESTS, LONG, SEALED, Scheduling, group, order
+from tests.distribution import (
+    ALONE,
+    GUESTS,
+    INTEGRATION,
+    LONG,
+    SEALED,
+    Scheduling,
+    group,
+    order,
+)
 
 TESTS = [
     *(f"tests/guest/test_trouble.py::test_{n}" for n in range(7)),
@@ -97,5 +106,5 @@ def test_guests_of_each_clock_are_a_group() -> None:
 
 
 def test_long_files_exist() -> None:
-    for name in LONG:
+    for name in (*LONG, *INTEGRATION):
         assert Path(__file__).with_name(name).exists()
