@@ -170,7 +170,7 @@ def test_a_cell_whose_guest_is_killed_is_tried_once_more(
     words = ("run", "scenario", "raid5-parity-last", "--json", "--jobs", "1", "--clock", clock)
     known = runs(lab_home)
     process = subprocess.Popen(
-        [*LAB, *words, *SHORT],
+        [*LAB, *words, "--fresh", *SHORT],
         env=lab_home.environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
