@@ -9,11 +9,12 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from enum import StrEnum
+from string import Formatter
 from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
-from lab.core.base import Model, RateText, Says, SecondsText
+from lab.core.base import Model, RateText, Says, SecondsText, wrong_key
 from lab.core.units import as_yaml, parse_rate, parse_seconds, readings
 
 
@@ -166,8 +167,26 @@ def _long(value: object) -> object:
     return value
 
 
+def names_in(sentence: str) -> tuple[str, ...]:
+    """Return the names in ``{braces}``, in order; ``ValueError``: a brace has no partner, or more
+    than a name is in it."""
+    found = []
+    for _, name, form, conversion in Formatter().parse(sentence):
+        if name is not None:
+            if form or conversion:
+                raise ValueError(f"expected a name alone in {{{name}}}, which is rounded already")
+            found.append(name)
+    return tuple(found)
+
+
 class Claim(Model):
-    """A published statement, its source, and the expectation that confirms it."""
+    """A published statement, its source, and the expectation that confirms it.
+
+    A key claim has a sentence for each outcome. Its values stand in braces: ``{value}`` of a bound;
+    ``{of}``, ``{to}`` of a ratio; ``{1}``, ``{2}`` of an order or of equal values; ``{first}``,
+    ``{last}`` of a series. ``{times}`` is their quotient, ``{percent}`` their difference,
+    ``{published}`` the published value, and ``{S000-1.of}`` a value of another claim.
+    """
 
     id: Annotated[
         str, Says("an id such as S003-1: a letter, then letters, digits and '_.-', 41 at most")
@@ -178,6 +197,51 @@ class Claim(Model):
     """The published value, in the metric's unit."""
     expect: Annotated[Expectation, BeforeValidator(_long, json_schema_input_type=Expectation | str)]
     """In the long form. Scenario files may have it in one line: ``write[5] >= 2 * write[3]``."""
+    if_holds: str | None = None
+    """Of a key claim: the answer to the scenario's question if it holds."""
+    if_refuted: str | None = None
+    """Of a key claim: the answer to the scenario's question if it is refuted."""
+
+    @model_validator(mode="after")
+    def _both_sentences(self) -> Claim:
+        sentences = {"if_holds": self.if_holds, "if_refuted": self.if_refuted}
+        given = {key: text for key, text in sentences.items() if text is not None}
+        for key in sentences if given else ():
+            text = given.get(key)
+            if text is None:
+                raise wrong_key(f"a key claim has {key} too: say what is true then", *given)
+            try:
+                names = names_in(text)
+            except ValueError as error:
+                message = f"{error}: write a value as {{{self.names[0]}}}, and no other brace"
+                raise wrong_key(message, key) from None
+            known = ", ".join(f"{{{name}}}" for name in self.names)
+            for name in names:
+                if "." not in name and name not in self.names:
+                    raise wrong_key(f"{{{name}}} is no value of this claim: known are {known}", key)
+            if not names:
+                raise wrong_key(f"the sentence has no measured value: write {known}", key)
+        return self
+
+    @property
+    def key(self) -> bool:
+        """Whether the claim answers the scenario's question."""
+        return self.if_holds is not None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of its values in a sentence."""
+        published = ("published",) if self.published is not None else ()
+        match self.expect:
+            case Bound():
+                return ("value", *published)
+            case Ratio():
+                return ("of", "to", "times", "percent", *published)
+            case Monotonic():
+                return ("first", "last", "times", "percent")
+            case Order(values=values) | Same(values=values):
+                places = (str(number) for number in range(1, len(values) + 1))
+                return (*places, "times", "percent")
 
     @property
     def values(self) -> tuple[Value, ...]:

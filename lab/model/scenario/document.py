@@ -7,7 +7,7 @@ in ``lab.model.scenario.array`` and ``lab.model.scenario.filesystem``, and are e
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
@@ -29,7 +29,7 @@ from lab.core.base import NAMED, Model, Rate, RateText, Says, Seconds, Size, wro
 from lab.core.units import as_yaml
 from lab.model.scenario.array import Array as Array
 from lab.model.scenario.array import InitialSync as InitialSync
-from lab.model.scenario.claim import Claim
+from lab.model.scenario.claim import Claim, names_in
 from lab.model.scenario.drive import HddParameters, SsdParameters
 from lab.model.scenario.fault import Fault
 from lab.model.scenario.filesystem import Filesystem as Filesystem
@@ -114,6 +114,9 @@ def as_throttle(value: object) -> object:
 
 MOST_TRIALS: Final = 32
 """Trials of the last look at a claim (``lab/analysis/sequential.py``)."""
+
+KEYS: Final = 2
+"""Most key claims of a scenario: a report answers in two sentences."""
 
 SERVED: Final = ("hdd", "ssd")
 """Disk models with a disk server. Their defaults are ``format: raw`` and ``cache: writeback``."""
@@ -357,6 +360,15 @@ def _inherits(schema: dict[str, Any]) -> None:
     schema["anyOf"] = [{"required": schema.pop("required")}, {"required": ["extends"]}]
 
 
+def _unknown_value(name: str, other: str, known: Mapping[str, Claim]) -> str:
+    if other in known:
+        values = _listed(f"{{{other}.{one}}}" for one in known[other].names)
+        return f"{{{name}}} is no value of the claim {other}: known are {values}"
+    near = get_close_matches(other, known, n=1)
+    guess = f"did you mean '{near[0]}'?" if near else f"known are {_listed(known)}"
+    return f"{{{name}}}: there is no claim '{other}': {guess}"
+
+
 class Scenario(Model):
     """One file in ``scenarios/``: one question."""
 
@@ -433,6 +445,22 @@ class Scenario(Model):
             if ids.count(claim_id) > 1:
                 raise ValueError(f"two claims have the id {claim_id!r}: rename one")
         return claims
+
+    @model_validator(mode="after")
+    def _answered(self) -> Scenario:
+        known = {claim.id: claim for claim in self.claims}
+        keys = [number for number, claim in enumerate(self.claims) if claim.key]
+        for number in keys[KEYS:]:
+            message = f"{KEYS} other claims answer the question already: remove if_holds from one"
+            raise wrong_key(message, "claims", number, "if_holds")
+        for number in keys:
+            claim = self.claims[number]
+            for key, sentence in (("if_holds", claim.if_holds), ("if_refuted", claim.if_refuted)):
+                for name in names_in(sentence or ""):
+                    other, dot, own = name.rpartition(".")
+                    if dot and (other not in known or own not in known[other].names):
+                        raise wrong_key(_unknown_value(name, other, known), "claims", number, key)
+        return self
 
 
 class Cell(Model):
