@@ -43,6 +43,7 @@ KINDS: Final = {
     parse_rate: "rate",
     parse_seconds: "time",
     claim.Quantity.__metadata__[0].func: "quantity",  # type: ignore[attr-defined]
+    claim.Share.__metadata__[0].func: "share",  # type: ignore[attr-defined]
 }
 UNITS: Final = """
 - **size**: bytes. Written `5MiB`, `250MB` or `4096`. A bare `K` or `M` is refused.
@@ -50,6 +51,7 @@ UNITS: Final = """
 - **time**: seconds. Written `90`, `90s`, `5min` or `200ms`.
 - **quantity**: a number in the metric's own unit; rates may be written `10.7MB/s`,
   sizes `64KiB`, times `5ms`, shares `7%`.
+- **share**: a fraction. Written `7%`, `about` (10 %) or `negligible` (5 %).
 """
 LIMITS: Final = (("ge", "at least"), ("gt", "more than"), ("le", "at most"), ("lt", "less than"))
 

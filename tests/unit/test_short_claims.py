@@ -48,6 +48,22 @@ LAST5, LAST3 = value("full", "parity-last", 5), value("full", "parity-last", 3)
             {"kind": "ratio", "of": LAST5, "to": LAST3, "at_least": 0.9, "at_most": 1.1},
         ),
         (
+            "full[parity-last, 5] = 1.35 * full[parity-last, 3] ± about",
+            {"kind": "ratio", "of": LAST5, "to": LAST3, "at_least": 1.215, "at_most": 1.485},
+        ),
+        (
+            "full[parity-last, 5] >= full[parity-last, 3] - negligible",
+            {"kind": "ratio", "of": LAST5, "to": LAST3, "at_least": 0.95},
+        ),
+        (
+            "full[parity-last, 5] <= full[parity-last, 3] - 20%",
+            {"kind": "ratio", "of": LAST5, "to": LAST3, "at_most": 0.8},
+        ),
+        (
+            "full[parity-last, 5] <= full[parity-last, 3] + negligible",
+            {"kind": "ratio", "of": LAST5, "to": LAST3, "at_most": 1.05},
+        ),
+        (
             "full[parity-last, 5] = 10MB/s ± 8%",
             {"kind": "bound", "value": LAST5, "near": "10MB/s", "within": "8%"},
         ),
@@ -139,6 +155,10 @@ def test_values_of_axes_are_read_as_in_yaml() -> None:
         ("1 <= 2 <= 3", 6, "expected a value"),
         ("full rises with array.chunk", 12, "expected along and an axis"),
         ("9MB/s <= full <= 2 * read", 18, "the same kind of limit"),
+        ("full >= read - 2 * seek", 16, "expected a share such as 8%, about or negligible"),
+        ("full >= read - 5% >= seek", 19, "expected the end"),
+        ("full >= 2 * read - 5%", 9, "expected a value without a factor"),
+        ("full = 2 * read ± little", 19, "expected a share such as 8%, about or negligible"),
         ("full by 10%", 6, "expected >=, <=, =, >"),
     ],
 )

@@ -4,12 +4,15 @@
     9MB/s <= write[parity-last] <= 11MB/s        bound
     full[parity-last, 5] >= 1.8 * full[3]        ratio
     0.9 * read[a] <= read[b] <= 1.1 * read[a]    ratio
+    read[b] = 1.35 * read[a] ± about             ratio
+    read[b] >= read[a] - negligible              ratio; also with <= and +
     read[a] > read[b] > read[c] by 10%           order
     read[a] = read[b] = read[c] ± 3%             same
     read[a] rises along array.chunk ± 3%         monotonic
 
 A value is a workload or fault, ``.metric`` unless it is its throughput, ``@serial`` for the counter
-of one disk, and the values of the cell's axes in the order of the matrix, or by name.
+of one disk, and the values of the cell's axes in the order of the matrix, or by name. A share is a
+percentage or a word of ``WIDTHS``.
 """
 
 from __future__ import annotations
@@ -17,14 +20,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any, Final
 
 from lab.core import yaml
 from lab.core.yaml import Document
+from lab.model.scenario.claim import WIDTHS
 
 _TOKEN: Final = re.compile(
-    r"\s*(?:(?P<op>>=|<=|>|=)|(?P<mark>[*\[\],:±@])"
-    r"|(?P<number>-?\d[\w.]*(?:/s|%)?)|(?P<word>[A-Za-z_][\w.-]*))"
+    r"\s*(?:(?P<op>>=|<=|>|=)|(?P<number>-?\d[\w.]*(?:/s|%)?)|(?P<mark>[*\[\],:±@+-])"
+    r"|(?P<word>[A-Za-z_][\w.-]*))"
 )
 _QUOTED: Final = re.compile(r"\s*([^\],:]+?)\s*(?=[\],:])")
 _WORDS: Final = ("by", "rises", "falls", "along")
@@ -102,6 +107,8 @@ class _Parser:
         if not operators:
             raise self._wrong("expected >=, <=, =, >, rises or falls")
         share = self._share("mark", "±") if operators[0][1] == "=" else None
+        sides = operators[0][1] in (">=", "<=")
+        less, more = (self._share("mark", sign) if sides else None for sign in "-+")
         margin = self._share("word", "by") if operators[0][1] == ">" else None
         self._end()
         for column, operator in operators:
@@ -110,6 +117,9 @@ class _Parser:
         kinds = {"=": self._equal, ">": self._order}
         if (made := kinds.get(operators[0][1])) is not None:
             return made(terms, share or margin)
+        if less or more:
+            limit = 1 - _decimal(less) if less else 1 + _decimal(more or "0%")
+            return self._off(terms, operators[0][1], float(limit))
         return self._between(terms if operators[0][1] == "<=" else terms[::-1])
 
     def _between(self, terms: Sequence[_Term]) -> dict[str, Any]:
@@ -142,7 +152,20 @@ class _Parser:
         factors = {name: _quantity(term.factor or "1") for name, term in given.items()}
         return {"kind": "ratio", "of": value.value, "to": to[0], **factors}
 
+    def _off(self, terms: Sequence[_Term], operator: str, limit: float) -> dict[str, Any]:
+        """``value >= other - share``, and with ``<=`` or ``+``."""
+        if len(terms) > 2:
+            raise ShortFormError(terms[2].column, "expected two values")
+        of, to = _plain(terms)
+        side = {">=": "at_least", "<=": "at_most"}[operator]
+        return {"kind": "ratio", "of": of, "to": to, side: limit}
+
     def _equal(self, terms: Sequence[_Term], share: str | None) -> dict[str, Any]:
+        if len(terms) == 2 and terms[1].factor:
+            ((of,), to) = _plain(terms[:1]), terms[1].value
+            factor, part = _decimal(terms[1].factor), _decimal(share or "0%")
+            limits = {"at_least": factor * (1 - part), "at_most": factor * (1 + part)}
+            return {"kind": "ratio", "of": of, "to": to} | {k: float(v) for k, v in limits.items()}
         if len(terms) == 2 and terms[0].value is not None and terms[1].quantity:
             near, within = _quantity(terms[1].quantity), share or 0
             _plain(terms[:1])
@@ -224,9 +247,10 @@ class _Parser:
     def _share(self, kind: str, mark: str) -> str | None:
         if self._take(kind, mark) is None:
             return None
-        column, number = self._next_column(), self._take("number")
-        if number is None or not re.fullmatch(r"\d+(\.\d+)?%", number):
-            raise ShortFormError(column, "expected a share such as 8%")
+        column, word = self._next_column(), self._take("word", *WIDTHS)
+        number = word or self._take("number")
+        if number is None or not (word or re.fullmatch(r"\d+(\.\d+)?%", number)):
+            raise ShortFormError(column, f"expected a share such as 8%, {' or '.join(WIDTHS)}")
         return number
 
     # -- tokens
@@ -267,6 +291,13 @@ def _scalar(text: str) -> Any:
     """A value as YAML reads it."""
     found: Mapping[str, Any] = yaml.read_text(f"value: {text}", source="", first="value").data
     return found["value"]
+
+
+def _decimal(text: str) -> Decimal:
+    """A factor or a share as an exact number."""
+    if text in WIDTHS:
+        return Decimal(str(WIDTHS[text]))
+    return Decimal(text[:-1]) / 100 if text.endswith("%") else Decimal(text)
 
 
 def _quantity(text: str) -> Any:

@@ -51,6 +51,36 @@ Quantity = Annotated[
 ``5ms``, fractions ``7%``."""
 
 
+WIDTHS: Final = {"about": 0.10, "negligible": 0.05}
+"""Fractions with a name, for words of a source that have no number.
+
+``about``: "about as fast", "similar", "the same" of two measured values. Each may be 5 % off: reads
+that no bitmap can affect differ by 4.5 % between four runs of one machine (bonnie++, 72917 to 76221
+KB/s, claim S002-3).
+
+``negligible``: the largest effect of "negligible", "no effect", "not affected"; what is more is
+"significant". The source of S003-2 reports 5 % as an effect.
+"""
+
+
+def _share(value: object) -> object:
+    """Return ``"about"`` and ``"negligible"`` as their fractions, others as ``_quantity`` does."""
+    if isinstance(value, str) and value.strip() in WIDTHS:
+        return WIDTHS[value.strip()]
+    return _quantity(value)
+
+
+Share = Annotated[
+    float,
+    BeforeValidator(
+        _share, json_schema_input_type=float | _Percent | Literal["about", "negligible"]
+    ),
+    Field(allow_inf_nan=False, ge=0),
+    Says("a share such as 7%, or about (10 %) or negligible (5 %)"),
+]
+"""A fraction: ``7%``, or a word of ``WIDTHS``."""
+
+
 class Verdict(StrEnum):
     """Result of a claim."""
 
@@ -80,7 +110,7 @@ class Bound(Model):
     at_least: Quantity | None = None
     at_most: Quantity | None = None
     near: Quantity | None = None
-    within: Quantity = 0.07
+    within: Share = 0.07
     """With ``near``: the fraction by which the value may differ."""
 
     @model_validator(mode="after")
@@ -115,7 +145,7 @@ class Order(Model):
 
     kind: Literal["order"]
     values: tuple[Value, ...] = Field(min_length=2)
-    margin: Quantity = 0.0
+    margin: Share = 0.0
     """Fraction by which each must exceed the next."""
 
 
@@ -124,7 +154,7 @@ class Same(Model):
 
     kind: Literal["same"]
     values: tuple[Value, ...] = Field(min_length=2)
-    within: Quantity = 0.03
+    within: Share = 0.03
 
 
 class Monotonic(Model):
@@ -134,7 +164,7 @@ class Monotonic(Model):
     value: Value
     along: str
     direction: Literal["rising", "falling"]
-    tolerance: Quantity = 0.0
+    tolerance: Share = 0.0
     """Fraction by which one step may go in the other direction."""
 
 
@@ -192,9 +222,16 @@ class Claim(Model):
         str, Says("an id such as S003-1: a letter, then letters, digits and '_.-', 41 at most")
     ] = Field(pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,40}$")
     says: str = Field(min_length=1)
+    quote: str | None = Field(default=None, min_length=1)
+    """The source's own words, where it says this."""
+    ours: bool = False
+    """The source does not say it: a control, a question of the lab, or a prediction."""
     source: str | None = None
+    """Where it comes from, if not from the scenario's source."""
     published: Quantity | None = None
     """The published value, in the metric's unit."""
+    why: str | None = Field(default=None, min_length=1)
+    """The mechanism that decides it, and why its tolerance is as wide as it is."""
     expect: Annotated[Expectation, BeforeValidator(_long, json_schema_input_type=Expectation | str)]
     """In the long form. Scenario files may have it in one line: ``write[5] >= 2 * write[3]``."""
     if_holds: str | None = None
@@ -242,6 +279,13 @@ class Claim(Model):
             case Order(values=values) | Same(values=values):
                 places = (str(number) for number in range(1, len(values) + 1))
                 return (*places, "times", "percent")
+
+    @model_validator(mode="after")
+    def _ours_is_not_published(self) -> Claim:
+        for key in ("quote", "published"):
+            if self.ours and getattr(self, key) is not None:
+                raise wrong_key(f"a claim of your own has no {key}: remove it, or ours", key)
+        return self
 
     @property
     def values(self) -> tuple[Value, ...]:

@@ -87,6 +87,10 @@ def scenario_page(compiled: Compiled, file: str) -> RenderableType:
         row.add_column(overflow="fold")
         says = Text(claim.says.strip())
         says.append(f"\nholds if {in_words(claim)}", style="dim")
+        if claim.quote:
+            says.append(f"\nsource: “{claim.quote.strip()}”", style="dim")
+        if claim.why:
+            says.append(f"\n{claim.why.strip()}", style="dim")
         row.add_row(claim.id, says)
         parts.append(row)
     return Group(*parts)
