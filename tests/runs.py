@@ -246,13 +246,13 @@ def _fio(workload: Workload, speed: float, chance: random.Random) -> str:
     seconds = options["runtime"]
     moved = round(speed * seconds)
     idle = {"total_ios": 0, "io_bytes": 0, "runtime": 0}
-    percentiles = {f"{p:.6f}": 1e6 for p in (50, 95, 99, 99.9)}
+    percentiles = {f"{p:.6f}": 1e6 / (1 - p / 100) for p in (50, 95, 99, 99.9, 99.99)}
     busy = {
         "io_bytes": moved,
         "runtime": round(seconds * 1000),
         "total_ios": moved // options["bs"],
         "lat_ns": {"mean": 1e6},
-        "clat_ns": {"percentile": percentiles},
+        "clat_ns": {"max": 2e10, "percentile": percentiles},
     }
     way = "write" if "write" in options["rw"] else "read"
     job = {"error": 0, "read": idle, "write": idle, "trim": idle} | {way: busy}

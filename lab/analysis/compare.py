@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
+from lab.analysis.measure import steps
 from lab.analysis.noise import disks_of, share_of
 from lab.core.statistics import Interval, median_interval, ratio
 from lab.model.result.calibration import (
@@ -136,7 +137,14 @@ def _cell(
             share_of(side.noise, disks_of(cell), one.metric, level)
             for side, cell in ((first, cell_a), (second, cell_b))
         ]
-        found = figure_change(one, other, noise=(noise[0], noise[1]), level=level, least=least)
+        found = figure_change(
+            one,
+            other,
+            noise=(noise[0], noise[1]),
+            level=level,
+            least=least,
+            step=steps(cell_a).get((one.workload, one.metric), 0.0),
+        )
         figures += [found] if found else []
     timed = [f for f in figures if f.metric not in _COUNTED]
     return CellChange(
@@ -145,7 +153,13 @@ def _cell(
         second=b.id,
         axes=a.axes,
         differs=tuple(differences(_flat(cell_a), _flat(cell_b))) if a.id != b.id else (),
-        doubts=(*_doubts("first", a), *_doubts("second", b), *_apart(first, second, pair)),
+        doubts=(
+            *_doubts("first", a),
+            *_doubts("second", b),
+            *_unsupported("first", a, b),
+            *_unsupported("second", b, a),
+            *_apart(first, second, pair),
+        ),
         figures=tuple(figures),
     )
 
@@ -173,18 +187,20 @@ def figure_change(
     noise: tuple[float, float],
     level: float = CERTAIN,
     least: float = LEAST,
+    step: float = 0.0,
 ) -> FigureChange | None:
     """Return how a value changed; ``None`` if one of both is 0, so that there is no ratio.
 
     ``noise``: relative error of each run's value at that level; 0: unknown. If it is unknown, a
-    time or a rate with one measurement never counts as changed.
+    time or a rate with one measurement never counts as changed. ``step``: relative distance of
+    values that the tool can report; a smaller change does not count.
     """
     if min(*first.values, *second.values) <= 0:
         return None
     before = median_interval(first.values, level).widened(noise[0])
     after = median_interval(second.values, level).widened(noise[1])
     quotient = ratio(after, before)
-    verdict = _verdict(quotient, least)
+    verdict = _verdict(quotient, least, step)
     pairs = zip((first, second), noise, strict=True)
     if first.unit in TIMED and any(len(m.values) == 1 and not share for m, share in pairs):
         verdict = Change.UNCLEAR if verdict is Change.CHANGED else verdict
@@ -201,8 +217,8 @@ def figure_change(
     )
 
 
-def _verdict(quotient: Interval, least: float) -> Change:
-    if quotient.low > 1 or quotient.high < 1:
+def _verdict(quotient: Interval, least: float, step: float) -> Change:
+    if quotient.low > 1 + step or quotient.high < 1 / (1 + step):
         return Change.CHANGED
     return Change.SAME if quotient.within(1 - least, 1 + least) else Change.UNCLEAR
 
@@ -219,6 +235,17 @@ def _doubts(which: str, cell: CellResult) -> Iterator[str]:
             yield f"in the {which} run it is not {check.name}: {check.detail}"
         if check.name == VIRTUAL_DRIVES and not check.passed:
             yield f"in the {which} run it has modelled drives in real time: {check.detail}"
+
+
+def _unsupported(which: str, cell: CellResult, other: CellResult) -> Iterator[str]:
+    """Yield percentiles that only the other run has requests for."""
+    there = {(m.workload, m.metric) for m in other.measurements}
+    for one in cell.unsupported:
+        if (one.workload, one.metric) in there:
+            yield (
+                f"'{one.workload}' made {one.requests:,} requests in the {which} run, and"
+                f" {one.metric} needs {one.needed:,}: it is not compared"
+            )
 
 
 def _apart(first: Side, second: Side, pair: tuple[CellResult, CellResult]) -> Iterator[str]:

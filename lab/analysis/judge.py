@@ -79,6 +79,8 @@ class JudgedCell:
     """Models of its disks, as in a noise floor."""
     margins: Mapping[str, float] = field(default_factory=dict)
     """By workload: relative difference below which two values count as equal."""
+    steps: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """By workload and metric: relative distance of neighbouring values, if the tool has steps."""
     counted: frozenset[tuple[str, str]] = frozenset()
     """Workload and metric of its counted values."""
     kinds: Mapping[tuple[str, str], Kind] = field(default_factory=dict)
@@ -340,9 +342,15 @@ def _alike(values: Sequence[Estimate], within: float) -> list[Part]:
 
 
 def _margin(claim: Claim, cells: Sequence[JudgedCell]) -> float:
-    """Return the widest margin of the cells that a claim compares."""
+    """Return the widest margin, or step of values, of the cells that a claim compares."""
     compared = _compared(claim, cells)
-    return max(cell.margins.get(value.workload, MARGIN) for value, cell in compared)
+    return max(
+        max(
+            cell.margins.get(value.workload, MARGIN),
+            cell.steps.get((value.workload, value.metric), 0.0),
+        )
+        for value, cell in compared
+    )
 
 
 def _guest_share(claim: Claim, value: float, cells: Sequence[JudgedCell]) -> float:
@@ -488,6 +496,13 @@ def _measured(value: Value, cell: JudgedCell) -> Estimate:
         same = (measurement.workload, measurement.metric) == (value.workload, value.metric)
         if same and value.disk is None:
             return _estimate(measurement, cell)
+    for few in result.unsupported:
+        if (few.workload, few.metric) == (value.workload, value.metric):
+            raise _MissingError(
+                Verdict.INCONCLUSIVE,
+                f"'{few.workload}' made {few.requests:,} requests in a trial of the cell"
+                f" {result.id}, and {few.metric} needs {few.needed:,}: make it longer",
+            )
     if any(measurement.workload == value.workload for measurement in result.measurements):
         raise _MissingError(
             Verdict.NOT_TESTED,

@@ -11,7 +11,7 @@ from lab.compile.guest.seeds import of_trial
 from lab.compile.guest.virtual_time import is_sealed
 from lab.core.base import KEPT, Model
 from lab.core.errors import ToolError
-from lab.model.plugin import Keeper, Traced, WorkloadTool
+from lab.model.plugin import Keeper, Sampled, Traced, WorkloadTool
 from lab.model.result.document import MemberCounters
 from lab.model.result.measurement import (
     BITMAP_UPDATED,
@@ -25,6 +25,7 @@ from lab.model.result.measurement import (
     Prediction,
     Series,
     SyncSeen,
+    Unsupported,
 )
 from lab.model.scenario.document import Cell, InitialSync, Workload
 from lab.model.scenario.fault import Fault
@@ -53,12 +54,39 @@ def measurements(cell: Cell, raw: Mapping[str, str]) -> tuple[Measurement, ...]:
                 )
                 for trial in range(1, cell.trials + 1)
             ]
-            found += _each(workload.name, tool.metrics, trials)
+            few = {u.metric for u in _unsupported(cell, number, raw)}
+            found += _each(workload.name, [m for m in tool.metrics if m.name not in few], trials)
     for fault in cell.faults:
         metrics = (*COMMON, *catalog.fault_kind(fault.fault).metrics)
         trials = [_of_fault(cell, fault, raw, trial) for trial in range(1, cell.trials + 1)]
         found += _each(fault.name, metrics, trials)
     return tuple(found)
+
+
+def unsupported(cell: Cell, raw: Mapping[str, str]) -> tuple[Unsupported, ...]:
+    """Return metrics that are left out because a trial has too few requests.
+
+    One such trial is enough: leaving out only that one would choose among trials. ``ToolError``:
+    the output is unreadable.
+    """
+    cut = cut_short(cell)
+    whole = [number for number, workload in enumerate(cell.workloads) if workload.name not in cut]
+    return tuple(one for number in whole for one in _unsupported(cell, number, raw))
+
+
+def _unsupported(cell: Cell, number: int, raw: Mapping[str, str]) -> list[Unsupported]:
+    name, tool = cell.workloads[number].name, catalog.workload(cell.workloads[number].tool)
+    if not isinstance(tool, Sampled):
+        return []
+    found: dict[str, tuple[int, int]] = {}
+    for trial in range(1, cell.trials + 1):
+        parameters = _parameters(tool, of_trial(cell, trial).workloads[number])
+        for metric, few in tool.too_few(parameters, outputs_of(raw, f"{name}.{trial}")).items():
+            found[metric] = min(few, found.get(metric, few))
+    return [
+        Unsupported(workload=name, metric=metric, requests=requests, needed=needed)
+        for metric, (requests, needed) in found.items()
+    ]
 
 
 def counted(cell: Cell) -> frozenset[tuple[str, str]]:
@@ -73,6 +101,17 @@ def counted(cell: Cell) -> frozenset[tuple[str, str]]:
         for metric in found
         if metric.kind is MetricKind.COUNTED
     )
+
+
+def steps(cell: Cell) -> dict[tuple[str, str], float]:
+    """Return the relative distance of neighbouring values, by workload and metric, where a tool has
+    steps."""
+    return {
+        (workload.name, metric.name): metric.step
+        for workload in cell.workloads
+        for metric in catalog.workload(workload.tool).metrics
+        if metric.step
+    }
 
 
 def _parameters(tool: WorkloadTool, workload: Workload) -> Model:

@@ -56,6 +56,17 @@ def median_interval(values: Sequence[float], level: float = LEVEL) -> Interval:
     return Interval(middle=median(ordered), low=ordered[rank], high=ordered[-1 - rank])
 
 
+def enough_for(percentile: float, level: float = LEVEL) -> int:
+    """Return the fewest values of a sample that supports a percentile, from 50 to below 100.
+
+    The percentile's interval by order statistics (as in ``median_interval``) then has an upper
+    limit within the sample: all values lie below the percentile with a probability of
+    ``(1 - level) / 2`` at most. S. S. Wilks, "Determination of sample sizes for setting tolerance
+    limits", Annals of Mathematical Statistics 12(1), 1941.
+    """
+    return math.ceil(math.log((1 - level) / 2) / math.log(percentile / 100))
+
+
 def t_quantile(chance: float, freedom: int) -> float:
     """Return the quantile of Student's t with ``freedom`` degrees of freedom; ``chance`` above 1/2.
 

@@ -150,6 +150,15 @@ class Traced(Protocol):
         """Return recorded values over time by direction and unit; ``ToolError`` as in ``parse``."""
 
 
+@runtime_checkable
+class Sampled(Protocol):
+    """A workload tool with metrics that need a number of requests."""
+
+    def too_few(self, parameters: Any, outputs: Outputs) -> Mapping[str, tuple[int, int]]:
+        """Return requests, and how many are needed, of each metric that ``parse`` left out for
+        having too few; ``ToolError`` as in ``parse``."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
     """Acknowledged writes after a fault."""

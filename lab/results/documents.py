@@ -190,7 +190,12 @@ def _cell(
             shares = measure.bitmap_shares(counted, updates)
             checks = (*result.checks, *measure.bitmap_updated(shares, updates))
             result = result.model_copy(
-                update={"measurements": measured, "counters": counted, "checks": checks}
+                update={
+                    "measurements": measured,
+                    "unsupported": measure.unsupported(stored.cell, raw),
+                    "counters": counted,
+                    "checks": checks,
+                }
             )
     one = JudgedCell(
         result=result,
@@ -204,6 +209,7 @@ def _cell(
         disks=disks_of(stored.cell),
         margins=margins(stored.cell),
         counted=measure.counted(stored.cell),
+        steps=measure.steps(stored.cell),
     )
     return one, raw
 
@@ -229,7 +235,12 @@ def joined(seeds: Sequence[JudgedCell]) -> JudgedCell:
         for m in result.measurements:
             values.setdefault((m.workload, m.metric), []).append(m)
     digests = [r.digest for r in results if r.digest is not None]
+    fewest = {
+        (u.workload, u.metric): u
+        for u in sorted((u for r in results for u in r.unsupported), key=lambda u: -u.requests)
+    }
     update = {
+        "unsupported": tuple(fewest.values()),
         "measurements": tuple(
             CellMeasurement.of_seeds(
                 Measurement(

@@ -20,6 +20,7 @@ from lab.plugins.workloads.fio import CUT
 from lab.report.charts.bars import LABEL
 from lab.report.charts.cells import cell_charts, sync_words
 from lab.report.charts.data import disk_limit, longest, varying
+from lab.report.charts.latency import latency_charts
 from lab.report.charts.render import (
     ALLOWED,
     INK,
@@ -407,3 +408,18 @@ def test_text_can_be_read_and_colours_told_apart() -> None:
 def test_nothing_seen_of_a_resync_is_no_words() -> None:
     assert sync_words(None) == ""
     assert "check" in sync_words(SyncSeen(action="check", before=0.1, after=0.2))
+
+
+def test_latency_percentiles_are_a_line_for_each_cell(pages: Pages) -> None:
+    [chart] = latency_charts(pages["bitmap"])
+    found = values_of(chart)
+    cells = pages["bitmap"].result.cells
+    assert {v["x"] for v in found} == {"50", "95", "99", "max"}
+    assert [v["x"] for v in found if v["line"] == found[0]["line"]][-2:] == ["99", "max"]
+    assert len({v["line"] for v in found}) == len(cells)
+    layer = chart.spec["spec"]["layer"][-1]
+    assert layer["encoding"]["y"]["scale"]["type"] == "log"
+    assert layer["encoding"]["x"]["sort"] == ["50", "95", "99", "max"]
+    [median] = {v["y"] for v in found if v["x"] == "50"}
+    assert (median, chart.subtitle) == (0.002, "completion latency, s, logarithmic")
+    assert latency_charts(pages["main"]) == ()  # dd knows no latencies

@@ -26,7 +26,7 @@ from lab.model.result.document import (
     Result,
     Run,
 )
-from lab.model.result.measurement import UNCONTENDED, Check, Measurement
+from lab.model.result.measurement import UNCONTENDED, Check, Measurement, Unsupported
 from lab.model.result.noise import NoiseFloor
 from lab.plugins import catalog
 from lab.report.terminal.comparison import comparison_page
@@ -337,3 +337,27 @@ def test_sealed_cells_of_two_hosts_need_no_calibration(tmp_path: Path) -> None:
             (path / "outcome.json").write_text(sealed.model_dump_json())
     doubts = comparison_of(*runs, 0.05).cells[0].doubts
     assert not [d for d in doubts if "it ran on" in d]
+
+
+@pytest.mark.parametrize(
+    ("value", "verdict"),
+    [(1 + 1 / 64, Change.SAME), (1 - 1 / 65, Change.SAME), (1.04, Change.CHANGED)],
+)
+def test_the_next_bucket_of_a_histogram_is_no_change(value: float, verdict: Change) -> None:
+    pair = measured(100), measured(100 * value)
+    without = figure_change(*pair, noise=(1e-5, 1e-5))
+    found = figure_change(*pair, noise=(1e-5, 1e-5), step=1 / 64)
+    assert without is not None
+    assert found is not None
+    assert without.verdict is Change.CHANGED
+    assert found.verdict is verdict
+
+
+def test_a_percentile_that_one_run_lacks_requests_for_is_named() -> None:
+    whole = result("a", {"c1": 100.0})
+    few = Unsupported(workload="write", metric="throughput", requests=12, needed=368)
+    short = CellResult(id="c1", axes={"n": 1}, outcome=Outcome.DONE, unsupported=(few,))
+    cut = result("b", {"c1": 100.0}).model_copy(update={"cells": (short,)})
+    doubts = compare(side(whole), side(cut)).cells[0].doubts
+    assert ["made 12 requests in the second run" in doubt for doubt in doubts] == [True]
+    assert compare(side(cut), side(cut)).cells[0].doubts == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -206,3 +207,27 @@ def test_what_theory_is_not_told(more: dict[str, Any]) -> None:
 def test_what_destroys() -> None:
     assert WORKLOAD.destroys(parameters())
     assert not WORKLOAD.destroys(parameters(rw="randread"))
+
+
+def outputs(case: str) -> Outputs:
+    return Outputs(stdout=(GOLDEN / case / "stdout").read_text(), stderr="", files={})
+
+
+def test_a_percentile_needs_requests_beyond_it() -> None:
+    """400 requests support the 99th percentile, 300 do not: mixed-log wrote 300."""
+    few = WORKLOAD.too_few(parameters(), outputs("random-write"))  # type: ignore[attr-defined]
+    assert few == {"clat_p99_9": (400, 3688), "clat_p99_99": (400, 36887)}
+    found = json.loads((GOLDEN / "mixed-log" / "expected.json").read_text())["parameters"]
+    asked = FioParameters.model_validate(found)
+    few = WORKLOAD.too_few(asked, outputs("mixed-log"))  # type: ignore[attr-defined]
+    assert few["write_clat_p99"] == (300, 368)
+    assert "read_clat_p99" not in few
+    for silent in ({"clat_percentiles": 0}, {"disable_clat": 1}):
+        told = WORKLOAD.too_few(parameters(**silent), outputs("random-write"))  # type: ignore[attr-defined]
+        assert told == {}
+
+
+def test_every_metric_that_may_be_missing_is_a_metric() -> None:
+    names = {metric.name: metric for metric in WORKLOAD.metrics}
+    assert names["write_clat_p99_99"].step == names["clat_p50"].step == 1 / 64
+    assert names["clat_max"].step == names["latency"].step == 0

@@ -13,7 +13,7 @@ from lab.analysis.sequential import EACH
 from lab.core.statistics import Spread, t_quantile
 from lab.model.result.calibration import CALIBRATED, VIRTUAL_DRIVES
 from lab.model.result.document import Basis, CellMeasurement, CellResult, MemberCounters, Outcome
-from lab.model.result.measurement import Check, Measurement, Prediction
+from lab.model.result.measurement import Check, Measurement, Prediction, Unsupported
 from lab.model.scenario.claim import Bound, Claim, Verdict, matches
 from lab.model.scenario.document import AxisValue
 
@@ -575,3 +575,25 @@ def test_theory_has_bytes_of_all_disks_and_not_of_one() -> None:
         more = {"metric": "disk_read_bytes", "disk": disk}
         (found,) = judge([claim(kind="bound", value=value(A, **more), at_least=1)], [told])
         assert (found.verdict, found.predicted) == (NOT_TESTED, expected)
+
+
+def test_a_percentile_without_enough_requests_is_open_and_says_how_many_it_needs() -> None:
+    found = cell(A, 1e9, metric="iops")
+    few = Unsupported(workload="write", metric="throughput", requests=400, needed=3688)
+    result = found.result.model_copy(update={"unsupported": (few,)})
+    (said,) = judge([FLOOR], [replace(found, result=result)])
+    assert said.verdict is INCONCLUSIVE
+    assert "made 400 requests" in said.reason
+    assert "needs 3,688" in said.reason
+    other = few.model_copy(update={"metric": "clat_p99_9"})
+    result = found.result.model_copy(update={"unsupported": (other,)})
+    assert judge([FLOOR], [replace(found, result=result)])[0].verdict is NOT_TESTED
+
+
+def test_neighbouring_values_of_a_histogram_are_no_difference() -> None:
+    cells = [cell(A, 1.012e7), cell(B, 1e7)]
+    assert judge([FASTER], cells)[0].verdict is HOLDS
+    rough = [replace(c, steps={("write", "throughput"): 1 / 64}) for c in cells]
+    (said,) = judge([FASTER], rough)
+    assert said.verdict is REFUTED
+    assert "no difference: less than 1.56 %" in said.reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -207,3 +208,45 @@ def test_output_that_nobody_can_read_is_no_reason_to_repeat(cell: Cell) -> None:
     raw = {**pressed(0.2), "write.1.stderr.txt": "dd: cannot"}
     assert all(check.passed for check in measure.contention(cell, raw, theory(1e12)))
     assert measure.contention(cell, {}) == ()
+
+
+FIO = """\
+title: Percentiles of three trials
+question: Which of them do all trials support?
+disks: {count: 3, size: 1GiB, throttle: {total_bytes_per_second: 5MiB}}
+array: {level: 5, chunk: 64KiB, component_size: 64MiB}
+trials: 3
+workloads:
+  - {name: write, tool: fio, rw: randwrite, bs: 4KiB, runtime: 2s, time_based: true}
+"""
+
+
+def fio_trial(requests: int) -> str:
+    clat = {f"{p:.6f}": 1e6 for p in (50, 95, 99, 99.9, 99.99)}
+    side = {
+        "io_bytes": 4096 * requests,
+        "runtime": 2000,
+        "total_ios": requests,
+        "lat_ns": {"mean": 1e6},
+        "clat_ns": {"max": 2e6, "percentile": clat},
+    }
+    return json.dumps({"jobs": [{"error": 0, "write": side}]}, indent=2)
+
+
+@pytest.mark.parametrize(("fewest", "kept"), [(368, True), (367, False)])
+def test_a_percentile_that_one_trial_does_not_support_has_no_value(
+    tmp_path: Path, fewest: int, kept: bool
+) -> None:
+    """Leaving out the slow trial alone would choose the fast ones."""
+    path = tmp_path / "q.yaml"
+    path.write_text(FIO)
+    cell = compile_scenario(path, overrides=[]).base
+    counts = (3688, fewest, 3688)
+    raw = {f"write.{n}.stdout.txt": fio_trial(count) for n, count in enumerate(counts, 1)}
+    found = {m.metric: m.values for m in measure.measurements(cell, raw)}
+    assert ("clat_p99" in found) is kept
+    assert "clat_p99_9" not in found
+    assert len(found["clat_p95"]) == len(found["clat_max"]) == len(found["iops"]) == 3
+    few = {u.metric: (u.requests, u.needed) for u in measure.unsupported(cell, raw)}
+    assert few["clat_p99_9"] == (fewest, 3688)
+    assert ("clat_p99" not in few) is kept

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from lab.core.statistics import (
     Interval,
     Spread,
     difference,
+    enough_for,
     median_interval,
     pooled,
     ratio,
@@ -125,3 +127,19 @@ def test_an_interval_lies_within_limits_or_not_or_in_part() -> None:
     assert found.widened(0.1).low == pytest.approx(8.1)
     assert found.widened(0.1).high == pytest.approx(12.1)
     assert found.widened(0.1).within(9, 11) is None
+
+
+@pytest.mark.parametrize("percentile", [50, 75, 95, 99, 99.9, 99.99])
+def test_a_percentile_is_supported_from_the_first_sample_that_reaches_beyond_it(
+    percentile: float,
+) -> None:
+    enough, below = enough_for(percentile), percentile / 100
+    assert below**enough <= 0.025 < below ** (enough - 1)
+
+
+@pytest.mark.parametrize(("size", "covers"), [(368, True), (60, False)])
+def test_too_small_a_sample_seldom_reaches_the_percentile(size: int, covers: bool) -> None:
+    """The negative control has 60 values for the 99th percentile."""
+    dice = random.Random(7)
+    reached = sum(max(dice.random() for _ in range(size)) > 0.99 for _ in range(2000)) / 2000
+    assert (reached >= 0.965) is covers

@@ -11,7 +11,14 @@ from pydantic import AfterValidator, Field, model_validator
 from lab.core.base import Model
 from lab.core.statistics import Interval, median_interval
 from lab.model.result.calibration import CALIBRATED, VIRTUAL_DRIVES
-from lab.model.result.measurement import GUEST_CPU, UNCONTENDED, Check, Measurement, Prediction
+from lab.model.result.measurement import (
+    GUEST_CPU,
+    UNCONTENDED,
+    Check,
+    Measurement,
+    Prediction,
+    Unsupported,
+)
 from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import AxisValue
 
@@ -196,6 +203,8 @@ class CellResult(Model):
     guest_seconds: float | None = None
     """Seconds of a sealed guest's clock, of all trials."""
     measurements: tuple[CellMeasurement, ...] = ()
+    unsupported: tuple[Unsupported, ...] = ()
+    """Percentiles without a value, because a trial has too few requests."""
     predictions: tuple[Prediction, ...] = ()
     checks: tuple[Check, ...] = ()
     counters: tuple[MemberCounters, ...] = ()

@@ -22,6 +22,8 @@ class Metric(Model):
     unit: str
     better: str = "higher"
     kind: MetricKind = MetricKind.TIMED
+    step: float = 0.0
+    """Relative distance of neighbouring values that the tool can report; 0: any value."""
 
 
 THROUGHPUT = Metric(name="throughput", unit="B/s")
@@ -58,6 +60,17 @@ class Measurement(Model):
     def median(self) -> float:
         """The middle value; for an even number the mean of the two middle ones."""
         return median(self.values)
+
+
+class Unsupported(Model):
+    """A percentile that a workload had too few requests for. It has no value."""
+
+    workload: str
+    metric: str
+    requests: int
+    """Of the trial with fewest."""
+    needed: int
+    """Fewest requests of a trial that support it."""
 
 
 class Prediction(Model):

@@ -3,7 +3,10 @@
 ``filename`` defaults to the target; ``{target}`` stands for it in any option. Sizes and times are
 fio's (``4k`` is 4096 bytes, ``2m`` two minutes) or the lab's (``4KiB``, ``2min``). Values that the
 two read differently, such as ``4kB``, are refused. ``write_bw_log``, ``write_iops_log`` and
-``write_lat_log`` take ``true``; their files follow fio's JSON in the raw output.
+``write_lat_log`` take ``true``; their files follow fio's JSON in the raw output. Percentiles are
+completion latencies of all requests of one trial and direction. A trial reports those that its
+requests support (``lab.core.statistics.enough_for``): 95 from 72 requests on, 99 from 368, 99.9
+from 3688, 99.99 from 36887. ``clat_max`` is the longest; more requests make it longer.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing_extensions import override
 
 from lab.core.base import KEPT, Model, wrong_key
 from lab.core.errors import ToolError
+from lab.core.statistics import enough_for
 from lab.model.execution.procedure import words
 from lab.model.plugin import Stream, Trace, WorkloadTool, checked
 from lab.model.result.measurement import IOPS, SECONDS, THROUGHPUT, Metric
@@ -29,7 +33,10 @@ CUT: Final = "--8<-- fio log --8<--"
 """Line before each log file, followed by its name; the last line is followed by ``end``."""
 
 DIRECTIONS: Final = ("read", "write", "trim")
-PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9)
+PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9, 99.99)
+BUCKET: Final = 1 / 64
+"""Relative width of the histogram's buckets, at most: fio keeps 6 bits after a latency's first, and
+reports a bucket's middle (``stat.h: FIO_IO_U_PLAT_BITS``, ``stat.c: plat_idx_to_val``)."""
 
 
 def metric_names(direction: str) -> Iterator[str]:
@@ -37,6 +44,7 @@ def metric_names(direction: str) -> Iterator[str]:
     tag = f"{direction}_" if direction else ""
     yield from (f"{tag}{name}" for name in ("throughput", "iops", "latency"))
     yield from (f"{tag}clat_p{_digits(p)}" for p in PERCENTILES)
+    yield f"{tag}clat_max"
 
 
 def _digits(percentile: float) -> str:
@@ -53,7 +61,8 @@ def _metrics() -> tuple[Metric, ...]:
             else:
                 unit, better = "s", "lower"
             if name not in (THROUGHPUT.name, IOPS.name):
-                found.append(Metric(name=name, unit=unit, better=better))
+                step = BUCKET if "clat_p" in name else 0.0
+                found.append(Metric(name=name, unit=unit, better=better, step=step))
     return tuple(found)
 
 
@@ -178,7 +187,7 @@ class Fio(WorkloadTool):
         elif rest:
             raise ToolError("fio's output has unexpected logs")
         job = _job(report, outputs.stderr)
-        sides = {d: job[d] for d in DIRECTIONS if _number(job.get(d), "total_ios")}
+        sides = _sides(job)
         if not sides:
             raise ToolError(f"fio moved nothing: {outputs.stderr.strip()[-300:]!r}")
         found = {SECONDS.name: max(_number(s, "runtime") for s in sides.values()) / 1000}
@@ -186,7 +195,7 @@ class Fio(WorkloadTool):
             raise ToolError("fio was too fast to be measured: raise size or runtime")
         moved = sum(_number(side, "io_bytes") for side in sides.values())
         _check_done(options, moved, found[SECONDS.name])
-        timed = not any(options.get(o) for o in ("gtod_reduce", "disable_lat", "disable_clat"))
+        timed = not any(options.get(o) for o in _UNTIMED)
         for direction, side in sides.items():
             seconds = max(_number(side, "runtime") / 1000, 1e-3)
             tag = f"{direction}_" if len(sides) > 1 else ""
@@ -194,7 +203,9 @@ class Fio(WorkloadTool):
             found[f"{tag}iops"] = _number(side, "total_ios") / seconds
             if timed:
                 found[f"{tag}latency"] = _number(side, "lat_ns", "mean") / 1e9
-                found |= {f"{tag}{n}": v for n, v in _percentiles(side, options)}
+                known = _percentiles(side, options)
+                few = _too_few(side, known)
+                found |= {f"{tag}{n}": v for n, v in known.items() if n not in few}
         if len(sides) > 1:
             for name in ("throughput", "iops"):
                 found[name] = sum(found[f"{direction}_{name}"] for direction in sides)
@@ -202,6 +213,17 @@ class Fio(WorkloadTool):
                 weighted = sum(found[f"{d}_latency"] * found[f"{d}_iops"] for d in sides)
                 found["latency"] = weighted / found["iops"]
         return found
+
+    def too_few(self, parameters: Any, outputs: Outputs) -> Mapping[str, tuple[int, int]]:
+        """Return percentiles that the requests of their direction do not support."""
+        options = checked(FioParameters, parameters).options
+        sides = _sides(_job(outputs.stdout.partition(CUT)[0], outputs.stderr))
+        return {
+            f"{direction}_{name}" if len(sides) > 1 else name: few
+            for direction, side in sides.items()
+            if not any(options.get(o) for o in _UNTIMED)
+            for name, few in _too_few(side, _percentiles(side, options)).items()
+        }
 
     def series(self, parameters: Any, outputs: Outputs) -> Mapping[tuple[str, str], Trace]:
         """Return bytes per second of all jobs from ``write_bw_log``, else operations per second
@@ -273,15 +295,35 @@ def _number(side: Any, *path: str) -> float:
     return float(value)
 
 
-def _percentiles(side: Mapping[str, Any], options: Mapping[str, Value]) -> Iterator[Any]:
-    """Yield completion latencies in seconds; without those missing in a ``percentile_list``."""
+_UNTIMED: Final = ("gtod_reduce", "disable_lat", "disable_clat")
+"""With one of these, fio measures no latencies."""
+
+
+def _sides(job: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the report of each direction with requests."""
+    return {d: job[d] for d in DIRECTIONS if _number(job.get(d), "total_ios")}
+
+
+def _percentiles(side: Mapping[str, Any], options: Mapping[str, Value]) -> dict[str, float]:
+    """Return completion latencies in seconds: the longest, and percentiles without those missing in
+    a ``percentile_list``."""
+    found = {"clat_max": _number(side, "clat_ns", "max") / 1e9}
     if options.get("clat_percentiles", 1) == 0:
-        return
+        return found
     for percentile in PERCENTILES:
         key = f"{percentile:.6f}"
         if "percentile_list" in options and key not in side["clat_ns"].get("percentile", {}):
             continue
-        yield f"clat_p{_digits(percentile)}", _number(side, "clat_ns", "percentile", key) / 1e9
+        value = _number(side, "clat_ns", "percentile", key) / 1e9
+        found[f"clat_p{_digits(percentile)}"] = value
+    return found
+
+
+def _too_few(side: Mapping[str, Any], known: Mapping[str, float]) -> dict[str, tuple[int, int]]:
+    """Return requests and needed ones of each percentile that has too few."""
+    requests = int(_number(side, "total_ios"))
+    needed = {f"clat_p{_digits(p)}": enough_for(p) for p in PERCENTILES}
+    return {n: (requests, needed[n]) for n in known if requests < needed.get(n, 0)}
 
 
 def _check_done(options: Mapping[str, Value], moved: float, seconds: float) -> None:

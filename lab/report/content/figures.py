@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -91,8 +92,9 @@ _METRICS: Final = {"iops": "IOPS", "seconds": "time"}
 
 
 def metric_words(metric: str) -> str:
-    """Return a metric's name in words: ``IOPS``, ``read throughput``, ``sync time``."""
-    return " ".join(_METRICS.get(word, word) for word in metric.split("_"))
+    """Return a metric's name in words: ``IOPS``, ``read throughput``, ``clat p99.9``."""
+    words = re.sub(r"(clat_p\d+)_(\d+)$", r"\1.\2", metric).split("_")
+    return " ".join(_METRICS.get(word, word) for word in words)
 
 
 def figure_name(workload: str, metric: str) -> str:

@@ -12,6 +12,7 @@ from lab.core.printable import printable
 from lab.model.result.document import Outcome, Result, RunState
 from lab.model.scenario.claim import Claim, Verdict
 from lab.report.charts.cells import cell_charts, shown_cells
+from lab.report.charts.latency import latency_charts
 from lab.report.charts.render import Chart, svg
 from lab.report.charts.values import value_charts
 from lab.report.content.answer import answer, reliability
@@ -58,7 +59,7 @@ def run_page(page: Page, *, index: str = "") -> str:
         mood=mood(result),
         source=_source(page),
         claims=[*_claims(result, page.claims)],
-        charts=drawn(value_charts(page)),
+        charts=drawn((*value_charts(page), *latency_charts(page))),
         cell_charts=drawn(cell_charts(page)),
         fewer=fewer if len(shown_here) < len(page.cells) else "",
         figures=figures_table(page),
@@ -73,8 +74,8 @@ def run_page(page: Page, *, index: str = "") -> str:
 
 
 def charts_of(page: Page) -> tuple[Chart, ...]:
-    """Return every chart of a run: values, then single cells."""
-    return (*value_charts(page), *cell_charts(page))
+    """Return every chart of a run: values, latency percentiles, then single cells."""
+    return (*value_charts(page), *latency_charts(page), *cell_charts(page))
 
 
 def render(template: str, **what: object) -> str:
