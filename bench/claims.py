@@ -30,16 +30,16 @@ OUT = ROOT / "docs/claims.md"
 REASONS = ROOT / "docs/claims-reasons.yaml"
 
 POSTS = {
-    "S000": ("The Impact of the MDADM Bitmap on RAID Performance", ("1", "2", "3", "4", "5")),
+    "S000": ("The Impact of the MDADM Bitmap on RAID Performance", ("1", "2", "3", "4", "5", "6")),
     "S001": (
         "The write intent bitmaps implemented by Linux software RAID seem to suck",
-        ("1", "2", "3", "4", "5", "m"),
+        ("1", "2", "3", "4", "5", "6", "m"),
     ),
-    "S002": ("mdadm: Using bitmaps to speed up rebuilds", ("1", "2", "3", "4")),
+    "S002": ("mdadm: Using bitmaps to speed up rebuilds", ("1", "2", "3", "4", "5")),
     "S003": ("Return to RAID: The Ars readers “What If?” edition", ("1", "2", "3", "4", "5")),
     "S004": (
         "mdadm (RAID 5) performance under different parity layouts; Impact of mdadm -c, --chunk",
-        tuple(str(number) for number in range(1, 12)),
+        tuple(str(number) for number in range(1, 13)),
     ),
 }
 """The five posts, and the numbers of their claims; ``m`` is the lab's own claim."""
