@@ -81,7 +81,8 @@ def test_the_claims_of_raid5_parity_last_hold(lab_home: Home, image: str) -> Non
     assert {c["clock"] for c in document["cells"]} == {"sealed"}
     verdicts = {c["id"]: c["verdict"] for c in document["claims"]}
     print(verdicts)
-    assert verdicts == {f"S004-{n}": "holds" for n in range(1, 8)}
+    assert len(verdicts) == 12
+    assert set(verdicts.values()) == {"holds"}
 
 
 LEVELS = {0: (2, 8), 4: (3, 8), 5: (3, 8), 6: (4, 8), 10: (4, 8)}

@@ -58,6 +58,12 @@ def wrong(claim: Claim, written: Mapping[str, Any]) -> list[str]:
         found.append(f"no effect is negligible: {text}")
     if "significantly" in says and "- negligible" not in text:
         found.append(f"significant is more than negligible: {text}")
+    if (
+        claim.quote
+        and re.search(r"± [\d.]+%", text)
+        and not re.search(r"\d %|\d to \d", claim.why or "")
+    ):
+        found.append(f"why does not say where the width is from: {text}")
     if (numbers := set(re.findall(r"± (10|5)%", text))) != set():
         found.append(f"a width that has a name: {sorted(numbers)} in {text}")
     return found
@@ -126,6 +132,7 @@ claims:
         ("Reads are faster than writes", "Its impact is negligible", "no effect is negligible"),
         ("faster than", "significantly faster than", "significant is more than negligible"),
         ("read >= write", "read = 1 * write ± 10%", "a width that has a name"),
+        ("read >= write", "read = 1 * write ± 8%", "where the width is from"),
     ],
 )
 def test_what_a_claim_lacks_is_found(tmp_path: Path, old: str, new: str, problem: str) -> None:
