@@ -29,6 +29,7 @@ from lab.model.result.document import (
     CellMeasurement,
     CellResult,
     ClaimResult,
+    ComparedValue,
     Outcome,
     Part,
 )
@@ -231,6 +232,17 @@ def _judge(claim: Claim, cells: Sequence[JudgedCell]) -> ClaimResult:
         expected=expected,
         reason=reason,
         parts=found.parts,
+        values=tuple(_compared_value(*one) for one in _compared(claim, cells)),
+    )
+
+
+def _compared_value(value: Value, cell: JudgedCell) -> ComparedValue:
+    return ComparedValue(
+        workload=value.workload,
+        metric=value.metric,
+        disk=value.disk,
+        cell=cell.result.id,
+        measured=_measured(value, cell).middle,
     )
 
 

@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from lab.analysis import measure
+from lab.analysis.answer import answer
 from lab.analysis.calibration import check_of
 from lab.analysis.judge import JudgedCell, judge
 from lab.analysis.margin import margins
@@ -89,7 +90,9 @@ def result_of(store: RunStore) -> Result:
         environment["calibrations"] = [c.model_dump(mode="json") for c in run.calibrations]
     if run.noise:
         environment["noise"] = [n.model_dump(mode="json") for n in run.noise]
+    claims = (*judge(run.claims, judged), *claims_of(suites))
     return Result(
+        answer=answer(run.question, run.claims, claims),
         run=Run(
             id=run.id,
             scenario=run.scenario,
@@ -100,7 +103,7 @@ def result_of(store: RunStore) -> Result:
         ),
         environment=environment,
         cells=tuple(j.result for j in judged),
-        claims=(*judge(run.claims, judged), *claims_of(suites)),
+        claims=claims,
     )
 
 

@@ -19,8 +19,8 @@ from lab.model.result.document import CellResult, Outcome, RunState
 from lab.model.result.measurement import Check
 from lab.plugins import catalog
 from lab.plugins.workloads._suites import COLOUR
-from lab.report.content.answer import steps
 from lab.report.content.document import Attempt, Evidence, Page, PageCell
+from lab.report.content.reliability import steps
 from lab.report.export.shell import cell_script
 from lab.results.documents import result_of, tests_of_run, typed_names, understood
 from lab.results.explain import beside

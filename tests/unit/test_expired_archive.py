@@ -25,7 +25,7 @@ from lab.model.image.manifest import (
 )
 from lab.model.image.recipe import Brought, ImageRecipe, recipe_digest
 from lab.plugins import catalog
-from lab.report.content.answer import reliability
+from lab.report.content.reliability import reliability
 from lab.results.documents import result_of
 from lab.run.environment import image_facts
 from tests.fakes import Cli, stored_run

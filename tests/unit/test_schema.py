@@ -153,7 +153,7 @@ def test_results_and_predictions_are_valid(tmp_path: Path) -> None:
         data = result.model_dump(mode="json", by_alias=True)
         assert [e.message for e in validator.iter_errors(data)] == []
         assert Result.model_validate(data) == result
-        assert set(data) == {"schema", "run", "environment", "cells", "claims"}
+        assert set(data) == {"schema", "run", "answer", "environment", "cells", "claims"}
         assert not validator.is_valid({**data, "more": 1})
         assert not validator.is_valid({**data, "schema": "lab.result/2"})
 

@@ -99,7 +99,7 @@ def print_result(
 
 
 def _print_result(run: RunStore, result: Result, scenario: str | None, whole: bool) -> None:
-    from lab.report.content.answer import steps
+    from lab.report.content.reliability import steps
     from lab.report.terminal.screen import abridged, next_steps, result_page
     from lab.results.documents import typed_names
 

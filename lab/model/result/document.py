@@ -268,6 +268,19 @@ class Part(Model):
         return Interval(middle=self.measured, low=self.low, high=self.high).within(low, high)
 
 
+class ComparedValue(Model):
+    """A value that a claim compares: the median of a cell's trials."""
+
+    workload: str
+    metric: str
+    disk: str | None = None
+    """Serial of the disk that counted it; ``None``: the whole cell has it."""
+    cell: str
+    """The cell's id."""
+    measured: float
+    """In the metric's unit."""
+
+
 class ClaimResult(Model):
     """A claim and its verdict."""
 
@@ -284,11 +297,25 @@ class ClaimResult(Model):
     parts: tuple[Part, ...] = ()
     """Every comparison that it consists of. It holds if all do, and is refuted if one is wholly
     outside its limits."""
+    values: tuple[ComparedValue, ...] = ()
+    """Every value that it compares, in its order: of a ratio ``of`` and ``to``."""
 
     @property
     def pending(self) -> bool:
         """Whether it waits for a cell that has not run yet."""
         return self.verdict is Verdict.NOT_TESTED and self.reason == UNDER_WAY
+
+
+class Answer(Model):
+    """The answer to the scenario's question: the sentences of its key claims."""
+
+    question: str = ""
+    sentences: tuple[str, ...] = ()
+    """Two at most."""
+    claims: tuple[str, ...] = ()
+    """Ids of the claims that give it: the key claims, or the first claim if there is none."""
+    values: tuple[ComparedValue, ...] = ()
+    """What these claims compare, each once."""
 
 
 def checked_environment(facts: dict[str, Any]) -> dict[str, Any]:
@@ -310,6 +337,8 @@ class Result(Model):
 
     schema_: Literal["lab.result/1"] = Field(default="lab.result/1", alias="schema")
     run: Run
+    answer: Answer = Answer()
+    """Empty in results of older versions."""
     environment: Annotated[dict[str, Any], AfterValidator(checked_environment)]
     cells: tuple[CellResult, ...]
     claims: tuple[ClaimResult, ...]

@@ -246,7 +246,7 @@ class Claim(Model):
         for key in sentences if given else ():
             text = given.get(key)
             if text is None:
-                raise wrong_key(f"a key claim has {key} too: say what is true then", *given)
+                raise wrong_key(f"a key claim has {key} too: write what is true then", *given)
             try:
                 names = names_in(text)
             except ValueError as error:

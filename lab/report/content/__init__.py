@@ -1,1 +1,1 @@
-"""Contents of reports: a run's data, values as text, answer and tables. Pure."""
+"""Contents of reports: a run's data, values as text, reliability and tables. Pure."""

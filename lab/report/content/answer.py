@@ -1,202 +1,56 @@
-"""The answer to a scenario's question, and how reliable it is, in sentences."""
+"""The values of an answer: their names, and the range in which a claim about them holds."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from statistics import median
-from typing import Final
 
-from lab.model.result.document import CellClock, ClaimResult, Outcome, Result, RunState
-from lab.model.result.measurement import BITMAP_UPDATED
-from lab.model.scenario.claim import Bound, Claim, Verdict
-from lab.report.content.figures import contended, rows_of
+from lab.model.result.document import ComparedValue, Result
+from lab.model.scenario.claim import Bound, Claim, Monotonic, Order, Ratio, Same
+from lab.report.content.figures import axes_text, figure_name, telling
 
-COUNTED: Final = {
-    Verdict.HOLDS: ("holds", "hold"),
-    Verdict.REFUTED: ("is refuted", "are refuted"),
-    Verdict.INCONCLUSIVE: ("is inconclusive", "are inconclusive"),
-    Verdict.NOT_TESTED: ("was not tested", "were not tested"),
-}
+Range = tuple[float | None, float | None]
+"""Lowest and highest value with which a claim holds; ``None``: no bound on that side."""
 
 
-CONCLUSIONS: Final = 3
-"""Most holding claims that the answer repeats."""
+def value_names(result: Result, values: Sequence[ComparedValue]) -> list[str]:
+    """Return what distinguishes each value: axes of its cell, then its workload and its disk."""
+    cells = {cell.id: cell for cell in result.cells}
+    axes = telling([cells[value.cell].axes for value in values])
+    several = len({figure_name(v.workload, v.metric) for v in values}) > 1
+    names = []
+    for value in values:
+        where = axes_text({axis: cells[value.cell].axes[axis] for axis in axes}) if axes else ""
+        workload = figure_name(value.workload, value.metric) if several or not where else ""
+        names.append(", ".join(filter(None, (workload, where, value.disk))))
+    return names
 
 
-def answer(result: Result, claims: Sequence[Claim] = ()) -> tuple[str, ...]:
-    """Return sentences: the verdicts, refuted claims, and differences from published values and
-    theory.
-    """
-    pending = sum(c.pending for c in result.cells)
-    unfinished = sum(c.outcome is not Outcome.DONE for c in result.cells) - pending
-    missing = f"{unfinished} of {len(result.cells)} cells did not finish: their values are unknown."
-    return (
-        *_under_way(result, pending),
-        *_verdicts([claim for claim in result.claims if not claim.pending], result.claims),
-        *_conclusions(result.claims, claims),
-        *_nearness(result, claims),
-        *((missing,) if unfinished else ()),
-    )
-
-
-def _conclusions(found: Sequence[ClaimResult], claims: Sequence[Claim]) -> Iterator[str]:
-    """Yield refuted claims, and claims that hold and compare values."""
-    for claim in found:
-        if claim.verdict is Verdict.REFUTED:
-            yield f"Refuted: {_sentence(claim.says)} ({claim.id}; {claim.reason})."
-    compares = {claim.id for claim in claims if not isinstance(claim.expect, Bound)}
-    held = [c for c in found if c.verdict is Verdict.HOLDS and c.id in compares]
-    for claim in held[:CONCLUSIONS]:
-        yield f"Holds: {_sentence(claim.says)} ({claim.id}; {claim.reason})."
-
-
-def _under_way(result: Result, pending: int) -> Iterator[str]:
-    if result.run.state is RunState.RUNNING:
-        ended = len(result.cells) - pending
-        waiting = sum(claim.pending for claim in result.claims)
-        wait = f", and {waiting} of {len(result.claims)} claims wait for others" if waiting else ""
-        yield f"The run is still under way: {ended} of {len(result.cells)} cells so far{wait}."
-
-
-def _verdicts(claims: Sequence[ClaimResult], every: Sequence[ClaimResult]) -> Iterator[str]:
-    if not claims and every:
-        return
-    if not claims:
-        yield "The scenario has no claims, so there are no verdicts."
-        return
-    counts = [(v, sum(c.verdict is v for c in claims)) for v in Verdict]
-    said = [(v, n) for v, n in counts if n]
-    if len(said) == 1:
-        verdict, number = said[0]
-        whole = "The one claim" if number == 1 else f"All {number} claims"
-        if len(claims) < len(every):
-            whole = "The other claim" if number == 1 else f"The other {number} claims"
-        yield f"{whole} {COUNTED[verdict][number > 1]}."
-    else:
-        (first, number), *rest = said
-        noun = "claims" if len(claims) > 1 else "claim"
-        words = [f"{number} of {len(claims)} {noun} {COUNTED[first][number > 1]}"]
-        words += [f"{n} {COUNTED[v][n > 1]}" for v, n in rest]
-        yield ", ".join(words) + "."
-
-
-def _sentence(text: str) -> str:
-    """Return a text on one line, without its full stop."""
-    return " ".join(text.split()).rstrip(".")
-
-
-def _nearness(result: Result, claims: Sequence[Claim]) -> Iterator[str]:
-    """Yield the greatest difference from published values, and from theory.
-
-    Claims with a limit are left out: a value beyond it may differ much.
-    """
-    limits = {c.id for c in claims if not isinstance(c.expect, Bound) or c.expect.near is None}
-    beside = [
-        abs(c.measured / c.published - 1)
-        for c in result.claims
-        if c.published and c.measured is not None and c.verdict is Verdict.HOLDS
-        if c.id not in limits
-    ]
-    if beside:
-        what = "value that holds is" if len(beside) == 1 else "values that hold are"
-        yield f"Published {what} met within {max(beside):.1%}."
-    off = [
-        abs(row.off)
-        for cell in result.cells
-        for row in rows_of(cell)
-        if row.off is not None and not row.doubted
-    ]
-    if off:
-        middle = f"{median(off):.1%} in the median and " if len(off) > 2 else ""
-        values = "one value" if len(off) == 1 else f"{len(off)} values"
-        yield f"Theory is off by {middle}{max(off):.1%} at most, over {values}."
-
-
-def reliability(
-    result: Result, *, notes: str = "", overrides: Sequence[str] = ()
-) -> Iterator[tuple[str, str]]:
-    """Yield headings and texts: overrides, notes, an expired archive, doubtful values, failed
-    checks."""
-    if overrides:
-        yield "changed", "by --set " + ", ".join(overrides)
-    yield from _origins(result)
-    if notes:
-        yield "notes", " ".join(notes.split())
-    expired = (result.environment.get("image") or {}).get("expired")
-    if expired:
-        yield (
-            "archive",
-            "the image was built with --accept-expired, from a copy of the archive whose Release"
-            f" files have expired: {'; '.join(expired)}",
-        )
-    doubts = list(contended(result.cells))
-    if doubts:
-        yield "doubtful", "what is marked with ?: " + "; ".join(doubts)
-    failed = [(cell, check) for cell in result.cells for check in cell.checks if not check.passed]
-    silent = [f"{cell.id}: {c.detail}" for cell, c in failed if c.name == BITMAP_UPDATED]
-    if silent:
-        yield "bitmap", "; ".join(silent)
-    wrong = [
-        f"{cell.id}: {check.name}: {check.detail}"
-        for cell, check in failed
-        if check.name != BITMAP_UPDATED and not any(check.detail in doubt for doubt in doubts)
-    ]
-    if wrong:
-        yield "verification", "; ".join(wrong)
-
-
-def _origins(result: Result) -> Iterator[tuple[str, str]]:
-    """Yield cells with results from other runs, and values that no seed changes."""
-    runs: dict[str, int] = {}
-    for cell in result.cells:
-        if cell.reused_from is not None:
-            runs[cell.reused_from] = runs.get(cell.reused_from, 0) + 1
-    if runs:
-        said = "; ".join(f"{n} of {len(result.cells)} cells from {run}" for run, n in runs.items())
-        yield "reused", f"{said}: the same inputs ran there (--fresh runs them again)"
-    fixed = {
-        (m.workload, len(m.values))
-        for cell in result.cells
-        for m in cell.measurements
-        if m.no_seed_changes_it
-    }
-    varied = {
-        m.workload
-        for cell in result.cells
-        for m in cell.measurements
-        if len(m.values) > 1 and not m.no_seed_changes_it
-    }
-    names = sorted({name for name, _ in fixed} - varied)
-    if names:
-        yield (
-            "seeds",
-            f"no seed changes {', '.join(names)}: all {max(n for _, n in fixed)} trials measured"
-            " the same, so there is no interval",
-        )
-
-
-def steps(
-    result: Result,
-    *,
-    lab: str,
-    scenario: str,
-    run: str,
-    overrides: Sequence[str] = (),
-    reported: bool = False,
-) -> tuple[tuple[str, str], ...]:
-    """Return commands for next steps, each with its purpose.
-
-    ``lab``, ``scenario`` and ``run``: what to type for them. ``overrides``: those of the run.
-    """
-    found = []
-    again = f"{lab} run scenario {scenario}"
-    again += "".join(f" --set {shlex.quote(text)}" for text in overrides)
-    if any(c.outcome is Outcome.SKIPPED and not c.pending for c in result.cells):
-        found.append((f"{again} --resume {run}", "the cells that are missing"))
-    if any(contended([c for c in result.cells if c.clock is CellClock.REAL])):
-        found.append((f"{again} --jobs 1", "again, one guest at a time"))
-    if not reported:
-        found.append((f"{lab} report {run}", "charts, commands and evidence in one page"))
-    found.append((f"{lab} scenario explain {scenario} --run {run}", "why each is as fast as it is"))
-    return tuple(found)
+def allowed_values(
+    claim: Claim, values: Sequence[ComparedValue]
+) -> Iterator[tuple[ComparedValue, Range]]:
+    """Yield values with the range in which the claim holds, given its other values."""
+    match claim.expect:
+        case Bound(near=None) as bound:
+            yield values[0], (bound.at_least, bound.at_most)
+        case Bound(near=float(near), within=within):
+            yield values[0], (near * (1 - within), near * (1 + within))
+        case Ratio() as wanted:
+            of, to = values
+            limits = (wanted.at_least, wanted.at_most)
+            low, high = (None if limit is None else limit * to.measured for limit in limits)
+            yield of, (low, high)
+        case Order(margin=margin):
+            for value, following in pairwise(values):
+                yield value, (following.measured * (1 + margin), None)
+        case Same(within=within):
+            middle = median(value.measured for value in values)
+            for value in values:
+                yield value, (middle * (1 - within), middle * (1 + within))
+        case Monotonic(direction="rising", tolerance=slack):
+            for before, value in pairwise(values):
+                yield value, (before.measured * (1 - slack), None)
+        case Monotonic(tolerance=slack):
+            for before, value in pairwise(values):
+                yield value, (None, before.measured * (1 + slack))

@@ -8,16 +8,18 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from lab import __version__
+from lab.analysis.answer import verdict_counts
 from lab.core.printable import printable
 from lab.model.result.document import Outcome, Result, RunState
 from lab.model.scenario.claim import Claim, Verdict
+from lab.report.charts.answer import answer_chart
 from lab.report.charts.cells import cell_charts, shown_cells
 from lab.report.charts.latency import latency_charts
 from lab.report.charts.render import Chart, svg
 from lab.report.charts.values import value_charts
-from lab.report.content.answer import answer, reliability
 from lab.report.content.document import Page, PageCell
 from lab.report.content.figures import axes_text, claim_figure, clock_words
+from lab.report.content.reliability import caveats, reliability
 from lab.report.content.tables import (
     calibrations_table,
     checks_table,
@@ -55,7 +57,10 @@ def run_page(page: Page, *, index: str = "") -> str:
         index=index,
         started=when(result.run.started),
         where=where(result),
-        answer=answer(result, page.claims),
+        answer=result.answer.sentences,
+        answer_chart=drawn(_first(page)),
+        caveats=[*caveats(result)],
+        counts=verdict_counts(result.claims),
         mood=mood(result),
         source=_source(page),
         claims=[*_claims(result, page.claims)],
@@ -65,7 +70,10 @@ def run_page(page: Page, *, index: str = "") -> str:
         figures=figures_table(page),
         members=members_table(page),
         series=series_table(page),
-        trust=[*reliability(result, notes=page.notes, overrides=page.overrides), *_grounds(result)],
+        trust=[
+            *reliability(result, claims=page.claims, notes=page.notes, overrides=page.overrides),
+            *_grounds(result),
+        ],
         failures=failures,
         cells=[_cell(c) for c in page.cells],
         environment=[*facts(result.environment)],
@@ -74,8 +82,13 @@ def run_page(page: Page, *, index: str = "") -> str:
 
 
 def charts_of(page: Page) -> tuple[Chart, ...]:
-    """Return every chart of a run: values, latency percentiles, then single cells."""
-    return (*value_charts(page), *latency_charts(page), *cell_charts(page))
+    """Return every chart of a run: the answer's, values, latency percentiles, then single cells."""
+    return (*_first(page), *value_charts(page), *latency_charts(page), *cell_charts(page))
+
+
+def _first(page: Page) -> tuple[Chart, ...]:
+    chart = answer_chart(page)
+    return (chart,) if chart else ()
 
 
 def render(template: str, **what: object) -> str:
@@ -137,8 +150,9 @@ def where(result: Result) -> str:
 
 
 def mood(result: Result) -> str:
-    """Return the worst verdict, for the colour of the answer."""
-    found = {claim.verdict for claim in result.claims}
+    """Return the worst verdict of the claims that answer, for the colour of the answer."""
+    given = result.answer.claims or [claim.id for claim in result.claims]
+    found = {claim.verdict for claim in result.claims if claim.id in given}
     worst = next((v for v in WORST if v in found), Verdict.HOLDS)
     if result.run.state is RunState.RUNNING and worst is Verdict.HOLDS:
         worst = Verdict.NOT_TESTED

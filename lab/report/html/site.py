@@ -9,10 +9,10 @@ from lab.model.matrix.record import MatrixResult, Regression
 from lab.model.result.document import Outcome
 from lab.model.scenario.claim import Verdict
 from lab.report.charts.trends import trends
-from lab.report.content.answer import answer
 from lab.report.content.document import Page
 from lab.report.content.figures import axes_text, figure, metric_words, rows_of, spread
 from lab.report.content.matrix import LEGEND, regression_sentence, summary, system_of
+from lab.report.content.reliability import caveats
 from lab.report.content.tables import Line, Table, columns
 from lab.report.html.page import drawn, mood, render, when, where
 
@@ -82,7 +82,7 @@ def _scenario(name: str, pages: Sequence[Page]) -> dict[str, Any]:
         "question": last.question,
         "last": last.result.run.id,
         "link": last.link,
-        "answer": answer(last.result, last.claims),
+        "answer": [*last.result.answer.sentences, *caveats(last.result)],
         "mood": mood(last.result),
         "count": len(pages),
         "charts": drawn([*trends(oldest_first)]) if len(pages) > 1 else [],

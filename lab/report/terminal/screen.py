@@ -21,7 +21,7 @@ from rich.text import Text
 
 from lab.model.result.document import CellResult, ClaimResult, Outcome, Result
 from lab.model.scenario.claim import Verdict
-from lab.report.content.answer import answer, reliability
+from lab.report.content.answer import value_names
 from lab.report.content.document import judged
 from lab.report.content.figures import (
     Row,
@@ -35,6 +35,7 @@ from lab.report.content.figures import (
     spread,
     telling,
 )
+from lab.report.content.reliability import caveats, reliability
 from lab.report.terminal.summary import Overview, overview
 
 if TYPE_CHECKING:
@@ -54,6 +55,10 @@ UNFINISHED: Final = 4
 """Most unfinished cells with their reasons."""
 WORDS: Final = 320
 """Most characters of a note; a longer one is cut at the end of a sentence or an item."""
+BARS: Final = 6
+"""Most values of the answer that are drawn as bars."""
+BAR: Final = 24
+"""Width of the longest bar; below half of it none is drawn."""
 NARROW: Final = 60
 """Width below which columns are printed below each other."""
 NAMES: Final = 7
@@ -101,9 +106,9 @@ def result_page(
     parts: list[RenderableType] = [Text(title, style="bold")]
     if question:
         parts.append(Padding(_text(question.strip()), (0, 2)))
-    sentences = answer(result, claims) if measured else ()
     if measured:
-        parts.append(_answer(sentences))
+        parts.append(_answer([*result.answer.sentences, *caveats(result)]))
+        parts.append(AnswerBars(result))
     parts.append(Text())
     rows = [rows_of(cell, judged(result, claims)) for cell in result.cells]
     if whole or not measured or sum(map(len, rows)) <= FIGURES:
@@ -113,8 +118,8 @@ def result_page(
     if not measured:
         return Unparted(Group(*parts))
     parts += _unfinished(result.cells, whole=whole)
-    parts += _claims(result.claims, " ".join(sentences), whole=whole)
-    points = list(reliability(result, notes=notes, overrides=overrides))
+    parts += _claims(result.claims, " ".join(result.answer.sentences), whole=whole)
+    points = list(reliability(result, claims=claims, notes=notes, overrides=overrides))
     parts += [Text()] * bool(points)
     parts += [_point(*(point if whole else _short(*point))) for point in points]
     parts.append(_where(result))
@@ -142,6 +147,30 @@ def _answer(sentences: Sequence[str]) -> RenderableType:
         first = number == 0
         grid.add_row("→" if first else "", _text(sentence, "bold" if first else ""))
     return Padding(grid, (1, 2, 0, 2))
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerBars:
+    """The values of the answer that have the first one's metric, as bars; nothing if there is one
+    alone, too many, or no room."""
+
+    result: Result
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render a line for each value: its name, a bar, the value."""
+        every = self.result.answer.values
+        values = [v for v in every if v.metric == every[0].metric]
+        names = value_names(self.result, values)
+        texts = [figure(v.metric, v.measured) for v in values]
+        most = max((v.measured for v in values), default=0.0)
+        left, right = (max(map(cell_len, words), default=0) for words in (names, texts))
+        room = min(options.max_width - left - right - 4 * GAP, BAR)
+        if most > 0 and 1 < len(values) <= BARS and room >= BAR // 2:
+            yield Text()
+            for name, text, value in zip(names, texts, values, strict=True):
+                bar = "█" * max(round(room * value.measured / most), 1)
+                line = f"    {name:<{left}}  {bar:<{room}}  {text:>{right}}"
+                yield Text(line, no_wrap=True)
 
 
 # -- values
@@ -296,7 +325,7 @@ def _claims(claims: Sequence[ClaimResult], said: str, *, whole: bool) -> Iterato
         shown = first[:CLAIMS]
     names_ = max((len(c.id) for c in shown), default=0)
     width = max((len(c.verdict.value) for c in shown), default=0)
-    yield from (Judged(claim, names_, width, f"({claim.id};" in said) for claim in shown)
+    yield from (Judged(c, names_, width, bool(c.reason) and c.reason in said) for c in shown)
     kept = {claim.id for claim in shown}
     for verdict in Verdict:
         names = [c.id for c in claims if c.verdict is verdict and c.id not in kept]

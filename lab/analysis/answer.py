@@ -1,0 +1,134 @@
+"""The answer to a scenario's question, from the verdicts of its key claims. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from lab.core.units import format_figure, format_times
+from lab.model.result.document import Answer, ClaimResult, ComparedValue
+from lab.model.scenario.claim import Bound, Claim, Monotonic, Order, Ratio, Same, Verdict, names_in
+
+_COUNTED: Final = {
+    Verdict.HOLDS: ("holds", "hold"),
+    Verdict.REFUTED: ("is refuted", "are refuted"),
+    Verdict.INCONCLUSIVE: ("is not decided", "are not decided"),
+    Verdict.NOT_TESTED: ("was not tested", "were not tested"),
+}
+"""Each verdict of one claim, and of several."""
+
+
+def verdict_counts(claims: Sequence[ClaimResult]) -> str:
+    """Return how many claims have each verdict, in words; empty: there are none."""
+    counts = {v: sum(claim.verdict is v for claim in claims) for v in Verdict}
+    return ", ".join(f"{n} {_COUNTED[v][n > 1]}" for v, n in counts.items() if n)
+
+
+def answer(question: str, claims: Sequence[Claim], found: Sequence[ClaimResult]) -> Answer:
+    """Return the sentences of the key claims with their values.
+
+    A key claim that is not decided, or lacks a value, gets a sentence with the reason. Without key
+    claims the first claim answers, and the others are counted.
+    """
+    results = {result.id: result for result in found}
+    own = [claim for claim in claims if claim.id in results]
+    keys = [claim for claim in own if claim.key]
+    shown = [results[claim.id] for claim in keys or own[:1]]
+    said = [_sentence(claim, claims, results) for claim in keys]
+    used = [results[one] for _, ids in said for one in ids] or shown
+    return Answer(
+        question=" ".join(question.split()),
+        sentences=tuple(sentence for sentence, _ in said) or tuple(_without_keys(shown, found)),
+        claims=tuple(result.id for result in shown),
+        values=tuple(dict.fromkeys(value for result in used for value in result.values)),
+    )
+
+
+def _sentence(
+    claim: Claim, claims: Sequence[Claim], results: Mapping[str, ClaimResult]
+) -> tuple[str, list[str]]:
+    """Return a key claim's sentence, and the ids of the claims whose values it has."""
+    result = results[claim.id]
+    sentences = {Verdict.HOLDS: claim.if_holds, Verdict.REFUTED: claim.if_refuted}
+    sentence = sentences.get(result.verdict)
+    if sentence is None:
+        return _as_claimed(result), [claim.id]
+    known = {c.id: c for c in claims}
+    text, others = " ".join(sentence.split()), [claim.id]
+    for name in names_in(sentence):
+        other, dot, own = name.rpartition(".")
+        whose = known.get(other, claim) if dot else claim
+        found = results.get(whose.id)
+        value = _texts(whose, found).get(own) if found else None
+        if value is None:
+            return _as_claimed(result), [claim.id]
+        others.append(whose.id)
+        text = text.replace(f"{{{name}}}", value)
+    return text, others
+
+
+def _texts(claim: Claim, found: ClaimResult) -> dict[str, str]:
+    """Return a claim's values by their names in a sentence; empty: nothing was measured."""
+    values = found.values
+    if not values or found.measured is None:
+        return {}
+    texts = [format_figure(value.metric, value.measured) for value in values]
+    words: dict[str, str] = {}
+    match claim.expect:
+        case Bound():
+            words["value"] = texts[0]
+            if claim.published is not None:
+                words["published"] = format_figure(values[0].metric, claim.published)
+        case Ratio():
+            words |= dict(zip(("of", "to"), texts, strict=True))
+            words |= _quotient(found.measured)
+            if claim.published is not None:
+                words["published"] = _times(claim.published)
+        case Monotonic():
+            words |= {"first": texts[0], "last": texts[-1]}
+            words |= _quotient(_divided(values[-1], values[0]))
+        case Order() | Same():
+            words |= {str(number): text for number, text in enumerate(texts, 1)}
+            words |= _quotient(_divided(values[0], values[-1]))
+    return words
+
+
+def _times(quotient: float) -> str:
+    return f"{format_times(quotient)} times"
+
+
+def _divided(one: ComparedValue, other: ComparedValue) -> float | None:
+    return one.measured / other.measured if other.measured else None
+
+
+def _quotient(value: float | None) -> dict[str, str]:
+    if value is None:
+        return {}
+    return {"times": _times(value), "percent": f"{abs(value - 1):.1%}"}
+
+
+def _as_claimed(result: ClaimResult) -> str:
+    """Return one sentence with a claim, its verdict, and the reason."""
+    says = " ".join(result.says.split()).rstrip(".")
+    if result.pending:
+        return f"“{says}” is not decided yet."
+    why = f": {result.reason}" if result.reason else ""
+    return f"“{says}” {_COUNTED[result.verdict][0]}{why}."
+
+
+def _without_keys(first: Sequence[ClaimResult], found: Sequence[ClaimResult]) -> Iterator[str]:
+    """Yield two sentences at most: the first claim and how the others end. A run with tests of
+    suites alone has no first one: its first test that does not hold is named instead."""
+    if not found:
+        yield "The scenario has no claims, so there are no verdicts."
+        return
+    failed = [r for r in found if r.verdict in (Verdict.REFUTED, Verdict.INCONCLUSIVE)]
+    if first:
+        yield _as_claimed(first[0])
+    others = [result for result in found if result not in first]
+    if others:
+        said = verdict_counts(others)
+        noun = "claim" if len(others) == 1 else "claims"
+        yield f"Of {len(others)} {'other ' if first else ''}{noun} {said}."
+    if failed and not first:
+        yield _as_claimed(failed[0])
