@@ -266,7 +266,7 @@ def test_two_stored_runs_are_compared_from_their_raw_output(tmp_path: Path) -> N
     assert changed == {(stored.id, w) for w in ("write", "read", "write_stripe")}
     assert [(c.id, c.first.value, c.second.value) for c in found.claims] == [
         ("S004-1", "holds", "refuted"),
-        ("S004-3", "holds", "refuted"),
+        ("S004-3", "inconclusive", "refuted"),
     ]
     assert "lost" in found.cells[2].doubts[0]
     assert found.environment == ()
