@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lab.compile.scenario.document import compile_scenario
+from lab.core.errors import InputError
 from lab.core.yaml import read_file
 from lab.model.scenario.claim import WIDTHS, Claim, Order, Ratio
 from lab.plugins import catalog
@@ -141,6 +142,14 @@ def test_what_a_claim_lacks_is_found(tmp_path: Path, old: str, new: str, problem
     (claim,) = compile_scenario(path).scenario.claims
     found = wrong(claim, read_file(path).data["claims"][0])
     assert (problem in " ".join(found)) if problem else found == []
+
+
+@pytest.mark.parametrize("key", ["quote: faster", "published: 2"])
+def test_a_claim_of_your_own_is_not_published(tmp_path: Path, key: str) -> None:
+    path = tmp_path / "q.yaml"
+    path.write_text(TEXT.replace("quote: faster", f"ours: true, {key}"))
+    with pytest.raises(InputError, match=rf"q\.yaml:9: claims\[0\]\.{key[:5]}.*remove it, or ours"):
+        compile_scenario(path)
 
 
 def test_the_words_have_one_width_each() -> None:

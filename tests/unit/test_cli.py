@@ -123,6 +123,14 @@ def test_what_is_shown_of_a_run_is_the_result_document(cli: Cli) -> None:
     assert str(run.directory).replace(str(cli.base), "~") in page
 
 
+def test_a_scenarios_page_has_the_words_and_the_mechanism_of_its_claims(cli: Cli) -> None:
+    shown = " ".join(cli("scenario", "show", MAIN).stdout.split())
+    for claim in compile_scenario(catalog.scenario_path(MAIN)).scenario.claims:
+        quote = f"source: “{claim.quote}”" if claim.quote else "the source does not say this"
+        assert " ".join(quote.split()) in shown
+        assert " ".join((claim.why or "none").split()) in shown
+
+
 def test_a_set_reaches_the_cells(cli: Cli) -> None:
     ended = cli("scenario", "show", MAIN, "--json", "--set", "matrix={}", "--set", "disks.count=6")
     assert [c["axes"] for c in ended.json["cells"]] == [{}]

@@ -135,6 +135,9 @@ def test_question_and_answer_come_first_and_every_claim_has_its_reason(run: RunS
     for claim in result.claims:
         assert " ".join(claim.reason.split()) in text
         assert " ".join(claim.says.split()) in text
+    for written in stored.claims:
+        assert " ".join((written.why or "none").split()) in text
+        assert " ".join((written.quote or "The source does not say this.").split()) in text
 
 
 def test_every_number_is_in_a_table(bitmap: Page) -> None:

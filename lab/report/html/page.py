@@ -176,6 +176,7 @@ def _source(page: Page) -> dict[str, str]:
 def _claims(result: Result, claims: Sequence[Claim]) -> Iterator[dict[str, str]]:
     made = {claim.id: claim for claim in claims}
     for claim in result.claims:
+        text = made.get(claim.id)
         yield {
             "id": claim.id,
             "verdict": claim.verdict.value,
@@ -183,9 +184,12 @@ def _claims(result: Result, claims: Sequence[Claim]) -> Iterator[dict[str, str]]
             "words": claim.verdict.value.replace("_", " "),
             "says": " ".join(claim.says.split()),
             "reason": claim.reason,
-            "measured": claim_figure(made.get(claim.id), claim.measured),
-            "published": claim_figure(made.get(claim.id), claim.published),
+            "measured": claim_figure(text, claim.measured),
+            "published": claim_figure(text, claim.published),
             "expected": claim.expected or "",
+            "ours": "yes" if text and text.ours else "",
+            "quote": " ".join(((text and text.quote) or "").split()),
+            "why": " ".join(((text and text.why) or "").split()),
         }
 
 

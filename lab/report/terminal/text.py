@@ -89,6 +89,8 @@ def scenario_page(compiled: Compiled, file: str) -> RenderableType:
         says.append(f"\nholds if {in_words(claim)}", style="dim")
         if claim.quote:
             says.append(f"\nsource: “{claim.quote.strip()}”", style="dim")
+        if claim.ours:
+            says.append("\nthe source does not say this", style="dim")
         if claim.why:
             says.append(f"\n{claim.why.strip()}", style="dim")
         row.add_row(claim.id, says)
