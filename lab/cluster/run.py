@@ -33,7 +33,7 @@ from lab.model.image.manifest import Image
 from lab.model.result.calibration import Calibration
 from lab.model.scenario.document import AutoTrials, Cell
 from lab.model.scenario.guest import Guest, is_file
-from lab.run.environment import image_facts
+from lab.run.environment import image_facts, source_facts
 from lab.run.options import RunOptions
 from lab.run.preparation import systems
 from lab.run.preparation.platforms import Platform
@@ -348,6 +348,7 @@ def _environment(hosts: Mapping[str, Mapping[str, Any]], place: Platform) -> dic
     shared: dict[str, Any] = dict(_shared(list(hosts.values())))
     shared["image"] = image_facts(place.image)
     shared["client"] = platform.node()
+    shared |= source_facts()
     if len(hosts) > 1:
         shared["hosts"] = {name: dict(facts) for name, facts in sorted(hosts.items())}
     return shared

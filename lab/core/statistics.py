@@ -86,6 +86,12 @@ def t_quantile(chance: float, freedom: int) -> float:
     return high
 
 
+def t_outside(value: float, freedom: int) -> float:
+    """Return the probability that Student's t is further from 0 than ``value``, which is not
+    negative."""
+    return max(1 - _between(value, freedom), 0.0)
+
+
 def _between(value: float, freedom: int) -> float:
     """Return the probability that t lies between ``-value`` and ``value``."""
     angle = math.atan(value / math.sqrt(freedom))

@@ -1,23 +1,26 @@
-"""A metric over all runs, with the changes from run to run."""
+"""A metric over all runs, with its change points."""
 
 from __future__ import annotations
 
 from difflib import get_close_matches
 
-from lab.analysis.compare import CERTAIN, each, figure_change
-from lab.analysis.noise import disks_of, share_of
+from lab.analysis.noise import disks_of
+from lab.analysis.series import history
 from lab.core.errors import InputError
-from lab.model.result.document import CellMeasurement, contended
+from lab.model.result.document import contended
 from lab.model.result.history import History, Point
 from lab.results.documents import result_of, understood
 from lab.store import runs as store
 from lab.store.runs import RunStore
 
 
-def history_of(metric: str, scenario: str | None) -> History:
+def history_of(
+    metric: str, scenario: str | None, branch: str | None = None, against: str = "main"
+) -> History:
     """Return values of a metric in every run, including stopped ones.
 
-    ``InputError``: no such metric, or no run of that scenario.
+    ``branch``: compare its runs with those of the branch ``against``. ``InputError``: no such
+    metric, no run of that scenario, or none of a branch.
     """
     found: list[Point] = []
     broken: list[str] = []
@@ -41,7 +44,17 @@ def history_of(metric: str, scenario: str | None) -> History:
         guess = f"did you mean '{near[0]}'? " if near else ""
         raise InputError(f"no run has the metric '{metric}': {guess}there are {', '.join(names)}")
     chosen.sort(key=lambda p: (p.started, p.run, p.cell, p.workload))
-    return History(metric=metric, level=CERTAIN, points=_with_changes(chosen), broken=tuple(broken))
+    if branch is not None:
+        known = sorted({point.branch for point in chosen if point.branch})
+        for name in (branch, against):
+            if chosen and name not in known:
+                raise InputError(
+                    f"no run has the branch '{name}' (there are: {', '.join(known) or 'none'})",
+                    hint="set LAB_BRANCH when you run; GitHub and GitLab set the branch by"
+                    " themselves",
+                )
+    whole = history(metric, chosen, branch, against)
+    return whole.model_copy(update={"broken": tuple(broken)})
 
 
 @understood
@@ -61,34 +74,8 @@ def _points(run: RunStore) -> list[Point]:
             contended=contended(cell.checks, one.workload) is not None,
             disks=disks[cell.id],
             noise=stored.noise,
+            branch=result.environment.get("branch"),
         )
         for cell in result.cells
         for one in cell.measurements
     ]
-
-
-def _with_changes(points: list[Point]) -> tuple[Point, ...]:
-    """Add to each point its change from the same cell's previous point, at one level for all.
-
-    Contended values are kept. No change is computed from or to them.
-    """
-    last: dict[tuple[str, str, str], Point] = {}
-    pairs: list[tuple[Point | None, Point]] = []
-    for point in points:
-        key = (point.scenario, point.cell, point.workload)
-        pairs.append((None if point.contended else last.get(key), point))
-        if not point.contended:
-            last[key] = point
-    level = each(CERTAIN, sum(before is not None for before, _ in pairs))
-    return tuple(_after(before, point, level) if before else point for before, point in pairs)
-
-
-def _after(before: Point, point: Point, level: float) -> Point:
-    noise = [share_of(p.noise, p.disks, p.metric, level) for p in (before, point)]
-    pair = [CellMeasurement.model_validate(p, from_attributes=True) for p in (before, point)]
-    found = figure_change(*pair, noise=(noise[0], noise[1]), level=level)
-    if found is None:
-        return point
-    known = before.disks and point.disks
-    update = {"change": found.change, "verdict": found.verdict if known else None}
-    return point.model_copy(update=update)

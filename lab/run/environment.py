@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from typing import Any
+from typing import Any, Final
 
 from lab import __version__
 from lab.host.system import accelerator, process
@@ -46,6 +46,23 @@ def host_facts(found: Accelerator) -> dict[str, Any]:
             "python": platform.python_version(),
         },
     }
+
+
+_SOURCES: Final = {
+    "branch": ("LAB_BRANCH", "GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_REF_NAME"),
+    "commit": ("LAB_COMMIT", "GITHUB_SHA", "CI_COMMIT_SHA"),
+}
+"""Environment variables that name the tested source, the first that is set: the lab's own, then
+those of GitHub Actions (of a pull request its branch) and GitLab CI."""
+
+
+def source_facts() -> dict[str, str]:
+    """Return the branch and the commit of what is tested, as far as the environment names them."""
+    found = {
+        fact: next((os.environ[name] for name in names if os.environ.get(name)), "")
+        for fact, names in _SOURCES.items()
+    }
+    return {fact: value for fact, value in found.items() if value}
 
 
 def libvirt_version() -> str:

@@ -21,7 +21,7 @@ from lab.model.scenario.document import AutoTrials, Cell
 from lab.model.scenario.guest import Guest
 from lab.results.documents import result_of
 from lab.results.noise import noise_of
-from lab.run.environment import host_facts, image_facts
+from lab.run.environment import host_facts, image_facts, source_facts
 from lab.run.guests import sweep
 from lab.run.more_trials import until_decided
 from lab.run.options import RunOptions
@@ -108,6 +108,7 @@ class LocalExecutor:
     def environment(self, place: Platform) -> dict[str, Any]:
         """Return facts about this host."""
         facts = host_facts(place.accelerator) | {"image": image_facts(place.image)}
+        facts |= source_facts()
         return facts | ({"sealed": place.sealed.digests} if place.sealed else {})
 
     def take(

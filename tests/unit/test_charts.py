@@ -423,3 +423,17 @@ def test_latency_percentiles_are_a_line_for_each_cell(pages: Pages) -> None:
     [median] = {v["y"] for v in found if v["x"] == "50"}
     assert (median, chart.subtitle) == (0.002, "completion latency, s, logarithmic")
     assert latency_charts(pages["main"]) == ()  # dd knows no latencies
+
+
+def test_a_trend_marks_its_change_points(tmp_path: Path) -> None:
+    days = [(f"202601{day:02}-120000", 0.9 if day > 3 else 1.0) for day in range(1, 6)]
+    pages = [page_of(runs.theory_run(tmp_path, runs.SMALL, stamp=d, drift=s)) for d, s in days]
+    [chart] = trends(pages)
+    found = [v for v in values_of(chart) if v["changed"]]
+    assert {v["x"][:10] for v in found} == {"2026-01-04"}
+    assert {v["line"] for v in found} == {"left-symmetric", "parity-last"}
+    assert "change point -" in found[0]["tip"]
+    assert "change point" in keys_of(chart)
+    [steady] = trends(pages[:3])
+    assert "change point" not in keys_of(steady)
+    assert svg(chart)

@@ -10,10 +10,10 @@ import pytest
 
 from lab.core.errors import InputError
 from lab.host.system import paths
-from lab.model.result.comparison import Change
 from lab.model.result.noise import NoiseFloor
 from lab.results.documents import result_of
 from lab.results.history import history_of
+from lab.run import environment
 from lab.store import runs as store
 from lab.store.runs import RunStore
 from tests.fakes import Cli, raw_of, stored_run
@@ -46,13 +46,63 @@ def test_runs_stand_in_order_with_what_changed(lab_home: Path) -> None:
     line = [p for p in found.points if (p.cell, p.workload) == (first, "write")]
     assert [p.started[8:10] for p in line] == ["01", "02", "03"]
     assert [round(p.median / 1e6, 2) for p in line] == [10.4, 10.42, 11.9]
-    assert [p.verdict for p in line] == [None, Change.SAME, Change.CHANGED]
-    assert line[0].change is None
-    assert line[2].change == pytest.approx(11.9 / 10.42 - 1, rel=1e-3)
     assert line[0].axes == {"array.layout": "parity-last", "disks.count": 5}
-    # The other finished cell has equal values each time; the third was lost.
-    assert {p.verdict for p in found.points if p.cell != first} == {None, Change.SAME}
     assert len(found.points) == 3 * 2 * 3
+    assert found.changes == ()  # one run may be an outlier
+    kept(4, 11.9)
+    changes = history_of("throughput", None).changes
+    assert {c.cell for c in changes} == {first}  # the other finished cell has equal values
+    assert {c.run[-15:] for c in changes} == {"20250603-120000"}
+    [change] = [c for c in changes if c.workload == "write"]
+    assert change.change == pytest.approx(11.9 / 10.41 - 1, rel=1e-3)
+    assert change.runs == (2, 2)
+
+
+def test_branches_are_compared_where_they_are_named(
+    cli: Cli, lab_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for day, branch in enumerate(("main", "main", "main", "faster", "faster"), 1):
+        run = kept(day, 10.4 if branch == "main" else 12.0)
+        stored = run.load_run()
+        run.save_run(
+            stored.model_copy(update={"environment": {**stored.environment, "branch": branch}})
+        )
+        run.save_result(result_of(run))
+    found = history_of("throughput", None, "faster")
+    assert found.changes == ()
+    assert {d.workload: d.differs for d in found.differences if d.change} == {
+        "write": True,
+        "read": True,
+        "write_stripe": True,
+    }
+    with pytest.raises(InputError, match=r"no run has the branch 'fast' \(there are: faster, main"):
+        history_of("throughput", None, "fast")
+    shown = cli("results", "history", "throughput", "--branch", "faster")
+    assert shown.status == 0
+    assert "main → faster" in shown.stdout
+    assert "differs" in shown.stdout
+    assert "no difference shown" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "branch"),
+    [
+        ({}, None),
+        ({"LAB_BRANCH": "mine", "GITHUB_REF_NAME": "main"}, "mine"),
+        ({"GITHUB_HEAD_REF": "", "GITHUB_REF_NAME": "main"}, "main"),
+        ({"GITHUB_HEAD_REF": "fix", "GITHUB_REF_NAME": "7/merge"}, "fix"),
+        ({"CI_COMMIT_REF_NAME": "next"}, "next"),
+    ],
+)
+def test_a_run_knows_its_branch_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], branch: str | None
+) -> None:
+    for names in environment._SOURCES.values():
+        for name in names:
+            monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert environment.source_facts().get("branch") == branch
 
 
 def test_only_one_scenarios_runs_are_shown_where_it_is_named(lab_home: Path) -> None:
@@ -89,7 +139,6 @@ def test_a_result_that_nobody_can_read_is_named_and_made_again(lab_home: Path, t
         "raid5-parity-last-20250601-120000",
         "raid5-parity-last-20250602-120000",
     }
-    assert Change.CHANGED in {p.verdict for p in found.points}
 
 
 def test_foreign_files_in_a_run_hide_nothing(cli: Cli, lab_home: Path) -> None:
@@ -143,27 +192,26 @@ def test_what_is_no_run_is_named_and_everything_else_shows(cli: Cli, lab_home: P
 
 
 def test_results_from_before_intervals_are_compared_too(lab_home: Path) -> None:
-    for day in (1, 2):
-        path = kept(day, 9.0 + day).directory / "result.json"
+    for day in (1, 2, 3, 4):
+        path = kept(day, 10.0 + day // 3).directory / "result.json"
         data = json.loads(path.read_text())
         for cell in data["cells"]:
             for measurement in cell["measurements"]:
                 del measurement["low"], measurement["high"]
         path.write_text(json.dumps(data))
     found = history_of("throughput", None)
-    changed = [p.change for p in found.points if p.verdict is Change.CHANGED]
-    assert changed == pytest.approx([0.1] * 3, rel=1e-3)
+    assert [c.change for c in found.changes] == pytest.approx([0.1] * 3, rel=1e-3)
 
 
 def test_a_noisy_hosts_history_calls_less_a_change(lab_home: Path) -> None:
-    for day, figure in ((1, 10.4), (2, 11.0)):
+    for day, figure in ((1, 10.4), (2, 10.4), (3, 11.0), (4, 11.0)):
         kept(day, figure)
-    assert Change.CHANGED in {p.verdict for p in history_of("throughput", None).points}
+    assert history_of("throughput", None).changes
     floor = NoiseFloor(disks="throttle", metric="throughput", deviation=0.05, freedom=20, runs=3)
     for run in store.every():
         run.save_run(run.load_run().model_copy(update={"noise": (floor,)}))
-    verdicts = {p.verdict for p in history_of("throughput", None).points}
-    assert verdicts == {None, Change.UNCLEAR}
+    noisy = history_of("throughput", None)
+    assert (noisy.changes, noisy.too_short) == ((), 0)
 
 
 def test_the_command_line_compares_and_exports(cli: Cli, lab_home: Path) -> None:

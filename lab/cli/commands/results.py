@@ -177,19 +177,35 @@ def history(
             show_default=False,
         ),
     ] = None,
+    branch: Annotated[
+        str | None,
+        typer.Option(
+            "--branch",
+            metavar="NAME",
+            help="Compare the runs of this branch with those of --against.",
+            show_default=False,
+        ),
+    ] = None,
+    against: Annotated[
+        str,
+        typer.Option("--against", metavar="NAME", help="The branch that --branch is compared to."),
+    ] = "main",
     as_json: Json = False,
 ) -> None:
     """Show a metric over all runs, oldest first, and where it changed.
 
-    A change counts if it is larger than the noise of this host.
+    Change points are found by E-divisive, with 1 % error for all series together. A series is
+    one workload of one cell on one branch (LAB_BRANCH, or that of GitHub or GitLab).
 
     Examples:
         lab results history throughput --scenario raid5-parity-last
+        lab results history clat_p99 --scenario bitmap-random-write --json
+        lab results history iops --branch faster-bitmap --against main
     """
     from lab.report.terminal.comparison import history_page
     from lab.results.history import history_of
 
-    found = history_of(metric, scenario)
+    found = history_of(metric, scenario, branch, against)
     if as_json:
         print_json(found.model_dump(mode="json"))
         return

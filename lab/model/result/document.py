@@ -323,7 +323,8 @@ def checked_environment(facts: dict[str, Any]) -> dict[str, Any]:
     for name in ("host", "guest", "image"):
         if not isinstance(facts.get(name) or {}, dict):
             raise ValueError(f"{name}: expected a mapping")
-    for name in ("accelerator", "accelerator_reason", "client", "lab", "libvirt", "qemu"):
+    texts = ("accelerator", "accelerator_reason", "branch", "client", "commit", "lab", "libvirt")
+    for name in (*texts, "qemu"):
         if not isinstance(facts.get(name) or "", str):
             raise ValueError(f"{name}: expected text")
     for name in ("kernel", "mdadm"):

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from lab.analysis.noise import disks_of
+from lab.analysis.series import history
+from lab.model.result.history import Point as Sighting
 from lab.report.charts.data import marks, scale_of, slug, tip
 from lab.report.charts.lines import Point, line_chart
 from lab.report.charts.render import Chart
 from lab.report.charts.values import PANELS
 from lab.report.content.document import Page
-from lab.report.content.figures import Row, axes_text, metric_words, rows_of
+from lab.report.content.figures import Row, axes_text, metric_words, percent, rows_of
 
 _AXIS: Final = {
     "type": "temporal",
@@ -59,18 +62,43 @@ def _lines(rows: Sequence[tuple[Page, Row]]) -> list[str]:
     ]
 
 
+def _sighting(page: Page, row: Row) -> Sighting:
+    """Return a value as a point of a history."""
+    assert row.measurement is not None
+    result = page.result
+    disks = {cell.result.id: disks_of(cell.cell) for cell in page.cells}
+    return Sighting(
+        run=result.run.id,
+        scenario=result.run.scenario,
+        started=result.run.started,
+        cell=row.cell.id,
+        axes=row.cell.axes,
+        **row.measurement.model_dump(exclude={"no_seed_changes_it"}),
+        contended=row.doubted,
+        disks=disks.get(row.cell.id, ""),
+        noise=result.environment.get("noise") or (),
+        branch=result.environment.get("branch"),
+    )
+
+
 def _trend(workload: str, metric: str, rows: Sequence[tuple[Page, Row]]) -> Chart:
     measure = scale_of([row for _, row in rows], rows[-1][0])
-    points = [
-        Point(
-            line=line,
-            x=page.result.run.started,
-            y=measure.of(row.measured or 0.0),
-            text=measure.short(row.measured or 0.0),
-            **marks(row, measure) | {"tip": f"{page.result.run.id}: {tip(row)}"},
+    found = history(metric, [_sighting(page, row) for page, row in rows])
+    changed = {(c.run, c.cell): percent(c.change) for c in found.changes}
+    points = []
+    for (page, row), line in zip(rows, _lines(rows), strict=True):
+        change = changed.get((page.result.run.id, row.cell.id), "")
+        said = f"{page.result.run.id}: {tip(row)}" + (f"; change point {change}" if change else "")
+        points.append(
+            Point(
+                line=line,
+                x=page.result.run.started,
+                y=measure.of(row.measured or 0.0),
+                text=measure.short(row.measured or 0.0),
+                changed=bool(change),
+                **marks(row, measure) | {"tip": said},
+            )
         )
-        for (page, row), line in zip(rows, _lines(rows), strict=True)
-    ]
     return Chart(
         name=slug("trend", rows[0][0].result.run.scenario, workload, metric),
         title=f"{workload}, {metric_words(metric)}",

@@ -12,7 +12,7 @@ from rich.text import Text
 from lab.analysis.noise import ENOUGH
 from lab.core.statistics import Spread, reach
 from lab.model.result.comparison import CellChange, Change, Comparison, Difference, FigureChange
-from lab.model.result.history import History, Point
+from lab.model.result.history import BranchDifference, ChangePoint, History, Point
 from lab.model.result.noise import NoiseFloor
 from lab.report.content.figures import SHOWN, axis_value, figure
 from lab.report.content.plain_table import plain_table
@@ -118,29 +118,51 @@ def _summary(found: Comparison) -> str:
 def history_page(found: History) -> RenderableType:
     """Return the page of ``lab results history``: a table per scenario, the oldest run first."""
     parts: list[RenderableType] = []
+    changes = {(c.run, c.cell, c.workload): c for c in found.changes}
     for scenario in dict.fromkeys(point.scenario for point in found.points):
         points = [point for point in found.points if point.scenario == scenario]
         table = plain_table("began", "cell", "workload", "measured", "change", "")
         for number, point in enumerate(points):
             began = point.started.removesuffix("+00:00").replace("T", " ")
             repeated = number > 0 and points[number - 1].run == point.run
-            table.add_row("" if repeated else began, *_point(point))
+            change = changes.get((point.run, point.cell, point.workload))
+            table.add_row("" if repeated else began, *_point(point, change))
         parts += [Text(f"{scenario}: {found.metric}", style="bold"), table]
-    certain = f"All that is called more than noise is so at {found.level:.0%}, taken together."
-    parts.append(Text(certain, style="dim"))
+    parts += [_difference(found.metric, one) for one in found.differences]
+    parts.append(Text(_conclusion(found), style="dim"))
     return Group(*parts)
 
 
-def _point(point: Point) -> tuple[str | Text, ...]:
+def _point(point: Point, change: ChangePoint | None) -> tuple[str | Text, ...]:
     name = ", ".join(axis_value(k, v) for k, v in point.axes.items()) or "base"
-    change = "" if point.change is None else f"{point.change:+.1%}"
-    words = {Change.CHANGED: "more than noise", Change.SAME: "", Change.UNCLEAR: "unclear"}
-    verdict = words[point.verdict] if point.verdict else ""
-    style = STYLES[point.verdict] if point.verdict else ""
-    if point.contended:
-        verdict, style = "contended", STYLES[Change.UNCLEAR]
+    name = f"{name} ({point.branch})" if point.branch else name
     shown = figure(point.metric, point.median)
-    return name, point.workload, shown, change, Text(verdict, style=style)
+    remark = Text("contended", style=STYLES[Change.UNCLEAR]) if point.contended else Text()
+    if change is None:
+        return name, point.workload, shown, "", remark
+    remark = Text("change point", style=STYLES[Change.CHANGED])
+    return name, point.workload, shown, f"{change.change:+.1%}", remark
+
+
+def _difference(metric: str, one: BranchDifference) -> Text:
+    name = ", ".join(axis_value(k, v) for k, v in one.axes.items()) or "base"
+    values = f"{figure(metric, one.before)} → {figure(metric, one.after)}, {one.change:+.1%}"
+    runs = f"of {one.runs[0]} and {one.runs[1]} runs"
+    said = "differs" if one.differs else "no difference shown"
+    style = STYLES[Change.CHANGED] if one.differs else STYLES[Change.SAME]
+    branches = f"{one.against} → {one.branch}"
+    return Text(f"{branches}: {name}, {one.workload}: {values}, {runs}: {said}", style=style)
+
+
+def _conclusion(found: History) -> str:
+    certain = f"{found.level:.0%} certain, all change points and differences together."
+    if not found.too_short:
+        return certain
+    several = f"{found.too_short} series have" if found.too_short > 1 else "1 series has"
+    return (
+        f"{certain} {several} too few runs for a change point: {found.fewest} are needed while the"
+        " noise is not known. Repeat runs on this host (lab results noise), or use virtual time."
+    )
 
 
 def noise_page(floors: Sequence[NoiseFloor], runs: int) -> RenderableType:
