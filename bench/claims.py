@@ -1,200 +1,444 @@
-"""The published claims: run every scenario, and write each claim's verdict to docs/claims.md.
+"""The claims of five posts: run every scenario, and write each claim's verdict to docs/claims.md.
 
-  python -m bench.claims run DIRECTORY     every scenario without a finished run there; with
-                                           --clock virtual also those that are real by default
-  python -m bench.claims table DIRECTORY   the table, from the runs there, judged again
+  python -m bench.claims run DIRECTORY     every scenario that has no finished run of its cells and
+                                           claims there; with --clock virtual also those that are
+                                           real by default. In virtual time with `trials: auto`
+  python -m bench.claims table DIRECTORY   docs/claims.json and docs/claims.md from the runs there,
+                                           judged again
+  python -m bench.claims page              docs/claims.md from docs/claims.json
 
-``docs/claims-reasons.yaml`` explains results, by claim and verdict. A sentence is printed only with
-the verdict that it was written for; the page lists claims that still need one.
+Questions of the posts and differences from their hardware are in ``docs/posts.yaml``. What a claim
+says, and its mechanism, are those of the scenario's file. A claim whose expectation was changed
+after its run counts as not run.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import sys
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from math import exp, log
 from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
 
 from bench.stored import LAB, ROOT, Command, arguments, finished, run_missing
+from lab.analysis.answer import answer
+from lab.analysis.judge import in_words
+from lab.compile.guest.seeds import seeds_of
 from lab.compile.scenario.document import compile_scenario
 from lab.core import yaml
+from lab.core.base import Model
 from lab.core.errors import LabError
-from lab.model.result.document import ClaimResult, Result
-from lab.model.scenario.claim import Verdict
+from lab.core.units import format_figure, format_times
+from lab.model.result.document import Basis, CellClock, ClaimResult, Part
+from lab.model.scenario.claim import Bound, Claim, Expectation, Verdict
 from lab.plugins import catalog
 from lab.results.documents import result_of
 from lab.run.preparation.suites import wanting
+from lab.store.runs import RunStore
 
 OUT = ROOT / "docs/claims.md"
-REASONS = ROOT / "docs/claims-reasons.yaml"
-
-POSTS = {
-    "S000": ("The Impact of the MDADM Bitmap on RAID Performance", ("1", "2", "3", "4", "5", "6")),
-    "S001": (
-        "The write intent bitmaps implemented by Linux software RAID seem to suck",
-        ("1", "2", "3", "4", "5", "6", "m"),
-    ),
-    "S002": ("mdadm: Using bitmaps to speed up rebuilds", ("1", "2", "3", "4", "5")),
-    "S003": ("Return to RAID: The Ars readers “What If?” edition", ("1", "2", "3", "4", "5")),
-    "S004": (
-        "mdadm (RAID 5) performance under different parity layouts; Impact of mdadm -c, --chunk",
-        tuple(str(number) for number in range(1, 13)),
-    ),
-}
-"""The five posts, and the numbers of their claims; ``m`` is the lab's own claim."""
-ROWS = tuple(f"{post}-{number}" for post, (_, numbers) in POSTS.items() for number in numbers)
-TESTED = (Verdict.HOLDS, Verdict.REFUTED)
-
-Reasons = dict[str, dict[str, str]]
-"""Sentence by claim and verdict."""
-Claims = Sequence[tuple[str, ClaimResult]]
-"""Claims with their scenarios."""
+DATA = ROOT / "docs/claims.json"
+POSTS = ROOT / "docs/posts.yaml"
+OF_POST: Final = re.compile(r"S00\d(?=-)")
+"""The post at the beginning of a claim's id."""
+SURPRISES: Final = 3
+VALUES: Final = 6
+"""Most values in a table's cell."""
+NOT_RUN: Final = "not run"
+DECIDED: Final = (Verdict.HOLDS, Verdict.REFUTED)
 
 
-def reasons_in(path: Path) -> Reasons:
-    """Return the sentences in a file; ``ValueError`` names the file and the claim."""
-    data = yaml.read_file(path, first=ROWS[0]).data if path.exists() else {}
-    for claim, said in data.items():
-        if not isinstance(said, dict) or not set(said) <= {v.value for v in Verdict}:
-            raise ValueError(f"'{path}': {claim}: expected a sentence below {', '.join(Verdict)}")
-    return {str(c): {v: _cell(str(s)) for v, s in said.items()} for c, said in data.items()}
+class Post(Model):
+    """One post, in ``docs/posts.yaml``."""
+
+    title: str
+    question: str
+    answer: Mapping[str, Mapping[str, str]]
+    """``if_holds`` and ``if_refuted`` of one or two claims, by id."""
+    differs: str
+    """How its hardware differs, and what that may change."""
 
 
-def row_of(claim: str) -> str:
-    """Return a claim's row by its id: ``S003-3-read`` belongs to ``S003-3``; empty: to no row."""
-    return next((row for row in ROWS if f"{claim}-".startswith(f"{row}-")), "")
+class Row(Model):
+    """One claim of a run."""
+
+    claim: ClaimResult
+    clocks: tuple[CellClock, ...] = ()
+    seeds: tuple[int, ...] = ()
+    """Of all cells that it compares."""
+    expect: Expectation
+    """What was judged."""
 
 
-def unexplained(claims: Claims, reasons: Reasons) -> list[str]:
-    """Return numbered claims that are refuted or inconclusive and have no explaining sentence."""
-    return [
-        f"{claim.id} ({_plain(claim.verdict)})"
-        for _, claim in claims
-        if row_of(claim.id)
-        and claim.verdict in (Verdict.REFUTED, Verdict.INCONCLUSIVE)
-        and claim.verdict not in reasons.get(claim.id, {})
-    ]
+class Run(Model):
+    """A run with its claims, as in ``docs/claims.json``."""
+
+    scenario: str
+    started: str
+    seconds: float
+    cells: int
+    done: int
+    lab: str = "?"
+    accelerator: str = "?"
+    clocks: tuple[CellClock, ...]
+    kernel: str = "?"
+    mdadm: str = "?"
+    rows: tuple[Row, ...]
 
 
-def untested(claims: Claims) -> dict[str, str]:
-    """Return rows without a part that holds or is refuted, each with the reason."""
-    missing = {}
-    for row in ROWS:
-        own = [claim for _, claim in claims if row_of(claim.id) == row]
-        if not any(claim.verdict in TESTED for claim in own):
-            reasons = dict.fromkeys(claim.reason for claim in own)
-            missing[row] = "; ".join(reasons) or "no run has a claim about it"
-    return missing
+class Data(Model):
+    """``docs/claims.json``: the newest finished run of each scenario."""
+
+    runs: tuple[Run, ...]
 
 
-def page(results: Sequence[Result], reasons: Reasons) -> str:
+class Told(Model):
+    """A claim of a scenario's file, with its row if it was run."""
+
+    scenario: str
+    claim: Claim
+    row: Row | None = None
+    changed: bool = False
+    """Its expectation is not the one that was judged."""
+
+    @property
+    def verdict(self) -> str:
+        """Its verdict in words."""
+        return NOT_RUN if self.row is None else self.row.claim.verdict.value.replace("_", " ")
+
+    @property
+    def post(self) -> str:
+        """The post that says it; empty: none does."""
+        found = OF_POST.match(self.claim.id)
+        return found[0] if found and self.claim.quote else ""
+
+    @property
+    def open(self) -> bool:
+        """Whether it is neither held nor refuted."""
+        return self.row is None or self.row.claim.verdict not in DECIDED
+
+
+def posts_in(path: Path) -> dict[str, Post]:
+    """Return the posts in a file; ``ValueError`` names the file and the key."""
+    data = yaml.read_file(path, first="S000").data
+    try:
+        return {str(name): Post.model_validate(value) for name, value in data.items()}
+    except ValidationError as error:
+        first = error.errors()[0]
+        at = ".".join(map(str, first["loc"]))
+        raise ValueError(f"'{path}': {at}: {first['msg']}") from None
+
+
+def run_of(store: RunStore) -> Run:
+    """Return a stored run, judged again, without the tests of suites, which are claims too."""
+    result, stored = result_of(store), store.load_run()
+    cells_ = {cell.id: cell for cell in result.cells}
+    judged = {claim.id: claim for claim in stored.claims}
+    seeds = {
+        first.id: [seed for one in (first, *more) for seed in seeds_of(one.cell)]
+        for first, *more in stored.points
+    }
+
+    def row(claim: ClaimResult) -> Row:
+        compared = [cells_[name] for name in dict.fromkeys(v.cell for v in claim.values)]
+        used: set[int] = set()
+        for cell in compared:
+            trials = max((len(m.values) for m in cell.measurements), default=0)
+            used |= set(seeds[cell.id][:trials]) if cell.clock is not CellClock.REAL else set()
+        clocks = tuple(sorted({cell.clock for cell in compared}))
+        expect = judged[claim.id].expect
+        return Row(claim=claim, clocks=clocks, seeds=tuple(sorted(used)), expect=expect)
+
+    facts, guest = result.environment, result.environment.get("guest", {})
+    return Run(
+        scenario=stored.scenario,
+        started=stored.started,
+        seconds=_at(stored.finished or stored.started) - _at(stored.started),
+        cells=len(result.cells),
+        done=sum(cell.outcome == "done" for cell in result.cells),
+        lab=facts.get("lab", "?"),
+        accelerator=facts.get("accelerator", "?"),
+        clocks=tuple(sorted({cell.clock for cell in result.cells})),
+        kernel=guest.get("kernel", "?"),
+        mdadm=guest.get("mdadm", "mdadm ?"),
+        rows=tuple(row(found) for found in result.claims if found.id in judged),
+    )
+
+
+def told(data: Data) -> list[Told]:
+    """Return every claim of the shipped scenarios, with its row."""
+    rows = {(run.scenario, row.claim.id): row for run in data.runs for row in run.rows}
+    found = []
+    for name, path in sorted(catalog.scenarios().items()):
+        for claim in compile_scenario(path).scenario.claims:
+            row = rows.get((name, claim.id))
+            changed = row is not None and row.expect != claim.expect
+            kept = None if changed else row
+            found.append(Told(scenario=name, claim=claim, row=kept, changed=changed))
+    return found
+
+
+def page(data: Data, every: Sequence[Told], posts: Mapping[str, Post]) -> str:
     """Return the whole document."""
-    claims = [(result.run.scenario, claim) for result in results for claim in result.claims]
-    counts = Counter(_plain(claim.verdict) for _, claim in claims if row_of(claim.id))
-    parts = ", ".join(f"{number} {verdict}" for verdict, number in sorted(counts.items()))
-    missing, silent = untested(claims), unexplained(claims, reasons)
     lines = [
-        "# The published claims",
+        "# The claims of five posts, and their verdicts",
         "",
-        "Made by `python -m bench.claims table` from stored runs. *Published* is the post's value,"
-        " *predicted* the value from theory, *measured* the lab's value. Values are in bytes per"
-        " second, bytes (M: millions) or seconds, or are the ratio that the claim names. A claim of"
-        " several parts has one row per part.",
+        "Made by `python -m bench.claims` from stored runs. A claim holds if the whole interval is"
+        " inside its bound, is refuted if the whole interval is outside, and is inconclusive"
+        " otherwise, or if so few trials give no interval"
+        " ([verdicts](concepts/measurement.md#verdicts)). *interval* is that of the value in the"
+        " bound: a quotient for a ratio, an order and a series. *exact*: no trial differs."
+        " *counted*: a count, of which one trial is enough. *theory* is the lab's prediction.",
         "",
-        f"Of {len(ROWS)} rows, {len(ROWS) - len(missing)} have a verdict. Their parts: {parts}.",
+        *_summary(every, posts),
     ]
-    if missing:
-        lines += ["", "Rows without a verdict:", ""]
-        lines += [f"- {row}: {_cell(reason)}" for row, reason in missing.items()]
-    if silent:
-        lines += ["", f"Refuted or inconclusive, and not yet explained: {', '.join(silent)}."]
-    for post, (title, _) in POSTS.items():
-        own = [each for each in claims if row_of(each[1].id).startswith(post)]
-        lines += ["", f"## {title}", "", *_table(own, reasons)]
-    if rest := [each for each in claims if not row_of(each[1].id)]:
-        title = "Claims of the lab, and unnumbered claims of the posts"
-        lines += ["", f"## {title}", "", *_table(rest, reasons)]
-    return "\n".join([*lines, "", *_runs(results)]) + "\n"
+    for name, post in posts.items():
+        own = [one for one in every if one.post == name]
+        lines += ["", f"## {post.title}", "", f"**Question.** {_flat(post.question)}", ""]
+        lines += [f"**Answer.** {' '.join(_answered(post, every))}", "", *_table(own), ""]
+        lines += [f"**What differs from the post's hardware.** {_flat(post.differs)}"]
+    sourced = [one for one in every if not one.post and not one.claim.ours]
+    lines += ["", "## Claims of documentation and data sheets", "", *_table(sourced)]
+    lines += ["", "## Our own claims", ""]
+    lines += ["No post says these: controls, questions and predictions of the lab.", ""]
+    lines += [*_table([one for one in every if one.claim.ours]), "", *_runs(data)]
+    return "\n".join(lines) + "\n"
 
 
-def _table(claims: Claims, reasons: Reasons) -> Iterator[str]:
-    if not claims:
-        yield "No run has a claim about it."
-        return
-    yield "| claim | says | published | predicted | measured | verdict | reason | scenario |"
-    yield "|---|---|---|---|---|---|---|---|"
-    places = {row: number for number, row in enumerate(ROWS)}
-    for scenario, claim in sorted(claims, key=lambda c: places.get(row_of(c[1].id), len(ROWS))):
-        reason = claim.reason
-        if claim.verdict in TESTED and claim.expected:
-            reason += f"; expected {claim.expected}"
-        if said := reasons.get(claim.id, {}).get(claim.verdict):
-            reason += f". {said}"
-        figures = map(_figure, (claim.published, claim.predicted, claim.measured))
-        verdict = _plain(claim.verdict)
-        cells = (claim.id, _cell(claim.says), *figures, verdict, _cell(reason), scenario)
-        yield f"| {' | '.join(cells)} |"
+def _summary(every: Sequence[Told], posts: Mapping[str, Post]) -> Iterator[str]:
+    own = [one for one in every if one.post]
+    counts = _counts(own)
+    yield (
+        f"Of {len(own)} claims of the posts {counts[0]} hold, {counts[1]} are refuted, and"
+        f" {counts[2] + counts[3]} are open ({counts[2]} inconclusive, {counts[3]} not run or not"
+        " tested)."
+    )
+    yield ""
+    yield "| post | claims | hold | refuted | inconclusive | not run |"
+    yield "|---|---|---|---|---|---|"
+    for name, post in posts.items():
+        mine = [one for one in own if one.post == name]
+        numbers = " | ".join(map(str, (len(mine), *_counts(mine))))
+        yield f"| {_cell(post.title)} | {numbers} |"
+    if surprising := surprises(own):
+        yield ""
+        yield (
+            "The most surprising: the refuted claims whose interval is farthest from its bound, as"
+            " a factor; one of each scenario."
+        )
+        yield ""
+        for one, factor in surprising:
+            why = f" {_flat(one.claim.why)}" if one.claim.why else ""
+            yield (
+                f"- **{one.claim.id}**, “{_flat(one.claim.says).rstrip('.')}”, by a factor of"
+                f" {format_times(factor)}: {_measured(one)}.{why}"
+            )
 
 
-def _runs(results: Sequence[Result]) -> Iterator[str]:
+def _counts(claims: Sequence[Told]) -> tuple[int, int, int, int]:
+    """Return how many hold, are refuted, are inconclusive, and were not run or not tested."""
+    words = [one.verdict for one in claims]
+    decided = [words.count(v.value) for v in (*DECIDED, Verdict.INCONCLUSIVE)]
+    return decided[0], decided[1], decided[2], len(words) - sum(decided)
+
+
+def surprises(claims: Sequence[Told]) -> list[tuple[Told, float]]:
+    """Return refuted claims with the factor by which the interval misses the bound, largest first.
+
+    One of each scenario. A value or bound of 0 has no factor.
+    """
+    best: dict[str, tuple[Told, float]] = {}
+    for one in claims:
+        if one.row is None or one.row.claim.verdict is not Verdict.REFUTED:
+            continue
+        factor = max(map(_missed, one.row.claim.parts), default=0.0)
+        if factor > best.get(one.scenario, (one, 1.0))[1]:
+            best[one.scenario] = one, factor
+    return sorted(best.values(), key=lambda each: -each[1])[:SURPRISES]
+
+
+def _missed(part: Part) -> float:
+    """Return the factor between an interval and its bound; 1: it is not outside of it."""
+    if part.holds is not False or part.low is None or part.high is None:
+        return 1.0
+    pairs = ((part.at_least, part.high), (part.low, part.at_most))
+    logs = [log(a / b) for a, b in pairs if a is not None and b is not None and a > 0 and b > 0]
+    return exp(max(logs, default=0.0))
+
+
+def _answered(post: Post, every: Sequence[Told]) -> tuple[str, ...]:
+    """Return the post's two sentences, from the verdicts of its claims."""
+    claims, found = [], []
+    for one in every:
+        sentences = {"if_holds": None, "if_refuted": None, **post.answer.get(one.claim.id, {})}
+        claims.append(Claim.model_validate({**dict(one.claim), **sentences}))
+        missing = ClaimResult(
+            id=one.claim.id,
+            says=one.claim.says,
+            verdict=Verdict.NOT_TESTED,
+            reason="it was not run",
+        )
+        found.append(one.row.claim if one.row else missing)
+    order = list(post.answer)
+    claims.sort(key=lambda claim: order.index(claim.id) if claim.id in order else len(order))
+    return answer(post.question, claims, found).sentences
+
+
+HEADS: Final = (
+    *("claim", "says", "published", "measured", "interval", "holds if", "verdict"),
+    *("trials", "seeds", "clock", "theory", "mechanism", "scenario"),
+)
+
+
+def _table(claims: Sequence[Told]) -> Iterator[str]:
+    yield f"| {' | '.join(HEADS)} |"
+    yield f"|{'---|' * len(HEADS)}"
+    for one in sorted(claims, key=lambda each: _place(each.claim.id)):
+        yield f"| {' | '.join(_cell(text) for text in cells(one))} |"
+
+
+def _place(name: str) -> list[tuple[int, str]]:
+    """Return a claim's place: numbers in ids by size."""
+    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
+
+
+def cells(one: Told) -> tuple[str, ...]:
+    """Return a claim's row as text."""
+    claim, row = one.claim, one.row
+    quote = f" (“{_flat(claim.quote)}”)" if claim.quote else ""
+    says = claim.says + (quote or (f" ({claim.source})" if claim.source else ""))
+    published = "" if claim.published is None else _of_claim(claim, claim.published)
+    why = _flat(claim.why or "")
+    if row is None:
+        changed = "Its bound was changed after its last run. " if one.changed else ""
+        first = (claim.id, says, published, "", "", in_words(claim), one.verdict)
+        return (*first, "", "", "", "", changed + why, one.scenario)
+    result = row.claim
+    part = deciding(result)
+    theory = "" if result.predicted is None else _of_claim(claim, result.predicted)
+    if result.verdict not in DECIDED:
+        why = f"Open: {result.reason}. {why}".strip()
+    return (
+        *(claim.id, says, published, _measured(one)),
+        interval_text(claim, part) if part else "",
+        *(result.expected or "", one.verdict),
+        trials_text(part) if part else "",
+        _ranges(row.seeds),
+        ", ".join("virtual" if clock is CellClock.SEALED else clock.value for clock in row.clocks),
+        *(theory, why, one.scenario),
+    )
+
+
+def deciding(result: ClaimResult) -> Part | None:
+    """Return the comparison that the verdict stands on: one outside its bound, else an undecided
+    one, else the first; ``None``: nothing was compared."""
+    order = {False: 0, None: 1, True: 2}
+    return min(result.parts, key=lambda part: order[part.holds], default=None)
+
+
+def interval_text(claim: Claim, part: Part) -> str:
+    """Return a comparison's interval with its unit."""
+    if part.low is None or part.high is None:
+        return "unknown"
+    if part.low == part.high:
+        return "exact"
+    if isinstance(claim.expect, Bound):
+        low, high = (format_figure(claim.expect.value.metric, v) for v in (part.low, part.high))
+        return f"{low} – {high}"
+    return f"{format_times(part.low)} – {format_times(part.high)} times"
+
+
+def trials_text(part: Part) -> str:
+    """Return the trials of a comparison, and why one is enough."""
+    words = {Basis.COUNTED: ", counted", Basis.FIXED: ", no seed changes it"}
+    return f"{part.trials}{words.get(part.basis, '')}"
+
+
+def _measured(one: Told) -> str:
+    """Return the measured values with their units."""
+    if one.row is None or one.row.claim.measured is None:
+        return ""
+    values = [format_figure(v.metric, v.measured) for v in one.row.claim.values]
+    said = ", ".join(values[:VALUES]) + (", …" if len(values) > VALUES else "")
+    if one.claim.expect.kind == "ratio":
+        return f"{format_times(one.row.claim.measured)} times ({said})"
+    return said
+
+
+def _of_claim(claim: Claim, value: float) -> str:
+    if claim.expect.kind == "ratio":
+        return f"{format_times(value)} times"
+    return format_figure(claim.values[0].metric, value)
+
+
+def _ranges(seeds: Sequence[int]) -> str:
+    """Return numbers in short form: ``1–4, 9``."""
+    groups: list[list[int]] = []
+    for seed in seeds:
+        if groups and groups[-1][-1] == seed - 1:
+            groups[-1].append(seed)
+        else:
+            groups.append([seed])
+    return ", ".join(f"{g[0]}–{g[-1]}" if len(g) > 1 else str(g[0]) for g in groups)
+
+
+def _runs(data: Data) -> Iterator[str]:
     yield "## The runs"
     yield ""
     yield "| scenario | run | cells | seconds | lab | accelerator | clock | guest |"
     yield "|---|---|---|---|---|---|---|---|"
-    total = 0.0
-    for result in results:
-        run, facts = result.run, result.environment
-        seconds = _at(run.finished or run.started) - _at(run.started)
-        done = sum(cell.outcome == "done" for cell in result.cells)
-        guest = facts.get("guest", {})
-        clocks = ", ".join(sorted({cell.clock for cell in result.cells}))
-        total += seconds
+    for run in data.runs:
         yield (
-            f"| {run.scenario} | {run.started} | {done} of {len(result.cells)} | {seconds:.0f}"
-            f" | {facts.get('lab', '?')} | {facts.get('accelerator', '?')} | {clocks}"
-            f" | Linux {guest.get('kernel', '?')}, {guest.get('mdadm', 'mdadm ?')} |"
+            f"| {run.scenario} | {run.started} | {run.done} of {run.cells} | {run.seconds:.0f}"
+            f" | {run.lab} | {run.accelerator} | {', '.join(run.clocks)}"
+            f" | Linux {run.kernel}, {run.mdadm} |"
         )
     yield ""
-    yield f"{len(results)} scenarios one after another: {total / 60:.0f} minutes."
+    minutes = sum(run.seconds for run in data.runs) / 60
+    yield f"{len(data.runs)} scenarios one after another: {minutes:.0f} minutes."
 
 
 def _at(moment: str) -> float:
     return datetime.fromisoformat(moment).timestamp()
 
 
-def _figure(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value / 1e6:.4g} M" if abs(value) >= 1e5 else f"{value:.4g}"
-
-
-def _plain(verdict: str) -> str:
-    return verdict.replace("_", " ")
+def _flat(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+    return _flat(text).replace("|", "\\|") or "–"
 
 
 def main(words: Sequence[str] | None = None, lab: Command = LAB) -> int:
     """Run the command line; return the exit status."""
-    given = arguments(__doc__).parse_args(words)
+    given = arguments(__doc__, "page").parse_args(words)
     try:
         if given.command == "run":
             paths = catalog.scenarios().values()
             able = [path for path in paths if not wanting(compile_scenario(path))]
-            return run_missing(given.directory.absolute(), able, given.jobs, lab, given.clock)
-        runs = finished([given.directory]).values()
-        results = [result for run in runs if (result := result_of(run)).claims]
-        if not results:
-            raise ValueError(f"'{given.directory}' has no finished run: `run` makes them")
-        text = page(results, reasons_in(REASONS))
-    except (LabError, ValueError) as error:
+            directory = given.directory.absolute()
+            return run_missing(directory, able, given.jobs, lab, given.clock, claims=True)
+        out = given.out or OUT
+        data_at = DATA if given.out is None else out.with_suffix(".json")
+        if given.command == "table":
+            runs = [run_of(run) for run in finished([given.directory]).values()]
+            data = Data(runs=tuple(run for run in runs if run.rows))
+            if not data.runs:
+                raise ValueError(f"'{given.directory}' has no finished run: `run` makes them")
+            text = data.model_dump_json(indent=1, exclude_defaults=True)
+            data_at.write_text(text + "\n", encoding="utf-8")
+        else:
+            data = Data.model_validate(json.loads(data_at.read_text(encoding="utf-8")))
+        out.write_text(page(data, told(data), posts_in(POSTS)), encoding="utf-8")
+    except (LabError, ValueError, OSError) as error:
         print(f"bench.claims: {error}", file=sys.stderr)
         return 2
-    out = given.out or OUT
-    out.write_text(text, encoding="utf-8")
     print(out)
     return 0
 

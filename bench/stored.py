@@ -8,9 +8,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.document import Compiled, compile_scenario
 from lab.core.errors import InputError
 from lab.core.yaml import parse_override
+from lab.model.scenario.document import AutoTrials
+from lab.model.scenario.guest import Clock
 from lab.store import runs as store
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,13 +41,17 @@ def run_missing(
     jobs: str | None = None,
     lab: Command = LAB,
     clock: str | None = None,
+    *,
+    claims: bool = False,
 ) -> int:
     """Run each scenario that has no finished run of its cells; 130 if Ctrl-C stopped one, else 0.
 
-    A stopped run is resumed. A refuted claim or a failed cell does not stop the rest.
+    A stopped run is resumed. A refuted claim or a failed cell does not stop the rest. ``claims``:
+    a run must have the file's claims too, and in virtual time its trials are ``auto``.
     """
     for path in scenarios:
-        runs = _of(path, directory, clock)
+        auto = claims and _virtual(path, clock)
+        runs = _of(path, directory, clock, auto=auto, claims=claims)
         if any(run.load_run().finished for run in runs):
             continue
         where = ["--resume", str(runs[0].directory)] if runs else ["--out", str(directory / "runs")]
@@ -55,6 +61,7 @@ def run_missing(
             str(path.resolve()),
             *where,
             *(["--clock", clock] if clock and not runs else []),
+            *(["--trials", "auto"] if auto else []),
             *(["--jobs", jobs] if jobs else []),
         ]
         print(f"lab {' '.join(words)}", file=sys.stderr, flush=True)
@@ -64,17 +71,31 @@ def run_missing(
     return 0
 
 
-def _of(path: Path, directory: Path, clock: str | None) -> list[store.RunStore]:
-    """Return the runs of a scenario file's present cells, newest first."""
+def _compiled(path: Path, clock: str | None, *, auto: bool = False) -> Compiled:
     overrides = [parse_override(f"guest.clock={clock}")] if clock else []
-    cells = compile_scenario(path, overrides=overrides).cells
+    return compile_scenario(path, overrides=overrides, trials=AutoTrials() if auto else None)
+
+
+def _virtual(path: Path, clock: str | None) -> bool:
+    """Return whether every cell has virtual time, where trials may be ``auto``."""
+    return all(c.guest.clock is Clock.VIRTUAL for c in _compiled(path, clock).cells)
+
+
+def _of(
+    path: Path, directory: Path, clock: str | None, *, auto: bool, claims: bool
+) -> list[store.RunStore]:
+    """Return the runs of a scenario file's present cells, newest first."""
+    wanted = _compiled(path, clock, auto=auto)
+    expected = {claim.id: claim.expect for claim in wanted.scenario.claims}
     found = []
     for run in store.every([directory / "runs"]):
         try:
             stored = run.load_run()
         except InputError:
             continue
-        if stored.scenario == path.stem and tuple(c.cell for c in stored.cells) == cells:
+        same = tuple(first.cell for first, *_ in stored.points) == wanted.cells
+        judged = {claim.id: claim.expect for claim in stored.claims}
+        if stored.scenario == path.stem and same and (not claims or judged == expected):
             found.append(run)
     return found
 
@@ -95,7 +116,7 @@ def arguments(description: str | None, *more: str) -> argparse.ArgumentParser:
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("command", choices=(*more, "run", "table"))
-    parser.add_argument("directory", type=Path)
+    parser.add_argument("directory", type=Path, nargs=None if "page" not in more else "?")
     parser.add_argument("--jobs", help="run: guests at once, as of `lab run`")
     parser.add_argument("--clock", help="run: real or virtual, as of `lab run`")
     parser.add_argument("--out", type=Path, help="table: the file to write")

@@ -16,6 +16,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Final
 
+from lab.analysis.sequential import LEAST
+from lab.model.result.document import Basis, ClaimResult
+from lab.model.scenario.claim import Verdict
 from lab.store.runs import RunStore
 
 PLACE: Final = Path(__file__).parent / "golden" / "runs"
@@ -55,6 +58,19 @@ def files_of(run: Path) -> Iterator[tuple[str, bytes]]:
         if found := TELLTALE.search(data):
             raise ValueError(f"'{path}' has {found[0]!r} in it")
         yield str(path.relative_to(run)), data
+
+
+def unfounded(claim: ClaimResult) -> str:
+    """Why a decided verdict has no ground; empty: it has."""
+    if claim.verdict not in (Verdict.HOLDS, Verdict.REFUTED):
+        return ""
+    said = [part.holds for part in claim.parts]
+    if not said or not (all(said) if claim.verdict is Verdict.HOLDS else False in said):
+        return f"{claim.id} {claim.verdict.value}: {claim.parts}"
+    unknown = [
+        p for p in claim.parts if p.basis in (Basis.SEEDS, Basis.TRIALS) and p.trials < LEAST
+    ]
+    return f"{claim.id} stands on too few trials: {unknown}" if unknown else ""
 
 
 def unpacked(name: str, parent: Path) -> RunStore:

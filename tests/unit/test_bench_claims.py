@@ -1,7 +1,8 @@
-"""The table of claims from measured runs, and the runs that are missing."""
+"""The document of the posts' claims, from measured runs, and the runs that are missing."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,88 +10,177 @@ from typing import Any
 import pytest
 
 from bench import claims
-from bench.claims import ROWS, page, reasons_in, row_of, unexplained, untested
+from bench.claims import Data, Told, cells, page, posts_in, surprises, told
 from bench.stored import finished, run_missing
-from lab.compile.scenario.document import compile_scenario
-from lab.core.errors import InputError
-from lab.model.result.document import ClaimResult
+from lab.model.result.document import Basis, CellClock, ClaimResult, ComparedValue, Part
+from lab.model.scenario.claim import Claim
 from lab.plugins import catalog
-from lab.results.documents import result_of
 from tests.fakes import stored_run
-from tests.kept import unpacked
+from tests.kept import unfounded
+
+EVERY = told(Data(runs=()))
+POSTS = posts_in(claims.POSTS)
+PARTS = {"measured": 2.0, "low": 1.5, "high": 3.0, "at_least": 1.0, "trials": 6, "basis": "seeds"}
 
 
-def claim(name: str, verdict: str = "holds", **more: Any) -> ClaimResult:
-    data = {"id": name, "says": f"{name} is\n so", "verdict": verdict, "reason": "it is", **more}
-    return ClaimResult.model_validate(data)
+def made(verdict: str = "holds", name: str = "S004-9", **more: Any) -> Told:
+    """A claim of a shipped scenario with a result."""
+    (one,) = [one for one in EVERY if one.claim.id == name]
+    values = tuple(
+        ComparedValue(workload=v.workload, metric=v.metric, cell="c", measured=n)
+        for n, v in zip((147.0, 131.0), one.claim.values, strict=False)
+    )
+    parts = (Part.model_validate({**PARTS, **more.pop("part", {})}),)
+    base = {"id": name, "says": "s", "measured": 1.126, "values": values, "parts": parts}
+    result = ClaimResult.model_validate({**base, "verdict": verdict, **more})
+    row = claims.Row(
+        claim=result, clocks=(CellClock.SEALED,), seeds=(1, 2, 3, 9), expect=one.claim.expect
+    )
+    return one.model_copy(update={"row": row})
 
 
-@pytest.mark.parametrize(
-    ("name", "row"),
-    [
-        ("S004-1", "S004-1"),
-        ("S004-11", "S004-11"),
-        ("S004-11-growth", "S004-11"),
-        ("S004-layouts-write", ""),
-        ("S001-m", "S001-m"),
-        ("DEG-1", ""),
-        ("S0041", ""),
-    ],
-)
-def test_a_claim_belongs_to_a_row_by_its_id(name: str, row: str) -> None:
-    assert row_of(name) == row
+def columns(one: Told) -> dict[str, str]:
+    return dict(zip(claims.HEADS, cells(one), strict=True))
 
 
-def test_every_row_has_a_claim_and_no_id_is_used_twice() -> None:
-    compiled = [compile_scenario(path) for path in catalog.scenarios().values()]
-    ids = [c.id for each in compiled for c in each.scenario.claims]
-    assert set(ROWS) <= {row_of(name) for name in ids}
+def changed(every: list[Told], *with_: Told) -> list[Told]:
+    new = {one.claim.id: one for one in with_}
+    return [new.get(one.claim.id, one) for one in every]
+
+
+def test_no_id_is_used_twice_and_a_post_s_claims_are_not_ours() -> None:
+    ids = [one.claim.id for one in EVERY]
     assert sorted(ids) == sorted(set(ids))
+    assert {one.post for one in EVERY} == {*POSTS, ""}
+    assert {one.post for one in EVERY if one.claim.ours or one.claim.source} == {""}
+    assert {one.post for one in EVERY if one.claim.quote} == {*POSTS}
 
 
-def test_the_page_has_a_line_for_each_claim_with_its_figures(tmp_path: Path) -> None:
-    result = result_of(unpacked("raid5-parity-last", tmp_path))
-    said = {each.id: {each.verdict.value: "So | so."} for each in result.claims}
-    made = page([result], said)
-    for each in result.claims:
-        (line,) = [line for line in made.splitlines() if line.startswith(f"| {each.id} |")]
-        assert line.endswith(" So \\| so. | raid5-parity-last |") or "So | so." in line
-        assert f"| {each.verdict.value.replace('_', ' ')} |" in line
-        assert claims._figure(each.measured) in line
-    assert "| raid5-parity-last | 2026-11-22T02:56:50+00:00 | 3 of 3 | 38 |" in made
-    assert " | tcg | real | Linux" in made or " | kvm | real | Linux" in made
+def test_a_row_has_units_interval_trials_seeds_clock_and_mechanism() -> None:
+    found = columns(made())
+    assert found["measured"] == "1.126 times (147/s, 131/s)"
+    assert found["interval"] == "1.500 – 3 times"
+    assert found["verdict"] == "holds"
+    assert found["trials"] == "6"
+    assert found["seeds"] == "1–3, 9"
+    assert found["clock"] == "virtual"
+    assert found["mechanism"].startswith("A read at an arbitrary offset")
+    assert found["scenario"] == "raid5-chunk-seek"
+    assert "“" in found["says"]
+    assert columns(made(part={"basis": Basis.COUNTED, "trials": 1}))["trials"] == "1, counted"
+    assert columns(made(part={"low": 2.0, "high": 2.0}))["interval"] == "exact"
+    assert columns(made(part={"low": None, "high": None}))["interval"] == "unknown"
+    bound = {"low": 10e6, "high": 11e6, "at_least": 9e6}
+    assert columns(made(name="S004-1", part=bound))["interval"] == "10.0 MB/s – 11.0 MB/s"
 
 
-def test_sentences_are_kept_by_claim_and_verdict(tmp_path: Path) -> None:
-    path = tmp_path / "r.yaml"
-    assert reasons_in(path) == {}
-    path.write_text("S000-5:\n  refuted: >-\n    A bit that is set\n    costs nothing.\n")
-    assert reasons_in(path) == {"S000-5": {"refuted": "A bit that is set costs nothing."}}
-    found = [("s", claim("S000-5", "refuted")), ("s", claim("S000-4", "refuted"))]
-    assert unexplained(found, reasons_in(path)) == ["S000-4 (refuted)"]
-    assert unexplained([("s", claim("DEG-1", "refuted"))], {}) == []
+def test_an_open_claim_says_what_it_would_take() -> None:
+    found = columns(made("inconclusive", reason="too close to tell; 8 trials are needed"))
+    assert found["mechanism"].startswith("Open: too close to tell; 8 trials are needed. A read")
 
 
-@pytest.mark.parametrize("text", ["- a", "S000-5: so", "S000-5: {false: so}", "a: [b"])
-def test_sentences_without_a_verdict_are_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "r.yaml"
-    path.write_text(text)
-    with pytest.raises((ValueError, InputError), match=r"r\.yaml"):
-        reasons_in(path)
+def test_what_was_not_run_says_so_and_what_would_confirm_it() -> None:
+    (one,) = [one for one in EVERY if one.claim.id == "S004-9"]
+    found = columns(one)
+    assert (found["verdict"], found["measured"], found["trials"]) == ("not run", "", "")
+    assert found["holds if"] == "at least 1 times"
 
 
-def test_the_checkout_explains_claims_that_exist() -> None:
-    compiled = [compile_scenario(path) for path in catalog.scenarios().values()]
-    assert reasons_in(claims.REASONS).keys() <= {c.id for x in compiled for c in x.scenario.claims}
+def test_the_summary_counts_the_posts_claims_and_names_the_farthest_refuted_ones() -> None:
+    out = {"at_least": 10.0}  # the interval ends at 3: a factor of 3.33
+    less = {"at_least": 4.0}
+    every = changed(
+        EVERY,
+        made("refuted", "S004-9", part=less),
+        made("refuted", "S004-9-64K", part=out),
+        made("refuted", "S003-5", part=less),
+        made("inconclusive", "S003-1"),
+        made("holds", "S004-1"),
+        made("refuted", "S004-7", part={"at_least": 1000.0}),  # ours
+    )
+    text = page(Data(runs=()), every, POSTS)
+    total = sum(bool(one.post) for one in EVERY)
+    assert f"Of {total} claims of the posts 1 hold, 3 are refuted, and {total - 4} are open" in text
+    found = [(one.claim.id, round(factor, 2)) for one, factor in surprises(every[:])]
+    assert ("S004-9-64K", 3.33) in found
+    posts_only = surprises([one for one in every if one.post])
+    assert [one.claim.id for one, _ in posts_only] == ["S004-9-64K", "S003-5"]
+    assert "- **S004-9-64K**, “" in text
+    assert "- **S004-7**" not in text
 
 
-def test_a_row_is_tested_when_one_of_its_parts_is() -> None:
-    whole = [("s", claim(row)) for row in ROWS]
-    assert untested(whole) == {}
-    part = [("s", claim("S003-3-read", "not_tested")), ("s", claim("S003-3-sync", "refuted"))]
-    rest = [each for each in whole if each[1].id != "S003-3"]
-    assert untested(rest + part) == {}
-    assert untested(rest + part[:1]) == {"S003-3": "it is"}
+def test_a_post_has_its_question_its_answer_and_what_differs() -> None:
+    text = page(Data(runs=()), changed(EVERY, made("holds", "S004-9")), POSTS)
+    for post in POSTS.values():
+        assert f"**Question.** {post.question}" in text
+        assert len(post.answer) <= 2
+        assert " ".join(post.differs.split()) in text
+    assert "faster with the larger chunk: 147/s with 512 KiB, and 131/s with 64 KiB." in text
+    ours = text.partition("## Our own claims")[2]
+    assert "| S004-7 |" in ours
+    assert "| S004-9 |" not in ours
+
+
+def test_sentences_of_posts_are_checked_as_those_of_scenarios(tmp_path: Path) -> None:
+    known = {one.claim.id: one.claim for one in EVERY}
+    for post in POSTS.values():
+        for name, sentences in post.answer.items():
+            claim = Claim.model_validate({**dict(known[name]), **sentences})
+            assert claim.key
+    path = tmp_path / "p.yaml"
+    path.write_text("S000: {title: a, question: b, answer: {}}\n")
+    with pytest.raises(ValueError, match=r"p\.yaml': differs: "):
+        posts_in(path)
+
+
+def test_a_stored_run_gives_its_rows_again_from_the_file(tmp_path: Path) -> None:
+    stored_run(tmp_path / "runs")
+    out = tmp_path / "c.md"
+    assert claims.main(["table", str(tmp_path), "--out", str(out)]) == 0
+    text = out.read_text()
+    assert "| S004-1 | Five disks with parity-last write 10 MB/s (“" in text
+    assert "| raid5-parity-last | 2025-06-10T12:00:00+00:00 | 2 of 3 | 120 |" in text
+    assert claims.main(["page", "--out", str(out)]) == 0
+    assert out.read_text() == text
+    data = json.loads(out.with_suffix(".json").read_text())
+    for row in data["runs"][0]["rows"]:
+        if row["claim"]["id"] == "S004-1":
+            row["expect"]["near"] = 9e6
+    out.with_suffix(".json").write_text(json.dumps(data))
+    assert claims.main(["page", "--out", str(out)]) == 0
+    (line,) = [line for line in out.read_text().splitlines() if line.startswith("| S004-1 |")]
+    assert "| not run |" in line
+    assert "| Its bound was changed after its last run. " in line
+
+
+# -- the document in the repository
+
+DOCUMENT = Data.model_validate(json.loads(claims.DATA.read_text(encoding="utf-8")))
+
+
+def test_no_verdict_of_the_document_stands_on_too_little() -> None:
+    rows = [row for run in DOCUMENT.runs for row in run.rows]
+    assert rows
+    assert [why for row in rows if (why := unfounded(row.claim))] == []
+
+
+def test_the_document_has_the_rows_of_its_data() -> None:
+    lines = claims.OUT.read_text(encoding="utf-8").splitlines()
+    for one in told(DOCUMENT):
+        if one.row is not None:
+            (line,) = [line for line in lines if line.startswith(f"| {one.claim.id} |")]
+            found, whole = columns(one), line.replace("\\|", "/").split(" | ")
+            assert whole[6] == found["verdict"], one.claim.id
+            assert whole[3:5] == [found[h] or "–" for h in ("measured", "interval")]
+            assert whole[7:10] == [found[h] or "–" for h in ("trials", "seeds", "clock")]
+
+
+def test_a_verdict_without_a_row_in_the_data_is_not_in_the_document() -> None:
+    known = {row.claim.id: row.claim.verdict.value for run in DOCUMENT.runs for row in run.rows}
+    for line in claims.OUT.read_text(encoding="utf-8").splitlines():
+        whole = line.strip("| ").replace("\\|", "/").split(" | ")
+        if len(whole) == len(claims.HEADS) and whole[6] in ("holds", "refuted"):
+            assert known.get(whole[0]) == whole[6]
 
 
 # -- running
@@ -139,6 +229,25 @@ def test_a_run_with_another_clock_does_not_count(tmp_path: Path, lab: tuple[str,
     assert run_missing(tmp_path, [PATH], lab=lab, clock="virtual") == 130
     wanted = f"run scenario {PATH.resolve()} --out {tmp_path / 'runs'} --clock virtual\n"
     assert (tmp_path / "said").read_text() == wanted
+
+
+def test_claims_in_virtual_time_get_as_many_trials_as_decide_them(
+    tmp_path: Path, lab: tuple[str, ...]
+) -> None:
+    assert run_missing(tmp_path, [PATH], lab=lab, clock="virtual", claims=True) == 130
+    assert (tmp_path / "said").read_text().endswith(" --clock virtual --trials auto\n")
+    assert run_missing(tmp_path, [PATH], lab=lab, claims=True) == 130
+    assert "--trials" not in (tmp_path / "said").read_text().splitlines()[1]
+
+
+def test_a_run_that_judged_other_bounds_is_repeated(tmp_path: Path, lab: tuple[str, ...]) -> None:
+    stored_run(tmp_path / "runs")
+    assert run_missing(tmp_path, [PATH], lab=lab, claims=True) == 0
+    other = tmp_path / PATH.name
+    other.write_text(PATH.read_text().replace("= 13.4MB/s ±", "= 13.5MB/s ±"))
+    assert other.read_text() != PATH.read_text()
+    assert run_missing(tmp_path, [other], lab=lab) == 0
+    assert run_missing(tmp_path, [other], lab=lab, claims=True) == 130
 
 
 def test_without_a_run_there_is_no_table(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from lab.analysis.sequential import LEAST
 from lab.model.result.document import Basis, ClaimResult, Part, Result
 from lab.model.scenario.claim import Verdict
 from lab.results.documents import result_of
@@ -40,7 +39,7 @@ def test_a_kept_run_gives_its_result_again_and_says_nothing_of_its_place(
 @pytest.mark.parametrize("name", kept.NAMES)
 def test_no_verdict_stands_on_an_interval_that_crosses_its_bound(name: str, tmp_path: Path) -> None:
     claims = result_of(kept.unpacked(name, tmp_path)).claims
-    assert [why for claim in claims if (why := unfounded(claim))] == []
+    assert [why for claim in claims if (why := kept.unfounded(claim))] == []
     assert any(claim.parts for claim in claims)
 
 
@@ -55,8 +54,12 @@ def test_a_verdict_without_ground_is_found() -> None:
     def claim(verdict: Verdict, *parts: Part) -> ClaimResult:
         return ClaimResult(id="a", says="b", verdict=verdict, parts=parts)
 
-    assert unfounded(claim(holds, inside)) == unfounded(claim(refuted, inside, outside)) == ""
-    assert unfounded(claim(Verdict.INCONCLUSIVE, crossing)) == ""
+    assert (
+        kept.unfounded(claim(holds, inside))
+        == kept.unfounded(claim(refuted, inside, outside))
+        == ""
+    )
+    assert kept.unfounded(claim(Verdict.INCONCLUSIVE, crossing)) == ""
     for wrong in (
         claim(holds, inside, crossing),
         claim(holds, outside),
@@ -65,22 +68,9 @@ def test_a_verdict_without_ground_is_found() -> None:
         claim(holds, single.model_copy(update={"basis": Basis.TRIALS})),
         claim(holds),
     ):
-        assert unfounded(wrong)
+        assert kept.unfounded(wrong)
     fixed = single.model_copy(update={"basis": Basis.FIXED})
-    assert unfounded(claim(holds, fixed)) == ""
-
-
-def unfounded(claim: ClaimResult) -> str:
-    """Why a decided verdict has no ground; empty: it has."""
-    if claim.verdict not in (Verdict.HOLDS, Verdict.REFUTED):
-        return ""
-    said = [part.holds for part in claim.parts]
-    if not said or not (all(said) if claim.verdict is Verdict.HOLDS else False in said):
-        return f"{claim.id} {claim.verdict.value}: {claim.parts}"
-    unknown = [
-        p for p in claim.parts if p.basis in (Basis.SEEDS, Basis.TRIALS) and p.trials < LEAST
-    ]
-    return f"{claim.id} stands on too few trials: {unknown}" if unknown else ""
+    assert kept.unfounded(claim(holds, fixed)) == ""
 
 
 def figures(result: Result) -> dict[tuple[str, str, str], tuple[float, ...]]:

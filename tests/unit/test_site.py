@@ -95,8 +95,20 @@ def test_links_lead_to_pages_of_the_site(tmp_path: Path, link: str, there: str) 
     assert made.pages["index.md"] == f"# R\n\n{there}\n"
 
 
+CLAIMS = """\
+| claim | says | verdict | trials |
+|---|---|---|---|
+| S001-3 | mke2fs takes longer | refuted | 4 |
+
+| scenario | run | cells | seconds | lab | accelerator | clock | guest |
+|---|---|---|---|---|---|---|---|
+| bitmap-mkfs | 2026-11-22T19:05:15+00:00 | 3 of 3 | 95 | 0.1.0 | tcg | sealed | Linux 6.1.0 |
+"""
+"""Parts of docs/claims.md."""
+
+
 def test_every_scenario_has_its_question_source_claims_and_command() -> None:
-    pages = gallery((ROOT / "docs/claims.md").read_text(encoding="utf-8"))
+    pages = gallery(CLAIMS)
     names = {path.stem for path in (ROOT / "scenarios").glob("*.yaml")}
     assert set(pages) == {f"{name}.md" for name in names} | {"index.md"}
     assert all(f"[{name}]({name}.md)" in pages["index.md"] for name in names)
@@ -117,7 +129,7 @@ def test_pages_follow_the_list_of_documents(tmp_path: Path) -> None:
 
 
 def test_the_claims_link_to_their_scenarios() -> None:
-    assert "| [bitmap-mkfs](scenarios/bitmap-mkfs.md) |" in whole().pages["claims.md"]
+    assert "| [raid5-parity-last](scenarios/raid5-parity-last.md) |" in whole().pages["claims.md"]
 
 
 def test_options_do_not_break() -> None:
