@@ -32,11 +32,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return distribution.Scheduling(config, log)
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.name in distribution.INTEGRATION:
-            item.add_marker("integration")
     items.sort(key=lambda item: distribution.order(item.nodeid))
 
 

@@ -25,19 +25,6 @@ LONG = (
 """Files without guests that begin first, the longest first, so that no process is left with one of
 them at the end."""
 
-INTEGRATION = (
-    *("test_silence.py", "test_docs.py", "test_hostile.py", "test_drive_core.py", "test_cache.py"),
-    *("test_disk_timing.py", "test_disk_server.py", "test_pytest_plugin.py", "test_report_page.py"),
-    *("test_theory_mechanism.py", "test_theory_virtual.py", "test_realdisks_race.py"),
-    *("test_profile.py", "test_profile_use.py", "test_deadlines.py", "test_suite_logs.py"),
-    *("test_damage.py", "test_matrix_run.py", "test_without_libvirt.py", "test_under_way.py"),
-    *("test_explain.py", "test_charts.py", "test_bench.py", "test_watchdog.py"),
-    *("test_cli.py", "test_progress.py", "test_report.py", "test_cluster.py", "test_suites.py"),
-    *("test_program.py", "test_file_tree.py", "test_expired_archive.py"),
-)
-"""Files that have the marker ``integration``: they start servers and other programs, wait, or
-compute for seconds. They take three quarters of the unit tests' time; `make test` runs them."""
-
 
 def group(nodeid: str) -> str:
     """Return the group that a test belongs to: one of the three above, or its file."""

@@ -28,7 +28,7 @@ trap 'kill "$linters" || true; exit 130' INT
 trap 'kill "$linters" || true; exit 143' TERM
 
 tests=0
-.venv/bin/python -m pytest -q -n 2 -m "not guest and not slow and not packaging and not browser and not integration" "$@" || tests=1
+.venv/bin/python -m pytest -q -n 2 -o testpaths=tests/unit -m "not guest and not slow" "$@" || tests=1
 lints=0
 wait "$linters" || lints=1
 trap - INT TERM

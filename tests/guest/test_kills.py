@@ -3,7 +3,8 @@
 What is hit when comes from a seed: SIGKILL or SIGSTOP. A hit waits for a phase of a cell to begin,
 and then for a part of the time that this phase took in a reference run; several hit the same run,
 one after the other, and each is checked before the next. The limits are a fifth of what they are
-(``LAB_LIMITS``). A host of a cluster is hit in ``tests/unit/test_cluster.py``, where cells sleep.
+(``LAB_LIMITS``). A host of a cluster is hit in
+``tests/integration/test_cluster.py``, where cells sleep.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ import pytest
 from tests.distribution import (
     ALONE,
     GUESTS,
-    INTEGRATION,
     LONG,
     SEALED,
     Scheduling,
@@ -25,10 +24,10 @@ TESTS = [
     *(f"tests/guest/test_trouble.py::test_{n}" for n in range(7)),
     *(f"tests/guest/test_live_guest.py::test_{n}" for n in range(5)),
     *(f"tests/guest/test_reproduce.py::test_{n}" for n in range(2)),
-    *(f"tests/unit/test_docs.py::test_{n}" for n in range(6)),
+    *(f"tests/integration/test_docs.py::test_{n}" for n in range(6)),
     *(f"tests/unit/test_units.py::test_{n}" for n in range(30)),
-    *(f"tests/unit/test_wheel.py::test_{n}" for n in range(1)),
-    *(f"tests/unit/test_realdisks_race.py::test_{n}" for n in range(3)),
+    *(f"tests/integration/test_wheel.py::test_{n}" for n in range(1)),
+    *(f"tests/integration/test_realdisks_race.py::test_{n}" for n in range(3)),
     *(f"tests/guest/test_real_disks.py::test_{n}" for n in range(4)),
     *(f"tests/guest/test_main_job.py::test_{n}" for n in range(5)),
 ]
@@ -106,5 +105,5 @@ def test_guests_of_each_clock_are_a_group() -> None:
 
 
 def test_long_files_exist() -> None:
-    for name in (*LONG, *INTEGRATION):
-        assert Path(__file__).with_name(name).exists()
+    for name in LONG:
+        assert list(Path(__file__).parents[1].glob(f"*/{name}"))

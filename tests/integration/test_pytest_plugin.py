@@ -120,7 +120,6 @@ def test_a_run_that_failed_fails_every_claim_with_one_sentence(
     assert len(engine.read_text().splitlines()) == 1
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize("words", [("-n", "2"), ("-n", "2", "--dist", "loadgroup")])
 def test_several_processes_run_a_scenario_once(
     pytester: pytest.Pytester, engine: Path, words: tuple[str, ...]

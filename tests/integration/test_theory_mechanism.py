@@ -26,7 +26,7 @@ from lab.md.theory.throttle import EventQueue
 from lab.model.scenario.drive import HardDrive, SolidStateDrive, integers
 from lab.plugins.disks.hdd import PRESETS as HDD
 from lab.plugins.disks.ssd import PRESETS as SSD
-from tests.unit.test_drive_core import SECOND, Arrival, closed_loop, compiled, replayed
+from tests.integration.test_drive_core import SECOND, Arrival, closed_loop, compiled, replayed
 
 GIB, KIB, PAGE = 1 << 30, 1 << 10, 4096
 READ, WRITE = Direction.READ, Direction.WRITE

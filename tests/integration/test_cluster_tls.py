@@ -64,7 +64,6 @@ def up(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
         child.stdout.close()
 
 
-@pytest.mark.integration
 def test_nobody_gets_in_without_the_certificate(lab_home: Path, marks: Path) -> None:
     pytest.importorskip("distributed")
     with up("-m", "lab", "cluster", "local", "2") as (child, line):
@@ -256,7 +255,6 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         cluster_tls.make(tmp_path / "file" / "tls")
 
 
-@pytest.mark.integration
 def test_a_scheduler_says_what_to_copy_and_keeps_its_certificates(lab_home: Path) -> None:
     pytest.importorskip("distributed")
     before = None

@@ -31,9 +31,9 @@ from lab.results.junit import junit_of
 from lab.results.report import page_of
 from lab.run.preparation.suites import check_suites
 from tests.fakes import Cli
+from tests.integration.test_progress import IDS, shown, writing
+from tests.integration.test_suites import SCENARIO, compiled, run, stored, whole
 from tests.suites import blktests_suite, mdadm_suite
-from tests.unit.test_progress import IDS, shown, writing
-from tests.unit.test_suites import SCENARIO, compiled, run, stored, whole
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "workloads"
 LONG = "for i in {1..2000}; do echo line $i; done 2> /dev/null"

@@ -57,8 +57,8 @@ from lab.run.options import RunOptions
 from lab.run.preparation.platforms import Platform
 from lab.store.runs import RunStore, StoredCell, StoredOutcome, StoredRun
 from tests.fakes import SCENARIO, with_matrix
+from tests.integration.test_profile import samples_of
 from tests.sleepers import facts
-from tests.unit.test_profile import samples_of
 
 ROOT = Path(__file__).resolve().parents[2]
 DISK = os.urandom(3 * cluster_files.CHUNK // 2)
@@ -495,7 +495,6 @@ def run_all(
         return found
 
 
-@pytest.mark.integration
 def test_cells_with_a_real_disk_go_to_its_host_one_at_a_time(tmp_path: Path, image: Image) -> None:
     pytest.importorskip("distributed")
     compiled = cells_of(REAL, tmp_path)
@@ -527,7 +526,6 @@ images: [mine]
 LAYOUTS = "  array.layout: [left-symmetric, left-asymmetric, parity-first, parity-last]\n"
 
 
-@pytest.mark.integration
 def test_a_matrix_run_is_complete_though_a_host_of_its_cluster_is_killed(
     tmp_path: Path, home: Path
 ) -> None:
@@ -573,7 +571,6 @@ def test_a_matrix_run_is_complete_though_a_host_of_its_cluster_is_killed(
     assert again <= {p.name.rsplit(".", 2)[0] for p in marks.glob(f"*.{killed}.*")}
 
 
-@pytest.mark.integration
 def test_a_matrix_run_without_a_host_does_not_begin(tmp_path: Path, home: Path) -> None:
     pytest.importorskip("distributed")
     plant()
@@ -604,7 +601,6 @@ def image(away: Away, planted: Image) -> Image:
     return planted
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize(
     "kind",
     [
@@ -671,7 +667,6 @@ TWICE = """\
 """A disk file's format is no input of a sealed cell, so two of the four cells are equal."""
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize(("clock", "computed"), [("virtual", 2), ("real", 8)])
 def test_a_sealed_cell_is_run_once_for_all_who_want_it(
     tmp_path: Path, image: Image, clock: str, computed: int
@@ -763,7 +758,6 @@ def test_a_shared_cell_outlives_the_run_that_asked_first(
         handles("run", shared=shared)
 
 
-@pytest.mark.integration
 def test_a_run_goes_on_where_its_client_died(tmp_path: Path, image: Image) -> None:
     pytest.importorskip("distributed")
     compiled = cells_of(with_matrix(axis(30)), tmp_path)
@@ -772,7 +766,7 @@ def test_a_run_goes_on_where_its_client_died(tmp_path: Path, image: Image) -> No
     program = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from tests.unit import test_cluster as t\n"
+        "from tests.integration import test_cluster as t\n"
         "address, scenario, run, image = sys.argv[1:]\n"
         "compiled = t.compile_scenario(Path(scenario))\n"
         "found = t.image_store._read(Path(image))\n"
@@ -865,7 +859,6 @@ def refused(kind: type[LabError], address: str, image: Image, tmp_path: Path, te
     return str(error.value)
 
 
-@pytest.mark.integration
 def test_a_cluster_that_cannot_is_told_in_sentences(tmp_path: Path, image: Image) -> None:
     pytest.importorskip("distributed")
     name = image.directory.name
@@ -891,7 +884,6 @@ def test_a_cluster_that_cannot_is_told_in_sentences(tmp_path: Path, image: Image
     assert f"no scheduler answers at {address}" in said
 
 
-@pytest.mark.integration
 def test_only_those_with_a_certificate_of_the_cluster_come_in(
     tmp_path: Path, image: Image, home: Path
 ) -> None:
@@ -927,7 +919,6 @@ def test_only_those_with_a_certificate_of_the_cluster_come_in(
     assert all(store.has_cell(cell_id(c)) for c in compiled.cells)
 
 
-@pytest.mark.integration
 def test_a_cluster_here_leaves_nothing_however_it_ends(home: Path) -> None:
     pytest.importorskip("distributed")
     for end in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
@@ -986,7 +977,6 @@ def test_a_client_without_dask_is_told_which_extra_it_is(monkeypatch: pytest.Mon
     assert "raid-lab[cluster]" in missing.value.hint
 
 
-@pytest.mark.integration
 def test_a_run_without_hosts_ends(
     tmp_path: Path, image: Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from lab.host.guest import registry as guests
 from lab.plugins import catalog
 from lab.results.schema import as_text, scenario_schema
 from tests.fakes import SCENARIO, Cli, clean_environment, stored_run
-from tests.unit.test_cli import lab_argv
+from tests.integration.test_cli import lab_argv
 
 LIMIT = 0.5
 """CPU seconds, independent of other load."""

@@ -23,7 +23,7 @@ from lab.report.terminal.disks import profile_page
 from lab.run.preparation.profiles import calibrate
 from tests import loops
 from tests.fakes import Cli
-from tests.unit.test_profile import samples_of
+from tests.integration.test_profile import samples_of
 
 SCENARIO = """\
 title: A disk like mine

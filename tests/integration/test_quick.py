@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from tests.fakes import clean_environment
-from tests.unit.test_cli import lab_argv
+from tests.integration.test_cli import lab_argv
 
 
 def quickest(args: list[str], base: Path, *, enough: float) -> float:
