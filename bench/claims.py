@@ -214,9 +214,9 @@ def _summary(every: Sequence[Told], posts: Mapping[str, Post]) -> Iterator[str]:
     own = [one for one in every if one.post]
     counts = _counts(own)
     yield (
-        f"Of {len(own)} claims of the posts {counts[0]} hold, {counts[1]} are refuted, and"
-        f" {counts[2] + counts[3]} are open ({counts[2]} inconclusive, {counts[3]} not run or not"
-        " tested)."
+        f"The posts make {len(own)} claims. Hold: {counts[0]}. Refuted: {counts[1]}. Open:"
+        f" {counts[2] + counts[3]}, of which {counts[2]} are inconclusive and {counts[3]} were not"
+        " run or not tested."
     )
     yield ""
     yield "| post | claims | hold | refuted | inconclusive | not run |"
@@ -256,19 +256,11 @@ def surprises(claims: Sequence[Told]) -> list[tuple[Told, float]]:
     for one in claims:
         if one.row is None or one.row.claim.verdict is not Verdict.REFUTED:
             continue
-        factor = max(map(_missed, one.row.claim.parts), default=0.0)
+        part = deciding(one.row.claim)
+        factor = exp(_beyond(part)) if part and part.holds is False else 1.0
         if factor > best.get(one.scenario, (one, 1.0))[1]:
             best[one.scenario] = one, factor
     return sorted(best.values(), key=lambda each: -each[1])[:SURPRISES]
-
-
-def _missed(part: Part) -> float:
-    """Return the factor between an interval and its bound; 1: it is not outside of it."""
-    if part.holds is not False or part.low is None or part.high is None:
-        return 1.0
-    pairs = ((part.at_least, part.high), (part.low, part.at_most))
-    logs = [log(a / b) for a, b in pairs if a is not None and b is not None and a > 0 and b > 0]
-    return exp(max(logs, default=0.0))
 
 
 def _answered(post: Post, every: Sequence[Told]) -> tuple[str, ...]:
@@ -335,10 +327,23 @@ def cells(one: Told) -> tuple[str, ...]:
 
 
 def deciding(result: ClaimResult) -> Part | None:
-    """Return the comparison that the verdict stands on: one outside its bound, else an undecided
-    one, else the first; ``None``: nothing was compared."""
+    """Return the comparison that the verdict stands on: the farthest outside its bound, else an
+    undecided one, else the nearest to its bound; ``None``: nothing was compared."""
     order = {False: 0, None: 1, True: 2}
-    return min(result.parts, key=lambda part: order[part.holds], default=None)
+    return min(result.parts, key=lambda p: (order[p.holds], -_beyond(p)), default=None)
+
+
+def _beyond(part: Part) -> float:
+    """Return how far an interval is beyond its bound, as a logarithm; < 0: it is inside."""
+    if part.low is None or part.high is None:
+        return 0.0
+    outside = part.holds is False
+    pairs = (
+        (part.at_least, part.high if outside else part.low),
+        (part.low if outside else part.high, part.at_most),
+    )
+    logs = [log(a / b) for a, b in pairs if a is not None and b is not None and a > 0 and b > 0]
+    return max(logs, default=0.0)
 
 
 def interval_text(claim: Claim, part: Part) -> str:

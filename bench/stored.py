@@ -60,7 +60,7 @@ def run_missing(
             "scenario",
             str(path.resolve()),
             *where,
-            *(["--clock", clock] if clock and not runs else []),
+            *(["--clock", clock] if clock else []),
             *(["--trials", "auto"] if auto else []),
             *(["--jobs", jobs] if jobs else []),
         ]

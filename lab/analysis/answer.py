@@ -18,10 +18,22 @@ _COUNTED: Final = {
 """Each verdict of one claim, and of several."""
 
 
-def verdict_counts(claims: Sequence[ClaimResult]) -> str:
-    """Return how many claims have each verdict, in words; empty: there are none."""
+def verdict_counts(claims: Sequence[ClaimResult], other: str = "") -> str:
+    """Return a sentence with the number of claims of each verdict; empty: there are none.
+
+    ``other``: ``"other "`` if these are not all.
+    """
     counts = {v: sum(claim.verdict is v for claim in claims) for v in Verdict}
-    return ", ".join(f"{n} {_COUNTED[v][n > 1]}" for v, n in counts.items() if n)
+    said = [f"{n} {_COUNTED[v][n > 1]}" for v, n in counts.items() if n]
+    if len(said) > 1:
+        return f"Of {len(claims)} {other}claims {', '.join(said)}."
+    if not said:
+        return ""
+    (verdict,) = {claim.verdict for claim in claims}
+    one, several = _COUNTED[verdict]
+    if len(claims) == 1:
+        return f"The {other or 'one '}claim {one}."
+    return f"All {len(claims)} {other}claims {several}."
 
 
 def answer(question: str, claims: Sequence[Claim], found: Sequence[ClaimResult]) -> Answer:
@@ -127,8 +139,6 @@ def _without_keys(first: Sequence[ClaimResult], found: Sequence[ClaimResult]) ->
         yield _as_claimed(first[0])
     others = [result for result in found if result not in first]
     if others:
-        said = verdict_counts(others)
-        noun = "claim" if len(others) == 1 else "claims"
-        yield f"Of {len(others)} {'other ' if first else ''}{noun} {said}."
+        yield verdict_counts(others, "other " if first else "")
     if failed and not first:
         yield _as_claimed(failed[0])

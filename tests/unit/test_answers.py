@@ -231,6 +231,10 @@ def test_without_key_claims_the_first_claim_answers_and_others_are_counted() -> 
     found = [result(Verdict.HOLDS, "a"), result(Verdict.REFUTED, "b"), result(Verdict.HOLDS, "c")]
     made = answer("Is it?", plain, found)
     assert made.sentences == ("“So” holds: why.", "Of 2 other claims 1 holds, 1 is refuted.")
+    one = answer("Is it?", plain, found[:2])
+    assert one.sentences[1] == "The other claim is refuted."
+    all_ = answer("Is it?", plain, [found[0], found[2], result(Verdict.HOLDS, "d")])
+    assert all_.sentences[1] == "All 2 other claims hold."
     assert made.claims == ("a",)
     tests = answer("Is it?", [], found)  # of a suite
     assert tests.sentences == ("Of 3 claims 2 hold, 1 is refuted.", "“So” is refuted: why.")

@@ -74,6 +74,22 @@ def test_a_row_has_units_interval_trials_seeds_clock_and_mechanism() -> None:
     assert columns(made(name="S004-1", part=bound))["interval"] == "10.0 MB/s – 11.0 MB/s"
 
 
+def test_the_interval_is_that_of_the_comparison_that_decides() -> None:
+    def part(low: float, high: float, least: float = 1.0) -> Part:
+        return Part.model_validate({**PARTS, "low": low, "high": high, "at_least": least})
+
+    def decided(verdict: str, *parts: Part) -> Part | None:
+        return claims.deciding(made(verdict).row.claim.model_copy(update={"parts": parts}))  # type: ignore[union-attr]
+
+    far, near, open_, out, farther = (
+        *(part(3, 4), part(1.1, 9), part(0.5, 2), part(0.5, 0.9), part(0.1, 0.2)),
+    )
+    assert decided("holds", far, near) == near
+    assert decided("inconclusive", near, open_, far) == open_
+    assert decided("refuted", open_, out, farther) == farther
+    assert decided("not_tested") is None
+
+
 def test_an_open_claim_says_what_it_would_take() -> None:
     found = columns(made("inconclusive", reason="too close to tell; 8 trials are needed"))
     assert found["mechanism"].startswith("Open: too close to tell; 8 trials are needed. A read")
@@ -100,7 +116,8 @@ def test_the_summary_counts_the_posts_claims_and_names_the_farthest_refuted_ones
     )
     text = page(Data(runs=()), every, POSTS)
     total = sum(bool(one.post) for one in EVERY)
-    assert f"Of {total} claims of the posts 1 hold, 3 are refuted, and {total - 4} are open" in text
+    said = f"The posts make {total} claims. Hold: 1. Refuted: 3. Open: {total - 4}, of which 1 are"
+    assert said in text
     found = [(one.claim.id, round(factor, 2)) for one, factor in surprises(every[:])]
     assert ("S004-9-64K", 3.33) in found
     posts_only = surprises([one for one in every if one.post])

@@ -15,6 +15,11 @@ from lab.model.scenario.document import AxisValue
 figure: Final = format_figure
 """Formats a value with its unit, by the name of its metric."""
 
+INSIDE: Final = re.compile(
+    r"(?<=\d) (?=(?:[kMGT]?B(?:/s)?|[KMGT]iB(?:/s)?|ms|min|s|h|%|disks?)\b)|(?<=\S) (?=±)"
+)
+"""Spaces within a value, which no line should end at."""
+
 SHOWN: Final = ("throughput", "iops", "seconds")
 """Metrics that reports show; all are in the JSON."""
 

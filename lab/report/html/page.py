@@ -18,7 +18,7 @@ from lab.report.charts.latency import latency_charts
 from lab.report.charts.render import Chart, svg
 from lab.report.charts.values import value_charts
 from lab.report.content.document import Page, PageCell
-from lab.report.content.figures import axes_text, claim_figure, clock_words
+from lab.report.content.figures import INSIDE, axes_text, claim_figure, clock_words
 from lab.report.content.reliability import caveats, reliability
 from lab.report.content.tables import (
     calibrations_table,
@@ -57,7 +57,7 @@ def run_page(page: Page, *, index: str = "") -> str:
         index=index,
         started=when(result.run.started),
         where=where(result),
-        answer=result.answer.sentences,
+        answer=[INSIDE.sub("\N{NO-BREAK SPACE}", s) for s in result.answer.sentences],
         answer_chart=drawn(_first(page)),
         caveats=[*caveats(result)],
         counts=verdict_counts(result.claims),

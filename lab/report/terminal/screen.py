@@ -24,6 +24,7 @@ from lab.model.scenario.claim import Verdict
 from lab.report.content.answer import value_names
 from lab.report.content.document import judged
 from lab.report.content.figures import (
+    INSIDE,
     Row,
     axes_text,
     axis_heads,
@@ -67,16 +68,13 @@ GAP: Final = 2
 
 _JOINT: Final = "\ue000"
 """No-break space from a private use area: rich breaks lines at U+00A0 too."""
-_INSIDE: Final = re.compile(
-    r"(?<=\d) (?=(?:[kMGT]?B(?:/s)?|[KMGT]iB(?:/s)?|ms|min|s|h|%|disks?)\b)|(?<=\S) (?=±)"
-)
 _SENTENCE: Final = re.compile(r"(?<=[.:]) +(?=[A-Z])")
 _SCALED: Final = re.compile(r"\bscaled\b|time scale|(?:multiply|divide) every", re.IGNORECASE)
 
 
 def together(text: str) -> str:
     """Keep values, units and error bars on one line."""
-    return _INSIDE.sub(_JOINT, text)
+    return INSIDE.sub(_JOINT, text)
 
 
 @dataclass(frozen=True, slots=True)
