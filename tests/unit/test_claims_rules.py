@@ -12,7 +12,7 @@ import pytest
 from lab.compile.scenario.document import compile_scenario
 from lab.core.errors import InputError
 from lab.core.yaml import read_file
-from lab.model.scenario.claim import WIDTHS, Claim, Order, Ratio
+from lab.model.scenario.claim import WIDTHS, Claim, Order, Ratio, Same
 from lab.plugins import catalog
 
 NAMES = sorted(catalog.scenarios())
@@ -65,6 +65,8 @@ def wrong(claim: Claim, written: Mapping[str, Any]) -> list[str]:
         and not re.search(r"\d %|\d to \d", claim.why or "")
     ):
         found.append(f"why does not say where the width is from: {text}")
+    if isinstance(claim.expect, Same) and len(claim.expect.values) == 2:
+        found.append(f"two values are compared as a quotient, a = 1 * b: {text}")
     if (numbers := set(re.findall(r"± (10|5)%", text))) != set():
         found.append(f"a width that has a name: {sorted(numbers)} in {text}")
     return found
@@ -134,6 +136,7 @@ claims:
         ("faster than", "significantly faster than", "significant is more than negligible"),
         ("read >= write", "read = 1 * write ± 10%", "a width that has a name"),
         ("read >= write", "read = 1 * write ± 8%", "where the width is from"),
+        ("read >= write", "read = write ± about", "two values are compared as a quotient"),
     ],
 )
 def test_what_a_claim_lacks_is_found(tmp_path: Path, old: str, new: str, problem: str) -> None:
