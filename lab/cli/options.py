@@ -208,9 +208,9 @@ def compile_named(name: str, sets: list[str] | None, trials: str | None = None) 
     return compiled
 
 
-def warn(compiled: Compiled) -> None:
-    """Print a scenario's warnings on standard error."""
-    for sentence in compiled.warnings:
+def warn(*compiled: Compiled) -> None:
+    """Print the scenarios' warnings on standard error, each once."""
+    for sentence in dict.fromkeys(text for one in compiled for text in one.warnings):
         sys.stderr.write(f"lab: {sentence}\n")
 
 

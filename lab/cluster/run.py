@@ -85,6 +85,11 @@ class ClusterExecutor:
 
     # -- the interface that `execute` uses
 
+    @property
+    def at_once(self) -> int:
+        """Most guests in virtual time that run at once, on all hosts."""
+        return max(sum(host.virtual for host in self._able), 1)
+
     def place(self, guest: Guest, progress: images.Progress) -> Platform:
         """Return the client's image and the hosts' accelerator."""
         if guest.kernel is not None and is_file(guest.kernel) and not guest.kernel.endswith(".deb"):
@@ -132,7 +137,8 @@ class ClusterExecutor:
         ``InputError``: no host could ever run one of them. ``HostError``: the scheduler does not
         answer. ``TroubleError``: a cell failed on every host that tried it, or no host remains.
         """
-        given = self._assignment(store, compiled, platforms, jobs=1 if real else self.options.jobs)
+        jobs = 1 if real else self.options.jobs
+        given = self._assignment(store, compiled, platforms, cells, jobs)
         wants = self._wants(cells, platforms)
         sealed = {cell_id(c): c for c in cells if is_sealed(c) and not self.options.unseals(c)}
         inputs = {
@@ -179,14 +185,18 @@ class ClusterExecutor:
         store: RunStore,
         compiled: Compiled,
         platforms: Mapping[tuple[str, str | None], Platform],
+        cells: Sequence[Cell],
         jobs: int | None,
     ) -> Assignment:
+        trials = compiled.scenario.trials
+        auto = isinstance(trials, AutoTrials)
         return Assignment(
             run=f"{store.id}-{token_hex(3)}",  # a resumed run has a new id for the hosts
             scenario=compiled.name,
             document=compiled.portable,
             overridden=tuple(map(dotted, compiled.document.overrides)),
-            trials=_trials(compiled),
+            trials=1 if isinstance(trials, AutoTrials) else trials,
+            seeds=tuple(sorted({cell.seed for cell in cells})) if auto else (),
             programs=cluster.programs(),
             images={image_key(s): p.image.manifest for s, p in platforms.items()},
             accelerator=self.accelerator,
@@ -395,14 +405,3 @@ def joined(to: Door, options: RunOptions, watch: Watch, say: Say) -> Iterator[Cl
             )
         cluster.differing(hosts.values())
         yield ClusterExecutor(link=link, hosts=hosts, options=options, watch=watch, say=say)
-
-
-def _trials(compiled: Compiled) -> int:
-    """Return the trials of each cell; ``InputError``: they are to be added during the run."""
-    trials = compiled.scenario.trials
-    if isinstance(trials, AutoTrials):
-        raise InputError(
-            "trials: auto runs on one host: a cluster's hosts compile the cells before they run",
-            hint="give a number, as in --trials 4, or remove --cluster",
-        )
-    return trials

@@ -158,7 +158,8 @@ def _compiled(given: Assignment) -> Compiled:
     path = Path(f"{given.scenario}.yaml")
     overridden: dict[Path_, str] = {tuple(name.split(".")): name for name in given.overridden}
     document = Document(source=str(path), data=given.document, overrides=overridden)
-    return compile_document(path, document, trials=given.trials)
+    compiled = compile_document(path, document, trials=given.trials)
+    return compiled.with_seeds(given.seeds) if given.seeds else compiled
 
 
 def _offered(cell: Cell, disks: Sequence[str]) -> bool:

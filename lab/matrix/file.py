@@ -17,7 +17,7 @@ from lab.compile.scenario.document import Compiled, compile_scenario
 from lab.core.errors import InputError
 from lab.core.yaml import Document, Override, override, read_file, validate
 from lab.model.matrix.file import Exclude, Matrix, ScenarioEntry
-from lab.model.scenario.document import Cell
+from lab.model.scenario.document import Cell, Trials
 from lab.model.scenario.guest import Clock, Guest
 from lab.plugins import catalog
 
@@ -143,12 +143,12 @@ class _Scenarios:
         return catalog.scenario_path(name)
 
     def _compiled(
-        self, path: Path, trials: int | None, overrides: tuple[Override, ...]
+        self, path: Path, trials: Trials | None, overrides: tuple[Override, ...]
     ) -> Compiled:
         """As ``compile_scenario``; scenarios that differ only in guests are compiled once."""
         guests = tuple(one for one in overrides if _changes_guest_alone(one))
         others = tuple(one for one in overrides if not _changes_guest_alone(one))
-        key = json.dumps([str(path), trials, [one.text for one in others]])
+        key = json.dumps([str(path), str(trials), [one.text for one in others]])
         if key not in self._known:
             try:
                 self._known[key] = compile_scenario(path, overrides=others, trials=trials)

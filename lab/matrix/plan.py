@@ -301,7 +301,7 @@ def _past(run: RunStore) -> tuple[frozenset[str], PastRun] | None:
         verdicts={claim.id: claim.verdict for claim in result.claims},
         failed=any(cell.outcome is not Outcome.DONE for cell in result.cells),
     )
-    return frozenset(digest_of(cell.id) for cell in stored.cells), past
+    return frozenset(digest_of(first.id) for first, *_ in stored.points), past
 
 
 def _took(started: str, finished: str, result: Result) -> float:

@@ -55,6 +55,8 @@ class Assignment(Model):
     overridden: tuple[str, ...] = ()
     """Fields that a ``--set`` or profile gave: what they make unused is no error."""
     trials: int
+    seeds: tuple[int, ...] = ()
+    """With ``trials: auto``: seeds of the cells, which have one trial each."""
     programs: dict[str, str] = Field(default_factory=dict)
     """Versions that must be equal on the client and every host."""
     images: dict[str, ImageManifest]

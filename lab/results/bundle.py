@@ -99,7 +99,8 @@ def bundle_of(run: RunStore, stored: StoredCell) -> dict[str, str]:
                     files[name] = (SOURCES / name).read_text(encoding="utf-8")
             case _:
                 pass
-    result = next(c for c in result_of(run).cells if c.id == stored.id)
+    first = next(seeds[0] for seeds in about.points if stored in seeds)
+    result = next(c for c in result_of(run).cells if c.id == first.id)
     script = as_script(plan).replace(str(SOURCES / "drive"), f"{_HERE}/drive")
     image = stored.cell.guest.image
     recipe = catalog.image_recipes().get(image)
@@ -127,7 +128,7 @@ def bundle_of(run: RunStore, stored: StoredCell) -> dict[str, str]:
         image=f"image.yaml      the recipe of the guest image; `lab image build {image}` makes it\n"
         if recipe
         else "",
-        command=printable(_command(stored, about)),
+        command=printable(_command(stored, first, about)),
         accelerator=_line(str(about.environment.get("accelerator", "unknown")).upper()),
     )
     return files
@@ -163,10 +164,11 @@ def _plan(stored: StoredCell, about: StoredRun) -> tuple[Plan, tuple[str, ...]]:
     return plan, ("disk.qcow2", "kernel", "initrd") if direct else ("disk.qcow2",)
 
 
-def _command(stored: StoredCell, about: StoredRun) -> str:
+def _command(stored: StoredCell, first: StoredCell, about: StoredRun) -> str:
     sets = [*about.overrides, "matrix={}"]
     sets += [f"{name}={json.dumps(value)}" for name, value in stored.cell.axes.items()]
     words = ["lab", "run", "scenario", "./scenario.yaml"]
     for text in sets:
         words += ["--set", text]
-    return shlex.join([*words, "--trials", str(stored.cell.trials)])
+    seed = ("--seed", str(stored.cell.seed)) if stored.cell.seed != first.cell.seed else ()
+    return shlex.join([*words, *seed, "--trials", str(stored.cell.trials)])

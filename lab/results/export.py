@@ -35,7 +35,7 @@ def export(run: RunStore, form: Form, out: Path, cell: str | None) -> list[Path]
     ``InputError``: ``out`` exists, or the run has nothing in this format.
     """
     stored = run.load_run()
-    chosen = [c for c in stored.cells if cell is None or c.id == cell]
+    chosen = [seeds for seeds in stored.points if cell is None or cell in [c.id for c in seeds]]
     if not chosen:
         raise InputError(f"'{run.id}' has no cell '{cell}' (there are: {_ids(stored.cells)})")
     if form is Form.JUNIT:
@@ -51,8 +51,10 @@ def export(run: RunStore, form: Form, out: Path, cell: str | None) -> list[Path]
                 "a bundle is of one cell",
                 hint=f"say which with --cell: {_ids(stored.cells)}",
             )
-        return untrusted.write_tree(bundle_of(run, chosen[0]), out)
-    cells = {c.id: c.cell for c in chosen}
+        (seeds,) = chosen
+        one = next((c for c in seeds if c.id == cell), seeds[0])
+        return untrusted.write_tree(bundle_of(run, one), out)
+    cells = {first.id: first.cell for first, *_ in chosen}
     rows = list(_rows(result_of(run), cells))
     archive.write_table(rows, out, form.value)
     return [out]

@@ -30,19 +30,23 @@ MIXED = ("rw", "readwrite", "randrw")
 
 
 @understood
-def fio_tree(run: RunStore, cells: Sequence[StoredCell]) -> dict[str, str]:
-    """Return text by path; ``InputError``: no cell used fio; ``ToolError``: output is
-    unreadable."""
+def fio_tree(run: RunStore, cells: Sequence[Sequence[StoredCell]]) -> dict[str, str]:
+    """Return text by path; ``InputError``: no cell used fio; ``ToolError``: output is unreadable.
+
+    Each of ``cells`` is a cell, with ``trials: auto`` followed by its further trials.
+    """
     found: dict[str, str] = {}
-    for stored in cells:
-        finished = run.load_cell(stored.id)
-        if finished is None or finished.outcome.outcome is not Outcome.DONE:
+    for stored, *more in cells:
+        ended = [run.load_cell(one.id) for one in (stored, *more)]
+        done = [one for one in ended if one and one.outcome.outcome is Outcome.DONE]
+        if not done:
             continue
         cut = cut_short(stored.cell)
         for workload in stored.cell.workloads:
             if workload.tool == "fio" and workload.name not in cut:
                 trials = [
-                    finished.raw.get(f"{workload.name}.{trial}.stdout.txt", "")
+                    one.raw.get(f"{workload.name}.{trial}.stdout.txt", "")
+                    for one in done
                     for trial in range(1, stored.cell.trials + 1)
                 ]
                 files = list(_files(_target(stored.cell), workload, trials))

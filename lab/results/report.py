@@ -49,8 +49,8 @@ def page_of(store: RunStore, lab: str = "lab") -> Page:
         overrides=run.overrides,
         claims=run.claims,
         cells=tuple(
-            _cell(store, stored, results[stored.id], [t for t in tests if t.cell == stored.id])
-            for stored, *_ in run.points
+            _cell(store, seeds, results[seeds[0].id], [t for t in tests if t.cell == seeds[0].id])
+            for seeds in run.points
         ),
         better={
             f"{workload.name}.{metric.name}": metric.better
@@ -71,20 +71,22 @@ def page_of(store: RunStore, lab: str = "lab") -> Page:
 
 
 def _cell(
-    store: RunStore, stored: StoredCell, result: CellResult, tests: Sequence[SuiteTest]
+    store: RunStore, seeds: Sequence[StoredCell], result: CellResult, tests: Sequence[SuiteTest]
 ) -> PageCell:
-    directory = store.cell_directory(stored.id)
-    raw = store.raw(directory)
+    """Return a cell; ``seeds``: it, and with ``trials: auto`` its further trials."""
+    stored = seeds[0]
+    raws = [store.raw(store.cell_directory(one.id)) for one in seeds]
+    raw = raws[0]
     explained = explanations(stored.cell, measure.busy_shares(stored.cell, raw))
-    procedure = store.load_procedure(directory)
-    failures = [_attempt(store, path) for path in store.attempts(stored.id)]
+    procedure = store.load_procedure(store.cell_directory(stored.id))
+    failures = [_attempt(store, path) for one in seeds for path in store.attempts(one.id)]
     if result.outcome in (Outcome.FAILED, Outcome.LOST):
         failures.append(
             Attempt(
                 name="the cell itself",
                 outcome=result.outcome,
                 reason=result.reason,
-                evidence=_evidence(raw),
+                evidence=_evidence(_failed_raw(store, seeds, raws)),
             )
         )
     failures += [_failed(t) for t in tests if t.test.ending in ("failed", "unfinished")]
@@ -92,11 +94,26 @@ def _cell(
         result=result,
         cell=stored.cell,
         explanations=tuple(beside(e, result) for e in explained),
-        series=measure.series(stored.cell, raw),
+        series=tuple(
+            one if len(seeds) == 1 else one.model_copy(update={"trial": number})
+            for number, (seed, own) in enumerate(zip(seeds, raws, strict=True), 1)
+            for one in measure.series(seed.cell, own)
+        ),
         sync=measure.sync_seen(stored.cell, raw),
         commands=cell_script(procedure) if procedure else "",
         failures=tuple(failures),
     )
+
+
+def _failed_raw(
+    store: RunStore, seeds: Sequence[StoredCell], raws: Sequence[dict[str, str]]
+) -> dict[str, str]:
+    """Return raw output of the first trial that did not end well."""
+    for seed, raw in zip(seeds, raws, strict=True):
+        ended = store.load_cell(seed.id)
+        if ended is not None and ended.outcome.outcome is not Outcome.DONE:
+            return raw
+    return raws[0]
 
 
 def _failed(found: SuiteTest) -> Attempt:

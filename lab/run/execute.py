@@ -30,6 +30,7 @@ from lab.run.preparation.platforms import Platform, prepare
 from lab.run.preparation.real import check_real
 from lab.run.preparation.suites import check_suites
 from lab.run.reuse import inputs_of, take
+from lab.run.scheduling import admission
 from lab.run.scheduling.executor import Execution
 from lab.run.worker_pool import Say, Watch
 from lab.store.runs import RunStore, StoredCell, StoredRun, now
@@ -51,6 +52,10 @@ class Executor(Protocol):
     @property
     def say(self) -> Say:
         """Show a message to the user."""
+
+    @property
+    def at_once(self) -> int:
+        """Most guests in virtual time that run at once."""
 
     def place(self, guest: Guest, progress: images.Progress) -> Platform:
         """Return image and accelerator of a guest configuration."""
@@ -91,6 +96,11 @@ class LocalExecutor:
     options: RunOptions
     watch: Watch
     say: Say
+
+    @property
+    def at_once(self) -> int:
+        """Most guests in virtual time that run at once."""
+        return admission.virtual_limit(self.options.jobs)
 
     def place(self, guest: Guest, progress: images.Progress) -> Platform:
         """Return image, QEMU and accelerator; build a missing image."""
@@ -157,7 +167,8 @@ def run_scenario(
     """Run every cell that is not finished yet.
 
     ``texts``: the values of ``--set`` as given. ``resume``: continue in that run's directory with
-    the unfinished cells; ``InputError``: another process uses it.
+    the unfinished cells; ``InputError``: another process uses it. ``ready`` is called when the
+    run's cells are stored: at its start, and for each further round of trials.
     """
     with ExitStack() as held:
         if resume is not None:
@@ -197,8 +208,8 @@ def _run_scenario(
         cells += tuple(s.cell for _, *seeds in resume.load_run().points for s in seeds)
     if isinstance(compiled.scenario.trials, AutoTrials) and options.keep and options.workloads:
         raise InputError(
-            "no guest can be kept with trials: auto, since each trial has its own",
-            hint="remove --keep, or give a number of trials",
+            "a guest that stays up is not sealed, and trials: auto needs sealed guests",
+            hint="`lab run scenario` runs them; --trials 1 keeps a guest",
         )
     real = executor.check_disks(cells or (compiled.base,), options.erase)
     place = executor.place(compiled.base.guest, progress)
@@ -228,9 +239,10 @@ def _run_scenario(
         def more(cells: Sequence[Cell]) -> None:
             taken = executor.take(store, platforms, cells)
             left = [c for c in cells if cell_id(c) not in taken]
+            ready(store, place)
             executor.run(store, compiled, platforms, left, real=False)
 
-        until_decided(store, auto, options.jobs, more, executor.say)
+        until_decided(store, auto, executor.at_once, more, executor.say)
     store.save_run(store.load_run().model_copy(update={"finished": now()}))
     result = result_of(store)
     store.save_result(result)

@@ -10,7 +10,6 @@ from lab.host.system import clock
 from lab.model.result.document import Outcome
 from lab.model.scenario.document import AutoTrials, Cell
 from lab.results.documents import judged_of
-from lab.run.scheduling import admission
 from lab.run.scheduling.trials import TrialsState, next_round
 from lab.run.worker_pool import Say
 from lab.store.runs import RunStore, StoredCell
@@ -19,8 +18,11 @@ Run = Callable[[Sequence[Cell]], None]
 """Run cells and store them."""
 
 
-def until_decided(store: RunStore, auto: AutoTrials, jobs: int | None, run: Run, say: Say) -> None:
-    """Add trials with new seeds to the cells of open claims, round by round."""
+def until_decided(store: RunStore, auto: AutoTrials, at_once: int, run: Run, say: Say) -> None:
+    """Add trials with new seeds to the cells of open claims, round by round.
+
+    ``at_once``: most guests that run at once.
+    """
     began = clock.now()
     while True:
         stored = store.load_run()
@@ -39,7 +41,7 @@ def until_decided(store: RunStore, auto: AutoTrials, jobs: int | None, run: Run,
                 most=auto.most,
                 seconds={n: one.result.seconds.total / trials[n] for n, one in judged.items()},
                 left=auto.minutes * 60 - (clock.now() - began) if auto.minutes else float("inf"),
-                at_once=admission.virtual_limit(jobs),
+                at_once=at_once,
             )
         )
         if found.stopped:

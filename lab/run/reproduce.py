@@ -22,6 +22,7 @@ from lab.host.system import files, paths, untrusted
 from lab.model.execution.procedure import Procedure
 from lab.model.result.document import CellClock, Outcome
 from lab.model.result.reproduction import CellState, OtherInput, ReproducedCell, Reproduction
+from lab.model.scenario.document import AutoTrials
 from lab.model.scenario.guest import Clock, Guest
 from lab.run.execute import Executor, LocalExecutor, run_scenario
 from lab.run.options import RunOptions
@@ -126,6 +127,8 @@ def compiled_of(source: Source, path: Path, wanted: set[str]) -> Compiled:
     """
     overrides = [parse_override(text) for text in source.about.overrides]
     whole = compile_document(path, read_file(path), overrides=overrides)
+    if isinstance(whole.scenario.trials, AutoTrials):
+        whole = whole.with_seeds(stored.cell.seed for stored in source.about.cells)
     cells = tuple(cell for cell in whole.cells if cell_id(cell) in wanted)
     if missing := wanted - {cell_id(cell) for cell in cells}:
         there = source.about.environment.get("lab", "an unknown version")

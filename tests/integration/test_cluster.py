@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -51,6 +51,7 @@ from lab.model.cluster import OUTCOME as CELL_DONE
 from lab.model.cluster import Assignment, Returned
 from lab.model.image.manifest import Image, ImageBoot, ImageFile, ImageManifest, ImageSource
 from lab.model.result.document import Outcome, PhaseSeconds
+from lab.model.scenario.document import Cell
 from lab.plugins.disks.hdd import PRESETS
 from lab.plugins.disks.ssd import PRESETS as SOLID
 from lab.run.options import RunOptions
@@ -190,7 +191,9 @@ def test_a_real_disk_is_one_cells_and_goes_by_its_name(tmp_path: Path) -> None:
     assert resources.lacking(wants, {"a": OFFER, "b": offer}) == ""
 
 
-def assigned(compiled: Compiled, tmp_path: Path, how: RunOptions) -> Assignment:
+def assigned(
+    compiled: Compiled, tmp_path: Path, how: RunOptions, cells: Sequence[Cell] = ()
+) -> Assignment:
     """Return the assignment of a run for hosts."""
     pytest.importorskip("distributed")
     hosts = {"tcp://127.0.0.1:1": facts("a", 1)}
@@ -199,7 +202,7 @@ def assigned(compiled: Compiled, tmp_path: Path, how: RunOptions) -> Assignment:
     )
     store = stored(compiled, tmp_path / "out")
     return Assignment.model_validate_json(
-        found._assignment(store, compiled, {}, jobs=1).model_dump_json()
+        found._assignment(store, compiled, {}, cells or compiled.cells, jobs=1).model_dump_json()
     )
 
 
@@ -222,6 +225,20 @@ def test_a_host_makes_the_same_cells_without_a_file_of_the_clients(tmp_path: Pat
     assert theirs.cells[0].trials == 2
     assert given.erase == ("S1",)
     assert given.offered == ()
+
+
+def test_a_host_makes_the_seeds_of_a_round_of_trials(tmp_path: Path) -> None:
+    path = tmp_path / "question.yaml"
+    path.write_text(with_matrix("  array.chunk: [16KiB, 64KiB]\n"))
+    sets = [parse_override(s) for s in ("guest.clock=virtual", "trials=auto")]
+    compiled = compile_scenario(path, overrides=sets)
+    first = assigned(compiled, tmp_path / "1", RunOptions())
+    assert worker_process._compiled(first).cells == compiled.cells
+    more = compiled.with_seeds((4, 5)).cells[1:]
+    given = assigned(compiled, tmp_path / "2", RunOptions(), more)
+    theirs = {cell_id(c): c for c in worker_process._compiled(given).cells}
+    assert {cell_id(c): c for c in more}.items() <= theirs.items()
+    assert {c.trials for c in theirs.values()} == {1}
 
 
 class Unasked:

@@ -146,7 +146,7 @@ def test_what_a_power_cut_ended_has_printed_nothing_for_fio_plot(
     recorded = {"random": "random-write"} | ({} if faults else {"mixed": "mixed-log"})
     run = fio_run(tmp_path, RANDOM + MIXED + faults, recorded, depths=(0,))
     modes = {"randrw": "mixed", "randwrite": "random"}
-    tree = fio_tree(run, run.load_run().cells)
+    tree = fio_tree(run, run.load_run().points)
     assert {modes[Path(name).name.partition("-")[0]] for name in tree if "json" in name} == found
 
 
@@ -156,10 +156,10 @@ def test_the_directories_are_those_that_bench_fio_makes(tmp_path: Path) -> None:
     asked = {"mode": "randrw", "target_base": "/dev/small", "rwmixread": 70, "block_size": "4k"}
     settings = {"output": "out", "mixed": ["rw", "readwrite", "randrw"]}
     run = fio_run(tmp_path / "1", MIXED, {"mixed": "mixed-log"}, depths=(0,))
-    made = {str(Path("out", name).parent) for name in fio_tree(run, run.load_run().cells)}
+    made = {str(Path("out", name).parent) for name in fio_tree(run, run.load_run().points)}
     assert made == {generate_output_directory(settings, asked)}
     twice = fio_run(tmp_path / "2", MIXED, {"mixed": "mixed-log"}, trials=2, depths=(0,))
-    made = {str(Path("out", name).parent) for name in fio_tree(twice, twice.load_run().cells)}
+    made = {str(Path("out", name).parent) for name in fio_tree(twice, twice.load_run().points)}
     assert made == {generate_output_directory(settings, {**asked, "run": n}) for n in (1, 2)}
 
 
@@ -168,10 +168,26 @@ def test_files_of_the_same_name_get_directories_of_their_own(tmp_path: Path) -> 
     recorded = {"random": "random-write", "again": "random-write"}
     run = fio_run(tmp_path, RANDOM + again, recorded, depths=(0,))
     (cell,) = run.load_run().cells
-    assert set(fio_tree(run, [cell])) == {
+    assert set(fio_tree(run, [[cell]])) == {
         "small/4k/randwrite-16-1.json",
         f"{cell.id}.again/4k/randwrite-16-1.json",
     }
+
+
+def test_the_seeds_of_a_cell_are_its_trials_for_fio_plot(tmp_path: Path) -> None:
+    run = fio_run(tmp_path / "r", RANDOM, {"random": "random-write"}, depths=(0,))
+    about = run.load_run()
+    (one,) = about.cells
+    second = one.cell.model_copy(update={"seed": 2})
+    more = one.model_copy(update={"id": cell_id(second), "cell": second})
+    run.save_run(about.model_copy(update={"cells": (one, more)}))
+    files = export(run, Form.FIO, tmp_path / "before", None)  # the second seed has not ended
+    assert [f.parent.name for f in files] == ["4k"]
+    shutil.copytree(run.cell_directory(one.id), run.cell_directory(more.id))
+    place = tmp_path / "after" / "small" / "4k"
+    assert export(run, Form.FIO, tmp_path / "after", None) == [
+        place / f"run-{n}" / "randwrite-16-1.json" for n in (1, 2)
+    ]
 
 
 def test_without_fio_there_is_nothing_for_fio_plot(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import shlex
 import signal
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -89,9 +89,18 @@ def shown(run: Watched, at: float, width: int = 80, height: int = 24, **how: Any
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
+def stored(cells: Sequence[Cell], id_: str = "run-1", finished: Sequence[Cell] = ()) -> Any:
+    """Return a run's directory with these cells."""
+    return SimpleNamespace(
+        id=id_,
+        load_run=lambda: SimpleNamespace(cells=[SimpleNamespace(cell=cell) for cell in cells]),
+        finished_cells=lambda: frozenset(map(cell_id, finished)),
+    )
+
+
 def ready(run: Progress, id_: str = "run-1") -> None:
     place = SimpleNamespace(accelerator=SimpleNamespace(kind="tcg", reason="TCG, because"))
-    store = SimpleNamespace(id=id_, finished_cells=frozenset)
+    store = stored(COMPILED.cells, id_)
     run.ready(store, place)  # type: ignore[arg-type]
 
 
@@ -184,6 +193,27 @@ def test_a_repeated_cell_is_counted_once(capsys: pytest.CaptureFixture[str]) -> 
     assert [int(t.split()[0]) for t in titles] == [0, 1, 1, 2, 2, 3, 2, 3]
     assert all(t.endswith(" of 3 cells done") for t in titles)
     assert "run-1" in capsys.readouterr().err
+
+
+def test_further_trials_have_rows_and_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """With `trials: auto` a run gets cells while it goes on; they differ in their seeds only."""
+    follower = Progress(COMPILED, how=RunOptions(), verbose=False)
+    ready(follower)
+    failed = CellFinished(cell=IDS[0], outcome=Outcome.FAILED, seconds=PhaseSeconds())
+    follower.watch("g1", failed)
+    more = COMPILED.with_seeds((2, 3)).cells
+    place = SimpleNamespace(accelerator=SimpleNamespace(kind="tcg", reason="TCG, because"))
+    given = stored((*CELLS, *more), finished=(*CELLS, more[0]))
+    follower.ready(given, place)  # type: ignore[arg-type]
+    assert follower.title() == "3 of 9 trials done"  # the failed one is none of them
+    follower.watch("g2", CellStarted(cell=cell_id(more[1])))
+    watched = follower._watched
+    assert watched is not None
+    assert watched.name(cell_id(more[1])).endswith(" seed=2")
+    assert len(set(watched.names.values())) == 9
+    assert len(watched.waiting) == 4
+    assert watched.left(time.monotonic()).seconds > WORKLOADS[0]
+    assert capsys.readouterr().err.count("begins") == 1
 
 
 def test_what_theory_does_not_know_is_told_by_finished_cells_only() -> None:

@@ -17,7 +17,7 @@ from lab.core.yaml import parse_override, read_file, read_text
 from lab.matrix.file import CompiledMatrix, compile_matrix
 from lab.matrix.plan import host_of, plan_of
 from lab.model.matrix.record import JobState
-from lab.model.scenario.document import DiskBus
+from lab.model.scenario.document import AutoTrials, DiskBus
 from lab.plugins import catalog
 from lab.results.schema import matrix_schema
 from tests.fakes import SCENARIO, Cli, with_matrix
@@ -68,6 +68,29 @@ def test_parts_are_the_product_and_each_is_what_set_would_have_made(tmp_path: Pa
     assert last.compiled.base == by_hand.base
     assert last.compiled.published == by_hand.published
     assert last.compiled.scenario == by_hand.scenario
+
+
+@pytest.mark.parametrize("given", ["auto", "{auto: true, most: 6}", "3"])
+def test_trials_are_a_number_or_auto(tmp_path: Path, given: str) -> None:
+    text = (
+        f"title: T\nscenarios: [{{name: q.yaml, trials: {given}, set: {{guest.clock: virtual}}}}]\n"
+    )
+    (job,) = compiled(tmp_path, text + "images: [debian-12]\n", q=SCENARIO).jobs
+    assert job.compiled is not None, job.broken
+    found = job.compiled.scenario.trials
+    most = 6 if "most" in given else 32
+    assert found == (3 if given == "3" else AutoTrials(most=most))
+
+
+def test_a_warning_about_a_scenario_is_printed_once(cli: Cli) -> None:
+    modelled = SCENARIO.replace(
+        "throttle:\n    total_bytes_per_second: 5MiB\n", "model: hdd\n  hdd:\n    slower: 1\n"
+    )
+    cli.file(modelled, "q.yaml")
+    matrix = cli.file("title: T\nscenarios: [q.yaml]\nimages: [debian-12, debian-13]\n", "m.yaml")
+    for command in (("matrix", "check"), ("run", "matrix", "--plan")):
+        ended = cli(*command, matrix)
+        assert ended.stderr.count("disks.hdd.slower: a drive has its own speed") == 1
 
 
 def test_a_clock_for_all_jobs_goes_over_what_the_file_sets(tmp_path: Path) -> None:

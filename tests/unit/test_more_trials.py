@@ -20,7 +20,9 @@ from lab.model.execution.procedure import Procedure
 from lab.model.result.document import CellClock, Outcome, PhaseSeconds, Result
 from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import MOST_TRIALS, AutoTrials, Cell, Scenario
+from lab.report.charts.cells import cell_charts
 from lab.results.documents import result_of
+from lab.results.report import page_of
 from lab.run import more_trials
 from lab.run.scheduling.trials import Round, TrialsState, next_round
 from lab.store.runs import RunStore, StoredCell, StoredOutcome, StoredRun
@@ -141,10 +143,10 @@ class Played:
             )
             self.store.finish_cell(name, attempt, outcome)
 
-    def auto(self, jobs: int | None = 2) -> Result:
+    def auto(self, at_once: int = 2) -> Result:
         trials = self.compiled.scenario.trials
         assert isinstance(trials, AutoTrials)
-        more_trials.until_decided(self.store, trials, jobs, self.run, self.said.append)
+        more_trials.until_decided(self.store, trials, at_once, self.run, self.said.append)
         return result_of(self.store)
 
     @property
@@ -260,6 +262,36 @@ def test_seeds_that_have_not_run_yet_are_left_out(tmp_path: Path) -> None:
     played.run(more[:1])
     result = result_of(played.store)
     assert [len(c.measurements[0].values) for c in result.cells] == [2, 1, 1, 1, 1, 1]
+
+
+LOGGED = (
+    "workloads=[{name: write, tool: dd, of: '{target}', bs: 1MiB, count: 100, oflag: direct},"
+    " {name: mixed, tool: fio, rw: randrw, bs: 4KiB, iodepth: 4, ioengine: libaio, direct: true,"
+    " runtime: 3, time_based: true, size: 16MiB, write_bw_log: true, log_avg_msec: 1000}]"
+)
+LOG = Path(__file__).parents[1] / "golden" / "workloads" / "fio" / "mixed-log" / "stdout"
+
+
+def test_a_report_shows_all_trials(tmp_path: Path) -> None:
+    played = Played(tmp_path, FASTER, speeds(0.0), LOGGED, "claims=[]", "matrix={}")
+    (first,) = played.compiled.cells
+    more = list(played.compiled.with_seeds((2, 3)).cells)
+    run = played.store.load_run()
+    cells = (*run.cells, *(StoredCell(id=cell_id(c), cell=c, published=True) for c in more))
+    played.store.save_run(run.model_copy(update={"cells": cells}))
+    for cell in (first, *more):
+        if cell is not first:
+            played.run([cell])
+        place = played.store.cell_directory(cell_id(cell)) / "raw"
+        (place / "mixed.1.stdout.txt").write_text(LOG.read_text())
+    failed = played.store.begin_cell(cell_id(more[1]), more[1], Procedure(name="q", steps=()))
+    played.store.keep_attempt(failed, StoredOutcome(outcome=Outcome.LOST, reason="it broke"))
+    page = page_of(played.store)
+    (shown,) = page.cells
+    assert {one.trial for one in shown.series} == {1, 2, 3}
+    assert {len(m.values) for m in shown.result.measurements if m.workload == "write"} == {3}
+    assert [one.reason for one in shown.failures] == ["it broke"]
+    assert any("3 trials" in chart.subtitle for chart in cell_charts(page))
 
 
 # -- the field

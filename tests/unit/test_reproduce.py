@@ -16,13 +16,13 @@ from lab.core.errors import EXIT_INPUT, InputError
 from lab.core.yaml import parse_override
 from lab.host.system import paths
 from lab.model.execution.procedure import GuestCommand, Procedure, SealDisks, Timed
-from lab.model.result.document import Digest, Outcome, SeedDigest
+from lab.model.result.document import CellClock, Digest, Outcome, SeedDigest
 from lab.model.result.stored import StoredOutcome
 from lab.model.scenario.document import Cell
 from lab.results.bundle import bundle_of
 from lab.run import reproduce
 from lab.store import runs as store
-from lab.store.runs import RunStore
+from lab.store.runs import RunStore, StoredCell
 from tests.fakes import SCENARIO, stored_run
 from tests.unit.test_reuse import begun, digest, ran
 
@@ -132,6 +132,47 @@ def test_the_cells_are_those_of_the_stored_scenario(cell: Cell, lab_home: Path) 
         with pytest.raises(InputError, match="other cells"):
             reproduce.compiled_of(source, place / "q.yaml", {"base-00000000"})
     assert not place.exists()
+
+
+def test_the_seeds_of_a_run_with_trials_auto_are_its_cells(
+    cell: Cell, lab_home: Path, tmp_path: Path
+) -> None:
+    run = ran(cell)
+    more = [cell.model_copy(update={"seed": seed}) for seed in (2, 5)]
+    about = run.load_run()
+    run.save_run(
+        about.model_copy(
+            update={
+                "overrides": (*about.overrides, "trials=auto"),
+                "cells": (
+                    *about.cells,
+                    *(StoredCell(id=cell_id(c), cell=c, published=True) for c in more),
+                ),
+            }
+        )
+    )
+    ended = DONE.model_copy(update={"clock": CellClock.SEALED})
+    for one in more:
+        attempt = run.begin_cell(cell_id(one), one, Procedure(name="q", steps=()))
+        (attempt / "raw").mkdir()
+        run.finish_cell(cell_id(one), attempt, ended)
+    source = reproduce.source_of(run.id, store.find)
+    assert reproduce.skipped(source) == {}
+    every = {cell_id(c) for c in (cell, *more)}
+    with reproduce.workplace(source) as place:
+        compiled = reproduce.compiled_of(source, place / "q.yaml", every)
+        assert {cell_id(c): c.seed for c in compiled.cells} == {
+            cell_id(c): c.seed for c in (cell, *more)
+        }
+        assert compiled.scenario.trials == 1  # no rule adds trials that the run did not have
+        (only,) = reproduce.compiled_of(source, place / "q.yaml", {cell_id(more[1])}).cells
+        assert only.seed == 5
+        third = cell_id(cell.model_copy(update={"seed": 3}))
+        with pytest.raises(InputError, match=third):
+            reproduce.compiled_of(source, place / "q.yaml", {*every, third})
+    bundle = bundle_of(run, run.load_run().cells[2])
+    assert "--seed 5 --trials 1" in bundle["README.txt"]
+    assert cell_id(cell) in bundle["result.json"]  # the cell's result is that of all its seeds
 
 
 def test_guests_boot_if_they_booted_in_the_run(cell: Cell, lab_home: Path) -> None:

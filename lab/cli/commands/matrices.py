@@ -22,6 +22,7 @@ from lab.cli.options import (
     console,
     home,
     print_json,
+    warn,
 )
 
 if TYPE_CHECKING:
@@ -294,7 +295,9 @@ def _compiled(name: str, clock: str | None = None) -> CompiledMatrix:
     from lab.matrix.file import compile_matrix
     from lab.plugins import catalog
 
-    return compile_matrix(catalog.matrix_path(name), clock=clock)
+    found = compile_matrix(catalog.matrix_path(name), clock=clock)
+    warn(*(job.compiled for job in found.jobs if job.compiled is not None))
+    return found
 
 
 def _seconds(budget: str) -> float:

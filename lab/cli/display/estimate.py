@@ -64,18 +64,14 @@ class Estimate:
     """Estimates the remaining time of a run, corrected by measured times."""
 
     def __init__(self, cells: Sequence[Cell], kind: str) -> None:
-        followed = [_workloads(c) for c in cells[:FOLLOWED]]
-        known = [seconds for seconds in followed if seconds is not None]
-        average = sum(known) / len(known) if known else None
-        times = [*followed, *[average] * (len(cells) - len(followed))]
-        self._all = {cell_id(c): seconds for c, seconds in zip(cells, times, strict=True)}
+        self._all: dict[str, float | None] = {}
         """Expected seconds of each cell's workloads, of a sealed cell with its guests; ``None``:
         theory does not cover them."""
-        self._virtual = {cell_id(c) for c in cells if c.guest.clock is Clock.VIRTUAL}
+        self._virtual: set[str] = set()
         """Cells in virtual time."""
         self._virtual_took = self._virtual_theory = 0.0
         """Sums over ended virtual cells: measured host seconds, predicted host seconds."""
-        self._cells = dict(self._all)
+        self._cells: dict[str, float | None] = {}
         """Cells that are not finished."""
         self._guest = GUEST_SECONDS[kind]
         self._before = [CELL_SECONDS[kind]]
@@ -97,6 +93,18 @@ class Estimate:
         self._starting: float | None = None
         """Start time of the guest that is starting; ``None``: none is."""
         self._guest_seen = False
+        self.add(cells)
+
+    def add(self, cells: Sequence[Cell]) -> None:
+        """Add cells that will run."""
+        followed = [_workloads(c) for c in cells[:FOLLOWED]]
+        known = [seconds for seconds in followed if seconds is not None]
+        average = sum(known) / len(known) if known else None
+        times = [*followed, *[average] * (len(cells) - len(followed))]
+        added = {cell_id(c): seconds for c, seconds in zip(cells, times, strict=True)}
+        self._all |= added
+        self._cells |= added
+        self._virtual |= {cell_id(c) for c in cells if c.guest.clock is Clock.VIRTUAL}
 
     def guest_starts(self, at: float) -> None:
         """A guest is starting; repeated calls before `guest_is_up` mean the same guest."""

@@ -33,6 +33,8 @@ class Labels:
     """Without their axes, as in ``parity-last 5``."""
     heads: Sequence[str]
     """Headings: the axes, and their last parts for a narrow column."""
+    noun: str = "cells"
+    """What is named; ``trials`` if cells differ in their seeds."""
     _fitted: dict[int, Fitted] = field(default_factory=dict)
 
     def fitted(self, width: int) -> Fitted:
@@ -68,14 +70,17 @@ class Labels:
 def labels_of(cells: Sequence[Cell], scenario: str) -> Labels:
     """Return names of a run's cells; a single cell has the scenario's name."""
     ids = [cell_id(cell) for cell in cells]
-    axes = list(telling([cell.axes for cell in cells]))
-    points = [{a: v for a, v in c.axes.items() if v is not None or a in axes} for c in cells]
+    seeds = len({cell.seed for cell in cells}) > 1
+    places = [{**c.axes, "seed": c.seed} if seeds else c.axes for c in cells]
+    axes = list(telling(places))
+    points = [{a: v for a, v in p.items() if v is not None or a in axes} for p in places]
     full = [_assignments(point) or scenario for point in points]
-    values = [" ".join(_written(a, cell.axes.get(a)) for a in axes) for cell in cells]
+    values = [" ".join(_written(a, place.get(a)) for a in axes) for place in places]
     return Labels(
         full=dict(zip(ids, full, strict=True)),
         values=dict(zip(ids, values if axes and _distinct(values) else full, strict=True)),
         heads=[" ".join(axes), " ".join(axis_heads(axes))] if axes else ["cell"],
+        noun="trials" if seeds else "cells",
     )
 
 

@@ -73,12 +73,12 @@ def time_left(left: Left) -> str:
 
 
 def counts(watched: Watched) -> list[str]:
-    """Return numbers of cells by state, beginning with ``1 of 3 cells done``."""
+    """Return numbers by state, beginning with ``1 of 3 cells done``."""
     if not watched.names:
         return ["building the array"]
     lost = len(watched.ended) - watched.done
     numbers = ((lost, "not finished"), (len(watched.running), "running"))
-    found = [f"{watched.done} of {len(watched.names)} cells done"]
+    found = [f"{watched.done} of {len(watched.names)} {watched.labels.noun} done"]
     found += [f"{number} {word}" for number, word in numbers if number]
     return found + ([f"{n} waiting"] if (n := len(watched.waiting)) else [])
 

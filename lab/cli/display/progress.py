@@ -189,11 +189,10 @@ class Progress:
         self, compiled: Compiled, *, how: RunOptions, verbose: bool, console: Console | None = None
     ) -> None:
         self._verbose = verbose
-        self._cells = compiled.cells if how.workloads else ()
-        base = compiled.base
+        self._scenario, base = compiled.name, compiled.base
         self._clock = "; virtual time" if is_sealed(base) else ""
         self._clock += ", unsealed" if how.unseals(base) else ""
-        self._labels = labels_of(self._cells, compiled.name)
+        self._labels = labels_of(compiled.cells if how.workloads else (), compiled.name)
         self._began = self._said = time.monotonic()
         self._getting_ready = Display(console)
         self._place = InPlace(self.render, self._getting_ready.place.console)
@@ -233,17 +232,20 @@ class Progress:
         self._getting_ready.step(text, fraction=fraction)
 
     def ready(self, store: RunStore, place: Platform) -> None:
-        """Receive the run's directory and accelerator."""
-        kind = place.accelerator.kind
-        stored = store.finished_cells() & self._labels.full.keys()
-        left = [c for c in self._cells if cell_id(c) not in stored]
-        self._watched = Watched(
-            labels=self._labels,
-            kind=kind,
-            began=time.monotonic(),
-            estimate=Estimate(left, kind),
-            ended=dict.fromkeys(stored, Outcome.DONE),
+        """Receive the run with its cells; again when ``trials: auto`` has added some."""
+        cells = [stored.cell for stored in store.load_run().cells]
+        finished = store.finished_cells()
+        left = [cell for cell in cells if cell_id(cell) not in finished]
+        self._labels = labels_of(cells, self._scenario)
+        again, kind = self._watched, place.accelerator.kind
+        watched = again or Watched(
+            labels=self._labels, kind=kind, began=time.monotonic(), estimate=Estimate((), kind)
         )
+        with self._telling:
+            watched.add(self._labels, left, finished)
+        self._watched = watched
+        if again:
+            return
         self.say(f"{place.accelerator.reason}{self._clock}; run {store.id}")
         self._log(f"run {store.id} begins: {self.title()}, {self._left()}")
 

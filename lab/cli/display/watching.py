@@ -3,7 +3,7 @@ cell."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,6 +22,7 @@ from lab.model.execution.events import (
     TestStarted,
 )
 from lab.model.result.document import Outcome
+from lab.model.scenario.document import Cell
 
 BOOT_SECONDS: Final = {"kvm": 8.0, "tcg": 27.0}
 RESTORE_SECONDS: Final = 3.0
@@ -75,6 +76,12 @@ class Watched:
     ended: dict[str, Outcome] = field(default_factory=dict)
     _guest_seconds: float = 0.0
     """Seconds of sealed guests' clocks, in ended cells."""
+
+    def add(self, labels: Labels, cells: Sequence[Cell], finished: Iterable[str]) -> None:
+        """Receive the names of all cells, those that will run, and those that ended well."""
+        self.labels = labels
+        self.estimate.add(cells)
+        self.ended = dict.fromkeys(finished, Outcome.DONE) | self.ended
 
     def take(self, at: float, guest: str, event: Event | None) -> None:
         """Receive an event; ``None``: the guest's worker has exited."""

@@ -89,6 +89,19 @@ class Compiled:
         """Return a cell's values and lines in the file."""
         return self.points.get(tuple(cell.axes.values()), NOWHERE)
 
+    def with_seeds(self, seeds: Iterable[int]) -> Compiled:
+        """Return it with a cell for each of these seeds, as ``trials: auto`` adds them; no rule
+        adds more."""
+        return replace(
+            self,
+            scenario=self.scenario.model_copy(update={"trials": 1}),
+            cells=tuple(
+                cell.model_copy(update={"seed": seed})
+                for seed in sorted(set(seeds))
+                for cell in self.cells
+            ),
+        )
+
     @property
     def portable(self) -> dict[str, Any]:
         """Data of a document that makes the same cells without overrides and other files."""

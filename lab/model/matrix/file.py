@@ -23,6 +23,7 @@ from lab.core.base import Model, Says, Seconds, wrong_key
 from lab.core.units import as_yaml
 from lab.core.versions import parse_range
 from lab.model.image.manifest import IMAGE, NAME
+from lab.model.scenario.document import Trials
 from lab.model.scenario.guest import KERNEL, kernel_name
 
 SYSTEM = ("guest.image", "guest.kernel")
@@ -63,7 +64,8 @@ class ScenarioEntry(Model):
     name: str = Field(min_length=1)
     """A scenario's name, or a path that ends in ``.yaml``, relative to the matrix file."""
     set: Sets = {}
-    trials: int | None = Field(default=None, ge=1, le=1000)
+    trials: Trials | None = None
+    """Instead of the scenario's own: a number, or ``auto``."""
     seconds: Seconds | None = None
     """Expected duration on one image, if theory cannot predict it; used until there is a run
     here."""
