@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from lab.report.content.figures import figure, metric_words
+from lab.results.documents import result_of
 from lab.results.report import write_report, write_site
 from lab.store.runs import RunStore
 from tests import kept, runs
@@ -210,7 +211,7 @@ def test_a_measured_runs_page_is_whole_and_has_the_figures_of_its_result(
 ) -> None:
     store, page = measured[name]
     assert browser.faults(page, width) == []
-    result = json.loads((store.directory / "result.json").read_bytes())
+    result = json.loads(result_of(store).model_dump_json())
     assert differing(browser, result) == []
     claims = [[claim["id"], claim["verdict"]] for claim in result["claims"]]
     assert claims == browser.driver.execute_script(_CLAIMS)
@@ -238,7 +239,7 @@ def test_a_measured_runs_page_with_faults_planted_in_it_is_noticed(
     browser: Browser, measured: dict[str, tuple[RunStore, Path]], tmp_path: Path
 ) -> None:
     store, page = measured["bitmap-random-write"]
-    result = json.loads((store.directory / "result.json").read_bytes())
+    result = json.loads(result_of(store).model_dump_json())
     median = result["cells"][1]["measurements"][0]["median"]
     text = page.read_text(encoding="utf-8")
     planted = tmp_path / "planted.html"

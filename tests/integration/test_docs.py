@@ -24,6 +24,7 @@ from ruamel.yaml import YAML
 from docs.make_reference import pages
 from lab.cli.commands import app
 from lab.run.plan import _NEW
+from tests import kept
 from tests.fakes import Cli, clean_environment, stored_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,6 +111,8 @@ def write(block: Block, base: Path) -> None:
 
 def own_command(words: list[str]) -> list[str] | None:
     """Return the words after ``lab``; ``None``: the line is of another known program."""
+    while re.match(r"[A-Z_]+=", words[0]):
+        words = words[1:]
     program = words[0].rpartition("/")[2]
     if program == "lab":
         return words[1:]
@@ -125,7 +128,9 @@ def placeholder(word: str) -> bool:
 
 @pytest.mark.parametrize("name", [p for p in PAGES if p not in {f"howto/{a}" for a in ADDED}])
 def test_each_command_of_a_page_works(cli: Cli, name: str) -> None:
-    stored_run(cli.home / "data" / "runs")
+    runs = cli.home / "data" / "runs"
+    stored_run(runs)
+    kept.unpacked("bitmap-random-write", runs)
     # The page's additions go to the user's own directory, not into the package.
     own = cli.base / ".config" / "lab"
     for block in page(name):
