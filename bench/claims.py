@@ -2,7 +2,8 @@
 
   python -m bench.claims run DIRECTORY     every scenario that has no finished run of its cells and
                                            claims there; with --clock virtual also those that are
-                                           real by default. In virtual time with `trials: auto`
+                                           real by default. In virtual time with `trials: auto`;
+                                           --seed N: from this seed on; --only: these scenarios
   python -m bench.claims table DIRECTORY   docs/claims.json and docs/claims.md from the runs there,
                                            judged again
   python -m bench.claims page              docs/claims.md from docs/claims.json
@@ -425,10 +426,10 @@ def main(words: Sequence[str] | None = None, lab: Command = LAB) -> int:
     given = arguments(__doc__, "page").parse_args(words)
     try:
         if given.command == "run":
-            paths = catalog.scenarios().values()
+            paths = [catalog.scenario_path(n) for n in given.only or catalog.scenarios()]
             able = [path for path in paths if not wanting(compile_scenario(path))]
-            directory = given.directory.absolute()
-            return run_missing(directory, able, given.jobs, lab, given.clock, claims=True)
+            directory, how = given.directory.absolute(), (given.jobs, lab, given.clock)
+            return run_missing(directory, able, *how, claims=True, seed=given.seed)
         out = given.out or OUT
         data_at = DATA if given.out is None else out.with_suffix(".json")
         if given.command == "table":

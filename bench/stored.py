@@ -43,15 +43,17 @@ def run_missing(
     clock: str | None = None,
     *,
     claims: bool = False,
+    seed: int | None = None,
 ) -> int:
     """Run each scenario that has no finished run of its cells; 130 if Ctrl-C stopped one, else 0.
 
     A stopped run is resumed. A refuted claim or a failed cell does not stop the rest. ``claims``:
-    a run must have the file's claims too, and in virtual time its trials are ``auto``.
+    a run must have the file's claims too, and in virtual time its trials are ``auto``. ``seed``: that
+    of the first trial, and a run with other seeds does not count.
     """
     for path in scenarios:
         auto = claims and _virtual(path, clock)
-        runs = _of(path, directory, clock, auto=auto, claims=claims)
+        runs = _of(path, directory, clock, auto=auto, claims=claims, seed=seed)
         if any(run.load_run().finished for run in runs):
             continue
         where = ["--resume", str(runs[0].directory)] if runs else ["--out", str(directory / "runs")]
@@ -62,6 +64,7 @@ def run_missing(
             *where,
             *(["--clock", clock] if clock else []),
             *(["--trials", "auto"] if auto else []),
+            *(["--seed", str(seed)] if seed is not None else []),
             *(["--jobs", jobs] if jobs else []),
         ]
         print(f"lab {' '.join(words)}", file=sys.stderr, flush=True)
@@ -71,8 +74,12 @@ def run_missing(
     return 0
 
 
-def _compiled(path: Path, clock: str | None, *, auto: bool = False) -> Compiled:
-    overrides = [parse_override(f"guest.clock={clock}")] if clock else []
+def _compiled(
+    path: Path, clock: str | None, *, auto: bool = False, seed: int | None = None
+) -> Compiled:
+    texts = [f"guest.clock={clock}"] if clock else []
+    texts += [f"seed={seed}"] if seed is not None else []
+    overrides = [parse_override(text) for text in texts]
     return compile_scenario(path, overrides=overrides, trials=AutoTrials() if auto else None)
 
 
@@ -82,10 +89,10 @@ def _virtual(path: Path, clock: str | None) -> bool:
 
 
 def _of(
-    path: Path, directory: Path, clock: str | None, *, auto: bool, claims: bool
+    path: Path, directory: Path, clock: str | None, *, auto: bool, claims: bool, seed: int | None
 ) -> list[store.RunStore]:
     """Return the runs of a scenario file's present cells, newest first."""
-    wanted = _compiled(path, clock, auto=auto)
+    wanted = _compiled(path, clock, auto=auto, seed=seed)
     expected = {claim.id: claim.expect for claim in wanted.scenario.claims}
     found = []
     for run in store.every([directory / "runs"]):
@@ -119,5 +126,7 @@ def arguments(description: str | None, *more: str) -> argparse.ArgumentParser:
     parser.add_argument("directory", type=Path, nargs=None if "page" not in more else "?")
     parser.add_argument("--jobs", help="run: guests at once, as of `lab run`")
     parser.add_argument("--clock", help="run: real or virtual, as of `lab run`")
+    parser.add_argument("--seed", type=int, help="run: of the first trial, as of `lab run`")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="run: these scenarios")
     parser.add_argument("--out", type=Path, help="table: the file to write")
     return parser
