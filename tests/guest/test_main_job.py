@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -126,7 +127,7 @@ def test_a_stored_run_is_read_measured_and_judged_again(lab_home: Home, document
     (run,) = [r for r in lab_home.json("results", "list")["runs"] if r["id"] == again["run"]["id"]]
     assert (run["holds"], run["refuted"], run["state"]) == (0, 0, "finished")
     page = lab_home.run("results", "show", document["run"]["id"]).stdout
-    assert f"All {len(document['claims'])} claims are inconclusive." in page
+    assert re.search(rf"{document['claims'][0]['id']}\s+inconclusive", page)
     assert "3 of 3 cells done" in page
     assert max(len(line) for line in page.splitlines()) <= 80
 
