@@ -5,7 +5,10 @@
                                            real by default. In virtual time with `trials: auto`;
                                            --seed N: from this seed on; --only: these scenarios
   python -m bench.claims table DIRECTORY   docs/claims.json and docs/claims.md from the runs there,
-                                           judged again
+                                           judged again; other scenarios keep the runs that they
+                                           have in docs/claims.json
+  python -m bench.claims differ DIRECTORY OTHER   decided verdicts that differ between the two: runs
+                                           with other seeds. Exit status 1: more than one differs
   python -m bench.claims page              docs/claims.md from docs/claims.json
 
 Questions of the posts and differences from their hardware are in ``docs/posts.yaml``. What a claim
@@ -169,6 +172,38 @@ def run_of(store: RunStore) -> Run:
         mdadm=guest.get("mdadm", "mdadm ?"),
         rows=tuple(row(found) for found in result.claims if found.id in judged),
     )
+
+
+def _runs_in(directory: Path) -> Data:
+    """Return the newest finished run of each scenario; ``ValueError``: there is none."""
+    runs = [run_of(run) for run in finished([directory]).values()]
+    data = Data(runs=tuple(run for run in runs if run.rows))
+    if not data.runs:
+        raise ValueError(f"'{directory}' has no finished run: `run` makes them")
+    return data
+
+
+def _read(path: Path) -> Data:
+    if not path.is_file():
+        return Data(runs=())
+    return Data.model_validate(json.loads(path.read_text(encoding="utf-8")))
+
+
+def merged(old: Data, new: Data) -> Data:
+    """Return the new runs, and old ones of scenarios without a new one."""
+    runs = {run.scenario: run for run in (*old.runs, *new.runs)}
+    return Data(runs=tuple(run for _, run in sorted(runs.items())))
+
+
+def differing(one: Data, other: Data) -> tuple[int, list[str]]:
+    """Return the number of claims that both decided, and a line for each that differs."""
+    said = [
+        {row.claim.id: row.claim.verdict for run in d.runs for row in run.rows}
+        for d in (one, other)
+    ]
+    both = [n for n in said[0] if said[0][n] in DECIDED and said[1].get(n) in DECIDED]
+    lines = [f"{n}: {said[0][n]}, {said[1][n]}" for n in both if said[0][n] is not said[1][n]]
+    return len(both), lines
 
 
 def told(data: Data) -> list[Told]:
@@ -423,7 +458,7 @@ def _cell(text: str) -> str:
 
 def main(words: Sequence[str] | None = None, lab: Command = LAB) -> int:
     """Run the command line; return the exit status."""
-    given = arguments(__doc__, "page").parse_args(words)
+    given = arguments(__doc__, "page", "differ").parse_args(words)
     try:
         if given.command == "run":
             paths = [catalog.scenario_path(n) for n in given.only or catalog.scenarios()]
@@ -432,15 +467,19 @@ def main(words: Sequence[str] | None = None, lab: Command = LAB) -> int:
             return run_missing(directory, able, *how, claims=True, seed=given.seed)
         out = given.out or OUT
         data_at = DATA if given.out is None else out.with_suffix(".json")
+        if given.command == "differ":
+            if given.other is None:
+                raise ValueError("differ needs two directories")
+            both = (_runs_in(given.directory), _runs_in(given.other))
+            common, found = differing(*both)
+            print(*found, f"{len(found)} of {common} decided verdicts differ", sep="\n")
+            return int(len(found) > 1)
         if given.command == "table":
-            runs = [run_of(run) for run in finished([given.directory]).values()]
-            data = Data(runs=tuple(run for run in runs if run.rows))
-            if not data.runs:
-                raise ValueError(f"'{given.directory}' has no finished run: `run` makes them")
+            data = merged(_read(data_at), _runs_in(given.directory))
             text = data.model_dump_json(indent=1, exclude_defaults=True)
             data_at.write_text(text + "\n", encoding="utf-8")
         else:
-            data = Data.model_validate(json.loads(data_at.read_text(encoding="utf-8")))
+            data = _read(data_at)
         out.write_text(page(data, told(data), posts_in(POSTS)), encoding="utf-8")
     except (LabError, ValueError, OSError) as error:
         print(f"bench.claims: {error}", file=sys.stderr)

@@ -48,8 +48,8 @@ def run_missing(
     """Run each scenario that has no finished run of its cells; 130 if Ctrl-C stopped one, else 0.
 
     A stopped run is resumed. A refuted claim or a failed cell does not stop the rest. ``claims``:
-    a run must have the file's claims too, and in virtual time its trials are ``auto``. ``seed``: that
-    of the first trial, and a run with other seeds does not count.
+    a run must have the file's claims too, and in virtual time its trials are ``auto``. ``seed``:
+    that of the first trial, and a run with other seeds does not count.
     """
     for path in scenarios:
         auto = claims and _virtual(path, clock)
@@ -124,6 +124,8 @@ def arguments(description: str | None, *more: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("command", choices=(*more, "run", "table"))
     parser.add_argument("directory", type=Path, nargs=None if "page" not in more else "?")
+    if "differ" in more:
+        parser.add_argument("other", type=Path, nargs="?", help="differ: the other directory")
     parser.add_argument("--jobs", help="run: guests at once, as of `lab run`")
     parser.add_argument("--clock", help="run: real or virtual, as of `lab run`")
     parser.add_argument("--seed", type=int, help="run: of the first trial, as of `lab run`")

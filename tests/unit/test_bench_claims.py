@@ -270,3 +270,32 @@ def test_a_run_that_judged_other_bounds_is_repeated(tmp_path: Path, lab: tuple[s
 def test_without_a_run_there_is_no_table(tmp_path: Path) -> None:
     assert claims.main(["table", str(tmp_path), "--out", str(tmp_path / "c.md")]) == 2
     assert not (tmp_path / "c.md").exists()
+
+
+def test_runs_of_other_scenarios_are_kept_and_those_with_other_seeds_compared(
+    tmp_path: Path,
+) -> None:
+    stored_run(tmp_path / "a" / "runs")
+    one = claims.run_of(finished([tmp_path / "a"])["raid5-parity-last"])
+    other = one.model_copy(update={"scenario": "other"})
+    newer = one.model_copy(update={"started": "2099-01-01T00:00:00+00:00"})
+    data = claims.merged(Data(runs=(one, other)), Data(runs=(newer,)))
+    assert [(r.scenario, r.started) for r in data.runs] == [
+        ("other", one.started),
+        ("raid5-parity-last", newer.started),
+    ]
+    row = made().row
+    assert row is not None
+    refuted = made("refuted").row
+    assert refuted is not None
+    runs = [one.model_copy(update={"rows": (each,)}) for each in (row, refuted)]
+    assert claims.differing(Data(runs=(runs[0],)), Data(runs=(runs[0],))) == (1, [])
+    assert claims.differing(Data(runs=(runs[0],)), Data(runs=(runs[1],))) == (
+        1,
+        ["S004-9: holds, refuted"],
+    )
+    open_ = made("inconclusive").row
+    assert open_ is not None
+    undecided = one.model_copy(update={"rows": (open_,)})
+    assert claims.differing(Data(runs=(undecided,)), Data(runs=(runs[1],))) == (0, [])
+    assert claims.main(["differ", str(tmp_path / "a")]) == 2
