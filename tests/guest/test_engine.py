@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -191,6 +193,50 @@ def test_a_cell_whose_guest_is_killed_is_tried_once_more(
     lost = [json.loads(p.read_text()) for p in run.glob("cells/.*/outcome.json")]
     assert "lost" in [o["outcome"] for o in lost]
     assert lab_home.left() == []
+
+
+KILLS = 50
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_fifty_kills_leave_nothing(lab_home: Home, image: str) -> None:
+    """Lab, worker and QEMU in turn, each a drawn time after a sealed guest's first commands."""
+    words = ("run", "scenario", "raid5-parity-last", "--jobs", "1", "--clock", "virtual", *SHORT)
+    chance = random.Random(20261125)
+    for number in range(KILLS):
+        victim = ("lab", "worker", "QEMU")[number % 3]
+        known = runs(lab_home)
+        process = subprocess.Popen(
+            [*LAB, *words, "--fresh"],
+            env=lab_home.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            (run,) = wait(lambda known=known: runs(lab_home) - known, 120)
+            record = wait(lambda run=run: sealed_guest_at_work(run), 300)
+            time.sleep(chance.uniform(0, 2))
+            with suppress(ProcessLookupError):  # it has just ended by itself
+                os.kill(
+                    {"lab": process.pid, "worker": record.owner_pid, "QEMU": record.pid}[victim],
+                    signal.SIGKILL,
+                )
+            process.wait(timeout=600)
+        finally:
+            process.kill()
+        wait(lambda: not lab_home.left(), 60)
+        if victim == "lab":
+            before = {p: p.stat().st_mtime_ns for p in finished(run)}
+            assert lab_home.run(*words, "--resume", run.name, timeout=600).returncode == 0
+            assert {p: p.stat().st_mtime_ns for p in before} == before
+        else:
+            assert process.returncode == 0
+        assert len(finished(run)) == 3
+        assert lab_home.left() == []
+        assert lab_home.litter() == []
+        print(f"{number + 1}: {victim}", flush=True)
 
 
 T = TypeVar("T")
