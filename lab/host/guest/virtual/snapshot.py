@@ -187,6 +187,10 @@ def round_clock(state: Path) -> int:
     guests and 1.38070 s in the third's. With the clock set, the three states have the same bytes.
     Timers that are due by then fire when the guest goes on.
 
+    The saved count of instructions becomes 0, and the clock's bias all of it: the guest sees their
+    sum. QEMU compares its first count with 0 in an ``int`` (``replay_advance_current_icount``) and
+    aborts from 2^31 instructions on, which the boot of Linux 6.12 executes.
+
     ``MonitorError``: the state has no clock where QEMU 7.2 has it.
     """
     data = bytearray(state.read_bytes())
@@ -199,7 +203,7 @@ def round_clock(state: Path) -> int:
     clock = (executed // _SECOND + 2) * _SECOND
     while clock < bias + executed:
         clock += _SECOND
-    struct.pack_into(">q", data, at + len(_CLOCKS), clock - executed)
+    struct.pack_into(">qq", data, at + len(_CLOCKS), clock, 0)
     # Clocks of the host. A guest with -icount does not see them.
     struct.pack_into(">qqq", data, at - 24, 0, 0, 0)
     state.write_bytes(data)
