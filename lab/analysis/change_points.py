@@ -22,7 +22,6 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from statistics import median_high, median_low
 from typing import Final
 
@@ -77,7 +76,7 @@ def _split(
     elif chance < _least(len(own)):
         return []
     else:
-        p = _permuted(own, lambda some: _best(some, side)[1], energy, chance)
+        p = _permuted(own, lambda energies: max(_sides(energies, side)), energy, chance)
     if p > chance:
         return []
     middle = start + at
@@ -102,9 +101,8 @@ def difference(
     if min(len(first), len(second)) < SIDE:
         return 1.0
     both = (*first, *second)
-    return _permuted(
-        both, lambda some: _energies(some)[size - 1], _energies(both)[size - 1], chance
-    )
+    seen = _energies(_Distances(both), range(len(both)))[size - 1]
+    return _permuted(both, lambda energies: energies[size - 1], seen, chance)
 
 
 def fewest(chance: float) -> int:
@@ -119,44 +117,53 @@ def _least(size: int) -> float:
     return 4 / math.comb(size, size // 2)
 
 
-def _energies(values: Sequence[float]) -> list[float]:
-    """Return Q of each split, after the first value, after the second and so on.
+class _Distances:
+    """The distances between values, and what else is the same for all their permutations."""
+
+    def __init__(self, values: Sequence[float]) -> None:
+        count = len(values)
+        rows = [[abs(one - other) for other in values] for one in values]
+        self.rows: Final = [(row, sum(row)) for row in rows]
+        """Of each value its distances to all values, and their sum."""
+        self.every: Final = sum(total for _, total in self.rows) / 2
+        apart = 2 / count
+        self.weights: Final = [
+            (
+                apart + (apart * (count - n) / (n - 1) if n > 1 else 0),
+                apart + (apart * n / (count - n - 1) if n < count - 1 else 0),
+            )
+            for n in range(1, count)
+        ]
+        """Of each split what Q loses by the distances inside its left side and its right side."""
+
+
+def _energies(distances: _Distances, order: Sequence[int]) -> list[float]:
+    """Return Q of each split of the values in this order, after the first one, the second and so
+    on.
 
     Q = nm/(n+m) (2 E|X-Y| - E|X-X'| - E|Y-Y'|), the paper's equation 5 with exponent 1.
+    Between the sides are all distances but those inside them.
     """
-    count = len(values)
-    rows = _row_sums(values)
-    every = sum(rows) / 2
+    whole = 2 / len(order) * distances.every
     found = []
-    left, right = 0.0, every
-    for n in range(1, count):
-        moved = values[n - 1]
-        near = sum([abs(moved - other) for other in values[: n - 1]])
+    left, right = 0.0, distances.every
+    for n, (inside_left, inside_right) in enumerate(distances.weights):
+        row, total = distances.rows[order[n]]
+        near = sum(map(row.__getitem__, order[:n]))
         left += near
-        right -= rows[n - 1] - near
-        m = count - n
-        apart = 2 * (every - left - right) / (n * m)
-        within = (2 * left / (n * (n - 1)) if n > 1 else 0) + (
-            2 * right / (m * (m - 1)) if m > 1 else 0
-        )
-        found.append(n * m / count * (apart - within))
+        right -= total - near
+        found.append(whole - left * inside_left - right * inside_right)
     return found
 
 
-def _row_sums(values: Sequence[float]) -> list[float]:
-    """Return the sum of each value's distances to all values."""
-    order = sorted(range(len(values)), key=values.__getitem__)
-    below = [0.0, *accumulate(values[i] for i in order)]
-    found = [0.0] * len(values)
-    for rank, i in enumerate(order):
-        more = below[-1] - below[rank] - (len(values) - rank) * values[i]
-        found[i] = rank * values[i] - below[rank] + more
-    return found
+def _sides(energies: Sequence[float], side: int) -> Sequence[float]:
+    """Return the values for splits with so many values on each side."""
+    return energies[side - 1 : len(energies) + 1 - side]
 
 
 def _best(values: Sequence[float], side: int) -> tuple[int, float]:
     """Return the split with the largest Q; of equal ones the first."""
-    energies = _energies(values)[side - 1 : len(values) - side]
+    energies = _sides(_energies(_Distances(values), range(len(values))), side)
     most = max(energies)
     return energies.index(most) + side, most
 
@@ -167,14 +174,15 @@ def _permuted(
     seen: float,
     chance: float,
 ) -> float:
-    """Return the fraction of permutations with this statistic or more; stop early if that is surely
-    more than ``chance``."""
+    """Return the fraction of permutations whose energies have this statistic or more; stop early if
+    that is surely more than ``chance``."""
     dice = random.Random(len(values))  # noqa: S311  not a secret
     tries = math.ceil(5 / chance) - 1
-    some, more = list(values), 1
+    distances = _Distances(values)
+    order, more = list(range(len(values))), 1
     for done in range(1, tries + 1):
-        dice.shuffle(some)
-        more += statistic(some) >= seen * (1 - 1e-9) - 1e-15
+        dice.shuffle(order)
+        more += statistic(_energies(distances, order)) >= seen * (1 - 1e-9) - 1e-15
         if more > chance * (tries + 1):
             return more / (done + 1)
     return more / (tries + 1)

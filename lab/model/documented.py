@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import ast
 import inspect
-import textwrap
+import sys
 from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
 from typing import Final
 from weakref import WeakSet
 
@@ -58,9 +60,8 @@ def _docstrings(model: type[Model]) -> Iterator[tuple[str, str]]:
     for base in model.__mro__:
         if base is Model or not issubclass(base, Model):
             continue
-        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        assert isinstance(tree, ast.ClassDef)
-        for statement, following in zip(tree.body, tree.body[1:], strict=False):
+        body = _bodies(base.__module__)[base.__name__]
+        for statement, following in pairwise(body):
             if (
                 isinstance(statement, ast.AnnAssign)
                 and isinstance(statement.target, ast.Name)
@@ -69,3 +70,11 @@ def _docstrings(model: type[Model]) -> Iterator[tuple[str, str]]:
                 and isinstance(following.value.value, str)
             ):
                 yield statement.target.id, inspect.cleandoc(following.value.value)
+
+
+@cache
+def _bodies(module: str) -> dict[str, list[ast.stmt]]:
+    """Return the statements of each class of a module. ``inspect.getsource`` of a class would parse
+    the whole module for each class."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {node.name: node.body for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
