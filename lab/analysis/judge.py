@@ -137,19 +137,6 @@ def _undecided(result: ClaimResult) -> bool:
     return _all([part.holds for part in result.parts]) is None
 
 
-def comparisons(claim: Claim, cells: int = 2) -> int:
-    """Return the number of a claim's comparisons; ``cells``: number of cells along an axis."""
-    match claim.expect:
-        case Order(values=values):
-            return len(values) - 1
-        case Same(values=values):
-            return len(values) if len(values) > 2 else 1
-        case Monotonic():
-            return cells - 1
-        case _:
-            return 1
-
-
 def _with_kinds(cells: Sequence[JudgedCell]) -> list[JudgedCell]:
     groups: dict[tuple[str, bool, str, str], list[tuple[float, ...]]] = {}
     for cell in cells:

@@ -61,11 +61,6 @@ def look_after(trials: int) -> int:
     return max((look for look in LOOKS if look <= trials), default=0)
 
 
-def next_look(trials: int) -> int | None:
-    """Trials of the first look after these; ``None``: there is none."""
-    return next((look for look in LOOKS if look > trials), None)
-
-
 def interval(values: Sequence[float], others: Spread | None = None) -> Interval | None:
     """Where the median of all seeds' values lies; ``None``: not known from so few trials.
 

@@ -111,7 +111,6 @@ def test_every_option_has_one_kind() -> None:
     assert sum(len(kind) for kind in kinds) == len(frozenset().union(*kinds))
     assert set(options.OTHER_NAMES.values()) <= options.OPTIONS
     assert not set(options.OTHER_NAMES) & options.OPTIONS
-    assert options.NEWER <= options.OPTIONS
     assert {"rw", "bs", "iodepth", "write_bw_log", "percentile_list"} <= options.OPTIONS
 
 

@@ -179,7 +179,6 @@ class Mechanism(_Server):
         self._served: _Request | None = None
         self._head = 0
         self._head_spiral = self._head_time = 0.0
-        self._head_end = 0
         self._last_read = 0.0
 
     @override

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import PurePosixPath
 from typing import Final
 from xml.etree import ElementTree as ET
@@ -45,6 +46,13 @@ def guest_path(disk: Disk, serial: str) -> str:
     if disk.bus is DiskBus.SCSI:
         return f"/dev/disk/by-id/scsi-0QEMU_QEMU_HARDDISK_{serial}"
     return f"/dev/disk/by-id/virtio-{serial}"
+
+
+def no_preset(model: str, preset: str, presets: Mapping[str, object]) -> Problem:
+    """Return the problem of a preset that a disk model does not have."""
+    near = get_close_matches(preset, presets, n=1)
+    guess = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(presets)}"
+    return Problem(key="preset", message=f"there is no {model} {preset!r}: {guess}")
 
 
 def drive_problems(disk: Disk) -> Iterable[Problem]:

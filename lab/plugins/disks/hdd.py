@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Final
 
 from typing_extensions import override
@@ -28,6 +27,7 @@ from lab.plugins.disks._shared import (
     ask_statistics,
     drive_limits,
     network_element,
+    no_preset,
     serve,
     served_problems,
     stretched,
@@ -121,9 +121,7 @@ class HardDisk(DiskModel):
     def problems(self, disk: Disk) -> Iterable[Problem]:
         yield from served_problems(disk)
         if disk.preset is not None and disk.preset not in PRESETS:
-            near = get_close_matches(disk.preset, PRESETS, n=1)
-            guess = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(PRESETS)}"
-            yield Problem(key="preset", message=f"there is no hdd {disk.preset!r}: {guess}")
+            yield no_preset("hdd", disk.preset, PRESETS)
             return
         drive = drive_of(disk)
         if not drive.track_to_track <= drive.average_seek <= drive.full_stroke:

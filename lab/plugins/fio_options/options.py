@@ -97,16 +97,6 @@ ENGINE_WORDS: Final = words(
 )
 """Options of single I/O engines."""
 
-NEWER: Final = words(
-    """
-    apptag apptag_mask cmdprio_hint dataplacement deac dp_scheme fdp job_start_clock_id
-    libaio_vectored log_issue_time log_window_value md_per_io_size nfs_url num_range pi_act
-    pi_chk plid_select plids priohint steadystate_check_interval thinkcycles verify_header_seed
-    verify_mode verify_write_sequence write_mode
-    """
-)
-"""Options of fio 3.39 that fio 3.33 does not have."""
-
 OTHER_NAMES: Final = {
     "allrandrepeat": "randrepeat",
     "blockalign": "ba",
