@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from tests import distribution
-from tests.fakes import Cli, LabServer
+from tests.fakes import EMPTY_SVG, Cli, LabServer
 
 # A quarter of the examples, other ones each time; `make test` asks for the thorough profile.
 settings.register_profile("quick", max_examples=25, deadline=None)
@@ -46,6 +48,13 @@ def lab_server() -> Iterator[LabServer]:
 @pytest.fixture
 def cli(lab_server: LabServer, tmp_path: Path) -> Cli:
     return Cli(server=lab_server, base=tmp_path)
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Charts are empty, which saves V8's start and each drawing: as `UNDRAWN`, in this process."""
+    drawing = SimpleNamespace(vegalite_to_svg=lambda spec: EMPTY_SVG)
+    monkeypatch.setitem(sys.modules, "vl_convert", drawing)
 
 
 @pytest.fixture

@@ -309,10 +309,10 @@ class LabServer:
         self._process.wait(10)
 
 
-UNDRAWN = """
+EMPTY_SVG = '<svg xmlns="http://www.w3.org/2000/svg"/>'
+UNDRAWN = f"""
 import sys, types
-empty = '<svg xmlns="http://www.w3.org/2000/svg"/>'
-sys.modules["vl_convert"] = types.SimpleNamespace(vegalite_to_svg=lambda spec: empty)
+sys.modules["vl_convert"] = types.SimpleNamespace(vegalite_to_svg=lambda spec: {EMPTY_SVG!r})
 """
 """For `Cli.before`: charts are empty. Each process that draws starts V8, for 0.4 s of CPU time."""
 

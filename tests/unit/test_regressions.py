@@ -226,6 +226,7 @@ def test_two_nights_from_raw_output_to_the_first_bad_version(tmp_path: Path) -> 
     assert regressions_of(runs) == ()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_site_says_what_got_worse_and_draws_each_image_by_itself(tmp_path: Path) -> None:
     runs = [
         kept(tmp_path, day, kernel, drift)
