@@ -34,6 +34,7 @@ from lab.model.scenario.fault import Fault
 from lab.model.scenario.outputs import Outputs
 from lab.model.scenario.suite import Suite
 from lab.plugins import catalog
+from lab.plugins.faults._pools import pool_values
 from lab.plugins.faults._shared import COMMON, common
 
 SECTOR = 512
@@ -183,7 +184,8 @@ def _of_fault(cell: Cell, fault: Fault, raw: Mapping[str, str], trial: int) -> d
     outputs = outputs_of(raw, f"{fault.name}.{trial}")
     found = kind.parse(kind.parameters.model_validate(fault.parameters, context=KEPT), outputs)
     if cell.array is not None:
-        found |= common(outputs.stdout, outputs.files)
+        pool = cell.array.kind == "zfs"
+        found |= (pool_values if pool else common)(outputs.stdout, outputs.files)
     disks = [c for c in counters(cell, raw) if (c.workload, c.trial) == (fault.name, trial)]
     if disks:
         found["read_bytes"] = float(sum(d.read_bytes for d in disks))
