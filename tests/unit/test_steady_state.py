@@ -14,13 +14,14 @@ from lab.compile.scenario.document import compile_scenario
 from lab.core.errors import InputError, ToolError
 from lab.core.steady_state import steady_window
 from lab.core.yaml import parse_override
-from lab.model.result.document import CellMeasurement, CellResult, Outcome
+from lab.model.result.document import CellMeasurement, CellResult, Outcome, Result, Run
 from lab.model.result.measurement import STEADY_STATE
 from lab.model.scenario.claim import Claim, Verdict
 from lab.model.scenario.document import Cell
 from lab.model.scenario.outputs import Outputs
 from lab.plugins import catalog
 from lab.plugins.workloads.fio import Fio, FioParameters
+from lab.report.content.reliability import reliability
 
 WORKLOAD = Fio()
 GOLDEN = Path(__file__).parent.parent / "golden" / "workloads" / "fio" / "rounds"
@@ -196,3 +197,12 @@ def test_claims_about_what_is_not_steady_are_inconclusive(
     (found,) = judge([claim], [judged])
     assert found.verdict is verdict
     assert ("did not become steady" in found.reason) is not passed
+    whole = Result(
+        run=Run(id="r", scenario="q", started="2026-01-01T00:00:00+00:00"),
+        environment={},
+        cells=(result,),
+        claims=(found,),
+    )
+    headings = dict(reliability(whole))
+    assert ("rounds 2 to 6 of steady" in headings["steady state"]) is passed
+    assert ("doubtful" in headings) is not passed
