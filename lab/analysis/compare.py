@@ -33,7 +33,7 @@ from lab.model.result.document import (
     Result,
     contended,
 )
-from lab.model.result.measurement import COUNTERS, UNCONTENDED
+from lab.model.result.measurement import COUNTERS, STEADY_STATE, UNCONTENDED
 from lab.model.result.noise import NoiseFloor
 from lab.model.scenario.document import Cell, Disk
 
@@ -235,6 +235,8 @@ def _doubts(which: str, cell: CellResult) -> Iterator[str]:
             yield f"in the {which} run it is not {check.name}: {check.detail}"
         if check.name == VIRTUAL_DRIVES and not check.passed:
             yield f"in the {which} run it has modelled drives in real time: {check.detail}"
+        if check.name == STEADY_STATE and not check.passed:
+            yield f"'{check.workload}' is not steady in the {which} run: {check.detail}"
 
 
 def _unsupported(which: str, cell: CellResult, other: CellResult) -> Iterator[str]:

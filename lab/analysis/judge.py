@@ -33,7 +33,7 @@ from lab.model.result.document import (
     Outcome,
     Part,
 )
-from lab.model.result.measurement import COUNTERS, GUEST_CPU, UNCONTENDED
+from lab.model.result.measurement import COUNTERS, GUEST_CPU, STEADY_STATE, UNCONTENDED
 from lab.model.scenario.claim import (
     Bound,
     Claim,
@@ -470,6 +470,7 @@ _DOUBTS = {
     CALIBRATED: "has disks that failed their calibration",
     VIRTUAL_DRIVES: "has modelled drives in real time",
     GUEST_CPU: "was busy itself",
+    STEADY_STATE: "did not become steady",
 }
 """Text of each check in ``DOUBTS``; a failed one makes the verdict inconclusive."""
 

@@ -11,11 +11,13 @@ from lab.compile.guest.seeds import of_trial
 from lab.compile.guest.virtual_time import is_sealed
 from lab.core.base import KEPT, Model
 from lab.core.errors import ToolError
-from lab.model.plugin import Keeper, Sampled, Traced, WorkloadTool
+from lab.core.steady_state import RANGE, SLOPE, Window
+from lab.model.plugin import InRounds, Keeper, Sampled, Traced, WorkloadTool
 from lab.model.result.document import MemberCounters
 from lab.model.result.measurement import (
     BITMAP_UPDATED,
     GUEST_CPU,
+    STEADY_STATE,
     THROUGHPUT,
     UNCONTENDED,
     Check,
@@ -32,6 +34,7 @@ from lab.model.scenario.fault import Fault
 from lab.model.scenario.outputs import Outputs
 from lab.model.scenario.suite import Suite
 from lab.plugins import catalog
+from lab.plugins.faults._pools import pool_values
 from lab.plugins.faults._shared import COMMON, common
 
 SECTOR = 512
@@ -89,6 +92,44 @@ def _unsupported(cell: Cell, number: int, raw: Mapping[str, str]) -> list[Unsupp
     ]
 
 
+def steady_state(cell: Cell, raw: Mapping[str, str]) -> tuple[Check, ...]:
+    """Return a check per workload that runs in rounds: in each trial some of them were steady.
+
+    ``ToolError``: the output is unreadable.
+    """
+    found = []
+    for number, workload in enumerate(cell.workloads):
+        tool = catalog.workload(workload.tool)
+        if not isinstance(tool, InRounds) or workload.name in cut_short(cell):
+            continue
+        windows = [
+            tool.window(
+                _parameters(tool, of_trial(cell, trial).workloads[number]),
+                outputs_of(raw, f"{workload.name}.{trial}"),
+            )
+            for trial in range(1, cell.trials + 1)
+        ]
+        if there := [window for window in windows if window]:
+            worst = max(there, key=lambda window: (not window.steady, window.last))
+            said, passed = _steady(workload.name, worst), worst.steady
+            found.append(
+                Check(name=STEADY_STATE, passed=passed, detail=said, workload=workload.name)
+            )
+    return tuple(found)
+
+
+def _steady(name: str, window: Window) -> str:
+    rounds = f"rounds {window.rounds.start + 1} to {window.rounds.stop} of {name}"
+    off = f"{window.range:.1%} of their mean, and its trend is {abs(window.slope):.1%}"
+    if window.steady:
+        return f"the range of {rounds} is {off}"
+    return (
+        f"no five rounds in a row are steady, which needs a range of {RANGE:.0%} and a trend of"
+        f" {SLOPE:.0%} at most; the range of {rounds} is {off}: give more rounds, or precondition"
+        " the disks"
+    )
+
+
 def counted(cell: Cell) -> frozenset[tuple[str, str]]:
     """Workload or fault, and metric, of the values that are counts: no clock has a part in them."""
     metrics: dict[str, Sequence[Metric]] = {
@@ -143,7 +184,8 @@ def _of_fault(cell: Cell, fault: Fault, raw: Mapping[str, str], trial: int) -> d
     outputs = outputs_of(raw, f"{fault.name}.{trial}")
     found = kind.parse(kind.parameters.model_validate(fault.parameters, context=KEPT), outputs)
     if cell.array is not None:
-        found |= common(outputs.stdout, outputs.files)
+        pool = cell.array.kind == "zfs"
+        found |= (pool_values if pool else common)(outputs.stdout, outputs.files)
     disks = [c for c in counters(cell, raw) if (c.workload, c.trial) == (fault.name, trial)]
     if disks:
         found["read_bytes"] = float(sum(d.read_bytes for d in disks))

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, Protocol, TypeVar, runtime_checkable
 from pydantic import BaseModel
 
 from lab.core.base import Model
+from lab.core.steady_state import Window
 from lab.model.execution.procedure import Step
 from lab.model.image.manifest import ImageFacts
 from lab.model.result.measurement import Metric
@@ -157,6 +158,15 @@ class Sampled(Protocol):
     def too_few(self, parameters: Any, outputs: Outputs) -> Mapping[str, tuple[int, int]]:
         """Return requests, and how many are needed, of each metric that ``parse`` left out for
         having too few; ``ToolError`` as in ``parse``."""
+
+
+@runtime_checkable
+class InRounds(Protocol):
+    """A workload tool that can run a job in rounds until its speed is steady."""
+
+    def window(self, parameters: Any, outputs: Outputs) -> Window | None:
+        """Return the rounds whose values ``parse`` returned; ``None``: no rounds were requested;
+        ``ToolError`` as in ``parse``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -191,7 +191,11 @@ def _cell(
             )
             updates = bitmap_updates(stored.cell, measure.seconds_of(stored.cell, raw))
             shares = measure.bitmap_shares(counted, updates)
-            checks = (*result.checks, *measure.bitmap_updated(shares, updates))
+            checks = (
+                *result.checks,
+                *measure.bitmap_updated(shares, updates),
+                *measure.steady_state(stored.cell, raw),
+            )
             result = result.model_copy(
                 update={
                     "measurements": measured,

@@ -26,7 +26,7 @@ from lab.model.result.document import (
     Result,
     Run,
 )
-from lab.model.result.measurement import UNCONTENDED, Check, Measurement, Unsupported
+from lab.model.result.measurement import STEADY_STATE, UNCONTENDED, Check, Measurement, Unsupported
 from lab.model.result.noise import NoiseFloor
 from lab.plugins import catalog
 from lab.report.terminal.comparison import comparison_page
@@ -249,6 +249,19 @@ def test_modelled_drives_in_real_time_are_compared_and_said_to_be() -> None:
     said = "in the second run it has modelled drives in real time: use virtual time"
     assert found.cells[0].doubts == (said,)
     assert len(found.cells[0].figures) == 1
+
+
+def test_a_workload_that_is_not_steady_is_compared_and_said_to_be() -> None:
+    plain = result("b", {"x1": 1})
+    check = Check(name=STEADY_STATE, passed=False, detail="it falls", workload="write")
+    cell = plain.cells[0].model_copy(update={"checks": (check,)})
+    drifting = plain.model_copy(update={"cells": (cell,)})
+    found = compare(side(result("a", {"x1": 1})), side(drifting))
+    assert found.cells[0].doubts == ("'write' is not steady in the second run: it falls",)
+    steady = check.model_copy(update={"passed": True})
+    cell = plain.cells[0].model_copy(update={"checks": (steady,)})
+    found = compare(side(result("a", {"x1": 1})), side(plain.model_copy(update={"cells": (cell,)})))
+    assert found.cells[0].doubts == ()
 
 
 def test_two_stored_runs_are_compared_from_their_raw_output(tmp_path: Path) -> None:

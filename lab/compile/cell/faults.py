@@ -15,6 +15,7 @@ from lab.model.plugin import MOUNT, Keeper, Problem, Scene
 from lab.model.scenario.document import Array, Cell
 from lab.model.scenario.fault import Fault
 from lab.plugins import catalog
+from lab.plugins.faults import _pools
 from lab.plugins.faults._shared import BEGAN, check, mark, settle, state
 
 FILE: Final = f"{MOUNT}/data"
@@ -79,6 +80,9 @@ def fault_problems(cell: Cell) -> Iterator[tuple[int, Problem]]:
             yield index, Problem(key="during", message=message)
         if fault.check and not array:
             yield index, Problem(key="check", message="there is no array to check: remove it")
+        if fault.check and _pools.is_pool(scene):
+            message = "a check is one of md, and array.kind is zfs: remove it"
+            yield index, Problem(key="check", message=message)
         parameters = kind.parameters.model_validate(fault.parameters)
         for problem in kind.problems(parameters, scene):
             yield index, problem
@@ -114,12 +118,18 @@ def fault_steps(
             script=(marked if kind.cuts else "")  # a power cut empties the kernel log
             + BEGAN
             + kind.script(parameters, scene)
-            + (settle(scene.device, cell.timeout) if scene.device else ""),
+            + _settled(scene, cell.timeout),
             after=counters,
             timeout=cell.timeout,
         )
     )
     return steps, list(_afterwards(cell, scene))
+
+
+def _settled(scene: Scene, limit: float) -> str:
+    if _pools.is_pool(scene):
+        return _pools.settle(scene.array.name, limit)
+    return settle(scene.device, limit) if scene.device else ""
 
 
 def _afterwards(cell: Cell, scene: Scene) -> Iterator[Step]:
@@ -141,7 +151,9 @@ def _afterwards(cell: Cell, scene: Scene) -> Iterator[Step]:
             )
     yield GuestCommand(
         label=f"the state after {fault.name}",
-        script=state(scene.device or "/dev/null", scene.tag),
+        script=_pools.pool_state(scene)
+        if _pools.is_pool(scene)
+        else state(scene.device or "/dev/null", scene.tag),
         capture=f"{scene.tag}.state",
     )
     if fault.check:

@@ -13,6 +13,7 @@ from lab.core.statistics import Interval, median_interval
 from lab.model.result.calibration import CALIBRATED, VIRTUAL_DRIVES
 from lab.model.result.measurement import (
     GUEST_CPU,
+    STEADY_STATE,
     UNCONTENDED,
     Check,
     Measurement,
@@ -26,7 +27,7 @@ SAME: Final = 20e-6
 """Largest relative difference of equal values of two seeds: QEMU's versions differ by so much."""
 SHA256: Final = r"^[0-9a-f]{64}$"
 
-DOUBTS: Final = (UNCONTENDED, CALIBRATED, VIRTUAL_DRIVES, GUEST_CPU)
+DOUBTS: Final = (UNCONTENDED, CALIBRATED, VIRTUAL_DRIVES, GUEST_CPU, STEADY_STATE)
 """Checks whose failure makes a value unreliable. The value stays in the result."""
 
 

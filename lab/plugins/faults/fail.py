@@ -1,4 +1,5 @@
-"""A member is marked as failed, ``mdadm --fail``; a spare replaces it, if there is one."""
+"""A member is marked as failed, ``mdadm --fail`` or ``zpool offline -f``; a spare replaces it, if
+there is one."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing_extensions import override
 from lab.core.base import Model
 from lab.model.execution.procedure import words
 from lab.model.plugin import FaultKind, Problem, Scene, checked
+from lab.plugins.faults import _pools
 from lab.plugins.faults._shared import Position, array_problems, disk, disk_problems
 
 
@@ -18,11 +20,11 @@ class FailParameters(Model):
 
     disk: Position
     remove: bool = False
-    """Remove it from the array too (``mdadm --remove``)."""
+    """Remove it from the md array too (``mdadm --remove``)."""
 
 
 class Fail(FaultKind):
-    """``mdadm --fail``, and ``--remove``."""
+    """``mdadm --fail``, and ``--remove``; ``zpool offline -f``, and ``zpool replace``."""
 
     @property
     @override
@@ -31,14 +33,25 @@ class Fail(FaultKind):
 
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
-        yield from array_problems(scene)
-        yield from disk_problems(scene, checked(FailParameters, parameters).disk)
+        p = checked(FailParameters, parameters)
+        if not _pools.is_pool(scene):
+            yield from array_problems(scene)
+        else:
+            yield from _pools.pool_problems(scene, p.disk)
+            if p.remove:
+                yield Problem(key="remove", message="it is for md arrays: remove it")
+        yield from disk_problems(scene, p.disk)
 
     @override
     def script(self, parameters: Any, scene: Scene) -> str:
         # md releases a failed member only when its requests have ended, so removal is retried.
         p = checked(FailParameters, parameters)
         path = disk(scene, p.disk).path
+        if _pools.is_pool(scene):
+            script = words("zpool", "offline", "-f", scene.array.name, path) + " 2>&1\n"
+            if spares := _pools.spares_left(scene):
+                script += _pools.replace(scene, p.disk, spares[0]) + " 2>&1\n"
+            return script
         script = words("mdadm", scene.device, "--fail", path) + " 2>&1\n"
         if p.remove:
             remove = words("mdadm", scene.device, "--remove", path)

@@ -1,4 +1,5 @@
-"""A working member is replaced, ``mdadm --replace``: the array is never degraded.
+"""A working member is replaced, ``mdadm --replace`` or ``zpool replace``: the array is never
+degraded.
 
 md copies from the member itself, and drops it when the copy is complete (``mdadm(8)``).
 """
@@ -14,6 +15,7 @@ from typing_extensions import override
 from lab.core.base import Model
 from lab.model.execution.procedure import words
 from lab.model.plugin import FaultKind, Problem, Scene, checked
+from lab.plugins.faults import _pools
 from lab.plugins.faults._shared import Position, array_problems, disk, disk_problems
 
 
@@ -26,7 +28,7 @@ class ReplaceParameters(Model):
 
 
 class Replace(FaultKind):
-    """``mdadm --replace --with``."""
+    """``mdadm --replace --with``, or ``zpool replace``."""
 
     @property
     @override
@@ -36,7 +38,8 @@ class Replace(FaultKind):
     @override
     def problems(self, parameters: Any, scene: Scene) -> Iterable[Problem]:
         p = checked(ReplaceParameters, parameters)
-        yield from array_problems(scene)
+        pool = _pools.is_pool(scene)
+        yield from _pools.pool_problems(scene, p.disk) if pool else array_problems(scene)
         yield from disk_problems(scene, p.disk)
         yield from disk_problems(scene, p.with_, "with")
         if scene.earlier:  # earlier faults change which disks are spares, so mdadm checks it
@@ -56,6 +59,8 @@ class Replace(FaultKind):
     @override
     def script(self, parameters: Any, scene: Scene) -> str:
         p = checked(ReplaceParameters, parameters)
+        if _pools.is_pool(scene):
+            return _pools.replace(scene, p.disk, p.with_) + " 2>&1\n"
         old, new = disk(scene, p.disk).path, disk(scene, p.with_).path
         return words("mdadm", scene.device, "--replace", old, "--with", new) + " 2>&1\n"
 

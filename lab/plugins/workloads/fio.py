@@ -7,20 +7,28 @@ two read differently, such as ``4kB``, are refused. ``write_bw_log``, ``write_io
 completion latencies of all requests of one trial and direction. A trial reports those that its
 requests support (``lab.core.statistics.enough_for``): 95 from 72 requests on, 99 from 368, 99.9
 from 3688, 99.99 from 36887. ``clat_max`` is the longest; more requests make it longer.
+
+With ``rounds`` the job runs so many times, one after the other. All values are those of the first
+five rounds in a row that are steady (``lab.core.steady_state``): the mean over them, of percentiles
+the median, of ``clat_max`` the largest, of ``seconds`` the sum. ``steady_round`` is the last of
+them, and ``first_round_iops`` the speed of the very first. What the disks counted is that of all
+rounds. If no five are steady, the values are those of the last five, and claims are inconclusive.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import fmean, median
 from typing import Any, Final, Self
 
-from pydantic import ConfigDict, ValidationInfo, model_validator
+from pydantic import ConfigDict, Field, ValidationInfo, model_validator
 from typing_extensions import override
 
 from lab.core.base import KEPT, Model, wrong_key
 from lab.core.errors import ToolError
 from lab.core.statistics import enough_for
+from lab.core.steady_state import WINDOW, Window, steady_window
 from lab.model.execution.procedure import words
 from lab.model.plugin import Stream, Trace, WorkloadTool, checked
 from lab.model.result.measurement import IOPS, SECONDS, THROUGHPUT, Metric
@@ -37,6 +45,8 @@ PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9, 99.99)
 BUCKET: Final = 1 / 64
 """Relative width of the histogram's buckets, at most: fio keeps 6 bits after a latency's first, and
 reports a bucket's middle (``stat.h: FIO_IO_U_PLAT_BITS``, ``stat.c: plat_idx_to_val``)."""
+FIRST_ROUND: Final = "first_round_iops"
+STEADY_ROUND: Final = "steady_round"
 
 
 def metric_names(direction: str) -> Iterator[str]:
@@ -63,6 +73,10 @@ def _metrics() -> tuple[Metric, ...]:
             if name not in (THROUGHPUT.name, IOPS.name):
                 step = BUCKET if "clat_p" in name else 0.0
                 found.append(Metric(name=name, unit=unit, better=better, step=step))
+    found += (
+        Metric(name=FIRST_ROUND, unit=IOPS.unit),
+        Metric(name=STEADY_ROUND, unit="1", better="lower"),
+    )
     return tuple(found)
 
 
@@ -77,6 +91,10 @@ class FioParameters(Model):
 
     model_config = ConfigDict(extra="allow")
 
+    rounds: int | None = Field(default=None, ge=WINDOW, le=100, exclude_if=lambda n: n is None)
+    """Run the whole job so many times, and report the first five that are steady; the PTS gives up
+    after 25."""
+
     @property
     def options(self) -> Mapping[str, Value]:
         """The given options, by fio's main names."""
@@ -90,7 +108,10 @@ class FioParameters(Model):
         if not isinstance(value, dict):
             return value
         found: dict[str, Value] = {}
+        own = {k: v for k, v in value.items() if k in cls.model_fields}
         for key, given in value.items():
+            if key in own:
+                continue
             name = fio_options.OTHER_NAMES.get(str(key), str(key))
             if name not in fio_options.OPTIONS:
                 raise wrong_key(unknown(str(key)), str(key))
@@ -103,7 +124,9 @@ class FioParameters(Model):
                 except ValueError as error:
                     raise wrong_key(str(error), str(key)) from None
         _check(found)
-        return found
+        if own.get("rounds") is not None and any(found.get(log) for log in LOGS):
+            raise ValueError("rounds and fio's logs exclude each other: remove one of them")
+        return {**found, **own}
 
     @model_validator(mode="after")
     def _seed_counts(self, info: ValidationInfo) -> Self:
@@ -159,14 +182,18 @@ class Fio(WorkloadTool):
 
     @override
     def script(self, parameters: Any, target: str) -> str:
-        options = checked(FioParameters, parameters).options
+        p = checked(FioParameters, parameters)
+        options = p.options
         given = {"filename": TARGET} if "directory" not in options else {}
-        command = ["fio", "--name=fio", "--output-format=json", "--group_reporting=1"]
+        own = ["--name=fio"] if p.rounds is None else ["--stonewall"]
+        command = ["fio", *own, "--output-format=json", "--group_reporting=1"]
         for name, value in {**given, **options}.items():
             if name == "group_reporting" or (name in LOGS and not value):
                 continue
             text = "log" if name in LOGS else _as_text(name, value)
             command.append(f"--{name}={text.replace(TARGET, target)}")
+        # Options before the first name are those of all jobs.
+        command += [f"--name=round{number}" for number in range(1, (p.rounds or 0) + 1)]
         line = f"LC_ALL=C {words(*command)}"
         if not any(options.get(log) for log in LOGS):
             return line + "\n"
@@ -180,55 +207,49 @@ class Fio(WorkloadTool):
 
     @override
     def parse(self, parameters: Any, outputs: Outputs) -> dict[str, float]:
-        options = checked(FioParameters, parameters).options
+        p = checked(FioParameters, parameters)
         report, _, rest = outputs.stdout.partition(CUT)
-        if any(options.get(log) for log in LOGS):
+        if any(p.options.get(log) for log in LOGS):
             logs(outputs.stdout)
         elif rest:
             raise ToolError("fio's output has unexpected logs")
-        job = _job(report, outputs.stderr)
-        sides = _sides(job)
-        if not sides:
-            raise ToolError(f"fio moved nothing: {outputs.stderr.strip()[-300:]!r}")
-        found = {SECONDS.name: max(_number(s, "runtime") for s in sides.values()) / 1000}
-        if found[SECONDS.name] <= 0:
-            raise ToolError("fio was too fast to be measured: raise size or runtime")
-        moved = sum(_number(side, "io_bytes") for side in sides.values())
-        _check_done(options, moved, found[SECONDS.name])
-        timed = not any(options.get(o) for o in _UNTIMED)
-        for direction, side in sides.items():
-            seconds = max(_number(side, "runtime") / 1000, 1e-3)
-            tag = f"{direction}_" if len(sides) > 1 else ""
-            found[f"{tag}throughput"] = _number(side, "io_bytes") / seconds
-            found[f"{tag}iops"] = _number(side, "total_ios") / seconds
-            if timed:
-                found[f"{tag}latency"] = _number(side, "lat_ns", "mean") / 1e9
-                known = _percentiles(side, options)
-                few = _too_few(side, known)
-                found |= {f"{tag}{n}": v for n, v in known.items() if n not in few}
-        if len(sides) > 1:
-            for name in ("throughput", "iops"):
-                found[name] = sum(found[f"{direction}_{name}"] for direction in sides)
-            if timed:
-                weighted = sum(found[f"{d}_latency"] * found[f"{d}_iops"] for d in sides)
-                found["latency"] = weighted / found["iops"]
-        return found
+        each = [_values(p.options, job, outputs.stderr) for job in _jobs(p, report, outputs.stderr)]
+        few = self.too_few(parameters, outputs)
+        found = each[0] if p.rounds is None else _of_window(each)
+        return {name: value for name, value in found.items() if name not in few}
 
     def too_few(self, parameters: Any, outputs: Outputs) -> Mapping[str, tuple[int, int]]:
-        """Return percentiles that the requests of their direction do not support."""
-        options = checked(FioParameters, parameters).options
-        sides = _sides(_job(outputs.stdout.partition(CUT)[0], outputs.stderr))
-        return {
-            f"{direction}_{name}" if len(sides) > 1 else name: few
-            for direction, side in sides.items()
-            if not any(options.get(o) for o in _UNTIMED)
-            for name, few in _too_few(side, _percentiles(side, options)).items()
-        }
+        """Return percentiles that the requests of their direction do not support, in one of the
+        rounds that count."""
+        p = checked(FioParameters, parameters)
+        jobs = _jobs(p, outputs.stdout.partition(CUT)[0], outputs.stderr)
+        window = self.window(parameters, outputs)
+        found: dict[str, tuple[int, int]] = {}
+        for job in jobs[window.rounds] if window else jobs:
+            sides = _sides(job)
+            for direction, side in sides.items():
+                if any(p.options.get(o) for o in _UNTIMED):
+                    continue
+                for name, few in _too_few(side, _percentiles(side, p.options)).items():
+                    key = f"{direction}_{name}" if len(sides) > 1 else name
+                    found[key] = min(few, found.get(key, few))
+        return found
+
+    def window(self, parameters: Any, outputs: Outputs) -> Window | None:
+        """Return the rounds that count; ``None``: there are no rounds."""
+        p = checked(FioParameters, parameters)
+        if p.rounds is None:
+            return None
+        jobs = _jobs(p, outputs.stdout, outputs.stderr)
+        return _window([_values(p.options, job, outputs.stderr) for job in jobs])
 
     def series(self, parameters: Any, outputs: Outputs) -> Mapping[tuple[str, str], Trace]:
         """Return bytes per second of all jobs from ``write_bw_log``, else operations per second
-        from ``write_iops_log``."""
-        options = checked(FioParameters, parameters).options
+        from ``write_iops_log``; with rounds each round's operations per second."""
+        p = checked(FioParameters, parameters)
+        options = p.options
+        if p.rounds is not None:
+            return _of_rounds(p, outputs)
         kinds = [k for k in ("bw", "iops") if options.get(f"write_{k}_log")]
         if not kinds:
             return {}
@@ -239,11 +260,11 @@ class Fio(WorkloadTool):
     @override
     def seeded(self, parameters: Any, seed: int) -> Model:
         # fio 3.33 uses randseed only with randrepeat=0.
-        options = checked(FioParameters, parameters).options
-        written = options.get("randseed", 1)
+        p = checked(FioParameters, parameters)
+        written = p.options.get("randseed", 1)
         first = written if isinstance(written, int) else 1
         drawn = {"randrepeat": 0, "randseed": first + seed - 1}
-        return FioParameters.model_validate({**options, **drawn})
+        return FioParameters.model_validate({**p.options, **drawn, "rounds": p.rounds})
 
     @override
     def destroys(self, parameters: Any) -> bool:
@@ -253,7 +274,8 @@ class Fio(WorkloadTool):
 
     @override
     def stream(self, parameters: Any) -> Stream | None:
-        return _stream(checked(FioParameters, parameters).options)
+        p = checked(FioParameters, parameters)
+        return None if p.rounds is not None else _stream(p.options)
 
 
 def _as_text(name: str, value: Value) -> str:
@@ -277,11 +299,77 @@ def document(stdout: str, stderr: str = "") -> dict[str, Any]:
     return found
 
 
-def _job(report: str, stderr: str) -> Mapping[str, Any]:
-    job: Mapping[str, Any] = document(report, stderr)["jobs"][0]
-    if job.get("error"):
-        raise ToolError(f"fio's job ended with error {job['error']}: {stderr.strip()[-300:]!r}")
-    return job
+def _jobs(parameters: FioParameters, report: str, stderr: str) -> Sequence[Mapping[str, Any]]:
+    """Return the report of each round, or of the one job."""
+    jobs: list[Any] = document(report, stderr)["jobs"]
+    if parameters.rounds is None:
+        jobs = jobs[:1]
+    elif len(jobs) != parameters.rounds or not all(isinstance(job, dict) for job in jobs):
+        raise ToolError(f"fio reported {len(jobs)} rounds, expected {parameters.rounds}")
+    for job in jobs:
+        if job.get("error"):
+            raise ToolError(f"fio's job ended with error {job['error']}: {stderr.strip()[-300:]!r}")
+    return jobs
+
+
+def _values(options: Mapping[str, Value], job: Mapping[str, Any], stderr: str) -> dict[str, float]:
+    """Return a job's values, with percentiles that its requests do not support."""
+    sides = _sides(job)
+    if not sides:
+        raise ToolError(f"fio moved nothing: {stderr.strip()[-300:]!r}")
+    found = {SECONDS.name: max(_number(s, "runtime") for s in sides.values()) / 1000}
+    if found[SECONDS.name] <= 0:
+        raise ToolError("fio was too fast to be measured: raise size or runtime")
+    moved = sum(_number(side, "io_bytes") for side in sides.values())
+    _check_done(options, moved, found[SECONDS.name])
+    timed = not any(options.get(o) for o in _UNTIMED)
+    for direction, side in sides.items():
+        seconds = max(_number(side, "runtime") / 1000, 1e-3)
+        tag = f"{direction}_" if len(sides) > 1 else ""
+        found[f"{tag}throughput"] = _number(side, "io_bytes") / seconds
+        found[f"{tag}iops"] = _number(side, "total_ios") / seconds
+        if timed:
+            found[f"{tag}latency"] = _number(side, "lat_ns", "mean") / 1e9
+            found |= {f"{tag}{n}": v for n, v in _percentiles(side, options).items()}
+    if len(sides) > 1:
+        for name in ("throughput", "iops"):
+            found[name] = sum(found[f"{direction}_{name}"] for direction in sides)
+        if timed:
+            weighted = sum(found[f"{d}_latency"] * found[f"{d}_iops"] for d in sides)
+            found["latency"] = weighted / found["iops"]
+    return found
+
+
+def _window(rounds: Sequence[Mapping[str, float]]) -> Window:
+    return steady_window([values[IOPS.name] for values in rounds])
+
+
+def _of_window(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the values of the rounds that count."""
+    window = _window(rounds)
+    own = rounds[window.rounds]
+    found = {}
+    for name in own[0]:
+        values = [values[name] for values in own if name in values]
+        if len(values) < len(own):
+            continue
+        kind = max if name.endswith("clat_max") else median if "clat_p" in name else fmean
+        found[name] = sum(values) if name == SECONDS.name else float(kind(values))
+    found[FIRST_ROUND] = rounds[0][IOPS.name]
+    return found | ({STEADY_ROUND: float(window.last)} if window.steady else {})
+
+
+def _of_rounds(parameters: FioParameters, outputs: Outputs) -> Mapping[tuple[str, str], Trace]:
+    """Return operations per second of each round, by direction."""
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    ended = 0.0
+    for job in _jobs(parameters, outputs.stdout, outputs.stderr):
+        sides = _sides(job)
+        ended += max((_number(s, "runtime") for s in sides.values()), default=0.0) / 1000
+        for direction, side in sides.items():
+            rate = _number(side, "total_ios") / max(_number(side, "runtime") / 1000, 1e-3)
+            found.setdefault((direction, IOPS.unit), []).append((ended, rate))
+    return {key: tuple(trace) for key, trace in found.items()}
 
 
 def _number(side: Any, *path: str) -> float:

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from lab.model.result.document import CellClock, Outcome, Result, RunState
-from lab.model.result.measurement import BITMAP_UPDATED
+from lab.model.result.measurement import BITMAP_UPDATED, STEADY_STATE
 from lab.model.scenario.claim import Bound, Claim, Verdict
-from lab.report.content.figures import contended, rows_of
+from lab.report.content.figures import axes_text, contended, rows_of
 
 
 def caveats(result: Result) -> Iterator[str]:
@@ -75,6 +75,14 @@ def reliability(
             "the image was built with --accept-expired, from a copy of the archive whose Release"
             f" files have expired: {'; '.join(expired)}",
         )
+    steady = [
+        f"{axes_text(cell.axes) or cell.id}: {check.detail}"
+        for cell in result.cells
+        for check in cell.checks
+        if check.name == STEADY_STATE and check.passed
+    ]
+    if steady:
+        yield "steady state", "; ".join(steady)
     doubts = list(contended(result.cells))
     if doubts:
         yield "doubtful", "what is marked with ?: " + "; ".join(doubts)
