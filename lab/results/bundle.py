@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from typing import Final
 
 from lab import __version__
@@ -15,6 +14,7 @@ from lab.model.execution.plan import Plan
 from lab.model.execution.procedure import SOURCES, AttachDisk, BuildPlugin, StartGuest
 from lab.plugins import catalog
 from lab.report.export.shell import as_script
+from lab.results.again import again
 from lab.results.documents import result_of, understood
 from lab.store.runs import RunStore, StoredCell, StoredRun
 
@@ -128,7 +128,7 @@ def bundle_of(run: RunStore, stored: StoredCell) -> dict[str, str]:
         image=f"image.yaml      the recipe of the guest image; `lab image build {image}` makes it\n"
         if recipe
         else "",
-        command=printable(_command(stored, first, about)),
+        command=again(stored, first, about, "./scenario.yaml"),
         accelerator=_line(str(about.environment.get("accelerator", "unknown")).upper()),
     )
     return files
@@ -163,12 +163,3 @@ def _plan(stored: StoredCell, about: StoredRun) -> tuple[Plan, tuple[str, ...]]:
     )
     return plan, ("disk.qcow2", "kernel", "initrd") if direct else ("disk.qcow2",)
 
-
-def _command(stored: StoredCell, first: StoredCell, about: StoredRun) -> str:
-    sets = [*about.overrides, "matrix={}"]
-    sets += [f"{name}={json.dumps(value)}" for name, value in stored.cell.axes.items()]
-    words = ["lab", "run", "scenario", "./scenario.yaml"]
-    for text in sets:
-        words += ["--set", text]
-    seed = ("--seed", str(stored.cell.seed)) if stored.cell.seed != first.cell.seed else ()
-    return shlex.join([*words, *seed, "--trials", str(stored.cell.trials)])

@@ -8,20 +8,25 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from pydantic import ValidationError
+
 from lab.analysis import measure
 from lab.analysis.predict import explanations
 from lab.analysis.suites import SuiteTest
+from lab.core.base import KEPT
 from lab.core.errors import InputError
+from lab.core.printable import as_name, printable
 from lab.core.units import format_seconds, shortened
-from lab.host.system import files
+from lab.host.system import files, untrusted
 from lab.model.matrix.record import JobState, MatrixResult
-from lab.model.result.document import CellResult, Outcome, RunState
+from lab.model.result.document import CellResult, Outcome, Result, RunState
 from lab.model.result.measurement import Check
 from lab.plugins import catalog
 from lab.plugins.workloads._suites import COLOUR
 from lab.report.content.document import Attempt, Evidence, Page, PageCell
 from lab.report.content.reliability import steps
 from lab.report.export.shell import cell_script
+from lab.results.again import again
 from lab.results.documents import result_of, tests_of_run, typed_names, understood
 from lab.results.explain import beside
 from lab.results.trend import regressions_of
@@ -30,7 +35,10 @@ from lab.store.runs import RunStore, StoredCell
 LINES: Final = 400
 """Most lines of each file of evidence, from its end, so that a report is small enough to send."""
 LOG_SHOWN: Final = 64 * 1024
-"""Most characters of each log of a failed test; a longer one is cut in its middle."""
+"""Most characters of each log of a failed test, and of each file of raw output in a site; a longer
+one is cut in its middle."""
+OUTPUT_SHOWN: Final = 32 * LOG_SHOWN
+"""Most characters of a cell's raw output in a site."""
 
 
 @understood
@@ -49,7 +57,11 @@ def page_of(store: RunStore, lab: str = "lab") -> Page:
         overrides=run.overrides,
         claims=run.claims,
         cells=tuple(
-            _cell(store, seeds, results[seeds[0].id], [t for t in tests if t.cell == seeds[0].id])
+            _cell(
+                *(store, seeds, results[seeds[0].id]),
+                [t for t in tests if t.cell == seeds[0].id],
+                again(seeds[0], seeds[0], run, scenario, lab),
+            )
             for seeds in run.points
         ),
         better={
@@ -71,7 +83,11 @@ def page_of(store: RunStore, lab: str = "lab") -> Page:
 
 
 def _cell(
-    store: RunStore, seeds: Sequence[StoredCell], result: CellResult, tests: Sequence[SuiteTest]
+    store: RunStore,
+    seeds: Sequence[StoredCell],
+    result: CellResult,
+    tests: Sequence[SuiteTest],
+    command: str,
 ) -> PageCell:
     """Return a cell; ``seeds``: it, and with ``trials: auto`` its further trials."""
     stored = seeds[0]
@@ -101,6 +117,7 @@ def _cell(
         ),
         sync=measure.sync_seen(stored.cell, raw),
         commands=cell_script(procedure) if procedure else "",
+        again=command,
         failures=tuple(failures),
     )
 
@@ -214,12 +231,14 @@ def write_site(
     say: Callable[[str], None],
     *,
     matrix: MatrixResult | None = None,
+    added: Sequence[Result] = (),
 ) -> Path:
-    """Write a page for each run, an index with verdicts and trends, and a badge; return the index.
+    """Write the site of all runs: a report of each, each cell's raw output, a page to explore all
+    values, and a badge. Return the page's path.
 
-    With ``matrix``, index and badge show that matrix run. Otherwise the badge shows each scenario's
-    last run on each image. The index and ``say`` report unreadable runs. ``InputError``: no run can
-    be read.
+    With ``matrix``, page and badge show that matrix run. Otherwise the badge shows each scenario's
+    last run on each image. ``added``: results that are only explored. The page and ``say`` report
+    unreadable runs. ``InputError``: no run can be read.
     """
     from lab.report.html.site import index_page
 
@@ -228,24 +247,75 @@ def write_site(
     for store in runs:
         try:
             name = f"{store.id}.html"
-            link = quote(os.fsencode(name))  # also colons, which would end a scheme
-            page = page_of(store, lab).model_copy(update={"link": link})
+            page = page_of(store, lab).model_copy(update={"link": _link(name)})
+            page, outputs = _with_outputs(store, page)
             text = _page(store, page, index="index.html")
         except InputError as error:
             broken.append(str(error))
             say(str(error))
             continue
         _write(directory / name, text)
+        for path, output in outputs.items():
+            _write(directory / path, output, durable=False)
         pages.append(page)
         for sentence in page.warnings:
             say(sentence)
-    if not pages:
+    if not pages and not added:
         raise InputError("there is no run to report on", hint="`lab up scenario NAME` makes one")
     index = directory / "index.html"
     worse = matrix.regressions if matrix else regressions_of(runs)
-    _write(index, index_page(pages, broken, worse, matrix))
+    _write(index, index_page(pages, broken, worse, matrix, added))
     _write(directory / "badge.svg", _badge(pages, matrix))
     return index
+
+
+def _link(name: str) -> str:
+    """Return a file's URL; colons too are escaped, since they would end a scheme."""
+    return quote(os.fsencode(name))
+
+
+@understood
+def _with_outputs(store: RunStore, page: Page) -> tuple[Page, dict[str, str]]:
+    """Return the page with links to its scenario file and to each cell's raw output, and these
+    files by their paths in the site."""
+    place = f"{store.id}.files"
+    outputs = {f"{place}/scenario.yaml": printable(store.scenario_text())}
+    cells = []
+    for number, (seeds, cell) in enumerate(zip(store.load_run().points, page.cells, strict=True)):
+        path = f"{place}/{number}-{as_name(cell.result.id)}.txt"
+        outputs[path] = printable(_output(store, seeds, cell))
+        cells.append(cell.model_copy(update={"output": _link(path)}))
+    file = _link(f"{place}/scenario.yaml")
+    return page.model_copy(update={"cells": tuple(cells), "scenario_file": file}), outputs
+
+
+def _output(store: RunStore, seeds: Sequence[StoredCell], cell: PageCell) -> str:
+    """Return a cell's commands and the raw output of each of its seeds."""
+    parts = [f"# run {store.id}, cell {cell.result.id}\n# commands\n\n{cell.commands}"]
+    for seed in seeds:
+        trial = f"seed {seed.cell.seed}: " if len(seeds) > 1 else ""
+        parts += [
+            f"# ==== {trial}{name}\n\n{shortened(text, LOG_SHOWN)}"
+            for name, text in store.raw(store.cell_directory(seed.id)).items()
+        ]
+    return shortened("\n".join(parts), OUTPUT_SHOWN)
+
+
+def result_from(path: Path) -> Result:
+    """Return a result document from a file; ``InputError``: it has none."""
+    try:
+        data = untrusted.read(path.parent, path.name)
+        return Result.model_validate_json(data, context=KEPT)
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(f"--add: '{path}' cannot be read: {reason}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise InputError(
+            f"--add: '{path}' has no result: {where}{': ' if where else ''}{first['msg']}",
+            hint="`lab results show RUN --json` prints one",
+        ) from error
 
 
 def _badge(pages: Sequence[Page], matrix: MatrixResult | None) -> str:
@@ -265,8 +335,8 @@ def _badge(pages: Sequence[Page], matrix: MatrixResult | None) -> str:
     return verdicts_badge("raid-lab", verdicts)
 
 
-def _write(path: Path, page: str | bytes) -> None:
-    """Write a page or a chart; bytes of file names that are not UTF-8 become escapes."""
+def _write(path: Path, page: str | bytes, *, durable: bool = True) -> None:
+    """Write a file; bytes of file names that are not UTF-8 become escapes."""
     data = page.encode(errors="backslashreplace") if isinstance(page, str) else page
     files.make_directory(path.parent)
-    files.write(path, data)
+    files.write(path, data, durable=durable)

@@ -1,4 +1,4 @@
-"""``lab report``."""
+"""``lab report`` and ``lab site``."""
 
 from __future__ import annotations
 
@@ -15,16 +15,13 @@ from lab.cli.options import Json, RunName, home, own_name, print_json
 @app.command(rich_help_panel=RESULTS)
 def report(
     name: RunName = "last",
-    all_: Annotated[
-        bool,
-        typer.Option("--all", help="Write a page for each run, and an index with trends."),
-    ] = False,
+    all_: Annotated[bool, typer.Option("--all", hidden=True)] = False,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             metavar="PATH",
-            help="File or directory of the page. With --all: the directory of the site.",
+            help="File or directory of the page.",
             show_default=False,
         ),
     ] = None,
@@ -47,32 +44,71 @@ def report(
         lab report
         lab report raid5-parity-last --out /tmp/page.html
         lab report last --pictures charts
-        lab report --all --out site
     """
     from lab.cli.commands.results import tell_damage
     from lab.core.errors import InputError
-    from lab.host.system import paths
-    from lab.results.report import write_charts, write_report, write_site
+    from lab.results.report import write_charts, write_report
     from lab.store import runs as store
 
-    def say(sentence: str) -> None:
-        sys.stderr.write(f"lab: {sentence}\n")
-
-    drawn: tuple[Path, ...] = ()
     if all_:
-        if pictures:
-            raise InputError("--pictures writes the charts of one run: leave out --all")
-        runs = list(store.every())
-        written = write_site(runs, (out or paths.site()).absolute(), own_name(), say)
-    else:
-        run = store.find(name)
-        written = write_report(run, out.absolute() if out else None, own_name())
-        if pictures:
-            drawn = write_charts(run, pictures.absolute())
-        tell_damage(run)
+        raise InputError("--all is a command of its own", hint=f"type: {own_name()} site DIR")
+    drawn: tuple[Path, ...] = ()
+    run = store.find(name)
+    written = write_report(run, out.absolute() if out else None, own_name())
+    if pictures:
+        drawn = write_charts(run, pictures.absolute())
+    tell_damage(run)
     if as_json:
         print_json({"page": str(written), "pictures": [str(path) for path in drawn]})
         return
     sys.stdout.write(f"Written to {home(written)}\n")
     if pictures:
         sys.stdout.write(f"{len(drawn)} charts are in {home(pictures)}\n")
+
+
+@app.command(rich_help_panel=RESULTS)
+def site(
+    directory: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="DIR",
+            help="Directory of the site; it is created.  [default: ~/.local/share/lab/site]",
+            show_default=False,
+        ),
+    ] = None,
+    add: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--add",
+            metavar="FILE",
+            help="Explore this result too, which 'lab results show RUN --json' printed, here or"
+            " elsewhere. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a static site of all runs, to explore, compare and share.
+
+    index.html has every value: filter, compare any two runs, kernels or clocks, follow a value
+    over time, copy the command that runs a cell again. Next to it are each run's report, each
+    cell's commands and raw output, and badge.svg. The site needs no server and no network.
+
+    Examples:
+        lab site site
+        lab site site --add theirs.json
+    """
+    from lab.host.system import paths
+    from lab.results.report import result_from, write_site
+    from lab.store import runs as store
+
+    def say(sentence: str) -> None:
+        sys.stderr.write(f"lab: {sentence}\n")
+
+    out = (directory or paths.site()).absolute()
+    added = [result_from(file) for file in add or ()]
+    written = write_site(list(store.every()), out, own_name(), say, added=added)
+    if as_json:
+        print_json({"page": str(written)})
+    else:
+        sys.stdout.write(f"Written to {home(written)}\n")

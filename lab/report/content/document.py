@@ -41,6 +41,10 @@ class PageCell(Model):
     sync: SyncSeen | None = None
     commands: str = ""
     """The stored procedure as shell lines; empty if it is unreadable."""
+    again: str = ""
+    """The command that runs this cell again."""
+    output: str = ""
+    """URL of a file with its commands and raw output, in a site."""
     failures: tuple[Attempt, ...] = ()
 
 
@@ -50,6 +54,8 @@ class Page(Model):
     result: Result
     link: str = ""
     """URL of the report in the page of all runs; a run's id may be any text."""
+    scenario_file: str = ""
+    """URL of its scenario file, in a site."""
     title: str
     question: str
     source: Source | None = None

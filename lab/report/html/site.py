@@ -1,20 +1,26 @@
-"""The page of all runs: each run's verdicts, and each scenario's values over time."""
+"""The page of all runs: verdicts and answers as tables, and all values to explore."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
+from lab.core.printable import printable
 from lab.model.matrix.record import MatrixResult, Regression
-from lab.model.result.document import Outcome
+from lab.model.result.document import Outcome, Result
+from lab.model.result.site import Site
 from lab.model.scenario.claim import Verdict
-from lab.report.charts.trends import trends
 from lab.report.content.document import Page
 from lab.report.content.figures import axes_text, figure, metric_words, rows_of, spread
 from lab.report.content.matrix import LEGEND, regression_sentence, summary, system_of
 from lab.report.content.reliability import caveats
+from lab.report.content.site import site_of
 from lab.report.content.tables import Line, Table, columns
-from lab.report.html.page import drawn, mood, render, when, where
+from lab.report.html.page import mood, render, templates, when, where
 
 
 def index_page(
@@ -22,13 +28,15 @@ def index_page(
     broken: Sequence[str],
     regressions: Sequence[Regression] = (),
     matrix: MatrixResult | None = None,
+    added: Sequence[Result] = (),
 ) -> str:
     """Return the index; ``pages`` have the newest run first, ``broken`` names unreadable runs.
 
-    ``matrix``: the matrix run of the page.
+    ``matrix``: the matrix run of the page. ``added``: results from files.
     """
     names = dict.fromkeys(page.result.run.scenario for page in pages)
     own = {n: [p for p in pages if p.result.run.scenario == n] for n in names}
+    scripts = (_vega(), _source("site.js"))
     return render(
         "index.html.j2",
         broken=broken,
@@ -37,7 +45,55 @@ def index_page(
         verdicts=[v.value.replace("_", " ") for v in Verdict],
         runs=[_run(page) for page in pages],
         scenarios=[_scenario(name, runs) for name, runs in own.items()],
+        site_style=_markup(_source("site.css")),
+        scripts=[_markup(f"\n{script}\n") for script in scripts],
+        hashes=" ".join(map(_hash, scripts)),
+        data=_markup(as_json(site_of(pages, added))),
     )
+
+
+def as_json(site: Site) -> str:
+    """Return the data for a ``<script>`` element; control characters are escapes, visible ones."""
+    document = _visible(site.model_dump(mode="json", by_alias=True, exclude_defaults=True))
+    return json.dumps(document, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _visible(value: Any) -> Any:
+    match value:
+        case str():
+            return printable(value)
+        case dict():
+            return {printable(name): _visible(one) for name, one in value.items()}
+        case list() | tuple():
+            return [_visible(one) for one in value]
+        case _:
+            return value
+
+
+@cache
+def _vega() -> str:
+    """Return vega-embed with Vega-Lite and Vega, which draw the charts; 0.9 MB."""
+    import vl_convert
+
+    return vl_convert.javascript_bundle()
+
+
+def _source(name: str) -> str:
+    environment = templates()
+    assert environment.loader is not None
+    return environment.loader.get_source(environment, name)[0]
+
+
+def _hash(script: str) -> str:
+    """Return the source expression that lets this script run (Content Security Policy 3)."""
+    digest = hashlib.sha256(f"\n{script}\n".encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _markup(text: str) -> object:
+    from markupsafe import Markup
+
+    return Markup(text)  # noqa: S704  our own, or JSON without "<"
 
 
 def _jobs(matrix: MatrixResult) -> Table:
@@ -85,7 +141,6 @@ def _scenario(name: str, pages: Sequence[Page]) -> dict[str, Any]:
         "answer": [*last.result.answer.sentences, *caveats(last.result)],
         "mood": mood(last.result),
         "count": len(pages),
-        "charts": drawn([*trends(oldest_first)]) if len(pages) > 1 else [],
         "table": _table(oldest_first),
     }
 
