@@ -16,7 +16,7 @@ ALONE = "alone"
 
 _SEALED = ("test_reproduce.py", "test_sealed_cells.py", "test_virtual")
 _DISKS = ("test_real_disks.py", "test_realdisks")
-_ALONE = ("test_main_job.py",)
+_ALONE = ("test_main_job.py", "test_site_browser.py")
 LONG = (
     *("test_cluster.py", "test_docs.py", "test_hostile.py", "test_damage.py", "test_cli.py"),
     *("test_pytest_plugin.py", "test_report_page.py", "test_silence.py", "test_drive_core.py"),

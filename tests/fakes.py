@@ -312,7 +312,9 @@ class LabServer:
 EMPTY_SVG = '<svg xmlns="http://www.w3.org/2000/svg"/>'
 UNDRAWN = f"""
 import sys, types
-sys.modules["vl_convert"] = types.SimpleNamespace(vegalite_to_svg=lambda spec: {EMPTY_SVG!r})
+sys.modules["vl_convert"] = types.SimpleNamespace(
+    vegalite_to_svg=lambda spec: {EMPTY_SVG!r}, javascript_bundle=lambda snippet: ""
+)
 """
 """For `Cli.before`: charts are empty. Each process that draws starts V8, for 0.4 s of CPU time."""
 

@@ -6,7 +6,8 @@
 # `.venv` complete is taken away before anything in it changes, and written last.
 #   PYTHON=/usr/bin/python3   the Python to build `.venv` with
 #   SKIP_PACKAGES=1           leave the system's packages alone
-#   WITH_BROWSER=1            install Chromium too (0.4 GB), in which tests open report pages; without it they are skipped
+#   WITH_BROWSER=1            install Chromium too (0.4 GB), in which tests open pages, and from npm (where that is installed)
+#                             axe-core, with which they check accessibility; without them these tests are skipped
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -138,6 +139,14 @@ make_environment() {
     say "done: .venv/bin/lab"
 }
 
+# axe-core, pinned by its hash in tests/axe/package-lock.json.
+get_axe() {
+    [ -n "${WITH_BROWSER:-}" ] && ! cmp -s tests/axe/package-lock.json tests/axe/node_modules/.setup-stamp || return 0
+    command -v npm >/dev/null || { say "npm is not installed: no test checks the accessibility of pages" >&2; return 0; }
+    npm ci --prefix tests/axe --ignore-scripts --no-audit --no-fund --silent </dev/null || fail "npm cannot install axe-core"
+    cp tests/axe/package-lock.json tests/axe/node_modules/.setup-stamp
+}
+
 # Settings that would send pip's work elsewhere; mirrors and certificates stay as the user has them.
 unset PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT PIP_CONSTRAINT PIP_REQUIRE_VIRTUALENV PIP_NO_BINARY
 
@@ -150,3 +159,4 @@ unset PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT PIP_CONSTRAI
 exec 9<requirements
 flock 9
 make_environment
+get_axe

@@ -162,4 +162,3 @@ def _plan(stored: StoredCell, about: StoredRun) -> tuple[Plan, tuple[str, ...]]:
         guests=(planned_guest(stored.cell.guest, [stored.cell], site),),
     )
     return plan, ("disk.qcow2", "kernel", "initrd") if direct else ("disk.qcow2",)
-

@@ -35,7 +35,6 @@ from lab.report.charts.render import (
     specification,
     svg,
 )
-from lab.report.charts.trends import trends
 from lab.report.charts.values import value_charts
 from lab.report.content.document import Page
 from lab.report.content.figures import rows_of
@@ -352,37 +351,6 @@ def test_a_figure_that_changes_changes_its_chart(tmp_path: Path) -> None:
     assert slow == pytest.approx(0.9 * fast)
 
 
-def test_trends_go_through_the_runs_in_time(tmp_path: Path) -> None:
-    days = ("20260101-120000", "20260102-120000", "20260103-120000")
-    pages = [page_of(runs.theory_run(tmp_path, runs.SMALL, stamp=day)) for day in days]
-    [chart] = trends(pages)
-    found = values_of(chart)
-    assert [v["x"][:10] for v in found[::2]] == ["2026-01-01", "2026-01-02", "2026-01-03"]
-    assert {v["line"] for v in found} == {"left-symmetric", "parity-last"}
-
-
-def test_trends_keep_cells_apart_that_only_have_a_name_in_common(tmp_path: Path) -> None:
-    """They differ in blocks: ``--set`` changed a field that is no axis. The newest are shown."""
-    texts = (runs.SMALL, runs.SMALL.replace("bs: 1MiB, count: 96", "bs: 2MiB, count: 48"))
-    days = ("20260101-120000", "20260102-120000", "20260103-120000")
-    pages = [
-        page_of(runs.theory_run(tmp_path, text, stamp=day))
-        for text, day in zip((*texts, texts[0]), days, strict=True)
-    ]
-    [chart] = trends(pages)
-    found = values_of(chart)
-    ids = [cell.id for page in pages[:2] for cell in page.result.cells]
-    assert {v["line"].rpartition(", ")[2] for v in found} == set(ids)
-    many = [
-        page_of(runs.theory_run(tmp_path, text, stamp=f"202602{day:02}-120000"))
-        for day in range(1, 6)
-        for text in [runs.SMALL.replace("count: 96", f"count: {90 + day}")]
-    ]
-    [chart] = trends(many)
-    assert len({v["line"] for v in values_of(chart)}) == 8
-    assert {v["x"][:10] for v in values_of(chart)} == {f"2026-02-0{d}" for d in range(2, 6)}
-
-
 def _contrast(one: str, other: str) -> float:
     """Return the ratio of two colours' luminance, as WCAG 2.1 defines it."""
 
@@ -423,17 +391,3 @@ def test_latency_percentiles_are_a_line_for_each_cell(pages: Pages) -> None:
     [median] = {v["y"] for v in found if v["x"] == "50"}
     assert (median, chart.subtitle) == (0.002, "completion latency, s, logarithmic")
     assert latency_charts(pages["main"]) == ()  # dd knows no latencies
-
-
-def test_a_trend_marks_its_change_points(tmp_path: Path) -> None:
-    days = [(f"202601{day:02}-120000", 0.9 if day > 3 else 1.0) for day in range(1, 6)]
-    pages = [page_of(runs.theory_run(tmp_path, runs.SMALL, stamp=d, drift=s)) for d, s in days]
-    [chart] = trends(pages)
-    found = [v for v in values_of(chart) if v["changed"]]
-    assert {v["x"][:10] for v in found} == {"2026-01-04"}
-    assert {v["line"] for v in found} == {"left-symmetric", "parity-last"}
-    assert "change point -" in found[0]["tip"]
-    assert "change point" in keys_of(chart)
-    [steady] = trends(pages[:3])
-    assert "change point" not in keys_of(steady)
-    assert svg(chart)

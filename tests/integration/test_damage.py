@@ -172,7 +172,7 @@ def shown(
         hurt,
         listed=cli("results", "list"),
         past=cli("results", "history", "throughput", "--json"),
-        site=cli("report", "--all", "--out", "site"),
+        site=cli("site", "site"),
     )
 
 
@@ -231,7 +231,7 @@ def test_a_run_may_be_called_anything(cli: Cli, whole: RunStore) -> None:
         ("results", "list", "--json"),
         ("results", "history", "throughput"),
         ("results", "history", "throughput", "--json"),
-        ("report", "--all", "--out", "site"),
+        ("site", "site"),
     ):
         ended = cli(*words, before=UNDRAWN)
         assert (ended.status, ended.stderr) == (0, ""), (words, ended.stderr)
@@ -280,7 +280,7 @@ def test_what_nobody_may_read_is_named_and_everything_else_shows(
                 ("results", "compare", good, hurt),
                 ("results", "export", hurt, "--format", "csv", "--out", "a.csv"),
                 ("results", "export", hurt, "--format", "bundle", "--cell", cell, "--out", "b"),
-                ("report", "--all", "--out", "site"),
+                ("site", "site"),
             )
         }
     finally:

@@ -293,7 +293,7 @@ def test_a_run_that_cannot_be_read_is_named_by_the_site(cli: Cli) -> None:
     broken = directory / "broken-20250101-000000"
     broken.mkdir()
     (broken / "run.json").write_text('{"id": "x"')
-    done = cli("report", "--all", "--out", "site")
+    done = cli("site", "site")
     assert done.status == 0
     assert str(broken / "run.json") in done.stderr
     index = Reader((cli.base / "site" / "index.html").read_text(encoding="utf-8"))
@@ -301,7 +301,7 @@ def test_a_run_that_cannot_be_read_is_named_by_the_site(cli: Cli) -> None:
     assert index.foreign == [f"a {good.id}.html"] * 2
     page = Reader((cli.base / "site" / f"{good.id}.html").read_text(encoding="utf-8"))
     assert page.foreign == ["a index.html"]
-    assert cli("report", "--all").stdout == "Written to ~/h/data/site/index.html\n"
+    assert cli("site").stdout == "Written to ~/h/data/site/index.html\n"
 
 
 def test_pictures_are_written_as_svg_and_png(cli: Cli) -> None:
@@ -318,8 +318,7 @@ def test_pictures_are_written_as_svg_and_png(cli: Cli) -> None:
     ("args", "says"),
     [
         (("nobody",), "there is no run 'nobody'"),
-        (("--all",), "there is no run to report on"),
-        (("--all", "--pictures", "p"), "leave out --all"),
+        (("--all", "--out", "site"), "site DIR"),
     ],
 )
 def test_what_cannot_be_reported_is_a_sentence(cli: Cli, args: tuple[str, ...], says: str) -> None:
@@ -329,18 +328,7 @@ def test_what_cannot_be_reported_is_a_sentence(cli: Cli, args: tuple[str, ...], 
     assert "Traceback" not in done.stderr
 
 
-def test_the_site_shows_how_figures_moved(tmp_path: Path) -> None:
-    days = {"20260101-120000": 1.0, "20260102-120000": 0.9}
-    stores = [
-        runs.theory_run(tmp_path, runs.SMALL, stamp=s, drift=d, name="d") for s, d in days.items()
-    ]
-    index = write_site(stores[::-1], tmp_path / "site", "lab", lambda _: None)
-    page = Reader(index.read_text(encoding="utf-8"))
-    assert page.open == []
-    assert "trend-d-read-throughput" in page.ids
-    assert "Over 2 runs" in page.text
-    one = write_site(stores[:1], tmp_path / "one", "lab", lambda _: None)
-    assert "trend-d-read-throughput" not in Reader(one.read_text(encoding="utf-8")).ids
+def test_a_site_without_a_run_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no run to report on"):
         write_site([], tmp_path / "none", "lab", lambda _: None)
 

@@ -99,7 +99,7 @@ def test_everything_is_made_again_from_stored_runs(tmp_path: Path, run: RunStore
         ("report", run.id, "--out", "page.html"),
         ("results", "show", measured.id, "--json"),
         ("report", measured.id, "--out", "measured.html"),
-        ("report", "--all", "--out", "site"),
+        ("site", "site"),
         ("scenario", "predict", "raid5-parity-last"),
         ("scenario", "explain", "raid5-parity-last", "--run", run.id),
         ("control",),
@@ -118,7 +118,7 @@ def test_everything_is_made_again_from_stored_runs(tmp_path: Path, run: RunStore
     for page in ("page.html", "measured.html"):
         assert "</html>" in (tmp_path / page).read_text(encoding="utf-8")
     pages = sorted(path.suffix for path in (tmp_path / "site").iterdir())
-    assert pages == [".html", ".html", ".html", ".html", ".svg"]
+    assert pages == [*[".files"] * 3, *[".html"] * 4, ".svg"]
     assert (tmp_path / "b" / "run.sh").exists()
     assert control == ("there is no libvirt here", "")
 

@@ -7,7 +7,7 @@ images    ``$XDG_DATA_HOME/lab/images``   yes: build or import them again
 runs      ``$XDG_DATA_HOME/lab/runs``     yes, with their results
 nights    ``$XDG_DATA_HOME/lab/nights``   yes: records of matrix runs
 schema    ``$XDG_DATA_HOME/lab/schema``   yes: ``lab schema scenario --install`` makes it again
-site      ``$XDG_DATA_HOME/lab/site``     yes: ``lab report --all`` makes it again
+site      ``$XDG_DATA_HOME/lab/site``     yes: ``lab site`` makes it again
 profiles  ``$XDG_DATA_HOME/lab/profiles`` yes: ``lab disk calibrate`` makes them again
 keys      ``$XDG_DATA_HOME/lab/keys``     yes: made again; live guests become unreachable
 tls       ``$XDG_DATA_HOME/lab/tls``      yes: made again; the other machines need a new copy

@@ -48,8 +48,6 @@ class Point(Model):
     text: str = ""
     tip: str
     doubted: bool = False
-    changed: bool = False
-    """Whether it is the first value after a change point."""
     low: float | None = None
     high: float | None = None
     predicted: float | None = None
@@ -233,14 +231,6 @@ def _lines(x: dict[str, Any], y: dict[str, Any], *, shown: bool) -> list[dict[st
             description=tip,
         ),
     ]
-    mark = {"type": "rule", "color": PUBLISHED, "strokeWidth": 1.5, "strokeDash": DASHES["dots"]}
-    found.append(
-        {
-            "transform": [{"filter": "datum.changed"}],
-            "mark": mark,
-            "encoding": {"x": x, "description": tip},
-        }
-    )
     if shown:
         shown_text = {"field": "text"}
         found.append(layer({**text, "dy": -10}, "!datum.below", "y", text=shown_text))
@@ -267,8 +257,6 @@ def _keys(
         keys.append(Key(name="doubtful", colour=MEASURED + "73", shape="circle"))
     if len({p.line for p in points}) > 1:
         keys.append(Key(name="the other panels", colour=GRID, shape="line"))
-    if any(p.changed for p in points):
-        keys.append(Key(name="change point", colour=PUBLISHED, shape="dots"))
     if shaded:
         keys.append(Key(name=shaded, colour=GRID, shape="square"))
     return keys

@@ -6,7 +6,7 @@ const FACTS = {
   run: "run", kernel: "kernel", mdadm: "mdadm", image: "image", clock: "clock", host: "host",
   accelerator: "accelerator", qemu: "QEMU", lab: "lab", branch: "branch",
 };
-const ROWS = 100;      // of a table at first
+const ROWS = 50;       // of a table at first
 const LINES = 12;      // series, and panels, of a chart
 const MARKS = 3000;    // of a chart
 const SMALL = 0.05;    // a smaller change does not matter, as in `lab results compare`
@@ -20,6 +20,7 @@ const site = JSON.parse($("data").textContent);
 let state = {};          // what the address says
 let rows = [];           // one for each value
 let dimensions = new Map();  // by scenario; "" is all
+let found_ = new Map();  // rows by scenario and metric
 let drawn = null;        // the chart on the page: {key, view}
 let marks = [];          // of this chart
 let sorted = null;       // column and direction of the main table
@@ -75,11 +76,22 @@ function heading(dimension) {
   if (dimension in FACTS) return FACTS[dimension];
   if (dimension === "started") return "start of the run";
   if (dimension === "disks.count") return "disks";
-  return dimension.includes("/") ? dimension : dimension.split(".").at(-1).replaceAll("_", " ");
+  const last = dimension.split(".").at(-1);
+  return last.includes("/") ? last : last.replaceAll("_", " ");
 }
 
-/** Return a dimension's value as text; sizes with their unit. */
+const texts = new Map();
+
+/** Return a dimension's value as text, and remember it. */
 function text(dimension, value) {
+  if (!texts.has(dimension)) texts.set(dimension, new Map());
+  const own = texts.get(dimension);
+  if (!own.has(value)) own.set(value, textOf(dimension, value));
+  return own.get(value);
+}
+
+/** Return a value as text; sizes with their unit. */
+function textOf(dimension, value) {
   if (value === null) return "default";
   if (value === undefined || value === "") return "–";
   if (Number.isInteger(value) && value && /(chunk|size|offset|bytes_per_second|\.bs)$/.test(`.${dimension}`)) {
@@ -106,7 +118,7 @@ function addRun(run) {
     const axes = Object.entries(cell.axes);
     const label = own.label ?? (axes.map(([a, v]) => `${heading(a)} ${text(a, v)}`).join(", ") || cell.id);
     const at = new Map([...axes, ...common, ["clock", cell.clock ?? "real"], ["cell", label]]);
-    const shared = {run, cell, own, at, axes, place: JSON.stringify(cell.axes)};
+    const shared = {run, cell, own, at, axes, places: new Map()};
     for (const m of cell.measurements ?? []) {
       const known = m.low !== undefined && m.low !== null;
       const exact = m.no_seed_changes_it || (m.values.length === 1 && (cell.clock === "sealed" || metricOf(m.metric).counted));
@@ -118,7 +130,20 @@ function addRun(run) {
     }
   }
   dimensions = new Map();
+  found_ = new Map();
 }
+
+/** Return the rows of a scenario and a metric; "": all. */
+function rowsOf(scenario, metric = "") {
+  const key = `${scenario}\u0000${metric}`;
+  if (!found_.has(key)) {
+    found_.set(key, rows.filter(r => (!scenario || r.at.get("scenario") === scenario) && (!metric || r.m.metric === metric)));
+  }
+  return found_.get(key);
+}
+
+/** Whether a dimension has several values in these rows. */
+const varies = (found, d) => found.some(r => at(r, d) !== at(found[0], d));
 
 const at = (row, dimension) => dimension === "workload" ? row.m.workload : row.at.get(dimension);
 
@@ -131,8 +156,7 @@ function dimensionsOf(scenario) {
       found.get(dimension).add(value);
     };
     let last = null;
-    for (const row of [...rows].reverse()) {   // oldest first
-      if (scenario && row.at.get("scenario") !== scenario) continue;
+    for (const row of [...rowsOf(scenario)].reverse()) {   // oldest first
       if (row.at !== last) for (const [dimension, value] of row.at) seen(dimension, value);
       seen("workload", row.m.workload);
       last = row.at;
@@ -160,9 +184,15 @@ function differing(scenario) {
 
 const isAxis = d => !(d in FACTS) && !["workload", "scenario", "started", "cell"].includes(d);
 
-function metricsOf(scenario) {
-  return [...new Set(rows.filter(r => !scenario || r.at.get("scenario") === scenario).map(r => r.m.metric))];
+/** Return values of all rows of a scenario, each once; remembered until rows are added. */
+function once(scenario, what, of) {
+  const key = `${scenario}\u0000\u0000${what}`;
+  if (!found_.has(key)) found_.set(key, [...new Set(rowsOf(scenario).map(of))]);
+  return found_.get(key);
 }
+
+const metricsOf = scenario => once(scenario, "metrics", r => r.m.metric);
+const scenariosOf = () => once("", "scenarios", r => r.at.get("scenario"));
 
 // ---- the address
 
@@ -170,47 +200,51 @@ function metricsOf(scenario) {
 function settled(given) {
   const s = {...given};
   if (!(s.view in VIEWS)) s.view = "explore";
-  const scenarios = [...new Set(rows.map(r => r.at.get("scenario")))];
+  const scenarios = scenariosOf();
   if (!scenarios.includes(s.scenario) && !(s.view === "compare" && s.scenario === "")) s.scenario = scenarios[0] ?? "";
   const names = metricsOf(s.scenario), differ = differing(s.scenario), all = dimensionsOf(s.scenario);
   if (!names.includes(s.metric) && !(s.view === "compare" && !s.metric)) {
     s.metric = ["throughput", "iops", "seconds"].find(m => names.includes(m)) ?? names[0] ?? "";
   }
   const keep = (key, allowed, otherwise) => {
-    if (s[key] === undefined || (s[key] && !allowed.includes(s[key]))) s[key] = otherwise ?? "";
+    if (s[key] === undefined || (s[key] && !allowed.includes(s[key]))) s[key] = (typeof otherwise === "function" ? otherwise() : otherwise) ?? "";
   };
   const axes = differ.filter(isAxis), size = d => all.get(d).length;
   const numeric = axes.filter(d => all.get(d).every(v => typeof v === "number" || v === null));
   const longest = list => [...list].sort((a, b) => size(b) - size(a))[0];
   const workload = differ.includes("workload") ? "workload" : "";
+  const rest = (used, found) => {
+    if (!others(s, used).length) return "";
+    return panels(s, used, found) <= LINES ? "others" : used.includes("workload") ? "" : workload;
+  };
   if (s.view === "explore") {
     const runs = (all.get("run") ?? []).length > 1;
     keep("x", [...differ, "started"], longest(numeric) ?? longest(axes) ?? (runs ? "started" : workload || "run"));
     keep("series", differ, longest(axes.filter(d => d !== s.x && size(d) <= LINES)) ?? "");
-    keep("facet", differ, [s.x, s.series].includes("workload") ? "" : workload);
+    keep("facet", ["others", ...differ], () => rest([s.x, s.series], rowsOf(s.scenario, s.metric)));
     keep("norm", all.get("cell") ?? [], "");
   } else if (s.view === "percentiles") {
     keep("series", differ, longest(axes.filter(d => size(d) <= LINES)) ?? "");
-    keep("facet", differ, s.series === "workload" ? "" : workload);
+    keep("facet", ["others", ...differ], () => rest([s.series], rowsOf(s.scenario).filter(r => PERCENTILE.test(r.m.metric))));
     keep("way", ["read", "write", "trim"], "");
   } else if (s.view === "compare") {
     keep("by", differ, differ.includes("run") ? "run" : differ[0]);
     const values = (all.get(s.by) ?? []).map(v => text(s.by, v));
     keep("a", values, values.at(-2));
     keep("b", values, values.at(-1));
-    if (s.differs === undefined) s.differs = "1";
   }
+  s.differs ??= "1";
   return s;
 }
 
 const USED = {
   explore: ["x", "series", "facet", "norm", "log"], history: [], percentiles: ["series", "facet", "way"],
-  compare: ["by", "a", "b", "differs"],
+  compare: ["by", "a", "b"],
 };
 
 function address(s) {
   const found = new URLSearchParams({view: s.view, scenario: s.scenario, metric: s.metric});
-  for (const key of [...USED[s.view], "columns", "point"]) if (s[key] !== undefined && (s[key] || key !== "point")) found.set(key, s[key]);
+  for (const key of [...USED[s.view], "differs", "point"]) if (s[key] !== undefined && (s[key] || key !== "point")) found.set(key, s[key]);
   for (const key of Object.keys(s).filter(k => k.startsWith("only."))) for (const v of s[key]) found.append(key, v);
   return found.toString();
 }
@@ -234,20 +268,39 @@ function go(changes) {
 
 // ---- values of a view
 
-/** Return the rows of the scenario that the filters keep; ``wanted`` says more. */
-function kept(s, wanted = () => true) {
+/** Return the axes, and the workload, that differ and are not in ``used``. */
+const others = (s, used) => differing(s.scenario).filter(d => (isAxis(d) || d === "workload") && !used.includes(d));
+
+/** Return the panel of a row: a dimension's value, or those of all other axes. */
+function panel(s, used) {
+  if (s.facet !== "others") return by(s.facet);
+  const rest = others(s, used), axes = rest.filter(d => d !== "workload"), name = `panel ${rest}`;
+  return row => {
+    let own = row.places.get(name);
+    if (own === undefined) {
+      own = axes.map(d => [d, text(d, at(row, d))]).filter(([, v]) => v !== "–" && v !== "default")
+        .map(([d, v]) => /^\d/.test(v) || v === "none" ? `${heading(d)} ${v}` : v).join(", ");
+      row.places.set(name, own);
+    }
+    return axes.length === rest.length ? own : [own, row.m.workload].filter(Boolean).join(", ");
+  };
+}
+
+/** Return the number of panels of all other axes. */
+const panels = (s, used, found) => new Set(found.map(panel({...s, facet: "others"}, used))).size;
+
+/** Return these rows without those that the filters leave out. */
+function kept(s, found) {
   const only = Object.entries(s).filter(([k]) => k.startsWith("only.")).map(([k, v]) => [k.slice(5), new Set(v)]);
-  return rows.filter(row => (!s.scenario || row.at.get("scenario") === s.scenario) && wanted(row)
-    && only.every(([d, values]) => values.has(text(d, at(row, d)))));
+  return only.length ? found.filter(row => only.every(([d, values]) => values.has(text(d, at(row, d))))) : found;
 }
 
 /** Divide each value by that of a cell in the same run, for the same workload. */
 function normalised(found, s) {
-  const keyOf = r => JSON.stringify([r.at.get("run"), r.m.workload, r.m.metric]);
-  const base = new Map(rows.filter(r => r.at.get("cell") === s.norm && r.m.metric === s.metric
-    && r.at.get("scenario") === s.scenario).map(r => [keyOf(r), r]));
-  return found.filter(r => base.get(keyOf(r))?.y).map(r => {
-    const b = base.get(keyOf(r)), same = b.cell === r.cell;
+  const keyOf = r => `${r.at.get("run")}\u0000${r.m.workload}`;
+  const base = new Map(rowsOf(s.scenario, s.metric).filter(r => r.at.get("cell") === s.norm).map(r => [keyOf(r), r]));
+  return found.map(r => [r, base.get(keyOf(r))]).filter(([, b]) => b?.y).map(([r, b]) => {
+    const same = b.cell === r.cell;
     return {
       ...r, y: r.y / b.y, low: same ? 1 : r.low === null || b.low === null ? null : r.low / b.high,
       high: same ? 1 : r.high === null || b.high === null ? null : r.high / b.low,
@@ -256,13 +309,12 @@ function normalised(found, s) {
 }
 
 /** Return a mark for each place of the chart: one value, or the median of several. */
-function grouped(found, {x, series, facet}) {
+function grouped(tagged) {
   const places = new Map();
-  for (const row of found) {
-    const values = [x(row), series(row), facet(row)];
-    const key = values.join("\u0000");
-    if (!places.has(key)) places.set(key, {x: values[0], series: values[1], facet: values[2], rows: []});
-    places.get(key).rows.push(row);
+  for (const {row, x, series, facet} of tagged) {
+    const key = `${x}\u0000${series}\u0000${facet}`, place = places.get(key);
+    if (place) place.rows.push(row);
+    else places.set(key, {x, series, facet, rows: [row]});
   }
   return [...places.values()].map((place, n) => {
     const ys = place.rows.map(r => r.y), one = place.rows.length === 1;
@@ -277,17 +329,26 @@ const changesOf = s => (site.changes ?? []).filter(c => c.scenario === s.scenari
 
 // ---- charts
 
+let look_ = null;   // colours and width of the window, until it changes
+
+/** Return colours, and the width of a chart; reading them makes the browser lay out the page. */
 function theme() {
+  look_ ??= themeNow();
+  return look_;
+}
+
+function themeNow() {
   const style = getComputedStyle(document.documentElement), of = name => style.getPropertyValue(name).trim();
   const ink = of("--ink"), muted = of("--muted"), grid = of("--grid");
   const dark = matchMedia("screen and (prefers-color-scheme: dark)").matches;
   const axis = {labelColor: ink, titleColor: muted, gridColor: grid, domainColor: muted, tickColor: muted, labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal", labelLimit: 170};
+  $("chart").hidden = false;   // it has a width only if it is shown
   return {
-    colours: dark ? DARK : COLOURS, ink, muted, paper: of("--paper"),
+    wide: Math.max($("chart").clientWidth - 24, 240), colours: dark ? DARK : COLOURS, ink, muted, paper: of("--paper"),
     good: of("--holds"), bad: of("--refuted"), doubt: of("--doubt"),
     config: {
-      background: null, font: "system-ui, 'DejaVu Sans', sans-serif", view: {stroke: null}, axis,
-      header: {labelColor: ink, labelFontSize: 13, title: null, labelLimit: 300},
+      background: null, aria: false, mark: {invalid: null}, font: "system-ui, 'DejaVu Sans', sans-serif", view: {stroke: null}, axis,
+      header: {labelColor: ink, labelFontSize: 13, title: null, labelLimit: 330},
       legend: {orient: "bottom", columns: 2, labelColor: ink, titleColor: muted, labelFontSize: 12, titleFontWeight: "normal", labelLimit: 280, symbolStrokeWidth: 3},
     },
   };
@@ -296,22 +357,31 @@ function theme() {
 const format = unit => unit === "×" ? "format(datum.value, '~r') + ' ×'"
   : `format(datum.value, '.3~s') + '${["B/s", "s", "B"].includes(unit) ? unit : unit === "1/s" ? "/s" : ""}'`;
 
+/** Return ticks of a logarithmic axis: powers of ten, with 2 and 5 between few of them. */
+function decades(own) {
+  const ys = own.flatMap(m => [m.y, m.low, m.high]).filter(v => v > 0);
+  const from = Math.floor(Math.log10(Math.min(...ys))), to = Math.ceil(Math.log10(Math.max(...ys)));
+  const steps = to - from > 2 ? [1] : [1, 2, 5];
+  return Array.from({length: Math.min(to - from, 30) + 1}, (_, n) => steps.map(k => k * 10 ** (from + n))).flat();
+}
+
 /** Return a specification of marks over x, in panels by facet. */
 function specification(own, {xTitle, time, lines, seriesTitle, series, xs, facets, yTitle, unit, log, zero}) {
-  const look = theme(), wide = Math.max($("chart").clientWidth - 24, 240);
-  const columns = facets.length > 1 ? Math.max(1, Math.min(facets.length, Math.floor(wide / 360))) : 1;
+  const look = theme(), {wide} = look;
+  const rows_ = Math.ceil(facets.length / Math.max(1, Math.floor(wide / 360)));
+  const columns = facets.length > 1 ? Math.ceil(facets.length / rows_) : 1;
   const width = Math.max(150, Math.floor(wide / columns) - (columns > 1 ? 75 : 85));
   const x = time
-    ? {field: "x", type: "temporal", title: "start of the run, UTC", scale: {type: "utc"}, axis: {grid: false, tickCount: Math.max(2, Math.floor(width / 110)), labelOverlap: true}}
+    ? {field: "x", type: "temporal", title: "start of the run, UTC", scale: {type: "utc"}, axis: {grid: false, format: "%Y-%m-%d", tickCount: Math.max(2, Math.floor(width / 120)), labelOverlap: true}}
     : {field: "x", type: "nominal", sort: xs, title: xTitle, axis: {labelAngle: xs.join("").length * 8 > width ? -35 : 0, labelLimit: 130, grid: false}};
-  const y = {field: "y", type: "quantitative", title: yTitle, scale: log ? {type: "log"} : {zero}, axis: {labelExpr: format(unit), tickCount: 6}};
+  const y = {field: "y", type: "quantitative", title: yTitle, scale: log ? {type: "log"} : {zero}, axis: {labelExpr: format(unit), tickCount: 6, ...(log ? {values: decades(own)} : {})}};
   const colour = series.length > 0 && {
     field: "series", type: "nominal", title: seriesTitle,
     scale: {domain: series.map(one => one.name), range: series.map(one => look.colours[one.n % look.colours.length])},
     legend: {columns: Math.max(1, Math.floor(wide / (Math.max(...series.map(one => one.name.length)) * 7 + 40)))},
   };
   const shared = {x, ...(colour ? {color: colour} : {})};
-  if (colour && !time && !lines && series.length < 9) shared.xOffset = {field: "series", type: "nominal", sort: series.map(one => one.name)};
+  if (colour && !time && series.length < 9) shared.xOffset = {field: "series", type: "nominal", sort: series.map(one => one.name), scale: {paddingOuter: 1.5}};
   const plain = colour ? {} : {color: look.colours[0]};
   const layer = [
     {transform: [{filter: "isValid(datum.low)"}], mark: {type: "rule", strokeWidth: 2, opacity: .55, ...plain}, encoding: {...shared, y: {...y, field: "low"}, y2: {field: "high"}}},
@@ -330,7 +400,8 @@ function specification(own, {xTitle, time, lines, seriesTitle, series, xs, facet
 async function draw(spec, found, words) {
   marks = found;
   const data = found.map(({rows: _rows, ...mark}) => mark), key = JSON.stringify(spec);
-  $("chart").hidden = !found.length || !window.vegaEmbed;
+  const none = !found.length || !window.vegaEmbed;
+  if ($("chart").hidden !== none) $("chart").hidden = none;
   $("chart").setAttribute("aria-label", words);
   if (!window.vegaEmbed || !found.length) return;
   if (drawn?.key === key) {
@@ -341,7 +412,7 @@ async function draw(spec, found, words) {
   const mine = drawn = {key, view: null};
   const place = h("div");
   const made = await window.vegaEmbed(place, {...spec, data: {name: "marks", values: data}}, {
-    renderer: "canvas", ast: true, actions: {export: true, source: false, compiled: false, editor: false},
+    renderer: "canvas", ast: true, logLevel: 1 /* errors */, actions: {export: true, source: false, compiled: false, editor: false},
     downloadFileName: "lab", tooltip: {theme: "custom"},
   });
   if (drawn !== mine) return made.finalize();
@@ -353,7 +424,7 @@ async function draw(spec, found, words) {
   $("chart").querySelector(":scope > div")?.remove();
   $("chart").replaceChildren(place);
   place.querySelector("canvas")?.setAttribute("aria-hidden", "true");   // the tables have its values
-  place.removeAttribute("role");
+  place.querySelector("summary")?.setAttribute("aria-label", "Save the chart");
 }
 
 // ---- tables
@@ -370,7 +441,7 @@ function table(caption, columns, lines, all = false) {
     const own = sorted && sorted.column === c.name;
     const press = () => { sorted = {column: c.name, down: own ? !sorted.down : Boolean(c.number)}; render(); };
     return h("th", {scope: "col", className: c.number ? "number" : "", ...(own && c.sort ? {"aria-sort": sorted.down ? "descending" : "ascending"} : {})},
-      c.sort ? h("button", {type: "button", onclick: press, title: "sort"}, c.name) : c.name || h("span", {"aria-label": "details"}, ""));
+      c.sort ? h("button", {type: "button", onclick: press, title: "sort"}, c.name) : c.name || h("span", {className: "unseen"}, "details"));
   });
   const box = h("div", {className: "box", tabIndex: 0, role: "region", ariaLabel: caption},
     h("table", {}, h("caption", {}, caption), h("thead", {}, h("tr", {}, heads)), body));
@@ -396,12 +467,12 @@ const interval = (low, high, unit) => low === null || low === undefined ? "not k
 
 /** Return the table of single values. */
 function valuesTable(found, s, unit) {
-  const differ = differing(s.scenario), every = s.columns === "all";
+  const differ = differing(s.scenario), every = s.differs !== "1";
   const shown = every ? [...dimensionsOf(s.scenario).keys()].filter(d => d !== "scenario" && d !== "cell") : differ;
-  const several = d => every || new Set(found.map(r => at(r, d))).size > 1;
+  const several = d => every || varies(found, d);
   const columns = [
     ...shown.filter(d => ["workload", "run"].includes(d) || several(d)).map(d => ({
-      name: heading(d), of: r => text(d, at(r, d)), sort: r => at(r, d), number: typeof at(found[0] ?? {at: new Map(), m: {}}, d) === "number",
+      name: heading(d), of: r => d === "run" && r.run.report ? h("a", {href: r.run.report}, at(r, d)) : text(d, at(r, d)), sort: r => at(r, d), number: typeof at(found[0] ?? {at: new Map(), m: {}}, d) === "number",
     })),
     {name: s.norm && s.view === "explore" ? "ratio" : "value", number: true, of: r => show(r.y, unit) + (r.doubts.length ? " ?" : ""), sort: r => r.y},
     {name: "95 % interval", number: true, of: r => interval(r.low, r.high, unit)},
@@ -445,7 +516,7 @@ function details(r) {
   dialog(`${m.workload}, ${words}: ${show(m.median, unit)}`,
     facts([
       ["scenario", result.run.scenario], ["cell", r.at.get("cell")], ["run", result.run.id],
-      ["median", `${m.median} ${unit === "1" ? "" : unit}`], ["better", better],
+      ["median", `${m.median}${unit === "1" ? "" : unit === "1/s" ? "/s" : ` ${unit}`}`], ["better", better],
       ["95 % interval", m.no_seed_changes_it ? "none needed: no seed changes this value" : interval(r.low, r.high, unit)],
       [m.values.length === 1 ? "trial" : "trials", m.values.map(v => show(v, unit)).join(", ")],
       ["theory", predicted ? `${show(predicted.value, unit)} (measured ${percent(m.median / predicted.value - 1)})` : ""],
@@ -496,17 +567,18 @@ function same(s) {
 const higher = better => better === "higher" ? "higher is better ↑" : better === "lower" ? "lower is better ↓" : "";
 
 /** Return series or panels in their order, and what is left out. */
-function limited(found, of, order, most = LINES) {
-  const there = new Set(found.map(of));
+function limited(there, order, most = LINES) {
   const names = order.filter(name => there.has(name));
   return [names.slice(0, most).map(name => ({name, n: order.indexOf(name)})), names.slice(most)];
 }
 
 function plot(found, s, {x, time = false, lines, series, seriesTitle, facet, orders, xTitle, yTitle, unit, log, zero, changed}) {
-  const [colours, dropped] = limited(found, series, orders.series);
-  const [panels, cut] = limited(found, facet, orders.facet);
-  const names = new Set(colours.map(c => c.name)), places = new Set(panels.map(p => p.name));
-  let own = grouped(found.filter(r => names.has(series(r)) && places.has(facet(r)) && (!log || r.y > 0)), {x, series, facet});
+  const tagged = found.map(row => ({row, x: x(row), series: series(row), facet: facet(row)}));
+  const all = [...new Set(tagged.map(t => t.facet))];
+  const [colours, dropped] = limited(new Set(tagged.map(t => t.series)), orders.series);
+  const [shown, cut] = limited(new Set(all), orders.facet ?? all.sort((a, b) => a.localeCompare(b, "en", {numeric: true})));
+  const names = new Set(colours.map(c => c.name)), places = new Set(shown.map(p => p.name));
+  let own = grouped(tagged.filter(t => names.has(t.series) && places.has(t.facet) && (!log || t.row.y > 0)));
   const order = new Map(orders.x.map((v, n) => [v, n]));
   own.sort((a, b) => (order.get(a.x) ?? 0) - (order.get(b.x) ?? 0));
   const over = own.length - MARKS;
@@ -521,19 +593,19 @@ function plot(found, s, {x, time = false, lines, series, seriesTitle, facet, ord
   const several = own.some(mark => mark.count > 1);
   const said = [];
   if (several) {
-    const used = [s.x, s.series, s.facet];
-    const hidden = differing(s.scenario).filter(d => !used.includes(d) && new Set(found.map(r => at(r, d))).size > 1);
+    const used = [s.x, s.series, s.facet, ...(s.facet === "others" ? others(s, []) : [])];
+    const hidden = differing(s.scenario).filter(d => !used.includes(d) && varies(found, d));
     said.push(`A mark with several values is their median, and its bar reaches from the lowest to the highest; they differ in: ${hidden.map(heading).join(", ")}.`);
   }
   if (own.some(mark => mark.count === 1 && mark.low !== null && mark.low !== mark.high)) said.push("The bar of a single value is its 95 % interval.");
   if (found.some(r => r.low === null)) said.push("Values without a bar have no known interval: one trial, noise unknown.");
   if (dropped.length) said.push(`${dropped.length} of ${dropped.length + colours.length} lines are not drawn: filter, or choose another series.`);
-  if (cut.length) said.push(`${cut.length} of ${cut.length + panels.length} panels are not drawn.`);
+  if (cut.length) said.push(`${cut.length} of ${cut.length + shown.length} panels are not drawn.`);
   if (over > 0) said.push(`${plural(over, "mark")} are not drawn: filter.`);
   const titled = colours.length > 1 || (colours.length === 1 && colours[0].name);
   const spec = () => specification(own, {
     xTitle, time, lines, seriesTitle, series: titled ? colours : [], xs: orders.x.filter(v => own.some(m => m.x === v)),
-    facets: panels.map(p => p.name), yTitle, unit, log, zero,
+    facets: shown.map(p => p.name), yTitle, unit, log, zero,
   });
   return {own, spec, said, words: `${yTitle} over ${time ? "time" : xTitle}. The tables below have its values.`};
 }
@@ -543,29 +615,35 @@ const by = d => d ? row => text(d, at(row, d)) : () => "";
 
 function explore(s) {
   const metric = metricOf(s.metric), unit = s.norm ? "×" : metric.unit;
-  let found = kept(s, r => r.m.metric === s.metric);
+  let found = kept(s, rowsOf(s.scenario, s.metric));
   const before = found.length;
   if (s.norm) found = normalised(found, s);
   const time = s.x === "started", numeric = (dimensionsOf(s.scenario).get(s.x) ?? []).every(v => typeof v === "number" || v === null);
   const made = plot(found, s, {
-    x: time ? r => r.at.get("started") : by(s.x), time, lines: numeric, series: by(s.series), facet: by(s.facet), seriesTitle: heading(s.series || "run"),
-    orders: {x: time ? dimensionsOf(s.scenario).get("started") ?? [] : names(s, s.x), series: names(s, s.series), facet: names(s, s.facet)},
-    xTitle: heading(s.x), yTitle: s.norm ? `${metric.words}, 1 = ${s.norm}` : `${metric.words}, ${higher(metric.better)}`,
+    x: time ? r => r.at.get("started") : by(s.x), time, lines: numeric, series: by(s.series), facet: panel(s, [s.x, s.series]), seriesTitle: heading(s.series || "run"),
+    orders: {x: time ? dimensionsOf(s.scenario).get("started") ?? [] : names(s, s.x), series: names(s, s.series), facet: s.facet === "others" ? null : names(s, s.facet)},
+    xTitle: heading(s.x), yTitle: `${metric.words}${s.norm ? ", ratio" : ""}, ${higher(metric.better)}`,
     unit, log: s.log === "1", zero: !time,
   });
   const lost = before - found.length;
   return {
     ...made, found,
-    said: [...made.said, ...(lost ? [`${plural(lost, "value")} left out: their run has no value of the cell to divide by.`] : []), ...(s.norm ? [`${higher(metric.better)}.`] : [])],
+    said: [...made.said, ...(lost ? [`${plural(lost, "value")} left out: their run has no value of the cell to divide by.`] : []), ...(s.norm ? [`1 is the value of ${s.norm} in the same run.`] : [])],
     tables: () => [wins(found, s, metric), h("h3", {}, "Values"), same(s), valuesTable(found, s, unit)],
   };
 }
 
 /** Return the place of a value without a dimension: what must be equal for a comparison. */
 function placeWithout(r, d) {
-  const axes = isAxis(d) ? JSON.stringify(r.axes.filter(([a]) => a !== d)) : r.place;
-  const within = isAxis(d) || d === "workload" ? r.at.get("run") : d === "clock" || d === "run" ? "" : r.at.get("clock");
-  return JSON.stringify([r.at.get("scenario"), r.m.metric, d === "workload" ? "" : r.m.workload, axes, within]);
+  if (r.side?.d === d) return r.side.key;
+  let place = r.places.get(d);
+  if (!place) {
+    const within = isAxis(d) || d === "workload" ? r.at.get("run") : d === "clock" || d === "run" ? "" : r.at.get("clock");
+    place = JSON.stringify([r.at.get("scenario"), r.axes.filter(([a]) => a !== d), within]);
+    r.places.set(d, place);
+  }
+  r.side = {d, key: `${place}\u0000${r.m.metric}\u0000${d === "workload" ? "" : r.m.workload}`};
+  return r.side.key;
 }
 
 /** Return the values of each place side by side; several values of one side become their median. */
@@ -619,7 +697,7 @@ function history(s) {
   const metric = metricOf(s.metric), several = differing(s.scenario).includes("workload");
   const branches = differing(s.scenario).includes("branch");
   const line = r => [several ? r.m.workload : "", r.at.get("cell"), branches ? r.at.get("branch") ?? "no branch" : ""].filter(Boolean).join(", ");
-  const found = kept(s, r => r.m.metric === s.metric), changes = changesOf(s);
+  const found = kept(s, rowsOf(s.scenario, s.metric)), changes = changesOf(s);
   const starred = new Map(changes.map(c => [JSON.stringify([c.run, c.cell, c.workload]), c]));
   const changeOf = r => starred.get(JSON.stringify([r.at.get("run"), r.cell.id, r.m.workload]));
   const moving = new Set(found.filter(changeOf).map(line)), all = [...new Set(found.map(line))];
@@ -650,12 +728,12 @@ function changeTable(s) {
 
 function percentiles(s) {
   const part = r => PERCENTILE.exec(r.m.metric);
-  const found = kept(s, r => { const p = part(r); return p && (p[1] ?? "") === s.way; });
+  const found = kept(s, rowsOf(s.scenario)).filter(r => { const p = part(r); return p && (p[1] ?? "") === s.way; });
   const label = r => { const p = part(r); return p[3] ? "max" : `p${p[2].replace("_", ".")}`; };
   const order = [...new Set(found.map(label))].sort((a, b) => (a === "max" ? 101 : +a.slice(1)) - (b === "max" ? 101 : +b.slice(1)));
   const made = plot(found, {...s, x: "percentile"}, {
-    x: label, lines: true, series: by(s.series), facet: by(s.facet), seriesTitle: heading(s.series || "run"),
-    orders: {x: order, series: names(s, s.series), facet: names(s, s.facet)}, xTitle: "percentile of all requests",
+    x: label, lines: true, series: by(s.series), facet: panel(s, [s.x, s.series]), seriesTitle: heading(s.series || "run"),
+    orders: {x: order, series: names(s, s.series), facet: s.facet === "others" ? null : names(s, s.facet)}, xTitle: "percentile of all requests",
     yTitle: "completion latency, lower is better ↓, logarithmic", unit: "s", log: true, zero: false,
   });
   const none = found.length ? [] : ["No run of this scenario measured latency percentiles: only fio's workloads do."];
@@ -669,7 +747,7 @@ function percentileTable(found, s, label, order) {
     if (!lines.has(key)) lines.set(key, {r, of: new Map()});
     lines.get(key).of.set(label(r), r);
   }
-  const several = differing(s.scenario).filter(d => new Set(found.map(r => at(r, d))).size > 1);
+  const several = differing(s.scenario).filter(d => varies(found, d));
   const columns = [
     ...several.map(d => ({name: heading(d), of: l => text(d, at(l.r, d)), sort: l => at(l.r, d)})),
     ...order.map(p => ({name: p, number: true, of: l => show(l.of.get(p)?.y, "s"), sort: l => l.of.get(p)?.y ?? Infinity})),
@@ -679,30 +757,35 @@ function percentileTable(found, s, label, order) {
 }
 
 function compare(s) {
-  const found = kept(s, r => (!s.metric || r.m.metric === s.metric) && [s.a, s.b].includes(text(s.by, at(r, s.by))));
+  const found = kept(s, rowsOf(s.scenario, s.metric)).filter(r => [s.a, s.b].includes(text(s.by, at(r, s.by))));
   const pairs = sides(found, s.by).filter(p => p.has(s.a) && p.has(s.b)).map(p => compared(p.get(s.a), p.get(s.b)));
   const counts = {};
   for (const p of pairs) counts[p.verdict] = (counts[p.verdict] ?? 0) + 1;
   const size = p => Math.abs(Math.log(p.b.y / p.a.y)) || 0;
   const shown = pairs.filter(p => s.differs !== "1" || ["better", "worse", "changed"].includes(p.verdict)).sort((x, y) => size(y) - size(x));
   const order = ["better", "worse", "changed", "same", "unclear", "not known"];
-  const said = [
+  const lead = [
     s.a === s.b ? "Both sides are the same: choose another one."
       : pairs.length ? `${s.b} against ${s.a}: of ${plural(pairs.length, "common value")}, ${order.filter(v => counts[v]).map(v => `${counts[v]} ${v}`).join(", ")}.`
       : `${s.a} and ${s.b} have no value in common. Values are paired by scenario, workload, metric and all axes.`,
   ];
+  const said = [];
   if (pairs.length) said.push(`Same: less than ${SMALL * 100} % with the intervals. Unclear: the intervals could hide more. Not known: a value has no interval.`);
   if (s.by === "run" && pairs.length) said.push(`\`lab results compare ${s.a} ${s.b}\` has one confidence for the whole comparison.`);
   const look = theme(), top = shown.filter(p => Number.isFinite(p.change)).slice(0, 30);
-  const own = top.map((p, n) => ({n, name: p.name, y: p.change, low: p.low, high: p.high, verdict: p.verdict, rows: [p.b], tip: `${p.name}: ${percent(p.change)}`}));
-  const wide = Math.max($("chart").clientWidth - 24, 240), label = Math.min(330, Math.round(wide * .45));
-  const x = {type: "quantitative", title: `change, ${s.b} against ${s.a}`, axis: {format: "+~%"}};
-  const y = {field: "name", type: "nominal", sort: own.map(m => m.name), title: null, axis: {labelLimit: label}};
+  const varied = of => new Set(top.map(of)).size > 1;
+  const parts = [p => p.b.at.get("scenario"), p => p.cell, p => p.b.m.workload, p => metricOf(p.b.m.metric).words].filter((of, n) => n === 1 || varied(of));
+  const short = p => parts.map(of => of(p)).join(", ");
+  const own = top.map((p, n) => ({n, name: short(p), y: p.change, low: p.low, high: p.high, verdict: p.verdict, rows: [p.b], tip: `${p.name}: ${percent(p.change)}`}));
+  const {wide} = look, label = Math.min(330, Math.round(wide * .45));
+  const x = {type: "quantitative", title: "change of B against A", axis: {format: "+~%", tickCount: Math.max(2, Math.floor((wide - label) / 80))}};
+  const y = {field: "name", type: "nominal", sort: own.map(m => m.name), title: null, axis: {labelLimit: label, ...(wide < 560 ? {labelExpr: "split(datum.label, ', ')"} : {})}};
+  const step = wide < 560 ? 14 * Math.max(1, ...own.map(m => m.name.split(", ").length)) + 10 : 22;
   const verdicts = ["better", "worse", "changed", "same", "unclear", "not known"].filter(v => own.some(m => m.verdict === v));
   const tone = {better: look.good, worse: look.bad, changed: look.colours[0], same: look.muted, unclear: look.doubt, "not known": look.doubt};
   const colour = {field: "verdict", type: "nominal", title: null, scale: {domain: verdicts, range: verdicts.map(v => tone[v])}};
   const spec = () => ({
-    data: {name: "marks"}, width: Math.max(120, wide - label - 30), height: {step: 22}, config: look.config,
+    data: {name: "marks"}, width: Math.max(120, wide - label - 30), height: {step}, config: look.config,
     layer: [
       {mark: {type: "rule", color: look.muted}, encoding: {x: {datum: 0, type: "quantitative"}}},
       {transform: [{filter: "isValid(datum.low)"}], mark: {type: "rule", strokeWidth: 2}, encoding: {x: {...x, field: "low"}, x2: {field: "high"}, y, color: colour}},
@@ -721,7 +804,7 @@ function compare(s) {
     {name: "", of: p => h("button", {type: "button", ariaLabel: `Details: ${p.name}`, onclick: () => go({point: pointOf(p.b)})}, "details")},
   ];
   return {
-    own, spec, said: top.length < shown.length ? [...said, `The chart has the ${top.length} largest changes.`] : said, found: shown,
+    own, spec, lead, said: top.length < shown.length ? [...said, `The chart has the ${top.length} largest changes.`] : said, found: shown,
     words: `Changes of ${s.b} against ${s.a}. The table below has its values.`,
     tables: () => [h("h3", {}, "What differs otherwise"), otherwise(found, s), h("h3", {}, s.differs === "1" ? "Values that differ" : "All values"),
       shown.length ? table(`A: ${s.a}; B: ${s.b}`, columns, inOrder(shown, columns)) : h("p", {}, "None.")],
@@ -746,7 +829,10 @@ function compared(a, b) {
 /** Say in which facts the two sides differ besides the one that was chosen. */
 function otherwise(found, s) {
   const side = name => found.filter(r => text(s.by, at(r, s.by)) === name);
-  const values = (list, d) => [...new Set(list.map(r => text(d, at(r, d))))].sort().join(", ");
+  const values = (list, d) => {
+    const all = [...new Set(list.map(r => text(d, at(r, d))))].sort();
+    return all.length > 3 ? `${all[0]} and ${all.length - 1} more` : all.join(", ");
+  };
   const [a, b] = [side(s.a), side(s.b)];
   const lines = Object.keys(FACTS).filter(d => d !== s.by).map(d => [heading(d), values(a, d), values(b, d)]).filter(([, x, y]) => x !== y);
   return lines.length ? table("Facts of the two sides", [{name: "fact", of: l => l[0], head: true}, {name: "A", of: l => l[1]}, {name: "B", of: l => l[2]}], lines)
@@ -764,7 +850,7 @@ function choice(key, label, options, current) {
 }
 
 /** Return the choices of a view without filters and without those that depend on the scenario. */
-const cleared = s => Object.fromEntries(Object.keys(s).filter(k => !["view", "columns"].includes(k)).map(k => [k, undefined]));
+const cleared = s => Object.fromEntries(Object.keys(s).filter(k => !["view", "differs"].includes(k)).map(k => [k, undefined]));
 
 function chosen(key, value) {
   if (key === "scenario") return {...cleared(state), scenario: value, metric: state.metric};
@@ -777,7 +863,7 @@ function controls(s) {
   const differ = differing(s.scenario), key = JSON.stringify([s.view, s.scenario, s.by, rows.length, s.view === "compare" ? "" : s.metric]);
   if (key !== built) {
     built = key;
-    const scenarios = [...new Set(rows.map(r => r.at.get("scenario")))].map(n => [n, n]);
+    const scenarios = scenariosOf().map(n => [n, n]);
     const metrics = metricsOf(s.scenario).map(m => [m, metricOf(m).words]);
     const dims = list => list.map(d => [d, heading(d)]);
     const none = [["", "none"]];
@@ -785,16 +871,16 @@ function controls(s) {
     if (s.view !== "percentiles") parts.push(choice("metric", "Metric", s.view === "compare" ? [["", "all"], ...metrics] : metrics, s.metric));
     if (s.view === "explore") {
       parts.push(choice("x", "Along x", dims([...differ, "started"]), s.x), choice("series", "Series (colour)", [...none, ...dims(differ)], s.series),
-        choice("facet", "Panels", [...none, ...dims(differ)], s.facet),
+        choice("facet", "Panels", [...none, ["others", "all other axes"], ...dims(differ)], s.facet),
         choice("norm", "Divide by the value of", [["", "nothing"], ...names(s, "cell").map(n => [n, n])], s.norm), check("log", "Logarithmic", "1", ""));
     } else if (s.view === "percentiles") {
-      parts.push(choice("series", "Series (colour)", [...none, ...dims(differ)], s.series), choice("facet", "Panels", [...none, ...dims(differ)], s.facet),
+      parts.push(choice("series", "Series (colour)", [...none, ...dims(differ)], s.series), choice("facet", "Panels", [...none, ["others", "all other axes"], ...dims(differ)], s.facet),
         choice("way", "Requests", [["", "all"], ["read", "read"], ["write", "write"], ["trim", "trim"]], s.way));
     } else if (s.view === "compare") {
       const values = names(s, s.by).map(v => [v, v]);
-      parts.push(choice("by", "Compare two", dims(differ), s.by), choice("a", "A", values, s.a), choice("b", "B", values, s.b), check("differs", "Only what differs", "1", ""));
+      parts.push(choice("by", "Compare two", dims(differ), s.by), choice("a", "A", values, s.a), choice("b", "B", values, s.b));
     }
-    if (s.view !== "compare") parts.push(check("columns", "Columns that are the same in all values too", "all", ""));
+    parts.push(check("differs", s.view === "compare" ? "Only what differs" : "Only columns that differ", "1", ""));
     $("controls").replaceChildren(...parts);
     filters(s, differ);
   }
@@ -819,7 +905,10 @@ function filters(s, differ) {
       const on = [...boxes.querySelectorAll("input")].filter(box => box.checked).map(box => box.value);
       go({[`only.${d}`]: on.length === values.length ? undefined : on.length ? on : ["\u0000"], point: undefined});
     };
-    const boxes = h("fieldset", {}, h("legend", {}, heading(d)), values.map(v =>
+    const every = on => { for (const box of boxes.querySelectorAll("input")) box.checked = on; press(); };
+    const both = values.length > 4 ? h("p", {className: "row"}, ["all", "none"].map(word =>
+      h("button", {type: "button", ariaLabel: `${heading(d)}: ${word}`, onclick: () => every(word === "all")}, word))) : null;
+    const boxes = h("fieldset", {}, h("legend", {}, heading(d)), both, values.map(v =>
       h("label", {}, h("input", {type: "checkbox", name: d, value: v, checked: true, onchange: press}), " ", v)));
     return boxes;
   }));
@@ -833,12 +922,11 @@ async function render() {
     $("said").dataset.of = s.scenario;
     $("said").replaceChildren(...question(s.scenario));
   }
-  $("chart").hidden = false;   // it has a width only if it is shown
   const view = SHOW[s.view](s);
   const only = Object.keys(s).filter(k => k.startsWith("only."));
-  $("filters").querySelector("summary").replaceChildren("Filter", only.length ? `: ${only.map(k => heading(k.slice(5))).join(", ")} ` : "",
+  $("filters").querySelector("summary").replaceChildren(`Filter (${plural(view.found.length, "value")} shown)`, only.length ? `: ${only.map(k => heading(k.slice(5))).join(", ")} ` : "",
     only.length ? h("button", {type: "button", onclick: event => { event.preventDefault(); go(Object.fromEntries(only.map(k => [k, undefined]))); }}, "remove all filters") : "");
-  $("shown").replaceChildren(...view.said.map(sentence => h("p", {className: "small"}, sentence)));
+  $("shown").replaceChildren(...(view.lead ?? []).map(sentence => h("p", {className: "lead"}, sentence)), ...view.said.map(sentence => h("p", {className: "small"}, sentence)));
   if (!window.vegaEmbed) $("shown").prepend(h("p", {}, "This page has no library for charts: the tables have all values. `lab site DIR` writes it anew."));
   if (!view.found.length && s.view !== "compare") $("shown").prepend(h("p", {}, "No value is left: remove a filter."));
   $("tables").replaceChildren(...view.tables().filter(Boolean));
@@ -938,9 +1026,10 @@ addEventListener("hashchange", () => {
   const hash = location.hash.slice(1);
   if (hash.includes("view=") && hash !== address(state)) { state = settled(fromAddress()); built = ""; render(); }
 });
+const anew = () => { look_ = null; return render(); };
 let waiting = 0;
-addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(render, 150); });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => render());
+addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(anew, 150); });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", anew);
 $("file").addEventListener("change", event => addFiles(event.target.files));
 for (const name of ["dragover", "dragleave", "drop"]) addEventListener(name, event => {
   event.preventDefault();

@@ -1,0 +1,175 @@
+"""The data of the site: results, links, commands, change points; results added from files."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shlex
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from lab.compile.scenario.document import compile_scenario
+from lab.compile.scenario.identity import digest_of, identity
+from lab.core.errors import InputError
+from lab.core.yaml import parse_override
+from lab.model.result.document import Result
+from lab.model.result.site import Site
+from lab.plugins import catalog
+from lab.report.content.site import site_of, slim
+from lab.report.html import site as pages
+from lab.report.html.site import as_json
+from lab.results.documents import result_of
+from lab.results.history import history_of
+from lab.results.report import page_of, result_from, write_site
+from lab.store.runs import RunStore
+from tests import runs
+from tests.fakes import UNDRAWN, Cli, stored_run
+
+DAYS = tuple(f"202601{day:02}-120000" for day in range(1, 7))
+
+
+@pytest.fixture
+def stores(lab_home: Path) -> list[RunStore]:
+    """Six runs, newest first; the last three are a tenth slower."""
+    parent = lab_home / "data" / "runs"
+    return [
+        runs.theory_run(parent, runs.SMALL, stamp=day, drift=0.9 if n > 2 else 1.0, name="small")
+        for n, day in enumerate(DAYS)
+    ][::-1]
+
+
+def test_the_data_has_each_result_without_what_only_its_report_shows(
+    stores: list[RunStore],
+) -> None:
+    pages = [page_of(store).model_copy(update={"link": f"{store.id}.html"}) for store in stores]
+    site = site_of(pages)
+    assert [run.result.run.id for run in site.runs] == [store.id for store in stores]
+    again = Site.model_validate(json.loads(as_json(site)) | {"schema": "lab.site/1"})
+    assert again == site
+    for run, store in zip(site.runs, stores, strict=True):
+        whole = result_of(store)
+        assert [c.measurements for c in run.result.cells] == [c.measurements for c in whole.cells]
+        assert [c.verdict for c in run.result.claims] == [c.verdict for c in whole.claims]
+        assert set(run.cells) == {cell.id for cell in whole.cells}
+        for name, cell in run.cells.items():
+            assert cell.report == f"{store.id}.html#cell-{name}"
+    text = as_json(site)
+    assert str(stores[0].directory.parent) not in re.sub(r"lab run scenario [^\"]*", "", text)
+    assert '"counters"' not in text
+    small, large = len(text) / len(stores), len(result_of(stores[0]).model_dump_json())
+    assert small < large
+
+
+def test_each_metric_of_the_data_has_the_unit_of_its_values(stores: list[RunStore]) -> None:
+    site = site_of([page_of(stores[0])])
+    for cell in site.runs[0].result.cells:
+        for m in cell.measurements:
+            assert site.metrics[m.metric].unit == m.unit
+    assert site.metrics["throughput"].better == "higher"
+    assert (site.metrics["clat_p99"].better, site.metrics["clat_p99"].unit) == ("lower", "s")
+    assert site.metrics["disk_reads"].counted
+    assert not site.metrics["throughput"].counted
+
+
+def test_one_name_of_a_metric_means_the_same_in_every_tool() -> None:
+    known: dict[str, tuple[str, str]] = {}
+    for tool in catalog.plugin_names("workloads"):
+        for metric in catalog.workload(tool).metrics:
+            meant = (metric.unit, metric.better)
+            assert known.setdefault(metric.name, meant) == meant, (tool, metric.name)
+
+
+def test_the_change_points_are_those_of_the_history(stores: list[RunStore]) -> None:
+    site = site_of([page_of(store) for store in stores])
+    for metric in ("throughput", "seconds"):
+        expected = history_of(metric, "small").changes
+        own = [c for c in site.changes if c.metric == metric]
+        assert len(expected) == 2
+        assert [(c.run, c.cell, c.change) for c in own] == [
+            (c.run, c.cell, c.change) for c in expected
+        ]
+        assert {c.run for c in own} == {stores[2].id}
+    assert site_of([page_of(store) for store in stores[3:]]).changes == ()
+
+
+def test_the_command_of_a_cell_makes_this_cell_only(stores: list[RunStore]) -> None:
+    for cell in page_of(stores[0]).cells:
+        words = shlex.split(cell.again)
+        assert words[:3] == ["lab", "run", "scenario"]
+        sets = [parse_override(b) for a, b in pairwise(words) if a == "--set"]
+        (made,) = compile_scenario(Path(words[3]), overrides=sets).cells
+        assert identity(made) == identity(cell.cell)
+        other = [parse_override("matrix={}"), parse_override("array.layout=right-asymmetric")]
+        (different,) = compile_scenario(Path(words[3]), overrides=other).cells
+        assert identity(different) != identity(cell.cell)
+
+
+@pytest.mark.parametrize("name", ["degraded", "xfs-or-ext4", "raid-or-zfs", "disk-models"])
+def test_overrides_by_axes_make_one_cell_of_shipped_scenarios(name: str) -> None:
+    path = catalog.scenarios()[name]
+    cell = random.Random(name).choice(compile_scenario(path).cells)
+    texts = ["matrix={}", *(f"{axis}={json.dumps(value)}" for axis, value in cell.axes.items())]
+    (made,) = compile_scenario(path, overrides=[parse_override(t) for t in texts]).cells
+    assert identity(made) == identity(cell)
+
+
+def test_foreign_text_ends_no_script_and_shows_its_control_characters(
+    stores: list[RunStore],
+) -> None:
+    page = page_of(stores[0])
+    hostile = "</script><!--\x1b[2J\u202e\udce9"
+    text = as_json(site_of([page.model_copy(update={"title": hostile})]))
+    assert "<" not in text
+    assert text.isascii()
+    (run,) = json.loads(text)["runs"]
+    assert run["title"] == "</script><!--\\u001b[2J\\u202e\\udce9"
+
+
+def test_a_result_from_a_file_is_added_and_a_wrong_one_is_an_error(cli: Cli) -> None:
+    cli.before = UNDRAWN
+    parent = cli.home / "data" / "runs"
+    store = stored_run(parent)
+    shown = cli("results", "show", "--json")
+    theirs = json.loads(shown.stdout)
+    theirs["run"]["id"] = "from-elsewhere"
+    (cli.base / "theirs.json").write_text(json.dumps(theirs))
+    done = cli("site", "out", "--add", "theirs.json", "--json")
+    assert done.status == 0, done.stderr
+    index = Path(done.json["page"])
+    data = re.search(r'id="data">(.*?)</script>', index.read_text())
+    assert data is not None
+    ids = {run["result"]["run"]["id"] for run in json.loads(data[1])["runs"]}
+    assert ids == {"from-elsewhere", store.id}
+    output = next((index.parent / f"{store.id}.files").glob("0-*.txt")).read_text()
+    assert "copied" in output
+    theirs["cells"][0]["measurements"][0]["median"] = "fast"
+    (cli.base / "theirs.json").write_text(json.dumps(theirs))
+    for name, says in (
+        ("theirs.json", "cells.0.measurements.0.median"),
+        ("none.json", "cannot be read"),
+        (".", "cannot be read"),
+    ):
+        wrong = cli("site", "out", "--add", name)
+        assert wrong.status == 2
+        assert f"--add: '{name}'" in wrong.stderr
+        assert says in wrong.stderr
+    assert cli("report", "--all").status == 2
+
+
+def test_only_results_from_files_are_a_site_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "_vega", str)
+    result = result_of(stored_run(tmp_path / "runs"))
+    (tmp_path / "a.json").write_text(result.model_dump_json(by_alias=True))
+    read = result_from(tmp_path / "a.json")
+    assert isinstance(read, Result)
+    assert slim(read) == slim(result)
+    index = write_site([], tmp_path / "site", "lab", print, added=[read])
+    assert digest_of(read.cells[0].id) in index.read_text()
+    (tmp_path / "a.json").write_text("[" * 100_000)
+    with pytest.raises(InputError, match="has no result"):
+        result_from(tmp_path / "a.json")
