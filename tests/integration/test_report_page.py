@@ -318,7 +318,6 @@ def test_pictures_are_written_as_svg_and_png(cli: Cli) -> None:
     ("args", "says"),
     [
         (("nobody",), "there is no run 'nobody'"),
-        (("--all", "--out", "site"), "site DIR"),
     ],
 )
 def test_what_cannot_be_reported_is_a_sentence(cli: Cli, args: tuple[str, ...], says: str) -> None:

@@ -516,13 +516,15 @@ def large() -> list[Result]:
     return found
 
 
-def best(browser: Browser, limit: float, attempt: Callable[[], float]) -> float:
+def best(
+    browser: Browser, limit: float, attempt: Callable[[], float], attempts: int = ATTEMPTS
+) -> float:
     """Return the milliseconds of the best attempt; stop at the first within the limit.
 
     On a host with more load than processors it is the CPU time of the page's main thread.
     """
     found = float("inf")
-    for _ in range(ATTEMPTS):
+    for _ in range(attempts):
         before = _cpu(browser)
         took = attempt()
         found = min(found, took)
@@ -569,14 +571,14 @@ def test_ten_thousand_values_show_within_a_second_and_filter_within_a_tenth(
     source = pages._source
 
     def slow(name: str) -> str:
-        wait = "const view = (e => {while (performance.now() < e);})(performance.now() + 120)"
+        wait = "const view = (() => { for (let i = 0; i < 5e8; i += 1); })()"
         text = source(name)
         return text.replace("const view = SHOW", f"{wait} ?? SHOW") if name == "site.js" else text
 
     monkeypatch.setattr(pages, "_source", slow)
     page.write_text(pages.index_page([], [], added=large))
     visit(browser, page)
-    assert best(browser, FILTER, filtering(browser)) > FILTER
+    assert best(browser, FILTER, filtering(browser), 2) > FILTER
 
 
 # -- accessibility
@@ -587,7 +589,7 @@ def violations(browser: Browser) -> list[str]:
     browser.driver.execute_script(AXE.read_text(encoding="utf-8"))
     found = browser.driver.execute_async_script(
         "const done = arguments[arguments.length - 1];"
-        "axe.run(document).then(r => done(r.violations.map(v => "
+        "axe.run(document, {resultTypes: ['violations']}).then(r => done(r.violations.map(v => "
         "[v.impact, v.id, v.nodes.map(n => n.html.slice(0, 120)).slice(0, 3)])))"
     )
     return [
@@ -603,7 +605,8 @@ def test_axe_finds_nothing_serious_in_any_view(browser: Browser, made: Made, sch
         {"media": "screen", "features": [{"name": "prefers-color-scheme", "value": scheme}]},
     )
     try:
-        for name, view in EACH.items():
+        for name in EACH if scheme == "light" else ("compare", "explore"):
+            view = EACH[name]
             visit(browser, made.index, "telephone" if name == "compare" else "desk", **view)
             if name == "explore":
                 browser.driver.execute_script("document.getElementById('filters').open = true")

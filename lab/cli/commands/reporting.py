@@ -15,7 +15,6 @@ from lab.cli.options import Json, RunName, home, own_name, print_json
 @app.command(rich_help_panel=RESULTS)
 def report(
     name: RunName = "last",
-    all_: Annotated[bool, typer.Option("--all", hidden=True)] = False,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -46,12 +45,9 @@ def report(
         lab report last --pictures charts
     """
     from lab.cli.commands.results import tell_damage
-    from lab.core.errors import InputError
     from lab.results.report import write_charts, write_report
     from lab.store import runs as store
 
-    if all_:
-        raise InputError("--all is a command of its own", hint=f"type: {own_name()} site DIR")
     drawn: tuple[Path, ...] = ()
     run = store.find(name)
     written = write_report(run, out.absolute() if out else None, own_name())

@@ -62,7 +62,7 @@ def _run(page: Page) -> SiteRun:
 
 def slim(result: Result) -> Result:
     """Return a result without what the site does not show: it is a third as large."""
-    facts = {k: result.environment[k] for k in _FACTS if k in result.environment}
+    facts: dict[str, Any] = {k: v for k, v in result.environment.items() if k in _FACTS}
     for place in ("host", "image"):
         if name := (result.environment.get(place) or {}).get("name"):
             facts[place] = {"name": name}

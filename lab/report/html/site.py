@@ -75,7 +75,7 @@ def _vega() -> str:
     """Return vega-embed with Vega-Lite and Vega, which draw the charts; 0.9 MB."""
     import vl_convert
 
-    return vl_convert.javascript_bundle()
+    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
 
 
 def _source(name: str) -> str:

@@ -399,7 +399,7 @@ function specification(own, {xTitle, time, lines, seriesTitle, series, xs, facet
 /** Draw a chart. With the specification of the last one, only its data is replaced. */
 async function draw(spec, found, words) {
   marks = found;
-  const data = found.map(({rows: _rows, ...mark}) => mark), key = JSON.stringify(spec);
+  const data = found.map(mark => ({...mark, rows: undefined})), key = JSON.stringify(spec);
   const none = !found.length || !window.vegaEmbed;
   if ($("chart").hidden !== none) $("chart").hidden = none;
   $("chart").setAttribute("aria-label", words);
@@ -437,7 +437,7 @@ function table(caption, columns, lines, all = false) {
     return h(c.head ? "th" : "td", {className: [c.number ? "number" : "", c.style?.(line) ?? ""].join(" ").trim(), ...(c.head ? {scope: "row"} : {})}, value ?? "");
   }))));
   fill(all ? lines.length : ROWS);
-  const heads = columns.map((c, n) => {
+  const heads = columns.map(c => {
     const own = sorted && sorted.column === c.name;
     const press = () => { sorted = {column: c.name, down: own ? !sorted.down : Boolean(c.number)}; render(); };
     return h("th", {scope: "col", className: c.number ? "number" : "", ...(own && c.sort ? {"aria-sort": sorted.down ? "descending" : "ascending"} : {})},
@@ -707,10 +707,10 @@ function history(s) {
     xTitle: "time", yTitle: `${metric.words}, ${higher(metric.better)}`, unit: metric.unit, log: false, zero: false,
     changed: mark => mark.rows.map(changeOf).find(Boolean),
   });
-  return {...made, found, tables: () => [changeTable(s), h("h3", {}, "Values"), same(s), valuesTable(found, s, metric.unit)]};
+  return {...made, found, tables: () => [changeTable(), h("h3", {}, "Values"), same(s), valuesTable(found, s, metric.unit)]};
 }
 
-function changeTable(s) {
+function changeTable() {
   const lines = [...(site.changes ?? [])].reverse();
   const title = h("h3", {}, "Change points");
   if (!lines.length) return h("div", {}, title, h("p", {}, "No value of these runs has changed by more than noise. A series needs runs before and after the change; the guide to results says how many."));
@@ -988,6 +988,7 @@ function checkedResult(document_) {
 }
 
 /** Return a text with its control characters as escapes; a long one is cut. */
+// eslint-disable-next-line no-control-regex
 const visible = words => words.slice(0, 2000).replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\uffff]/g,
   found => `\\u${found.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
