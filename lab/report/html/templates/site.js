@@ -381,7 +381,8 @@ function specification(own, {xTitle, time, lines, seriesTitle, series, xs, facet
     legend: {columns: Math.max(1, Math.floor(wide / (Math.max(...series.map(one => one.name.length)) * 7 + 40)))},
   };
   const shared = {x, ...(colour ? {color: colour} : {})};
-  if (colour && !time && series.length < 9) shared.xOffset = {field: "series", type: "nominal", sort: series.map(one => one.name), scale: {paddingOuter: 1.5}};
+  const crowded = new Set(own.map(m => `${m.x}\u0000${m.facet}`)).size < own.length;
+  if (colour && !time && crowded && series.length < 9) shared.xOffset = {field: "series", type: "nominal", sort: series.map(one => one.name), scale: {paddingOuter: 1.5}};
   const plain = colour ? {} : {color: look.colours[0]};
   const layer = [
     {transform: [{filter: "isValid(datum.low)"}], mark: {type: "rule", strokeWidth: 2, opacity: .55, ...plain}, encoding: {...shared, y: {...y, field: "low"}, y2: {field: "high"}}},
@@ -444,11 +445,11 @@ function table(caption, columns, lines, all = false) {
       c.sort ? h("button", {type: "button", onclick: press, title: "sort"}, c.name) : c.name || h("span", {className: "unseen"}, "details"));
   });
   const box = h("div", {className: "box", tabIndex: 0, role: "region", ariaLabel: caption},
-    h("table", {}, h("caption", {}, caption), h("thead", {}, h("tr", {}, heads)), body));
+    h("table", {}, h("caption", {className: "unseen"}, caption), h("thead", {}, h("tr", {}, heads)), body));
   const left = lines.length - ROWS;
   const more = left > 0 && !all
     ? h("button", {type: "button", onclick: event => { fill(lines.length); event.target.remove(); }}, `Show the other ${plural(left, "row")}`) : null;
-  return h("div", {}, box, more);
+  return h("div", {}, h("p", {className: "small"}, caption), box, more);
 }
 
 function inOrder(lines, columns) {
@@ -778,7 +779,7 @@ function compare(s) {
   const short = p => parts.map(of => of(p)).join(", ");
   const own = top.map((p, n) => ({n, name: short(p), y: p.change, low: p.low, high: p.high, verdict: p.verdict, rows: [p.b], tip: `${p.name}: ${percent(p.change)}`}));
   const {wide} = look, label = Math.min(330, Math.round(wide * .45));
-  const x = {type: "quantitative", title: "change of B against A", axis: {format: "+~%", tickCount: Math.max(2, Math.floor((wide - label) / 80))}};
+  const x = {type: "quantitative", title: "change of B against A", axis: {format: "+~%", labelOverlap: true, tickCount: Math.max(2, Math.floor((wide - label) / 80))}};
   const y = {field: "name", type: "nominal", sort: own.map(m => m.name), title: null, axis: {labelLimit: label, ...(wide < 560 ? {labelExpr: "split(datum.label, ', ')"} : {})}};
   const step = wide < 560 ? 14 * Math.max(1, ...own.map(m => m.name.split(", ").length)) + 10 : 22;
   const verdicts = ["better", "worse", "changed", "same", "unclear", "not known"].filter(v => own.some(m => m.verdict === v));
