@@ -616,7 +616,7 @@ def test_axe_finds_nothing_serious_in_any_view(browser: Browser, made: Made, sch
         browser.driver.execute_script(
             "document.getElementById('point').close();"
             "document.querySelector('#views').append(document.createElement('button'));"
-            "document.querySelector('.meta').style.color = '#888'"
+            "document.querySelector('.meta').style.color = '#777'"
         )
         assert {v.partition(":")[0] for v in violations(browser)} >= {
             "button-name",
