@@ -86,7 +86,7 @@ def test_what_they_run_is_there(file: Path, cli: Cli) -> None:
     makefile = (ROOT / "Makefile").read_text()
     assert targets <= set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
     ours = [line.split()[1:] for line in commands if line.startswith(".venv/bin/lab ")]
-    assert [words[0] for words in ours] == ["doctor", "run", "report"]
+    assert [words[0] for words in ours] == ["doctor", "run", "site"]
     for words in ours:
         verbs = words[: next((i for i, w in enumerate(words) if w.startswith("-")), len(words))]
         known = cli(*[v for v in verbs if v != "nightly"], "--help")
