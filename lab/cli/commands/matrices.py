@@ -165,7 +165,7 @@ def run_matrix(
         typer.Option(
             "--report",
             metavar="DIR",
-            help="Write an HTML site: a page per run, trends and a badge.",
+            help="Write an HTML site: a page per run, one to explore all values, and a badge.",
             show_default=False,
         ),
     ] = None,
