@@ -145,9 +145,9 @@ def left_out(members: Members, chance: random.Random) -> None:
 
 
 def large(members: Members, chance: random.Random) -> None:
-    """A member of 120 MiB in 120 kB."""
+    """A member of 90 MiB in 90 kB."""
     number = chance.choice([n for n, (info, _) in enumerate(members) if "/raw/" in info.filename])
-    members[number] = (members[number][0], bytes(120 << 20))
+    members[number] = (members[number][0], bytes(90 << 20))
 
 
 # -- bytes
