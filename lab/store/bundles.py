@@ -163,7 +163,7 @@ def _run(path: Path, file: IO[bytes], work: Path) -> RunStore:
             for name, entry in members.items():
                 _extract(archive, entry, directory / name)
     except _BROKEN as error:
-        raise _refused(path, f"it is damaged: {error}") from error
+        raise _refused(path, f"it is corrupt: {error}") from error
     except OSError as error:
         raise unwritable(work, error) from error
     run = RunStore(directory)
