@@ -279,14 +279,16 @@ def result_page() -> str:
 
 def table_page() -> str:
     """Return the page of the columns of ``lab results export --format csv`` and ``parquet``."""
-    text = (
-        f"# The table of values\n\n{HEAD}\n`lab results export RUN --format csv` and `parquet` write"
-        " this table: a row for each trial of each metric, and one for a cell without values. The"
-        " columns are also in `FILE.datapackage.json`, in the form of"
-        " [Table Schema](https://specs.frictionlessdata.io/table-schema/). The axes of the scenario,"
-        " such as `disks.count`, are columns between `outcome` and `workload`; sizes are in bytes."
-        " [Metrics with their units](workloads.md).\n\n| column | type | unit | |\n|---|---|---|---|\n"
+    about = (
+        "`lab results export RUN --format csv` and `parquet` write this table: a row for each trial "
+        "of each metric, and one for a cell without values. The columns are also in "
+        "`FILE.datapackage.json`, in the form of [Table Schema]"
+        "(https://specs.frictionlessdata.io/table-schema/). The axes of the scenario, such as "
+        "`disks.count`, are columns between `outcome` and `workload`; sizes are in bytes. "
+        "[Metrics with their units](workloads.md)."
     )
+    text = f"# The table of values\n\n{HEAD}\n{about}\n\n"
+    text += "| column | type | unit | |\n|---|---|---|---|\n"
     for column in COLUMNS:
         text += f"| `{column.name}` | {column.type} | {column.unit} | {column.meaning} |\n"
     return text
@@ -297,7 +299,10 @@ STATUSES: Final = (
     (errors.EXIT_REFUTED, "a claim was refuted, or a cell failed"),
     (errors.EXIT_INPUT, "bad input: a scenario, an option or a name. Nothing was booted"),
     (errors.EXIT_TROUBLE, "this host or the lab failed"),
-    (errors.EXIT_DIFFERENT, "a cell in virtual time did not repeat: `lab reproduce`, `lab results compare`"),
+    (
+        errors.EXIT_DIFFERENT,
+        "a cell in virtual time did not repeat: `lab reproduce`, `lab results compare`",
+    ),
     (errors.EXIT_STOPPED, "stopped by Ctrl-C; all guests of the command are removed"),
     (errors.EXIT_UNREAD, "the reader of stdout closed the pipe"),
 )
