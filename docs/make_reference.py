@@ -280,8 +280,8 @@ def result_page() -> str:
 def table_page() -> str:
     """Return the page of the columns of ``lab results export --format csv`` and ``parquet``."""
     about = (
-        "`lab results export RUN --format csv` and `parquet` write this table: a row for each trial "
-        "of each metric, and one for a cell without values. The columns are also in "
+        "`lab results export RUN --format csv` and `parquet` write this table: a row for each "
+        "trial of each metric, and one for a cell without values. The columns are also in "
         "`FILE.datapackage.json`, in the form of [Table Schema]"
         "(https://specs.frictionlessdata.io/table-schema/). The axes of the scenario, such as "
         "`disks.count`, are columns between `outcome` and `workload`; sizes are in bytes. "

@@ -311,7 +311,7 @@ def export(
     Examples:
         lab results export last --format csv --out last.csv
         lab results export raid5-parity-last --format junit --out junit.xml
-        lab results export last --format summary --out - >>"$GITHUB_STEP_SUMMARY"
+        lab results export last --format summary --out summary.md
         lab results export last --format bundle --out last.lab.zip
         lab results export last~1 --format script --cell ID --out script
     """
