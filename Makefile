@@ -8,7 +8,7 @@ STATUS_FILE ?=
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fix lock reference docs wheel bench bench-quick clean
+.PHONY: help setup demo test check fix lock reference docs wheel release bench bench-quick clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ docs: reference ## build the documentation site, with search, in build/site; lab
 
 wheel: setup ## build dist/*.tar.gz, and from it dist/*.whl
 	$(BIN)/python -m build --no-isolation
+
+release: setup ## build dist/VERSION: wheel, sdist, source archive, notes and SHA256SUMS; the same bytes for the same commit
+	@$(BIN)/python tools/release.py
 
 # Wants a quiet machine. `make bench BENCH_ARGS=--resume` continues after a stop; `python -m bench.run --help` has more.
 bench: setup ## compare the lab with hand-written QEMU, twice: 90 minutes; writes docs/benchmarks.md (BENCH_ARGS=…)

@@ -35,6 +35,7 @@ from lab.plugins import catalog
 from lab.plugins.disks import hdd, ssd
 from lab.plugins.faults._shared import COMMON
 from lab.results.schema import as_text, scenario_schema
+from lab.results.tables import COLUMNS
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 HEAD: Final = "<!-- Made from the models by `make reference`. Do not edit. -->\n"
@@ -276,12 +277,32 @@ def result_page() -> str:
     return f"# The result document\n\n{HEAD}\n{about}\n{chapters(Result, {})}"
 
 
+def table_page() -> str:
+    """Return the page of the columns of ``lab results export --format csv`` and ``parquet``."""
+    about = (
+        "`lab results export RUN --format csv` and `parquet` write this table: a row for each "
+        "trial of each metric, and one for a cell without values. The columns are also in "
+        "`FILE.datapackage.json`, in the form of [Table Schema]"
+        "(https://specs.frictionlessdata.io/table-schema/). The axes of the scenario, such as "
+        "`disks.count`, are columns between `outcome` and `workload`; sizes are in bytes. "
+        "[Metrics with their units](workloads.md)."
+    )
+    text = f"# The table of values\n\n{HEAD}\n{about}\n\n"
+    text += "| column | type | unit | |\n|---|---|---|---|\n"
+    for column in COLUMNS:
+        text += f"| `{column.name}` | {column.type} | {column.unit} | {column.meaning} |\n"
+    return text
+
+
 STATUSES: Final = (
     (errors.EXIT_DONE, "done, and nothing was refuted"),
     (errors.EXIT_REFUTED, "a claim was refuted, or a cell failed"),
     (errors.EXIT_INPUT, "bad input: a scenario, an option or a name. Nothing was booted"),
     (errors.EXIT_TROUBLE, "this host or the lab failed"),
-    (errors.EXIT_DIFFERENT, "`lab reproduce`: a cell differs"),
+    (
+        errors.EXIT_DIFFERENT,
+        "a cell in virtual time did not repeat: `lab reproduce`, `lab results compare`",
+    ),
     (errors.EXIT_STOPPED, "stopped by Ctrl-C; all guests of the command are removed"),
     (errors.EXIT_UNREAD, "the reader of stdout closed the pipe"),
 )
@@ -328,6 +349,7 @@ def pages() -> dict[Path, str]:
         "arrays": arrays_page,
         "faults": faults_page,
         "result": result_page,
+        "table": table_page,
     }
     found = {place / f"{name}.md": make() for name, make in made.items()}
     man = man_page(typer.main.get_command(app), dict(STATUSES))

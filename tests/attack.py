@@ -161,7 +161,7 @@ class Attack:
             said = call(words, self.seconds)
             name = " ".join(words[:2] + [w for w in words if w.startswith("--")])
             name += f" {words[words.index('--format') + 1]}" if "--format" in words else ""
-            for problem in _heard(said, "--json" in words):
+            for problem in heard(said, "--json" in words):
                 yield f"{name}: {problem}"
         for path in sorted(out.rglob("*")):
             for problem in _written(path, out, self.clean):
@@ -202,12 +202,14 @@ class Attack:
                 "--pictures",
                 str(out / "pictures"),
             ]
-        for form in ("csv", "parquet", "fio", "junit"):
+        bundle = str(out / "x.lab.zip")
+        yield ["results", "export", place, "--format", "bundle", "--out", bundle]
+        for form in ("csv", "parquet", "fio", "junit", "summary", "openmetrics"):
             yield ["results", "export", place, "--format", form, "--out", str(out / form)]
         for number, cell in enumerate(_cell_ids(run)):
             yield [
-                *("results", "export", place, "--format", "bundle", "--cell", cell),
-                *("--out", str(out / f"bundle{number}")),
+                *("results", "export", place, "--format", "script", "--cell", cell),
+                *("--out", str(out / f"script{number}")),
             ]
 
 
@@ -222,7 +224,7 @@ def _cell_ids(run: Path) -> list[str]:
         return ["x"]
 
 
-def _heard(said: Said, as_json: bool) -> Iterator[str]:
+def heard(said: Said, as_json: bool) -> Iterator[str]:
     both = said.stdout + said.stderr
     if said.status == -1:
         yield "hang"
@@ -256,11 +258,11 @@ def _written(path: Path, out: Path, clean: frozenset[str]) -> Iterator[str]:
     data = path.read_bytes()
     if SECRET.encode() in data:
         yield "secret written"
-    if path.name == "parquet" or path.suffix == ".png":
+    if path.name == "parquet" or path.suffix in (".png", ".zip"):
         return
     text = data.decode(errors="replace")
     inside = path.relative_to(out).parts
-    copied = inside[0].startswith("bundle") and (
+    copied = inside[0].startswith("script") and (
         "raw" in inside or path.suffix in (".json", ".jsonl", ".yaml") or inside[1:2] == ("cells",)
     )
     if not copied and (found := _UNPRINTABLE.search(text)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from lab.core.printable import printable
 from lab.model.execution.procedure import (
@@ -18,7 +18,7 @@ from lab.model.execution.procedure import (
     Timed,
 )
 from lab.model.result.document import Digest, Outcome
-from lab.model.result.reproduction import FirstDifference
+from lab.model.result.reproduction import FirstDifference, OtherInput
 from lab.model.result.stored import StoredOutcome
 
 AROUND: Final = 24
@@ -129,3 +129,31 @@ def _shown(text: str | None, at: int | None) -> str:
     part = data[begin : (at or 0) + AROUND].decode(errors="replace")
     shown = printable(part.replace("\n", "\\n"))
     return f"{'…' if begin else ''}{shown}{'…' if (at or 0) + AROUND < len(data) else ''}"
+
+
+def other_inputs(stored: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[OtherInput]:
+    """Yield the inputs that differ between two runs' environments, with advice."""
+    image = (stored.get("image") or {}).get("name", "IMAGE")
+    advice = {
+        "image": f"export it where the run was made (`lab image export {image} FILE`), and import"
+        " it here (`lab image import FILE`)",
+        "kernel": "the image has it: use the run's image",
+        "driver": "use the run's version of the lab: it builds the driver and `init`",
+        "initramfs": "use the run's version of the lab: it builds the driver and `init`",
+        "qemu": f"install the run's QEMU: {stored.get('qemu', 'version unknown')}",
+        "firmware": "install the packages with QEMU's firmware (seabios) in the run's version",
+    }
+    old, new = stored.get("sealed") or {}, here.get("sealed") or {}
+    for what, text in advice.items():
+        was, now = old.get(what), new.get(what)
+        if what == "image" and was is None:
+            was, now = ((one.get("image") or {}).get("digest") for one in (stored, here))
+        if was is not None and was != now:
+            yield OtherInput(what=what, stored=str(was), here=str(now), advice=text)
+    if stored.get("lab") != here.get("lab"):
+        yield OtherInput(
+            what="lab",
+            stored=str(stored.get("lab")),
+            here=str(here.get("lab")),
+            advice="use the run's version of the lab if the cells' programs differ",
+        )

@@ -29,7 +29,7 @@ Exit status:
   1    a claim was refuted, or a cell failed
   2    bad input: nothing was booted
   3    this host or the lab failed
-  4    a reproduced cell differs
+  4    a cell in virtual time did not repeat
   130  stopped by Ctrl-C
 """
 LOOK: Final = "Look"

@@ -93,7 +93,7 @@ def matrix_run_names(incomplete: str) -> list[str]:
 
 def export_forms(incomplete: str) -> list[str]:
     """Return the export formats."""
-    forms = ("csv", "parquet", "fio", "bundle", "junit")
+    forms = ("csv", "parquet", "fio", "junit", "summary", "openmetrics", "bundle", "script")
     return [form for form in forms if form.startswith(incomplete)]
 
 

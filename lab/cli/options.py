@@ -47,6 +47,14 @@ RunName = Annotated[
         autocompletion=completion.run_names,
     ),
 ]
+RunOrBundle = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A run, named as in 'lab results show', or a bundle: the path of a RUN.lab.zip.",
+        autocompletion=completion.run_names,
+    ),
+]
 GuestName = Annotated[
     str | None,
     typer.Argument(

@@ -26,7 +26,7 @@ EXIT_REFUTED = 1
 EXIT_INPUT = 2
 EXIT_TROUBLE = 3
 EXIT_DIFFERENT = 4
-"""Exit status: a stored run was reproduced, and a cell differs."""
+"""Exit status: a cell in virtual time has equal inputs and other results in two runs."""
 EXIT_STOPPED = 130
 """Exit status after Ctrl-C: 128 + SIGINT."""
 EXIT_UNREAD = 141

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lab.analysis.compare import Side, compare
 from lab.core.errors import InputError
 from lab.model.result.comparison import Comparison
+from lab.results.agreement import agreement_of
 from lab.results.documents import result_of, understood
 from lab.store.runs import RunStore
 
@@ -17,7 +18,7 @@ def comparison_of(first: RunStore, second: RunStore, least: float) -> Comparison
             f"'{first.id}' and '{second.id}' have no cell in common",
             hint="cells are paired by what they are, else by their axes: give runs of one scenario",
         )
-    return found
+    return found.model_copy(update={"agreement": agreement_of(first, second)})
 
 
 @understood

@@ -1,21 +1,24 @@
-"""Exports of a run: tables, fio's JSON, JUnit, and a bundle that runs one cell elsewhere."""
+"""Exports of a run: tables, fio's JSON, JUnit, Markdown, OpenMetrics, a bundle, a script."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from lab.core.errors import InputError
 from lab.host.system import untrusted
-from lab.model.result.document import CellResult, Result
+from lab.model.result.document import CellResult, Result, RunState
 from lab.model.scenario.document import Cell
+from lab.report.export.markdown import summary
+from lab.report.export.openmetrics import openmetrics as metrics
 from lab.results import tables as archive
-from lab.results.bundle import bundle_of
-from lab.results.documents import result_of
+from lab.results.documents import result_of, understood
 from lab.results.fio_tree import fio_tree
 from lab.results.junit import junit_of
+from lab.results.script import script_of
+from lab.store import bundles, names
 from lab.store.runs import RunStore, StoredCell
 
 
@@ -25,8 +28,34 @@ class Form(StrEnum):
     CSV = "csv"
     PARQUET = "parquet"
     FIO = "fio"
-    BUNDLE = "bundle"
     JUNIT = "junit"
+    SUMMARY = "summary"
+    OPENMETRICS = "openmetrics"
+    BUNDLE = "bundle"
+    SCRIPT = "script"
+
+
+WHOLE: Final = (Form.JUNIT, Form.SUMMARY, Form.OPENMETRICS)
+"""Texts of a whole run."""
+TABLES: Final = (Form.CSV, Form.PARQUET)
+PACKAGE: Final = ".datapackage.json"
+"""How the name of a table's dictionary ends."""
+
+
+def text_of(run: RunStore, form: Form, cell: str | None = None) -> str:
+    """Return a run as text; ``InputError``: the format is no text of a whole run."""
+    if form not in WHOLE:
+        raise InputError(f"--out -: {form.value} is written to a file: give its name")
+    if cell is not None:
+        raise InputError(f"--cell: {form.value} is of a whole run, whose claims compare its cells")
+    if form is Form.JUNIT:
+        return junit_of(run)
+    return understood(_written)(run, form)
+
+
+def _written(run: RunStore, form: Form) -> str:
+    result = result_of(run)
+    return summary(result, title=run.load_run().title) if form is Form.SUMMARY else metrics(result)
 
 
 def export(run: RunStore, form: Form, out: Path, cell: str | None) -> list[Path]:
@@ -38,26 +67,53 @@ def export(run: RunStore, form: Form, out: Path, cell: str | None) -> list[Path]
     chosen = [seeds for seeds in stored.points if cell is None or cell in [c.id for c in seeds]]
     if not chosen:
         raise InputError(f"'{run.id}' has no cell '{cell}' (there are: {_ids(stored.cells)})")
-    if form is Form.JUNIT:
-        if cell is not None:
-            raise InputError("--cell: JUnit is of a whole run, whose claims compare its cells")
-        untrusted.write_text(junit_of(run), out)
+    if form in WHOLE:
+        untrusted.write_text(text_of(run, form, cell), out)
         return [out]
     if form is Form.FIO:
         return untrusted.write_tree(fio_tree(run, chosen), out)
     if form is Form.BUNDLE:
+        return [_bundle(run, [one for seeds in chosen for one in seeds], out)]
+    if form is Form.SCRIPT:
         if len(chosen) > 1:
             raise InputError(
-                "a bundle is of one cell",
+                "a script is of one cell",
                 hint=f"say which with --cell: {_ids(stored.cells)}",
             )
         (seeds,) = chosen
         one = next((c for c in seeds if c.id == cell), seeds[0])
-        return untrusted.write_tree(bundle_of(run, one), out)
+        return untrusted.write_tree(script_of(run, one), out)
     cells = {first.id: first.cell for first, *_ in chosen}
     rows = list(_rows(result_of(run), cells))
-    archive.write_table(rows, out, form.value)
-    return [out]
+    units = {a: "B" for cell in cells.values() for a in cell.axes if a.endswith(_SIZES)}
+    package = out.with_name(out.name + PACKAGE)
+    untrusted.write_text(archive.dictionary(rows, units, out), package)
+    try:
+        archive.write_table(rows, out, form.value)
+    except BaseException:
+        package.unlink()
+        raise
+    return [out, package]
+
+
+_SIZES: Final = ("chunk", "size", ".bs")
+
+
+def _bundle(run: RunStore, cells: list[StoredCell], out: Path) -> Path:
+    if not bundles.is_bundle(out.name):
+        raise InputError(f"--out: '{out}' is not a bundle's name: it must end with {names.BUNDLE}")
+    if run.load_state()[1] is RunState.RUNNING:
+        raise InputError(f"'{run.id}' is still running", hint="export it when it has ended")
+    result = result_of(run)
+    ids = {cell.id for cell in cells}
+    result = result.model_copy(
+        update={
+            "run": result.run.model_copy(update={"directory": None}),
+            "cells": tuple(cell for cell in result.cells if cell.id in ids),
+        }
+    )
+    bundles.write(run, cells, result.model_dump_json(by_alias=True, indent=1), out)
+    return out
 
 
 def _ids(cells: tuple[StoredCell, ...]) -> str:

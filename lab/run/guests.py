@@ -106,7 +106,8 @@ def sweep() -> list[str]:
     removed = guests.collect_garbage() + snapshots.collect_garbage() + guests.collect_homes()
     host = (paths.host(), paths.host() / "capabilities", paths.host() / "calibration")
     places = (paths.guests(), paths.keys(), paths.plugins(), paths.outposts(), paths.sealed())
-    for place in (*places, *host, paths.kernels(), paths.profiles(), paths.schema()):
+    others = (paths.kernels(), paths.profiles(), paths.schema(), paths.runs())
+    for place in (*places, *host, *others):
         removed += leftovers.remove(place.glob(".*"))
     removed += leftovers.remove(paths.tls().parent.glob(".tls.*"))
     removed += leftovers.remove(paths.nights().glob("*/.*.part"))

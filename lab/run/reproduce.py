@@ -8,91 +8,54 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from typing_extensions import override
 
-from lab.analysis.reproduction import first_difference
+from lab.analysis.reproduction import other_inputs
 from lab.compile.scenario.document import Compiled, compile_document
 from lab.compile.scenario.identity import cell_id
 from lab.core.errors import InputError, unwritable
 from lab.core.yaml import parse_override, read_file
 from lab.host import images
 from lab.host.system import files, paths, untrusted
-from lab.model.execution.procedure import Procedure
-from lab.model.result.document import CellClock, Outcome
-from lab.model.result.reproduction import CellState, OtherInput, ReproducedCell, Reproduction
+from lab.model.result.reproduction import CellState, ReproducedCell, Reproduction
 from lab.model.scenario.document import AutoTrials
-from lab.model.scenario.guest import Clock, Guest
+from lab.model.scenario.guest import Guest
+from lab.results.agreement import difference_of, not_sealed
 from lab.run.execute import Executor, LocalExecutor, run_scenario
 from lab.run.options import RunOptions
 from lab.run.preparation.platforms import Platform
 from lab.run.worker_pool import Say, Watch
 from lab.store import reuse
-from lab.store.files import RunFiles
-from lab.store.runs import RunStore, StoredOutcome, StoredRun
-
-BUNDLE = ("run.json", "cell.json", "outcome.json")
-"""Files at the top of a bundle (``lab results export --format bundle``)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
-    """A stored cell."""
-
-    outcome: StoredOutcome
-    raw: Mapping[str, str]
-    procedure: Procedure | None
+from lab.store.runs import FinishedCell, RunStore, StoredRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A stored run, or a bundle of one of its cells."""
+    """A stored run, or the run in a bundle."""
 
     id: str
     about: StoredRun
     scenario: str
     """Text of the scenario's file."""
-    cells: dict[str, Stored]
+    cells: dict[str, FinishedCell]
     """Finished cells by stored id."""
-    run: RunStore | None
-    """``None``: the source is a bundle."""
+    run: RunStore
+    is_here: bool
+    """It is stored on this host. ``False``: it is in a bundle."""
 
 
-def source_of(name: str, find: Callable[[str], RunStore]) -> Source:
-    """Return a stored run by name or directory, or a bundle by directory."""
-    directory = Path(name)
-    if all((directory / file).is_file() for file in BUNDLE):
-        return _bundle(directory)
-    store = find(name)
-    about = store.load_run()
-    cells = {}
-    for stored in about.cells:
-        finished = store.load_cell(stored.id)
-        if finished is not None:
-            place = store.cell_directory(stored.id)
-            cells[stored.id] = Stored(
-                outcome=finished.outcome, raw=finished.raw, procedure=store.load_procedure(place)
-            )
-    return Source(id=store.id, about=about, scenario=store.scenario_text(), cells=cells, run=store)
-
-
-def _bundle(directory: Path) -> Source:
-    found = RunFiles(directory)
-    about = found.require(StoredRun, "run.json", "bundle")
-    if len(about.cells) != 1:
-        raise InputError(f"'{directory / 'run.json'}' has {len(about.cells)} cells, expected one")
-    stored = Stored(
-        outcome=found.require(StoredOutcome, "outcome.json", "bundle"),
-        raw=found.texts("raw"),
-        procedure=found.document(Procedure, "procedure.json"),
-    )
+def source_of(run: RunStore, *, is_here: bool = True) -> Source:
+    """Return what is reproduced of a run."""
+    about = run.load_run()
+    found = {stored.id: run.load_cell(stored.id) for stored in about.cells}
     return Source(
-        id=about.id,
+        id=run.id,
         about=about,
-        scenario=found.text("scenario.yaml") or "",
-        cells={about.cells[0].id: stored},
-        run=None,
+        scenario=run.scenario_text(),
+        cells={id_: cell for id_, cell in found.items() if cell is not None},
+        run=run,
+        is_here=is_here,
     )
 
 
@@ -100,17 +63,10 @@ def skipped(source: Source, only: str | None = None) -> dict[str, str]:
     """Return the cells that cannot be compared, with the reason for each."""
     found = {}
     for stored in source.about.cells:
-        cell = source.cells.get(stored.id)
         if only is not None and stored.id != only:
             found[stored.id] = "another cell was chosen"
-        elif cell is None:
-            found[stored.id] = "it did not finish"
-        elif stored.cell.guest.clock is Clock.REAL:
-            found[stored.id] = "it ran in real time: its values depend on the host"
-        elif cell.outcome.digest is None or cell.outcome.clock is not CellClock.SEALED:
-            found[stored.id] = "it was not sealed: it has no digest"
-        elif cell.outcome.outcome is Outcome.LOST:
-            found[stored.id] = "its guest was lost"
+        elif why := not_sealed(stored, source.cells.get(stored.id)):
+            found[stored.id] = why
     return found
 
 
@@ -219,14 +175,14 @@ def reproduce(
     cells = [
         ReproducedCell(id=stored.id, state=CellState.SKIPPED, reason=left_out[stored.id])
         if stored.id in left_out
-        else _compared(source.cells[stored.id], done.store, stored.id)
+        else _compared(source, done.store, stored.id)
         for stored in source.about.cells
     ]
     identical = all(cell.state is not CellState.DIFFERENT for cell in cells)
     kept = None
     if not identical:
         kept = _keep(done.store)
-    elif source.run is not None:
+    elif source.is_here:
         for cell in cells:
             if cell.state is CellState.IDENTICAL:
                 reuse.add(source.run, cell.id)
@@ -240,12 +196,10 @@ def reproduce(
     )
 
 
-def _compared(stored: Stored, store: RunStore, cell: str) -> ReproducedCell:
-    finished = store.load_cell(cell)
+def _compared(source: Source, store: RunStore, cell: str) -> ReproducedCell:
+    stored, finished = source.cells[cell], store.load_cell(cell)
     assert finished is not None
-    difference = first_difference(
-        stored.procedure, (stored.outcome, stored.raw), (finished.outcome, finished.raw)
-    )
+    difference = difference_of(cell, source.run, stored, finished)
     return ReproducedCell(
         id=cell,
         state=CellState.DIFFERENT if difference else CellState.IDENTICAL,
@@ -266,31 +220,3 @@ def _keep(store: RunStore) -> RunStore:
             files.publish(store.directory, target)
             return RunStore(target)
     raise InputError(f"there are a thousand runs called '{store.id}'")
-
-
-def other_inputs(stored: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[OtherInput]:
-    """Yield the inputs that differ between two runs' environments, with advice."""
-    image = (stored.get("image") or {}).get("name", "IMAGE")
-    advice = {
-        "image": f"export it where the run was made (`lab image export {image} FILE`), and import"
-        " it here (`lab image import FILE`)",
-        "kernel": "the image has it: use the run's image",
-        "driver": "use the run's version of the lab: it builds the driver and `init`",
-        "initramfs": "use the run's version of the lab: it builds the driver and `init`",
-        "qemu": f"install the run's QEMU: {stored.get('qemu', 'version unknown')}",
-        "firmware": "install the packages with QEMU's firmware (seabios) in the run's version",
-    }
-    old, new = stored.get("sealed") or {}, here.get("sealed") or {}
-    for what, text in advice.items():
-        was, now = old.get(what), new.get(what)
-        if what == "image" and was is None:
-            was, now = ((one.get("image") or {}).get("digest") for one in (stored, here))
-        if was is not None and was != now:
-            yield OtherInput(what=what, stored=str(was), here=str(now), advice=text)
-    if stored.get("lab") != here.get("lab"):
-        yield OtherInput(
-            what="lab",
-            stored=str(stored.get("lab")),
-            here=str(here.get("lab")),
-            advice="use the run's version of the lab if the cells' programs differ",
-        )

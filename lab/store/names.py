@@ -9,6 +9,8 @@ from typing import Final
 from lab.core.errors import InputError
 
 LAST: Final = "last"
+BUNDLE: Final = ".lab.zip"
+"""How the name of a bundle's file ends."""
 SHOWN: Final = 5
 """Most ids in the error for an ambiguous prefix."""
 

@@ -322,6 +322,11 @@ def find(name: str, scenario: str = "") -> RunStore:
 
     ``scenario``: ``last`` means the last run of this scenario, if it has any.
     """
+    if name.endswith(names.BUNDLE):
+        raise InputError(
+            f"'{name}' is a bundle, and no run that is stored here",
+            hint=f"store its run: lab results import {name}",
+        )
     named = RunStore(Path(name))
     if "/" in name or named.is_run:
         return named

@@ -279,7 +279,7 @@ def test_what_nobody_may_read_is_named_and_everything_else_shows(
                 ("results", "show", hurt),
                 ("results", "compare", good, hurt),
                 ("results", "export", hurt, "--format", "csv", "--out", "a.csv"),
-                ("results", "export", hurt, "--format", "bundle", "--cell", cell, "--out", "b"),
+                ("results", "export", hurt, "--format", "script", "--cell", cell, "--out", "b"),
                 ("site", "site"),
             )
         }
@@ -297,7 +297,7 @@ def test_what_nobody_may_read_is_named_and_everything_else_shows(
             assert end.status == 2
         else:
             assert re.search(rf"'{path}.*cannot be read: Permission denied", end.stderr), words
-            lost = "bundle" in words and closed in CLOSED[1:3]
+            lost = "script" in words and closed in CLOSED[1:3]
             assert end.status == (2 if lost else 0), (words, end.stderr)
     assert good in ended["results", "list"].stdout
     assert (cli.base / "site" / f"{good}.html").exists()

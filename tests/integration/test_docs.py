@@ -80,7 +80,7 @@ def lines(text: str) -> Iterator[list[str]]:
         lexer = shlex.shlex(line, posix=True, punctuation_chars="|>")
         lexer.whitespace_split = True
         words = list(lexer)
-        ends = [words.index(mark) for mark in ("|", ">") if mark in words]
+        ends = [words.index(mark) for mark in ("|", ">", ">>") if mark in words]
         if words := words[: min(ends, default=len(words))]:
             yield words
 

@@ -18,10 +18,10 @@ from lab.compile.scenario.identity import cell_id
 from lab.core.errors import HostError, InputError, ToolError
 from lab.model.execution.procedure import Procedure
 from lab.model.result.document import Outcome
-from lab.results.bundle import bundle_of
 from lab.results.documents import result_of
 from lab.results.export import Form, export
 from lab.results.fio_tree import fio_tree
+from lab.results.script import script_of
 from lab.store.runs import RunStore, StoredCell, StoredOutcome, StoredRun
 from tests.fakes import programs, stored_run
 
@@ -204,7 +204,7 @@ def test_without_fio_there_is_nothing_for_fio_plot(tmp_path: Path) -> None:
 
 def test_a_table_has_a_row_for_each_trial_of_each_metric(tmp_path: Path) -> None:
     run = stored_run(tmp_path)
-    (file,) = export(run, Form.CSV, tmp_path / "a.csv", None)
+    file, _ = export(run, Form.CSV, tmp_path / "a.csv", None)
     with file.open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines))
     # Two cells with three workloads and two metrics; the third cell was lost.
@@ -219,7 +219,7 @@ def test_a_table_has_a_row_for_each_trial_of_each_metric(tmp_path: Path) -> None
 
 def test_parquet_has_types_and_the_same_rows(tmp_path: Path) -> None:
     run = stored_run(tmp_path)
-    (file,) = export(run, Form.PARQUET, tmp_path / 'it\'s a "table".parquet', None)
+    file, _ = export(run, Form.PARQUET, tmp_path / 'it\'s a "table".parquet', None)
     table = duckdb.read_parquet(str(file))
     kinds = dict(zip(table.columns, map(str, table.types), strict=True))
     assert (kinds["disks.count"], kinds["value"], kinds["cell"]) == ("BIGINT", "DOUBLE", "VARCHAR")
@@ -230,7 +230,7 @@ def test_parquet_has_types_and_the_same_rows(tmp_path: Path) -> None:
 def test_one_cell_can_be_chosen_and_a_wrong_one_is_named(tmp_path: Path) -> None:
     run = stored_run(tmp_path)
     chosen = run.load_run().cells[1].id
-    (file,) = export(run, Form.CSV, tmp_path / "one.csv", chosen)
+    file, _ = export(run, Form.CSV, tmp_path / "one.csv", chosen)
     with file.open(encoding="utf-8", newline="") as lines:
         assert {row["cell"] for row in csv.DictReader(lines)} == {chosen}
     with pytest.raises(InputError, match=f"has no cell 'x' .there are: .*{chosen}"):
@@ -252,13 +252,13 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
             export(run, Form.CSV, tmp_path / "shut" / "a.csv", None)
 
 
-def test_a_bundle_is_whole_and_names_no_place_of_this_host(tmp_path: Path) -> None:
+def test_a_script_is_whole_and_names_no_place_of_this_host(tmp_path: Path) -> None:
     run = stored_run(tmp_path)
     chosen = run.load_run().cells[0].id
     (run.directory / "scenario.yaml").write_text("title: as it was\n")
-    with pytest.raises(InputError, match="a bundle is of one cell"):
-        export(run, Form.BUNDLE, tmp_path / "b", None)
-    files = {f.name for f in export(run, Form.BUNDLE, tmp_path / "b", chosen)}
+    with pytest.raises(InputError, match="a script is of one cell"):
+        export(run, Form.SCRIPT, tmp_path / "b", None)
+    files = {f.name for f in export(run, Form.SCRIPT, tmp_path / "b", chosen)}
     assert files >= {
         *("README.txt", "run.sh", "steps.sh", "domain.xml", "scenario.yaml", "cell.json"),
         *("environment.json", "procedure.json", "outcome.json", "result.json", "image.yaml"),
@@ -274,12 +274,12 @@ def test_a_bundle_is_whole_and_names_no_place_of_this_host(tmp_path: Path) -> No
     assert "mdadm" in (tmp_path / "b" / "steps.sh").read_text()
 
 
-def bundled(tmp_path: Path) -> tuple[Path, Path, dict[str, str]]:
-    """A bundle, an image, and programs that record their arguments."""
+def scripted(tmp_path: Path) -> tuple[Path, Path, dict[str, str]]:
+    """A script, an image, and programs that record their arguments."""
     run = stored_run(tmp_path)
     stored = run.load_run()
     run.save_run(stored.model_copy(update={"environment": {"image": {"kernel": "6.1.0"}}}))
-    export(run, Form.BUNDLE, tmp_path / "b", stored.cells[0].id)
+    export(run, Form.SCRIPT, tmp_path / "b", stored.cells[0].id)
     image = tmp_path / "my image"
     image.mkdir()
     for name in ("disk.qcow2", "kernel", "initrd"):
@@ -301,8 +301,8 @@ def bundled(tmp_path: Path) -> tuple[Path, Path, dict[str, str]]:
     return tmp_path / "b" / "run.sh", image, environment
 
 
-def test_a_bundle_runs_with_this_hosts_paths_and_leaves_nothing(tmp_path: Path) -> None:
-    script, image, environment = bundled(tmp_path)
+def test_a_script_runs_with_this_hosts_paths_and_leaves_nothing(tmp_path: Path) -> None:
+    script, image, environment = scripted(tmp_path)
     # virsh fails, as on a host without libvirt: the script ends with its status.
     ended = subprocess.run(
         ["sh", str(script), str(image)],
@@ -320,8 +320,8 @@ def test_a_bundle_runs_with_this_hosts_paths_and_leaves_nothing(tmp_path: Path) 
     assert list((tmp_path / "t").iterdir()) == []
 
 
-def test_a_bundle_says_what_is_missing(tmp_path: Path) -> None:
-    script, image, environment = bundled(tmp_path)
+def test_a_script_says_what_is_missing(tmp_path: Path) -> None:
+    script, image, environment = scripted(tmp_path)
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -350,15 +350,15 @@ def test_a_bundle_says_what_is_missing(tmp_path: Path) -> None:
     assert "qemu-system-x86_64 is not installed" in ended.stderr
 
 
-def test_a_cell_that_did_not_finish_has_no_bundle(tmp_path: Path) -> None:
+def test_a_cell_that_did_not_finish_has_no_script(tmp_path: Path) -> None:
     run = stored_run(tmp_path)
     stored = run.load_run().cells[0]
     shutil.rmtree(run.directory / "cells" / stored.id)
     with pytest.raises(InputError, match="has not finished"):
-        bundle_of(run, stored)
+        script_of(run, stored)
 
 
-def test_a_modelled_disks_server_is_in_the_bundle(tmp_path: Path) -> None:
+def test_a_modelled_disks_server_is_in_the_script(tmp_path: Path) -> None:
     path = tmp_path / "hdd.yaml"
     path.write_text(
         "title: T\nquestion: Q\ndisks: {count: 1, size: 1GiB, model: hdd}\narray: none\n"
@@ -381,9 +381,9 @@ def test_a_modelled_disks_server_is_in_the_bundle(tmp_path: Path) -> None:
     )
     attempt = run.begin_cell("c", cell, Procedure(name="q", steps=()))
     run.finish_cell("c", attempt, StoredOutcome(outcome=Outcome.LOST, reason="it was"))
-    files = bundle_of(run, stored)
+    files = script_of(run, stored)
     assert "nbdkit-plugin.h" in files["drive/nbdkit_disk.c"]
     assert {"drive/drive.h", "drive/throttle.h"} <= set(files)
-    assert "@DIRECTORY@/bundle/drive/nbdkit_disk.c" in files["steps.sh"]
+    assert "@DIRECTORY@/script/drive/nbdkit_disk.c" in files["steps.sh"]
     # An imported image has its own boot loader.
     assert "kernel" not in files["run.sh"].partition("for file in ")[2].splitlines()[0]

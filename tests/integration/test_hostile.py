@@ -167,7 +167,7 @@ def _formulas(patch: pytest.MonkeyPatch) -> None:
         ("terminal", _raw_console, "control character"),
         pytest.param(*("terminal", _raw_page, "control character"), marks=pytest.mark.slow),
         pytest.param(
-            *("fio_names", _any_name, "written elsewhere|mistake|bundle"), marks=pytest.mark.slow
+            *("fio_names", _any_name, "written elsewhere|mistake|script"), marks=pytest.mark.slow
         ),
         ("links", _followed, "secret"),
         ("linked_directories", _followed, "secret"),

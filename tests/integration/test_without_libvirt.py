@@ -95,7 +95,7 @@ def test_everything_is_made_again_from_stored_runs(tmp_path: Path, run: RunStore
         ("results", "noise"),
         ("results", "export", run.id, "--format", "csv", "--out", "a.csv"),
         ("results", "export", run.id, "--format", "parquet", "--out", "a.parquet"),
-        ("results", "export", other.id, "--format", "bundle", "--cell", cell, "--out", "b"),
+        ("results", "export", other.id, "--format", "script", "--cell", cell, "--out", "b"),
         ("report", run.id, "--out", "page.html"),
         ("results", "show", measured.id, "--json"),
         ("report", measured.id, "--out", "measured.html"),

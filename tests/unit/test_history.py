@@ -230,7 +230,7 @@ def test_the_command_line_compares_and_exports(cli: Cli, lab_home: Path) -> None
     assert {f["metric"] for f in floors["floors"]} == {"throughput", "seconds"}
     assert "repetitions in 2 runs" in cli("results", "noise").stdout
     written = cli("results", "export", "--format", "csv", "--out", "a.csv", "--json")
-    assert written.json == {"format": "csv", "files": ["a.csv"]}
+    assert written.json == {"format": "csv", "files": ["a.csv", "a.csv.datapackage.json"]}
     assert (cli.base / "a.csv").read_text().count("\n") == 14
     wrong = cli("results", "export", "--format", "xls", "--out", "b.xls")
-    assert (wrong.status, "csv, parquet, fio, bundle" in wrong.stderr) == (2, True)
+    assert (wrong.status, "csv, parquet, fio, junit" in wrong.stderr) == (2, True)

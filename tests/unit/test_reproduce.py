@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from lab.analysis.reproduction import first_difference
+from lab.analysis.reproduction import first_difference, other_inputs
 from lab.cli.commands import app
 from lab.compile.scenario.document import compile_scenario
 from lab.compile.scenario.identity import cell_id
@@ -19,9 +19,10 @@ from lab.model.execution.procedure import GuestCommand, Procedure, SealDisks, Ti
 from lab.model.result.document import CellClock, Digest, Outcome, SeedDigest
 from lab.model.result.stored import StoredOutcome
 from lab.model.scenario.document import Cell
-from lab.results.bundle import bundle_of
+from lab.results.export import Form, export
+from lab.results.script import script_of
 from lab.run import reproduce
-from lab.store import runs as store
+from lab.store import bundles
 from lab.store.runs import RunStore, StoredCell
 from tests.fakes import SCENARIO, stored_run
 from tests.unit.test_reuse import begun, digest, ran
@@ -111,21 +112,18 @@ def test_a_repeated_failure_is_identical_and_another_one_is_not() -> None:
 
 
 def test_cells_that_are_not_sealed_are_named(cell: Cell, lab_home: Path, tmp_path: Path) -> None:
-    real = reproduce.source_of(str(stored_run(tmp_path).directory), store.find)
+    real = reproduce.source_of(stored_run(tmp_path))
     why = reproduce.skipped(real)
     assert len(why) == 3
     assert all("real time" in reason for reason in why.values())
-    source = reproduce.source_of(ran(cell).id, store.find)
+    source = reproduce.source_of(ran(cell))
     assert reproduce.skipped(source) == {}
     assert list(reproduce.skipped(source, "other")) == [cell_id(cell)]
-    assert (
-        "did not finish"
-        in reproduce.skipped(reproduce.source_of(begun(cell).id, store.find))[cell_id(cell)]
-    )
+    assert "did not finish" in reproduce.skipped(reproduce.source_of(begun(cell)))[cell_id(cell)]
 
 
 def test_the_cells_are_those_of_the_stored_scenario(cell: Cell, lab_home: Path) -> None:
-    source = reproduce.source_of(ran(cell).id, store.find)
+    source = reproduce.source_of(ran(cell))
     with reproduce.workplace(source) as place:
         compiled = reproduce.compiled_of(source, place / "q.yaml", {cell_id(cell)})
         assert [cell_id(c) for c in compiled.cells] == [cell_id(cell)]
@@ -156,7 +154,7 @@ def test_the_seeds_of_a_run_with_trials_auto_are_its_cells(
         attempt = run.begin_cell(cell_id(one), one, Procedure(name="q", steps=()))
         (attempt / "raw").mkdir()
         run.finish_cell(cell_id(one), attempt, ended)
-    source = reproduce.source_of(run.id, store.find)
+    source = reproduce.source_of(run)
     assert reproduce.skipped(source) == {}
     every = {cell_id(c) for c in (cell, *more)}
     with reproduce.workplace(source) as place:
@@ -170,38 +168,34 @@ def test_the_seeds_of_a_run_with_trials_auto_are_its_cells(
         third = cell_id(cell.model_copy(update={"seed": 3}))
         with pytest.raises(InputError, match=third):
             reproduce.compiled_of(source, place / "q.yaml", {*every, third})
-    bundle = bundle_of(run, run.load_run().cells[2])
-    assert "--seed 5 --trials 1" in bundle["README.txt"]
-    assert cell_id(cell) in bundle["result.json"]  # the cell's result is that of all its seeds
+    script = script_of(run, run.load_run().cells[2])
+    assert "--seed 5 --trials 1" in script["README.txt"]
+    assert cell_id(cell) in script["result.json"]  # the cell's result is that of all its seeds
 
 
 def test_guests_boot_if_they_booted_in_the_run(cell: Cell, lab_home: Path) -> None:
     for snapshot, boots in (("", True), ("d" * 64, False)):
         run = ran(cell, found=digest().model_copy(update={"snapshot": snapshot}))
-        source = reproduce.source_of(run.id, store.find)
+        source = reproduce.source_of(run)
         assert reproduce.booted(source, {cell_id(cell)}) is boots
 
 
 def test_a_bundle_is_a_source(cell: Cell, lab_home: Path, tmp_path: Path) -> None:
     run = ran(cell)
-    bundle = tmp_path / "bundle"
-    for name, text in bundle_of(run, run.load_run().cells[0]).items():
-        (bundle / name).parent.mkdir(parents=True, exist_ok=True)
-        (bundle / name).write_text(text)
-    found, known = (reproduce.source_of(n, store.find) for n in (str(bundle), run.id))
-    assert found.run is None
-    assert (found.id, found.scenario) == (known.id, known.scenario)
-    assert found.cells == known.cells
-    (bundle / "outcome.json").write_text("{}")
-    with pytest.raises(InputError, match=r"outcome\.json"):
-        reproduce.source_of(str(bundle), store.find)
+    (bundle,) = export(run, Form.BUNDLE, tmp_path / "q.lab.zip", None)
+    known = reproduce.source_of(run)
+    with bundles.opened(str(bundle)) as unpacked:
+        found = reproduce.source_of(unpacked, is_here=False)
+        assert (found.id, found.scenario) == (known.id, known.scenario)
+        assert found.cells == known.cells
+        assert reproduce.skipped(found) == {}
 
 
 @pytest.mark.parametrize("name", ["../../x", "", "..", "a/b", "a\nb"])
 def test_a_hostile_name_leads_nowhere(cell: Cell, lab_home: Path, name: str) -> None:
     run = ran(cell)
     run.save_run(run.load_run().model_copy(update={"scenario": name}))
-    source = reproduce.source_of(run.id, store.find)
+    source = reproduce.source_of(run)
     before = sorted(paths.runs().parent.rglob("*"))
     with pytest.raises(InputError), reproduce.workplace(source):
         pass
@@ -215,9 +209,9 @@ def test_other_inputs_are_named_with_what_to_do() -> None:
         "image": {"name": "debian-12", "digest": "x"},
         "sealed": {"image": "i", "kernel": "k", "driver": "d", "qemu": "q", "firmware": "f"},
     }
-    assert list(reproduce.other_inputs(there, there)) == []
+    assert list(other_inputs(there, there)) == []
     here = {**there, "sealed": {"image": "j", "kernel": "l", "driver": "d", "qemu": "r"}}
-    found = {one.what: one for one in reproduce.other_inputs(there, here)}
+    found = {one.what: one for one in other_inputs(there, here)}
     assert list(found) == ["image", "kernel", "qemu", "firmware"]
     assert "lab image import" in found["image"].advice
     assert "QEMU 7.2" in found["qemu"].advice

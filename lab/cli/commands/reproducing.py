@@ -14,6 +14,7 @@ from lab.cli.options import Json, home, own_name, print_json
 
 if TYPE_CHECKING:
     from lab.model.result.reproduction import Reproduction
+    from lab.run.reproduce import Source
 
 
 @app.command(rich_help_panel=RUN)
@@ -23,7 +24,7 @@ def reproduce(
         typer.Argument(
             metavar="RUN",
             help="A run: its id or the beginning of it, its directory, 'last' or a scenario's name;"
-            " or the directory of a bundle ('lab results export --format bundle').",
+            " or a bundle, RUN.lab.zip ('lab results export --format bundle').",
             autocompletion=completion.run_names,
         ),
     ] = "last",
@@ -48,16 +49,29 @@ def reproduce(
     Examples:
         lab reproduce
         lab reproduce raid5-parity-last --json
-        lab reproduce ./bundle
+        lab reproduce RUN.lab.zip
     """
+    from lab.core.errors import EXIT_DIFFERENT, EXIT_DONE
+    from lab.run import reproduce as reproducing
+    from lab.store import bundles
+
+    with bundles.opened(name) as run:
+        source = reproducing.source_of(run, is_here=not bundles.is_bundle(name))
+        found = _again(source, cell, jobs, verbose=verbose)
+    if as_json:
+        print_json(found.model_dump(mode="json", by_alias=True))
+    else:
+        _print(found)
+    raise typer.Exit(EXIT_DONE if found.identical else EXIT_DIFFERENT)
+
+
+def _again(source: Source, cell: str | None, jobs: str, *, verbose: bool) -> Reproduction:
     from dataclasses import replace
 
     from lab.cli.display.progress import Progress
-    from lab.core.errors import EXIT_DIFFERENT, EXIT_DONE, InputError
+    from lab.core.errors import InputError
     from lab.run import reproduce as reproducing
-    from lab.store import runs as store
 
-    source = reproducing.source_of(name, store.find)
     known = [stored.id for stored in source.about.cells]
     if cell is not None and cell not in known:
         raise InputError(f"--cell: '{cell}' is no cell of '{source.id}': it has {', '.join(known)}")
@@ -78,7 +92,7 @@ def reproduce(
         path = place / f"{source.about.scenario}.yaml"
         compiled = reproducing.compiled_of(source, path, wanted)
         with Progress(compiled, how=how, verbose=verbose) as progress:
-            found = reproducing.reproduce(
+            return reproducing.reproduce(
                 source,
                 compiled,
                 place,
@@ -88,28 +102,14 @@ def reproduce(
                 ready=progress.ready,
                 left_out=left_out,
             )
-    if as_json:
-        print_json(found.model_dump(mode="json", by_alias=True))
-    else:
-        _print(found)
-    raise typer.Exit(EXIT_DONE if found.identical else EXIT_DIFFERENT)
 
 
 def _print(found: Reproduction) -> None:
     from lab.host.system import paths
     from lab.model.result.reproduction import CellState
+    from lab.report.terminal.comparison import cell_lines
 
-    lines = []
-    for cell in found.cells:
-        lines.append(f"{cell.id}: {cell.state.value}{f': {cell.reason}' if cell.reason else ''}")
-        one = cell.difference
-        if one is None:
-            continue
-        where = [f"step {one.step}" if one.step is not None else "", one.label]
-        where += [f"seed {one.seed}" if one.seed is not None else "", one.file]
-        where += [f"byte {one.byte}" if one.byte is not None else ""]
-        lines.append(f"  first difference: {', '.join(word for word in where if word)}")
-        lines += [f"  stored: {one.stored}", f"  here:   {one.here}"]
+    lines = [line for cell in found.cells for line in cell_lines(cell, here="here")]
     same = sum(cell.state is CellState.IDENTICAL for cell in found.cells)
     other = sum(cell.state is CellState.DIFFERENT for cell in found.cells)
     skipped = len(found.cells) - same - other

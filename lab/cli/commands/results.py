@@ -10,7 +10,16 @@ import typer
 
 from lab.cli import completion
 from lab.cli.app import results
-from lab.cli.options import Json, RunName, console, home, own_name, print_json, share_option
+from lab.cli.options import (
+    Json,
+    RunName,
+    RunOrBundle,
+    console,
+    home,
+    own_name,
+    print_json,
+    share_option,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,8 +140,8 @@ def tell_damage(run: RunStore) -> None:
 
 @results.command()
 def compare(
-    first: RunName,
-    second: RunName,
+    first: RunOrBundle,
+    second: RunOrBundle,
     least: Annotated[
         str,
         typer.Option("--least", metavar="SHARE", help="Smallest change of interest, as a share."),
@@ -141,22 +150,54 @@ def compare(
 ) -> None:
     """Compare two runs cell by cell, and tell changes from noise.
 
+    In virtual time equal inputs must give equal bytes, on every host. Cells that break this are
+    printed with the first difference.
+
+    Exit status: 4 if such a cell differs.
+
     Examples:
         lab results compare last~1 last
         lab results compare RUN-A RUN-B --least 2%
+        lab results compare mine.lab.zip theirs.lab.zip
     """
+    from lab.core.errors import EXIT_DIFFERENT
     from lab.report.terminal.comparison import comparison_page
     from lab.results.compare import comparison_of
-    from lab.store import runs as store
+    from lab.store import bundles
 
-    runs = store.find(first), store.find(second)
-    found = comparison_of(*runs, share_option("--least", least))
+    with bundles.opened(first) as one, bundles.opened(second) as other:
+        found = comparison_of(one, other, share_option("--least", least))
+        if as_json:
+            print_json(found.model_dump(mode="json", by_alias=True))
+        else:
+            console().print(comparison_page(found))
+        for run in (one, other):
+            tell_damage(run)
+    if found.agreement.agree is False:
+        raise typer.Exit(EXIT_DIFFERENT)
+
+
+@results.command("import")
+def import_(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE.lab.zip", help="A bundle of 'lab results export'.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Store the run of a bundle with the other runs.
+
+    A bundle is read as hostile input: anything but the files of one run is refused.
+
+    Examples:
+        lab results import raid5-parity-last-20260101-120000.lab.zip
+    """
+    from lab.store import bundles
+
+    run = bundles.take_in(file)
     if as_json:
-        print_json(found.model_dump(mode="json", by_alias=True))
+        print_json({"run": run.id, "directory": str(run.directory)})
     else:
-        console().print(comparison_page(found))
-    for run in runs:
-        tell_damage(run)
+        sys.stdout.write(f"{run.id} is in {home(run.directory)}\n")
 
 
 @results.command()
@@ -241,7 +282,10 @@ def export(
     out: Annotated[
         Path,
         typer.Option(
-            "--out", metavar="PATH", help="File to create; a directory for fio and bundle."
+            "--out",
+            metavar="PATH",
+            help="File to create; a directory for fio and script. -: standard output, for junit,"
+            " summary and openmetrics.",
         ),
     ],
     form: Annotated[
@@ -249,7 +293,9 @@ def export(
         typer.Option(
             "--format",
             metavar="FORM",
-            help="csv, parquet, fio (for fio-plot), bundle (a cell as a shell script) or junit.",
+            help="csv, parquet, fio (for fio-plot), junit, summary (Markdown, as for GitHub's step"
+            " summary), openmetrics, bundle (the run as one file) or script (a cell as a shell"
+            " script).",
             autocompletion=completion.export_forms,
         ),
     ],
@@ -265,10 +311,12 @@ def export(
     Examples:
         lab results export last --format csv --out last.csv
         lab results export raid5-parity-last --format junit --out junit.xml
-        lab results export last~1 --format bundle --cell ID --out bundle
+        lab results export last --format summary --out summary.md
+        lab results export last --format bundle --out last.lab.zip
+        lab results export last~1 --format script --cell ID --out script
     """
     from lab.core.errors import InputError
-    from lab.results.export import Form
+    from lab.results.export import Form, text_of
     from lab.results.export import export as write
     from lab.store import runs as store
 
@@ -279,6 +327,10 @@ def export(
         )
     run = store.find(name)
     try:
+        if str(out) == "-":
+            sys.stdout.write(text_of(run, Form(form), cell))
+            tell_damage(run)
+            return
         files = write(run, Form(form), out, cell)
     except InputError:
         tell_damage(run)  # it may be the reason

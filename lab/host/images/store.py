@@ -34,6 +34,7 @@ from lab.host.images.workspace import (
     remove_if_dead,
 )
 from lab.host.system import files, paths
+from lab.host.system.files import disk_usage
 from lab.model.image.manifest import (
     NAME,
     Image,
@@ -184,7 +185,7 @@ def prune(*, keep: int = 1, in_use: Collection[str] = ()) -> Removed:
             names.append(image.directory.name)
     for entry in _entries():
         if entry.name.startswith((WORK, REMOVING)) and not entry.is_symlink():
-            space = _disk_usage(entry)
+            space = disk_usage(entry)
             if remove_if_dead(entry):
                 freed += space
                 names.append(entry.name)
@@ -262,22 +263,10 @@ def _read(directory: Path) -> Image | str:
     return image_at(directory, manifest)
 
 
-def _disk_usage(directory: Path) -> int:
-    """Return the bytes that a directory occupies on disk."""
-    total = 0
-    for parent, _, names in os.walk(directory):
-        for name in names:
-            try:
-                total += Path(parent, name).lstat().st_blocks * 512
-            except OSError:
-                continue
-    return total
-
-
 def _remove_directory(directory: Path) -> int:
     """Rename an image away, then delete it, so that no process sees a partial image; return bytes
     freed."""
-    freed = _disk_usage(directory)
+    freed = disk_usage(directory)
     if directory.is_symlink() or not directory.is_dir():
         raise HostError(f"'{directory}' is not an image directory of the lab and was not removed")
     aside = Path(tempfile.mkdtemp(prefix=REMOVING, dir=home()))

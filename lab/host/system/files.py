@@ -12,6 +12,7 @@ missing, empty or cut off. Every function raises ``HostError``; for a full disk 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Iterator
@@ -138,3 +139,12 @@ def _fsync(descriptor: int, *, directory: bool) -> None:
         # fsync(2): some file systems, such as 9p and FUSE, cannot sync a directory.
         if not (directory and error.errno in (errno.EINVAL, errno.EBADF, errno.ENOSYS)):
             raise
+
+
+def disk_usage(path: Path) -> int:
+    """Return the bytes that a file, or a directory's files, occupy on disk; holes do not count."""
+    total = 0
+    for file in (path, *(Path(d, n) for d, _, names in os.walk(path) for n in names)):
+        with contextlib.suppress(OSError):
+            total += file.lstat().st_blocks * 512 if not file.is_dir() else 0
+    return total

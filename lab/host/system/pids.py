@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -22,3 +25,29 @@ def is_stopped(pid: int) -> bool:
     except OSError:
         return False
     return stat.rpartition(")")[2].split()[:1] in (["T"], ["t"])
+
+
+def used_paths(below: Path) -> set[Path]:
+    """Return paths below a directory that a process has open, or has on its command line.
+
+    Processes of other users are seen by root only.
+    """
+    found: set[Path] = set()
+    begin = f"{below}/"
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit() or int(process.name) == os.getpid():
+            continue
+        with suppress(OSError):
+            for descriptor in (process / "fd").iterdir():
+                with suppress(OSError):
+                    found |= _below(str(descriptor.readlink()), begin)
+        with suppress(OSError):
+            line = (process / "cmdline").read_bytes().decode(errors="replace")
+            found |= {path for word in line.split("\0") for path in _below(word, begin)}
+    return found
+
+
+def _below(text: str, begin: str) -> set[Path]:
+    """Return the paths in a text, such as ``file=/a/b,format=raw``, that begin so."""
+    _, *parts = text.split(begin)
+    return {Path(begin + re.split(r"[,:\"]", part, maxsplit=1)[0]) for part in parts}

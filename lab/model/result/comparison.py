@@ -9,6 +9,7 @@ from pydantic import Field
 
 from lab.core.base import Model
 from lab.model.result.document import Run
+from lab.model.result.reproduction import OtherInput, ReproducedCell
 from lab.model.scenario.claim import Verdict
 from lab.model.scenario.document import AxisValue
 
@@ -73,6 +74,17 @@ class VerdictChange(Model):
     second: Verdict
 
 
+class Agreement(Model):
+    """Cells of two runs in virtual time, byte for byte: equal inputs must give equal bytes."""
+
+    agree: bool | None
+    """``None``: no cell of both runs has virtual time and the same inputs."""
+    cells: tuple[ReproducedCell, ...] = ()
+    """Cells with the same id. ``stored`` is the first run's, ``here`` the second's."""
+    inputs: tuple[OtherInput, ...] = ()
+    """Inputs that differ between the runs."""
+
+
 class Comparison(Model):
     """Two runs compared."""
 
@@ -88,3 +100,4 @@ class Comparison(Model):
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
     claims: tuple[VerdictChange, ...]
+    agreement: Agreement = Agreement(agree=None)

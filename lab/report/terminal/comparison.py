@@ -11,9 +11,17 @@ from rich.text import Text
 
 from lab.analysis.noise import ENOUGH
 from lab.core.statistics import Spread, reach
-from lab.model.result.comparison import CellChange, Change, Comparison, Difference, FigureChange
+from lab.model.result.comparison import (
+    Agreement,
+    CellChange,
+    Change,
+    Comparison,
+    Difference,
+    FigureChange,
+)
 from lab.model.result.history import BranchDifference, ChangePoint, History, Point
 from lab.model.result.noise import NoiseFloor
+from lab.model.result.reproduction import CellState, ReproducedCell
 from lab.report.content.figures import SHOWN, axis_value, figure
 from lab.report.content.plain_table import plain_table
 
@@ -51,7 +59,43 @@ def comparison_page(found: Comparison) -> RenderableType:
         first, second = (v.value.replace("_", " ") for v in (claim.first, claim.second))
         parts.append(Text(f"{claim.id}: {first} → {second}", style="bold"))
     parts.append(Text(_summary(found)))
+    parts += [Text(line) for line in _agreement(found.agreement)]
     return Group(*parts)
+
+
+def cell_lines(cell: ReproducedCell, *, stored: str = "stored", here: str) -> list[str]:
+    """Return lines about a cell that ran twice; ``stored`` and ``here``: names of the runs."""
+    lines = [f"{cell.id}: {cell.state.value}{f': {cell.reason}' if cell.reason else ''}"]
+    if (one := cell.difference) is not None:
+        where = [f"step {one.step}" if one.step is not None else "", one.label]
+        where += [f"seed {one.seed}" if one.seed is not None else "", one.file]
+        where += [f"byte {one.byte}" if one.byte is not None else ""]
+        lines.append(f"  first difference: {', '.join(word for word in where if word)}")
+        width = max(len(stored), len(here)) + 1
+        lines += [f"  {stored + ':':{width}} {one.stored}", f"  {here + ':':{width}} {one.here}"]
+    return lines
+
+
+def _agreement(found: Agreement) -> list[str]:
+    """Return lines about the cells in virtual time; none: no cell of both runs has it."""
+    if all(cell.state is CellState.SKIPPED and cell.stored is None for cell in found.cells):
+        return []
+    lines = [
+        line
+        for cell in found.cells
+        if cell.state is not CellState.IDENTICAL
+        for line in cell_lines(cell, stored="first", here="second")
+    ]
+    lines += [f"{o.what}: the first run had {o.stored}, the second {o.here}" for o in found.inputs]
+    states = [cell.state for cell in found.cells]
+    same, other = states.count(CellState.IDENTICAL), states.count(CellState.DIFFERENT)
+    said = {
+        True: f"The runs agree: {same} cells in virtual time have equal inputs and equal bytes.",
+        False: f"The runs disagree: {other} of {same + other} cells in virtual time have equal"
+        " inputs and different bytes.",
+        None: "No cell in virtual time has equal inputs in both runs, so none has to be equal.",
+    }
+    return ["", *lines, said[found.agree]]
 
 
 def _name(cell: CellChange) -> str:

@@ -1,4 +1,4 @@
-"""A bundle: one cell with all files to run it again on a host without the lab."""
+"""One cell as a shell script, with all files to run it again on a host without the lab."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from lab.store.runs import RunStore, StoredCell, StoredRun
 _DIRECTORY: Final = "@DIRECTORY@"
 _QEMU: Final = "@QEMU@"
 _IMAGE: Final = f"{_DIRECTORY}/image"
-_HERE: Final = f"{_DIRECTORY}/bundle"
-"""Placeholder in ``steps.sh`` for the directory with links to image and bundle."""
+_HERE: Final = f"{_DIRECTORY}/script"
+"""Placeholder in ``steps.sh`` for the directory with links to image and script."""
 
 _RUN: Final = """\
 #!/bin/sh
@@ -41,7 +41,7 @@ case "$DIRECTORY$QEMU" in
 *[!A-Za-z0-9/._-]*) echo "run.sh: '$DIRECTORY' is no plain path: set TMPDIR" >&2; exit 2 ;;
 esac
 ln -s "$IMAGE" "$DIRECTORY/image"
-ln -s "$here" "$DIRECTORY/bundle"
+ln -s "$here" "$DIRECTORY/script"
 clean() {{
   [ ! -f "$DIRECTORY/run/qemu/lab.pid" ] || kill "$(cat "$DIRECTORY/run/qemu/lab.pid")" || true
   rm -rf "$DIRECTORY"
@@ -80,7 +80,7 @@ steps.sh ("kvm" for KVM, "qemu" for software emulation).
 
 
 @understood
-def bundle_of(run: RunStore, stored: StoredCell) -> dict[str, str]:
+def script_of(run: RunStore, stored: StoredCell) -> dict[str, str]:
     """Return text by file name; ``InputError``: the cell is not finished."""
     files = run.texts(stored.id)
     if "outcome.json" not in files:
