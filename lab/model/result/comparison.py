@@ -73,6 +73,14 @@ class VerdictChange(Model):
     second: Verdict
 
 
+class TestsCompared(Model):
+    """Ids of the claims that are tests of suites. ``claims`` has the tests that changed."""
+
+    both: tuple[str, ...]
+    only_first: tuple[str, ...]
+    only_second: tuple[str, ...]
+
+
 class Comparison(Model):
     """Two runs compared."""
 
@@ -88,3 +96,5 @@ class Comparison(Model):
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
     claims: tuple[VerdictChange, ...]
+    tests: TestsCompared | None = None
+    """``None``: neither run has tests of a suite."""

@@ -96,13 +96,13 @@ def _trend(workload: str, metric: str, rows: Sequence[tuple[Page, Row]]) -> Char
                 y=measure.of(row.measured or 0.0),
                 text=measure.short(row.measured or 0.0),
                 changed=bool(change),
-                **marks(row, measure) | {"tip": said},
+                **marks(row, measure, page) | {"tip": said},
             )
         )
     return Chart(
         name=slug("trend", rows[0][0].result.run.scenario, workload, metric),
         title=f"{workload}, {metric_words(metric)}",
-        subtitle=f"{measure.title}, median of each run",
+        subtitle=f"{measure.title}; median of each run",
         caption="; ".join(p.tip for p in points),
         spec=line_chart(points, x=_AXIS),
     )

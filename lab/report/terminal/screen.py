@@ -35,6 +35,7 @@ from lab.report.content.figures import (
     rows_of,
     spread,
     telling,
+    tests_ended,
 )
 from lab.report.content.reliability import caveats, reliability
 from lab.report.terminal.summary import Overview, overview
@@ -225,6 +226,10 @@ class Cells:
     def _lines(
         self, cell: CellResult, rows: Sequence[Row], heads: Sequence[str]
     ) -> Iterator[list[str]]:
+        for workload, ended in tests_ended(cell).items():
+            yield [workload, ended, *[""] * (len(heads) - 1)]
+        if tests_ended(cell) and not rows:
+            return
         if not rows or (self.measured and not cell.measurements):
             ended = "to come" if cell.pending else cell.outcome.value
             words = ended if self.measured else "theory cannot say"
