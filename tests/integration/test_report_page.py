@@ -310,7 +310,7 @@ def test_pictures_are_written_as_svg_and_png(cli: Cli) -> None:
     assert done.json["page"] == str(cli.base / "page.html")
     names = sorted(p.name for p in (cli.base / "p").iterdir())
     assert sorted(Path(p).name for p in done.json["pictures"]) == names
-    assert {"write-throughput.svg", "write-throughput.png"} <= set(names)
+    assert {"read-throughput.svg", "read-throughput.png", "answer.svg"} <= set(names)
     assert not (store.directory / "report.html").exists()
 
 

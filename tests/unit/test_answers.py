@@ -309,7 +309,7 @@ def test_names_tell_the_values_apart_and_no_more(tmp_path: Path) -> None:
     found = result_of(layouts(tmp_path))
     one, other, *_ = found.answer.values
     assert value_names(found, [one, other]) == ["5 disks", "3 disks"]
-    assert value_names(found, [one]) == ["write"]
+    assert value_names(found, [one]) == ["parity-last, 5 disks"]
     disk = one.model_copy(update={"disk": "disk2"})
     assert value_names(found, [one, disk]) == ["write", "write, disk2"]
 

@@ -356,7 +356,9 @@ def _groups(
 ) -> Iterator[tuple[str, list[Row]]]:
     """Yield rows of each chart, by the axes that it does not show, and their common values."""
     outside = [a for a in axes if a not in inside]
-    points = [dict(zip(outside, p, strict=True)) for p in product(*(axes[a] for a in outside))]
+    points = [
+        dict(zip(outside, p, strict=True)) for p in product(*(ordered(axes[a]) for a in outside))
+    ]
     if len(points) > CHARTS:
         points = [{a: rows[0].cell.axes[a] for a in outside}]
     for point in points:
