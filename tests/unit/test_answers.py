@@ -15,8 +15,7 @@ from lab.model.scenario.claim import Claim, Verdict
 from lab.model.scenario.document import Scenario
 from lab.plugins import catalog
 from lab.report.charts.answer import answer_chart
-from lab.report.content.answer import MOST
-from lab.report.content.answer import allowed_values, value_names
+from lab.report.content.answer import MOST, allowed_values, value_names
 from lab.results.documents import result_of
 from lab.results.report import page_of
 from lab.store.runs import RunStore

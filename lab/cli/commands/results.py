@@ -109,7 +109,7 @@ def _print_result(run: RunStore, result: Result, scenario: str | None, whole: bo
 
     stored = run.load_run()
     out = console()
-    short = not whole and not out.piped
+    short = not whole and not getattr(out, "piped", False)
     out.print(
         result_page(
             result,

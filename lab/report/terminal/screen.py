@@ -124,22 +124,17 @@ def result_page(
     parts += unfinished
     if height is not None:
         said = " ".join(result.answer.sentences)
-        forms = [[*_claims(result.claims, said, whole=False, reasons=r)] for r in (False, True)]
-        return Unparted(
-            OneScreen(
-                (top, Group(*unfinished)), values, *map(_group, forms), _where(result), height
-            )
+        names, reasons = (
+            Group(*_claims(result.claims, said, whole=False, reasons=r)) for r in (False, True)
         )
+        always = (top, Group(*unfinished))
+        return Unparted(OneScreen(always, values, names, reasons, _where(result), height))
     parts += _claims(result.claims, " ".join(result.answer.sentences), whole=whole)
     points = list(reliability(result, claims=claims, notes=notes, overrides=overrides))
     parts += [Text()] * bool(points)
     parts += [_point(*(point if whole else _short(*point))) for point in points]
     parts.append(_where(result))
     return Unparted(Group(*parts))
-
-
-def _group(parts: Sequence[RenderableType]) -> RenderableType:
-    return Group(*parts)
 
 
 @dataclass(frozen=True, slots=True)
