@@ -41,6 +41,7 @@ class Browser:
         )
         self.told()
         self.driver.get(path.as_uri() + address)
+        self.driver.execute_script(_UNFOLD)
 
     def told(self) -> tuple[list[str], list[str]]:
         """Return new console messages, and newly requested addresses."""
@@ -81,6 +82,7 @@ class Browser:
         }
 
 
+_UNFOLD = "document.querySelectorAll('details.part').forEach(d => d.open = true)"
 _STICKING_OUT = """
 const edge = document.documentElement.clientWidth + 1;
 const scrolls = e => ['auto', 'scroll'].includes(getComputedStyle(e).overflowX);

@@ -8,6 +8,7 @@ always the same, byte by byte.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import tarfile
@@ -16,9 +17,14 @@ from io import BytesIO
 from pathlib import Path
 from typing import Final
 
+from pydantic import TypeAdapter
+
 from lab.analysis.sequential import LEAST
+from lab.compile.scenario.identity import cell_id
+from lab.model.execution.events import CellAgain, Event
 from lab.model.result.document import Basis, ClaimResult
 from lab.model.scenario.claim import Verdict
+from lab.model.scenario.document import Cell
 from lab.store.runs import RunStore
 
 PLACE: Final = Path(__file__).parent / "golden" / "runs"
@@ -83,6 +89,28 @@ def unpacked(name: str, parent: Path) -> RunStore:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data.read())
     return RunStore(parent / entry.name.partition("/")[0])
+
+
+Story = tuple[tuple[Cell, ...], list[tuple[float, str, Event | None]]]
+"""Cells, and events with their time and their guest; ``None``: its worker has exited."""
+EVENT: Final[TypeAdapter[Event]] = TypeAdapter(Event)
+
+
+def story(store: RunStore) -> Story:
+    """A kept run as its workers told of it; which guest had which cell is not kept."""
+    stored = store.load_run().cells
+    ids = {s.id: cell_id(s.cell) for s in stored}  # what cells are called has changed since then
+    found: list[tuple[float, str, Event | None]] = []
+    for path in sorted((store.directory / "cells").glob("*/events.jsonl")):
+        guest, lines = path.parent.name, path.read_text().splitlines()
+        for line in lines:
+            told = json.loads(line)
+            told["cell"] = ids.get(told["cell"], told["cell"])
+            found.append((told["at"], guest, EVENT.validate_python(told)))
+        if guest.startswith(".") and told["cell"] in ids.values():
+            found.append((told["at"], guest, CellAgain(cell=told["cell"])))
+        found.append((told["at"], guest, None))
+    return tuple(s.cell for s in stored), sorted(found, key=lambda told: told[0])
 
 
 if __name__ == "__main__":

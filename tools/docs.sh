@@ -15,6 +15,8 @@ if [ "$wanted" != "$(cat $stamp 2>/dev/null)" ]; then
     echo "$wanted" >$stamp
 fi
 
+.venv/bin/python -m docs.make_picture
+.venv/bin/python -m docs.make_screenshots
 .venv/bin/python -m docs.make_site
 # The first variable turns off an advertisement; mkdocs has the second for builds that are the same each time.
 # Without --quiet: it drops the warnings before --strict counts them, and a broken link passes.

@@ -130,15 +130,32 @@ def _as_claimed(result: ClaimResult) -> str:
 
 def _without_keys(first: Sequence[ClaimResult], found: Sequence[ClaimResult]) -> Iterator[str]:
     """Yield two sentences at most: the first claim and how the others end. A run with tests of
-    suites alone has no first one: its first test that does not hold is named instead."""
+    suites alone has no first one: its tests are counted, and the first that failed is named."""
     if not found:
         yield "The scenario has no claims, so there are no verdicts."
-        return
-    failed = [r for r in found if r.verdict in (Verdict.REFUTED, Verdict.INCONCLUSIVE)]
-    if first:
+    elif first:
         yield _as_claimed(first[0])
-    others = [result for result in found if result not in first]
-    if others:
-        yield verdict_counts(others, "other " if first else "")
-    if failed and not first:
-        yield _as_claimed(failed[0])
+        others = [result for result in found if result not in first]
+        if others:
+            yield verdict_counts(others, "other ")
+    else:
+        yield from _tests(found)
+
+
+_TESTED: Final = {
+    Verdict.HOLDS: "passed",
+    Verdict.REFUTED: "failed",
+    Verdict.INCONCLUSIVE: "did not finish",
+    Verdict.NOT_TESTED: "did not run",
+}
+
+
+def _tests(found: Sequence[ClaimResult]) -> Iterator[str]:
+    counts = {v: sum(test.verdict is v for test in found) for v in Verdict}
+    said = ", ".join(f"{n} {_TESTED[v]}" for v, n in counts.items() if n)
+    yield f"Of {len(found)} tests {said}." if len(found) > 1 else f"The one test {said[2:]}."
+    for verdict in (Verdict.REFUTED, Verdict.INCONCLUSIVE):
+        for test in found:
+            if test.verdict is verdict:
+                yield f"{test.id} {_TESTED[verdict]}: {test.reason}."
+                return

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from lab.analysis.measure import steps
 from lab.analysis.noise import disks_of, share_of
+from lab.compile.guest.suites import suite_of
 from lab.core.statistics import Interval, median_interval, ratio
 from lab.model.result.calibration import (
     CALIBRATED,
@@ -23,6 +24,7 @@ from lab.model.result.comparison import (
     Comparison,
     Difference,
     FigureChange,
+    TestsCompared,
     VerdictChange,
 )
 from lab.model.result.document import (
@@ -78,6 +80,28 @@ def compare(first: Side, second: Side, least: float = LEAST) -> Comparison:
             c.id for c in second.result.cells if c.id not in paired[1] and not c.pending
         ),
         claims=tuple(_claims(first.result, second.result)),
+        tests=_tests(first, second),
+    )
+
+
+def _suites(cell: Cell) -> set[str]:
+    """Return workloads that are suites: their tests are compared, not the numbers of tests."""
+    return {workload.name for workload in cell.workloads if suite_of(workload) is not None}
+
+
+def _tests(first: Side, second: Side) -> TestsCompared | None:
+    """Return which tests of suites are in both runs, and in one alone; ``None``: there are none."""
+    ids = []
+    for side in (first, second):
+        names = tuple(f"{n}." for n in sorted({n for c in side.cells.values() for n in _suites(c)}))
+        ids.append([c.id for c in side.result.claims if names and c.id.startswith(names)])
+    before, after = ids
+    if not before and not after:
+        return None
+    return TestsCompared(
+        both=tuple(one for one in before if one in after),
+        only_first=tuple(one for one in before if one not in after),
+        only_second=tuple(one for one in after if one not in before),
     )
 
 
@@ -128,7 +152,7 @@ def _cell(
     a, b = pair
     cell_a, cell_b = first.cells[a.id], second.cells[b.id]
     there = {(m.workload, m.metric): m for m in b.measurements}
-    figures, left_out = [], _contended(a, b)
+    figures, left_out = [], _contended(a, b) | _suites(cell_a)
     for one in a.measurements:
         other = there.get((one.workload, one.metric))
         if other is None or one.workload in left_out:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -20,10 +20,12 @@ from lab.core.units import format_seconds, shortened
 from lab.host.system import files, untrusted
 from lab.model.matrix.record import JobState, MatrixResult
 from lab.model.result.document import CellResult, Outcome, Result, RunState
-from lab.model.result.measurement import Check
+from lab.model.result.measurement import COUNTERS, Check
+from lab.model.scenario.document import Cell
 from lab.plugins import catalog
+from lab.plugins.faults._shared import COMMON
 from lab.plugins.workloads._suites import COLOUR
-from lab.report.content.document import Attempt, Evidence, Page, PageCell
+from lab.report.content.document import Attempt, Evidence, Page, PageCell, PageTest
 from lab.report.content.reliability import steps
 from lab.report.export.shell import cell_script
 from lab.results.again import again
@@ -64,12 +66,7 @@ def page_of(store: RunStore, lab: str = "lab") -> Page:
             )
             for seeds in run.points
         ),
-        better={
-            f"{workload.name}.{metric.name}": metric.better
-            for stored in run.cells
-            for workload in stored.cell.workloads
-            for metric in catalog.workload(workload.tool).metrics
-        },
+        better=dict(better for stored in run.cells for better in _better(stored.cell)),
         warnings=store.warnings(),
         steps=steps(
             result,
@@ -80,6 +77,15 @@ def page_of(store: RunStore, lab: str = "lab") -> Page:
             reported=True,
         ),
     )
+
+
+def _better(cell: Cell) -> Iterator[tuple[str, str]]:
+    """Yield ``WORKLOAD.METRIC`` of each workload and fault with its better direction."""
+    tools = [(w.name, catalog.workload(w.tool).metrics) for w in cell.workloads]
+    tools += [(f.name, (*COMMON, *catalog.fault_kind(f.fault).metrics)) for f in cell.faults]
+    for name, metrics in tools:
+        for metric in (*metrics, *COUNTERS):
+            yield f"{name}.{metric.name}", metric.better
 
 
 def _cell(
@@ -95,8 +101,10 @@ def _cell(
     raw = raws[0]
     explained = explanations(stored.cell, measure.busy_shares(stored.cell, raw))
     procedure = store.load_procedure(store.cell_directory(stored.id))
-    failures = [_attempt(store, path) for one in seeds for path in store.attempts(one.id)]
-    if result.outcome in (Outcome.FAILED, Outcome.LOST):
+    attempts = [_attempt(store, path) for one in seeds for path in store.attempts(one.id)]
+    failed = result.outcome in (Outcome.FAILED, Outcome.LOST)
+    failures = attempts if failed else []
+    if failed:
         failures.append(
             Attempt(
                 name="the cell itself",
@@ -105,7 +113,7 @@ def _cell(
                 evidence=_evidence(_failed_raw(store, seeds, raws)),
             )
         )
-    failures += [_failed(t) for t in tests if t.test.ending in ("failed", "unfinished")]
+    ended = [_failed(t) for t in tests if t.test.ending in ("failed", "unfinished")]
     return PageCell(
         result=result,
         cell=stored.cell,
@@ -118,7 +126,9 @@ def _cell(
         sync=measure.sync_seen(stored.cell, raw),
         commands=cell_script(procedure) if procedure else "",
         again=command,
-        failures=tuple(failures),
+        tests=tuple(map(_test, tests)),
+        failures=(*failures, *ended),
+        attempts=() if failed else tuple(attempts),
     )
 
 
@@ -131,6 +141,18 @@ def _failed_raw(
         if ended is not None and ended.outcome.outcome is not Outcome.DONE:
             return raw
     return raws[0]
+
+
+def _test(found: SuiteTest) -> PageTest:
+    in_trial = f"trial {found.trial}: " if found.trial and found.test.reason else ""
+    return PageTest(
+        claim=found.claim,
+        suite=found.claim.partition(f".{found.test.name}")[0],
+        name=found.test.name,
+        ending=found.test.ending,
+        reason=f"{in_trial}{found.test.reason}",
+        seconds=found.test.seconds,
+    )
 
 
 def _failed(found: SuiteTest) -> Attempt:

@@ -141,6 +141,36 @@ def test_a_measured_runs_page_with_faults_planted_in_it_is_noticed(
     assert "no picture" in browser.faults(planted, "telephone")
 
 
+def test_the_rest_is_folded_and_a_link_to_a_part_opens_it(
+    browser: Browser, site: dict[str, Path]
+) -> None:
+    browser.open(site["main"], "desk")
+    browser.driver.get(site["main"].as_uri())
+    closed = (
+        "return [...document.querySelectorAll('details.part')].filter(d => !d.open)"
+        ".map(d => d.querySelector('div').id)"
+    )
+    folded = browser.driver.execute_script(closed)
+    assert set(folded) >= {"figures", "trust", "cells", "environment"}
+    assert not {"claims", "charts", "failures"} & set(folded)
+    browser.driver.execute_script("document.querySelector('nav a[href=\"#trust\"]').click()")
+    assert set(folded) - set(browser.driver.execute_script(closed)) == {"trust"}
+
+
+def test_no_name_is_broken_over_lines_on_a_telephone(
+    browser: Browser, site: dict[str, Path]
+) -> None:
+    high = (
+        "return [...document.querySelectorAll('.whole, td.name')].filter("
+        "e => e.getBoundingClientRect().height > 1.9 * parseFloat(getComputedStyle(e).lineHeight))"
+        ".map(e => e.textContent)"
+    )
+    browser.open(site["main"], "telephone")
+    assert browser.driver.execute_script(high) == []
+    browser.driver.execute_script("document.querySelector('.whole').style.width = '6em'")
+    assert len(browser.driver.execute_script(high)) == 1
+
+
 def test_everything_that_is_folded_can_be_opened_and_stays_inside(
     browser: Browser, site: dict[str, Path]
 ) -> None:

@@ -23,7 +23,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
 from rich.console import Console
 
 from lab.cli.display import progress
@@ -51,7 +50,7 @@ from lab.model.scenario.document import Cell
 from lab.plugins import catalog
 from lab.run.options import RunOptions
 from lab.run.task import seconds_of
-from tests.kept import NAMES, unpacked
+from tests.kept import EVENT, NAMES, Story, story, unpacked
 
 PATH = catalog.scenario_path("raid5-parity-last")
 COMPILED = compile_scenario(PATH)
@@ -61,7 +60,6 @@ LABELS = labels_of(CELLS, COMPILED.name)
 WORKLOADS = [19.4, 29.3, 16.4]
 """Seconds of the three cells' dd by theory: five disks, three, and five with left-symmetric."""
 GOLDEN = Path(__file__).parents[1] / "golden" / "progress"
-EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 
 
 @pytest.fixture
@@ -647,28 +645,6 @@ def test_the_time_left_of_the_recorded_run_comes_true() -> None:
     assert wrong.left(now).seconds != pytest.approx(done - now, rel=0.2)
 
 
-Story = tuple[tuple[Cell, ...], list[tuple[float, str, Event | None]]]
-
-
-def kept(name: str, parent: Path) -> Story:
-    """A kept run as its workers told of it; which guest had which cell is not kept."""
-    store = unpacked(name, parent)
-    stored = store.load_run().cells
-    cells = tuple(s.cell for s in stored)
-    ids = {s.id: cell_id(s.cell) for s in stored}  # what cells are called has changed since then
-    found: list[tuple[float, str, Event | None]] = []
-    for path in sorted((store.directory / "cells").glob("*/events.jsonl")):
-        guest, lines = path.parent.name, path.read_text().splitlines()
-        for line in lines:
-            told = json.loads(line)
-            told["cell"] = ids.get(told["cell"], told["cell"])
-            found.append((told["at"], guest, EVENT.validate_python(told)))
-        if guest.startswith(".") and told["cell"] in ids.values():
-            found.append((told["at"], guest, CellAgain(cell=told["cell"])))
-        found.append((told["at"], guest, None))
-    return cells, sorted(found, key=lambda told: told[0])
-
-
 def estimates(story: Story) -> list[tuple[float, Left]]:
     """Each half second of a run: how long it still took, and what was said of that."""
     cells, events = story
@@ -692,7 +668,9 @@ STORIES = ["progress", *NAMES]
 @pytest.fixture(scope="module")
 def stories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple[float, Left]]]:
     place = tmp_path_factory.mktemp("kept")
-    told = {name: kept(name, place) for name in NAMES} | {"progress": (CELLS, list(recorded()))}
+    told = {name: story(unpacked(name, place)) for name in NAMES} | {
+        "progress": (CELLS, list(recorded()))
+    }
     return {name: estimates(story) for name, story in told.items()}
 
 

@@ -139,6 +139,33 @@ def test_hundreds_of_figures_are_a_screen(tmp_path: Path, width: int) -> None:
             assert figure("throughput", value) in text
 
 
+@pytest.mark.parametrize("text", [runs.LAYOUTS, runs.SMALL])
+def test_a_result_fits_a_terminal_with_its_question_answer_and_every_verdict(
+    tmp_path: Path, text: str
+) -> None:
+    store = runs.theory_run(tmp_path, text, contended=1)
+    stored, result = store.load_run(), result_of(store)
+    heights = {}
+    for height in (8, 21, 200):
+        shown = text_of(
+            result_page(
+                result,
+                title=stored.title,
+                question=stored.question,
+                claims=stored.claims,
+                whole=False,
+                height=height,
+            )
+        )
+        heights[height] = len(shown.splitlines())
+        assert heights[height] <= height or height < 20
+        assert too_wide(shown) == []
+        flat = " ".join(shown.split())
+        assert " ".join(result.answer.sentences[0].split()) in flat
+        assert all(claim.id in shown for claim in result.claims)
+    assert heights[8] < heights[200]  # values and reasons only where there is room
+
+
 def test_an_axis_of_many_values_shows_its_ends_and_medians_are_of_their_own_cells() -> None:
     cells = [
         CellResult(

@@ -181,6 +181,23 @@ def test_a_lost_cell_brings_its_console_and_its_attempts(tmp_path: Path) -> None
     assert "1 of 2 cells did not finish" in text
 
 
+def test_failures_lists_no_cell_that_did_not_fail(tmp_path: Path) -> None:
+    """It was done at its second attempt."""
+    store = runs.theory_run(tmp_path, runs.SMALL)
+    stored = store.load_run().cells[1]
+    attempt = store.begin_cell(stored.id, stored.cell, runs.cell_procedure(stored.cell, "/guest"))
+    (attempt / "raw").mkdir()
+    (attempt / "raw" / "console.txt").write_text("BUG: the first time\n")
+    page = page_of(store)
+    assert page.cells[1].result.outcome is Outcome.DONE
+    assert [cell.failures for cell in page.cells] == [(), ()]
+    assert [attempt.name for attempt in page.cells[1].attempts] == ["attempt 1"]
+    read = Reader(run_page(page))
+    assert "failures" not in read.ids
+    assert "Earlier attempts" in read.text
+    assert "BUG: the first time" in read.text
+
+
 def test_other_peoples_words_are_no_markup(tmp_path: Path) -> None:
     evil = "</pre></title><script>alert(1)</script><img src=x onerror=alert(1)>"
     store = runs.theory_run(tmp_path, runs.SMALL, lost=0)
@@ -310,7 +327,7 @@ def test_pictures_are_written_as_svg_and_png(cli: Cli) -> None:
     assert done.json["page"] == str(cli.base / "page.html")
     names = sorted(p.name for p in (cli.base / "p").iterdir())
     assert sorted(Path(p).name for p in done.json["pictures"]) == names
-    assert {"write-throughput.svg", "write-throughput.png"} <= set(names)
+    assert {"read-throughput.svg", "read-throughput.png", "answer.svg"} <= set(names)
     assert not (store.directory / "report.html").exists()
 
 

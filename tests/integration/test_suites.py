@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
 import socket
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from lab.analysis.known_failures import endings
 from lab.analysis.measure import contention
@@ -26,14 +28,20 @@ from lab.host.guest.ssh import directories
 from lab.model.execution.procedure import GuestCommand, Procedure, SendDirectory, Timed
 from lab.model.matrix.file import Expected
 from lab.model.matrix.record import Ending, JobRecord
+from lab.model.result.comparison import Comparison
 from lab.model.result.document import ClaimResult, Outcome
 from lab.model.scenario.claim import Verdict
 from lab.model.scenario.outputs import Outputs
 from lab.model.scenario.suite import LEFT_OUT, Suite, SuiteParameters
 from lab.plugins import catalog
 from lab.plugins.workloads._suites import LONGEST_REASON
+from lab.report.content.tables import figures_table, tests_table
+from lab.report.html.page import charts_of, run_page
+from lab.report.terminal.comparison import comparison_page
+from lab.results.compare import comparison_of
 from lab.results.documents import result_of
 from lab.results.junit import junit_of
+from lab.results.report import page_of
 from lab.run import execute
 from lab.run.preparation.suites import check_suites, wanting
 from lab.run.steps import Undo, run_procedure
@@ -572,6 +580,60 @@ def test_each_test_is_a_claim_of_the_result(tmp_path: Path, mdadm: Ran) -> None:
     assert xml.count("<testcase") == 7
     assert xml.count("<failure") == 2
     assert "suite.01bad: 01bad passes" in xml
+
+
+def test_two_runs_of_a_suite_are_compared_by_tests_and_not_by_numbers_of_tests(
+    tmp_path: Path, mdadm: Ran
+) -> None:
+    raw = whole(mdadm)
+    fixed = raw["suite.1.stdout.txt"].replace("FAILED", "succeeded", 1)
+    others = json.loads(raw["suite.tests.txt"])
+    others["tests"] = [*others["tests"][:-1], "04new"]
+    listed = raw["suite.1.stdout.txt"].replace("03after", "04new")
+    stores = []
+    for name, texts in {
+        "a": raw,
+        "b": raw | {"suite.1.stdout.txt": fixed},
+        "c": {"suite.tests.txt": json.dumps(others), "suite.1.stdout.txt": listed},
+    }.items():
+        (tmp_path / name).mkdir()
+        stores.append(stored(tmp_path / name, mdadm, texts, text=SCENARIO))
+    before, after, other = stores
+    found = comparison_of(before, after, 0.05)
+    assert [cell.figures for cell in found.cells] == [()]
+    assert [(c.id, c.first, c.second) for c in found.claims] == [
+        ("suite.01bad", Verdict.REFUTED, Verdict.HOLDS)
+    ]
+    text = said(found)
+    assert "suite.01bad: failed → passed" in text
+    assert "Of 6 tests in both runs 1 changed." in text
+    assert "%" not in text
+    text = said(comparison_of(before, other, 0.05))
+    assert "Tests only in the first run: suite.03after" in text
+    assert "Tests only in the second run: suite.04new" in text
+    assert "Of 5 tests in both runs none changed." in text
+
+
+def said(found: Comparison) -> str:
+    out = io.StringIO()
+    Console(file=out, width=80, highlight=False).print(comparison_page(found))
+    return out.getvalue()
+
+
+def test_a_suites_report_is_a_table_of_its_tests_and_no_charts(tmp_path: Path, mdadm: Ran) -> None:
+    page = page_of(stored(tmp_path, mdadm, whole(mdadm), text=SCENARIO))
+    assert charts_of(page) == ()
+    table = tests_table(page)
+    assert [(line.values[0][2:], line.values[1]) for line in table.rows] == [
+        *(("failed", "01bad"), ("failed", "01worse"), ("skipped", "02lacks")),
+        *(("skipped", "02skips"), ("passed", "00good"), ("passed", "03after")),
+    ]
+    assert table.caption == "6 tests: 2 failed, 2 skipped, 2 passed."
+    assert figures_table(page).rows == ()
+    html = run_page(page)
+    assert 'id="tests"' in html
+    assert 'id="claims"' not in html
+    assert page.result.answer.sentences[0] == "Of 6 tests 2 passed, 2 failed, 2 did not run."
 
 
 def test_what_a_lost_guest_has_not_told_is_inconclusive(tmp_path: Path, mdadm: Ran) -> None:

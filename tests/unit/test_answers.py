@@ -14,8 +14,8 @@ from lab.model.result.document import UNDER_WAY, ClaimResult, ComparedValue
 from lab.model.scenario.claim import Claim, Verdict
 from lab.model.scenario.document import Scenario
 from lab.plugins import catalog
-from lab.report.charts.answer import MOST, answer_chart
-from lab.report.content.answer import allowed_values, value_names
+from lab.report.charts.answer import answer_chart
+from lab.report.content.answer import MOST, allowed_values, value_names
 from lab.results.documents import result_of
 from lab.results.report import page_of
 from lab.store.runs import RunStore
@@ -237,7 +237,8 @@ def test_without_key_claims_the_first_claim_answers_and_others_are_counted() -> 
     assert all_.sentences[1] == "All 2 other claims hold."
     assert made.claims == ("a",)
     tests = answer("Is it?", [], found)  # of a suite
-    assert tests.sentences == ("Of 3 claims 2 hold, 1 is refuted.", "“So” is refuted: why.")
+    assert tests.sentences == ("Of 3 tests 2 passed, 1 failed.", "b failed: why.")
+    assert answer("Is it?", [], found[:1]).sentences == ("The one test passed.",)
     assert tests.values == ()
     assert answer("Is it?", [], []).sentences[0].startswith("The scenario has no claims")
 
@@ -307,7 +308,7 @@ def test_names_tell_the_values_apart_and_no_more(tmp_path: Path) -> None:
     found = result_of(layouts(tmp_path))
     one, other, *_ = found.answer.values
     assert value_names(found, [one, other]) == ["5 disks", "3 disks"]
-    assert value_names(found, [one]) == ["write"]
+    assert value_names(found, [one]) == ["parity-last, 5 disks"]
     disk = one.model_copy(update={"disk": "disk2"})
     assert value_names(found, [one, disk]) == ["write", "write, disk2"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -95,6 +95,10 @@ def show(
     tell_damage(run)
 
 
+BELOW: Final = 3
+"""Lines of a terminal below a result: two next commands, and the prompt."""
+
+
 def print_result(
     run: RunStore, result: Result, *, scenario: str | None = None, whole: bool = False
 ) -> None:
@@ -114,6 +118,7 @@ def _print_result(run: RunStore, result: Result, scenario: str | None, whole: bo
 
     stored = run.load_run()
     out = console()
+    short = not whole and not getattr(out, "piped", False)
     out.print(
         result_page(
             result,
@@ -123,14 +128,15 @@ def _print_result(run: RunStore, result: Result, scenario: str | None, whole: bo
             notes=stored.notes,
             overrides=stored.overrides,
             whole=whole,
+            height=out.height - BELOW if short else None,
         )
     )
     known, name = typed_names(run)
     called = scenario or known
     lines = steps(result, lab=own_name(), scenario=called, run=name, overrides=stored.overrides)
-    if not whole and abridged(result, notes=stored.notes, overrides=stored.overrides):
+    if short or (not whole and abridged(result, notes=stored.notes, overrides=stored.overrides)):
         lines = ((f"{own_name()} results show {name} --whole", "all values and reasons"), *lines)
-    out.print(next_steps(lines, home(run.directory)), soft_wrap=True)
+    out.print(next_steps(lines, home(run.directory), short=short), soft_wrap=True)
 
 
 def tell_damage(run: RunStore) -> None:

@@ -85,6 +85,14 @@ class Agreement(Model):
     """Inputs that differ between the runs."""
 
 
+class TestsCompared(Model):
+    """Ids of the claims that are tests of suites. ``claims`` has the tests that changed."""
+
+    both: tuple[str, ...]
+    only_first: tuple[str, ...]
+    only_second: tuple[str, ...]
+
+
 class Comparison(Model):
     """Two runs compared."""
 
@@ -101,3 +109,5 @@ class Comparison(Model):
     only_second: tuple[str, ...]
     claims: tuple[VerdictChange, ...]
     agreement: Agreement = Agreement(agree=None)
+    tests: TestsCompared | None = None
+    """``None``: neither run has tests of a suite."""

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from lab.model.result.document import CellResult, ComparedValue
 from lab.model.scenario.claim import Bound
 from lab.report.charts.bars import Bar, bar_chart
-from lab.report.charts.data import Scale, scale
+from lab.report.charts.data import Scale, interval_marks, scale
 from lab.report.charts.render import MEASURED, Chart
-from lab.report.content.answer import Range, allowed_values, value_names
+from lab.report.content.answer import Range, allowed_values, answer_values, value_names
 from lab.report.content.document import Page
 from lab.report.content.figures import figure
-from lab.report.content.figures import interval as interval_of
-
-MOST: Final = 12
-"""Most bars; an answer with more values has no chart of its own."""
 
 
 def answer_chart(page: Page) -> Chart | None:
@@ -23,10 +17,8 @@ def answer_chart(page: Page) -> Chart | None:
 
     ``None``: nothing was measured, or there are too many values.
     """
-    values = [
-        v for v in page.result.answer.values if v.metric == page.result.answer.values[0].metric
-    ]
-    if not 0 < len(values) <= MOST:
+    values = answer_values(page.result)
+    if not values:
         return None
     names = dict(zip(values, value_names(page.result, values), strict=True))
     ranges = _ranges(page)
@@ -53,8 +45,6 @@ def _bar(page: Page, value: ComparedValue, name: str, allowed: Range | None, mea
     cell = next(cell for cell in page.result.cells if cell.id == value.cell)
     doubted = bool(cell.doubts(value.workload))
     found = next((m for m in cell.measurements if _is(m, value) and value.disk is None), None)
-    several = found is not None and len(found.values) > 1
-    low, high = interval_of(found) if found and several else (None, None)
     text = figure(value.metric, value.measured)
     return Bar(
         label=name,
@@ -62,11 +52,10 @@ def _bar(page: Page, value: ComparedValue, name: str, allowed: Range | None, mea
         text=f"{text} ?" if doubted else text,
         tip=f"{name}: {text}",
         doubted=doubted,
-        low=measure.maybe(low),
-        high=measure.maybe(high),
+        **interval_marks(cell, found, measure, page),
         predicted=measure.maybe(_predicted(cell, value)),
         published=measure.maybe(_published(page, value)),
-        allowed=(measure.of(allowed[0] or 0.0), measure.maybe(allowed[1])) if allowed else None,
+        allowed=(measure.maybe(allowed[0]), measure.maybe(allowed[1])) if allowed else None,
     )
 
 

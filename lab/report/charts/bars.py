@@ -10,9 +10,12 @@ from lab.core.base import Model
 from lab.core.printable import printable
 from lab.report.charts.render import (
     ALLOWED,
+    BOUND,
     INK,
+    LETTERS,
     MEASURED,
     MUTED,
+    PAPER,
     PUBLISHED,
     WIDTH,
     Key,
@@ -21,11 +24,16 @@ from lab.report.charts.render import (
 )
 
 STEP: Final = 26
-"""Pixels from bar to bar."""
+"""Pixels from bar to bar if the labels are to the left of their bars."""
+HIGH: Final = 14
+"""Pixels of a bar's height; the range in which a claim holds is higher."""
 LINE: Final = 15
-"""Pixels of each further line of a label."""
-LABEL: Final = 27
-"""Most letters in a line of a label, so that half of the width is left for the bars."""
+"""Pixels of a line of text."""
+LABEL: Final = 14
+"""Most letters of labels to the left of their bars. If one is longer, all are above their bars, so
+that the bars keep their length on a telephone."""
+LETTER: Final = 6.8
+"""Pixels of a letter of a value."""
 ROOM: Final = 1.42
 """Length of the axis divided by that of the longest bar: its value is printed after it."""
 
@@ -44,19 +52,34 @@ class Bar(Model):
     doubted: bool = False
     low: float | None = None
     high: float | None = None
+    unknown: bool = False
+    """The value has an interval, and one trial does not tell it."""
     predicted: float | None = None
     published: float | None = None
-    allowed: tuple[float, float | None] | None = None
-    """Range in which a claim holds; ``None`` as its end: no upper bound."""
+    allowed: tuple[float | None, float | None] | None = None
+    """Range in which a claim holds; ``None``: no bound on that side."""
     limits: tuple[float, ...] = ()
     """Values that the disks' limits allow."""
+
+    @property
+    def length(self) -> float:
+        """Its length."""
+        return sum(self.parts.values())
 
     @property
     def end(self) -> float:
         """The farthest position of all marks in the bar's row."""
         marks = (self.low, self.high, self.predicted, self.published, *self.limits)
-        allowed = self.allowed or ()
-        return max(sum(self.parts.values()), *(v or 0.0 for v in (*marks, *allowed)))
+        return max(self.length, *(v or 0.0 for v in (*marks, *(self.allowed or ()))))
+
+    def text_at(self, wide: float) -> float:
+        """Return where its value begins: at the bar's end, or behind the marks that the text would
+        cover. ``wide``: width of the text."""
+        found = self.length
+        for mark in sorted(m for m in (self.high, self.predicted, self.published) if m is not None):
+            if found < mark < found + wide:
+                found = mark
+        return found
 
 
 def bar_chart(
@@ -73,22 +96,25 @@ def bar_chart(
     charts are comparable.
     """
     end = max(top, *(bar.end for bar in bars)) * ROOM or 1.0
-    labels, rows, headings = _rows(bars)
+    above = max(len(text) for bar in bars for text in (bar.label, bar.group)) > LABEL
+    labels, rows, headings = _rows(bars, LETTERS if above else LABEL)
     further = max(map(len, labels)) - 1
     parts = [part for row, bar in rows for part in _parts(row, bar, series)]
-    values = [_value(row, bar, end) for row, bar in rows]
+    pixel = end / (WIDTH if above else WIDTH - LETTER * LABEL)
+    values = [_value(row, bar, end, pixel) for row, bar in rows]
     y: dict[str, Any] = {
         "field": "row",
         "type": "ordinal",
         "scale": {"domain": list(range(len(labels)))},
-        "axis": _row_axis(labels, headings, further),
+        "axis": _row_axis(labels, headings, further, above=above),
     }
     room = {"domain": [0, end], "nice": False}
-    x = {"type": "quantitative", "title": title, "scale": room, "axis": {"tickCount": 5}}
+    axis = {"tickCount": 4} | ({"tickMinStep": 1} if all(map(_whole, bars)) else {})
+    x = {"type": "quantitative", "title": title, "scale": room, "axis": axis}
     tip = {"field": "tip", "type": "nominal"}
     paint = {"field": "colour", "type": "nominal", "scale": None}
     pale = {"field": "opacity", "type": "quantitative", "scale": None}
-    tick = {"type": "tick", "size": STEP - 2}
+    tick = {"type": "tick", "size": HIGH + 6}
 
     def layer(mark: Mapping[str, Any], at: str, to: str = "", **more: Any) -> dict[str, Any]:
         ends = {"x": {**x, "field": at}} | ({"x2": {"field": to}} if to else {})
@@ -98,33 +124,46 @@ def bar_chart(
             "encoding": {"y": y, **ends, **more},
         }
 
-    limited = {**layer({**tick, "color": MUTED, "thickness": 1}, "limits")}
-    limited["transform"] = [{"flatten": ["limits"]}, *limited["transform"]]
-    solid = layer({"type": "bar", "height": STEP - 8}, "from", "to", color=paint, opacity=pale)
+    def flat(mark: Mapping[str, Any], field: str) -> dict[str, Any]:
+        found = layer(mark, field)
+        return {**found, "transform": [{"flatten": [field]}, *found["transform"]]}
+
+    solid = layer({"type": "bar", "height": HIGH}, "from", "to", color=paint, opacity=pale)
     solid["encoding"]["description"] = tip
     diamond = {"type": "point", "shape": "diamond", "filled": True, "color": PUBLISHED}
-    edge = {"stroke": "#ffffff", "strokeWidth": 1, "opacity": 1, "size": 110}
+    edge = {"stroke": PAPER, "strokeWidth": 1, "opacity": 1, "size": 110}
     whisker = {"type": "errorbar", "ticks": {"size": 8}, "color": INK, "thickness": 1.5}
-    text = {"type": "text", "align": "left", "dx": 9, "color": INK, "fontSize": 12}
+    ring = {"type": "point", "shape": "circle", "filled": False, "color": INK, "size": 40}
+    text = {"type": "text", "align": "left", "dx": 9, "fontSize": 12}
+    said = {"field": "text"}
     return {
         "width": WIDTH,
-        "height": {"step": STEP + further * LINE},
+        "height": {"step": STEP + (further + above) * LINE},
         "autosize": {"type": "fit-x", "contains": "padding"},
         "data": {"values": values},
         "layer": [
             legend(_keys(bars, series, limits)),
             layer({"type": "bar", "color": ALLOWED, "height": STEP - 2}, "least", "most"),
-            limited,
+            flat({**tick, "color": MUTED, "thickness": 1}, "limits"),
             {"data": {"values": parts}, **solid},
+            flat({**tick, "size": STEP - 2, "color": BOUND, "thickness": 2}, "bounds"),
             layer(whisker, "low", "high"),
             layer({**tick, "color": INK, "thickness": 2.5}, "predicted", description=tip),
             layer({**diamond, **edge}, "published", description=tip),
-            layer(text, "end", text={"field": "text"}),
+            layer({**ring, "fill": PAPER, "strokeWidth": 1.5, "opacity": 1}, "uncertain"),
+            layer({**text, "stroke": PAPER, "strokeWidth": 4, "aria": False}, "at", text=said),
+            layer({**text, "color": INK}, "at", text=said),
         ],
     }
 
 
-def _rows(bars: Sequence[Bar]) -> tuple[list[list[str]], list[tuple[int, Bar]], list[int]]:
+def _whole(bar: Bar) -> bool:
+    return bar.length == int(bar.length)
+
+
+def _rows(
+    bars: Sequence[Bar], letters: int
+) -> tuple[list[list[str]], list[tuple[int, Bar]], list[int]]:
     """Return each row's label in lines, the bars with their rows, and the rows that are
     headings."""
     labels: list[list[str]] = []
@@ -135,20 +174,23 @@ def _rows(bars: Sequence[Bar]) -> tuple[list[list[str]], list[tuple[int, Bar]], 
         if bar.group != group:
             group = bar.group
             headings.append(len(labels))
-            labels.append(lines(group, LABEL))
+            labels.append(lines(group, letters))
         rows.append((len(labels), bar))
-        labels.append(lines(bar.label, LABEL))
+        labels.append(lines(bar.label, letters))
     return labels, rows, headings
 
 
-def _row_axis(labels: list[list[str]], headings: list[int], further: int) -> dict[str, Any]:
+def _row_axis(
+    labels: list[list[str]], headings: list[int], further: int, *, above: bool
+) -> dict[str, Any]:
     shown = json.dumps([[printable(t) for t in label] for label in labels], ensure_ascii=False)
     texts = f"({shown})[datum.value]"
     bold = {"test": f"indexof({headings}, datum.value) >= 0", "value": "bold"}
-    # A label of several lines is centred on its bar; Vega would centre its first line.
+    # The last line of a label is above its bar, or the label's middle is next to it; Vega would
+    # put the first line there.
+    up, by = (-(STEP + LINE) / 2 + 1, LINE) if above else (0.0, LINE / 2)
     raised = [
-        {"test": f"length({texts}) == {n + 1}", "value": -n * LINE / 2}
-        for n in range(1, further + 1)
+        {"test": f"length({texts}) == {n + 1}", "value": up - n * by} for n in range(1, further + 1)
     ]
     return {
         "title": None,
@@ -156,8 +198,8 @@ def _row_axis(labels: list[list[str]], headings: list[int], further: int) -> dic
         "ticks": False,
         "labelExpr": texts,
         "labelFontWeight": {"condition": bold, "value": "normal"},
-        "labelOffset": {"condition": raised, "value": 0} if raised else 0,
-    }
+        "labelOffset": {"condition": raised, "value": up} if raised else up,
+    } | ({"labelAlign": "left", "labelPadding": 0} if above else {})
 
 
 def _parts(row: int, bar: Bar, series: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -178,12 +220,16 @@ def _parts(row: int, bar: Bar, series: Mapping[str, str]) -> list[dict[str, Any]
     return found
 
 
-def _value(row: int, bar: Bar, end: float) -> dict[str, Any]:
-    value = bar.model_dump(exclude={"parts", "allowed"}) | {"row": row, "end": bar.end}
-    value["measured"] = sum(bar.parts.values())
+def _value(row: int, bar: Bar, end: float, pixel: float) -> dict[str, Any]:
+    value = bar.model_dump(exclude={"parts", "allowed", "unknown"})
+    value |= {"row": row, "measured": bar.length, "bounds": []}
+    value["at"] = bar.text_at((len(bar.text) * LETTER + 8) * pixel)
+    if bar.unknown:
+        value["uncertain"] = bar.length
     if bar.allowed:
         least, most = bar.allowed
-        value |= {"least": least, "most": end if most is None else most}
+        value |= {"least": least or 0.0, "most": end if most is None else most}
+        value["bounds"] = [bound for bound in bar.allowed if bound]
     return value
 
 
@@ -199,6 +245,8 @@ def _keys(bars: Sequence[Bar], series: Mapping[str, str], limits: str) -> list[K
         keys.append(Key(name=limits, colour=MUTED, shape="thin"))
     if any(bar.low is not None for bar in bars):
         keys.append(Key(name="95% interval", colour=INK, shape="whisker"))
+    if any(bar.unknown for bar in bars):
+        keys.append(Key(name="interval unknown", colour=INK, shape="ring"))
     if any(bar.doubted for bar in bars):
         keys.append(Key(name="doubtful", colour=PALE, shape="square"))
     return keys

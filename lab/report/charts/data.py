@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from lab.analysis.compare import TIMED
+from lab.core.units import GIB, KIB, MIB
+from lab.model.result.document import CellMeasurement, CellResult
 from lab.model.scenario.document import AxisValue, Cell
 from lab.report.content.document import Page
 from lab.report.content.figures import (
@@ -28,6 +31,7 @@ LIMITS: Final = (("N·B", 0), ("(N-1)·B", 1))
 _UNITS: Final = {
     "B/s": ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")),
     "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")),
+    "B": ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"), (1.0, "B")),
     "1/s": ((1.0, ""),),
     "1": ((1.0, ""),),
 }
@@ -51,6 +55,8 @@ class Scale:
     def short(self, value: float) -> str:
         """Return a value in few characters; the unit is in the axis's title."""
         scaled = self.of(value)
+        if 0 < abs(scaled) < 1:
+            return f"{scaled:.2g}"
         digits = 0 if abs(scaled) >= 99.95 else 1 if abs(scaled) >= 9.995 else 2
         return f"{scaled:,.{digits}f}"
 
@@ -72,6 +78,19 @@ def scale_of(rows: Sequence[Row], page: Page | None = None, more: Iterable[float
     values = [v for r in rows for v in (r.measured, r.predicted, r.published) if v is not None]
     better = page.better.get(f"{first.workload}.{first.metric}", "") if page else ""
     return scale(first.metric, unit, [*values, *more], better)
+
+
+def in_order(rows: Iterable[Row], page: Page) -> list[list[Row]]:
+    """Return rows by workload and metric, in the order of the scenario and of the tool's metrics.
+
+    So equal scenarios have the same order of charts, whichever cells finished.
+    """
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(f"{row.workload}.{row.metric}", []).append(row)
+    known = list(page.better)
+    place = {name: number for number, name in enumerate(known)}
+    return [found[name] for name in sorted(found, key=lambda n: (place.get(n, len(known)), n))]
 
 
 def varying(rows: Sequence[Row]) -> dict[str, tuple[AxisValue, ...]]:
@@ -124,7 +143,7 @@ def text(row: Row) -> str:
     return f"{said} ?" if row.doubted else said
 
 
-def marks(row: Row, measure: Scale) -> dict[str, Any]:
+def marks(row: Row, measure: Scale, page: Page) -> dict[str, Any]:
     """Return the common data of bars and points: theory, published value, claim, interval."""
     found: dict[str, Any] = {
         "predicted": measure.maybe(row.predicted),
@@ -134,11 +153,21 @@ def marks(row: Row, measure: Scale) -> dict[str, Any]:
     }
     if row.allowed is not None:
         least, most = row.allowed
-        found["allowed"] = (measure.of(least or 0.0), measure.maybe(most))
-    if row.measurement and len(row.measurement.values) > 1:
-        low, high = interval(row.measurement)
-        found |= {"low": measure.of(low), "high": measure.of(high)}
-    return found
+        found["allowed"] = (measure.maybe(least), measure.maybe(most))
+    return found | interval_marks(row.cell, row.measurement, measure, page)
+
+
+def interval_marks(
+    cell: CellResult, measurement: CellMeasurement | None, measure: Scale, page: Page
+) -> dict[str, Any]:
+    """Return the interval of a value, or that it is unknown; empty: the value has none."""
+    if measurement is None or measurement.no_seed_changes_it or cell.id in page.fixed:
+        return {}
+    if measurement.low is None or measurement.high is None:
+        return {"unknown": True} if measurement.unit in TIMED else {}
+    if measurement.low == measurement.high:
+        return {}
+    return {"low": measure.of(measurement.low), "high": measure.of(measurement.high)}
 
 
 def tip(row: Row) -> str:
@@ -147,9 +176,10 @@ def tip(row: Row) -> str:
     parts = [f"{where}: {row.workload} {metric_words(row.metric)}"]
     if row.measured is not None:
         parts.append(f"measured {figure(row.metric, row.measured)}")
-    if row.measurement and len(row.measurement.values) > 1:
+    if row.measurement and (trials := len(row.measurement.values)):
         low, high = (figure(row.metric, v) for v in interval(row.measurement))
-        parts.append(f"median of {len(row.measurement.values)} trials within {low} to {high}")
+        span = f" within {low} to {high}" if low != high else ""
+        parts.append((f"median of {trials} trials" if trials > 1 else "one trial") + span)
     if row.predicted is not None:
         parts.append(f"theory {figure(row.metric, row.predicted)}")
     if row.published is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from lab.report.charts.data import label, marks, scale_of, slug, varying
+from lab.report.charts.data import in_order, label, marks, scale_of, slug, varying
 from lab.report.charts.lines import LEAST, Point, line_chart
 from lab.report.charts.render import Chart
 from lab.report.charts.values import PANELS, narrowed
@@ -15,23 +15,26 @@ from lab.report.content.figures import Row, rows_of
 _NAME: Final = re.compile(r"((?:read_|write_|trim_)?clat)_(?:p(\d+(?:_\d+)?)|(max))")
 
 
+LATENCY: Final = "completion latency, {unit} (lower is better), logarithmic"
+
+
 def latency_charts(page: Page) -> tuple[Chart, ...]:
     """Return a chart for each workload and direction with three percentiles or more."""
     found: dict[tuple[str, str], list[tuple[str, Row]]] = {}
-    for cell in page.result.cells:
-        for row in rows_of(cell, page.judged, all_=True):
-            match = _NAME.fullmatch(row.metric)
-            if match and row.measured:
-                place = match[3] or match[2].replace("_", ".")
-                found.setdefault((row.workload, match[1]), []).append((place, row))
+    rows = [r for cell in page.result.cells for r in rows_of(cell, page.judged, all_=True)]
+    for row in (row for own in in_order(rows, page) for row in own):
+        match = _NAME.fullmatch(row.metric)
+        if match and row.measured:
+            place = match[3] or match[2].replace("_", ".")
+            found.setdefault((row.workload, match[1]), []).append((place, row))
     return tuple(
-        _chart(workload, name.removesuffix("clat").removesuffix("_"), rows)
+        _chart(workload, name.removesuffix("clat").removesuffix("_"), rows, page)
         for (workload, name), rows in found.items()
         if len({place for place, _ in rows}) >= LEAST
     )
 
 
-def _chart(workload: str, direction: str, rows: list[tuple[str, Row]]) -> Chart:
+def _chart(workload: str, direction: str, rows: list[tuple[str, Row]], page: Page) -> Chart:
     every = [row for _, row in rows]
     kept, fixed = narrowed(every, varying(every), PANELS)
     places = sorted({place for place, _ in rows}, key=_order)
@@ -47,7 +50,7 @@ def _chart(workload: str, direction: str, rows: list[tuple[str, Row]]) -> Chart:
             x=place,
             y=measure.of(row.measured or 0.0),
             text=measure.short(row.measured or 0.0),
-            **marks(row, measure),
+            **marks(row, measure, page),
         )
         for cell in dict.fromkeys(row.cell.id for row in kept)
         for place, row in shown
@@ -59,8 +62,8 @@ def _chart(workload: str, direction: str, rows: list[tuple[str, Row]]) -> Chart:
     unit = measure.title.rpartition(", ")[2]
     return Chart(
         name=slug(title, fixed),
-        title=f"{title}: {fixed}" if fixed else title,
-        subtitle=f"completion latency, {unit}, logarithmic",
+        title=title,
+        subtitle="\n".join(filter(None, (fixed, LATENCY.format(unit=unit)))),
         caption="; ".join(f"{line}: {', '.join(own)} {unit}" for line, own in said.items()),
         spec=line_chart(
             points,

@@ -14,21 +14,24 @@ from lab.report.charts.render import (
     INK,
     MEASURED,
     MUTED,
+    PAPER,
     PUBLISHED,
     Key,
     legend,
 )
 
 HEIGHT: Final = 200
-SMALL: Final = 120
+SMALL: Final = 84
 """Height of a panel in pixels if there are several."""
-INNER: Final = (375, 178)
+INNER: Final = (300, 138)
 """Width of a panel in pixels: alone, and in one of two columns."""
 LEAST: Final = 3
 """Fewest points of a line."""
-NAME: Final = 25
+NAME: Final = 19
 """Letters of a line's name that fit above a panel in one of two columns."""
-TEXTS: Final = (9, 5)
+LETTER: Final = 7
+"""Pixels of a letter below the horizontal axis."""
+TEXTS: Final = (9, 4)
 """Most points of a line whose values are printed: alone, and in one of two columns."""
 
 
@@ -52,8 +55,10 @@ class Point(Model):
     high: float | None = None
     predicted: float | None = None
     published: float | None = None
-    allowed: tuple[float, float | None] | None = None
-    """Range in which a claim holds; ``None`` as its end: no upper bound."""
+    unknown: bool = False
+    """The value has an interval, and one trial does not tell it."""
+    allowed: tuple[float | None, float | None] | None = None
+    """Range in which a claim holds; ``None``: no bound on that side."""
 
     @property
     def top(self) -> float:
@@ -123,7 +128,9 @@ def line_chart(
         *_behind(at, y, values, levels, limits, top=top, several=several, shaded=bool(shaded)),
         *_lines(at, y, shown=shown),
     ]
-    columns = 2 if several and max(map(len, names)) <= NAME else 1
+    texts = [str(v) for v in x.get("sort", ())]
+    fits = len(texts) * max(map(len, texts), default=0) * LETTER <= INNER[1]
+    columns = 2 if several and fits and max(map(len, names)) <= NAME else 1
     panel = {"width": INNER[columns > 1], "height": SMALL if several else HEIGHT, "layer": layers}
     header = {"title": None, "labelFontWeight": "bold", "labelAnchor": "start", "labels": several}
     facet = {"field": "line", "type": "nominal", "sort": names, "header": header}
@@ -141,7 +148,7 @@ def _value(point: Point, top: float, *, joined: bool) -> dict[str, Any]:
     value["opacity"] = 0.45 if point.doubted else 1
     if point.allowed:
         least, most = point.allowed
-        value |= {"least": least, "most": top if most is None else most}
+        value |= {"least": least or 0.0, "most": top if most is None else most}
     return value
 
 
@@ -215,6 +222,7 @@ def _lines(x: dict[str, Any], y: dict[str, Any], *, shown: bool) -> list[dict[st
     band = {"type": "rule", "color": ALLOWED, "strokeWidth": 14}
     whisker = {"type": "errorbar", "ticks": {"size": 8}, "thickness": 1.5, "color": INK}
     dot = {"type": "point", "filled": True, "size": 55, "opacity": 1, "color": MEASURED}
+    ring = {"fill": PAPER, "stroke": MEASURED, "strokeWidth": 1.5, "size": 45}
     diamond = {"type": "point", "shape": "diamond", "size": 150, "strokeWidth": 2}
     text = {"type": "text", "color": INK, "fontSize": 11}
     pale = {"field": "opacity", "type": "quantitative", "scale": None}
@@ -223,7 +231,8 @@ def _lines(x: dict[str, Any], y: dict[str, Any], *, shown: bool) -> list[dict[st
         layer(theory, "datum.joined && isValid(datum.predicted)", "predicted"),
         layer(line, "datum.joined", "y", detail=part),
         layer(whisker, "isValid(datum.low)", "low", y2={"field": "high"}),
-        layer(dot, "true", "y", fillOpacity=pale, description=tip),
+        layer(dot, "!datum.unknown", "y", fillOpacity=pale, description=tip),
+        layer({**dot, **ring}, "datum.unknown", "y", description=tip),
         layer(
             {**diamond, "color": PUBLISHED},
             "isValid(datum.published)",
@@ -253,6 +262,8 @@ def _keys(
     keys += [Key(name=v.name, colour=MUTED, shape=v.shape) for v in limits]
     if any(p.low is not None for p in points):
         keys.append(Key(name="95% interval", colour=INK, shape="whisker"))
+    if any(p.unknown for p in points):
+        keys.append(Key(name="interval unknown", colour=MEASURED, shape="ring"))
     if any(p.doubted for p in points):
         keys.append(Key(name="doubtful", colour=MEASURED + "73", shape="circle"))
     if len({p.line for p in points}) > 1:

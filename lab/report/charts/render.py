@@ -14,10 +14,11 @@ from xml.etree import ElementTree
 from lab.core.base import Model
 from lab.core.printable import printable
 
-WIDTH: Final = 440
-"""Pixels: two charts fit next to each other on a desktop, and one is readable on a telephone."""
+WIDTH: Final = 360
+"""Pixels: three charts fit next to each other on a desktop, and a telephone shows one in about its
+own size, so that its text can be read there."""
 
-LETTERS: Final = 62
+LETTERS: Final = 50
 """Most letters in a line of that width."""
 SYMBOL: Final = 4
 """Width of a legend's symbol, in letters."""
@@ -31,12 +32,15 @@ PUBLISHED: Final = "#d55e00"
 READS: Final = "#56b4e9"
 WRITES: Final = "#e69f00"
 ALLOWED: Final = "#b9e3d3"
-"""Background of the range in which a claim holds: a paler green. All colours except greys are from
-Okabe and Ito's palette, which colour-blind people can distinguish."""
+"""Background of the range in which a claim holds: a paler green."""
+BOUND: Final = "#00664b"
+"""Ends of that range. All colours except greys and these greens are from Okabe and Ito's palette,
+which colour-blind people can distinguish."""
 
 SHAPES: Final = {
     "square": "square",
     "circle": "circle",
+    "ring": "M-.9,0A.9,.9,0,1,1,.9,0A.9,.9,0,1,1,-.9,0ZM-.5,0A.5,.5,0,1,0,.5,0A.5,.5,0,1,0,-.5,0Z",
     "diamond": "diamond",
     "upright": "M-.25,-1L.25,-1L.25,1L-.25,1Z",
     "thin": "M-.1,-1L.1,-1L.1,1L-.1,1Z",
@@ -186,5 +190,6 @@ def with_titles(drawn: str, chart: Chart) -> str:
         if said and element.tag != f"{{{_SVG}}}g":
             ElementTree.SubElement(element, f"{{{_SVG}}}title").text = said
     root.set("role", "img")
-    root.set("aria-label", printable(f"{chart.title}. {chart.caption}"))
+    words = (chart.title, *chart.subtitle.split("\n"), chart.caption)
+    root.set("aria-label", printable(". ".join(filter(None, words))))
     return ElementTree.tostring(root, encoding="unicode")

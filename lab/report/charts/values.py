@@ -1,8 +1,8 @@
 """Charts of a run's values, chosen by the axes in which its cells differ.
 
-Depth and jobs, or two axes with twelve values together: a heat map. An axis of three numbers or
-more: lines along it. Anything else: bars. By the number of disks, lines and bars show the limits
-N·B and (N-1)·B.
+Each value is in one kind of chart. Depth and jobs, or two axes with twelve values together: heat
+maps. An axis of three numbers or more: lines along it. Anything else: bars. By the number of disks,
+lines and bars show the limits N·B and (N-1)·B.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from lab.report.charts.data import (
     LIMITS,
     Scale,
     at,
+    in_order,
     is_numeric,
     label,
     limits,
@@ -35,8 +36,10 @@ from lab.report.charts.data import (
 from lab.report.charts.heat_map import Square, heat_map
 from lab.report.charts.lines import LEAST, Level, Limit, Point, line_chart
 from lab.report.charts.render import MEASURED, Chart
+from lab.report.content.answer import answer_values
 from lab.report.content.document import Page
 from lab.report.content.figures import (
+    SHOWN,
     Row,
     axes_text,
     axis_value,
@@ -52,28 +55,62 @@ PANELS: Final = 8
 CHARTS: Final = 4
 """Most charts of one kind for one workload; with more, one at the first cell's axes."""
 
+DIFFERS: Final = 1.02
+"""Least quotient of two sizes of request that differ; fio's own rounding is below it."""
+
 ONE_DISK: Final = "B: the limit of one disk"
+
+OFF: Final = "small: difference from theory"
 
 _DEPTH: Final = ("iodepth", "numjobs")
 _Values = Mapping[str, tuple[AxisValue, ...]]
 
 
 def value_charts(page: Page) -> tuple[Chart, ...]:
-    """Return charts of measured values, by workload and metric."""
-    rows = [
+    """Return charts of measured values, by workload and metric.
+
+    Values that are all in the chart of the answer have no other one.
+    """
+    rows = list(_shown(page))
+    answered = {
+        (v.cell, v.workload, v.metric) for v in answer_values(page.result) if v.disk is None
+    }
+    if rows and not varying(rows):
+        left = [r for r in rows if (r.cell.id, r.workload, r.metric) not in answered]
+        return tuple(_single(left, page))
+    own = [
+        some
+        for some in in_order(rows, page)
+        if not {(r.cell.id, r.workload, r.metric) for r in some} <= answered
+    ]
+    return tuple(chart for some in own for chart in _charts(some, rows, page))
+
+
+def _shown(page: Page) -> Iterator[Row]:
+    """Yield the main values; throughput and IOPS of a workload whose size of request differs
+    between cells. With one size, each is a multiple of the other."""
+    every = [
         row
         for cell in page.result.cells
-        for row in rows_of(cell, page.judged)
+        for row in rows_of(cell, page.judged, all_=True)
         if row.measured is not None
     ]
-    if rows and not varying(rows):
-        return tuple(_single(rows, page))
-    kinds = dict.fromkeys((row.workload, row.metric) for row in rows)
-    own = [[r for r in rows if (r.workload, r.metric) == kind] for kind in kinds]
-    return (
-        *(chart for some in own for chart in _bars(some, rows, page)),
-        *(chart for some in own for chart in _along_axes(some, page)),
-    )
+    known = {(row.cell.id, row.workload, row.metric): row.measured or 0.0 for row in every}
+    sizes: dict[str, set[float]] = {}
+    for (cell, workload, metric), value in known.items():
+        operations = known.get((cell, workload, "iops"))
+        if metric == "throughput" and operations:
+            sizes.setdefault(workload, set()).add(value / operations)
+    several = {name for name, own in sizes.items() if max(own) > DIFFERS * min(own)}
+    main = {
+        (row.cell.id, row.workload, row.metric)
+        for cell in page.result.cells
+        for row in rows_of(cell)
+    }
+    for row in every:
+        both = row.workload in several and row.metric in SHOWN[:2]
+        if both or (row.cell.id, row.workload, row.metric) in main:
+            yield row
 
 
 def _cells(page: Page) -> dict[str, Cell]:
@@ -91,20 +128,19 @@ def _title(rows: Sequence[Row]) -> str:
     return f"{rows[0].workload}, {metric_words(rows[0].metric)}"
 
 
-def _bars(rows: Sequence[Row], all_: Sequence[Row], page: Page) -> Iterator[Chart]:
-    """Yield charts of one workload's cells, on the scale that all workloads of that metric
-    share."""
-    axes = varying(rows)
-    words = [a for a in axes if not is_numeric(axes[a])]
-    numbers = _lined(rows, axes)
-    if words or not (numbers or _pair(axes)):
-        kept, fixed = narrowed(rows, axes, BARS)
-        beside = [row for row in all_ if row.metric == rows[0].metric]
-        most = [] if DISKS in numbers else limits(kept, _cells(page))
-        shown = list(varying(kept))
-        yield _bar_chart(
-            kept, shown, page, title=_title(rows), fixed=fixed, beside=beside, most=most
-        )
+def _charts(rows: Sequence[Row], all_: Sequence[Row], page: Page) -> Iterator[Chart]:
+    """Yield charts of one workload's metric: the first kind that fits."""
+    found = [*_heat_maps(rows, page)] or [*_lines(rows, page)]
+    yield from found or [_bars(rows, all_, page)]
+
+
+def _bars(rows: Sequence[Row], all_: Sequence[Row], page: Page) -> Chart:
+    """Return bars on the scale that all workloads of that metric share."""
+    kept, fixed = narrowed(rows, varying(rows), BARS)
+    beside = [row for row in all_ if row.metric == rows[0].metric]
+    most = limits(kept, _cells(page))
+    shown = list(varying(kept))
+    return _bar_chart(kept, shown, page, title=_title(rows), fixed=fixed, beside=beside, most=most)
 
 
 def _bar_chart(
@@ -128,15 +164,15 @@ def _bar_chart(
             parts={"measured": measure.of(row.measured or 0.0)},
             text=text(row),
             limits=tuple(measure.of(v) for _, n, v in most if n == row.cell.axes[DISKS]),
-            **marks(row, measure),
+            **marks(row, measure, page),
         )
         for row in rows
     ]
     others = [v for r in beside for v in (r.measured, r.predicted, r.published) if v is not None]
     return Chart(
         name=slug(title, fixed),
-        title=f"{title}: {fixed}" if fixed else title,
-        subtitle=ONE_DISK if most else "",
+        title=title,
+        subtitle="\n".join(filter(None, (fixed, ONE_DISK if most else ""))),
         caption="; ".join(f"{bar.label} {bar.text}" for bar in made),
         spec=bar_chart(
             made,
@@ -148,19 +184,27 @@ def _bar_chart(
     )
 
 
-def _along_axes(rows: Sequence[Row], page: Page) -> Iterator[Chart]:
-    """Yield one workload's cells as heat maps of two axes, and as lines along axes of numbers."""
+def _heat_maps(rows: Sequence[Row], page: Page) -> list[Chart]:
+    """Return heat maps of two axes; empty: a square would have several values, or one map none."""
     axes = varying(rows)
     pair = _pair(axes)
-    if pair:
-        for fixed, own in _groups(rows, axes, pair):
-            if len({tuple(r.cell.axes[a] for a in pair) for r in own}) == len(own) > 1:
-                yield _heat_map(own, *pair, page, fixed=fixed)
-    for axis in _lined(rows, axes):
+    groups = [*_groups(rows, axes, pair)] if pair else []
+    for _, own in groups:
+        if pair and not len({tuple(r.cell.axes[a] for a in pair) for r in own}) == len(own) > 1:
+            return []
+    return [_heat_map(own, *pair, page, fixed=fixed) for fixed, own in groups if pair]
+
+
+def _lines(rows: Sequence[Row], page: Page) -> list[Chart]:
+    """Return lines along the axis of numbers with most values; empty: some cells have too few."""
+    axes = varying(rows)
+    lined = sorted(_lined(rows, axes), key=lambda axis: -longest(rows, axis, axes))
+    for axis in lined:
         apart = _apart({a: v for a, v in axes.items() if a != axis})
-        for fixed, own in _groups(rows, axes, (axis, *apart)):
-            if longest(own, axis, axes) >= LEAST:
-                yield _line_chart(own, axis, apart, page, fixed=fixed)
+        groups = [*_groups(rows, axes, (axis, *apart))]
+        if all(longest(own, axis, axes) >= LEAST for _, own in groups):
+            return [_line_chart(own, axis, apart, page, fixed=fixed) for fixed, own in groups]
+    return []
 
 
 def _heat_map(rows: Sequence[Row], across: str, down: str, page: Page, *, fixed: str) -> Chart:
@@ -170,7 +214,7 @@ def _heat_map(rows: Sequence[Row], across: str, down: str, page: Page, *, fixed:
             across=axis_value(across, row.cell.axes[across]),
             down=axis_value(down, row.cell.axes[down]),
             value=measure.of(row.measured or 0.0),
-            text=text(row),
+            text=measure.short(row.measured or 0.0) + (" ?" if row.doubted else ""),
             off="" if row.off is None else percent(row.off),
             tip=tip(row),
         )
@@ -179,11 +223,9 @@ def _heat_map(rows: Sequence[Row], across: str, down: str, page: Page, *, fixed:
     by = f"by {short_name(down)} and {short_name(across)}"
     return Chart(
         name=slug(_title(rows), by, fixed),
-        title=f"{_title(rows)} {by}" + (f": {fixed}" if fixed else ""),
-        subtitle="small: difference from theory" if any(s.off for s in squares) else "",
-        caption="; ".join(
-            f"{label(r, (down, across))} {s.text}" for r, s in zip(rows, squares, strict=True)
-        ),
+        title=f"{_title(rows)} {by}",
+        subtitle="\n".join(filter(None, (fixed, OFF if any(s.off for s in squares) else ""))),
+        caption="; ".join(f"{label(r, (down, across))} {text(r)}" for r in rows),
         spec=heat_map(
             squares,
             across=(short_name(across), _axis_texts(rows, across)),
@@ -210,7 +252,7 @@ def _line_chart(
     named = [(label(row, apart), row) for row in rows]
     counts = Counter(name for name, _ in named)
     alone = [(n, r) for n, r in named if counts[n] == 1 and r.cell.axes[along] is None]
-    points = [_point(n, r, along, measure) for n, r in named if (n, r) not in alone]
+    points = [_point(n, r, along, measure, page) for n, r in named if (n, r) not in alone]
     shapes = ("dots", "dashes")
     levels = [
         Level(name=f"{name}: {text(row)}", y=measure.of(row.measured or 0.0), shape=shapes[i % 2])
@@ -220,8 +262,8 @@ def _line_chart(
     said = [f"{p.line} at {axis_value(along, p.x)}: {p.text}" for p in points]
     return Chart(
         name=slug(title, fixed),
-        title=f"{title}: {fixed}" if fixed else title,
-        subtitle="\n".join(filter(None, (measure.title, ONE_DISK if most else ""))),
+        title=title,
+        subtitle="\n".join(filter(None, (fixed, measure.title, ONE_DISK if most else ""))),
         caption="; ".join([*said, *(level.name for level in levels)]),
         spec=line_chart(
             points,
@@ -242,7 +284,7 @@ def _line_chart(
     )
 
 
-def _point(line: str, row: Row, along: str, measure: Scale) -> Point:
+def _point(line: str, row: Row, along: str, measure: Scale, page: Page) -> Point:
     value = row.cell.axes[along]
     measured = row.measured or 0.0
     return Point(
@@ -250,7 +292,7 @@ def _point(line: str, row: Row, along: str, measure: Scale) -> Point:
         x=float(value) if along == DISKS and isinstance(value, int) else axis_value(along, value),
         y=measure.of(measured),
         text=measure.short(measured) + (" ?" if row.doubted else ""),
-        **marks(row, measure),
+        **marks(row, measure, page),
     )
 
 
@@ -314,7 +356,9 @@ def _groups(
 ) -> Iterator[tuple[str, list[Row]]]:
     """Yield rows of each chart, by the axes that it does not show, and their common values."""
     outside = [a for a in axes if a not in inside]
-    points = [dict(zip(outside, p, strict=True)) for p in product(*(axes[a] for a in outside))]
+    points = [
+        dict(zip(outside, p, strict=True)) for p in product(*(ordered(axes[a]) for a in outside))
+    ]
     if len(points) > CHARTS:
         points = [{a: rows[0].cell.axes[a] for a in outside}]
     for point in points:

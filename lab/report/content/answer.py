@@ -5,19 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from statistics import median
+from typing import Final
 
 from lab.model.result.document import ComparedValue, Result
 from lab.model.scenario.claim import Bound, Claim, Monotonic, Order, Ratio, Same
 from lab.report.content.figures import axes_text, figure_name, telling
 
+MOST: Final = 12
+"""Most values of the answer's chart."""
+
 Range = tuple[float | None, float | None]
 """Lowest and highest value with which a claim holds; ``None``: no bound on that side."""
+
+
+def answer_values(result: Result) -> list[ComparedValue]:
+    """Return the values of the answer's chart: those with the first one's metric.
+
+    Empty: nothing was measured, or there are too many for one chart.
+    """
+    every = result.answer.values
+    values = [v for v in every if v.metric == every[0].metric]
+    return values if len(values) <= MOST else []
 
 
 def value_names(result: Result, values: Sequence[ComparedValue]) -> list[str]:
     """Return what distinguishes each value: axes of its cell, then its workload and its disk."""
     cells = {cell.id: cell for cell in result.cells}
-    axes = telling([cells[value.cell].axes for value in values])
+    of_cells = {value.cell for value in values} if len(values) > 1 else set(cells)
+    axes = telling([cell.axes for cell in result.cells if cell.id in of_cells])
     several = len({figure_name(v.workload, v.metric) for v in values}) > 1
     names = []
     for value in values:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
+from lab.compile.guest.seeds import draws
 from lab.core.base import Model
-from lab.model.result.document import CellResult, Outcome, Result
+from lab.model.result.document import CellClock, CellResult, Outcome, Result
 from lab.model.result.explanation import Explanation
 from lab.model.result.measurement import Series, SyncSeen
 from lab.model.scenario.claim import Claim, Verdict
 from lab.model.scenario.document import Cell, Source
+from lab.model.scenario.suite import Ending
 
 
 class Evidence(Model):
@@ -31,8 +34,21 @@ class Attempt(Model):
     """Console, kernel messages, and output of the tools."""
 
 
+class PageTest(Model):
+    """A test of a suite: its worst result over all trials."""
+
+    claim: str
+    """Id of the claim that this result decides."""
+    suite: str
+    """Name of its workload."""
+    name: str
+    ending: Ending
+    reason: str
+    seconds: float | None
+
+
 class PageCell(Model):
-    """One cell with its explanations, logs, commands and failures."""
+    """One cell with its explanations, logs, commands, tests and failures."""
 
     result: CellResult
     cell: Cell
@@ -45,7 +61,12 @@ class PageCell(Model):
     """The command that runs this cell again."""
     output: str = ""
     """URL of a file with its commands and raw output, in a site."""
+    tests: tuple[PageTest, ...] = ()
+    """The tests of its suites."""
     failures: tuple[Attempt, ...] = ()
+    """Of a cell that failed: itself and all attempts; failed tests."""
+    attempts: tuple[Attempt, ...] = ()
+    """Earlier attempts at a cell that did not fail."""
 
 
 class Page(Model):
@@ -69,6 +90,15 @@ class Page(Model):
     """One warning about unreadable files, if any."""
     steps: tuple[tuple[str, str], ...] = ()
     """Commands for next steps, each with its purpose."""
+
+    @cached_property
+    def fixed(self) -> frozenset[str]:
+        """Ids of cells in virtual time in which nothing is drawn: each trial gives the same."""
+        return frozenset(
+            c.result.id
+            for c in self.cells
+            if c.result.clock is CellClock.SEALED and not draws(c.cell)
+        )
 
     @property
     def judged(self) -> tuple[Claim, ...]:

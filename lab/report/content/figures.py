@@ -11,6 +11,7 @@ from lab.core.units import format_figure, format_seconds, format_size, format_sp
 from lab.model.result.document import DOUBTS, CellClock, CellMeasurement, CellResult, Result
 from lab.model.scenario.claim import Bound, Claim, matches
 from lab.model.scenario.document import AxisValue
+from lab.plugins.workloads._suites import ENDED
 
 figure: Final = format_figure
 """Formats a value with its unit, by the name of its metric."""
@@ -22,6 +23,9 @@ INSIDE: Final = re.compile(
 
 SHOWN: Final = ("throughput", "iops", "seconds")
 """Metrics that reports show; all are in the JSON."""
+
+TESTS: Final = frozenset(metric.name for metric in ENDED)
+"""Metrics of a suite: its tests by result."""
 
 SMALL: Final = 128 * 1024
 """Requests below this size in bytes show IOPS instead of throughput."""
@@ -169,7 +173,10 @@ class Row:
 
 
 def rows_of(cell: CellResult, claims: Sequence[Claim] = (), *, all_: bool = False) -> list[Row]:
-    """Return the main values of a cell, or all; seconds only if there is no better one."""
+    """Return the main values of a cell, or all; seconds only if there is no better one.
+
+    The numbers of a suite's tests are no main values: `tests_ended` has them.
+    """
     expected = {(p.workload, p.metric): p.value for p in cell.predictions}
     found = {(m.workload, m.metric): m for m in cell.measurements}
     figures = {key: m.median for key, m in found.items()} or expected
@@ -189,11 +196,23 @@ def rows_of(cell: CellResult, claims: Sequence[Claim] = (), *, all_: bool = Fals
     ]
 
 
+def tests_ended(cell: CellResult) -> dict[str, str]:
+    """Return how the tests of each suite ended, by workload: ``4 passed, 2 failed``."""
+    counts: dict[str, dict[str, float]] = {}
+    for m in cell.measurements:
+        counts.setdefault(m.workload, {})[m.metric] = m.median
+    return {
+        workload: ", ".join(f"{own[m.name]:g} {m.name}" for m in ENDED if own[m.name])
+        for workload, own in counts.items()
+        if own.keys() >= TESTS
+    }
+
+
 def _metrics(figures: Mapping[tuple[str, str], float], workload: str, *, all_: bool) -> list[str]:
     """Return throughput or IOPS, else seconds, else the tool's own metrics."""
     own = [m for w, m in figures if w == workload]
-    if all_:
-        return own
+    if all_ or set(own) >= TESTS:
+        return own if all_ else []
     best = [m for m in own if m in SHOWN[:2] and m == _spoken(figures, workload)]
     return best or [m for m in own if m in SHOWN] or own
 

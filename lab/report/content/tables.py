@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from lab.core.base import Model
 from lab.core.units import format_amount, format_seconds, format_speed
 from lab.model.result.document import CellResult, Outcome
+from lab.model.scenario.suite import Ending
 from lab.report.content.document import Page
 from lab.report.content.figures import (
+    SHOWN,
     Row,
     axes_text,
     axis_heads,
@@ -21,7 +24,19 @@ from lab.report.content.figures import (
     percent,
     rows_of,
     telling,
+    tests_ended,
 )
+
+TEST_MARKS: Final[Mapping[Ending, str]] = {
+    "failed": "✗",
+    "unfinished": "?",
+    "not_run": "–",
+    "skipped": "–",
+    "passed": "✓",
+}
+"""Marks of a test's results, the worst first."""
+BESIDE: Final = "also measured"
+_LATENCIES: Final = {"latency": "latency mean", "clat_p99": "p99"}
 
 
 class Column(Model):
@@ -58,16 +73,16 @@ def figures_table(page: Page) -> Table:
     for cell in page.result.cells:
         own = [axis_value(a, cell.axes[a]) for a in axes]
         rows = rows_of(cell, page.judged) if cell.measurements else []
-        if not rows:
-            lines.append(Line(values=(*own, "–", cell.outcome.value, *[""] * 5), style="doubted"))
-        lines += [_line(own, row) for row in rows]
-    heads = ["measured", "trials", "from – to", "predicted", "off theory", "published"]
+        if not rows and not tests_ended(cell):
+            lines.append(Line(values=(*own, "–", cell.outcome.value, *[""] * 6), style="doubted"))
+        lines += [_line(own, row, _others(cell, row)) for row in rows]
+    heads = ["measured", "trials", "from – to", "predicted", "off theory", "published", BESIDE]
     return _filled(
         Table(
             columns=columns([*axis_heads(axes), "workload"], heads),
             rows=tuple(lines),
-            caption="Medians of the trials with their 95% intervals. Each cell below has its other"
-            " metrics.",
+            caption="Medians of the trials with their 95% intervals; without one, the interval is"
+            " unknown or the value is always the same. Each cell below has its other metrics.",
         )
     )
 
@@ -81,7 +96,15 @@ def _filled(table: Table) -> Table:
     )
 
 
-def _line(own: Sequence[str], row: Row) -> Line:
+def _others(cell: CellResult, row: Row) -> str:
+    """Return throughput, IOPS and latency that are not the main value of a workload."""
+    found = {m.metric: m.median for m in cell.measurements if m.workload == row.workload}
+    said = [figure(m, found[m]) for m in SHOWN[:2] if m in found and m != row.metric]
+    said += [f"{words} {figure(m, found[m])}" for m, words in _LATENCIES.items() if m in found]
+    return ", ".join(said) if row.metric in SHOWN[:2] else ""
+
+
+def _line(own: Sequence[str], row: Row, others: str) -> Line:
     name = figure_name(row.workload, row.metric)
     metric = row.metric
 
@@ -95,10 +118,39 @@ def _line(own: Sequence[str], row: Row) -> Line:
         span = f"{say(low)} – {say(high)}" if say(low) != say(high) else ""
     measured = say(row.measured) + (" ?" if row.doubted else "")
     off = "" if row.off is None else percent(row.off)
-    return Line(
-        values=(*own, name, measured, trials, span, say(row.predicted), off, say(row.published)),
-        style="doubted" if row.doubted else "",
-    )
+    found = (measured, trials, span, say(row.predicted), off, say(row.published), others)
+    return Line(values=(*own, name, *found), style="doubted" if row.doubted else "")
+
+
+def tests_table(page: Page) -> Table:
+    """Return the tests of all suites with their results, the worst first."""
+    labels = {cell.result.id: axes_text(cell.result.axes) for cell in page.cells}
+    tests = [(cell, test) for cell in page.cells for test in cell.tests]
+    several = len({test.suite for _, test in tests}) > 1
+    counts = Counter(test.ending for _, test in tests)
+    said = ", ".join(f"{counts[e]} {_words(e)}" for e in TEST_MARKS if counts[e])
+    lines = [
+        Line(
+            values=(
+                f"{TEST_MARKS[test.ending]} {_words(test.ending)}",
+                test.suite if several else "",
+                test.name,
+                labels[cell.result.id] if len(page.cells) > 1 else "",
+                test.reason,
+                "" if test.seconds is None else format_seconds(test.seconds),
+            ),
+            style=f"test-{test.ending}",
+        )
+        for ending in TEST_MARKS
+        for cell, test in tests
+        if test.ending == ending
+    ]
+    heads = columns(["result", "suite", "test", "cell", "reason"], ["time"])
+    return _filled(Table(columns=heads, rows=tuple(lines), caption=f"{len(tests)} tests: {said}."))
+
+
+def _words(ending: Ending) -> str:
+    return ending.replace("_", " ")
 
 
 def metrics_table(cell: CellResult) -> Table:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lab import __version__
 from lab.analysis.answer import verdict_counts
 from lab.core.printable import printable
-from lab.model.result.document import Outcome, Result, RunState
+from lab.model.result.document import ClaimResult, Outcome, Result, RunState
 from lab.model.scenario.claim import Claim, Verdict
 from lab.report.charts.answer import answer_chart
 from lab.report.charts.cells import cell_charts, shown_cells
@@ -28,6 +28,7 @@ from lab.report.content.tables import (
     members_table,
     metrics_table,
     series_table,
+    tests_table,
     time_of,
 )
 
@@ -41,6 +42,8 @@ MARKS: Final = {
     Verdict.NOT_TESTED: "–",
 }
 """Marks next to words and colours, for readers who see no colours."""
+BYTES: Final = "Bytes that the guest's kernel counted on each disk."
+SPEED: Final = "Speed over time is from the logs of the workloads' tools."
 WORST: Final = (Verdict.REFUTED, Verdict.INCONCLUSIVE, Verdict.NOT_TESTED, Verdict.HOLDS)
 
 
@@ -51,25 +54,30 @@ def run_page(page: Page, *, index: str = "") -> str:
     these = f"those with {shared} are here" if shared else f"{len(shown_here)} of them are here"
     fewer = f"{len(page.cells)} cells are too many for charts of their own: {these}."
     failures = [(_label(c), c.failures) for c in page.cells if c.failures]
+    tests = {test.claim for cell in page.cells for test in cell.tests}
+    shown = [claim for claim in result.claims if claim.id not in tests]
+    series = series_table(page)
     return render(
         "run.html.j2",
         page=page,
         index=index,
         started=when(result.run.started),
         where=where(result),
-        answer=[INSIDE.sub("\N{NO-BREAK SPACE}", s) for s in result.answer.sentences],
+        answer=[*map(_tied, result.answer.sentences)],
         answer_chart=drawn(_first(page)),
         caveats=[*caveats(result)],
-        counts=verdict_counts(result.claims),
+        counts=verdict_counts(shown),
         mood=mood(result),
         source=_source(page),
-        claims=[*_claims(result, page.claims)],
+        claims=[*_claims(shown, page.claims)],
+        tests=tests_table(page) if tests else None,
         charts=drawn((*value_charts(page), *latency_charts(page))),
         cell_charts=drawn(cell_charts(page)),
+        note=BYTES + (f" {SPEED}" if series.rows else ""),
         fewer=fewer if len(shown_here) < len(page.cells) else "",
         figures=figures_table(page),
         members=members_table(page),
-        series=series_table(page),
+        series=series,
         trust=[
             *reliability(result, claims=page.claims, notes=page.notes, overrides=page.overrides),
             *_grounds(result),
@@ -173,20 +181,25 @@ def _source(page: Page) -> dict[str, str]:
     return {"title": source.title, "link": link, "rest": ", ".join(filter(None, rest))}
 
 
-def _claims(result: Result, claims: Sequence[Claim]) -> Iterator[dict[str, str]]:
+def _tied(text: str) -> str:
+    """Return a text in which no line ends inside a value."""
+    return INSIDE.sub("\N{NO-BREAK SPACE}", text)
+
+
+def _claims(found: Sequence[ClaimResult], claims: Sequence[Claim]) -> Iterator[dict[str, str]]:
     made = {claim.id: claim for claim in claims}
-    for claim in result.claims:
+    for claim in found:
         text = made.get(claim.id)
         yield {
             "id": claim.id,
             "verdict": claim.verdict.value,
             "mark": MARKS[claim.verdict],
             "words": claim.verdict.value.replace("_", " "),
-            "says": " ".join(claim.says.split()),
-            "reason": claim.reason,
+            "says": _tied(" ".join(claim.says.split())),
+            "reason": _tied(claim.reason),
             "measured": claim_figure(text, claim.measured),
             "published": claim_figure(text, claim.published),
-            "expected": claim.expected or "",
+            "expected": _tied(claim.expected or ""),
             "ours": "yes" if text and text.ours else "",
             "quote": " ".join(((text and text.quote) or "").split()),
             "why": " ".join(((text and text.why) or "").split()),
@@ -218,4 +231,5 @@ def _cell(cell: PageCell) -> dict[str, Any]:
         "explanations": cell.explanations,
         "checks": checks_table(cell.result),
         "commands": cell.commands,
+        "attempts": cell.attempts,
     }

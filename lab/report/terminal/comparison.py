@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -18,10 +18,12 @@ from lab.model.result.comparison import (
     Comparison,
     Difference,
     FigureChange,
+    TestsCompared,
 )
 from lab.model.result.history import BranchDifference, ChangePoint, History, Point
 from lab.model.result.noise import NoiseFloor
 from lab.model.result.reproduction import CellState, ReproducedCell
+from lab.model.scenario.claim import Verdict
 from lab.report.content.figures import SHOWN, axis_value, figure
 from lab.report.content.plain_table import plain_table
 
@@ -44,7 +46,7 @@ def comparison_page(found: Comparison) -> RenderableType:
         for row in rows:
             table.add_row(_name(cell), *row)
         notes += [f"{_name(cell)}: {doubt}" for doubt in cell.doubts]
-    parts.append(table)
+    parts += [table] * bool(table.rows)
     parts += [
         Text(f"{_name(c)}: the models repeat {c.fidelity:.1%} of what the real disks do.")
         for c in found.cells
@@ -55,12 +57,35 @@ def comparison_page(found: Comparison) -> RenderableType:
     for which, only in (("first", found.only_first), ("second", found.only_second)):
         if only:
             parts.append(Text(f"Only in the {which} run: {', '.join(only)}"))
+    tests = set(found.tests.both) if found.tests else set()
     for claim in found.claims:
-        first, second = (v.value.replace("_", " ") for v in (claim.first, claim.second))
-        parts.append(Text(f"{claim.id}: {first} → {second}", style="bold"))
-    parts.append(Text(_summary(found)))
+        verdicts = (claim.first, claim.second)
+        words = [_ENDED[v] if claim.id in tests else v.value.replace("_", " ") for v in verdicts]
+        parts.append(Text(f"{claim.id}: {' → '.join(words)}", style="bold"))
+    if found.tests:
+        parts += _tests(found.tests, sum(claim.id in tests for claim in found.claims))
+    if any(cell.figures for cell in found.cells) or not found.tests:
+        parts.append(Text(_summary(found)))
     parts += [Text(line) for line in _agreement(found.agreement)]
     return Group(*parts)
+
+
+_ENDED: Mapping[Verdict, str] = {
+    Verdict.HOLDS: "passed",
+    Verdict.REFUTED: "failed",
+    Verdict.INCONCLUSIVE: "unfinished",
+    Verdict.NOT_TESTED: "not run",
+}
+"""Results of a suite's tests."""
+
+
+def _tests(found: TestsCompared, changed: int) -> Iterator[RenderableType]:
+    """Yield the tests in one run alone, and the number of those that changed."""
+    for which, only in (("first", found.only_first), ("second", found.only_second)):
+        if only:
+            yield Text(f"Tests only in the {which} run: {', '.join(only)}")
+    count = len(found.both)
+    yield Text(f"Of {count} tests in both runs {changed or 'none'} changed.")
 
 
 def cell_lines(cell: ReproducedCell, *, stored: str = "stored", here: str) -> list[str]:

@@ -35,6 +35,7 @@ from lab.report.content.figures import (
     rows_of,
     spread,
     telling,
+    tests_ended,
 )
 from lab.report.content.reliability import caveats, reliability
 from lab.report.terminal.summary import Overview, overview
@@ -99,14 +100,17 @@ def result_page(
     notes: str = "",
     overrides: Sequence[str] = (),
     whole: bool = True,
+    height: int | None = None,
 ) -> RenderableType:
-    """Return question, answer, cells, verdicts and notes."""
+    """Return question, answer, cells, verdicts and notes; with ``height``, as much of them as fits
+    into so many lines."""
     parts: list[RenderableType] = [Text(title, style="bold")]
     if question:
         parts.append(Padding(_text(question.strip()), (0, 2)))
     if measured:
         parts.append(_answer([*result.answer.sentences, *caveats(result)]))
         parts.append(AnswerBars(result))
+    top = Group(*parts)
     parts.append(Text())
     rows = [rows_of(cell, judged(result, claims)) for cell in result.cells]
     if whole or not measured or sum(map(len, rows)) <= FIGURES:
@@ -115,13 +119,53 @@ def result_page(
         parts.append(Summed(overview(result.cells, rows)))
     if not measured:
         return Unparted(Group(*parts))
-    parts += _unfinished(result.cells, whole=whole)
+    values = Group(*parts[-2:])
+    unfinished = list(_unfinished(result.cells, whole=whole))
+    parts += unfinished
+    if height is not None:
+        said = " ".join(result.answer.sentences)
+        names, reasons = (
+            Group(*_claims(result.claims, said, whole=False, reasons=r)) for r in (False, True)
+        )
+        always = (top, Group(*unfinished))
+        return Unparted(OneScreen(always, values, names, reasons, _where(result), height))
     parts += _claims(result.claims, " ".join(result.answer.sentences), whole=whole)
     points = list(reliability(result, claims=claims, notes=notes, overrides=overrides))
     parts += [Text()] * bool(points)
     parts += [_point(*(point if whole else _short(*point))) for point in points]
     parts.append(_where(result))
     return Unparted(Group(*parts))
+
+
+@dataclass(frozen=True, slots=True)
+class OneScreen:
+    """A result in at most ``height`` lines, as long as question, answer and verdicts fit."""
+
+    always: Sequence[RenderableType]
+    values: RenderableType
+    verdicts: RenderableType
+    """Names of the claims by verdict."""
+    reasons: RenderableType
+    """The claims with the reasons of their verdicts."""
+    where: RenderableType
+    height: int
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render values and reasons if they fit, the values first."""
+        always, values, verdicts, reasons, where = (
+            [line for part in parts for line in console.render_lines(part, options, pad=False)]
+            for parts in (
+                self.always,
+                *([p] for p in (self.values, self.verdicts, self.reasons, self.where)),
+            )
+        )
+        room = self.height - len(always) - len(verdicts) - len(where)
+        shown = values if len(values) <= room else []
+        room -= len(shown)
+        chosen = reasons if len(reasons) - len(verdicts) <= room else verdicts
+        for line in (*always, *shown, *chosen, *where):
+            yield from line
+            yield Segment.line()
 
 
 def abridged(result: Result, *, notes: str = "", overrides: Sequence[str] = ()) -> bool:
@@ -225,6 +269,10 @@ class Cells:
     def _lines(
         self, cell: CellResult, rows: Sequence[Row], heads: Sequence[str]
     ) -> Iterator[list[str]]:
+        for workload, ended in tests_ended(cell).items():
+            yield [workload, ended, *[""] * (len(heads) - 1)]
+        if tests_ended(cell) and not rows:
+            return
         if not rows or (self.measured and not cell.measurements):
             ended = "to come" if cell.pending else cell.outcome.value
             words = ended if self.measured else "theory cannot say"
@@ -310,13 +358,15 @@ def _unfinished(cells: Sequence[CellResult], *, whole: bool) -> Iterator[Rendera
         yield _text(f"and {len(found) - len(shown)} more cells did not finish", "yellow")
 
 
-def _claims(claims: Sequence[ClaimResult], said: str, *, whole: bool) -> Iterator[RenderableType]:
+def _claims(
+    claims: Sequence[ClaimResult], said: str, *, whole: bool, reasons: bool = True
+) -> Iterator[RenderableType]:
     """Yield claims with verdict and reason; if there are too many, only names of those that
-    hold."""
+    hold. Without ``reasons``: names alone."""
     if not claims:
         return
     yield Text()
-    shown = list(claims)
+    shown = list(claims) if reasons else []
     if not whole and len(shown) > CLAIMS:
         open_ = (Verdict.REFUTED, Verdict.INCONCLUSIVE)
         first = [c for verdict in open_ for c in claims if c.verdict is verdict]
@@ -405,8 +455,18 @@ def _where(result: Result) -> RenderableType:
     return _text(f"\n{done} of {len(result.cells)} cells done, under {where}.", "dim")
 
 
-def next_steps(steps: Sequence[tuple[str, str]], directory: str) -> RenderableType:
-    """Return the run's directory and the next commands, one per line, to be printed unwrapped."""
+def next_steps(
+    steps: Sequence[tuple[str, str]], directory: str, *, short: bool = False
+) -> RenderableType:
+    """Return the run's directory and the next commands, one per line, to be printed unwrapped.
+
+    ``short``: the first two commands, each with its purpose in its line.
+    """
+    if short:
+        pairs = steps[:2]
+        width = max((cell_len(command) for command, _ in pairs), default=0)
+        found = [Text(f"{c:<{width}}  ").append(w, style="dim") for c, w in pairs]
+        return Text("\n").join(found)
     lines = [Text(f"Kept in {directory}", style="dim")]
     for command, what in steps:
         lines += [Text(f"{what}:", style="dim"), Text(f"  {command}")]
