@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Final
 
+from lab.compile.guest.disturbance import HANGS, disturbance
 from lab.compile.guest.seeds import addresses
 from lab.core.errors import InputError
 from lab.md.steps.verify import SUPERBLOCKS
@@ -242,11 +243,12 @@ class _Builder:
     """Number of each disk in the driver's table, by serial."""
     _running: list[str] = field(default_factory=list)
     _seed: int = 1
+    _disturb: bool = False
 
     def add(self, number: int, step: Step) -> None:
         match step:
             case SealDisks():  # 0 is the root file system's disk
-                self._seed = step.seed
+                self._seed, self._disturb = step.seed, step.disturb
                 self._slots = {disk.serial: n for n, disk in enumerate(step.disks, 1)}
             case GuestCommand():
                 self._command(number, step.script, step.timeout)
@@ -302,6 +304,8 @@ class _Builder:
         for lines, limit in zip(self._boots, self._limits, strict=True):
             within = [line.replace(" LIMIT ", f" {limit:.0f} ", 1) for line in lines]
             drawn = addresses(self._seed)
+            if self._disturb:
+                drawn = disturbance(self._seed, limit + HANGS) + drawn
             texts.append(FUNCTIONS + drawn + "\n".join([*within, "exit 0"]) + "\n")
         return Programs(
             items=tuple(self._items),
