@@ -31,16 +31,20 @@ struct lab_late {
 	struct request *rq;
 };
 
-/* An entry of the log of requests: drive/requests.py reads it. */
+/* An entry of the log of requests; drive/requests.py reads it. */
 struct lab_seen {
 	u64 when;		/* ns of the guest's clock */
 	u64 sector;
 	u32 bytes;
-	u32 flags;		/* of the request: REQ_OP_MASK, REQ_FUA and so on */
-	u16 disk;
+	u16 disk;		/* number in the table */
 	u16 tag;
-	u32 event;		/* D: issued, R: received late by the disk, C: completed, E: failed */
+	u8 event;		/* D: issued, R: received late by the disk, C: completed, E: failed */
+	u8 op;			/* enum lab_op */
+	u16 flags;		/* enum lab_seen_flags */
+	u32 reserved;
 };
+
+enum lab_seen_flags { LAB_SEEN_FUA = 1, LAB_SEEN_SYNC = 2, LAB_SEEN_META = 4, LAB_SEEN_AHEAD = 8 };
 
 #define LAB_SEEN	(1u << 16)	/* of more entries the last ones are kept */
 #define LAB_LATES	1024		/* most requests that are late at once */
@@ -58,7 +62,7 @@ static u64 lab_away;		/* for how many nanoseconds the thread is to take the CPU 
 /* --- log of requests ------------------------------------------------------------------------------- */
 
 /* Called with the lock. */
-static void lab_see(u32 event, struct request *rq)
+static void lab_see(u8 event, struct request *rq)
 {
 	struct lab_disk *d = rq->q->queuedata;
 	struct lab_seen *seen;
@@ -69,10 +73,12 @@ static void lab_see(u32 event, struct request *rq)
 	seen->when = ktime_get_ns();
 	seen->sector = blk_rq_pos(rq);
 	seen->bytes = blk_rq_bytes(rq);
-	seen->flags = (__force u32)rq->cmd_flags;
 	seen->disk = d - disks;
 	seen->tag = rq->tag;
 	seen->event = event;
+	seen->op = lab_op_of(rq);
+	seen->flags = (rq->cmd_flags & REQ_FUA ? LAB_SEEN_FUA : 0) | (rq->cmd_flags & REQ_SYNC ? LAB_SEEN_SYNC : 0) |
+		(rq->cmd_flags & REQ_META ? LAB_SEEN_META : 0) | (rq->cmd_flags & REQ_RAHEAD ? LAB_SEEN_AHEAD : 0);
 }
 
 static void lab_hunt_end(struct request *rq, blk_status_t status)

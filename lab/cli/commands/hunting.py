@@ -1,8 +1,10 @@
-"""``lab hunt``."""
+"""``lab hunt`` and ``lab debug``."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -173,8 +175,6 @@ def _with_commands(hunting: Hunting, name: str, sets: list[str], seeds: int) -> 
 
 
 def _print(found: Hunt) -> None:
-    from pathlib import Path
-
     lines = []
     if found.found is None:
         tried = found.last - found.first + 1
@@ -194,3 +194,151 @@ def _print(found: Hunt) -> None:
         lines += [f"  {command}" for command in found.again]
     lines += ["Continue with:", f"  {found.more}", f"The run is in {home(Path(found.directory))}"]
     sys.stdout.write("\n".join(lines) + "\n")
+
+
+@app.command(rich_help_panel=RUN)
+def debug(
+    at: Annotated[
+        str,
+        typer.Option(
+            "--at",
+            metavar="TIME",
+            help="Time of the guest's clock, as in the kernel's messages: 12.3s.",
+            show_default=False,
+        ),
+    ],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="A run: its id or the beginning of it, its directory, 'last' or a scenario.",
+            autocompletion=completion.run_names,
+        ),
+    ] = "last",
+    cell: Annotated[
+        str | None,
+        typer.Option(
+            "--cell",
+            metavar="ID",
+            help="The cell, by its id. Required if the run has several.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed",
+            metavar="N",
+            min=1,
+            max=LARGEST,
+            help="The trial with this seed. Without it, the cell's first one.",
+            show_default=False,
+        ),
+    ] = None,
+    requests: Annotated[
+        Path | None,
+        typer.Option(
+            "--requests",
+            metavar="FILE",
+            help="Write each request to a disk: issued, received, completed.",
+            show_default=False,
+        ),
+    ] = None,
+    core: Annotated[
+        Path | None,
+        typer.Option(
+            "--core",
+            metavar="FILE",
+            help="Write the guest's memory as an ELF file, for gdb and crash.",
+            show_default=False,
+        ),
+    ] = None,
+    gdb: Annotated[
+        bool,
+        typer.Option("--gdb", help="Keep the stopped guest, and print the command for gdb."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a stored sealed cell again up to a time of its guest's clock, and stop it there.
+
+    Prints the last messages of the kernel before the stop. A cell that was disturbed is the same
+    up to the stop. In another one the log of requests takes instructions, about 0.1
+    microseconds for each request, so its times differ by so much.
+
+    Only the guest's first boot is stopped: the clock begins anew after a power cut.
+
+    Examples:
+        lab debug faults --at 12.3s
+        lab debug last --cell base-0123abcd --at 4.056656s --requests requests.txt --core core
+        lab debug last --at 4.05s --gdb
+    """
+    from lab.core.errors import EXIT_DONE, InputError
+    from lab.core.units import parse_seconds
+    from lab.run import debug as debugging
+    from lab.run import reproduce as reproducing
+    from lab.run.options import RunOptions
+    from lab.store import runs as store
+
+    try:
+        nanoseconds = round(parse_seconds(at) * 1e9)
+    except ValueError as error:
+        raise InputError(f"--at {at}: {error}") from error
+    source = reproducing.source_of(name, store.find)
+    known = {stored.id: stored.cell for stored in source.about.cells}
+    if cell is None and len(known) > 1:
+        raise InputError(f"'{source.id}' has several cells: name one with --cell: {_some(known)}")
+    chosen = cell if cell is not None else next(iter(known), "")
+    if chosen not in known:
+        raise InputError(f"--cell: '{chosen}' is no cell of '{source.id}': it has {_some(known)}")
+    one = known[chosen]
+    stored = source.cells.get(chosen)
+    finished = {chosen} & set(source.cells)
+    note = _note if not as_json else lambda _text: None
+    executor = reproducing.executor_of(source, RunOptions(), lambda _guest, _event: None, note)
+    found = debugging.debug(
+        source.id,
+        one,
+        seed if seed is not None else one.seed,
+        debugging.stored_log(one, dict(stored.raw)) if stored else "",
+        executor.place(one.guest, lambda text, _part: note(text)),
+        debugging.Wanted(
+            nanoseconds=nanoseconds,
+            log=requests.absolute() if requests else None,
+            core=core.absolute() if core else None,
+            gdb=_gdb if gdb else None,
+        ),
+        cold=bool(finished) and reproducing.booted(source, finished),
+        say=note,
+    )
+    if as_json:
+        print_json(found.model_dump(mode="json", by_alias=True))
+        raise typer.Exit(EXIT_DONE)
+    lines = found.kernel.rstrip().splitlines()[-15:]
+    if found.same is not None:
+        words = {True: "the same as", False: "NOT the same as"}[found.same]
+        lines.append(f"The kernel's messages so far are {words} in the stored run.")
+    forgotten = f", and {found.forgotten} earlier ones were not kept" if found.forgotten else ""
+    if found.log:
+        lines.append(f"{found.events} events of requests are in {found.log}{forgotten}")
+    if found.core:
+        lines.append(f"The guest's memory is in {found.core}")
+    lines.append(f"stopped at {found.seconds:.9f} s")
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _some(names: Iterable[str]) -> str:
+    known = list(names)
+    more = f" and {len(known) - 8} more" if len(known) > 8 else ""
+    return ", ".join(known[:8]) + more
+
+
+def _note(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+def _gdb(socket: Path) -> None:
+    sys.stderr.write(
+        "The guest stays stopped until gdb's `kill`, or Ctrl-C here. Addresses are not random; the"
+        " kernel's symbols are in Debian's package linux-image-VERSION-dbg:\n"
+        f"  gdb -ex 'target remote {socket}' vmlinux\n"
+    )

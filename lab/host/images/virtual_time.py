@@ -32,7 +32,7 @@ BUILT_FROM: Final = (
 )
 PLAIN: Final = ("initramfs", "lab_disk.ko")
 HUNTED: Final = ("initramfs-hunt", "lab_hunt.ko")
-"""The same for guests that `lab hunt` disturbs."""
+"""The same for guests that `lab hunt` disturbs or `lab debug` stops."""
 BOOT_FILES: Final = (*PLAIN, *HUNTED)
 FIRMWARE: Final = ("bios-256k.bin", "linuxboot_dma.bin", "kvmvapic.bin")
 """Firmware that QEMU runs in such a guest before its kernel."""
@@ -45,9 +45,14 @@ MAKING: Final = 3600.0
 Say = Callable[[str, float | None], None]
 
 
-def prepare(guest: Guest, image: Image, say: Say = lambda _what, _part: None) -> SealedKit:
+def prepare(
+    guest: Guest, image: Image, say: Say = lambda _what, _part: None, *, stops: bool = False
+) -> SealedKit:
     """Return the kit of a guest; make it if missing. ``InputError``: no virtual time with this
-    image."""
+    image.
+
+    ``stops``: the guest can be stopped at a time of its clock.
+    """
     if image.kernel is None:
         raise InputError(
             f"guest.clock: virtual time needs an image with a separate kernel, and '{image.name}'"
@@ -56,7 +61,7 @@ def prepare(guest: Guest, image: Image, say: Say = lambda _what, _part: None) ->
     files.make_directory(paths.sealed())
     base = _base(image, say)
     boot = _boot_files(image, say)
-    initramfs, driver = HUNTED if guest.disturb else PLAIN
+    initramfs, driver = HUNTED if guest.disturb or stops else PLAIN
     emulator = accelerator.emulator()
     return SealedKit(
         emulator=emulator,

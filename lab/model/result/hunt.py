@@ -71,3 +71,26 @@ class Hunt(Model):
     """Commands that repeat the finding."""
     more: str = ""
     """Command that continues with the next seed."""
+
+
+class Debugged(Model):
+    """A sealed cell that ran again up to a time, as ``lab debug --json`` prints it."""
+
+    run: str
+    seed: int
+    seconds: float
+    """Time of the guest's clock at which it stopped."""
+    events: int
+    """Events in the log of requests."""
+    forgotten: int
+    """Earlier events that the driver did not keep."""
+    log: str | None
+    """File with the log of requests."""
+    core: str | None
+    """File with the guest's memory."""
+    same: bool | None
+    """Whether the stored run's kernel messages begin with those so far; ``None``: it has none."""
+    kernel: str
+    """Kernel messages so far."""
+    output: str
+    """Output of the guest's commands so far."""
