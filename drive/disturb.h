@@ -26,13 +26,14 @@ typedef uint32_t u32;
 #define LAB_DISTURB_LEAST	10
 #define LAB_DISTURB_LATE	14	/* the largest delay of a request is 2^14 to 2^24 ns, by the seed */
 #define LAB_DISTURB_LATES	11
-#define LAB_DISTURB_APART	19	/* the largest time between two points is 2^19 to 2^22 ns */
-#define LAB_DISTURB_APARTS	4
+#define LAB_DISTURB_SOON	13	/* the largest time from a request's end to a point is 2^13 to 2^16 ns */
+#define LAB_DISTURB_SOONS	4
+#define LAB_DISTURB_APART	22	/* the largest time between two points: 4 ms */
 #define LAB_DISTURB_AWAY	22	/* longest time without CPU: 4 ms */
 
 struct lab_disturb {
 	u64 requests, points;	/* states of two independent sequences */
-	u32 late, apart;	/* exponents of the largest delay, and of the largest time between points */
+	u32 late, soon;		/* exponents of the largest delay, and of the largest time to a point */
 };
 
 /* Returns the next number of a sequence: splitmix64 (G. Steele et al., OOPSLA 2014). */
@@ -59,7 +60,7 @@ static inline void lab_disturb_init(struct lab_disturb *d, u64 seed)
 	d->requests = seed;
 	d->points = ~seed;
 	d->late = LAB_DISTURB_LATE + (u32)lab_disturb_draw(&d->requests) % LAB_DISTURB_LATES;
-	d->apart = LAB_DISTURB_APART + (u32)lab_disturb_draw(&d->points) % LAB_DISTURB_APARTS;
+	d->soon = LAB_DISTURB_SOON + (u32)lab_disturb_draw(&d->points) % LAB_DISTURB_SOONS;
 }
 
 /* Returns how late the disk receives the next request, in nanoseconds. Half of the requests are not late. */
@@ -73,7 +74,18 @@ static inline u64 lab_disturb_late(struct lab_disturb *d)
 /* Returns nanoseconds until the next point, at which the running thread is preempted. */
 static inline u64 lab_disturb_apart(struct lab_disturb *d)
 {
-	return lab_disturb_span(&d->points, d->apart);
+	return lab_disturb_span(&d->points, LAB_DISTURB_APART);
+}
+
+/*
+ * Returns nanoseconds from a request's end to the next point, which is then that early; 0: it stays where it is.
+ * After a request's end threads wake up and run.
+ */
+static inline u64 lab_disturb_soon(struct lab_disturb *d)
+{
+	u64 span = lab_disturb_span(&d->points, d->soon);
+
+	return lab_disturb_draw(&d->points) % 4 ? span : 0;
 }
 
 /* Returns for how many nanoseconds all threads lose the CPU at a point, while disks go on; mostly 0. */

@@ -5,6 +5,8 @@
  *
  * It is a module of its own with the same name, so that all other guests keep the very bytes of their lab_disk.
  */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt	/* as in lab_disk.c */
+
 #include <linux/blk-mq.h>
 #include <linux/blkdev.h>
 #include <linux/cpu.h>
@@ -84,9 +86,13 @@ static void lab_see(u8 event, struct request *rq)
 static void lab_hunt_end(struct request *rq, blk_status_t status)
 {
 	unsigned long flags;
+	u64 soon;
 
 	spin_lock_irqsave(&lab_lock, flags);
 	lab_see(status ? 'E' : 'C', rq);
+	soon = disturbed ? lab_disturb_soon(&disturb) : 0;
+	if (soon)
+		hrtimer_start(&lab_point_timer, ns_to_ktime(ktime_get_ns() + soon), HRTIMER_MODE_ABS_HARD);
 	spin_unlock_irqrestore(&lab_lock, flags);
 	blk_mq_end_request(rq, status);
 }
