@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
+import struct
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from drive import requests
 from lab.analysis.findings import CONSOLE, findings
 from lab.compile.cell.procedure import cell_procedure
 from lab.compile.guest.disturbance import NEVER, disturbance
@@ -25,6 +26,7 @@ from lab.model.execution.procedure import Procedure
 from lab.model.result.document import CellClock, Outcome
 from lab.model.result.hunt import FindingKind
 from lab.model.scenario.document import Cell
+from lab.run import debug as debugging
 from lab.run.hunt import SETS, Hunting, HuntOptions, rounds
 from lab.run.options import RunOptions
 from lab.run.preparation.platforms import Platform
@@ -64,7 +66,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def drawn(program: Path, seed: int, count: int) -> tuple[list[int], list[list[int]]]:
-    """Return the exponents, and for each number the delay, the time away and the time apart."""
+    """Return exponents, and rows: delay, time away, time apart, time from an end to a point."""
     done = subprocess.run(
         [program, str(seed), str(count)], capture_output=True, text=True, check=True, timeout=60
     )
@@ -73,32 +75,30 @@ def drawn(program: Path, seed: int, count: int) -> tuple[list[int], list[list[in
 
 
 RECORDED: Mapping[int, tuple[list[int], list[list[int]]]] = {
-    1: ([20, 20], [[0, 0, 3771], [3728, 0, 1682], [2047, 0, 245090], [0, 0, 20025]]),
-    2: (
-        [19, 20],
-        [[280080, 0, 503883], [17018, 0, 1009635], [0, 2125847, 9610], [1966, 0, 835762]],
-    ),
-    200: ([16, 21], [[0, 0, 30128], [0, 0, 15761], [3219, 0, 86177], [0, 0, 174595]]),
+    1: ([20, 14], [[0, 0, 218811, 3093], [3728, 0, 751376, 0], [2047, 0, 3658571, 1896]]),
+    2: ([19, 14], [[280080, 0, 110667, 15106], [17018, 0, 354855, 9610], [0, 0, 3809, 0]]),
+    200: ([16, 15], [[0, 0, 3372464, 1574], [0, 1425, 3460, 20641], [3219, 15653, 1116, 0]]),
 }
 """A change of these numbers makes every seed another one."""
 
 
 @pytest.mark.parametrize("seed", [1, 2, 200])
 def test_a_seed_has_the_recorded_numbers(program: Path, seed: int) -> None:
-    assert drawn(program, seed, 4) == RECORDED[seed]
+    assert drawn(program, seed, 3) == RECORDED[seed]
 
 
 def test_seeds_differ_and_stay_in_their_ranges(program: Path) -> None:
     many = {seed: drawn(program, seed, 400) for seed in range(1, 41)}
     assert len({json.dumps(one) for one in many.values()}) == len(many)
     assert {head[0] for head, _ in many.values()} == set(range(14, 25))
-    assert {head[1] for head, _ in many.values()} == set(range(19, 23))
-    for (late, apart), rows in many.values():
+    assert {head[1] for head, _ in many.values()} == set(range(13, 17))
+    for (late, soon), rows in many.values():
         delays = [row[0] for row in rows if row[0]]
         assert 150 < len(delays) < 250, "half of the requests are late"
         assert min(delays) >= 1 << 10
         assert 1 << (late - 1) <= max(delays) < 1 << late
-        assert all(1 << 10 <= row[2] < 1 << apart for row in rows)
+        assert all(1 << 10 <= row[2] < 1 << 22 for row in rows)
+        assert all(row[3] < 1 << soon for row in rows)
         away = [row[1] for row in rows if row[1]]
         assert 60 < len(away) < 140, "a quarter of the points takes the CPU away"
         assert max(away) < 1 << 22
@@ -433,4 +433,98 @@ def test_the_limit_of_guests_is_kept(tmp_path: Path, shrink: int) -> None:
     hunting.shrink(played, RunOptions())
     assert len(played.ran) - before <= shrink
     assert hunting.smaller is not None
-    assert shutil.which("gcc")
+
+
+# --- lab debug ------------------------------------------------------------------------------------
+
+
+def entry(when: int, tag: int, event: bytes, operation: int, flags: int = 0) -> bytes:
+    """One entry as the driver writes it: 4 KiB at sector 2048 of the second disk."""
+    return struct.pack("<QQIHHcBHI", when, 2048, 4096, 2, tag, event, operation, flags, 0)
+
+
+LOG = b"".join(
+    [
+        entry(1_000_000_000, 7, b"D", 1, 3),
+        entry(1_000_002_000, 8, b"D", 0),
+        entry(1_000_500_000, 7, b"R", 1, 3),
+        entry(1_001_000_000, 7, b"C", 1, 3),
+        entry(1_001_000_001, 8, b"E", 0),
+    ]
+)
+
+
+def stopped(log: bytes, kept: int = 5) -> bytes:
+    return b"@lab begin 0 0.91\nhalf a li\n@lab requests 1002000000 70000 %d\n" % kept + log
+
+
+def test_the_log_of_requests() -> None:
+    found = requests.stop_of(stopped(LOG))
+    assert found is not None
+    assert (found.nanoseconds, found.total, len(found.events)) == (1_002_000_000, 70_000, 5)
+    assert found.output == b"@lab begin 0 0.91\nhalf a li"
+    lines = list(requests.lines(found.events, {2: "disk2"}))
+    assert lines[0] == "1.000000000 disk2 issued write 2048 8 fua,sync"
+    assert lines[1] == "1.000002000 disk2 issued read 2048 8 -"
+    assert lines[2].startswith("1.000500000 disk2 received write")
+    assert lines[3].split()[-1] == "0.001000000"
+    assert lines[4] == "1.001000001 disk2 failed read 2048 8 - 0.000998001"
+
+
+@pytest.mark.parametrize(
+    "output", [b"", b"@lab begin 0 0.91\n", stopped(LOG[:-1]), stopped(LOG, 6), b"@lab requests 1"]
+)
+def test_output_without_a_whole_log_is_no_stop(output: bytes) -> None:
+    assert requests.stop_of(output) is None
+
+
+def test_python_and_c_agree_on_an_entry(tmp_path: Path) -> None:
+    """The structure is in the driver's file, which cannot be compiled here: it is taken out."""
+    text = (DRIVE / "lab_hunt.c").read_text()
+    source = tmp_path / "entry.c"
+    declared = text[text.index("struct lab_seen {") :].partition("};\n")[0] + "};\n"
+    fields = ("when", "sector", "bytes", "disk", "tag", "event", "op", "flags")
+    offsets = "".join(f'printf(" %zu", offsetof(struct lab_seen, {name}));' for name in fields)
+    source.write_text(
+        "#include <stdint.h>\n#include <stddef.h>\n#include <stdio.h>\n"
+        "typedef uint64_t u64; typedef uint32_t u32; typedef uint16_t u16; typedef uint8_t u8;\n"
+        f'{declared}int main(void) {{ printf("%zu", sizeof(struct lab_seen)); {offsets} }}'
+    )
+    words = ("gcc", "-o", str(tmp_path / "entry"), str(source))
+    subprocess.run(words, check=True, timeout=60)
+    done = subprocess.run([tmp_path / "entry"], capture_output=True, text=True, check=True)
+    size, *found = map(int, done.stdout.split())
+    at, expected = 0, []
+    for kind in requests.ENTRY.format.removeprefix("<")[: len(fields)]:
+        expected.append(at)
+        at += struct.calcsize(f"<{kind}")
+    assert (size, found) == (requests.ENTRY.size, expected)
+
+
+def test_a_stop_changes_one_number_of_the_first_boot_only(tmp_path: Path) -> None:
+    (cell,) = compiled(tmp_path).cells
+    procedure = cell_procedure(cell, "/guest")
+    plain, stopping = programs(procedure), programs(procedure, 4_056_000_000)
+    (before, after) = plain.boots[0], stopping.boots[0]
+    assert len(before) == len(after)
+    assert before.replace(str(NEVER), f"{4_056_000_000:019}") == after
+    assert plain.boots[1:] == stopping.boots[1:]
+    # A cell that is not disturbed gets the line for its stop alone, with seed 0.
+    calm = cell.model_copy(update={"guest": cell.guest.model_copy(update={"disturb": False})})
+    boot = programs(cell_procedure(calm, "/guest"), 5).boots[0]
+    assert "\necho 0 " in boot
+    assert f" {5:019} > " in boot
+
+
+@pytest.mark.parametrize(
+    ("log", "stored", "same"),
+    [
+        ("[1.0] a\n[2.0] b\n", "[1.0] a\n[2.0] b\n[3.0] c\n", True),
+        ("[1.0] a\n[2.0] x\n", "[1.0] a\n[2.0] b\n[3.0] c\n", False),
+        ("[1.0] a\n", "", None),
+    ],
+)
+def test_messages_are_compared_with_the_stored_ones(
+    log: str, stored: str, same: bool | None
+) -> None:
+    assert debugging.is_beginning(log, stored) is same

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
-
 from typing_extensions import override
 
 from drive import region, requests, sealed
@@ -25,10 +23,6 @@ from lab.host.guest.virtual.snapshot import BOOT, SealedSnapshot
 from lab.host.system import clock
 from lab.model.execution.job import SealedKit
 from lab.model.execution.procedure import SealDisks, Step
-
-DUMP: Final = 600.0
-"""Timeout in seconds for writing the guest's memory to a file."""
-
 
 class Stopped:
     """A guest that has stopped, and QEMU's monitor."""
