@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
+
 from typing_extensions import override
 
 from drive import region, requests, sealed
@@ -23,6 +24,7 @@ from lab.host.guest.virtual.snapshot import BOOT, SealedSnapshot
 from lab.host.system import clock
 from lab.model.execution.job import SealedKit
 from lab.model.execution.procedure import SealDisks, Step
+
 
 class Stopped:
     """A guest that has stopped, and QEMU's monitor."""
